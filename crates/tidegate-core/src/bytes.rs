@@ -1,0 +1,218 @@
+//! The stable, versioned byte form of states and quotas.
+//!
+//! A store outside the process keeps bytes, and nodes of different versions read each other's. The form is: one byte of
+//! format version, one byte naming the algorithm, then the fields in their written order, fixed-width and little-endian. A
+//! version, once released, is read for ever; fixtures in the tests hold every one of them.
+
+use crate::time::{Rate, Tick};
+use core::time::Duration;
+
+/// The format version this build writes.
+pub const FORMAT: u8 = 1;
+
+/// Something with a byte form.
+pub trait Bytes: Sized {
+    /// Appends the byte form, without the header.
+    fn write(&self, out: &mut Writer);
+
+    /// Reads what [`Bytes::write`] wrote.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the bytes end early or name an impossible value. Never allocates more than the input is long.
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError>;
+}
+
+/// Why bytes are not a state or a quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The bytes end before the value does.
+    #[error("the bytes end early")]
+    Short,
+    /// Bytes follow the value.
+    #[error("{extra} bytes follow the value")]
+    Long {
+        /// How many.
+        extra: usize,
+    },
+    /// Written by a newer version.
+    #[error("format version {version} is not known; this build reads up to {FORMAT}")]
+    Version {
+        /// The version found.
+        version: u8,
+    },
+    /// No such algorithm.
+    #[error("algorithm {kind} is not known")]
+    Kind {
+        /// The byte found.
+        kind: u8,
+    },
+    /// A field holds what it cannot.
+    #[error("field `{field}` is out of range")]
+    Value {
+        /// Which field.
+        field: &'static str,
+    },
+}
+
+/// Collects a byte form.
+#[derive(Debug, Default)]
+pub struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    /// Starts a form with its header.
+    #[must_use]
+    pub fn new(kind: u8) -> Self {
+        Self { bytes: vec![FORMAT, kind] }
+    }
+
+    /// Returns what was written.
+    #[must_use]
+    pub fn finish(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// Appends one byte.
+    pub fn u8(&mut self, value: u8) {
+        self.bytes.push(value);
+    }
+
+    /// Appends eight bytes.
+    pub fn u64(&mut self, value: u64) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// Appends sixteen bytes.
+    pub fn u128(&mut self, value: u128) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
+    /// Appends the bits of a float, for the profiles whose peers compute in floats.
+    pub fn f64(&mut self, value: f64) {
+        self.u64(value.to_bits());
+    }
+
+    /// Appends a tick.
+    pub fn tick(&mut self, tick: Tick) {
+        self.u64(tick.as_nanos());
+    }
+
+    /// Appends a rate as count and period, as given.
+    pub fn rate(&mut self, rate: Rate) {
+        self.u64(rate.count());
+        self.u64(rate.period_nanos());
+    }
+
+    /// Appends a string of at most 255 bytes; a longer one is cut.
+    pub fn short_str(&mut self, text: &str) {
+        let bytes = &text.as_bytes()[..text.len().min(255)];
+        // At most 255, see above.
+        self.u8(bytes.len() as u8);
+        self.bytes.extend_from_slice(bytes);
+    }
+}
+
+/// Walks over a byte form.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Checks the header and returns the reader with the algorithm's byte.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] or [`DecodeError::Version`].
+    pub fn open(bytes: &'a [u8]) -> Result<(u8, Self), DecodeError> {
+        match bytes {
+            [FORMAT, kind, rest @ ..] => Ok((*kind, Self { rest })),
+            [version, _, ..] => Err(DecodeError::Version { version: *version }),
+            _ => Err(DecodeError::Short),
+        }
+    }
+
+    /// Checks that nothing is left.
+    ///
+    /// # Errors
+    /// [`DecodeError::Long`].
+    pub fn close(self) -> Result<(), DecodeError> {
+        match self.rest.len() {
+            0 => Ok(()),
+            extra => Err(DecodeError::Long { extra }),
+        }
+    }
+
+    /// Returns how many bytes are left: the bound for anything that wants to reserve memory.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.rest.len()
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(DecodeError::Short)?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    /// Reads one byte.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`].
+    pub fn u8(&mut self) -> Result<u8, DecodeError> {
+        self.take::<1>().map(|[byte]| byte)
+    }
+
+    /// Reads eight bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`].
+    pub fn u64(&mut self) -> Result<u64, DecodeError> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    /// Reads sixteen bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`].
+    pub fn u128(&mut self) -> Result<u128, DecodeError> {
+        self.take().map(u128::from_le_bytes)
+    }
+
+    /// Reads the bits of a float.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`].
+    pub fn f64(&mut self) -> Result<f64, DecodeError> {
+        self.u64().map(f64::from_bits)
+    }
+
+    /// Reads a tick.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`].
+    pub fn tick(&mut self) -> Result<Tick, DecodeError> {
+        self.u64().map(Tick::from_nanos)
+    }
+
+    /// Reads a rate.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], or [`DecodeError::Value`] for an impossible rate.
+    pub fn rate(&mut self) -> Result<Rate, DecodeError> {
+        let (count, period) = (self.u64()?, self.u64()?);
+        Rate::new(count, Duration::from_nanos(period)).map_err(|_| DecodeError::Value { field: "rate" })
+    }
+
+    /// Reads a string of at most 255 bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], or [`DecodeError::Value`] when it is not UTF-8.
+    pub fn short_str(&mut self) -> Result<&'a str, DecodeError> {
+        let len = usize::from(self.u8()?);
+        let (text, rest) = self.rest.split_at_checked(len).ok_or(DecodeError::Short)?;
+        self.rest = rest;
+        core::str::from_utf8(text).map_err(|_| DecodeError::Value { field: "text" })
+    }
+}

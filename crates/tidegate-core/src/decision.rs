@@ -1,0 +1,221 @@
+//! What is asked of a limit, and what it answers.
+
+use core::fmt;
+use core::num::NonZeroU64;
+use core::time::Duration;
+
+use crate::time::Tick;
+
+/// How much one check asks for: 1 or more units.
+///
+/// Zero is refused at construction: asking for nothing is a peek, and has its own call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Cost(NonZeroU64);
+
+impl Cost {
+    /// One unit.
+    pub const ONE: Self = Self(NonZeroU64::MIN);
+    /// The largest cost that can be asked for; more than any burst, so it is always refused.
+    pub const MAX: Self = Self(NonZeroU64::MAX);
+
+    /// Makes a cost; `None` for zero.
+    #[must_use]
+    pub const fn new(units: u64) -> Option<Self> {
+        match NonZeroU64::new(units) {
+            Some(units) => Some(Self(units)),
+            None => None,
+        }
+    }
+
+    /// Returns the units.
+    #[must_use]
+    pub const fn units(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl Default for Cost {
+    fn default() -> Self {
+        Self::ONE
+    }
+}
+
+impl From<NonZeroU64> for Cost {
+    fn from(units: NonZeroU64) -> Self {
+        Self(units)
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One question to a limit.
+///
+/// *Allow* is a `max_wait` of zero, *reserve* is any `max_wait`, *wait* is the time left until a deadline: there is no
+/// second copy of an algorithm for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// When it is asked. Earlier than the last change of the state counts as that change's tick.
+    pub now: Tick,
+    /// How much is asked for.
+    pub cost: Cost,
+    /// The longest delay the caller accepts.
+    pub max_wait: Duration,
+}
+
+impl Ask {
+    /// Asks for `cost` at once.
+    #[must_use]
+    pub const fn allow(now: Tick, cost: Cost) -> Self {
+        Self { now, cost, max_wait: Duration::ZERO }
+    }
+
+    /// Asks for `cost` with a delay of at most `max_wait`.
+    #[must_use]
+    pub const fn within(now: Tick, cost: Cost, max_wait: Duration) -> Self {
+        Self { now, cost, max_wait }
+    }
+}
+
+/// What an algorithm answers to one [`Ask`]: allowed, with the next state, or denied.
+///
+/// A denial carries no state, so by its type it changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "an allowed verdict takes effect only when its next state is stored"]
+pub enum Verdict<S> {
+    /// The cost may be spent after `wait`.
+    Allowed {
+        /// How long to hold the work back; zero means now. Rounded up to the nanosecond.
+        wait: Duration,
+        /// The state to store.
+        next: S,
+        /// What is needed to cancel this.
+        receipt: Receipt,
+    },
+    /// The cost may not be spent.
+    Denied {
+        /// The least wait after which the same ask is allowed if nobody else asks; `None` means never at this cost.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl<S> Verdict<S> {
+    /// A refusal that no wait can turn into a yes.
+    pub const NEVER: Self = Self::Denied { retry_after: None };
+
+    /// Returns the same verdict over another state type.
+    pub fn map<T>(self, into: impl FnOnce(S) -> T) -> Verdict<T> {
+        match self {
+            Self::Allowed { wait, next, receipt } => Verdict::Allowed { wait, next: into(next), receipt },
+            Self::Denied { retry_after } => Verdict::Denied { retry_after },
+        }
+    }
+}
+
+/// Proof of one allowed charge; cancelling needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// When the charge was made (after standing still, if the clock had stepped back).
+    pub at: Tick,
+    /// When the work may act: `at` plus the wait.
+    pub act: Tick,
+    /// What was charged.
+    pub cost: Cost,
+    /// A number for the algorithm that issued the receipt; zero where it needs none.
+    pub mark: u128,
+}
+
+/// What a limit looks like at one tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The most that a full limit grants: burst, or count per window.
+    pub limit: u64,
+    /// Units that could be spent right now.
+    pub remaining: u64,
+    /// Wait until the limit is full again if nothing more is asked.
+    pub reset_after: Duration,
+}
+
+/// How a changed quota takes over what a state says was spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Replace {
+    /// Units spent stay spent: `spent` is carried over as it is, up to the new limit, debts of reservations included.
+    #[default]
+    AsIs,
+    /// The spent share of the old limit becomes the same share of the new one, rounded up.
+    Proportional,
+    /// Everything spent is forgotten: the new limit starts full.
+    Reset,
+}
+
+/// The whole answer of one limit to one check.
+///
+/// Forty-odd bytes, `Copy`, no allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Allowed, now or after a delay; or denied.
+    pub outcome: Outcome,
+    /// The limit after this decision.
+    pub standing: Standing,
+}
+
+/// The first word of a [`Decision`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Allowed after `wait`; zero means now.
+    Allowed {
+        /// How long to hold the work back.
+        wait: Duration,
+    },
+    /// Denied; `None` means never at this cost.
+    Denied {
+        /// Least wait after which the same ask is allowed if nobody else asks.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl Decision {
+    /// Says whether the cost was granted, at once or after a delay.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        matches!(self.outcome, Outcome::Allowed { .. })
+    }
+
+    /// Returns the delay before the work may act; zero for a denial.
+    #[must_use]
+    pub const fn wait(&self) -> Duration {
+        match self.outcome {
+            Outcome::Allowed { wait } => wait,
+            Outcome::Denied { .. } => Duration::ZERO,
+        }
+    }
+
+    /// Returns the least wait after which the same ask is allowed; zero when it was allowed, `None` when it never is.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self.outcome {
+            Outcome::Allowed { .. } => Some(Duration::ZERO),
+            Outcome::Denied { retry_after } => retry_after,
+        }
+    }
+
+    /// Says whether this very charge took the last unit: the moment for a batch job to sleep, before any refusal.
+    #[must_use]
+    pub const fn used_up(&self) -> bool {
+        self.is_allowed() && self.standing.remaining == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_no_cost() {
+        assert_eq!(Cost::new(0), None);
+        assert_eq!(Cost::new(3).map(Cost::units), Some(3));
+    }
+}

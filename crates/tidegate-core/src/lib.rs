@@ -1,0 +1,22 @@
+//! What is allowed: the pure arithmetic of rate limits.
+//!
+//! Nothing here reads a clock, takes a lock, does I/O or awaits. A limit is a [`Quota`]; what it remembers of one key is
+//! a [`State`]; one pure function takes `(state, now, cost, max_wait)` and returns a decision with the next state.
+//! Whoever stores the states (a memory table, a remote engine's compare-and-set) calls the same function.
+//!
+//! * [`time`]: ticks, and the rate kept as an exact ratio
+//! * [`decision`]: what is asked and what is answered
+//! * [`quota`]: a complete limit of any algorithm, and its state
+//! * [`rate`]: one file per algorithm, one shape
+//! * [`bytes`]: the stable, versioned byte form of states and quotas
+
+pub mod bytes;
+pub mod decision;
+pub mod quota;
+pub mod rate;
+pub mod time;
+
+pub use decision::{Ask, Cost, Decision, Receipt, Replace, Standing, Verdict};
+pub use quota::{Quota, QuotaBuilder, QuotaError, State};
+pub use rate::Algorithm;
+pub use time::{Rate, Tick};

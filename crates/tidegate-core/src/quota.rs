@@ -1,0 +1,270 @@
+//! A complete limit of any algorithm, and its state: what policies name and stores keep.
+//!
+//! The two enums hold one variant per algorithm and hand every call on to it. An algorithm is added in three places: its own
+//! file, one line in the table below, one in the tests' list of quotas.
+
+use core::time::Duration;
+
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::rate::{Algorithm, Gcra, GcraState};
+use crate::time::{Rate, Tick};
+
+/// Why parameters are not a limit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QuotaError {
+    /// A count of zero, or above [`Rate::MAX_COUNT`].
+    #[error("count {count} is not a limit; use 1 to {}", Rate::MAX_COUNT)]
+    Count {
+        /// The count given.
+        count: u64,
+    },
+    /// A period of zero, or above [`Rate::MAX_PERIOD`].
+    #[error("period {period:?} is not a limit; use 1 ns to 146 years")]
+    Period {
+        /// The period given.
+        period: Duration,
+    },
+    /// A burst of zero, or above [`Rate::MAX_COUNT`].
+    #[error("burst {burst} is not a limit; use 1 to {}", Rate::MAX_COUNT)]
+    Burst {
+        /// The burst given.
+        burst: u64,
+    },
+    /// Any other parameter that cannot be.
+    #[error("{name} {value} {want}")]
+    Parameter {
+        /// The parameter.
+        name: &'static str,
+        /// The value given.
+        value: String,
+        /// What would work, as the end of the sentence.
+        want: &'static str,
+    },
+}
+
+/// Checks a burst once, for every algorithm that has one.
+pub(crate) fn burst_in_range(burst: u64) -> Result<u64, QuotaError> {
+    if burst == 0 || burst > Rate::MAX_COUNT { Err(QuotaError::Burst { burst }) } else { Ok(burst) }
+}
+
+/// The table of algorithms: byte, variant, parameters, state. A byte, once released, is never reused.
+macro_rules! algorithms {
+    ($($(#[$doc:meta])* $byte:literal => $name:ident($params:ty, $state:ty);)*) => {
+        /// A complete limit: an algorithm with its parameters. Immutable; replaced whole.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Quota { $($(#[$doc])* $name($params),)* }
+
+        /// What a [`Quota`] remembers of one key.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum State { $($(#[$doc])* $name($state),)* }
+
+        $(impl From<$params> for Quota {
+            fn from(params: $params) -> Self { Self::$name(params) }
+        })*
+
+        impl Algorithm for Quota {
+            type State = State;
+
+            fn fresh(&self, now: Tick) -> State {
+                match self { $(Self::$name(params) => State::$name(params.fresh(now)),)* }
+            }
+
+            fn decide(&self, state: &State, ask: Ask) -> Verdict<State> {
+                match (self, state) {
+                    $((Self::$name(params), State::$name(state)) => params.decide(state, ask).map(State::$name),)*
+                    #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
+                    _ => self.decide(&self.fresh(ask.now), ask),
+                }
+            }
+
+            fn standing(&self, state: &State, now: Tick) -> Standing {
+                match (self, state) {
+                    $((Self::$name(params), State::$name(state)) => params.standing(state, now),)*
+                    #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
+                    _ => self.standing(&self.fresh(now), now),
+                }
+            }
+
+            fn refund(&self, state: &State, now: Tick, cost: Cost) -> State {
+                match (self, state) {
+                    $((Self::$name(params), State::$name(state)) => State::$name(params.refund(state, now, cost)),)*
+                    #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
+                    _ => self.fresh(now),
+                }
+            }
+
+            fn cancel(&self, state: &State, now: Tick, receipt: &Receipt) -> State {
+                match (self, state) {
+                    $((Self::$name(params), State::$name(state)) => State::$name(params.cancel(state, now, receipt)),)*
+                    #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
+                    _ => self.fresh(now),
+                }
+            }
+
+            fn carry(&self, old: &Self, state: &State, now: Tick, how: Replace) -> State {
+                match (self, old, state) {
+                    $((Self::$name(params), Self::$name(old), State::$name(state)) => {
+                        State::$name(params.carry(old, state, now, how))
+                    })*
+                    #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
+                    _ => self.fresh(now),
+                }
+            }
+
+            fn full_at(&self, state: &State) -> Option<Tick> {
+                match (self, state) {
+                    $((Self::$name(params), State::$name(state)) => params.full_at(state),)*
+                    #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
+                    _ => Some(Tick::EPOCH),
+                }
+            }
+        }
+
+        impl Quota {
+            /// Returns the byte form, header included.
+            #[must_use]
+            pub fn encode(&self) -> Vec<u8> {
+                match self { $(Self::$name(params) => { let mut out = Writer::new($byte); params.write(&mut out); out.finish() })* }
+            }
+
+            /// Reads a byte form.
+            ///
+            /// # Errors
+            /// [`DecodeError`] when the bytes are no quota.
+            pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+                let (kind, mut from) = Reader::open(bytes)?;
+                let quota = match kind { $($byte => Self::$name(Bytes::read(&mut from)?),)* _ => return Err(DecodeError::Kind { kind }) };
+                from.close().map(|()| quota)
+            }
+        }
+
+        impl State {
+            /// Returns the byte form, header included.
+            #[must_use]
+            pub fn encode(&self) -> Vec<u8> {
+                match self { $(Self::$name(state) => { let mut out = Writer::new($byte); state.write(&mut out); out.finish() })* }
+            }
+
+            /// Reads a byte form.
+            ///
+            /// # Errors
+            /// [`DecodeError`] when the bytes are no state.
+            pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+                let (kind, mut from) = Reader::open(bytes)?;
+                let state = match kind { $($byte => Self::$name(Bytes::read(&mut from)?),)* _ => return Err(DecodeError::Kind { kind }) };
+                from.close().map(|()| state)
+            }
+        }
+
+        impl Bytes for Quota {
+            fn write(&self, out: &mut Writer) {
+                match self { $(Self::$name(params) => { out.u8($byte); params.write(out); })* }
+            }
+
+            fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                match from.u8()? { $($byte => Bytes::read(from).map(Self::$name),)* kind => Err(DecodeError::Kind { kind }) }
+            }
+        }
+
+        impl Bytes for State {
+            fn write(&self, out: &mut Writer) {
+                match self { $(Self::$name(state) => { out.u8($byte); state.write(out); })* }
+            }
+
+            fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                match from.u8()? { $($byte => Bytes::read(from).map(Self::$name),)* kind => Err(DecodeError::Kind { kind }) }
+            }
+        }
+    };
+}
+
+algorithms! {
+    /// Generic cell rate algorithm.
+    1 => Gcra(Gcra, GcraState);
+}
+
+impl Quota {
+    /// Starts a limit of `count` units per second; finish it with a burst or an algorithm, see [`QuotaBuilder`].
+    pub fn per_second(count: u64) -> QuotaBuilder {
+        Self::per(count, Duration::from_secs(1))
+    }
+
+    /// Starts a limit of `count` units per minute.
+    pub fn per_minute(count: u64) -> QuotaBuilder {
+        Self::per(count, Duration::from_secs(60))
+    }
+
+    /// Starts a limit of `count` units per hour.
+    pub fn per_hour(count: u64) -> QuotaBuilder {
+        Self::per(count, Duration::from_secs(3600))
+    }
+
+    /// Starts a limit of `count` units per 24 hours.
+    pub fn per_day(count: u64) -> QuotaBuilder {
+        Self::per(count, Duration::from_secs(86_400))
+    }
+
+    /// Starts a limit of `count` units per `period`.
+    pub fn per(count: u64, period: Duration) -> QuotaBuilder {
+        QuotaBuilder { count, period, burst: None }
+    }
+}
+
+/// A rate on its way to a [`Quota`].
+///
+/// The burst defaults to the count of the rate: "50 per second" may come all at once. Numbers are checked when the quota is
+/// made, so that a chain reads without question marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a builder is no limit yet: hand it to a limiter, or finish it with an algorithm"]
+pub struct QuotaBuilder {
+    count: u64,
+    period: Duration,
+    burst: Option<u64>,
+}
+
+impl QuotaBuilder {
+    /// Sets the largest cost granted at once from a full limit, the first unit included.
+    pub const fn burst(mut self, burst: u64) -> Self {
+        self.burst = Some(burst);
+        self
+    }
+
+    fn rate(self) -> Result<Rate, QuotaError> {
+        Rate::new(self.count, self.period)
+    }
+
+    /// Finishes as [`Gcra`].
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range.
+    pub fn gcra(self) -> Result<Quota, QuotaError> {
+        Ok(Gcra::new(self.rate()?, self.burst.unwrap_or(self.count))?.into())
+    }
+}
+
+impl TryFrom<QuotaBuilder> for Quota {
+    type Error = QuotaError;
+
+    /// Finishes with the default algorithm, GCRA: smallest state, exact `retry_after`.
+    fn try_from(builder: QuotaBuilder) -> Result<Self, QuotaError> {
+        builder.gcra()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_forms_come_back() {
+        let quota = Quota::per_second(7).burst(3).gcra().unwrap();
+        assert_eq!(Quota::decode(&quota.encode()), Ok(quota.clone()));
+        let state = quota.fresh(Tick::from_secs(9));
+        assert_eq!(State::decode(&state.encode()), Ok(state));
+        assert_eq!(State::decode(&[9, 1]), Err(DecodeError::Version { version: 9 }));
+    }
+}

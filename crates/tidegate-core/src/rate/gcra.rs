@@ -1,0 +1,265 @@
+//! The generic cell rate algorithm: a token bucket kept as a schedule.
+//!
+//! One number says everything: the *theoretical arrival time* (TAT), the tick at which the limit would be full again if
+//! nothing more were asked. Against counting tokens it has the smallest state and gives `retry_after` by a subtraction.
+//!
+//! With a rate of `c` units per `p` nanoseconds in lowest terms, one unit takes `p/c` ns, which is rarely whole. The TAT is
+//! therefore kept in units of `1/c` ns: a unit then takes exactly `p`, a nanosecond exactly `c`, and nothing is ever rounded
+//! until a wait leaves the door.
+
+use core::time::Duration;
+
+use super::exact::mul_div_ceil;
+use super::Algorithm;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::quota::{burst_in_range, QuotaError};
+use crate::time::{nanos, span, Rate, Tick};
+
+/// A rate and a burst, decided by the generic cell rate algorithm.
+///
+/// # Source
+/// ITU-T Recommendation I.371, GCRA in its virtual scheduling form. Burst here counts the first unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Gcra {
+    rate: Rate,
+    burst: u64,
+    /// Units per `unit` nanoseconds, in lowest terms: how much scaled time passes in a nanosecond.
+    scale: u64,
+    /// How much scaled time one unit takes.
+    unit: u64,
+}
+
+/// What [`Gcra`] remembers of a key: 24 bytes in the library's memory, one number and the tick it was last changed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GcraState {
+    /// Theoretical arrival time in units of `1/c` ns, `c` being the reduced count of the rate.
+    tat: u128,
+    last: Tick,
+}
+
+impl Gcra {
+    /// Makes a limit of `rate` that grants at most `burst` units at once, from 1 to [`Rate::MAX_COUNT`].
+    ///
+    /// # Errors
+    /// [`QuotaError::Burst`] when the burst is out of range.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::{rate::Gcra, Algorithm, Ask, Cost, Rate, Tick, Verdict};
+    ///
+    /// let limit = Gcra::new(Rate::new(10, Duration::from_secs(1))?, 1)?;
+    /// let now = Tick::from_secs(1);
+    /// let Verdict::Allowed { next, .. } = limit.decide(&limit.fresh(now), Ask::allow(now, Cost::ONE)) else { panic!() };
+    /// let again = limit.decide(&next, Ask::allow(now, Cost::ONE));
+    /// assert_eq!(again, Verdict::Denied { retry_after: Some(Duration::from_millis(100)) });
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    pub fn new(rate: Rate, burst: u64) -> Result<Self, QuotaError> {
+        let burst = burst_in_range(burst)?;
+        let (scale, unit) = rate.reduced();
+        Ok(Self { rate, burst, scale, unit })
+    }
+
+    /// Returns the rate.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Returns the burst.
+    #[must_use]
+    pub const fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    /// Scaled time of a tick. Below 2^124, since a scale is at most 2^60.
+    fn scaled(&self, tick: Tick) -> u128 {
+        u128::from(tick.as_nanos()) * u128::from(self.scale)
+    }
+
+    /// Scaled time that `units` take. Below 2^126, since a unit is at most 2^62.
+    fn time_of(&self, units: u64) -> u128 {
+        u128::from(units) * u128::from(self.unit)
+    }
+
+    /// Scaled time until the limit is full, at a tick not before the last change.
+    fn spent(&self, state: &GcraState, now: Tick) -> u128 {
+        state.tat.saturating_sub(self.scaled(now))
+    }
+}
+
+impl Algorithm for Gcra {
+    type State = GcraState;
+
+    fn fresh(&self, now: Tick) -> GcraState {
+        GcraState { tat: 0, last: now }
+    }
+
+    fn decide(&self, state: &GcraState, ask: Ask) -> Verdict<GcraState> {
+        let units = ask.cost.units();
+        if units > self.burst {
+            return Verdict::NEVER;
+        }
+        let at = ask.now.max(state.last);
+        let now = self.scaled(at);
+        let tat = state.tat.max(now).saturating_add(self.time_of(units));
+        let act = tat.saturating_sub(self.time_of(self.burst)).max(now);
+        if act == now {
+            let receipt = Receipt { at, act: at, cost: ask.cost, mark: now };
+            return Verdict::Allowed { wait: Duration::ZERO, next: GcraState { tat, last: at }, receipt };
+        }
+        let wait = (act - now).div_ceil(u128::from(self.scale));
+        let max_wait = u128::from(nanos(ask.max_wait));
+        if wait > max_wait {
+            return Verdict::Denied { retry_after: Some(span(wait - max_wait)) };
+        }
+        let wait = span(wait);
+        let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark: act };
+        Verdict::Allowed { wait, next: GcraState { tat, last: at }, receipt }
+    }
+
+    fn standing(&self, state: &GcraState, now: Tick) -> Standing {
+        let spent = self.spent(state, now.max(state.last));
+        let left = self.time_of(self.burst).saturating_sub(spent) / u128::from(self.unit);
+        Standing {
+            limit: self.burst,
+            // At most the burst, which fits.
+            remaining: left as u64,
+            reset_after: span(spent.div_ceil(u128::from(self.scale))),
+        }
+    }
+
+    fn refund(&self, state: &GcraState, now: Tick, cost: Cost) -> GcraState {
+        let last = now.max(state.last);
+        GcraState { tat: state.tat.saturating_sub(self.time_of(cost.units())), last }
+    }
+
+    fn cancel(&self, state: &GcraState, now: Tick, receipt: &Receipt) -> GcraState {
+        let last = now.max(state.last);
+        if receipt.act < last {
+            return *state;
+        }
+        // The latest promise made: whoever reserved after the receipt acts at this scaled time at the latest, and counts
+        // on all that returns between the two.
+        let promised = state.tat.saturating_sub(self.time_of(self.burst)).max(self.scaled(state.last));
+        let relied_on = promised.saturating_sub(receipt.mark);
+        let restored = self.time_of(receipt.cost.units()).saturating_sub(relied_on);
+        GcraState { tat: state.tat.saturating_sub(restored), last }
+    }
+
+    fn carry(&self, old: &Self, state: &GcraState, now: Tick, how: Replace) -> GcraState {
+        let last = now.max(state.last);
+        let spent = old.spent(state, last);
+        // Within the limit and beyond it: what a reservation has promised stays promised whatever the new limit is.
+        let full = old.time_of(old.burst);
+        let (within, debt) = (spent.min(full), spent.saturating_sub(full));
+        let convert = |scaled| mul_div_ceil(scaled, u128::from(self.unit), u128::from(old.unit));
+        let within = match how {
+            Replace::AsIs => convert(within).min(self.time_of(self.burst)),
+            Replace::Proportional => mul_div_ceil(within, self.time_of(self.burst), full),
+            Replace::Reset => return self.fresh(last),
+        };
+        let tat = self.scaled(last).saturating_add(within).saturating_add(convert(debt));
+        GcraState { tat, last }
+    }
+
+    fn full_at(&self, state: &GcraState) -> Option<Tick> {
+        let full = state.tat.div_ceil(u128::from(self.scale));
+        u64::try_from(full).ok().map(Tick::from_nanos)
+    }
+}
+
+impl Bytes for Gcra {
+    fn write(&self, out: &mut Writer) {
+        out.rate(self.rate);
+        out.u64(self.burst);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (rate, burst) = (from.rate()?, from.u64()?);
+        Self::new(rate, burst).map_err(|_| DecodeError::Value { field: "burst" })
+    }
+}
+
+impl Bytes for GcraState {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.last);
+        out.u128(self.tat);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { last: from.tick()?, tat: from.u128()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn per_second(count: u64, burst: u64) -> Gcra {
+        Gcra::new(Rate::new(count, Duration::from_secs(1)).unwrap(), burst).unwrap()
+    }
+
+    fn ms(ms: u64) -> Tick {
+        Tick::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_timeline() {
+        let limit = per_second(10, 3);
+        let mut state = limit.fresh(ms(0));
+        // (ms, cost, allowed, retry after ms, remaining afterwards)
+        for (at, cost, expected, retry, remaining) in [
+            (0, 1, true, 0, 2),
+            (0, 2, true, 0, 0),
+            (0, 1, false, 100, 0),
+            (99, 1, false, 1, 0),
+            (100, 1, true, 0, 0),
+            (400, 3, true, 0, 0),
+            (400, 2, false, 200, 0),
+            (100, 1, false, 100, 0), // a step back stands still at 400
+        ] {
+            let verdict = limit.decide(&state, Ask::allow(ms(at), Cost::new(cost).unwrap()));
+            match verdict {
+                Verdict::Allowed { next, .. } => {
+                    assert!(expected, "at {at}");
+                    state = next;
+                }
+                Verdict::Denied { retry_after } => {
+                    assert!(!expected, "at {at}");
+                    assert_eq!(retry_after, Some(Duration::from_millis(retry)), "at {at}");
+                }
+            }
+            assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
+        }
+    }
+
+    #[test]
+    fn cancelling_restores_what_nobody_relied_on() {
+        let limit = per_second(1, 1);
+        let reserve = |state: &GcraState| {
+            let ask = Ask::within(ms(0), Cost::ONE, Duration::from_secs(60));
+            let Verdict::Allowed { next, receipt, .. } = limit.decide(state, ask) else { panic!("within a minute") };
+            (next, receipt)
+        };
+        let (a, _) = reserve(&limit.fresh(ms(0)));
+        let (b, second) = reserve(&a);
+        let (c, third) = reserve(&b);
+        assert_eq!(limit.cancel(&c, ms(0), &third), b, "the last one is undone entirely");
+        assert_eq!(limit.cancel(&c, ms(0), &second), c, "the third still counts on the second's place");
+        assert_eq!(limit.cancel(&b, ms(0), &second), a);
+    }
+
+    #[test]
+    fn a_changed_limit_keeps_what_was_spent() {
+        let (old, new) = (per_second(10, 100), per_second(5, 50));
+        let ask = Ask::allow(ms(0), Cost::new(40).unwrap());
+        let Verdict::Allowed { next: spent, .. } = old.decide(&old.fresh(ms(0)), ask) else { panic!() };
+        let left = |how| new.standing(&new.carry(&old, &spent, ms(0), how), ms(0)).remaining;
+        assert_eq!(left(Replace::AsIs), 10);
+        assert_eq!(left(Replace::Proportional), 30);
+        assert_eq!(left(Replace::Reset), 50);
+    }
+}

@@ -1,0 +1,168 @@
+//! Ticks and rates: time as integers, speed as a ratio.
+
+use core::fmt;
+use core::time::Duration;
+
+use crate::quota::QuotaError;
+
+/// A point in time: nanoseconds since the epoch of the clock that made it.
+///
+/// Eight bytes, `Copy`. The whole range is usable: 584 years from the epoch. Algorithms that follow the calendar read a
+/// tick as nanoseconds since 1970-01-01T00:00:00Z; all others care for differences only. Arithmetic saturates.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Tick(u64);
+
+impl Tick {
+    /// The clock's epoch.
+    pub const EPOCH: Self = Self(0);
+    /// The last tick that can be named.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// Makes a tick of nanoseconds since the epoch.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Makes a tick of whole seconds since the epoch; saturates at [`Tick::MAX`].
+    #[must_use]
+    pub const fn from_secs(secs: u64) -> Self {
+        Self(secs.saturating_mul(1_000_000_000))
+    }
+
+    /// Returns the nanoseconds since the epoch.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Returns how long ago `earlier` was; zero when it is not earlier.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Returns the tick that lies `span` later; saturates at [`Tick::MAX`].
+    #[must_use]
+    pub fn after(self, span: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(span)))
+    }
+}
+
+impl fmt::Debug for Tick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}ns", self.0)
+    }
+}
+
+/// Returns a span in nanoseconds; saturates at 584 years.
+#[must_use]
+pub fn nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Returns the span of a number of nanoseconds that may exceed 64 bits; saturates at [`Duration::MAX`].
+#[must_use]
+pub fn span(nanos: u128) -> Duration {
+    const NANOS_PER_SEC: u128 = 1_000_000_000;
+    match u64::try_from(nanos / NANOS_PER_SEC) {
+        // The remainder is below 10^9 and fits.
+        Ok(secs) => Duration::new(secs, (nanos % NANOS_PER_SEC) as u32),
+        Err(_) => Duration::MAX,
+    }
+}
+
+/// How fast capacity returns: `count` units per `period`, kept as the exact ratio.
+///
+/// `count` is 1 to [`Rate::MAX_COUNT`], `period` 1 ns to [`Rate::MAX_PERIOD`]: from one unit in 146 years to 2⁶⁰ per
+/// nanosecond. The ratio is never rounded to an interval; see [`Rate::reduced`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rate {
+    count: u64,
+    period_ns: u64,
+}
+
+impl Rate {
+    /// The largest count of a rate, and the largest burst: 2⁶⁰. Products of a count and a tick then fit 128 bits.
+    pub const MAX_COUNT: u64 = 1 << 60;
+    /// The longest period of a rate: 2⁶² ns, about 146 years.
+    pub const MAX_PERIOD: Duration = Duration::from_nanos(1 << 62);
+
+    /// Makes a rate of `count` units per `period`.
+    ///
+    /// # Errors
+    /// [`QuotaError`] when the count is 0 or above [`Rate::MAX_COUNT`], or the period is 0 or above
+    /// [`Rate::MAX_PERIOD`].
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::Rate;
+    /// let rate = Rate::new(100, Duration::from_secs(600))?;
+    /// assert_eq!(rate.reduced(), (1, 6_000_000_000));
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    pub fn new(count: u64, period: Duration) -> Result<Self, QuotaError> {
+        if count == 0 || count > Self::MAX_COUNT {
+            return Err(QuotaError::Count { count });
+        }
+        if period.is_zero() || period > Self::MAX_PERIOD {
+            return Err(QuotaError::Period { period });
+        }
+        Ok(Self { count, period_ns: nanos(period) })
+    }
+
+    /// Returns how many units return in one period, as given.
+    #[must_use]
+    pub const fn count(self) -> u64 {
+        self.count
+    }
+
+    /// Returns the period, as given.
+    #[must_use]
+    pub const fn period(self) -> Duration {
+        Duration::from_nanos(self.period_ns)
+    }
+
+    /// Returns the period in nanoseconds, as given.
+    #[must_use]
+    pub const fn period_nanos(self) -> u64 {
+        self.period_ns
+    }
+
+    /// Returns `(count, period in ns)` in lowest terms: the ratio the arithmetic works with.
+    #[must_use]
+    pub const fn reduced(self) -> (u64, u64) {
+        let (mut a, mut b) = (self.count, self.period_ns);
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        (self.count / a, self.period_ns / a)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_back_is_no_time_at_all() {
+        assert_eq!(Tick::from_nanos(5).since(Tick::from_nanos(9)), Duration::ZERO);
+    }
+
+    #[test]
+    fn ticks_and_spans_saturate() {
+        assert_eq!(Tick::MAX.after(Duration::MAX), Tick::MAX);
+        assert_eq!(span(u128::MAX), Duration::MAX);
+        assert_eq!(span(1_500_000_000), Duration::from_millis(1500));
+    }
+
+    #[test]
+    fn rates_out_of_range_are_refused() {
+        assert!(Rate::new(0, Duration::from_secs(1)).is_err());
+        assert!(Rate::new(1, Duration::ZERO).is_err());
+        assert!(Rate::new(Rate::MAX_COUNT + 1, Duration::from_secs(1)).is_err());
+        assert!(Rate::new(1, Duration::from_secs(200 * 365 * 86_400)).is_err());
+        assert_eq!(Rate::new(700_000_000, Duration::from_secs(1)).unwrap().reduced(), (7, 10));
+    }
+}

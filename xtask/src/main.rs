@@ -1,0 +1,2 @@
+//! What CI runs, anyone can run.
+fn main() {}
