@@ -1,0 +1,1 @@
+//! Serves a gate over HTTP.

@@ -1,0 +1,51 @@
+//! What is known of a request: ordered (name, value) pairs.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+/// Ordered (name, value) pairs that describe a request: `request.method`, `client.ip`, `user.id`.
+///
+/// Names in use: `request.method`, `request.path` (without query), `request.host`, `request.header.<lower-case name>`,
+/// `client.ip`, and whatever else a caller sends (`user.id`, `user.tier`, `sms.phone`, `form.username`). Borrowed where it
+/// can be; up to eight pairs without allocation. The last pair of a name wins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Descriptor<'a> {
+    pairs: SmallVec<[(Cow<'a, str>, Cow<'a, str>); 8]>,
+}
+
+impl<'a> Descriptor<'a> {
+    /// Makes a descriptor without pairs.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a pair and returns the descriptor, for chains.
+    #[must_use]
+    pub fn with(mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) -> Self {
+        self.push(name, value);
+        self
+    }
+
+    /// Adds a pair.
+    pub fn push(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
+        self.pairs.push((name.into(), value.into()));
+    }
+
+    /// Returns the value of a name; the last one if it was given twice.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.pairs.iter().rev().find(|(have, _)| have == name).map(|(_, value)| value.as_ref())
+    }
+
+    /// Returns the pairs in order.
+    pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.pairs.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
+    }
+
+    /// Removes all pairs, keeping the memory.
+    pub fn clear(&mut self) {
+        self.pairs.clear();
+    }
+}

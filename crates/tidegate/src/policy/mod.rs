@@ -1,0 +1,7 @@
+//! Who is limited, by what.
+
+mod descriptor;
+mod plan;
+
+pub use descriptor::Descriptor;
+pub use plan::{Line, Plan};

@@ -1,0 +1,66 @@
+//! Settles a list of charges in one step, all or nothing.
+//!
+//! What a step does is decided by one pure function, [`settle`]: it sees the cells of all charges, asks core for each, and
+//! changes them only if every binding charge is allowed. A store brings the cells and takes them back atomically: under
+//! locks in memory, by compare-and-set in an engine. So every store gives the same decisions; [`conformance`] holds them to it.
+
+pub mod conformance;
+mod memory;
+mod settle;
+mod table;
+
+// pub use memory::MemoryStore;
+pub use settle::{Cell, Charge, Op, Settled, Settlement, Step, settle};
+
+use std::fmt::Debug;
+
+/// Keeps the state of every key and settles steps over them.
+pub trait Store: Debug + Send + Sync {
+    /// Settles one step: finds the cells of its charges, runs [`settle`] over them, and keeps the result if it changed.
+    ///
+    /// All of it happens as if at one instant: no other step sees some of the charges.
+    ///
+    /// # Errors
+    /// [`StoreError`] only when no decision could be made. A refusal is a [`Settled`], not an error.
+    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError>;
+
+    /// Returns how full the store is.
+    fn occupancy(&self) -> Occupancy;
+}
+
+/// Why a store could not decide.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Two charges of one step name the same key; merge their costs or make two steps.
+    #[error("two charges of one step have the same key; add their costs or settle them one after the other")]
+    RepeatedKey,
+    /// Compare-and-set lost against other writers too often.
+    #[error("gave up after {attempts} conflicting writes; the key is too contended for this store")]
+    Contended {
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// Bytes in the store are no state.
+    #[error("a stored state cannot be read")]
+    Corrupt(#[from] tidegate_core::bytes::DecodeError),
+    /// The engine did not answer.
+    #[error("the store is unavailable: {reason}")]
+    Unavailable {
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// How full a store is, and what it had to give up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// The most keys it can hold; 0 when unbounded.
+    pub capacity: usize,
+    /// Slots in use, forgettable ones included.
+    pub used: usize,
+    /// Live keys that were given up for lack of room, nearest to full first.
+    pub evicted: u64,
+    /// Of those, keys that were over their limit: callers who got a fresh start too early.
+    pub evicted_over_limit: u64,
+}

@@ -1,0 +1,1 @@
+//! A set-associative table.
