@@ -77,7 +77,7 @@ impl MemoryStore {
     }
 
     fn set_of(&self, fingerprint: u64) -> usize {
-        // The top bits choose the set; all bits tell keys apart within it. There are never more than 2^60 sets.
+        // The seed hides which keys share a set, so that nobody can crowd a victim's.
         (fingerprint >> 4) as usize & (self.shared.sets.len() - 1)
     }
 }
