@@ -1,0 +1,51 @@
+//! How a server is set up: what cannot change while it runs.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::store::{MemoryStore, Store};
+use tidegate::{Clock, SystemClock};
+
+use crate::auth::Token;
+
+/// What a server is made of, beside its configuration.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ServerOptions {
+    /// Where HTTP is served; port 0 takes a free one. 127.0.0.1:8080 by default: nobody else can reach it by accident.
+    pub http: SocketAddr,
+    /// What callers must show. Needed to bind anything but loopback.
+    pub token: Option<Token>,
+    /// How long requests in flight may take to finish on a stop. 10 s by default: below the 30 s that Kubernetes and the
+    /// 90 s that systemd wait before they kill.
+    pub drain: Duration,
+    /// The most connections at once, 1 or more; the rest wait in the kernel's queue. 10,000 by default.
+    pub connections: usize,
+    /// What keeps the counters. A table in memory for 100,000 live keys by default.
+    pub store: Arc<dyn Store>,
+    /// The kind of store, as metrics name it.
+    pub store_kind: &'static str,
+    /// Where time comes from. The machine's clock by default.
+    pub clock: Arc<dyn Clock>,
+    /// Whether `SIGHUP` reloads and `SIGTERM` and `SIGINT` stop. On by default.
+    pub signals: bool,
+    /// The JSON Schema of the config file, served at `/config.schema.json`.
+    pub schema: Option<Arc<str>>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            http: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            token: None,
+            drain: Duration::from_secs(10),
+            connections: 10_000,
+            store: Arc::new(MemoryStore::with_capacity(100_000)),
+            store_kind: "memory",
+            clock: Arc::new(SystemClock::new()),
+            signals: true,
+            schema: None,
+        }
+    }
+}
