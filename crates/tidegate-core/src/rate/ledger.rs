@@ -191,7 +191,9 @@ impl Ledger {
         let (mut sum, mut shared) = (0u64, 0);
         for Entry { slot, units } in self.live(old, wide(last)) {
             let acted = old.begins(*slot) <= wide(last);
-            let tick = if acted { old_ends(*slot).min(wide(self.last)) } else { old.begins(*slot) };
+            // A promise acts at the beginning of its slot, whatever acted at once did so by the last change.
+            let begins = old.begins(*slot);
+            let tick = if acted { old_ends(*slot).min(begins.max(wide(self.last))) } else { begins };
             let mut units = *units;
             if acted && how == Replace::Proportional {
                 // The shares of running sums, so that rounding up happens once and not in every slot.
@@ -201,6 +203,10 @@ impl Ledger {
             }
             let Ok(tick) = u64::try_from(tick) else { break };
             let slot = new.slot(Tick::from_nanos(tick));
+            if !acted && new.begins(slot) < u128::from(tick) {
+                // The slot alone would let somebody overtake this promise.
+                next.raise_floor(u128::from(tick));
+            }
             match next.entries.last_mut() {
                 Some(newest) if newest.slot >= slot => newest.units = newest.units.saturating_add(units),
                 _ if units > 0 => next.entries.push(Entry { slot, units }),

@@ -200,17 +200,17 @@ impl Algorithm for SlidingCounter {
             1 => next.previous = state.previous.saturating_sub(units),
             _ => return *state,
         }
-        if cancelled == index && next.current == 0 {
-            // Nobody is left in the window of the latest act, so nobody is overtaken by who acts at its beginning; and if
-            // this receipt opened it ahead of time, it knows how things stood before.
+        // Nobody is left in a window that has not begun: who acts at its beginning overtakes nobody, and the receipt that
+        // opened it knows how things stood before. In a begun window a refund may have taken a promise for done
+        // work, so there the latest act stays.
+        if cancelled == index && next.current == 0 && self.begins(index) > wide(last) {
             let (from, before) = (Tick::from_nanos((receipt.mark >> 64) as u64), receipt.mark as u64);
-            let ahead = self.begins(index) > wide(last);
-            if ahead && before & OPENER != 0 && Some(self.index(from)) == index.checked_sub(1) {
+            if before & OPENER != 0 && Some(self.index(from)) == index.checked_sub(1) {
                 let previous = (before & !OPENER).min(Rate::MAX_COUNT);
                 return SlidingCounterState { last, act: from, previous, current: state.previous };
             }
             // Not after the latest act, which fits.
-            next.act = Tick::from_nanos(self.begins(index) as u64).max(last).min(state.act);
+            next.act = Tick::from_nanos(self.begins(index) as u64);
         }
         next
     }
