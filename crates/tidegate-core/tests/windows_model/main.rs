@@ -2,6 +2,8 @@
 //!
 //! A quarter of a million steps each by default; `TIDEGATE_MODEL_STEPS=5000000 cargo test --release` takes more.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
 mod counter;
 mod driver;
 mod fixed;
