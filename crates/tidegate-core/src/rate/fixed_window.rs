@@ -209,7 +209,7 @@ impl Algorithm for FixedWindow {
         }
         let used = state.used.saturating_sub(receipt.cost.units());
         let (start, before) = (Tick::from_nanos((receipt.mark >> 64) as u64), receipt.mark as u64);
-        if used == 0 && state.start > last && before > 0 && start < state.start {
+        if used == 0 && before > 0 && start < state.start {
             // Nobody is left in the window that this receipt opened ahead of time: the one before it is open again.
             let through = Tick::from_nanos(state.start.as_nanos() - 1);
             return FixedWindowState { last, start, through, used: before.min(Rate::MAX_COUNT) };

@@ -105,16 +105,14 @@ impl SlidingCounter {
 
     /// The first tick, not before `from`, at which `units` fit.
     fn place(&self, (previous, current): (u64, u64), from: Tick, units: u64) -> u128 {
-        let index = self.index(from);
+        let begins = self.begins(self.index(from));
         let room = self.rate.count() - units;
-        if let Some(room) = room.checked_sub(current) {
-            let faded = self.faded(previous, room);
-            if faded < self.window() {
-                return wide(from).max(self.begins(index) + u128::from(faded));
-            }
+        if let Some(left) = room.checked_sub(current) {
+            // At the latest when the window ends: then the previous count has faded for good, and the current one fits.
+            return wide(from).max(begins + u128::from(self.faded(previous, left)));
         }
         // One window on, the current count is the one that fades; faded for good, it is the window after that.
-        self.begins(index) + u128::from(self.window()) + u128::from(self.faded(current, room))
+        begins + u128::from(self.window()) + u128::from(self.faded(current, room))
     }
 
     /// The first tick at which nothing counts any more.
