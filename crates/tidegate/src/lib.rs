@@ -1,15 +1,28 @@
 //! Decides which requests may pass, which must wait and which are shed: everything that lives in one process.
 //!
+//! * [`Limiter`], [`KeyedLimiter`]: allow, reserve, wait; one limit, several at once, or one per key in bounded memory
+//! * [`queue`]: jobs run in order at a constant rate
+//! * [`observer`]: who is told about decisions
 //! * [`clock`]: where ticks come from; a virtual clock for tests
 //! * [`policy`]: who is limited, by what; the file format
 //! * [`store`]: settles a list of charges in one step, all or nothing
 //! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]
 
 pub mod clock;
+mod keyed;
+mod limiter;
+pub mod observer;
 pub mod policy;
+pub mod queue;
 pub mod store;
+mod wait;
 
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use keyed::KeyedLimiter;
+pub use limiter::{Answer, Denied, Limiter, Reservation};
+pub use queue::JobQueue;
+
 pub use tidegate_core::{
     Ask, Cost, Decision, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Standing, Tick,
 };
+pub use wait::Wait;

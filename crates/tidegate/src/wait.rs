@@ -51,8 +51,7 @@ enum Bound {
 
 enum Stage {
     New(Source),
-    /// The reservation is present until the wait ends or is dropped.
-    Asleep(Reservation, Sleep),
+    Asleep(Box<Reservation>, Sleep),
     Ended,
 }
 
@@ -93,7 +92,14 @@ impl Wait {
                 let mut answer = source.peek(cost);
                 answer.decision.outcome = Outcome::Denied { retry_after: None };
                 let Answer { decision, binding } = answer;
-                let event = Event { at: now, cost, max_wait: Duration::ZERO, decision, binding, key: None };
+                let event = Event {
+                    at: now,
+                    cost,
+                    max_wait: Duration::ZERO,
+                    decision,
+                    binding,
+                    key: source.digest(),
+                };
                 source.tell(|observer| observer.on_decision(&event));
                 Err(answer.into())
             }
@@ -110,7 +116,7 @@ impl Future for Wait {
             match Self::reserve(source, this.cost, this.bound) {
                 Ok(reservation) if !reservation.wait().is_zero() => {
                     let sleep = reservation.clock().sleep_until(reservation.act());
-                    this.stage = Stage::Asleep(reservation, sleep);
+                    this.stage = Stage::Asleep(Box::new(reservation), sleep);
                 }
                 decided => {
                     this.stage = Stage::Ended;

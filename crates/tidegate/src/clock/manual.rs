@@ -177,7 +177,8 @@ mod tests {
         assert!(sleeps.iter_mut().all(|sleep| sleep.as_mut().poll(&mut cx).is_pending()));
         assert_eq!(clock.sleepers(), 3);
         assert_eq!(clock.advance_to_next(), Some(Tick::from_secs(1)));
-        let done: Vec<bool> = sleeps.iter_mut().map(|sleep| sleep.as_mut().poll(&mut cx).is_ready()).collect();
+        let done: Vec<bool> =
+            sleeps.iter_mut().map(|sleep| sleep.as_mut().poll(&mut cx).is_ready()).collect();
         assert_eq!(done, [false, true, false]);
         drop(sleeps);
         assert_eq!(clock.sleepers(), 0, "a dropped sleep leaves the register");

@@ -9,7 +9,7 @@ use tidegate_core::{Cost, Quota, Receipt, Tick};
 use super::{Answer, Denied, Limiter};
 use crate::clock::Clock;
 use crate::keyed::KeyedLimiter;
-use crate::observer::{Event, Observer};
+use crate::observer::{Event, KeyDigest, Observer};
 
 /// Capacity taken now, to be used at [`Reservation::act`].
 ///
@@ -114,6 +114,14 @@ impl Source {
         match self {
             Self::Limiter(limiter) => limiter.peek(cost),
             Self::Key { limiter, key, .. } => limiter.peek_n(key, cost),
+        }
+    }
+
+    /// Returns the digest of the key, where there is one.
+    pub(crate) fn digest(&self) -> Option<KeyDigest> {
+        match self {
+            Self::Key { limiter, key, .. } => Some(limiter.digest(key)),
+            Self::Limiter(_) => None,
         }
     }
 
