@@ -7,6 +7,7 @@
 //! * [`policy`]: who is limited, by what; the file format
 //! * [`store`]: settles a list of charges in one step, all or nothing
 //! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]
+#![doc = include_str!("docs/limiting.md")]
 
 pub mod clock;
 mod keyed;

@@ -106,7 +106,7 @@ impl ManualClock {
         let due = {
             let mut sleepers = self.hands.sleepers.lock();
             // Read under the lock: another thread may have moved the time meanwhile.
-            let later = sleepers.wakers.split_off(&(self.now().after(Duration::from_nanos(1)), 0));
+            let later = sleepers.wakers.split_off(&(self.now(), u64::MAX));
             std::mem::replace(&mut sleepers.wakers, later)
         };
         due.into_values().for_each(Waker::wake);
