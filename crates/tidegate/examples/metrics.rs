@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let clock = ManualClock::default();
     let limiter = KeyedLimiter::new(Quota::per_second(10), 1000)?
         .with_clock(clock.clone())
-        .with_observer(Arc::clone(&metrics) as Arc<dyn Observer>);
+        .with_observer(Arc::clone(&metrics));
 
     // Three callers, ten seconds; the third asks for twice what it may.
     for _ in 0..100 {

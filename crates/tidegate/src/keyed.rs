@@ -106,10 +106,11 @@ impl KeyedLimiter {
         self.rebuilt(|shared| shared.clock = Arc::new(clock))
     }
 
-    /// Returns a limiter whose decisions `observer` is told. A step of construction, as [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter whose decisions `observer` is told; hand in an `Arc` to keep a hold of it. A step of construction, as
+    /// [`KeyedLimiter::with_clock`] is.
     #[must_use]
-    pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
-        self.rebuilt(|shared| shared.observer = Some(observer))
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        self.rebuilt(|shared| shared.observer = Some(Arc::new(observer)))
     }
 
     /// Returns a limiter that asks `own` for the limit of each key; `None` means the standard one. A step of construction, as

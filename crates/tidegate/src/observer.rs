@@ -4,6 +4,7 @@
 //! line cannot become a list of callers' addresses.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::{Cost, Decision, Tick};
@@ -34,7 +35,7 @@ use tidegate_core::{Cost, Decision, Tick};
 ///     .with_clock(ManualClock::default())
 ///     .with_observer(refusals.clone());
 /// for _ in 0..5 {
-///     limiter.allow();
+///     let _ = limiter.allow();
 /// }
 /// assert_eq!(refusals.0.load(Ordering::Relaxed), 3);
 /// # Ok::<(), tidegate::QuotaError>(())
@@ -49,6 +50,16 @@ pub trait Observer: fmt::Debug + Send + Sync {
     /// that was dropped before it acted. What it gave back may be less than its cost; see [`crate::Reservation::cancel`].
     fn on_cancel(&self, event: &Event) {
         let _ = event;
+    }
+}
+
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn on_decision(&self, event: &Event) {
+        (**self).on_decision(event);
+    }
+
+    fn on_cancel(&self, event: &Event) {
+        (**self).on_cancel(event);
     }
 }
 

@@ -195,8 +195,10 @@ impl JobQueue {
             shared.admit(&line, now, max_wait)?;
             line.arrivals += 1;
             let id = line.arrivals;
+            // A worker that has jobs sleeps until the first may start, and another one changes nothing about that.
+            let worker = if line.jobs.is_empty() { line.worker.take() } else { None };
             line.jobs.insert(id, Waiting { job, since: now });
-            (id, line.worker.take())
+            (id, worker)
         };
         if let Some(worker) = worker {
             worker.wake();

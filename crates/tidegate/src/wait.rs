@@ -91,16 +91,12 @@ impl Wait {
             Bound::Until(_) => {
                 let mut answer = source.peek(cost);
                 answer.decision.outcome = Outcome::Denied { retry_after: None };
-                let Answer { decision, binding } = answer;
-                let event = Event {
-                    at: now,
-                    cost,
-                    max_wait: Duration::ZERO,
-                    decision,
-                    binding,
-                    key: source.digest(),
-                };
-                source.tell(|observer| observer.on_decision(&event));
+                source.tell(|observer| {
+                    let Answer { decision, binding } = answer;
+                    let max_wait = Duration::ZERO;
+                    let event = Event { at: now, cost, max_wait, decision, binding, key: source.digest() };
+                    observer.on_decision(&event);
+                });
                 Err(answer.into())
             }
         }

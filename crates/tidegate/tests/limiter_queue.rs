@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use proptest::prelude::*;
 use tidegate::queue::{Job, JobError, JobHandle, Refused, Worker};
 use tidegate::{Clock, JobQueue, ManualClock, Rate, Tick};
 
@@ -111,17 +112,22 @@ fn a_dropped_handle_cancels_its_job_and_those_behind_move_up() {
 }
 
 #[test]
-fn a_detached_job_runs_and_a_started_one_goes_on() {
-    let (queue, mut worker, _) = queue(1, 100);
+fn a_job_goes_on_without_its_handle_when_detached_or_started() {
+    let (queue, mut worker, clock) = queue(1, 100);
     let ran = Arc::new(Mutex::new(Vec::new()));
     let note = |what: &'static str| {
         let ran = Arc::clone(&ran);
         move || ran.lock().push(what)
     };
     queue.submit_fn(note("detached")).unwrap().detach();
+    let started = queue.submit_fn(note("started")).unwrap();
     let Poll::Ready(Some(job)) = due(&mut worker) else { panic!("due at once") };
     run(job);
-    assert_eq!(*ran.lock(), ["detached"]);
+    clock.advance(SECOND);
+    let Poll::Ready(Some(job)) = due(&mut worker) else { panic!("due after a second") };
+    drop(started);
+    run(job);
+    assert_eq!(*ran.lock(), ["detached", "started"]);
 }
 
 #[test]
@@ -185,7 +191,7 @@ fn idle_time_is_not_saved_up() {
 
 #[test]
 fn closing_drains_and_aborting_does_not() {
-    let (queue, mut worker, clock) = queue(1, 100);
+    let (queue, mut worker, _) = queue(1, 100);
     let mut kept = queue.submit_fn(|| 1).unwrap();
     queue.close();
     assert_eq!(queue.submit_fn(|| 2).unwrap_err(), Refused::Closed);
@@ -194,18 +200,12 @@ fn closing_drains_and_aborting_does_not() {
     assert_eq!(result(&mut kept), Poll::Ready(Ok(1)));
     assert!(matches!(due(&mut worker), Poll::Ready(None)));
 
-    let (queue, mut worker, _) = (self::queue(1, 100).0, worker, clock);
-    let mut lost = queue.submit_fn(|| 1).unwrap_err();
-    assert_eq!(lost, Refused::Closed, "its worker was dropped");
-    assert!(matches!(due(&mut worker), Poll::Ready(None)));
-
     let (queue, mut worker, _) = self::queue(1, 100);
     let mut dropped = queue.submit_fn(|| 1).unwrap();
     queue.abort();
     assert_eq!(result(&mut dropped), Poll::Ready(Err(JobError::Aborted)));
     assert!(matches!(due(&mut worker), Poll::Ready(None)));
-    lost = queue.submit_fn(|| 2).unwrap_err();
-    assert_eq!(lost, Refused::Closed);
+    assert_eq!(queue.submit_fn(|| 2).unwrap_err(), Refused::Closed);
 }
 
 #[test]
@@ -217,6 +217,7 @@ fn dropping_the_worker_or_a_running_job_aborts() {
     assert!(poll(Pin::new(&mut job)).is_pending());
     drop(worker);
     assert_eq!(result(&mut waiting), Poll::Ready(Err(JobError::Aborted)));
+    assert_eq!(queue.submit(async {}).unwrap_err(), Refused::Closed);
     assert!(result(&mut running).is_pending());
     drop(job);
     assert_eq!(result(&mut running), Poll::Ready(Err(JobError::Aborted)));
@@ -255,4 +256,53 @@ async fn jobs_handed_to_a_runtime_overlap() {
     assert_eq!(slow.await, Ok(1));
     drop(queue);
     worker.await.unwrap();
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Submit,
+    Drop(usize),
+    Run,
+    Advance(u64),
+}
+
+proptest! {
+    /// Whatever is submitted, cancelled or left lying: in no span do more jobs start than one + rate × (span + slack).
+    #[test]
+    fn jobs_never_start_faster_than_the_rate(
+        rate in 1..50u64,
+        acts in prop::collection::vec(
+            prop_oneof![
+                3 => Just(Act::Submit),
+                1 => (0..8usize).prop_map(Act::Drop),
+                4 => Just(Act::Run),
+                2 => (0..400u64).prop_map(Act::Advance),
+            ],
+            1..200,
+        ),
+    ) {
+        let (queue, mut worker, clock) = queue(rate, 1000);
+        let (mut handles, mut started) = (Vec::new(), Vec::new());
+        for act in acts {
+            match act {
+                Act::Submit => handles.push(queue.submit(async {}).unwrap()),
+                Act::Drop(which) if !handles.is_empty() => drop(handles.remove(which % handles.len())),
+                Act::Drop(_) => {}
+                Act::Run => {
+                    if let Poll::Ready(Some(job)) = due(&mut worker) {
+                        started.push(clock.now());
+                        run(job);
+                    }
+                }
+                Act::Advance(ms) => clock.advance(Duration::from_millis(ms)),
+            }
+        }
+        let slack = Duration::from_millis(10).as_nanos();
+        for (first, from) in started.iter().enumerate() {
+            for (more, to) in (1u128..).zip(&started[first + 1..]) {
+                let span = to.since(*from).as_nanos() + slack;
+                prop_assert!(more * 1_000_000_000 <= u128::from(rate) * span, "{} jobs in {span} ns", more + 1);
+            }
+        }
+    }
 }

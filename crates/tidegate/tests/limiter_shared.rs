@@ -180,7 +180,7 @@ fn an_observer_sees_decisions_and_cancellations_but_no_keys() {
     let limiter = KeyedLimiter::new(Quota::per_second(1), 100)
         .unwrap()
         .with_clock(ManualClock::default())
-        .with_observer(Arc::clone(&record) as Arc<dyn Observer>);
+        .with_observer(Arc::clone(&record));
     assert!(limiter.allow("ann").is_allowed());
     assert!(!limiter.allow("ann").is_allowed());
     let _ = limiter.peek("ann");
@@ -210,8 +210,7 @@ impl Observer for Meddler {
 #[test]
 fn an_observer_may_use_the_limiter_it_observes() {
     let meddler = Arc::new(Meddler::default());
-    let limiter =
-        Limiter::new(Quota::per_hour(9)).unwrap().with_observer(Arc::clone(&meddler) as Arc<dyn Observer>);
+    let limiter = Limiter::new(Quota::per_hour(9)).unwrap().with_observer(Arc::clone(&meddler));
     *meddler.0.lock() = Some(limiter.clone());
     assert!(limiter.allow().is_allowed());
     assert_eq!(meddler.1.load(Ordering::Relaxed), 8);

@@ -4,7 +4,7 @@
 //! them are one step of [`crate::store::settle`], so a limiter decides exactly as a gate over a store does.
 //!
 //! The state is behind one lock, held for the arithmetic only: no clock is read, no observer called and nothing allocated
-//! under it (states that grow, as logs do, excepted). The clock is read before the lock is taken, so two threads may arrive in
+//! under it (states that grow, as logs do, and lists of more than two quotas excepted). The clock is read before the lock is taken, so two threads may arrive in
 //! another order than their ticks; the later arrival with the earlier tick counts as simultaneous, which never gives anything
 //! away.
 
@@ -136,12 +136,12 @@ impl Limiter {
         Self::build(quotas, Arc::new(clock), self.shared.observer.clone())
     }
 
-    /// Returns a limiter of the same quotas and clock whose decisions `observer` is told. A step of construction: the result
-    /// starts full and shares nothing with earlier clones.
+    /// Returns a limiter of the same quotas and clock whose decisions `observer` is told; hand in an `Arc` to keep a hold of it. A
+    /// step of construction: the result starts full and shares nothing with earlier clones.
     #[must_use]
-    pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
-        Self::build(quotas, Arc::clone(&self.shared.clock), Some(observer))
+        Self::build(quotas, Arc::clone(&self.shared.clock), Some(Arc::new(observer)))
     }
 
     /// Spends one unit now, or refuses and changes nothing.
