@@ -11,7 +11,13 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 /// `tidegate serve` answers proxies and programs over HTTP; `tidegate replay access.log` shows what a limit would have done
 /// to real traffic.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
+#[command(
+    name = "tidegate",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -36,7 +42,13 @@ pub(crate) struct Global {
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// The running server that online verbs ask
-    #[arg(long, global = true, env = "TIDEGATE_SERVER", default_value = "http://127.0.0.1:8080", value_name = "URL")]
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_SERVER",
+        default_value = "http://127.0.0.1:8080",
+        value_name = "URL"
+    )]
     pub(crate) server: String,
 }
 

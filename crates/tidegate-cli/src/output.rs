@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal, Write};
 
 use anstream::{AutoStream, ColorChoice};
 use anyhow::Result;
-use comfy_table::{presets, CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 
 use crate::args::{Color, Global, Output};
@@ -68,7 +68,11 @@ impl Printer {
     }
 
     /// Prints a value in the form asked for; `people` makes the text for the forms that people read.
-    pub(crate) fn value<T: Serialize>(&self, value: &T, people: impl FnOnce(&Self) -> Result<String>) -> Result<()> {
+    pub(crate) fn value<T: Serialize>(
+        &self,
+        value: &T,
+        people: impl FnOnce(&Self) -> Result<String>,
+    ) -> Result<()> {
         match self.format {
             Output::Table | Output::Wide => self.text(&people(self)?),
             Output::Json => self.text(&serde_json::to_string_pretty(value)?),
