@@ -3,7 +3,8 @@
 //! A waiter reserves when it is first polled and sleeps until its tick. So the order of arrival is the order of service
 //! without a queue of its own, a deadline that cannot be met is known at once and costs nothing, and nobody is starved: what
 //! was promised to a large cost is not eaten by small ones behind it. The price: when a waiter in the middle goes away,
-//! those behind it keep the ticks they were promised, so its share may go unused; it is never handed out twice.
+//! those behind it keep the ticks they were promised. What they did not count on is there for whoever asks next, who may
+//! then act before them; the rest of its share goes unused. None of it is handed out twice.
 
 use std::future::Future;
 use std::pin::{Pin, pin};

@@ -11,12 +11,16 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::{
-    Answer, Clock, Cost, Denied, KeyedLimiter, Limiter, ManualClock, Quota, QuotaBuilder, Replace, Tick, Wait,
+    Answer, Clock, Cost, Denied, KeyedLimiter, Limiter, ManualClock, Quota, QuotaError, Replace, Tick, Wait,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn limiter(quota: QuotaBuilder) -> (Limiter, ManualClock) {
+fn limiter<Q>(quota: Q) -> (Limiter, ManualClock)
+where
+    Q: TryInto<Quota>,
+    QuotaError: From<Q::Error>,
+{
     let clock = ManualClock::at(Tick::from_secs(1000));
     (Limiter::new(quota).unwrap().with_clock(clock.clone()), clock)
 }
@@ -65,6 +69,35 @@ fn a_hundred_waiters_are_served_in_the_order_they_came_whatever_they_cost() {
         }
     }
     assert_eq!(served, (0..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn waiters_are_served_in_order_by_every_algorithm() {
+    let three = Quota::per_second(3);
+    for quota in [
+        three.gcra(),
+        three.fixed_window(),
+        three.sliding_window(10),
+        three.sliding_counter(),
+        three.sliding_log(),
+    ] {
+        let (limiter, clock) = limiter(quota.unwrap());
+        let mut waits: Vec<_> = (0..40).map(|place| (place, limiter.wait(cost(1 + place % 3)))).collect();
+        let mut served = Vec::new();
+        loop {
+            waits.retain_mut(|(place, wait)| {
+                let ready = poll(wait).is_ready();
+                if ready {
+                    served.push(*place);
+                }
+                !ready
+            });
+            if clock.advance_to_next().is_none() {
+                break;
+            }
+        }
+        assert_eq!(served, (0..40).collect::<Vec<_>>(), "{:?}", limiter.quotas());
+    }
 }
 
 #[test]
@@ -263,50 +296,56 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..120)
 }
 
+/// Lets waiters come, go away and act, each as soon as it is due; returns the ticks in nanoseconds at which units were spent.
+fn play(limiter: &Limiter, clock: &ManualClock, acts: Vec<Act>) -> Vec<(u64, u64)> {
+    let mut waits: Vec<(u64, Wait)> = Vec::new();
+    let mut acted: Vec<(u64, u64)> = Vec::new();
+    let settle = |waits: &mut Vec<(u64, Wait)>, acted: &mut Vec<(u64, u64)>| {
+        waits.retain_mut(|(units, wait)| match poll(wait) {
+            Poll::Ready(answer) => {
+                answer.unwrap();
+                acted.push((clock.now().as_nanos(), *units));
+                false
+            }
+            Poll::Pending => true,
+        });
+    };
+    for act in acts {
+        match act {
+            Act::Wait(units) => waits.push((units, limiter.wait(cost(units)))),
+            Act::Allow(units) if limiter.allow_n(cost(units)).is_allowed() => {
+                acted.push((clock.now().as_nanos(), units));
+            }
+            Act::Allow(_) => {}
+            Act::Drop(which) if !waits.is_empty() => drop(waits.remove(which % waits.len())),
+            Act::Drop(_) => {}
+            Act::Advance(ms) => {
+                // Tick by tick, so that each waiter acts when it is due.
+                let end = clock.now().after(Duration::from_millis(ms));
+                while clock.sleepers() > 0 {
+                    let now = clock.now();
+                    let next = clock.advance_to_next().unwrap();
+                    if next > end {
+                        clock.set(now);
+                        break;
+                    }
+                    settle(&mut waits, &mut acted);
+                }
+                clock.set(end);
+            }
+        }
+        settle(&mut waits, &mut acted);
+    }
+    acted
+}
+
 proptest! {
     /// Whoever drops what, work never acts faster than the limit: in no span more than burst + rate × span, counted at the
     /// ticks the work acts at. Those are rounded up to the nanosecond, so two may stand one closer than they exactly are.
     #[test]
     fn dropping_waiters_never_creates_capacity(rate in 1..5u64, burst in 3..6u64, acts in acts()) {
         let (limiter, clock) = limiter(Quota::per_second(rate).burst(burst));
-        let mut waits: Vec<(u64, Wait)> = Vec::new();
-        let mut acted: Vec<(u64, u64)> = Vec::new();
-        let settle = |waits: &mut Vec<(u64, Wait)>, acted: &mut Vec<(u64, u64)>| {
-            waits.retain_mut(|(units, wait)| match poll(wait) {
-                Poll::Ready(answer) => {
-                    answer.unwrap();
-                    acted.push((clock.now().as_nanos(), *units));
-                    false
-                }
-                Poll::Pending => true,
-            });
-        };
-        for act in acts {
-            match act {
-                Act::Wait(units) => waits.push((units, limiter.wait(cost(units)))),
-                Act::Allow(units) if limiter.allow_n(cost(units)).is_allowed() => {
-                    acted.push((clock.now().as_nanos(), units));
-                }
-                Act::Allow(_) => {}
-                Act::Drop(which) if !waits.is_empty() => drop(waits.remove(which % waits.len())),
-                Act::Drop(_) => {}
-                Act::Advance(ms) => {
-                    // Tick by tick, so that each waiter acts when it is due.
-                    let end = clock.now().after(Duration::from_millis(ms));
-                    while clock.sleepers() > 0 {
-                        let now = clock.now();
-                        let next = clock.advance_to_next().unwrap();
-                        if next > end {
-                            clock.set(now);
-                            break;
-                        }
-                        settle(&mut waits, &mut acted);
-                    }
-                    clock.set(end);
-                }
-            }
-            settle(&mut waits, &mut acted);
-        }
+        let acted = play(&limiter, &clock, acts);
         for (first, (from, _)) in acted.iter().enumerate() {
             let mut units = 0;
             for (to, more) in &acted[first..] {
@@ -314,6 +353,18 @@ proptest! {
                 let most = u128::from(burst) * 1_000_000_000 + u128::from(rate) * u128::from(to - from + 1);
                 prop_assert!(u128::from(units) * 1_000_000_000 <= most, "{units} units in {} ns", to - from);
             }
+        }
+    }
+
+    /// The same of a log of arrivals: in no second more than its count.
+    #[test]
+    fn dropping_waiters_never_creates_capacity_in_a_log(count in 3..6u64, acts in acts()) {
+        let (limiter, clock) = limiter(Quota::per_second(count).sliding_log().unwrap());
+        let acted = play(&limiter, &clock, acts);
+        for (first, (from, _)) in acted.iter().enumerate() {
+            let second = acted[first..].iter().take_while(|(to, _)| to - from < 1_000_000_000);
+            let units: u64 = second.map(|(_, units)| units).sum();
+            prop_assert!(units <= count, "{units} units in a second");
         }
     }
 
