@@ -4,10 +4,10 @@
 //! [`Slots`]: to the log it is one tick, to the window one bucket. Both decide by the same sentence: *a cost may act at
 //! the first tick, not before the last promise, at which the slots that have not ended leave room for it*.
 //!
-//! Promises far ahead would let the list grow without bound. Nobody acts before the last promise, though, so a slot that ends
-//! by then decides nothing any more: beyond twice the slots that one window can hold, such slots are dropped, and `floor` keeps
-//! what they said, that nothing acts before their end. Twice, so that promises up to one window ahead can be undone
-//! without a trace.
+//! Promises far ahead would let the list grow without bound. Nobody acts before the last promise, though, so a slot
+//! that ends by then decides nothing any more: beyond twice the slots that one window can hold, such slots are dropped,
+//! and `floor` keeps what they said, that nothing acts before their end. Twice, so that promises up to one window ahead
+//! can be undone without a trace.
 
 use smallvec::SmallVec;
 
@@ -141,8 +141,8 @@ impl Ledger {
         u64::try_from(self.full(slots)).ok().map(Tick::from_nanos)
     }
 
-    /// Takes the units from the oldest slots that have begun and still count. The charge is not dated: had it been a newer
-    /// one, its slot would end later than the one that is lightened here, so nobody gains by the exchange.
+    /// Takes the units from the oldest slots that have begun and still count. The charge is not dated: had it been a
+    /// newer one, its slot would end later than the one that is lightened here, so nobody gains by the exchange.
     pub(crate) fn refund(&self, slots: &impl Slots, now: Tick, cost: Cost) -> Self {
         let last = now.max(self.last);
         let mut back = cost.units();
@@ -174,8 +174,8 @@ impl Ledger {
 
     /// Carries the ledger from one way of cutting time to another.
     ///
-    /// An old slot is taken to have acted at its latest: at its last tick, or at the last change. Of more units than the new limit the newest
-    /// are kept: older ones decide nothing before the first of those ends.
+    /// An old slot is taken to have acted at its latest: at its last tick, or at the last change. Of more units than
+    /// the new limit the newest are kept: older ones decide nothing before the first of those ends.
     pub(crate) fn carry(
         &self,
         (old, new): (&impl Slots, &impl Slots),

@@ -118,7 +118,7 @@ impl Model for SlidingModel {
         self.last = self.last.max(wide(now));
         let mut back = Wide::from(units);
         for (act, units) in &mut self.acts {
-            if self.law.ends(*act) > self.last && *act <= self.last {
+            if self.law.ends(*act) > self.last && self.law.begins(self.law.bucket(*act)) <= self.last {
                 let taken = back.min(*units);
                 (*units, back) = (*units - taken, back - taken);
             }
