@@ -47,6 +47,14 @@ pub enum QuotaError {
     },
 }
 
+/// A finished quota converts into itself, so that one bound (`TryInto<Quota>` with errors that become this one) takes quotas
+/// and builders alike.
+impl From<core::convert::Infallible> for QuotaError {
+    fn from(never: core::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
 /// Checks a burst once, for every algorithm that has one.
 pub(crate) fn burst_in_range(burst: u64) -> Result<u64, QuotaError> {
     if burst == 0 || burst > Rate::MAX_COUNT { Err(QuotaError::Burst { burst }) } else { Ok(burst) }
