@@ -1,5 +1,6 @@
 //! Whole files: what they mean in both formats, what is in effect, and that the schema agrees.
 #![cfg(feature = "config")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::time::Duration;
 

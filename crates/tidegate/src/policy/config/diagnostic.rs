@@ -112,7 +112,7 @@ impl Findings {
 
     /// Returns the mistakes in the order of the file, each once.
     pub(super) fn finish(mut self) -> Vec<Diagnostic> {
-        self.found.sort_by(|a, b| (a.line, a.column, a.severity).cmp(&(b.line, b.column, b.severity)));
+        self.found.sort_by_key(|one| (one.line, one.column, one.severity));
         self.found.dedup();
         self.found
     }

@@ -35,7 +35,7 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
             check(node, kind, name, findings);
         }
         Kind::Unavailable => {
-            findings.error(node.spot, format_args!("{name} is not available in this version"))
+            findings.error(node.spot, format_args!("{name} is not available in this version"));
         }
         scalar => check_scalar(node, scalar, name, findings),
     }
@@ -221,7 +221,7 @@ fn zone(text: &str) -> Result<(), String> {
         return Ok(());
     }
     let known: Vec<_> = jiff::tz::db().available().collect();
-    let hint = match nearest(text, known.iter().map(|name| name.as_str())) {
+    let hint = match nearest(text, known.iter().map(jiff::tz::TimeZoneName::as_str)) {
         Some(name) => format!("; did you mean \"{name}\"?"),
         None => "; use an IANA name as Europe/Vienna, or UTC".to_owned(),
     };
