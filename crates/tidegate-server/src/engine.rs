@@ -86,17 +86,15 @@ impl Store for Shared {
 
 impl Engine {
     pub(crate) fn new(
-        settings: Settings,
+        settings: &Settings,
         store: Arc<dyn Store>,
         store_kind: &'static str,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let metrics = Metrics::new();
         let store = Shared(store);
-        let Settings { policies, .. } = settings;
-        let gate = Gate::new(policies, store.clone()).with_clock(Arc::clone(&clock));
-        let settings = Settings { policies: PolicySet::default(), ..settings };
-        let live = Live::new(gate.policies(), &settings, &metrics, None, gate.now());
+        let gate = Gate::new(Arc::clone(&settings.policies), store.clone()).with_clock(Arc::clone(&clock));
+        let live = Live::new(settings, &metrics, None, gate.now());
         Self {
             gate,
             store,
@@ -119,12 +117,10 @@ impl Engine {
     }
 
     /// Puts other settings in force. Callers take turns.
-    pub(crate) fn replace(&self, settings: Settings) {
+    pub(crate) fn replace(&self, settings: &Settings) {
         let before = self.live();
-        let Settings { policies, .. } = settings;
-        self.gate.replace(policies);
-        let settings = Settings { policies: PolicySet::default(), ..settings };
-        let live = Live::new(self.gate.policies(), &settings, &self.metrics, Some(&before), self.now());
+        self.gate.replace(Arc::clone(&settings.policies));
+        let live = Live::new(settings, &self.metrics, Some(&before), self.now());
         for gone in before.set.policies().iter().filter(|policy| live.set.find(&policy.name).is_none()) {
             self.metrics.forget(&gone.name);
         }

@@ -2,7 +2,6 @@
 //!
 //! * [`Server`]: from bind to exit; [`ServerOptions`] are what cannot change meanwhile
 //! * [`Source`]: where the configuration comes from, at start and at every reload; [`Settings`] are what it yields
-//! * [`HeaderForm`]: which rate-limit headers answers carry
 //! * [`Token`]: what callers show when the server can be reached by others
 //!
 //! # Examples
@@ -42,7 +41,6 @@ mod top;
 mod watch;
 
 pub use auth::{Token, TokenError};
-pub use doors::http::HeaderForm;
 pub use options::ServerOptions;
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, Source};

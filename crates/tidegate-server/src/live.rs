@@ -7,11 +7,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::policy::config::HeaderForm;
 use tidegate::policy::{ClientIp, Limit, Policy, PolicySet};
 use tidegate::{Cost, Quota, Tick};
 use tidegate_core::{Algorithm, Ask, Verdict};
 
-use crate::doors::http::HeaderForm;
 use crate::metrics::{Metrics, PolicySeries};
 use crate::settings::Settings;
 use crate::top::Sketch;
@@ -56,13 +56,8 @@ enum Window {
 }
 
 impl Live {
-    pub(crate) fn new(
-        set: Arc<PolicySet>,
-        settings: &Settings,
-        metrics: &Metrics,
-        before: Option<&Self>,
-        since: Tick,
-    ) -> Self {
+    pub(crate) fn new(settings: &Settings, metrics: &Metrics, before: Option<&Self>, since: Tick) -> Self {
+        let set = Arc::clone(&settings.policies);
         let policies = set.policies();
         let facts = policies.iter().map(|policy| {
             let before = before.and_then(|live| {

@@ -4,10 +4,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::policy::config::{Config, StoreSettings};
 use tidegate::store::{MemoryStore, Store};
 use tidegate::{Clock, SystemClock};
 
 use crate::auth::Token;
+
+/// Live keys for which the table in memory has room, when nothing else is said.
+const KEYS: usize = 100_000;
 
 /// What a server is made of, beside its configuration.
 #[derive(Clone, Debug)]
@@ -30,8 +34,6 @@ pub struct ServerOptions {
     pub clock: Arc<dyn Clock>,
     /// Whether `SIGHUP` reloads and `SIGTERM` and `SIGINT` stop. On by default.
     pub signals: bool,
-    /// The JSON Schema of the config file, served at `/config.schema.json`.
-    pub schema: Option<Arc<str>>,
 }
 
 impl Default for ServerOptions {
@@ -41,11 +43,24 @@ impl Default for ServerOptions {
             token: None,
             drain: Duration::from_secs(10),
             connections: 10_000,
-            store: Arc::new(MemoryStore::with_capacity(100_000)),
+            store: Arc::new(MemoryStore::with_capacity(KEYS)),
             store_kind: "memory",
             clock: Arc::new(SystemClock::new()),
             signals: true,
-            schema: None,
         }
+    }
+}
+
+impl ServerOptions {
+    /// Takes from a config file what cannot change while the server runs: where it listens, and its store.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let keys = match config.store {
+            StoreSettings::Memory { keys } => keys,
+            // A store that this crate does not know is made by who calls it.
+            _ => KEYS,
+        };
+        let store = Arc::new(MemoryStore::with_capacity(keys));
+        Self { http: config.server.http, store, ..Self::default() }
     }
 }

@@ -51,7 +51,7 @@ impl Reload {
                 for warning in &warnings {
                     tracing::warn!("{warning}");
                 }
-                engine.replace(settings);
+                engine.replace(&settings);
                 engine.metrics.reloaded(true);
                 let live = engine.live();
                 tracing::info!(config = live.number, policies = live.set.len(), "configuration reloaded");

@@ -126,9 +126,9 @@ impl Server {
             }
         });
         let ready = Ready { addr, policies: settings.policies.len() };
-        let engine = Engine::new(settings, options.store, options.store_kind, options.clock);
+        let engine = Engine::new(&settings, options.store, options.store_kind, options.clock);
         let (phase, seen) = watch::channel(Phase::Serving);
-        let app = Arc::new(App::new(engine, Reload::new(source), options.token, seen, options.schema));
+        let app = Arc::new(App::new(engine, Reload::new(source), options.token, seen));
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, connections) = (options.drain, options.connections);
         Ok(Self { app, listener, ready, handle, signals, watch, drain, connections })

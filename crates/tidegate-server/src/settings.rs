@@ -4,16 +4,15 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use tidegate::policy::config::{Config, HeaderForm};
 use tidegate::policy::{ClientIp, PolicySet};
 
-use crate::doors::http::HeaderForm;
-
 /// The part of a configuration that can change while the server runs.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Settings {
     /// The policies.
-    pub policies: PolicySet,
+    pub policies: Arc<PolicySet>,
     /// How a caller's address is found behind proxies.
     pub client_ip: ClientIp,
     /// Which rate-limit headers answers carry.
@@ -25,8 +24,15 @@ pub struct Settings {
 impl Settings {
     /// Makes settings of policies, with nobody trusted as a proxy and the default headers.
     #[must_use]
-    pub fn new(policies: PolicySet) -> Self {
-        Self { policies, ..Self::default() }
+    pub fn new(policies: impl Into<Arc<PolicySet>>) -> Self {
+        Self { policies: policies.into(), ..Self::default() }
+    }
+}
+
+impl From<Config> for Settings {
+    fn from(config: Config) -> Self {
+        let Config { policies, client_ip, headers, .. } = config;
+        Self { policies, client_ip, headers, warnings: Vec::new() }
     }
 }
 
@@ -73,6 +79,24 @@ impl Source {
     /// Makes a source of a function that reads and checks the whole configuration; it may block.
     pub fn new(load: impl Fn() -> Result<Settings, Refused> + Send + Sync + 'static) -> Self {
         Self { load: Arc::new(load), watched: None }
+    }
+
+    /// Makes a source of a config file, YAML or TOML, that reloads whenever the file holds something else.
+    ///
+    /// The server's address and its store are read by who starts it ([`crate::ServerOptions::of`]); they need a restart.
+    pub fn file(path: impl AsRef<Path>) -> Self {
+        let watched = path.as_ref().to_owned();
+        let load = {
+            let path = watched.clone();
+            move || match Config::read(&path) {
+                Ok((config, warnings)) => {
+                    let warnings = warnings.iter().map(ToString::to_string).collect();
+                    Ok(Settings { warnings, ..config.into() })
+                }
+                Err(mistakes) => Err(Refused::new(mistakes.iter().map(ToString::to_string).collect())),
+            }
+        };
+        Self::new(load).watching(watched)
     }
 
     /// Reloads whenever this file holds something else.

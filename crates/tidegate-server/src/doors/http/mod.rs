@@ -27,8 +27,6 @@ mod problem;
 mod query;
 mod redact;
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -36,7 +34,6 @@ use http::{Method, Request, StatusCode};
 use serde::Serialize;
 use tokio::sync::watch;
 
-pub use headers::HeaderForm;
 pub(crate) use headers::seconds_up;
 pub(crate) use problem::Problem;
 use problem::{nearest, quoted};
@@ -55,7 +52,6 @@ pub(crate) struct App {
     token: Option<Token>,
     phase: watch::Receiver<Phase>,
     redact: Redact,
-    schema: Option<Arc<str>>,
 }
 
 /// Every path, for the one that was probably meant.
@@ -84,9 +80,8 @@ impl App {
         reload: Reload,
         token: Option<Token>,
         phase: watch::Receiver<Phase>,
-        schema: Option<Arc<str>>,
     ) -> Self {
-        Self { engine, reload, token, phase, redact: Redact::default(), schema }
+        Self { engine, reload, token, phase, redact: Redact::default() }
     }
 
     /// Answers one request.
@@ -146,7 +141,7 @@ impl App {
             }
             "/metrics" => read(&method).map(|()| operations::metrics(self)),
             "/version" => read(&method).map(|()| operations::version()),
-            "/config.schema.json" => read(&method).and_then(|()| self.schema()),
+            "/config.schema.json" => read(&method).map(|()| operations::schema()),
             _ => self.by_name(&request, &method, path),
         }
     }
@@ -162,14 +157,6 @@ impl App {
         let meant = nearest(path, PATHS);
         let advice = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
         Err(Problem::not_found(format!("there is nothing at {}{advice}", quoted(path))))
-    }
-
-    fn schema(&self) -> Result<Response, Problem> {
-        let schema = self.schema.as_ref().ok_or_else(|| Problem::not_found("this server has no schema"))?;
-        let mut response = schema.to_string().into_response();
-        let kind = HeaderValue::from_static("application/schema+json");
-        response.headers_mut().insert(CONTENT_TYPE, kind);
-        Ok(response)
     }
 }
 

@@ -65,6 +65,13 @@ pub(crate) fn version() -> Response {
     }))
 }
 
+/// `/config.schema.json`: the JSON Schema of the file.
+pub(crate) fn schema() -> Response {
+    let mut response = super::ok(&tidegate::policy::config::schema());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/schema+json"));
+    response
+}
+
 /// `POST /v1/reload`: reads the configuration again.
 ///
 /// # Errors

@@ -137,7 +137,7 @@ mod tests {
     fn a_slip_of_the_finger_finds_its_word_and_nonsense_finds_none() {
         let names = ["attributes", "cost", "policies"];
         assert_eq!(nearest("atributes", names), Some("attributes"));
-        assert_eq!(nearest("policy", names), Some("policies"));
+        assert_eq!(nearest("Polices", names), Some("policies"));
         assert_eq!(nearest("xylophone", names), None);
     }
 

@@ -1,7 +1,8 @@
 //! Rate-limit response headers: one serializer per form, over one picture of the limits.
 //!
 //! The forms differ in names and grammar, not in numbers: `q` is the most a limit grants at once, `w` the time after which
-//! a limit used up is full again, `r` what is left, `t` the wait, always rounded up. `r` never exceeds `q`.
+//! a limit used up is full again, `r` what is left, `t` the wait, always rounded up. `r` never exceeds `q`. `Retry-After`
+//! goes with all of them, and on a refusal browsers' scripts may read them.
 
 mod draft03;
 mod draft11;
@@ -13,23 +14,7 @@ use http::header::{
     ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue, RETRY_AFTER,
 };
 use smallvec::SmallVec;
-
-/// Which rate-limit headers answers carry. `Retry-After` goes with all of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum HeaderForm {
-    /// `RateLimit-Policy` and `RateLimit` as structured field lists, one item per policy:
-    /// draft-ietf-httpapi-ratelimit-headers-11.
-    #[default]
-    Draft11,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` of the limit that binds, with all limits as quota policies behind
-    /// the first: draft-03 of the same, as Envoy and Limitador write it.
-    Draft03,
-    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` of the limit that binds, plain numbers; reset in seconds from now.
-    XRateLimit,
-    /// None.
-    None,
-}
+pub(crate) use tidegate::policy::config::HeaderForm;
 
 /// One limit as headers show it.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +49,7 @@ pub(crate) fn write(form: HeaderForm, picture: &Picture<'_>, out: &mut HeaderMap
         HeaderForm::Draft11 => draft11::write(picture, out),
         HeaderForm::Draft03 => draft03::write(picture, out),
         HeaderForm::XRateLimit => x_ratelimit::write(picture, out),
-        HeaderForm::None => {}
+        _ => {}
     }
     let Some(refused) = picture.refused else { return };
     if let Some(wait) = refused {
@@ -76,7 +61,7 @@ pub(crate) fn write(form: HeaderForm, picture: &Picture<'_>, out: &mut HeaderMap
         HeaderForm::Draft03 | HeaderForm::XRateLimit => {
             "Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset"
         }
-        HeaderForm::None => "Retry-After",
+        _ => "Retry-After",
     };
     out.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(exposed));
 }
