@@ -91,7 +91,9 @@ async fn a_peek_takes_nothing() {
         assert_eq!(answer.json()["policies"][0]["charged"], false);
     }
     let text = server.get("/metrics").await.text;
-    assert!(text.contains("tidegate_decisions_total{policy=\"per-ip\",decision=\"allowed\",mode=\"enforce\"} 0"));
+    assert!(
+        text.contains("tidegate_decisions_total{policy=\"per-ip\",decision=\"allowed\",mode=\"enforce\"} 0")
+    );
 }
 
 #[tokio::test]
@@ -101,7 +103,8 @@ async fn a_batch_is_answered_in_order_or_not_at_all() {
     let body = format!("[{}, {}, {}, {}]", one("a"), one("b"), one("a"), one("a"));
     let answer = server.post("/v1/check/batch", &body).await;
     assert_eq!(answer.status, StatusCode::OK);
-    let statuses: Vec<_> = answer.json().as_array().unwrap().iter().map(|one| one["status"].clone()).collect();
+    let statuses: Vec<_> =
+        answer.json().as_array().unwrap().iter().map(|one| one["status"].clone()).collect();
     assert_eq!(statuses, [200, 200, 200, 429]);
 
     let bad = format!(r#"[{}, {{"attributes": {{}}, "policies": ["per-pi"]}}]"#, one("c"));
@@ -139,7 +142,10 @@ async fn only_the_policies_named_are_asked_and_their_counters_are_the_same() {
         assert_eq!(answer["policies"].as_array().unwrap().len(), 1);
     }
     let denied = server.post("/v1/check", r#"{"attributes": {"user.id": "42"}}"#).await;
-    assert_eq!((denied.status, &denied.json()["policy"]), (StatusCode::TOO_MANY_REQUESTS, &json!("per-user")));
+    assert_eq!(
+        (denied.status, &denied.json()["policy"]),
+        (StatusCode::TOO_MANY_REQUESTS, &json!("per-user"))
+    );
     assert_eq!(denied.json()["policies"][0]["remaining"], 10, "a denial charges none");
 }
 
@@ -152,7 +158,10 @@ async fn our_own_shortage_is_503_and_a_shadow_refuses_nobody() {
     }
     let denied = server.post("/v1/check", r#"{"attributes": {"user.id": 99}}"#).await;
     assert_eq!(denied.status, StatusCode::SERVICE_UNAVAILABLE);
-    assert_eq!(denied.json()["type"], "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity");
+    assert_eq!(
+        denied.json()["type"],
+        "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+    );
     assert_eq!(denied.json()["violated-policies"], json!(["shield"]));
     assert_eq!(denied.header("retry-after"), "6");
     assert!(!denied.header("ratelimit").contains("trial"), "a shadow is not told to callers");
@@ -163,7 +172,9 @@ async fn our_own_shortage_is_503_and_a_shadow_refuses_nobody() {
     assert_eq!(second.status, StatusCode::OK);
     assert_eq!(second.json()["policies"][2]["decision"], "denied");
     let text = server.get("/metrics").await.text;
-    assert!(text.contains("tidegate_decisions_total{policy=\"trial\",decision=\"denied\",mode=\"shadow\"} 1"));
+    assert!(
+        text.contains("tidegate_decisions_total{policy=\"trial\",decision=\"denied\",mode=\"shadow\"} 1")
+    );
 }
 
 #[tokio::test]
@@ -178,11 +189,9 @@ async fn a_cost_no_wait_can_grant_has_no_retry_after() {
 
 #[tokio::test]
 async fn the_other_header_forms_are_chosen_in_the_file() {
-    for (form, expected) in [
-        ("draft-03", Some("2, 2;w=2;name=\"per-ip\"")),
-        ("x-ratelimit", Some("2")),
-        ("none", None),
-    ] {
+    for (form, expected) in
+        [("draft-03", Some("2, 2;w=2;name=\"per-ip\"")), ("x-ratelimit", Some("2")), ("none", None)]
+    {
         let server = start(&format!("{PER_IP}defaults: {{ headers: {form} }}\n")).await;
         let answer = server.check("a").await;
         assert_eq!(answer.headers.get("x-ratelimit-limit").map(|value| value.to_str().unwrap()), expected);
@@ -270,12 +279,15 @@ policies:
         assert_eq!(answer.status, StatusCode::OK);
         let answer = answer.json();
         assert_eq!(answer["decision"], "denied");
-        let lines: Vec<_> = answer["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+        let lines: Vec<_> =
+            answer["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
         assert_eq!(lines[0], "DENIED by per-ip, retry after 2.00 s");
         assert!(lines[1].starts_with("  1 shield   allowed"), "{lines:#?}");
         assert!(lines[1].ends_with("not charged, another limit denied"), "{lines:#?}");
         assert_eq!(lines[2], "  2 login    not charged path does not match");
-        assert!(lines[3].contains("DENIED      gcra 1/s burst 4: needs 3, has 1 of 4; key client.ip=203.0.113.9"));
+        assert!(
+            lines[3].contains("DENIED      gcra 1/s burst 4: needs 3, has 1 of 4; key client.ip=203.0.113.9")
+        );
         assert_eq!(lines[4], "    would be allowed with   burst >= 6   or   cost <= 1");
         assert_eq!(
             answer["reasons"][2]["limits"][0]["allowed_with"],
@@ -325,7 +337,8 @@ impl Store for Gone {
 
 #[tokio::test]
 async fn without_its_store_each_policy_goes_its_own_way() {
-    for (way, statuses) in [("allow", [200, 200, 200]), ("deny", [503, 503, 503]), ("local", [200, 200, 429])] {
+    for (way, statuses) in [("allow", [200, 200, 200]), ("deny", [503, 503, 503]), ("local", [200, 200, 429])]
+    {
         let server = start_with(&format!("{PER_IP}    on_store_error: {way}\n"), |mut options| {
             options.store = std::sync::Arc::new(Gone);
             options
@@ -341,6 +354,10 @@ async fn without_its_store_each_policy_goes_its_own_way() {
         }
         let text = server.get("/metrics").await.text;
         assert!(text.contains("tidegate_store_errors_total{store=\"memory\"} 3"), "{text}");
-        assert!(text.contains("tidegate_decisions_total{policy=\"per-ip\",decision=\"error\",mode=\"enforce\"} 3"));
+        assert!(
+            text.contains(
+                "tidegate_decisions_total{policy=\"per-ip\",decision=\"error\",mode=\"enforce\"} 3"
+            )
+        );
     }
 }

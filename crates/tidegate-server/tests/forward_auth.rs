@@ -49,7 +49,11 @@ async fn the_original_request_is_what_is_limited() {
         assert_eq!((for_nginx.status, for_nginx.header("retry-after")), (StatusCode::FORBIDDEN, "60"));
         let mut other = headers;
         other[3].1 = "203.0.113.9, 198.51.100.7";
-        assert_eq!(ask(&server, "/v1/forward-auth", &other).await.status, StatusCode::OK, "the right-most hop");
+        assert_eq!(
+            ask(&server, "/v1/forward-auth", &other).await.status,
+            StatusCode::OK,
+            "the right-most hop"
+        );
     }
 }
 
@@ -76,4 +80,13 @@ async fn a_proxy_that_is_set_up_wrong_is_told_so() {
     assert!(wrong.detail().contains("use 400 to 599, 403 for nginx"), "{}", wrong.detail());
     let slip = ask(&server, "/v1/forward-auth?deny_statu=403", &uri).await;
     assert!(slip.detail().contains("did you mean `deny_status`?"), "{}", slip.detail());
+}
+
+#[tokio::test]
+async fn parameters_of_the_caller_are_not_ours() {
+    let server = start(FILE).await;
+    let headers = [("x-forwarded-uri", "/?deny_status=418&q=1"), ("x-api-key", "k")];
+    for status in [200, 200, 429] {
+        assert_eq!(ask(&server, "/v1/forward-auth?deny_status=418&q=1", &headers).await.status, status);
+    }
 }

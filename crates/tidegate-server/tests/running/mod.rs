@@ -146,7 +146,7 @@ pub(crate) async fn send(
 }
 
 /// Asks until an answer is as wanted; fails after half a minute.
-pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let asking = async {
         while !holds().await {
             tokio::task::yield_now().await;
@@ -154,4 +154,3 @@ pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl 
     };
     tokio::time::timeout(Duration::from_secs(30), asking).await.unwrap_or_else(|_| panic!("{what}"));
 }
-

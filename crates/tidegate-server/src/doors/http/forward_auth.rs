@@ -48,7 +48,11 @@ const NOT_THE_CALLERS: [&str; 8] = [
 
 /// Decides the original request.
 pub(crate) async fn forward_auth(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let query = Query::of(request.uri(), &["deny_status", "options"])?;
+    let query = if is_the_callers(request.uri().query(), request.headers()) {
+        Query::default()
+    } else {
+        Query::of(request.uri(), &["deny_status", "options"])?
+    };
     let denied = query.get("deny_status").map(deny_status).transpose()?;
     let charge_options = match query.get("options") {
         None | Some("pass") => false,
@@ -79,6 +83,15 @@ pub(crate) async fn forward_auth(app: &App, request: Request<Body>) -> Result<Re
         tokio::time::sleep(wait).await;
     }
     Ok(response)
+}
+
+/// Says whether a query is the original request's own.
+///
+/// Caddy's `uri /v1/forward-auth` changes the path and leaves the query, so the caller's parameters arrive here; they are not
+/// the operator's.
+fn is_the_callers(query: Option<&str>, headers: &HeaderMap) -> bool {
+    let original = first(headers, &URI).and_then(|uri| uri.split_once('?'));
+    query.is_some() && query == original.map(|(_, query)| query)
 }
 
 fn deny_status(text: &str) -> Result<StatusCode, Problem> {

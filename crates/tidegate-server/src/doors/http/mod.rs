@@ -27,6 +27,8 @@ mod problem;
 mod query;
 mod redact;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -52,6 +54,17 @@ pub(crate) struct App {
     token: Option<Token>,
     phase: watch::Receiver<Phase>,
     redact: Redact,
+    /// Requests being answered.
+    in_flight: AtomicUsize,
+}
+
+/// Counts a request down when its answering ends.
+struct InFlight<'a>(&'a AtomicUsize);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Every path, for the one that was probably meant.
@@ -81,11 +94,14 @@ impl App {
         token: Option<Token>,
         phase: watch::Receiver<Phase>,
     ) -> Self {
-        Self { engine, reload, token, phase, redact: Redact::default() }
+        Self { engine, reload, token, phase, redact: Redact::default(), in_flight: AtomicUsize::new(0) }
     }
 
     /// Answers one request.
     pub(crate) async fn answer(&self, request: Request<Body>) -> Response {
+        // Relaxed: a number for people. The guard counts down even when the caller goes away in between.
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        let _done = InFlight(&self.in_flight);
         self.route(request).await.unwrap_or_else(Problem::into_response)
     }
 

@@ -1,5 +1,7 @@
 //! Health, metrics, version, reload.
 
+use std::sync::atomic::Ordering;
+
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -38,11 +40,13 @@ pub(crate) fn readyz(app: &App, uri: &http::Uri) -> Result<Response, Problem> {
         ),
     };
     let text = format!(
-        "{} serving\n{config}\n[+] store {}: {} of {} slots\n{}\n",
+        "{} serving\n{config}\n[+] store {}: {} of {} slots\n[+] {} requests in flight\n{}\n",
         mark(serving),
         app.engine.store_kind(),
         occupancy.used,
         occupancy.capacity,
+        // This one left out.
+        app.in_flight.load(Ordering::Relaxed).saturating_sub(1),
         if serving { "ready" } else { "not ready" },
     );
     Ok((status, text).into_response())

@@ -7,7 +7,7 @@ use http::Uri;
 use super::problem::{Problem, nearest, quoted};
 
 /// The parameters of one request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Query<'u> {
     pairs: Vec<(Cow<'u, str>, Cow<'u, str>)>,
 }
