@@ -8,6 +8,7 @@ use std::collections::hash_map::RandomState;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use http::{HeaderName, StatusCode};
@@ -27,7 +28,7 @@ pub struct Token {
 }
 
 /// Why a token is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
     /// Too short to be a secret.
@@ -42,6 +43,17 @@ pub enum TokenError {
         /// Where, counted from 0.
         at: usize,
     },
+    /// The file that `TIDEGATE_TOKEN_FILE` names cannot be read.
+    #[error("cannot read the token from {path}")]
+    File {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: Arc<std::io::Error>,
+    },
+    /// Both variables are set.
+    #[error("TIDEGATE_TOKEN and TIDEGATE_TOKEN_FILE are both set; keep one")]
+    Both,
 }
 
 impl Token {
@@ -58,6 +70,28 @@ impl Token {
             return Err(TokenError::Short { length: secret.len() });
         }
         Ok(Self { secret: secret.to_owned(), hasher: RandomState::new() })
+    }
+
+    /// Reads the token from the environment: `TIDEGATE_TOKEN`, or the file that `TIDEGATE_TOKEN_FILE` names. `None` when
+    /// neither is set, or set to nothing.
+    ///
+    /// # Errors
+    /// As [`Token::new`]; when both are set; when the file cannot be read.
+    pub fn from_env() -> Result<Option<Self>, TokenError> {
+        Self::from_variables(|name| std::env::var(name).ok())
+    }
+
+    fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, TokenError> {
+        let set = |name| variable(name).filter(|value| !value.trim().is_empty());
+        match (set("TIDEGATE_TOKEN"), set("TIDEGATE_TOKEN_FILE")) {
+            (None, None) => Ok(None),
+            (Some(secret), None) => Self::new(&secret).map(Some),
+            (None, Some(path)) => match std::fs::read_to_string(&path) {
+                Ok(secret) => Self::new(&secret).map(Some),
+                Err(error) => Err(TokenError::File { path, source: Arc::new(error) }),
+            },
+            (Some(_), Some(_)) => Err(TokenError::Both),
+        }
     }
 
     fn is(&self, shown: &str) -> bool {
@@ -157,10 +191,26 @@ mod tests {
 
     #[test]
     fn a_guessable_token_is_none() {
-        assert_eq!(Token::new(" short ").err(), Some(TokenError::Short { length: 5 }));
-        assert_eq!(Token::new("0123456789 abcdef").err(), Some(TokenError::Unprintable { at: 10 }));
+        assert!(matches!(Token::new(" short ").err(), Some(TokenError::Short { length: 5 })));
+        assert!(matches!(Token::new("0123456789 abcdef").err(), Some(TokenError::Unprintable { at: 10 })));
         let shown = format!("{:?}", Token::new("0123456789abcdef").unwrap());
         assert!(!shown.contains("0123"), "{shown}");
+    }
+
+    #[test]
+    fn the_environment_names_a_token_or_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        std::fs::write(&file, "0123456789abcdef\n").unwrap();
+        let (secret, path) = ("0123456789abcdef", file.display().to_string());
+        let from = |token: &str, file: &str| {
+            Token::from_variables(|name| Some(if name == "TIDEGATE_TOKEN" { token } else { file }.to_owned()))
+        };
+        assert!(from("", "").unwrap().is_none());
+        assert!(from(secret, "").unwrap().is_some_and(|token| token.is(secret)));
+        assert!(from("", &path).unwrap().is_some_and(|token| token.is(secret)));
+        assert!(matches!(from(secret, &path), Err(TokenError::Both)));
+        assert!(matches!(from("", "/nowhere/at/all"), Err(TokenError::File { .. })));
     }
 
     #[test]

