@@ -156,6 +156,7 @@ impl Engine {
         &self,
         live: &Live,
         request: &Descriptor<'_>,
+        only: Option<&[usize]>,
         cost: Option<Cost>,
         verdict: &Verdict,
     ) -> Ulid {
@@ -167,15 +168,18 @@ impl Engine {
             Verdict::Decided(decision) => (decision.at, 0),
             Verdict::Unsettled { .. } => (self.now(), 0),
         };
+        // By name: places move when the file changes.
+        let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
+        let only = only.map(|only| only.iter().filter_map(named).collect());
         let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
         if request.pairs().any(|(name, _)| secret(name)) {
             let mut open = Descriptor::new();
             for (name, value) in request.pairs().filter(|(name, _)| !secret(name)) {
                 open.push(name, value);
             }
-            return self.recent.remember(at, &open, cost, charged);
+            return self.recent.remember(at, &open, only, cost, charged);
         }
-        self.recent.remember(at, request, cost, charged)
+        self.recent.remember(at, request, only, cost, charged)
     }
 
     /// Returns the request of a decision and the cost its caller gave.
@@ -186,14 +190,14 @@ impl Engine {
     /// Tells how the work of a decision ended.
     pub(crate) fn report(&self, id: Ulid, report: Report) -> Result<(), Unfollowed> {
         let (told, request) = self.recent.follow(id, Follow::Report, None)?;
-        let done = self.gate.report(&request.descriptor(), told.cost, report);
+        let done = self.under(&request, |gate| gate.report(&request.descriptor(), told.cost, report));
         done.map_err(|error| self.undo(id, Follow::Report, error))
     }
 
     /// Gives back what a decision charged, or part of it.
     pub(crate) fn refund(&self, id: Ulid, cost: Option<Cost>) -> Result<(), Unfollowed> {
         let (told, request) = self.recent.follow(id, Follow::Refund, cost)?;
-        let done = self.gate.refund(&request.descriptor(), cost.or(told.cost));
+        let done = self.under(&request, |gate| gate.refund(&request.descriptor(), cost.or(told.cost)));
         done.map_err(|error| self.undo(id, Follow::Refund, error))
     }
 
@@ -240,6 +244,15 @@ impl Engine {
         self.recent.unfollow(id, what);
         self.metrics.store_error(self.store_kind);
         Unfollowed::Store(error)
+    }
+
+    /// Hands over the gate of those policies that a request was decided under: the others charged it nothing.
+    fn under<T>(&self, request: &Remembered, done: impl FnOnce(&Gate) -> T) -> T {
+        let Some(names) = request.only() else { return done(&self.gate) };
+        let live = self.live();
+        let only: Vec<usize> =
+            names.iter().filter_map(|name| live.set.find(name).map(|(at, _)| at)).collect();
+        done(&self.gate_of(narrowed(&live, &only), self.store.clone()))
     }
 
     fn gate_of(&self, policies: PolicySet, store: impl Store + 'static) -> Gate {

@@ -72,10 +72,12 @@ pub(crate) struct Remembered {
     text: Box<str>,
     /// Where each piece ends: name, value, name, value.
     ends: SmallVec<[u32; 12]>,
+    /// The policies it was decided under by name; `None` for all, as usual.
+    only: Option<Box<[Box<str>]>>,
 }
 
 impl Remembered {
-    fn new(request: &Descriptor<'_>) -> Self {
+    fn new(request: &Descriptor<'_>, only: Option<Box<[Box<str>]>>) -> Self {
         let length = request.pairs().map(|(name, value)| name.len() + value.len()).sum();
         let mut text = String::with_capacity(length);
         let mut ends = SmallVec::new();
@@ -84,7 +86,7 @@ impl Remembered {
             // A request holds far less than 4 GiB: bodies and heads are bounded.
             ends.push(text.len() as u32);
         }
-        Self { text: text.into_boxed_str(), ends }
+        Self { text: text.into_boxed_str(), ends, only }
     }
 
     /// Returns the request again.
@@ -102,9 +104,15 @@ impl Remembered {
         request
     }
 
+    /// Returns the names of the policies it was decided under; `None` for all.
+    pub(crate) fn only(&self) -> Option<&[Box<str>]> {
+        self.only.as_deref()
+    }
+
     fn weight(&self) -> usize {
         let spilled = if self.ends.spilled() { self.ends.capacity() * size_of::<u32>() } else { 0 };
-        OVERHEAD + self.text.len() + spilled
+        let named = self.only().unwrap_or_default().iter().map(|name| size_of::<Box<str>>() + name.len());
+        OVERHEAD + self.text.len() + spilled + named.sum::<usize>()
     }
 }
 
@@ -148,10 +156,11 @@ impl Recent {
         &self,
         at: Tick,
         request: &Descriptor<'_>,
+        only: Option<Box<[Box<str>]>>,
         cost: Option<Cost>,
         charged: u64,
     ) -> Ulid {
-        let request = Remembered::new(request);
+        let request = Remembered::new(request, only);
         let weight = request.weight();
         let told = Told { cost, charged, reported: false, refunded: false };
         // Relaxed: the number is only to be unique.
@@ -266,7 +275,7 @@ mod tests {
     fn a_decision_is_found_again_with_its_request() {
         let recent = Recent::new(1000, 1 << 20);
         let ids: Vec<_> = (0..100)
-            .map(|at| recent.remember(NOW, &request(&format!("10.0.0.{at}")), Cost::new(3), 3))
+            .map(|at| recent.remember(NOW, &request(&format!("10.0.0.{at}")), None, Cost::new(3), 3))
             .collect();
         for (at, id) in ids.iter().enumerate() {
             let (told, found) = recent.find(*id).unwrap();
@@ -285,13 +294,13 @@ mod tests {
     #[test]
     fn the_oldest_go_first_by_number_and_by_bytes() {
         let few = Recent::new(32, 1 << 20);
-        let ids: Vec<_> = (0..100).map(|_| few.remember(NOW, &request("a"), None, 1)).collect();
+        let ids: Vec<_> = (0..100).map(|_| few.remember(NOW, &request("a"), None, None, 1)).collect();
         assert!(ids[..68].iter().all(|id| few.find(*id).is_none()));
         assert!(ids[68..].iter().all(|id| few.find(*id).is_some()));
 
         let small = Recent::new(100_000, 16 * 1024);
         let long = "x".repeat(400);
-        let ids: Vec<_> = (0..100).map(|_| small.remember(NOW, &request(&long), None, 1)).collect();
+        let ids: Vec<_> = (0..100).map(|_| small.remember(NOW, &request(&long), None, None, 1)).collect();
         let kept = ids.iter().filter(|id| small.find(**id).is_some()).count();
         assert!((16..=32).contains(&kept), "{kept}");
         assert!(small.find(*ids.last().unwrap()).is_some(), "the newest is always kept");
@@ -300,7 +309,7 @@ mod tests {
     #[test]
     fn a_decision_is_followed_once() {
         let recent = Recent::new(10, 1 << 20);
-        let id = recent.remember(NOW, &request("a"), None, 2);
+        let id = recent.remember(NOW, &request("a"), None, None, 2);
         let follow = |what, cost| recent.follow(id, what, Cost::new(cost)).map(|_| ());
         assert_eq!(follow(Follow::Refund, 3), Err(NoFollow::TooMuch { charged: 2 }));
         assert_eq!(follow(Follow::Refund, 1), Ok(()));
@@ -309,7 +318,7 @@ mod tests {
         assert_eq!(follow(Follow::Refund, 1), Ok(()));
         assert_eq!(follow(Follow::Report, 0), Ok(()));
         assert_eq!(follow(Follow::Report, 0), Err(NoFollow::Twice));
-        let denied = recent.remember(NOW, &request("a"), None, 0);
+        let denied = recent.remember(NOW, &request("a"), None, None, 0);
         assert_eq!(recent.follow(denied, Follow::Refund, None).err(), Some(NoFollow::NothingCharged));
     }
 
@@ -319,7 +328,7 @@ mod tests {
         for shard in &recent.shards {
             shard.lock().first = SEQUENCE_MASK;
         }
-        let ids: Vec<_> = (0..64).map(|_| recent.remember(NOW, &request("a"), None, 1)).collect();
+        let ids: Vec<_> = (0..64).map(|_| recent.remember(NOW, &request("a"), None, None, 1)).collect();
         assert!(ids[48..].iter().all(|id| recent.find(*id).is_some()));
         assert!(ids[..48].iter().all(|id| recent.find(*id).is_none()));
     }

@@ -261,6 +261,21 @@ async fn a_decision_is_reported_and_refunded_once() {
 }
 
 #[tokio::test]
+async fn a_refund_gives_back_only_where_it_was_taken() {
+    let server = start(TWO).await;
+    let attributes = r#""attributes": {"user.id": 42}"#;
+    server.post("/v1/check", &format!("{{{attributes}, \"cost\": 2}}")).await;
+    let one = server.post("/v1/check", &format!("{{{attributes}, \"policies\": [\"shield\"]}}")).await;
+    let id = one.json()["decision_id"].as_str().unwrap().to_owned();
+    let refunded = server.post("/v1/refund", &format!(r#"{{"decision_id": "{id}"}}"#)).await;
+    assert_eq!(refunded.status, StatusCode::OK);
+    let parts = server.post("/v1/peek", &format!("{{{attributes}}}")).await.json()["policies"].clone();
+    let left = |at: usize| parts[at]["remaining"].as_u64().unwrap();
+    // What would be left after the peek's own unit.
+    assert_eq!((left(0), left(1)), (10 - 2 - 1, 3 - 2 - 1), "per-user was not charged and got nothing back");
+}
+
+#[tokio::test]
 async fn explain_says_why_and_what_would_pass() {
     let server = start(
         "
@@ -296,6 +311,10 @@ policies:
             json!({ "burst_at_least": 6, "cost_at_most": 1 })
         );
     }
+    let allowed = server.post("/v1/explain", r#"{"attributes": {"client.ip": "b"}, "cost": 3}"#).await.json();
+    assert_eq!(allowed["lines"][0], "ALLOWED, tightest is per-ip");
+    let line = allowed["lines"][3].as_str().unwrap();
+    assert!(line.contains("allowed     gcra 1/s burst 4: needs 3, has 4 of 4"), "{line}");
     let redacted = server.post("/v1/explain", body).await;
     assert!(!redacted.text.contains("203.0.113.9"), "{}", redacted.text);
 }

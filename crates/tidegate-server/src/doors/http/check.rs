@@ -65,7 +65,7 @@ pub(crate) fn decide<A>(
 ) -> A {
     let (request, cost) = (&asked.request, asked.cost);
     let verdict = app.engine.decide(live, request, cost, only, want);
-    let id = (want == Want::Take).then(|| app.engine.remember(live, request, cost, &verdict));
+    let id = (want == Want::Take).then(|| app.engine.remember(live, request, only, cost, &verdict));
     let facts = app.engine.facts(live, &verdict);
     answer(Told { request, verdict: &verdict, facts: &facts, want, id })
 }

@@ -32,7 +32,10 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
     if let Some(id) = query.get("id") {
         let id = decision_id(id)?;
         let (cost, remembered) = app.engine.find(id).ok_or_else(|| unknown(id))?;
-        let asked = Asked { request: remembered.descriptor(), cost, policies: None };
+        let still = |name: &&str| live.set.find(name).is_some();
+        let names = remembered.only().map(|names| names.iter().map(|name| &**name).filter(still));
+        let policies = names.map(|names| names.map(Into::into).collect());
+        let asked = Asked { request: remembered.descriptor(), cost, policies };
         return answer(app, &live, &asked, reveal);
     }
     if parts.method == Method::GET {
@@ -108,8 +111,7 @@ impl Reason<'_> {
     }
 
     fn limit_value(&self, limit: &LimitDecision) -> Value {
-        let standing = limit.decision.standing;
-        let (needs, has) = (limit.cost.units(), standing.remaining);
+        let (needs, has) = (limit.cost.units(), has(self.decision, limit));
         let refused = !limit.decision.is_allowed();
         json!({
             "limit": label(self.policy, limit),
@@ -136,6 +138,14 @@ fn label(policy: &Policy, limit: &LimitDecision) -> String {
             .find(|terms| terms.quota.as_deref().is_some_and(|quota| crate::live::most_of(quota) == most))
     });
     known.map_or(of_all, |terms| &terms.label).to_owned()
+}
+
+/// What a limit holds now. An allowed peek tells what would be left after it; a person asks what there is before.
+fn has(decision: &GateDecision, limit: &LimitDecision) -> u64 {
+    let standing = limit.decision.standing;
+    let taken = decision.allowed && limit.decision.is_allowed() && limit.spends;
+    let has = if taken { standing.remaining.saturating_add(limit.cost.units()) } else { standing.remaining };
+    has.min(standing.limit)
 }
 
 /// What is spent and what is asked for, together.
@@ -173,7 +183,7 @@ fn lines(decision: &GateDecision, reasons: &[Reason<'_>]) -> Vec<String> {
                 "{start} {what}{}: needs {}, has {} of {}; key {}{rest}",
                 label(reason.policy, limit),
                 limit.cost,
-                standing.remaining,
+                has(decision, limit),
                 standing.limit,
                 reason.key
             ));
