@@ -125,6 +125,7 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
+        self.sender.ready().await?;
         let response = self.sender.send_request(request.body(body).unwrap()).await?;
         let (parts, body) = response.into_parts();
         let bytes = axum::body::to_bytes(Body::new(body), usize::MAX).await.unwrap();
