@@ -7,8 +7,17 @@
 
 pub(crate) mod exact;
 mod gcra;
+mod leaky_bucket;
+mod leaky_queue;
+pub mod profile;
+mod token_bucket;
+mod warm_up;
 
 pub use gcra::{Gcra, GcraState};
+pub use leaky_bucket::{LeakyBucket, LeakyBucketState};
+pub use leaky_queue::{LeakyQueue, LeakyQueueState};
+pub use token_bucket::{Bandwidth, Refill, TokenBucket, TokenBucketState};
+pub use warm_up::{ColdFactor, WarmUp, WarmUpState};
 
 use core::fmt::Debug;
 
