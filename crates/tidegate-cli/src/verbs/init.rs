@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 
 use anyhow::{Context as _, Result};
+use tidegate::policy::preset;
 
 use crate::args::{Init, Preset};
 use crate::exit::{Exit, Mistake};
@@ -11,10 +12,10 @@ use crate::output::Printer;
 
 pub(crate) fn run(init: &Init, printer: &Printer) -> Result<Exit> {
     let text = match init.preset {
-        Preset::Api => tidegate::policy::Preset::Api,
-        Preset::Login => tidegate::policy::Preset::Login,
-        Preset::Outbound => tidegate::policy::Preset::Outbound,
-        Preset::All => tidegate::policy::Preset::All,
+        Preset::Api => preset::Preset::Api,
+        Preset::Login => preset::Preset::Login,
+        Preset::Outbound => preset::Preset::Outbound,
+        Preset::All => preset::Preset::All,
     }
     .text();
     let path = init.file.display();

@@ -6,16 +6,14 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use tidegate::policy::config::{self, Config, Format, StoreSettings};
+use tidegate::policy::preset::QUICKSTART;
 use tidegate::store::MemoryStore;
-use tidegate_server::{HeaderForm, Refused, Server, ServerOptions, Settings, Source, Token};
+use tidegate_server::{Refused, Server, ServerOptions, Settings, Source, Token};
 
 use crate::args::Serve;
 use crate::exit::{Exit, Mistake};
 use crate::output::Printer;
 use crate::policies;
-
-/// What is enforced without a file.
-pub(crate) const QUICKSTART: &str = include_str!("../quickstart.yaml");
 
 pub(crate) fn run(serve: &Serve, printer: &Printer) -> Result<Exit> {
     let file = policies::file(&serve.policies);
@@ -55,14 +53,7 @@ fn load(file: Option<&Path>) -> Result<(Config, Vec<String>), Refused> {
 }
 
 fn settings(config: Config, warnings: Vec<String>) -> Settings {
-    let mut settings = Settings::new(config.policies);
-    settings.client_ip = config.client_ip;
-    settings.headers = match config.headers {
-        config::HeaderForm::Draft03 => HeaderForm::Draft03,
-        config::HeaderForm::XRateLimit => HeaderForm::XRateLimit,
-        config::HeaderForm::None => HeaderForm::None,
-        _ => HeaderForm::Draft11,
-    };
+    let mut settings = Settings::from(config);
     settings.warnings = warnings;
     settings
 }
@@ -78,7 +69,6 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
         (None, _) => 100_000,
     };
     options.store = Arc::new(MemoryStore::with_capacity(keys));
-    options.schema = Some(config::schema().to_string().into());
     let token = match &serve.token_file {
         Some(file) => {
             Some(std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?)

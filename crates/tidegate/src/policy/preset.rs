@@ -69,15 +69,18 @@ impl FromStr for Preset {
     }
 }
 
-/// What `serve` enforces when there is no file: one limit per address, wide enough to try things out with.
+/// What `serve` enforces when there is no file: narrow enough that a loop of fifteen requests sees a refusal.
 pub const QUICKSTART: &str = "\
 # yaml-language-server: $schema=./tidegate.schema.json
 version: 1
 client_ip: { trusted_proxies: [] }
 policies:
+  - name: everyone
+    limit: { algorithm: gcra, rate: 5000/s, burst: 5000 }
+    deny: { status: 503 }
   - name: per-ip
     by: [client.ip]
-    limit: { algorithm: gcra, rate: 100/s, burst: 200 }
+    limit: { algorithm: gcra, rate: 5/s, burst: 10 }
 ";
 
 const HEADER: &str = "\
