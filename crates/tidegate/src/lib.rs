@@ -10,6 +10,7 @@ pub mod policy;
 pub mod store;
 
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use policy::{Descriptor, Policy, PolicySet};
 pub use tidegate_core::{
     Ask, Cost, Decision, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Standing, Tick,
 };
