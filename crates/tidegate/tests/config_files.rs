@@ -159,6 +159,9 @@ fn what_is_in_effect_says_where_it_comes_from() {
     assert_eq!(config.effective.value["policies"][3]["on_store_error"], "deny");
     assert_eq!(config.effective.value["policies"][1]["limit"].get("buckets"), None);
 
+    assert_eq!(config.effective.value["policies"][5]["limit"]["burst"], 1000);
+    assert_eq!(origin("policies.5.limit.burst"), Some("default, the count of the rate"));
+
     let quick = yaml(QUICKSTART);
     assert_eq!(quick.effective.origins["server.http"], "default");
     // What is shown can be read, and is in effect again.
@@ -175,6 +178,26 @@ fn presets_are_valid_as_they_stand() {
     }
     assert_eq!(yaml(&Preset::All.text()).policies.len(), 6);
     assert!("apl".parse::<Preset>().is_err());
+}
+
+#[cfg(feature = "cel")]
+#[test]
+fn a_cost_may_be_an_expression_over_the_attributes() {
+    let file = |cost: &str| {
+        format!("version: 1\npolicies:\n  - name: p\n    limit: {{ rate: 60/min }}\n    cost: {cost}\n")
+    };
+    let config = yaml(&file("'request.path.startsWith(\"/api/export\") ? 10 : 1'"));
+    let units = |path: &'static str| {
+        config.policies.plan(&Descriptor::new().with("request.path", path), None).lines[0].cost.units()
+    };
+    assert_eq!((units("/api/export/all"), units("/api/search")), (10, 1));
+    let plan = config.policies.plan(&Descriptor::new(), None);
+    assert_eq!((plan.lines[0].cost, config.policies.cost_fallbacks(0)), (Cost::ONE, 1), "no path to look at");
+    let mistakes = Config::parse(&file("'1 +'"), "t", Format::Yaml).unwrap_err();
+    assert_eq!(
+        mistakes[0].to_string(),
+        "t:5:11  error  policy \"p\": cost: the expression cannot be read at its character 4: mismatched input '<EOF>'"
+    );
 }
 
 /// A tree as an editor sees it: parsed without tidegate.
