@@ -5,9 +5,10 @@
 use std::time::Duration;
 
 use tidegate::policy::config::{Config, Format, HeaderForm, StoreSettings, schema};
-use tidegate::policy::preset::{Preset, QUICKSTART};
 use tidegate::policy::{ChargeOn, Descriptor, Direction, Mode, OnStoreError, Relevance};
+use tidegate::policy::{Preset, QUICKSTART};
 use tidegate::{Cost, Quota};
+use tidegate_core::rate::ColdFactor;
 
 /// The policies of the manual, as far as this version has them.
 const MANUAL: &str = r#"
@@ -19,7 +20,7 @@ defaults: { mode: enforce, near_limit: 75%, on_store_error: allow, headers: draf
 
 policies:
   - name: global-protect
-    limit: { algorithm: gcra, rate: 5000/s, burst: 5000 }
+    limit: { algorithm: token-bucket, rate: 5000/s, burst: 5000 }
     deny: { status: 503, problem: temporary-reduced-capacity }
 
   - name: per-ip
@@ -50,12 +51,12 @@ policies:
   - name: cold-start
     match: { path: /api/report/** }
     mode: shadow
-    limit: { rate: 1000/s, max_wait: 200ms, overrides: [] }
+    limit: { algorithm: warm-up, rate: 1000/s, warm_up: 2min, cold_factor: 3 }
 
   - name: bank-api
     direction: outbound
     match: { host: api.bank.example }
-    limit: { algorithm: gcra, rate: 30/s, burst: 1, max_wait: 10s }
+    limit: { algorithm: leaky-bucket, rate: 30/s, queue: 300, max_wait: 10s }
 "#;
 
 fn yaml(text: &str) -> Config {
@@ -98,6 +99,15 @@ fn the_policies_of_the_manual_mean_what_they_say() {
     assert_eq!(set.find("cold-start").unwrap().1.mode, Mode::Shadow);
     let (_, bank) = set.find("bank-api").unwrap();
     assert_eq!((bank.direction, bank.limits[0].max_wait), (Direction::Outbound, Duration::from_secs(10)));
+
+    let quota = |name: &str| set.find(name).unwrap().1.limits[0].terms.quota.clone().unwrap();
+    assert_eq!(*quota("global-protect"), Quota::per_second(5000).token_bucket().unwrap());
+    assert_eq!(*quota("bank-api"), Quota::per_second(30).leaky_queue(300).unwrap());
+    let two_minutes = Duration::from_secs(120);
+    assert_eq!(
+        *quota("cold-start"),
+        Quota::per_second(1000).warm_up(two_minutes, ColdFactor::THREE).unwrap()
+    );
 
     let request = Descriptor::new()
         .with("request.method", "POST")
