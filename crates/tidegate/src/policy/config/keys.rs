@@ -95,7 +95,11 @@ pub(super) const ALGORITHMS: &[AlgorithmKeys] = &[
     AlgorithmKeys { name: "sliding-window", takes: &["buckets"], needs: &[] },
     AlgorithmKeys { name: "sliding-counter", takes: &[], needs: &[] },
     AlgorithmKeys { name: "sliding-log", takes: &[], needs: &[] },
-    AlgorithmKeys { name: "warm-up", takes: &["warm_up", "cold_factor", "max_wait"], needs: &["warm_up"] },
+    AlgorithmKeys {
+        name: "warm-up",
+        takes: &["warm_up", "cold_factor", "burst", "max_wait"],
+        needs: &["warm_up"],
+    },
 ];
 
 const ALGORITHM_NAMES: &[&str] = &[
