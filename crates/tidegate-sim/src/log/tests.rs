@@ -30,7 +30,7 @@ impl Drop for Temp {
 /// Shows each record on a line: seconds, the fields, the extras.
 fn show(record: &Record<'_>) -> String {
     let t = |bytes| text(bytes).into_owned();
-    let seconds = record.time.as_nanos() as f64 / 1e9;
+    let seconds = record.time.since(Tick::EPOCH).as_micros() as f64 / 1e6;
     let mut out = format!(
         "{seconds} {}|{}|{}|{}|{}|{:?}|{:?}|{}",
         t(record.client),
