@@ -1,2 +1,55 @@
-//! What CI runs, anyone can run.
-fn main() {}
+//! What CI runs, anyone can run: `cargo xtask test | bench | docs`.
+
+mod bench;
+mod docs;
+mod packages;
+mod test;
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+  test    install what the tests need (Debian packages, as root or with sudo) and run every check CI runs
+  bench   measure what the documentation states, and write it to docs/performance.md
+  docs    write the files made from the program: man pages, completions, the config schema";
+
+fn main() -> ExitCode {
+    let outcome = match std::env::args().nth(1).as_deref() {
+        Some("test") => test::run(),
+        Some("bench") => bench::run(),
+        Some("docs") => docs::run(),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs a program in the workspace root, shows what it runs, and fails when it fails.
+fn run(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    eprintln!("\n$ {program} {}", arguments.join(" "));
+    let status = Command::new(program)
+        .args(arguments)
+        .envs(environment.iter().copied())
+        .current_dir(root())
+        .status()
+        .with_context(|| format!("cannot start {program}"))?;
+    if !status.success() {
+        bail!("{program} {} failed: {status}", arguments.join(" "));
+    }
+    Ok(())
+}
+
+/// The workspace root, wherever xtask is started from.
+fn root() -> &'static std::path::Path {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace root")
+}

@@ -8,6 +8,8 @@ use core::time::Duration;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
 use crate::rate::{Algorithm, Gcra, GcraState};
+use crate::rate::{CalendarUnit, FixedWindow, FixedWindowState, SlidingCounter, SlidingCounterState};
+use crate::rate::{SlidingLog, SlidingLogState, SlidingWindow, SlidingWindowState};
 use crate::time::{Rate, Tick};
 
 /// Why parameters are not a limit.
@@ -185,6 +187,14 @@ macro_rules! algorithms {
 algorithms! {
     /// Generic cell rate algorithm.
     1 => Gcra(Gcra, GcraState);
+    /// A count per window: rolling from the first charge, or on the calendar of a time zone.
+    2 => FixedWindow(FixedWindow, FixedWindowState);
+    /// A count in any span of one window, in buckets.
+    3 => SlidingWindow(SlidingWindow, SlidingWindowState);
+    /// A count in a window that slides by weighting two fixed ones.
+    4 => SlidingCounter(SlidingCounter, SlidingCounterState);
+    /// A count in any span of one window, exact.
+    5 => SlidingLog(SlidingLog, SlidingLogState);
 }
 
 impl Quota {
@@ -243,6 +253,65 @@ impl QuotaBuilder {
     /// [`QuotaError`] names the number that is out of range.
     pub fn gcra(self) -> Result<Quota, QuotaError> {
         Ok(Gcra::new(self.rate()?, self.burst.unwrap_or(self.count))?.into())
+    }
+
+    /// The rate of a window, whose count is all it grants at once.
+    fn window(self) -> Result<Rate, QuotaError> {
+        match self.burst {
+            None => self.rate(),
+            Some(burst) => Err(QuotaError::Parameter {
+                name: "burst",
+                value: burst.to_string(),
+                want: "has no meaning in a window, whose count may come all at once; leave it out",
+            }),
+        }
+    }
+
+    /// Finishes as a rolling [`FixedWindow`]: it opens at the first charge and lasts the period.
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
+    pub fn fixed_window(self) -> Result<Quota, QuotaError> {
+        Ok(FixedWindow::rolling(self.window()?).into())
+    }
+
+    /// Finishes as a calendar [`FixedWindow`] on the clock of `zone`, an IANA name. The period is not looked at: `unit` takes its place.
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range, the unknown zone, or the burst, which no window has.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate_core::{rate::CalendarUnit, Quota};
+    /// let quota = Quota::per_day(5).calendar_window(CalendarUnit::Day, "Asia/Shanghai")?;
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    pub fn calendar_window(self, unit: CalendarUnit, zone: &str) -> Result<Quota, QuotaError> {
+        Ok(FixedWindow::calendar(self.window()?.count(), unit, zone)?.into())
+    }
+
+    /// Finishes as a [`SlidingWindow`] of `buckets`, from 1 to [`SlidingWindow::MAX_BUCKETS`].
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
+    pub fn sliding_window(self, buckets: u64) -> Result<Quota, QuotaError> {
+        Ok(SlidingWindow::new(self.window()?, buckets)?.into())
+    }
+
+    /// Finishes as a [`SlidingCounter`].
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
+    pub fn sliding_counter(self) -> Result<Quota, QuotaError> {
+        Ok(SlidingCounter::new(self.window()?).into())
+    }
+
+    /// Finishes as a [`SlidingLog`], whose count is at most [`SlidingLog::MAX_LIMIT`].
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
+    pub fn sliding_log(self) -> Result<Quota, QuotaError> {
+        Ok(SlidingLog::new(self.window()?)?.into())
     }
 }
 

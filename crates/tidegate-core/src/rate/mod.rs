@@ -5,10 +5,22 @@
 //! transitions of their own. All are pure, allocate only where the state itself grows, and never panic, whatever the state,
 //! even one decoded from hostile bytes.
 
+mod calendar;
 pub(crate) mod exact;
+mod fixed_window;
 mod gcra;
+mod ledger;
+mod settle;
+mod sliding_counter;
+mod sliding_log;
+mod sliding_window;
 
+pub use calendar::{CalendarUnit, zone_names};
+pub use fixed_window::{FixedWindow, FixedWindowState};
 pub use gcra::{Gcra, GcraState};
+pub use sliding_counter::{SlidingCounter, SlidingCounterState};
+pub use sliding_log::{SlidingLog, SlidingLogState};
+pub use sliding_window::{SlidingWindow, SlidingWindowState};
 
 use core::fmt::Debug;
 

@@ -1,7 +1,41 @@
 //! Who is limited, by what.
+//!
+//! A [`Policy`] says of whom it speaks ([`Match`]), who is charged (`by`) and under which [`Limit`]s; a [`PolicySet`] is the
+//! whole file's policies. A request is a [`Descriptor`]; the set makes a [`Plan`] of it, which a store settles.
+//!
+//! Two rules decide what a request means here. *The path* is normalised before it is matched: query cut off, escapes decoded
+//! once, `//` and dot segments resolved, and a path that servers read in two ways (an escaped slash, a backslash, a
+//! `;parameter`) is matched in both. *A missing attribute* of the key counts as a value of its own, distinct from the empty
+//! text; when all are missing there is nobody to charge and the policy is skipped, unless [`Absent`] says otherwise.
 
+mod access;
+#[cfg(feature = "cel")]
+mod cel_cost;
+mod client_ip;
+mod cost;
 mod descriptor;
+mod explain;
+mod glob;
+mod index;
+mod key;
+mod matching;
+mod path;
 mod plan;
+#[expect(clippy::module_inception, reason = "one policy lives in the file of its name")]
+mod policy;
+mod rate_grammar;
+mod set;
 
+pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Refusal};
+#[cfg(feature = "cel")]
+pub use cel_cost::{Expression, ExpressionError};
+pub use client_ip::{ClientIp, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
+pub use cost::{CostError, CostRule};
 pub use descriptor::Descriptor;
+pub use explain::Relevance;
+pub use glob::{Glob, GlobError, PathGlob};
+pub use matching::{Match, Want};
 pub use plan::{Line, Plan};
+pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, OnStoreError, Policy, Terms};
+pub use rate_grammar::{GrammarError, Unit, WrittenRate, span};
+pub use set::{PolicySet, PolicySetError};

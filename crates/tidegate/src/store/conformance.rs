@@ -1,1 +1,166 @@
-//! The law that every store passes.
+//! The law that every store passes, remote ones included.
+//!
+//! [`run`] takes a way to make an empty store and panics, naming the law and the seed, where the store breaks one. Most laws
+//! are one differential trace: random steps on the store and on [`PlainStore`], whose answers must be equal line by line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::{Cost, Quota, Receipt, Replace, Tick};
+
+use super::{Charge, Op, PlainStore, Settled, Step, Store, StoreError};
+
+/// Runs the whole suite against stores that `make` returns empty.
+///
+/// `quotas` are the limits to try; [`quotas`] gives one of every algorithm. `steps` is the length of each random trace: a
+/// thousand for an engine over the network, a hundred thousand in memory.
+///
+/// # Panics
+/// When a law is broken; the message names law, seed and step.
+pub fn run<S: Store>(make: impl Fn() -> S, quotas: &[Arc<Quota>], steps: u64) {
+    repeated_keys_are_refused(&make(), quotas);
+    a_refused_step_changes_nothing(&make(), quotas);
+    for seed in 1..=3 {
+        answers_equal_the_plain_map(&make(), quotas, seed, steps);
+    }
+    permits_are_neither_lost_nor_doubled(&make());
+}
+
+/// Returns one limit of every algorithm there is, awkward rates among them.
+///
+/// # Panics
+/// Never: the parameters are constants that the tests build.
+#[must_use]
+pub fn quotas() -> Vec<Arc<Quota>> {
+    let all = [
+        Quota::per_second(7).burst(5).gcra(),
+        Quota::per_second(999_999_937).burst(1000).gcra(),
+        Quota::per_day(3).gcra(),
+    ];
+    all.into_iter().map(|quota| Arc::new(quota.expect("constant parameters in range"))).collect()
+}
+
+fn repeated_keys_are_refused(store: &dyn Store, quotas: &[Arc<Quota>]) {
+    let charges =
+        [Charge::new(b"twice", &quotas[0], Cost::ONE), Charge::new(b"twice", &quotas[0], Cost::ONE)];
+    let answer = store.settle(&Step { now: Tick::from_secs(1), op: Op::Take, charges: &charges });
+    assert_eq!(answer, Err(StoreError::RepeatedKey), "law: a key named twice is refused");
+}
+
+fn a_refused_step_changes_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
+    let now = Tick::from_secs(1_000_000);
+    for (index, quota) in quotas.iter().enumerate() {
+        let (key, other) = ([b'k', index as u8], [b'o', index as u8]);
+        let peek = |cost| {
+            let charges = [Charge::new(&key, quota, cost)];
+            store.settle(&Step { now, op: Op::Peek, charges: &charges }).expect("a peek is answered")
+        };
+        let before = peek(Cost::ONE);
+        let charges = [Charge::new(&key, quota, Cost::ONE), Charge::new(&other, quota, Cost::MAX)];
+        let refused =
+            store.settle(&Step { now, op: Op::Take, charges: &charges }).expect("a refusal is an answer");
+        assert!(!refused.allowed, "law: the maximum cost is refused");
+        assert_eq!(peek(Cost::ONE), before, "law: a refused step changes nothing ({quota:?})");
+    }
+}
+
+/// Random takes, peeks, refunds, cancels and resets over few keys, with a clock that stands, walks, jumps and steps back.
+fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u64, steps: u64) {
+    let (plain, mut random) = (PlainStore::default(), Random(seed));
+    let mut now = Tick::from_secs(1_600_000_000);
+    let mut receipts: Vec<(usize, Receipt)> = Vec::new();
+    for step in 0..steps {
+        now = match random.below(8) {
+            0..3 => now,
+            3..6 => now.after(Duration::from_nanos(random.below(400_000_000))),
+            6 => now.after(Duration::from_secs(random.below(90_000))),
+            _ => Tick::from_nanos(now.as_nanos().saturating_sub(random.below(1_000_000_000))),
+        };
+        let first = random.below(KEYS.len() as u64) as usize;
+        let count = 1 + random.below(3) as usize;
+        let spec: Vec<(usize, Charge<'_>)> = (0..count)
+            .map(|offset| {
+                let key = (first + offset) % KEYS.len();
+                // A key now and then meets another quota of the list: a live change.
+                let other = if random.below(50) == 0 { 1 } else { 0 };
+                let charge = Charge {
+                    max_wait: Duration::from_millis([0, 0, 0, 50, 5000][random.below(5) as usize]),
+                    binding: random.below(8) != 0,
+                    spends: random.below(8) != 0,
+                    replace: [Replace::AsIs, Replace::Proportional, Replace::Reset][random.below(3) as usize],
+                    ..Charge::new(
+                        KEYS[key].as_bytes(),
+                        &quotas[(key + other) % quotas.len()],
+                        Cost::new(1 + random.below(4)).unwrap_or(Cost::ONE),
+                    )
+                };
+                (key, charge)
+            })
+            .collect();
+        let charges: Vec<_> = spec.iter().map(|(_, charge)| *charge).collect();
+        let cancel = receipts.pop().filter(|_| random.below(2) == 0);
+        let (mut one, receipt);
+        let (charges, op) = match (random.below(16), cancel) {
+            (0..2, _) => (&charges[..], Op::Peek),
+            (2, _) => (&charges[..], Op::Refund),
+            (3, _) => (&charges[..], Op::Reset),
+            (4..7, Some((key, held))) => {
+                receipt = [held];
+                one = [Charge::new(KEYS[key].as_bytes(), &quotas[key % quotas.len()], held.cost)];
+                (&mut one[..] as &[_], Op::Cancel(&receipt))
+            }
+            _ => (&charges[..], Op::Take),
+        };
+        let step_made = Step { now, op, charges };
+        let (ours, theirs) = (store.settle(&step_made), plain.settle(&step_made));
+        assert_eq!(ours, theirs, "law: equal to the plain map; seed {seed}, step {step}, {step_made:?}");
+        if let (Ok(Settled { lines, .. }), Op::Take) = (theirs, op) {
+            receipts
+                .extend(spec.iter().zip(lines).filter_map(|((key, _), line)| Some((*key, line.receipt?))));
+        }
+    }
+}
+
+const KEYS: [&str; 11] =
+    ["", "a", "b", "c", "d", "e", "f", "g", "h", "a longer key, as paths are", "\u{1F30A}"];
+
+/// Threads race for one shared limit and one each of their own, in one step: the shared one is spent exactly.
+fn permits_are_neither_lost_nor_doubled(store: &dyn Store) {
+    const BURST: u64 = 200;
+    let shared = Arc::new(Quota::per_day(1).burst(BURST).gcra().expect("constant parameters in range"));
+    let (now, threads) = (Tick::from_secs(1), 4u8);
+    let allowed: u64 = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let shared = &shared;
+                scope.spawn(move || {
+                    let own = [b'w', thread];
+                    let charges =
+                        [Charge::new(b"all", shared, Cost::ONE), Charge::new(&own, shared, Cost::ONE)];
+                    let step = Step { now, op: Op::Take, charges: &charges };
+                    // A store may give up under contention; then nothing was spent, and the caller asks again.
+                    let taken = || store.settle(&step).is_ok_and(|settled| settled.allowed);
+                    (0..BURST).filter(|_| taken()).count() as u64
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().expect("a worker only settles")).sum()
+    });
+    let charges = [Charge::new(b"all", &shared, Cost::ONE)];
+    let left = store.settle(&Step { now, op: Op::Peek, charges: &charges }).expect("a peek is answered");
+    let left = left.lines[0].decision.standing.remaining;
+    assert_eq!(allowed + left, BURST, "law: every permit is given once");
+}
+
+/// A small generator (xorshift64*, Vigna 2016): the traces need repeatability, not quality.
+#[derive(Debug)]
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % bound
+    }
+}

@@ -4,12 +4,15 @@
 //! changes them only if every binding charge is allowed. A store brings the cells and takes them back atomically: under
 //! locks in memory, by compare-and-set in an engine. So every store gives the same decisions; [`conformance`] holds them to it.
 
+mod cas;
 pub mod conformance;
 mod memory;
+mod plain;
 mod settle;
-mod table;
 
-// pub use memory::MemoryStore;
+pub use cas::{ByteMap, CasStore, Versioned};
+pub use memory::MemoryStore;
+pub use plain::PlainStore;
 pub use settle::{Cell, Charge, Op, Settled, Settlement, Step, settle};
 
 use std::fmt::Debug;

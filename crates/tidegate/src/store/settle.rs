@@ -1,5 +1,6 @@
 //! One step over several cells: the function that every store runs.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,9 +110,7 @@ pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
     match step.op {
         Op::Take => take(step, cells, true),
         Op::Peek => take(step, cells, false),
-        Op::Refund => {
-            adjust(step, cells, |quota, state, _, charge| Some(quota.refund(state, step.now, charge.cost)))
-        }
+        Op::Refund => adjust(step, cells, |quota, state, _, cost| Some(quota.refund(state, step.now, cost))),
         Op::Cancel(receipts) => adjust(step, cells, |quota, state, index, _| {
             Some(quota.cancel(state, step.now, &receipts[index]))
         }),
@@ -120,76 +119,129 @@ pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
 }
 
 /// Returns the state of a cell as the charge's quota sees it.
-fn current(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick) -> State {
+fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c, State> {
     match cell {
-        None => charge.quota.fresh(now),
+        None => Cow::Owned(charge.quota.fresh(now)),
         // The pointer first: policies share one quota among all keys, and comparing quotas field by field costs more.
         Some(cell) if Arc::ptr_eq(&cell.quota, charge.quota) || cell.quota == *charge.quota => {
-            cell.state.clone()
+            Cow::Borrowed(&cell.state)
         }
-        Some(cell) => charge.quota.carry(&cell.quota, &cell.state, now, charge.replace),
+        Some(cell) => Cow::Owned(charge.quota.carry(&cell.quota, &cell.state, now, charge.replace)),
+    }
+}
+
+/// Puts a state in place; the quota is shared anew only where it changed, since all keys count on one counter.
+fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State) {
+    match cell {
+        Some(cell) if Arc::ptr_eq(&cell.quota, quota) => cell.state = state,
+        _ => *cell = Some(Cell { quota: Arc::clone(quota), state }),
     }
 }
 
 fn take(step: &Step<'_>, cells: &mut [Option<Cell>], spend: bool) -> (Settled, bool) {
     let now = step.now;
-    let mut pending: SmallVec<[(State, Verdict<State>); 4]> = SmallVec::new();
-    let (mut allowed, mut wait) = (true, Duration::ZERO);
+    let mut verdicts: SmallVec<[Verdict<State>; 2]> = SmallVec::new();
+    let (mut allowed, mut longest) = (true, Duration::ZERO);
     for (charge, cell) in step.charges.iter().zip(&*cells) {
         let state = current(charge, cell.as_ref(), now);
         let verdict = charge.quota.decide(&state, Ask::within(now, charge.cost, charge.max_wait));
         match &verdict {
-            Verdict::Allowed { wait: own, .. } if charge.binding => wait = wait.max(*own),
+            Verdict::Allowed { wait, .. } if charge.binding => longest = longest.max(*wait),
             Verdict::Denied { .. } if charge.binding => allowed = false,
             _ => {}
         }
-        pending.push((state, verdict));
+        verdicts.push(verdict);
     }
     let mut changed = false;
     let mut lines = SmallVec::new();
-    for ((charge, cell), (state, verdict)) in step.charges.iter().zip(cells).zip(pending) {
-        lines.push(match verdict {
+    for ((charge, cell), verdict) in step.charges.iter().zip(cells).zip(verdicts) {
+        let (outcome, spent) = match verdict {
+            Verdict::Denied { retry_after } => (Outcome::Denied { retry_after }, None),
             Verdict::Allowed { wait, next, receipt } => {
-                let spent = allowed && charge.spends;
-                let standing = charge.quota.standing(if spent { &next } else { &state }, now);
-                if spent && spend {
-                    *cell = Some(Cell { quota: Arc::clone(charge.quota), state: next });
-                    changed = true;
-                }
-                let decision = Decision { outcome: Outcome::Allowed { wait }, standing };
-                Settlement { decision, receipt: (spent && spend).then_some(receipt) }
+                (Outcome::Allowed { wait }, (allowed && charge.spends).then_some((next, receipt)))
             }
-            Verdict::Denied { retry_after } => {
-                let standing = charge.quota.standing(&state, now);
-                Settlement {
-                    decision: Decision { outcome: Outcome::Denied { retry_after }, standing },
-                    receipt: None,
-                }
-            }
-        });
+        };
+        let standing = match &spent {
+            Some((next, _)) => charge.quota.standing(next, now),
+            None => charge.quota.standing(&current(charge, cell.as_ref(), now), now),
+        };
+        let mut receipt = None;
+        if let (Some((next, issued)), true) = (spent, spend) {
+            keep(cell, charge.quota, next);
+            (changed, receipt) = (true, Some(issued));
+        }
+        lines.push(Settlement { decision: Decision { outcome, standing }, receipt });
     }
-    (Settled { allowed, wait: if allowed { wait } else { Duration::ZERO }, lines }, changed)
+    (Settled { allowed, wait: if allowed { longest } else { Duration::ZERO }, lines }, changed)
 }
 
 fn adjust(
     step: &Step<'_>,
     cells: &mut [Option<Cell>],
-    change: impl Fn(&Quota, &State, usize, &Charge<'_>) -> Option<State>,
+    change: impl Fn(&Quota, &State, usize, Cost) -> Option<State>,
 ) -> (Settled, bool) {
     let mut changed = false;
     let mut lines = SmallVec::new();
     for (index, (charge, cell)) in step.charges.iter().zip(cells).enumerate() {
-        let before = cell.is_some().then(|| current(charge, cell.as_ref(), step.now));
         // A key never seen is full: there is nothing to give back.
-        if let Some(before) = before {
-            let next = change(charge.quota, &before, index, charge);
+        if cell.is_some() {
+            let next = change(charge.quota, &current(charge, cell.as_ref(), step.now), index, charge.cost);
+            match next {
+                Some(next) => keep(cell, charge.quota, next),
+                None => *cell = None,
+            }
             changed = true;
-            *cell = next.map(|state| Cell { quota: Arc::clone(charge.quota), state });
         }
-        let state = cell.as_ref().map_or_else(|| charge.quota.fresh(step.now), |cell| cell.state.clone());
-        let standing = charge.quota.standing(&state, step.now);
+        let standing = charge.quota.standing(&current(charge, cell.as_ref(), step.now), step.now);
         let decision = Decision { outcome: Outcome::Allowed { wait: Duration::ZERO }, standing };
         lines.push(Settlement { decision, receipt: None });
     }
     (Settled { allowed: true, wait: Duration::ZERO, lines }, changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_refused_by_its_last_charge_has_spent_none() {
+        let (wide, narrow) = (quota(10), quota(1));
+        let (now, two) = (Tick::from_secs(1), Cost::new(2).unwrap());
+        let charges = [Charge::new(b"a", &wide, two), Charge::new(b"b", &narrow, two)];
+        let mut cells = [None, None];
+        let (settled, changed) = settle(&Step { now, op: Op::Take, charges: &charges }, &mut cells);
+        assert!(!settled.allowed && !changed);
+        assert_eq!(cells, [None, None]);
+        assert!(settled.lines[0].decision.is_allowed(), "the first alone would have passed");
+        assert_eq!(settled.lines[0].decision.standing.remaining, 10, "and has spent nothing");
+    }
+
+    #[test]
+    fn a_shadow_is_charged_with_the_request_and_never_refuses_it() {
+        let (wide, narrow) = (quota(10), quota(1));
+        let shadow = Charge { binding: false, ..Charge::new(b"s", &narrow, Cost::ONE) };
+        let charges = [Charge::new(b"a", &wide, Cost::ONE), shadow];
+        let step = Step { now: Tick::from_secs(1), op: Op::Take, charges: &charges };
+        let mut cells = [None, None];
+        assert!(settle(&step, &mut cells).0.lines[1].decision.is_allowed());
+        let (settled, _) = settle(&step, &mut cells);
+        assert!(settled.allowed && !settled.lines[1].decision.is_allowed());
+    }
+
+    #[test]
+    fn a_changed_quota_keeps_what_was_spent() {
+        let (old, new) = (quota(10), quota(5));
+        let now = Tick::from_secs(1);
+        let mut cells = [None];
+        let take = |quota: &Arc<Quota>, cells: &mut [Option<Cell>; 1]| {
+            let charges = [Charge::new(b"a", quota, Cost::new(3).unwrap())];
+            settle(&Step { now, op: Op::Take, charges: &charges }, cells).0
+        };
+        assert_eq!(take(&old, &mut cells).lines[0].decision.standing.remaining, 7);
+        assert!(!take(&new, &mut cells).allowed, "three of five are spent");
+    }
+
+    fn quota(burst: u64) -> Arc<Quota> {
+        Arc::new(Quota::per_second(1).burst(burst).gcra().unwrap())
+    }
 }

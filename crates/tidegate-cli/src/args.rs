@@ -1,0 +1,404 @@
+//! The command line: help, man pages and completions are all made from this one definition.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+/// Decides which requests may pass, which must wait and which are shed.
+///
+/// `tidegate serve` answers proxies and programs over HTTP; `tidegate replay access.log` shows what a limit would have done
+/// to real traffic.
+#[derive(Debug, Parser)]
+#[command(
+    name = "tidegate",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true,
+    max_term_width = 100
+)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// Understood by every verb.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// How to print the result
+    #[arg(short, long, global = true, value_enum, default_value_t = Output::Table, value_name = "FORMAT")]
+    pub(crate) output: Output,
+    /// When to colour
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub(crate) color: Color,
+    /// Say only what was asked for: no progress, no hints
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+    /// Say more; twice for everything
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// The running server that online verbs ask
+    #[arg(
+        long,
+        global = true,
+        env = "TIDEGATE_SERVER",
+        default_value = "http://127.0.0.1:8080",
+        value_name = "URL"
+    )]
+    pub(crate) server: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// Aligned columns for people
+    Table,
+    /// All columns
+    Wide,
+    /// One JSON document
+    Json,
+    /// One JSON document a line
+    Jsonl,
+    /// One YAML document
+    Yaml,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Run the decision server
+    Serve(Serve),
+    /// Write a commented policy file to start from
+    Init(Init),
+    /// Check, show and tidy policy files
+    #[command(subcommand)]
+    Config(Config),
+    /// Run synthetic traffic, or a trace, against limits on a virtual clock
+    Simulate(Simulate),
+    /// Show what policies would have done to recorded traffic
+    Replay(Replay),
+    /// Propose a limit from recorded traffic, with the evidence
+    Suggest(Suggest),
+    /// Say what each policy thinks of a request, and why
+    Explain(Explain),
+    /// Print a completion script
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages into a folder
+    Man {
+        /// The folder; made if missing
+        #[arg(value_hint = ValueHint::DirPath)]
+        dir: PathBuf,
+    },
+}
+
+/// Where policies come from.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PolicyFile {
+    /// Policy file, YAML or TOML
+    #[arg(short = 'c', long = "config", env = "TIDEGATE_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) policies: PolicyFile,
+    /// Check the policy file and exit: 0 if it is good, 2 if not
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Address of the HTTP door [default: the file's, else 127.0.0.1:8080]
+    #[arg(long, env = "TIDEGATE_HTTP", value_name = "ADDR")]
+    pub(crate) http: Option<SocketAddr>,
+    /// How many keys to remember at once [default: the file's, else 100000]
+    #[arg(long, env = "TIDEGATE_KEYS", value_name = "N")]
+    pub(crate) keys: Option<usize>,
+    /// File that holds the token callers must send; needed to bind beyond loopback
+    #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// How long to let requests finish after SIGTERM
+    #[arg(long, env = "TIDEGATE_DRAIN", value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub(crate) drain: Duration,
+    /// Do not watch the policy file; SIGHUP still reloads it
+    #[arg(long)]
+    pub(crate) no_watch: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Init {
+    /// Which policies to start from
+    #[arg(long, value_enum, default_value_t = Preset::Api)]
+    pub(crate) preset: Preset,
+    /// Where to write; `-` prints it
+    #[arg(default_value = "tidegate.yaml", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Overwrite a file that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Preset {
+    /// An HTTP API: a shield for everyone, a limit per client, tiers per user
+    Api,
+    /// Logins and text messages: wrong passwords an hour, messages a day
+    Login,
+    /// Calls to others: smoothed outflow
+    Outbound,
+    /// All of them
+    All,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Config {
+    /// Report every mistake with file, line and column; exit 2 if there is any
+    Check {
+        /// Policy files
+        #[arg(value_name = "FILE", default_value = "tidegate.yaml", value_hint = ValueHint::FilePath)]
+        files: Vec<PathBuf>,
+    },
+    /// Print the configuration as it takes effect
+    Show {
+        #[command(flatten)]
+        policies: PolicyFile,
+        /// Say where each value comes from
+        #[arg(long)]
+        origin: bool,
+    },
+    /// Print the JSON Schema of the policy file
+    Schema,
+    /// Tidy a policy file in place; comments stay
+    Fmt {
+        /// Policy files
+        #[arg(value_name = "FILE", default_value = "tidegate.yaml", value_hint = ValueHint::FilePath)]
+        files: Vec<PathBuf>,
+        /// Change nothing; exit 1 if anything would change
+        #[arg(long)]
+        check: bool,
+    },
+}
+
+/// One limit given on the command line, in the words of the policy file.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Limit")]
+pub(crate) struct LimitArgs {
+    /// A limit as in the policy file, such as '{algorithm: gcra, rate: 100/s, burst: 200}'
+    #[arg(long, value_name = "LIMIT", conflicts_with_all = ["algorithm", "rate", "burst", "set"])]
+    pub(crate) limit: Option<String>,
+    /// Algorithm or profile, such as gcra, token-bucket, sliding-log, x-time
+    #[arg(long, value_name = "NAME")]
+    pub(crate) algorithm: Option<String>,
+    /// Rate, such as 100/s, 60/min, 5/day
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<String>,
+    /// Largest cost granted at once [default: the count of the rate]
+    #[arg(long, value_name = "N")]
+    pub(crate) burst: Option<u64>,
+    /// Any other key of a limit, such as buckets=10 or calendar=Europe/Paris; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    pub(crate) set: Vec<(String, String)>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Simulate {
+    /// Only this policy of the file
+    #[arg(value_name = "POLICY", requires = "config")]
+    pub(crate) policy: Option<String>,
+    #[command(flatten)]
+    pub(crate) policies: PolicyFile,
+    #[command(flatten)]
+    pub(crate) limit: LimitArgs,
+    /// Synthetic traffic, such as 'steady 80/s 1m, burst 500, steady 150/s 1m'
+    #[arg(long, value_name = "TRAFFIC", conflicts_with = "trace")]
+    pub(crate) traffic: Option<String>,
+    /// Timed operations as JSON lines, one decision a line out; `-` reads standard input
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) trace: Option<PathBuf>,
+    /// Other algorithms to run on the same traffic, with the same rate and burst
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) compare: Vec<String>,
+    /// Draw offered and admitted load into this SVG file
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) plot: Option<PathBuf>,
+    /// Seed of the random parts of the traffic
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+}
+
+/// How to read logs.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Reading")]
+pub(crate) struct Reading {
+    /// Access logs, plain, gzip or zstd; `-` or nothing reads standard input
+    #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
+    pub(crate) logs: Vec<PathBuf>,
+    /// Format of the lines
+    #[arg(long, value_enum, default_value_t = LogFormat::Auto)]
+    pub(crate) format: LogFormat,
+    /// What to do with lines that go back in time
+    #[arg(long, value_enum, default_value_t = Order::Sort)]
+    pub(crate) order: Order,
+    /// How far back a line may lie and still be put in its place
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    pub(crate) reorder: Duration,
+    /// Which column is which attribute, such as client.ip=host; may be repeated
+    #[arg(long, value_name = "NAME=COLUMN", value_parser = pair)]
+    pub(crate) column: Vec<(String, String)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// By the first lines
+    Auto,
+    /// Combined log format of Apache and nginx
+    Combined,
+    /// Common log format
+    Common,
+    /// One JSON object a line
+    Json,
+    /// Comma- or tab-separated with a header line
+    Csv,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    /// Put them in their place within the reorder window; beyond it, as `clamp`
+    Sort,
+    /// Take them at the latest time seen
+    Clamp,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Replay {
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+    #[command(flatten)]
+    pub(crate) policies: PolicyFile,
+    #[command(flatten)]
+    pub(crate) limit: LimitArgs,
+    /// Who is limited, when the limit is given here: attributes, such as client.ip
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]
+    pub(crate) by: Vec<String>,
+    /// What a request costs, when the limit is given here: a number, an attribute or an expression
+    #[arg(long, value_name = "COST")]
+    pub(crate) cost: Option<String>,
+    /// Other algorithms to run on the same log, with the same rate and burst
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) compare: Vec<String>,
+    /// Write pictures and a report.html into this folder
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) plot: Option<PathBuf>,
+    /// Exit 3 when this holds, such as 'denied{policy=per-ip} > 0.5%'; may be repeated
+    #[arg(long, value_name = "CONDITION")]
+    pub(crate) fail_if: Vec<String>,
+    /// How fast: as fast as possible, or as it happened
+    #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed)]
+    pub(crate) speed: Speed,
+    /// How many keys to remember at once
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub(crate) keys: usize,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Suggest {
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+    /// Who is limited: attributes, such as client.ip
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]
+    pub(crate) by: Vec<String>,
+    /// Period of the rate to propose
+    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = duration)]
+    pub(crate) per: Duration,
+    /// Share of keys that must never be denied
+    #[arg(long, value_name = "SHARE", default_value = "99.9%", value_parser = share)]
+    pub(crate) keep: f64,
+    /// What a request costs: a number, an attribute or an expression
+    #[arg(long, value_name = "COST")]
+    pub(crate) cost: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Explain {
+    /// What is known of the request, such as client.ip=203.0.113.9; may be repeated
+    #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) attributes: Vec<(String, String)>,
+    /// A decision of the running server
+    #[arg(long, value_name = "DECISION_ID", conflicts_with_all = ["attributes", "config"])]
+    pub(crate) id: Option<String>,
+    /// What the request costs [default: what the policies say]
+    #[arg(long, value_name = "N")]
+    pub(crate) cost: Option<u64>,
+    #[command(flatten)]
+    pub(crate) policies: PolicyFile,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write 500ms, 10s, 5m or 1h"))
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is no NAME=VALUE")),
+    }
+}
+
+/// How fast a log is played.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Speed {
+    /// As fast as it can be read.
+    Max,
+    /// So many seconds of log a second.
+    Times(f64),
+}
+
+fn speed(text: &str) -> Result<Speed, String> {
+    if text == "max" {
+        return Ok(Speed::Max);
+    }
+    match text.strip_suffix('x').unwrap_or(text).parse::<f64>() {
+        Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(Speed::Times(speed)),
+        _ => Err(format!("`{text}` is no speed; write max, 1x or 60x")),
+    }
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    match number.trim().parse::<f64>() {
+        Ok(share) if (0.0..=whole).contains(&share) => Ok(share / whole),
+        _ => Err(format!("`{text}` is no share; write 99.9% or 0.999")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_sound() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn shares_and_speeds() {
+        assert_eq!(share("99.9%"), Ok(0.999));
+        assert!(share("140%").is_err() && share("x").is_err());
+        assert_eq!(speed("max"), Ok(Speed::Max));
+        assert_eq!(speed("60x"), Ok(Speed::Times(60.0)));
+        assert!(speed("-1x").is_err() && speed("inf").is_err());
+    }
+}

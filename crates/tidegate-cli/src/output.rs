@@ -1,0 +1,135 @@
+//! How results are printed: one set of values, five forms.
+
+use std::io::{self, IsTerminal, Write};
+
+use anstream::{AutoStream, ColorChoice};
+use anyhow::Result;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::args::{Color, Global, Output};
+
+/// Prints results on standard output and remarks on standard error.
+#[derive(Debug)]
+pub(crate) struct Printer {
+    format: Output,
+    color: ColorChoice,
+    quiet: bool,
+}
+
+impl Printer {
+    pub(crate) fn new(global: &Global) -> Self {
+        let color = match global.color {
+            Color::Auto => ColorChoice::Auto,
+            Color::Always => ColorChoice::Always,
+            Color::Never => ColorChoice::Never,
+        };
+        color.write_global();
+        Self { format: global.output, color, quiet: global.quiet }
+    }
+
+    /// Says whether people read the result, as against programs.
+    pub(crate) fn for_people(&self) -> bool {
+        matches!(self.format, Output::Table | Output::Wide)
+    }
+
+    /// Says whether all columns are wanted.
+    pub(crate) fn wide(&self) -> bool {
+        self.format == Output::Wide
+    }
+
+    /// Says whether a progress bar helps: a person watches, and nobody asked for silence.
+    pub(crate) fn progress(&self) -> bool {
+        !self.quiet && io::stderr().is_terminal()
+    }
+
+    /// Returns standard output, colours as asked for.
+    pub(crate) fn out(&self) -> AutoStream<io::StdoutLock<'static>> {
+        AutoStream::new(io::stdout(), self.color).lock()
+    }
+
+    /// Prints text meant for people.
+    pub(crate) fn text(&self, text: &str) -> Result<()> {
+        let mut out = self.out();
+        out.write_all(text.as_bytes())?;
+        if !text.ends_with('\n') {
+            out.write_all(b"\n")?;
+        }
+        Ok(())
+    }
+
+    /// Prints a remark on standard error, unless asked to be quiet.
+    pub(crate) fn remark(&self, text: &str) {
+        if !self.quiet {
+            let mut err = AutoStream::new(io::stderr(), self.color);
+            // Nobody is left to tell when standard error is closed.
+            let _ = writeln!(err, "{text}");
+        }
+    }
+
+    /// Prints a value in the form asked for; `people` makes the text for the forms that people read.
+    pub(crate) fn value<T: Serialize>(
+        &self,
+        value: &T,
+        people: impl FnOnce(&Self) -> Result<String>,
+    ) -> Result<()> {
+        match self.format {
+            Output::Table | Output::Wide => self.text(&people(self)?),
+            Output::Json => self.text(&serde_json::to_string_pretty(value)?),
+            Output::Jsonl => self.text(&json_lines(&serde_json::to_value(value)?)?),
+            Output::Yaml => self.text(&serde_saphyr::to_string(value)?),
+        }
+    }
+}
+
+/// A list becomes a line per element, anything else one line.
+fn json_lines(value: &serde_json::Value) -> Result<String> {
+    let serde_json::Value::Array(items) = value else { return Ok(serde_json::to_string(value)?) };
+    let lines: Vec<String> = items.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    Ok(lines.join("\n"))
+}
+
+/// Lays out columns; those named in `right` are numbers and stand at the right.
+pub(crate) fn table(header: &[&str], right: &[usize], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().copied());
+    for row in rows {
+        table.add_row(row);
+    }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 3));
+        if right.contains(&index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}
+
+/// Writes a number with thousands apart.
+pub(crate) fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!([0, 999, 1000, 1_204_331].map(thousands), ["0", "999", "1,000", "1,204,331"]);
+    }
+
+    #[test]
+    fn a_list_is_a_line_each() {
+        assert_eq!(json_lines(&serde_json::json!([{"a": 1}, 2])).unwrap(), "{\"a\":1}\n2");
+    }
+}

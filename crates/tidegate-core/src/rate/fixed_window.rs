@@ -1,0 +1,384 @@
+//! The fixed window: so many units per window, and a clean slate at its end.
+//!
+//! The cheapest limit to explain ("5 per day, new at midnight") and to keep: one window and its count. What it costs is the
+//! edge: a full window's worth just before the end and another just after it are both within the law, so any span of one
+//! window's length may see up to twice the limit. Where that matters, take a sliding one.
+//!
+//! Windows come in two kinds. A *rolling* one opens at the first charge and lasts its period, so that "100 per hour" starts with
+//! the caller, not on the hour. A *calendar* one follows the clock of a place ([`CalendarUnit`]); ticks are then nanoseconds
+//! since 1970. Both edges of the window lie in the state, so a charge inside it costs two comparisons and no look at a
+//! time zone.
+//!
+//! A reservation that the window has no room for opens the next one ahead of time. From then on the state speaks of that window
+//! alone: first come, first served forbids anybody to act before it.
+
+use core::time::Duration;
+
+use super::Algorithm;
+use super::calendar::{Calendar, CalendarUnit};
+use super::settle::{settle, share, until, wide};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::quota::QuotaError;
+use crate::time::{Rate, Tick};
+
+/// A count per window, rolling from the first charge or aligned to the calendar.
+///
+/// Cheap to clone: a calendar shares its time zone.
+///
+/// # Examples
+/// ```
+/// use tidegate_core::rate::{CalendarUnit, FixedWindow};
+/// use tidegate_core::{Algorithm, Ask, Cost, Tick, Verdict};
+///
+/// let daily = FixedWindow::calendar(5, CalendarUnit::Day, "America/New_York")?;
+/// let now = Tick::from_secs(1_762_059_600); // 2025-11-02, 01:00: the clocks go back an hour tonight
+/// let ask = Ask::allow(now, Cost::new(5).unwrap());
+/// let Verdict::Allowed { next, .. } = daily.decide(&daily.fresh(now), ask) else { panic!() };
+/// let denied = daily.decide(&next, Ask::allow(now, Cost::ONE));
+/// assert_eq!(denied, Verdict::Denied { retry_after: Some(std::time::Duration::from_secs(24 * 3600)) });
+/// # Ok::<(), tidegate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedWindow {
+    limit: u64,
+    window: Window,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Window {
+    Rolling(Rate),
+    Calendar(Calendar),
+}
+
+/// What [`FixedWindow`] remembers of a key: 32 bytes, the window and what was spent in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FixedWindowState {
+    last: Tick,
+    /// First tick of the window; later than `last` when a reservation has opened it ahead of time.
+    start: Tick,
+    /// Last tick of the window, so that the one that holds the last tick of all has an end too.
+    through: Tick,
+    used: u64,
+}
+
+impl FixedWindow {
+    /// Makes a window that opens at the first charge, lasts the period of `rate` and grants its count.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::{rate::FixedWindow, Rate};
+    /// let hourly = FixedWindow::rolling(Rate::new(100, Duration::from_secs(3600))?);
+    /// assert_eq!(hourly.limit(), 100);
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub const fn rolling(rate: Rate) -> Self {
+        Self { limit: rate.count(), window: Window::Rolling(rate) }
+    }
+
+    /// Makes a window of one `unit` on the clock of `zone`, an IANA name in any case, that grants `limit` units, from 1 to
+    /// [`Rate::MAX_COUNT`].
+    ///
+    /// # Errors
+    /// [`QuotaError::Count`] when the limit is out of range, [`QuotaError::Parameter`] when the zone is not known;
+    /// [`zone_names`](super::zone_names) lists those that are.
+    pub fn calendar(limit: u64, unit: CalendarUnit, zone: &str) -> Result<Self, QuotaError> {
+        if limit == 0 || limit > Rate::MAX_COUNT {
+            return Err(QuotaError::Count { count: limit });
+        }
+        Ok(Self { limit, window: Window::Calendar(Calendar::new(unit, zone)?) })
+    }
+
+    /// Returns how many units one window grants.
+    #[must_use]
+    pub const fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// Returns the period of a rolling window, or the usual length of the calendar unit.
+    #[must_use]
+    pub const fn period(&self) -> Duration {
+        match &self.window {
+            Window::Rolling(rate) => rate.period(),
+            Window::Calendar(calendar) => calendar.unit().usual(),
+        }
+    }
+
+    /// Returns unit and zone of a calendar window; `None` for a rolling one.
+    #[must_use]
+    pub fn calendar_parts(&self) -> Option<(CalendarUnit, &str)> {
+        match &self.window {
+            Window::Rolling(_) => None,
+            Window::Calendar(calendar) => Some((calendar.unit(), calendar.zone())),
+        }
+    }
+
+    /// Returns the first and last tick of the window that a first charge at `tick` falls into.
+    ///
+    /// A calendar does time-zone arithmetic here, and only here: a few hundred nanoseconds.
+    #[must_use]
+    pub fn window_at(&self, tick: Tick) -> (Tick, Tick) {
+        match &self.window {
+            Window::Rolling(rate) => (tick, tick.after(Duration::from_nanos(rate.period_nanos() - 1))),
+            Window::Calendar(calendar) => calendar.around(tick),
+        }
+    }
+}
+
+impl FixedWindowState {
+    /// Says whether the window still counts at `at`: something was spent in it, or a reservation has moved its start ahead.
+    const fn counts(&self, at: Tick) -> bool {
+        let (at, start) = (at.as_nanos(), self.start.as_nanos());
+        at <= self.through.as_nanos() && (self.used > 0 || start > at)
+    }
+
+    /// The tick after the window.
+    fn end(&self) -> u128 {
+        wide(self.through) + 1
+    }
+}
+
+/// What the opener of a window ahead of time pushed out of the state, so that cancelling it can put it back.
+fn mark(state: &FixedWindowState) -> u128 {
+    wide(state.start) << 64 | u128::from(state.used)
+}
+
+impl Algorithm for FixedWindow {
+    type State = FixedWindowState;
+
+    fn fresh(&self, now: Tick) -> FixedWindowState {
+        FixedWindowState { last: now, start: Tick::EPOCH, through: Tick::EPOCH, used: 0 }
+    }
+
+    fn decide(&self, state: &FixedWindowState, ask: Ask) -> Verdict<FixedWindowState> {
+        let units = ask.cost.units();
+        if units > self.limit {
+            return Verdict::NEVER;
+        }
+        let at = ask.now.max(state.last);
+        let counts = state.counts(at);
+        let fits = counts && state.used.saturating_add(units) <= self.limit;
+        let place = match (counts, fits) {
+            (false, _) => wide(at),
+            (true, true) => wide(at.max(state.start)),
+            (true, false) => state.end(),
+        };
+        let (act, wait) = match settle(ask, at, place) {
+            Ok(settled) => settled,
+            Err(refused) => return refused,
+        };
+        let receipt =
+            Receipt { at, act, cost: ask.cost, mark: if counts && !fits { mark(state) } else { 0 } };
+        let next = if fits {
+            FixedWindowState { last: at, used: state.used + units, ..*state }
+        } else {
+            let (start, through) = self.window_at(act);
+            FixedWindowState { last: at, start, through, used: units }
+        };
+        Verdict::Allowed { wait, next, receipt }
+    }
+
+    fn standing(&self, state: &FixedWindowState, now: Tick) -> Standing {
+        let at = now.max(state.last);
+        let limit = self.limit;
+        if !state.counts(at) {
+            return Standing { limit, remaining: limit, reset_after: Duration::ZERO };
+        }
+        let remaining = if state.start > at { 0 } else { limit.saturating_sub(state.used) };
+        let full = if state.used == 0 { wide(state.start) } else { state.end() };
+        Standing { limit, remaining, reset_after: until(at, full) }
+    }
+
+    /// Gives back units of the window that `now` lies in. Nothing dates the charge: of work charged in an earlier
+    /// window, nothing should be given back, for that window has forgotten it already.
+    fn refund(&self, state: &FixedWindowState, now: Tick, cost: Cost) -> FixedWindowState {
+        let last = now.max(state.last);
+        let inside = state.start <= last && last <= state.through;
+        let used = if inside { state.used.saturating_sub(cost.units()) } else { state.used };
+        FixedWindowState { last, used, ..*state }
+    }
+
+    fn cancel(&self, state: &FixedWindowState, now: Tick, receipt: &Receipt) -> FixedWindowState {
+        let last = now.max(state.last);
+        let inside = state.start <= receipt.act && receipt.act <= state.through;
+        if receipt.act < last || !inside || state.used == 0 {
+            return *state;
+        }
+        let used = state.used.saturating_sub(receipt.cost.units());
+        let (start, before) = (Tick::from_nanos((receipt.mark >> 64) as u64), receipt.mark as u64);
+        if used == 0 && state.start > last && before > 0 && start < state.start {
+            // Nobody is left in the window that this receipt opened ahead of time: the one before it is open again.
+            let through = Tick::from_nanos(state.start.as_nanos() - 1);
+            return FixedWindowState { last, start, through, used: before.min(Rate::MAX_COUNT) };
+        }
+        FixedWindowState { last, used, ..*state }
+    }
+
+    /// Carries the count over for as long as the old window lasts. A rolling window keeps its start, unless it would have
+    /// been over by the last change under the new period: then it counts from that change. A window opened ahead of
+    /// time keeps its start and its units under [`Replace::Proportional`] too, for they are promises.
+    fn carry(&self, old: &Self, state: &FixedWindowState, now: Tick, how: Replace) -> FixedWindowState {
+        let last = now.max(state.last);
+        if how == Replace::Reset || !state.counts(last) {
+            return self.fresh(last);
+        }
+        let promised = state.start > last;
+        let used = match how {
+            Replace::Proportional if !promised => share(state.used, self.limit, old.limit),
+            _ => state.used,
+        };
+        let (start, through) = match &self.window {
+            Window::Rolling(_) => {
+                let (start, through) = self.window_at(state.start);
+                if through < state.last { self.window_at(state.last) } else { (start, through) }
+            }
+            Window::Calendar(calendar) => {
+                let (start, through) = calendar.around(last.max(state.start));
+                (if promised { state.start } else { start }, through)
+            }
+        };
+        FixedWindowState { last, start, through, used }
+    }
+
+    fn full_at(&self, state: &FixedWindowState) -> Option<Tick> {
+        let full = if state.used == 0 { wide(state.start) } else { state.end() };
+        u64::try_from(full).ok().map(Tick::from_nanos)
+    }
+}
+
+const ROLLING: u8 = 0;
+
+impl Bytes for FixedWindow {
+    fn write(&self, out: &mut Writer) {
+        match &self.window {
+            Window::Rolling(rate) => {
+                out.u8(ROLLING);
+                out.rate(*rate);
+            }
+            Window::Calendar(calendar) => {
+                let unit = CalendarUnit::ALL.iter().position(|unit| *unit == calendar.unit());
+                // Six units.
+                out.u8(1 + unit.expect("all units are in the list") as u8);
+                out.u64(self.limit);
+                out.short_str(calendar.zone());
+            }
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let kind = from.u8()?;
+        if kind == ROLLING {
+            return from.rate().map(Self::rolling);
+        }
+        let unit =
+            CalendarUnit::ALL.get(usize::from(kind) - 1).ok_or(DecodeError::Value { field: "window" })?;
+        let (limit, zone) = (from.u64()?, from.short_str()?);
+        Self::calendar(limit, *unit, zone).map_err(|error| DecodeError::Value {
+            field: if matches!(error, QuotaError::Count { .. }) { "limit" } else { "zone" },
+        })
+    }
+}
+
+impl Bytes for FixedWindowState {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.last);
+        out.tick(self.start);
+        out.tick(self.through);
+        out.u64(self.used);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let state =
+            Self { last: from.tick()?, start: from.tick()?, through: from.tick()?, used: from.u64()? };
+        if state.start > state.through {
+            return Err(DecodeError::Value { field: "window" });
+        }
+        if state.used > Rate::MAX_COUNT {
+            return Err(DecodeError::Value { field: "used" });
+        }
+        Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Tick {
+        Tick::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_timeline() {
+        let limit = FixedWindow::rolling(Rate::new(3, Duration::from_secs(1)).unwrap());
+        let mut state = limit.fresh(ms(0));
+        // (ms, cost, most wait in ms, answer: wait or least further wait in ms, remaining afterwards)
+        for (at, cost, max_wait, expected, remaining) in [
+            (500, 1, 0, Ok(0), 2), // opens the window
+            (900, 2, 0, Ok(0), 0),
+            (900, 1, 0, Err(600), 0),
+            (100, 1, 0, Err(600), 0), // a step back stands still at 900
+            (1499, 1, 0, Err(1), 0),
+            (1500, 2, 0, Ok(0), 1), // opens the next
+            (1600, 2, 899, Err(1), 1),
+            (1600, 2, 900, Ok(900), 0), // opens the one from 2500 ahead of time
+            (1600, 1, 0, Err(900), 0),  // although 1 is left: nobody overtakes
+            (2500, 1, 0, Ok(0), 0),
+        ] {
+            let ask = Ask::within(ms(at), Cost::new(cost).unwrap(), Duration::from_millis(max_wait));
+            let answer = match limit.decide(&state, ask) {
+                Verdict::Allowed { wait, next, .. } => {
+                    state = next;
+                    Ok(wait.as_millis())
+                }
+                Verdict::Denied { retry_after } => Err(retry_after.unwrap().as_millis()),
+            };
+            assert_eq!(answer, expected, "at {at}");
+            assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
+        }
+    }
+
+    #[test]
+    fn cancelling_the_opener_brings_the_window_before_back() {
+        let limit = FixedWindow::rolling(Rate::new(5, Duration::from_secs(1)).unwrap());
+        let ask = |cost| Ask::within(ms(0), Cost::new(cost).unwrap(), Duration::from_secs(60));
+        let Verdict::Allowed { next: three, .. } = limit.decide(&limit.fresh(ms(0)), ask(3)) else {
+            panic!()
+        };
+        let Verdict::Allowed { next: ahead, receipt, .. } = limit.decide(&three, ask(4)) else { panic!() };
+        assert_eq!(receipt.act, ms(1000));
+        assert_eq!(limit.standing(&ahead, ms(1)).remaining, 0);
+        assert_eq!(limit.cancel(&ahead, ms(0), &receipt), three);
+        assert_eq!(limit.cancel(&ahead, ms(1001), &receipt), ahead, "it has acted");
+    }
+
+    #[test]
+    fn a_changed_limit_keeps_what_was_spent() {
+        let per_minute = |count| FixedWindow::rolling(Rate::new(count, Duration::from_secs(60)).unwrap());
+        let (old, new) = (per_minute(100), per_minute(50));
+        let ask = Ask::allow(ms(0), Cost::new(40).unwrap());
+        let Verdict::Allowed { next: spent, .. } = old.decide(&old.fresh(ms(0)), ask) else { panic!() };
+        let left = |new: &FixedWindow, how| {
+            let standing = new.standing(&new.carry(&old, &spent, ms(10), how), ms(10));
+            (standing.remaining, standing.reset_after.as_millis())
+        };
+        assert_eq!(left(&new, Replace::AsIs), (10, 59_990));
+        assert_eq!(left(&new, Replace::Proportional), (30, 59_990));
+        assert_eq!(left(&new, Replace::Reset), (50, 0));
+        let hourly = FixedWindow::calendar(50, CalendarUnit::Hour, "Asia/Kolkata").unwrap();
+        assert_eq!(left(&hourly, Replace::AsIs), (10, 1_800_000 - 10), "05:30 there: half an hour to go");
+    }
+
+    #[test]
+    fn an_unknown_zone_is_named() {
+        let error = FixedWindow::calendar(5, CalendarUnit::Day, "Asia/Shangai").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "time zone `Asia/Shangai` is not known; use an IANA name such as `Europe/Berlin` or `UTC`"
+        );
+        let known = FixedWindow::calendar(5, CalendarUnit::Day, "asia/shanghai").unwrap();
+        assert_eq!(known.calendar_parts(), Some((CalendarUnit::Day, "Asia/Shanghai")));
+    }
+}

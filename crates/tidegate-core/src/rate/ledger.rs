@@ -1,0 +1,268 @@
+//! What was spent, slot by slot: the part that the sliding log and the sliding window share.
+//!
+//! A ledger is an ascending list of slots with the units that act in each. What a slot is, the algorithm says by
+//! [`Slots`]: to the log it is one tick, to the window one bucket. Both decide by the same sentence: *a cost may act at
+//! the first tick, not before the last promise, at which the slots that have not ended leave room for it*.
+//!
+//! Promises far ahead would let the list grow without bound. Nobody acts before the last promise, though, so a slot that ends
+//! by then decides nothing any more: beyond twice the slots that one window can hold, such slots are dropped, and `floor` keeps
+//! what they said, that nothing acts before their end. Twice, so that promises up to one window ahead can be undone
+//! without a trace.
+
+use smallvec::SmallVec;
+
+use super::settle::{settle, share, until, wide};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::time::{Rate, Tick};
+
+/// How an algorithm cuts time into slots. Both ends are ascending in the slot.
+pub(crate) trait Slots {
+    /// The slot that a tick lies in.
+    fn slot(&self, tick: Tick) -> u64;
+    /// The first tick of a slot.
+    fn begins(&self, slot: u64) -> u128;
+    /// The first tick at which a slot no longer counts.
+    fn ends(&self, slot: u64) -> u128;
+    /// The most units that may count at once.
+    fn limit(&self) -> u64;
+    /// The most slots that count at once when the limit is kept.
+    fn span(&self) -> usize;
+}
+
+/// The units that act in one slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    slot: u64,
+    units: u64,
+}
+
+/// The state of both sliding algorithms: 40 bytes, and 16 bytes per slot on the heap from the second slot on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ledger {
+    last: Tick,
+    /// Nothing acts before it.
+    floor: Tick,
+    entries: SmallVec<[Entry; 1]>,
+}
+
+impl Ledger {
+    pub(crate) fn fresh(now: Tick) -> Self {
+        Self { last: now, floor: Tick::EPOCH, entries: SmallVec::new() }
+    }
+
+    /// The first tick not before `at` that overtakes nobody.
+    fn open_from(&self, slots: &impl Slots, at: Tick) -> u128 {
+        let promised = self.entries.last().map_or(0, |entry| slots.begins(entry.slot));
+        wide(at.max(self.floor)).max(promised)
+    }
+
+    pub(crate) fn decide(&self, slots: &impl Slots, ask: Ask) -> Verdict<Self> {
+        let units = ask.cost.units();
+        let Some(room) = slots.limit().checked_sub(units) else { return Verdict::NEVER };
+        let at = ask.now.max(self.last);
+        let mut place = self.open_from(slots, at);
+        let mut counted = 0u64;
+        for entry in self.entries.iter().rev() {
+            counted = counted.saturating_add(entry.units);
+            if counted > room {
+                // Whoever is older has ended by then, whoever is newer leaves room.
+                place = place.max(slots.ends(entry.slot));
+                break;
+            }
+        }
+        let (act, wait) = match settle(ask, at, place) {
+            Ok(settled) => settled,
+            Err(refused) => return refused,
+        };
+        let next = self.with(slots, at, act, units);
+        Verdict::Allowed { wait, next, receipt: Receipt { at, act, cost: ask.cost, mark: 0 } }
+    }
+
+    /// The ledger with one more act at its end.
+    fn with(&self, slots: &impl Slots, at: Tick, act: Tick, units: u64) -> Self {
+        let live = self.live(slots, wide(at));
+        let mut entries = SmallVec::with_capacity(live.len() + 1);
+        entries.extend_from_slice(live);
+        let slot = slots.slot(act);
+        match entries.last_mut() {
+            Some(Entry { slot: newest, units: sum }) if *newest >= slot => *sum = sum.saturating_add(units),
+            _ => entries.push(Entry { slot, units }),
+        }
+        let mut next = Self { last: at, floor: self.floor, entries };
+        next.forget(slots);
+        next
+    }
+
+    /// The slots that have not ended at `at`.
+    fn live(&self, slots: &impl Slots, at: u128) -> &[Entry] {
+        let ended = self.entries.partition_point(|entry| slots.ends(entry.slot) <= at);
+        &self.entries[ended..]
+    }
+
+    /// Keeps the list within its bound; see the module.
+    fn forget(&mut self, slots: &impl Slots) {
+        let Some(newest) = self.entries.last() else { return };
+        if self.entries.len() > slots.span().saturating_mul(2) {
+            let kept = self.live(slots, slots.begins(newest.slot)).len();
+            self.drop_oldest(slots, self.entries.len() - kept);
+        }
+    }
+
+    fn drop_oldest(&mut self, slots: &impl Slots, count: usize) {
+        if let Some(dropped) = count.checked_sub(1).and_then(|at| self.entries.get(at)) {
+            self.raise_floor(slots.ends(dropped.slot));
+            self.entries.drain(..count);
+        }
+    }
+
+    fn raise_floor(&mut self, floor: u128) {
+        self.floor = self.floor.max(Tick::from_nanos(u64::try_from(floor).unwrap_or(u64::MAX)));
+    }
+
+    fn counted(&self, slots: &impl Slots, at: u128) -> u64 {
+        self.live(slots, at).iter().fold(0, |sum, entry| sum.saturating_add(entry.units))
+    }
+
+    /// The first tick at which nothing counts and nothing is closed.
+    fn full(&self, slots: &impl Slots) -> u128 {
+        wide(self.floor).max(self.entries.last().map_or(0, |entry| slots.ends(entry.slot)))
+    }
+
+    pub(crate) fn standing(&self, slots: &impl Slots, now: Tick) -> Standing {
+        let at = now.max(self.last);
+        let limit = slots.limit();
+        let open = self.open_from(slots, at) == wide(at);
+        let remaining = if open { limit.saturating_sub(self.counted(slots, wide(at))) } else { 0 };
+        Standing { limit, remaining, reset_after: until(at, self.full(slots)) }
+    }
+
+    pub(crate) fn full_at(&self, slots: &impl Slots) -> Option<Tick> {
+        u64::try_from(self.full(slots)).ok().map(Tick::from_nanos)
+    }
+
+    /// Takes the units from the oldest slots that have begun and still count. The charge is not dated: had it been a newer
+    /// one, its slot would end later than the one that is lightened here, so nobody gains by the exchange.
+    pub(crate) fn refund(&self, slots: &impl Slots, now: Tick, cost: Cost) -> Self {
+        let last = now.max(self.last);
+        let mut back = cost.units();
+        let mut entries: SmallVec<[Entry; 1]> = SmallVec::from_slice(self.live(slots, wide(last)));
+        for Entry { slot, units } in &mut entries {
+            if slots.begins(*slot) > wide(last) {
+                break;
+            }
+            let taken = back.min(*units);
+            (*units, back) = (*units - taken, back - taken);
+        }
+        entries.retain(|entry| entry.units > 0);
+        Self { last, floor: self.floor, entries }
+    }
+
+    pub(crate) fn cancel(&self, slots: &impl Slots, now: Tick, receipt: &Receipt) -> Self {
+        let last = now.max(self.last);
+        let slot = slots.slot(receipt.act);
+        let found = self.entries.binary_search_by_key(&slot, |entry| entry.slot);
+        let (Ok(at), true) = (found, receipt.act >= last) else { return self.clone() };
+        let mut next = Self { last, ..self.clone() };
+        let units = &mut next.entries[at].units;
+        *units = units.saturating_sub(receipt.cost.units());
+        if *units == 0 {
+            next.entries.remove(at);
+        }
+        next
+    }
+
+    /// Carries the ledger from one way of cutting time to another.
+    ///
+    /// An old slot is taken to have acted at its latest: at its last tick, or at the last change. Of more units than the new limit the newest
+    /// are kept: older ones decide nothing before the first of those ends.
+    pub(crate) fn carry(
+        &self,
+        (old, new): (&impl Slots, &impl Slots),
+        old_ends: impl Fn(u64) -> u128,
+        now: Tick,
+        how: Replace,
+    ) -> Self {
+        let last = now.max(self.last);
+        if how == Replace::Reset {
+            return Self::fresh(last);
+        }
+        let mut next = Self { last, floor: self.floor, entries: SmallVec::new() };
+        let (mut sum, mut shared) = (0u64, 0);
+        for Entry { slot, units } in self.live(old, wide(last)) {
+            let acted = old.begins(*slot) <= wide(last);
+            // A promise acts at the beginning of its slot, whatever acted at once did so by the last change.
+            let begins = old.begins(*slot);
+            let tick = if acted { old_ends(*slot).min(begins.max(wide(self.last))) } else { begins };
+            let mut units = *units;
+            if acted && how == Replace::Proportional {
+                // The shares of running sums, so that rounding up happens once and not in every slot.
+                sum = sum.saturating_add(units).min(Rate::MAX_COUNT);
+                let running = share(sum, new.limit(), old.limit());
+                (units, shared) = (running - shared, running);
+            }
+            let Ok(tick) = u64::try_from(tick) else { break };
+            let slot = new.slot(Tick::from_nanos(tick));
+            if !acted && new.begins(slot) < u128::from(tick) {
+                // The slot alone would let somebody overtake this promise.
+                next.raise_floor(u128::from(tick));
+            }
+            match next.entries.last_mut() {
+                Some(newest) if newest.slot >= slot => newest.units = newest.units.saturating_add(units),
+                _ if units > 0 => next.entries.push(Entry { slot, units }),
+                _ => {}
+            }
+        }
+        next.keep_newest(new);
+        next.forget(new);
+        next
+    }
+
+    /// Cuts the list to the newest units, as many as the limit.
+    fn keep_newest(&mut self, slots: &impl Slots) {
+        let mut room = slots.limit();
+        for at in (0..self.entries.len()).rev() {
+            let entry = &mut self.entries[at];
+            if entry.units > room {
+                entry.units = room;
+                let cut = entry.slot;
+                self.drop_oldest(slots, if room == 0 { at + 1 } else { at });
+                self.raise_floor(slots.ends(cut));
+                return;
+            }
+            room -= entry.units;
+        }
+    }
+}
+
+impl Bytes for Ledger {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.last);
+        out.tick(self.floor);
+        out.u64(self.entries.len() as u64);
+        for entry in &self.entries {
+            out.u64(entry.slot);
+            out.u64(entry.units);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (last, floor, count) = (from.tick()?, from.tick()?, from.u64()?);
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        if count > from.left() / 16 {
+            return Err(DecodeError::Short);
+        }
+        let mut entries: SmallVec<[Entry; 1]> = SmallVec::with_capacity(count);
+        for _ in 0..count {
+            let entry = Entry { slot: from.u64()?, units: from.u64()? };
+            if entries.last().is_some_and(|newest| newest.slot >= entry.slot) {
+                return Err(DecodeError::Value { field: "slot" });
+            }
+            if entry.units == 0 || entry.units > Rate::MAX_COUNT {
+                return Err(DecodeError::Value { field: "units" });
+            }
+            entries.push(entry);
+        }
+        Ok(Self { last, floor, entries })
+    }
+}

@@ -1,0 +1,40 @@
+//! The last step that every window shares: a place in time turned into a wait, or into the least wait.
+
+use core::time::Duration;
+
+use crate::decision::{Ask, Verdict};
+use crate::time::{Tick, span};
+
+/// Says when an ask that found its place at `act` may act, or how it is refused.
+///
+/// `at` is the tick of the ask after standing still, `act` the first tick at or after it where the whole cost fits. Until
+/// then the place does not move, so a refused caller is `act − at − max_wait` away from a yes, and not a nanosecond less.
+/// A place behind [`Tick::MAX`] is none: no clock gets there.
+///
+/// # Errors
+/// The verdict of refusal.
+pub(crate) fn settle<S>(ask: Ask, at: Tick, act: u128) -> Result<(Tick, Duration), Verdict<S>> {
+    let Ok(act) = u64::try_from(act).map(Tick::from_nanos) else { return Err(Verdict::NEVER) };
+    let wait = act.since(at);
+    if wait > ask.max_wait {
+        return Err(Verdict::Denied { retry_after: Some(wait - ask.max_wait) });
+    }
+    Ok((act, wait))
+}
+
+/// Returns how long it is from `at` to a tick that may lie behind [`Tick::MAX`].
+pub(crate) fn until(at: Tick, tick: u128) -> Duration {
+    span(tick.saturating_sub(u128::from(at.as_nanos())))
+}
+
+/// Returns a tick in 128 bits, where no sum of two overflows.
+pub(crate) fn wide(tick: Tick) -> u128 {
+    u128::from(tick.as_nanos())
+}
+
+/// Returns `⌈count · new / old⌉`, at most the largest limit: the same share of another limit.
+pub(crate) fn share(count: u64, new: u64, old: u64) -> u64 {
+    let scaled = (u128::from(count) * u128::from(new)).div_ceil(u128::from(old.max(1)));
+    // Bounded by the limit's maximum, which fits.
+    scaled.min(u128::from(crate::time::Rate::MAX_COUNT)) as u64
+}

@@ -1,0 +1,224 @@
+//! The sliding log: every arrival of one window, and so the one limit without approximation.
+//!
+//! Never more than the limit acts in any span of one window, wherever the span begins, and no ask is refused that this
+//! sentence would let pass. The price is memory in proportion to the limit: 16 bytes per distinct tick at which
+//! something acted. It is the right law for few and dear things (three texts per hour), and the judge of the cheaper ones; for
+//! many small ones a sliding window of some buckets comes as close as anybody can see.
+//!
+//! An act at tick `e` counts for every tick before `e + window`: two acts exactly one window apart do not meet.
+
+use super::Algorithm;
+use super::ledger::{Ledger, Slots};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::quota::QuotaError;
+use crate::time::{Rate, Tick};
+
+/// A count in any span of one window, exact.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::rate::SlidingLog;
+/// use tidegate_core::{Algorithm, Ask, Cost, Rate, Tick, Verdict};
+///
+/// let limit = SlidingLog::new(Rate::new(1, Duration::from_secs(3600))?)?;
+/// let now = Tick::from_secs(100);
+/// let Verdict::Allowed { next, .. } = limit.decide(&limit.fresh(now), Ask::allow(now, Cost::ONE)) else { panic!() };
+/// let later = Tick::from_secs(3000);
+/// let denied = limit.decide(&next, Ask::allow(later, Cost::ONE));
+/// assert_eq!(denied, Verdict::Denied { retry_after: Some(Duration::from_secs(700)) });
+/// # Ok::<(), tidegate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlidingLog {
+    rate: Rate,
+}
+
+/// What [`SlidingLog`] remembers of a key: 40 bytes, and 16 on the heap per distinct tick of the window from the second on; at most
+/// as many ticks as the limit has units, twice that while reservations look ahead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingLogState(Ledger);
+
+impl SlidingLog {
+    /// The largest limit of a log, 2²⁰ units: one key then takes 16 MiB at the worst, 32 with reservations, and each charge copies
+    /// its log. Who wants more wants [`SlidingWindow`](super::SlidingWindow).
+    pub const MAX_LIMIT: u64 = 1 << 20;
+
+    /// Makes a limit of the count of `rate`, from 1 to [`SlidingLog::MAX_LIMIT`], in any span of its period.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when the count is larger.
+    pub fn new(rate: Rate) -> Result<Self, QuotaError> {
+        if rate.count() > Self::MAX_LIMIT {
+            return Err(QuotaError::Parameter {
+                name: "count",
+                value: rate.count().to_string(),
+                want: "is too many for a log, which keeps each arrival; use at most 1048576, or a sliding window",
+            });
+        }
+        Ok(Self { rate })
+    }
+
+    /// Returns the limit and its window.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+}
+
+impl Slots for SlidingLog {
+    fn slot(&self, tick: Tick) -> u64 {
+        tick.as_nanos()
+    }
+
+    fn begins(&self, slot: u64) -> u128 {
+        u128::from(slot)
+    }
+
+    fn ends(&self, slot: u64) -> u128 {
+        u128::from(slot) + u128::from(self.rate.period_nanos())
+    }
+
+    fn limit(&self) -> u64 {
+        self.rate.count()
+    }
+
+    fn span(&self) -> usize {
+        // At most 2^20.
+        self.rate.count() as usize
+    }
+}
+
+/// Walks the log on every decision, newest first, until the cost is seen to fit or not; an allowed charge copies the log.
+impl Algorithm for SlidingLog {
+    type State = SlidingLogState;
+
+    fn fresh(&self, now: Tick) -> SlidingLogState {
+        SlidingLogState(Ledger::fresh(now))
+    }
+
+    fn decide(&self, state: &SlidingLogState, ask: Ask) -> Verdict<SlidingLogState> {
+        state.0.decide(self, ask).map(SlidingLogState)
+    }
+
+    fn standing(&self, state: &SlidingLogState, now: Tick) -> Standing {
+        state.0.standing(self, now)
+    }
+
+    /// Gives back units of the oldest acts in the window: whichever of them it was, nobody gains.
+    fn refund(&self, state: &SlidingLogState, now: Tick, cost: Cost) -> SlidingLogState {
+        SlidingLogState(state.0.refund(self, now, cost))
+    }
+
+    fn cancel(&self, state: &SlidingLogState, now: Tick, receipt: &Receipt) -> SlidingLogState {
+        SlidingLogState(state.0.cancel(self, now, receipt))
+    }
+
+    fn carry(&self, old: &Self, state: &SlidingLogState, now: Tick, how: Replace) -> SlidingLogState {
+        SlidingLogState(state.0.carry((old, self), u128::from, now, how))
+    }
+
+    fn full_at(&self, state: &SlidingLogState) -> Option<Tick> {
+        state.0.full_at(self)
+    }
+}
+
+impl Bytes for SlidingLog {
+    fn write(&self, out: &mut Writer) {
+        out.rate(self.rate);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Self::new(from.rate()?).map_err(|_| DecodeError::Value { field: "limit" })
+    }
+}
+
+impl Bytes for SlidingLogState {
+    fn write(&self, out: &mut Writer) {
+        self.0.write(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ledger::read(from).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Tick {
+        Tick::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_timeline() {
+        let limit = SlidingLog::new(Rate::new(3, Duration::from_secs(1)).unwrap()).unwrap();
+        let mut state = limit.fresh(ms(0));
+        // (ms, cost, most wait in ms, answer: wait or least further wait in ms, remaining afterwards)
+        for (at, cost, max_wait, expected, remaining) in [
+            (500, 1, 0, Ok(0), 2),
+            (900, 2, 0, Ok(0), 0),
+            (900, 1, 0, Err(600), 0),
+            (900, 2, 0, Err(1000), 0),
+            (100, 1, 0, Err(600), 0), // a step back stands still at 900
+            (1499, 1, 0, Err(1), 0),
+            (1500, 1, 0, Ok(0), 0), // only the arrival of 500 has left
+            (1500, 3, 999, Err(1), 0),
+            (1500, 1, 500, Ok(400), 0), // when those of 900 leave
+            (1900, 1, 0, Ok(0), 0),
+            (2500, 1, 0, Ok(0), 0),
+        ] {
+            let ask = Ask::within(ms(at), Cost::new(cost).unwrap(), Duration::from_millis(max_wait));
+            let answer = match limit.decide(&state, ask) {
+                Verdict::Allowed { wait, next, .. } => {
+                    state = next;
+                    Ok(wait.as_millis())
+                }
+                Verdict::Denied { retry_after } => Err(retry_after.unwrap().as_millis()),
+            };
+            assert_eq!(answer, expected, "at {at}");
+            assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
+        }
+    }
+
+    #[test]
+    fn the_log_never_outgrows_its_limit() {
+        let limit = SlidingLog::new(Rate::new(4, Duration::from_secs(1)).unwrap()).unwrap();
+        let mut state = limit.fresh(ms(0));
+        for nanos in 0..1000 {
+            let ask = Ask::within(Tick::from_nanos(nanos), Cost::ONE, Duration::MAX);
+            let Verdict::Allowed { next, .. } = limit.decide(&state, ask) else { panic!("any wait will do") };
+            let mut bytes = Writer::default();
+            next.write(&mut bytes);
+            assert!(bytes.finish().len() <= 24 + 8 * 16);
+            state = next;
+        }
+    }
+
+    #[test]
+    fn a_smaller_limit_keeps_the_newest_arrivals() {
+        let per_second = |count| SlidingLog::new(Rate::new(count, Duration::from_secs(1)).unwrap()).unwrap();
+        let (old, new) = (per_second(4), per_second(2));
+        let mut state = old.fresh(ms(0));
+        for at in [0, 100, 200, 300] {
+            let Verdict::Allowed { next, .. } = old.decide(&state, Ask::allow(ms(at), Cost::ONE)) else {
+                panic!()
+            };
+            state = next;
+        }
+        let wait = |how| {
+            let carried = new.carry(&old, &state, ms(300), how);
+            match new.decide(&carried, Ask::allow(ms(300), Cost::ONE)) {
+                Verdict::Allowed { .. } => 0,
+                Verdict::Denied { retry_after } => retry_after.unwrap().as_millis(),
+            }
+        };
+        assert_eq!(wait(Replace::AsIs), 900, "when the arrival of 200 leaves, one of the last two");
+        assert_eq!(wait(Replace::Proportional), 700, "one at 0 and one at 200 are the same half");
+        assert_eq!(wait(Replace::Reset), 0);
+    }
+}

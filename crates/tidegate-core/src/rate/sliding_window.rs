@@ -1,0 +1,239 @@
+//! The sliding window: the log, rounded to buckets.
+//!
+//! Time is cut into buckets, N to a window, and units are counted per bucket. An act counts in its own bucket and the N
+//! that follow, so **never more than the limit acts in any span of one window**: two acts less than a window apart lie at most N buckets apart.
+//! The other way of counting, N buckets with the current one among them, forgets an act up to a bucket early and lets a
+//! span across the edge see more than the limit.
+//!
+//! The rounding therefore errs by refusing. An act is remembered for at least one window and at most one window and one
+//! bucket; a steady caller gets at least N/(N+1) of the limit. N is the dial: 1 costs up to half, 10 a tenth, 60 a second of a minute.
+//!
+//! Bucket `i` begins at the first tick not before `i·window/N`, counted from the clock's epoch. The division is never rounded before, so
+//! buckets that do not divide the window evenly differ by a nanosecond and never drift.
+
+use super::Algorithm;
+use super::ledger::{Ledger, Slots};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::quota::QuotaError;
+use crate::time::{Rate, Tick};
+
+/// A count in any span of one window, kept in buckets.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::rate::SlidingWindow;
+/// use tidegate_core::{Algorithm, Ask, Cost, Rate, Tick, Verdict};
+///
+/// let limit = SlidingWindow::new(Rate::new(100, Duration::from_secs(60))?, 60)?;
+/// let now = Tick::from_nanos(500_000_000);
+/// let ask = Ask::allow(now, Cost::new(100).unwrap());
+/// let Verdict::Allowed { next, .. } = limit.decide(&limit.fresh(now), ask) else { panic!() };
+/// let denied = limit.decide(&next, Ask::allow(now, Cost::ONE));
+/// // One window is over at 60.5 s; the bucket that holds half a second ends at 61 s.
+/// assert_eq!(denied, Verdict::Denied { retry_after: Some(Duration::from_millis(60_500)) });
+/// # Ok::<(), tidegate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlidingWindow {
+    rate: Rate,
+    buckets: u64,
+}
+
+/// What [`SlidingWindow`] remembers of a key: 40 bytes, and 16 on the heap per bucket in use from the second on; at most N + 1 buckets,
+/// twice that while reservations look ahead.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingWindowState(Ledger);
+
+impl SlidingWindow {
+    /// The most buckets: beyond a thousandth of the window nobody sees a difference, and a charge copies its buckets.
+    pub const MAX_BUCKETS: u64 = 1024;
+
+    /// Makes a limit of the count of `rate` in any span of its period, kept in `buckets`, from 1 to
+    /// [`SlidingWindow::MAX_BUCKETS`] and at most one per nanosecond.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when the number of buckets is out of range.
+    pub fn new(rate: Rate, buckets: u64) -> Result<Self, QuotaError> {
+        let fault = if buckets == 0 || buckets > Self::MAX_BUCKETS {
+            Some("are no division of a window; use 1 to 1024")
+        } else if buckets > rate.period_nanos() {
+            Some("are more than the window has nanoseconds; use fewer")
+        } else {
+            None
+        };
+        match fault {
+            Some(want) => Err(QuotaError::Parameter { name: "buckets", value: buckets.to_string(), want }),
+            None => Ok(Self { rate, buckets }),
+        }
+    }
+
+    /// Returns the limit and its window.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Returns the number of buckets.
+    #[must_use]
+    pub const fn buckets(&self) -> u64 {
+        self.buckets
+    }
+
+    /// The first tick of a bucket. The product is below 2^127: an index below 2^65, a period of at most 2^62.
+    fn edge(&self, index: u128) -> u128 {
+        (index * u128::from(self.rate.period_nanos())).div_ceil(u128::from(self.buckets))
+    }
+}
+
+impl Slots for SlidingWindow {
+    fn slot(&self, tick: Tick) -> u64 {
+        let scaled = u128::from(tick.as_nanos()) * u128::from(self.buckets);
+        // A bucket lasts a nanosecond at least, so there are no more of them than ticks.
+        (scaled / u128::from(self.rate.period_nanos())) as u64
+    }
+
+    fn begins(&self, slot: u64) -> u128 {
+        self.edge(u128::from(slot))
+    }
+
+    fn ends(&self, slot: u64) -> u128 {
+        self.edge(u128::from(slot) + u128::from(self.buckets) + 1)
+    }
+
+    fn limit(&self) -> u64 {
+        self.rate.count()
+    }
+
+    fn span(&self) -> usize {
+        // At most 1025.
+        self.buckets as usize + 1
+    }
+}
+
+/// Walks the buckets in use on every decision, newest first; an allowed charge copies them.
+impl Algorithm for SlidingWindow {
+    type State = SlidingWindowState;
+
+    fn fresh(&self, now: Tick) -> SlidingWindowState {
+        SlidingWindowState(Ledger::fresh(now))
+    }
+
+    fn decide(&self, state: &SlidingWindowState, ask: Ask) -> Verdict<SlidingWindowState> {
+        state.0.decide(self, ask).map(SlidingWindowState)
+    }
+
+    fn standing(&self, state: &SlidingWindowState, now: Tick) -> Standing {
+        state.0.standing(self, now)
+    }
+
+    /// Gives back units of the oldest bucket in the window: whichever it was, nobody gains.
+    fn refund(&self, state: &SlidingWindowState, now: Tick, cost: Cost) -> SlidingWindowState {
+        SlidingWindowState(state.0.refund(self, now, cost))
+    }
+
+    fn cancel(&self, state: &SlidingWindowState, now: Tick, receipt: &Receipt) -> SlidingWindowState {
+        SlidingWindowState(state.0.cancel(self, now, receipt))
+    }
+
+    fn carry(&self, old: &Self, state: &SlidingWindowState, now: Tick, how: Replace) -> SlidingWindowState {
+        let last_tick = |slot| old.edge(u128::from(slot) + 1) - 1;
+        SlidingWindowState(state.0.carry((old, self), last_tick, now, how))
+    }
+
+    fn full_at(&self, state: &SlidingWindowState) -> Option<Tick> {
+        state.0.full_at(self)
+    }
+}
+
+impl Bytes for SlidingWindow {
+    fn write(&self, out: &mut Writer) {
+        out.rate(self.rate);
+        out.u64(self.buckets);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (rate, buckets) = (from.rate()?, from.u64()?);
+        Self::new(rate, buckets).map_err(|_| DecodeError::Value { field: "buckets" })
+    }
+}
+
+impl Bytes for SlidingWindowState {
+    fn write(&self, out: &mut Writer) {
+        self.0.write(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ledger::read(from).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Tick {
+        Tick::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_timeline() {
+        let limit = SlidingWindow::new(Rate::new(3, Duration::from_secs(1)).unwrap(), 4).unwrap();
+        let mut state = limit.fresh(ms(0));
+        // (ms, cost, most wait in ms, answer: wait or least further wait in ms, remaining afterwards)
+        for (at, cost, max_wait, expected, remaining) in [
+            (600, 1, 0, Ok(0), 2), // bucket 500..750, counts until 1750
+            (900, 2, 0, Ok(0), 0), // bucket 750..1000, counts until 2000
+            (900, 1, 0, Err(850), 0),
+            (900, 2, 0, Err(1100), 0),
+            (100, 1, 0, Err(850), 0), // a step back stands still at 900
+            (1749, 1, 0, Err(1), 0),
+            (1750, 1, 0, Ok(0), 0),
+            (1750, 1, 250, Ok(250), 0),
+            (2000, 1, 0, Ok(0), 0),
+            (2100, 3, 0, Err(1150), 0), // those of 2000 count until 3250
+        ] {
+            let ask = Ask::within(ms(at), Cost::new(cost).unwrap(), Duration::from_millis(max_wait));
+            let answer = match limit.decide(&state, ask) {
+                Verdict::Allowed { wait, next, .. } => {
+                    state = next;
+                    Ok(wait.as_millis())
+                }
+                Verdict::Denied { retry_after } => Err(retry_after.unwrap().as_millis()),
+            };
+            assert_eq!(answer, expected, "at {at}");
+            assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
+        }
+    }
+
+    #[test]
+    fn buckets_that_do_not_divide_the_window_do_not_drift() {
+        let limit = SlidingWindow::new(Rate::new(1, Duration::from_nanos(10)).unwrap(), 3).unwrap();
+        let edges: Vec<u128> = (0..7).map(|slot| limit.begins(slot)).collect();
+        assert_eq!(edges, [0, 4, 7, 10, 14, 17, 20]);
+        for slot in (0..1000).chain(u64::MAX / 10 * 3 - 5..u64::MAX / 10 * 3) {
+            let begins = Tick::from_nanos(u64::try_from(limit.begins(slot)).unwrap());
+            assert_eq!(limit.slot(begins), slot);
+            if slot > 0 {
+                assert_eq!(limit.slot(Tick::from_nanos(begins.as_nanos() - 1)), slot - 1);
+            }
+        }
+    }
+
+    #[test]
+    fn promises_far_ahead_take_no_more_memory() {
+        let limit = SlidingWindow::new(Rate::new(4, Duration::from_secs(1)).unwrap(), 2).unwrap();
+        let mut state = limit.fresh(ms(0));
+        for nanos in 0..1000 {
+            let ask = Ask::within(Tick::from_nanos(nanos), Cost::ONE, Duration::MAX);
+            let Verdict::Allowed { next, .. } = limit.decide(&state, ask) else { panic!("any wait will do") };
+            let mut bytes = Writer::default();
+            next.write(&mut bytes);
+            assert!(bytes.finish().len() <= 24 + 6 * 16);
+            state = next;
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Calendar windows around the days on which clocks are moved.
+//!
+//! Each table line was worked out by hand from the zone's published changes, in UTC.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tidegate_core::bytes::{Bytes, Reader, Writer};
+use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_names};
+use tidegate_core::{Algorithm, Ask, Cost, QuotaError, Tick, Verdict};
+
+use CalendarUnit::{Day, Hour, Minute, Month, Week, Year};
+
+fn tick(utc: &str) -> Tick {
+    let instant: Timestamp = utc.parse().expect("tables hold timestamps");
+    Tick::from_nanos(u64::try_from(instant.as_nanosecond()).expect("after 1970"))
+}
+
+fn utc(tick: Tick) -> String {
+    Timestamp::from_nanosecond(i128::from(tick.as_nanos())).expect("in range").to_string()
+}
+
+fn window(unit: CalendarUnit, zone: &str) -> FixedWindow {
+    FixedWindow::calendar(5, unit, zone).unwrap()
+}
+
+#[test]
+fn windows_follow_the_clock_on_the_wall() {
+    // (zone, unit, an instant, first instant of its window, first instant of the next; all in UTC)
+    for (zone, unit, at, start, end) in [
+        // New York: 23 hours on 2025-03-09, 25 on 2025-11-02.
+        ("America/New_York", Day, "2025-03-09T12:00:00Z", "2025-03-09T05:00:00Z", "2025-03-10T04:00:00Z"),
+        ("America/New_York", Day, "2025-03-10T03:59:59Z", "2025-03-09T05:00:00Z", "2025-03-10T04:00:00Z"),
+        ("America/New_York", Day, "2025-03-10T04:00:00Z", "2025-03-10T04:00:00Z", "2025-03-11T04:00:00Z"),
+        ("America/New_York", Day, "2025-11-02T05:30:00Z", "2025-11-02T04:00:00Z", "2025-11-03T05:00:00Z"),
+        ("America/New_York", Day, "2025-11-02T06:30:00Z", "2025-11-02T04:00:00Z", "2025-11-03T05:00:00Z"),
+        ("America/New_York", Week, "2025-11-02T06:30:00Z", "2025-10-27T04:00:00Z", "2025-11-03T05:00:00Z"),
+        ("America/New_York", Month, "2025-11-02T06:30:00Z", "2025-11-01T04:00:00Z", "2025-12-01T05:00:00Z"),
+        ("America/New_York", Year, "2025-11-02T06:30:00Z", "2025-01-01T05:00:00Z", "2026-01-01T05:00:00Z"),
+        // One o'clock comes twice, and is two hours; two o'clock in March never comes.
+        ("America/New_York", Hour, "2025-11-02T05:59:59Z", "2025-11-02T05:00:00Z", "2025-11-02T06:00:00Z"),
+        ("America/New_York", Hour, "2025-11-02T06:00:00Z", "2025-11-02T06:00:00Z", "2025-11-02T07:00:00Z"),
+        ("America/New_York", Hour, "2025-03-09T06:59:59Z", "2025-03-09T06:00:00Z", "2025-03-09T07:00:00Z"),
+        ("America/New_York", Hour, "2025-03-09T07:00:00Z", "2025-03-09T07:00:00Z", "2025-03-09T08:00:00Z"),
+        (
+            "America/New_York",
+            Minute,
+            "2025-11-02T06:00:30.5Z",
+            "2025-11-02T06:00:00Z",
+            "2025-11-02T06:01:00Z",
+        ),
+        // London: the day of the change, and months on either side of UTC midnight.
+        ("Europe/London", Day, "2025-03-30T01:30:00Z", "2025-03-30T00:00:00Z", "2025-03-30T23:00:00Z"),
+        ("Europe/London", Day, "2025-10-26T00:30:00Z", "2025-10-25T23:00:00Z", "2025-10-27T00:00:00Z"),
+        ("Europe/London", Month, "2025-10-15T00:00:00Z", "2025-09-30T23:00:00Z", "2025-11-01T00:00:00Z"),
+        // Lord Howe moves by half an hour: in April 02:00 becomes 01:30, in October 02:00 becomes 02:30.
+        ("Australia/Lord_Howe", Day, "2025-04-05T15:00:00Z", "2025-04-05T13:00:00Z", "2025-04-06T13:30:00Z"),
+        ("Australia/Lord_Howe", Day, "2025-10-04T20:00:00Z", "2025-10-04T13:30:00Z", "2025-10-05T13:00:00Z"),
+        ("Australia/Lord_Howe", Hour, "2025-04-05T14:00:00Z", "2025-04-05T14:00:00Z", "2025-04-05T15:30:00Z"),
+        ("Australia/Lord_Howe", Hour, "2025-04-05T15:29:59Z", "2025-04-05T14:00:00Z", "2025-04-05T15:30:00Z"),
+        ("Australia/Lord_Howe", Hour, "2025-04-05T15:30:00Z", "2025-04-05T15:30:00Z", "2025-04-05T16:30:00Z"),
+        ("Australia/Lord_Howe", Hour, "2025-10-04T15:59:59Z", "2025-10-04T14:30:00Z", "2025-10-04T16:00:00Z"),
+        ("Australia/Lord_Howe", Hour, "2025-10-04T16:00:00Z", "2025-10-04T16:00:00Z", "2025-10-04T17:00:00Z"),
+        (
+            "Australia/Lord_Howe",
+            Minute,
+            "2025-04-05T15:00:00Z",
+            "2025-04-05T15:00:00Z",
+            "2025-04-05T15:01:00Z",
+        ),
+        // Shanghai: no change since 1991; half-hour zones count their own hours.
+        ("Asia/Shanghai", Day, "2026-01-01T15:59:59Z", "2025-12-31T16:00:00Z", "2026-01-01T16:00:00Z"),
+        ("Asia/Shanghai", Month, "2024-02-29T15:59:59Z", "2024-01-31T16:00:00Z", "2024-02-29T16:00:00Z"),
+        ("Asia/Kolkata", Hour, "2026-01-01T00:29:59Z", "2025-12-31T23:30:00Z", "2026-01-01T00:30:00Z"),
+        // Apia had no 30 December 2011: the 29th is followed by the 31st, the week has six days, the month thirty.
+        ("Pacific/Apia", Day, "2011-12-30T09:59:59Z", "2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"),
+        ("Pacific/Apia", Day, "2011-12-30T10:00:00Z", "2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"),
+        ("Pacific/Apia", Week, "2011-12-31T00:00:00Z", "2011-12-26T10:00:00Z", "2012-01-01T10:00:00Z"),
+        ("Pacific/Apia", Month, "2011-12-31T00:00:00Z", "2011-12-01T10:00:00Z", "2011-12-31T10:00:00Z"),
+        // São Paulo moved its clocks at midnight: the day began at 01:00, and another ended with 23:00 to 24:00 twice.
+        ("America/Sao_Paulo", Day, "2018-11-04T12:00:00Z", "2018-11-04T03:00:00Z", "2018-11-05T02:00:00Z"),
+        ("America/Sao_Paulo", Day, "2018-02-18T02:30:00Z", "2018-02-17T02:00:00Z", "2018-02-18T03:00:00Z"),
+        // St. John's put them back at 00:01: midnight came twice, and the second evening belongs to the day that had begun.
+        ("America/St_Johns", Day, "2010-11-07T02:30:30Z", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"),
+        ("America/St_Johns", Day, "2010-11-07T03:00:00Z", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"),
+        // Leap days, and the edges of weeks and years.
+        ("UTC", Day, "2024-02-29T23:59:59.999999999Z", "2024-02-29T00:00:00Z", "2024-03-01T00:00:00Z"),
+        ("UTC", Month, "2024-02-29T12:00:00Z", "2024-02-01T00:00:00Z", "2024-03-01T00:00:00Z"),
+        ("UTC", Month, "2100-02-28T12:00:00Z", "2100-02-01T00:00:00Z", "2100-03-01T00:00:00Z"),
+        ("UTC", Month, "2025-12-31T23:59:59Z", "2025-12-01T00:00:00Z", "2026-01-01T00:00:00Z"),
+        ("UTC", Week, "2024-02-29T12:00:00Z", "2024-02-26T00:00:00Z", "2024-03-04T00:00:00Z"),
+        ("UTC", Week, "2026-01-04T23:59:59Z", "2025-12-29T00:00:00Z", "2026-01-05T00:00:00Z"),
+        ("UTC", Week, "2026-01-05T00:00:00Z", "2026-01-05T00:00:00Z", "2026-01-12T00:00:00Z"),
+        ("UTC", Year, "2024-12-31T23:59:59Z", "2024-01-01T00:00:00Z", "2025-01-01T00:00:00Z"),
+    ] {
+        let (first, last) = window(unit, zone).window_at(tick(at));
+        let next = Tick::from_nanos(last.as_nanos() + 1);
+        assert_eq!(
+            (first, next),
+            (tick(start), tick(end)),
+            "{zone} {unit:?} {at}: {} {}",
+            utc(first),
+            utc(next)
+        );
+    }
+}
+
+#[test]
+fn windows_leave_no_gap_and_no_overlap_in_any_zone() {
+    // One instant after another, an odd number of seconds apart, so that all hours of the day are met.
+    const STEP: u64 = 40_009_397;
+    for (salt, zone) in zone_names().enumerate() {
+        for unit in CalendarUnit::ALL {
+            let window = window(unit, &zone);
+            let mut secs = salt as u64 * 7919;
+            while secs < 2_600_000_000 {
+                secs += STEP * 7;
+                let at = Tick::from_secs(secs);
+                let (start, last) = window.window_at(at);
+                assert!(start <= at && at <= last, "{zone} {unit:?} {}", utc(at));
+                assert_eq!(window.window_at(start), (start, last), "{zone} {unit:?} {}", utc(at));
+                assert_eq!(window.window_at(last), (start, last), "{zone} {unit:?} {}", utc(at));
+                let next = Tick::from_nanos(last.as_nanos() + 1);
+                assert_eq!(window.window_at(next).0, next, "{zone} {unit:?} {}", utc(at));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_clock_change_never_deals_out_the_limit_twice() {
+    // Every change of these zones within fifteen years, minute by minute for the day around it.
+    for zone in
+        ["America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "America/St_Johns", "Africa/Casablanca"]
+    {
+        let table = jiff::tz::TimeZone::get(zone).unwrap();
+        let from: Timestamp = "2008-01-01T00:00:00Z".parse().unwrap();
+        for jump in table.following(from).take_while(|jump| jump.timestamp().as_second() < 1_672_531_200) {
+            let middle = u64::try_from(jump.timestamp().as_second()).unwrap();
+            for unit in [Minute, Hour, Day] {
+                let window = window(unit, zone);
+                let mut at = Tick::from_secs(middle - 5 * 3600);
+                while at < Tick::from_secs(middle + 5 * 3600) {
+                    let (start, last) = window.window_at(at);
+                    let length = last.since(start) + Duration::from_nanos(1);
+                    let least = if unit == Day { Duration::from_secs(23 * 3600) } else { unit.usual() };
+                    assert!(length >= least, "{zone} {unit:?} {}: {length:?}", utc(at));
+                    at = Tick::from_nanos(last.as_nanos() + 1);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_ends_of_time_are_windows_too() {
+    for unit in CalendarUnit::ALL {
+        for zone in ["UTC", "Asia/Tokyo", "America/Los_Angeles", "Pacific/Kiritimati"] {
+            let window = window(unit, zone);
+            assert_eq!(window.window_at(Tick::EPOCH).0, Tick::EPOCH);
+            let mut state = window.fresh(Tick::MAX);
+            assert_eq!(window.window_at(Tick::MAX).1, Tick::MAX);
+            let ask = Ask::within(Tick::MAX, Cost::new(5).unwrap(), Duration::MAX);
+            let Verdict::Allowed { next, .. } = window.decide(&state, ask) else { panic!("a fresh window") };
+            state = next;
+            assert_eq!(window.decide(&state, ask), Verdict::NEVER, "time ends before this window does");
+            assert_eq!(window.full_at(&state), None);
+        }
+    }
+}
+
+#[test]
+fn a_week_of_five_a_day_meets_the_twenty_five_hour_day() {
+    let limit = window(Day, "Europe/London");
+    let mut state = limit.fresh(tick("2025-10-24T12:00:00Z"));
+    for (at, waits_until) in [
+        ("2025-10-24T12:00:00Z", "2025-10-24T23:00:00Z"),
+        ("2025-10-24T23:00:00Z", "2025-10-25T23:00:00Z"),
+        ("2025-10-26T12:00:00Z", "2025-10-27T00:00:00Z"),
+        ("2025-10-27T00:00:00Z", "2025-10-28T00:00:00Z"),
+    ] {
+        let all = Ask::allow(tick(at), Cost::new(5).unwrap());
+        let Verdict::Allowed { next, .. } = limit.decide(&state, all) else {
+            panic!("{at} begins a new day")
+        };
+        state = next;
+        let one = limit.decide(&state, Ask::allow(tick(at), Cost::ONE));
+        assert_eq!(one, Verdict::Denied { retry_after: Some(tick(waits_until).since(tick(at))) }, "{at}");
+    }
+}
+
+#[test]
+fn every_zone_is_found_by_its_name_and_comes_back_from_bytes() {
+    let mut count = 0;
+    for name in zone_names() {
+        let window = match FixedWindow::calendar(1, Month, &name) {
+            Ok(window) => window,
+            Err(error) => panic!("{error}"),
+        };
+        let mut out = Writer::new(2);
+        window.write(&mut out);
+        let bytes = out.finish();
+        let (_, mut from) = Reader::open(&bytes).unwrap();
+        assert_eq!(FixedWindow::read(&mut from), Ok(window));
+        count += 1;
+    }
+    assert!(count > 400, "the table is compiled in");
+    for nowhere in ["", "Mars/Olympus", "Etc/Unknown", "+02:00", "../etc/passwd"] {
+        let refused = FixedWindow::calendar(1, Month, nowhere);
+        assert!(matches!(refused, Err(QuotaError::Parameter { name: "time zone", .. })), "{nowhere}");
+    }
+}

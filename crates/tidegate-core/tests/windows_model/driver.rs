@@ -1,0 +1,322 @@
+//! Random traffic through an algorithm and its model, and the promises that need no model.
+
+use std::time::Duration;
+
+use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Replace, State, Tick, Verdict};
+
+use crate::model::{Answer, Model, Wide, wide};
+use crate::random::Random;
+
+/// How many steps one state lives: long enough to fill windows and let them pass, short enough to meet many quotas.
+const STEPS_PER_LIFE: u64 = 64;
+
+/// How many steps each algorithm takes; `TIDEGATE_MODEL_STEPS` sets another number.
+pub(crate) fn steps() -> u64 {
+    const BY_DEFAULT: u64 = 250_000;
+    std::env::var("TIDEGATE_MODEL_STEPS")
+        .map_or(BY_DEFAULT, |steps| steps.parse().expect("a number of steps"))
+}
+
+/// One algorithm under test.
+pub(crate) struct Subject {
+    /// A random quota; given one, a change of it.
+    pub(crate) quota: fn(&mut Random, Option<&Quota>) -> Quota,
+    pub(crate) model: fn(&Quota, Tick) -> Box<dyn Model>,
+    /// What must hold of everything that acted, `(act, units)` in order, under one quota without refunds.
+    pub(crate) law: fn(&Quota, &[(Wide, Wide)]),
+}
+
+/// Lives as many lives as the steps allow.
+pub(crate) fn drive(subject: &Subject, salt: u64) {
+    for life in 0..steps().div_ceil(STEPS_PER_LIFE) {
+        Life::begin(subject, Random(life.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ salt)).live();
+    }
+}
+
+struct Charge {
+    nth: usize,
+    receipt: Receipt,
+}
+
+struct Life<'a> {
+    subject: &'a Subject,
+    random: Random,
+    quota: Quota,
+    state: State,
+    model: Box<dyn Model>,
+    now: Tick,
+    /// The latest of all nows that changed something, which a stepped-back clock counts as.
+    at: Tick,
+    window: u64,
+    /// A span that the last answer named; stepping by it meets the edges.
+    hint: Duration,
+    /// Charges not yet cancelled, whose receipts still speak of this quota.
+    charges: Vec<Charge>,
+    charged: usize,
+    /// What acts in the end, unless a refund or a change has muddied it.
+    acts: Option<Vec<(usize, Wide, Wide)>>,
+}
+
+impl<'a> Life<'a> {
+    fn begin(subject: &'a Subject, mut random: Random) -> Self {
+        let quota = (subject.quota)(&mut random, None);
+        let now = Tick::from_nanos(match random.below(8) {
+            0 => 0,
+            1 => u64::MAX - random.magnitude(1 << 62),
+            2..=4 => random.magnitude(1 << 62),
+            _ => 1_760_000_000_000_000_000 + random.magnitude(1 << 60),
+        });
+        let window = period(&quota);
+        Self {
+            subject,
+            state: quota.fresh(now),
+            model: (subject.model)(&quota, now),
+            now,
+            at: now,
+            window,
+            hint: Duration::ZERO,
+            charges: Vec::new(),
+            charged: 0,
+            acts: random.one_in(2).then(Vec::new),
+            random,
+            quota,
+        }
+    }
+
+    fn live(mut self) {
+        for _ in 0..STEPS_PER_LIFE {
+            self.turn_the_clock();
+            match self.random.below(16) {
+                0 => self.check_standing(),
+                1 | 2 => self.cancel(),
+                3 if self.acts.is_none() => self.refund(),
+                4 if self.acts.is_none() && self.random.one_in(4) => self.change(),
+                5 => self.store_and_load(),
+                6 => self.check_full(),
+                _ => self.ask(),
+            }
+        }
+        if let Some(acts) = &self.acts {
+            let mut acts: Vec<(Wide, Wide)> = acts.iter().map(|(_, act, units)| (*act, *units)).collect();
+            acts.sort_unstable();
+            (self.subject.law)(&self.quota, &acts);
+        }
+    }
+
+    fn turn_the_clock(&mut self) {
+        let step = match self.random.below(16) {
+            0..=4 => 0,
+            5 => 1,
+            6..=8 => self.random.magnitude(self.window),
+            9 => self.random.magnitude(self.window.saturating_mul(4)),
+            10 | 11 => nanos(self.hint),
+            12 => nanos(self.hint).saturating_sub(1),
+            13 => self.window / 2,
+            _ => {
+                let back = if self.random.one_in(4) { self.random.magnitude(self.window) } else { 0 };
+                self.now = Tick::from_nanos(self.now.as_nanos().saturating_sub(back));
+                0
+            }
+        };
+        self.now = Tick::from_nanos(self.now.as_nanos().saturating_add(step));
+    }
+
+    fn random_ask(&mut self) -> Ask {
+        let limit = self.quota.standing(&self.state, self.now).limit;
+        let units = match self.random.below(16) {
+            0 => limit.saturating_add(1),
+            1 if self.random.one_in(8) => u64::MAX,
+            2 => limit,
+            3 | 4 => limit.div_ceil(2),
+            5..=8 => 1,
+            _ => self.random.magnitude(limit),
+        };
+        let max_wait = match self.random.below(16) {
+            0 => Duration::MAX,
+            1..=3 => self.random.span(self.window.saturating_mul(4)),
+            4 => self.hint,
+            5 => self.random.span(self.window),
+            _ => Duration::ZERO,
+        };
+        Ask::within(self.now, Cost::new(units).unwrap(), max_wait)
+    }
+
+    fn ask(&mut self) {
+        let ask = self.random_ask();
+        let verdict = self.quota.decide(&self.state, ask);
+        let expected = self.model.decide(ask);
+        let found = match &verdict {
+            Verdict::Allowed { wait, receipt, .. } => {
+                assert_eq!(receipt.at, self.now.max(self.at));
+                Answer::Allowed { act: wide(receipt.act), wait: wait.as_nanos() }
+            }
+            Verdict::Denied { retry_after: Some(later) } => Answer::Later(later.as_nanos()),
+            Verdict::Denied { retry_after: None } => Answer::Never,
+        };
+        assert_eq!(found, expected, "{:?} {:?} {ask:?}", self.quota, self.state);
+        match verdict {
+            Verdict::Allowed { next, receipt, wait } => self.accept(ask, next, receipt, wait),
+            Verdict::Denied { retry_after: Some(later) } => self.check_retry(ask, later),
+            Verdict::Denied { retry_after: None } => {}
+        }
+        self.check_standing();
+    }
+
+    fn accept(&mut self, ask: Ask, next: State, receipt: Receipt, wait: Duration) {
+        assert!(wait <= ask.max_wait);
+        let before = self.quota.standing(&self.state, self.now);
+        assert!(!wait.is_zero() || before.remaining >= ask.cost.units(), "{:?} {:?}", self.quota, self.state);
+        for undone in
+            [self.quota.cancel(&next, self.now, &receipt), self.quota.refund(&next, self.now, ask.cost)]
+        {
+            self.check_no_fuller(&undone);
+        }
+        self.state = next;
+        self.at = receipt.at;
+        self.hint = wait;
+        self.charges.push(Charge { nth: self.charged, receipt });
+        if let Some(acts) = &mut self.acts {
+            acts.push((self.charged, wide(receipt.act), Wide::from(ask.cost.units())));
+        }
+        self.charged += 1;
+    }
+
+    /// A charge made and undone on the spot leaves no more than there was, now or later.
+    fn check_no_fuller(&mut self, undone: &State) {
+        let mut now = self.now.max(self.at);
+        for _ in 0..2 {
+            let (then, without) = (self.quota.standing(undone, now), self.quota.standing(&self.state, now));
+            assert!(then.remaining <= without.remaining, "{:?} {:?} {now:?}", self.quota, self.state);
+            now = now.after(self.random.span(self.window));
+        }
+    }
+
+    /// The promised wait is enough, and a nanosecond less is not.
+    fn check_retry(&mut self, ask: Ask, later: Duration) {
+        assert!(!later.is_zero());
+        let (at, least) = (self.now.max(self.at), nanos(later));
+        self.hint = later;
+        let Some(then) = at.as_nanos().checked_add(least) else { return };
+        let ask_at = |now| self.quota.decide(&self.state, Ask { now: Tick::from_nanos(now), ..ask });
+        assert!(matches!(ask_at(then), Verdict::Allowed { .. }), "{:?} {:?} {ask:?}", self.quota, self.state);
+        let early = ask_at(then - 1);
+        assert_eq!(early, Verdict::Denied { retry_after: Some(Duration::from_nanos(1)) }, "{:?}", self.quota);
+    }
+
+    fn check_standing(&mut self) {
+        let standing = self.quota.standing(&self.state, self.now);
+        assert_eq!(
+            standing,
+            self.model.standing(self.now),
+            "{:?} {:?} {:?}",
+            self.quota,
+            self.state,
+            self.now
+        );
+        // What remains can be spent at once, and not a unit more.
+        let fits = |units| {
+            let cost = Cost::new(units).unwrap();
+            matches!(self.quota.decide(&self.state, Ask::allow(self.now, cost)), Verdict::Allowed { .. })
+        };
+        assert!(standing.remaining == 0 || fits(standing.remaining), "{:?} {:?}", self.quota, self.state);
+        assert!(!fits(standing.remaining + 1), "{:?} {:?}", self.quota, self.state);
+        if self.random.one_in(4) {
+            self.hint = standing.reset_after;
+        }
+    }
+
+    fn cancel(&mut self) {
+        if self.charges.is_empty() {
+            return;
+        }
+        // The newest most often: those are the ones that have not acted.
+        let newest = self.charges.len() as u64 - 1;
+        let back = if self.random.one_in(2) { 0 } else { self.random.below(newest + 1).min(4) };
+        let Charge { nth, receipt } = self.charges.remove((newest - back) as usize);
+        let undone = self.quota.cancel(&self.state, self.now, &receipt);
+        self.model.cancel(self.now, nth);
+        if receipt.act < self.now.max(self.at) {
+            assert_eq!(undone, self.state, "what has acted is not undone");
+        } else if let Some(acts) = &mut self.acts {
+            acts.retain(|(other, ..)| *other != nth);
+        }
+        if undone != self.state {
+            self.at = self.now.max(self.at);
+        }
+        self.state = undone;
+        self.check_standing();
+    }
+
+    fn refund(&mut self) {
+        let limit = self.quota.standing(&self.state, self.now).limit;
+        let units = if self.random.one_in(8) { u64::MAX } else { self.random.magnitude(limit) };
+        self.state = self.quota.refund(&self.state, self.now, Cost::new(units).unwrap());
+        self.model.refund(self.now, units);
+        self.at = self.now.max(self.at);
+        self.check_standing();
+    }
+
+    fn change(&mut self) {
+        let to = (self.subject.quota)(&mut self.random, Some(&self.quota));
+        let how = self.random.pick(&[Replace::AsIs, Replace::AsIs, Replace::Proportional, Replace::Reset]);
+        self.state = to.carry(&self.quota, &self.state, self.now, how);
+        self.model.carry(&to, self.now, how);
+        if how != Replace::AsIs || period(&to) != self.window || matches!(to, Quota::FixedWindow(_)) {
+            self.charges.clear();
+        }
+        self.quota = to;
+        self.window = period(&self.quota);
+        self.at = self.now.max(self.at);
+        self.check_standing();
+    }
+
+    fn store_and_load(&mut self) {
+        self.state = State::decode(&self.state.encode()).unwrap();
+        self.quota = Quota::decode(&self.quota.encode()).unwrap();
+    }
+
+    /// From the promised tick on, and not before, the state is as good as a fresh one.
+    fn check_full(&mut self) {
+        let Some(full) = self.quota.full_at(&self.state) else { return };
+        let then = full.max(self.now).max(self.at);
+        let standing = self.quota.standing(&self.state, then);
+        assert_eq!(
+            (standing.remaining, standing.reset_after),
+            (standing.limit, Duration::ZERO),
+            "{:?}",
+            self.state
+        );
+        let ask = Ask { now: then, ..self.random_ask() };
+        let fresh = self.quota.decide(&self.quota.fresh(then), ask);
+        match (self.quota.decide(&self.state, ask), fresh) {
+            (Verdict::Allowed { wait, next, .. }, Verdict::Allowed { wait: fresh_wait, next: fresh, .. }) => {
+                assert_eq!(
+                    (wait, self.quota.standing(&next, then)),
+                    (fresh_wait, self.quota.standing(&fresh, then))
+                );
+            }
+            (Verdict::Denied { retry_after }, Verdict::Denied { retry_after: fresh }) => {
+                assert_eq!(retry_after, fresh)
+            }
+            _ => panic!("{:?} {:?} {ask:?}", self.quota, self.state),
+        }
+        if full > self.now.max(self.at) {
+            let before = Tick::from_nanos(full.as_nanos() - 1);
+            assert!(!self.quota.standing(&self.state, before).reset_after.is_zero(), "{:?}", self.state);
+        }
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    tidegate_core::time::nanos(span)
+}
+
+fn period(quota: &Quota) -> u64 {
+    nanos(match quota {
+        Quota::FixedWindow(law) => law.period(),
+        Quota::SlidingWindow(law) => law.rate().period(),
+        Quota::SlidingCounter(law) => law.rate().period(),
+        Quota::SlidingLog(law) => law.rate().period(),
+        other => unreachable!("{other:?} is no window"),
+    })
+}

@@ -1,0 +1,50 @@
+//! What every model answers, in wide numbers.
+
+use tidegate_core::{Ask, Quota, Replace, Standing, Tick};
+
+/// Nanoseconds and units where nothing overflows.
+pub(crate) type Wide = u128;
+
+/// A decision as a model makes it; one that allows is already in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Allowed { act: Wide, wait: Wide },
+    Later(Wide),
+    Never,
+}
+
+/// The slow and plain twin of one algorithm, with every act it ever let pass.
+pub(crate) trait Model {
+    fn decide(&mut self, ask: Ask) -> Answer;
+    fn standing(&self, now: Tick) -> Standing;
+    fn refund(&mut self, now: Tick, units: u64);
+    /// Cancels the charge that was allowed as the `nth`, from 0.
+    fn cancel(&mut self, now: Tick, nth: usize);
+    fn carry(&mut self, to: &Quota, now: Tick, how: Replace);
+}
+
+pub(crate) fn wide(tick: Tick) -> Wide {
+    Wide::from(tick.as_nanos())
+}
+
+/// Turns a place into an answer.
+pub(crate) fn answer(ask: Ask, at: Wide, act: Wide) -> Answer {
+    let max_wait = ask.max_wait.as_nanos();
+    if act > Wide::from(u64::MAX) {
+        Answer::Never
+    } else if act - at > max_wait {
+        Answer::Later(act - at - max_wait)
+    } else {
+        Answer::Allowed { act, wait: act - at }
+    }
+}
+
+pub(crate) fn standing(limit: Wide, spent: Wide, at: Wide, full: Wide) -> Standing {
+    let reset_after = tidegate_core::time::span(full.saturating_sub(at));
+    Standing { limit: limit as u64, remaining: limit.saturating_sub(spent) as u64, reset_after }
+}
+
+/// The same share of another limit, rounded up.
+pub(crate) fn share(units: Wide, new: Wide, old: Wide) -> Wide {
+    (units * new).div_ceil(old).min(1 << 60)
+}

@@ -1,0 +1,277 @@
+//! Policies, store and clock together: one check over many limits, all or nothing.
+//!
+//! A door turns bytes into a [`Descriptor`] and a [`Cost`]; the gate asks the policy set which limits match, reads the clock
+//! once, and has the store settle them all in one step. What comes back names the policy that binds. The gate knows no
+//! protocol: status codes and headers are the doors' business.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use smallvec::SmallVec;
+use tidegate_core::{Cost, Decision, Tick};
+
+use crate::clock::{Clock, SystemClock};
+use crate::policy::{Access, Descriptor, Plan, PolicySet};
+use crate::store::{MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
+
+/// Decides requests under a policy set.
+///
+/// Share it behind an `Arc`; every call takes `&self`. A check allocates nothing in the usual case and holds no lock but the
+/// store's.
+#[derive(Debug)]
+pub struct Gate {
+    policies: ArcSwap<PolicySet>,
+    store: Box<dyn Store>,
+    clock: Arc<dyn Clock>,
+}
+
+/// One limit's part in a [`GateDecision`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitDecision {
+    /// Index of the policy in [`GateDecision::policies`].
+    pub policy: usize,
+    /// Index of the limit within the policy; a shadow limit comes after the policy's own.
+    pub limit: usize,
+    /// Whether its refusal refuses the request: `false` in shadow.
+    pub binding: bool,
+    /// Whether a check spends it: `false` where only a report of failure does.
+    pub spends: bool,
+    /// What was asked of it.
+    pub cost: Cost,
+    /// What this limit by itself decided, and how it stands now.
+    pub decision: Decision,
+}
+
+/// The answer to one request.
+#[derive(Clone, Debug)]
+#[must_use = "a decision is worth nothing unless it is followed"]
+pub struct GateDecision {
+    /// Whether the request may pass, now or after [`GateDecision::wait`].
+    pub allowed: bool,
+    /// How long to hold it back: only queues delay.
+    pub wait: Duration,
+    /// Every limit that matched, in the order of the policies.
+    pub limits: SmallVec<[LimitDecision; 4]>,
+    /// Index into `limits` of the one that binds: of a denial the one that lasts longest, else the one with least left.
+    pub binding: Option<usize>,
+    /// The policy whose deny-list refused the request; no limit was asked then.
+    pub denied_by_list: Option<usize>,
+    /// When it was decided.
+    pub at: Tick,
+    /// The policies it was decided under.
+    pub policies: Arc<PolicySet>,
+}
+
+impl GateDecision {
+    /// Returns the index of the policy that binds, if any limit matched.
+    #[must_use]
+    pub fn policy(&self) -> Option<usize> {
+        self.denied_by_list.or_else(|| self.binding.map(|at| self.limits[at].policy))
+    }
+
+    /// Returns the least wait after which the same request is allowed if nobody else asks: zero when it was allowed, `None`
+    /// when it never is.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        if self.allowed {
+            return Some(Duration::ZERO);
+        }
+        self.limits[self.binding?].decision.retry_after()
+    }
+
+    /// Returns the limits that refuse, shadows left out.
+    pub fn refusing(&self) -> impl Iterator<Item = &LimitDecision> {
+        self.limits.iter().filter(|limit| limit.binding && !limit.decision.is_allowed())
+    }
+}
+
+/// How a piece of work ended, told by its status code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// Below 400: what `charge: on-failure` holds against the key is forgotten.
+    Success,
+    /// 400 to 499 but 429: the caller's mistake; charged.
+    Failure,
+    /// 429 and 500 up: our refusal or our fault; nothing changes.
+    Ignored,
+}
+
+impl Report {
+    /// Reads an HTTP status.
+    #[must_use]
+    pub const fn from_status(status: u16) -> Self {
+        match status {
+            429 | 500.. => Self::Ignored,
+            400.. => Self::Failure,
+            _ => Self::Success,
+        }
+    }
+}
+
+impl Gate {
+    /// Makes a gate over a store, on the machine's clock.
+    #[must_use]
+    pub fn new(policies: PolicySet, store: impl Store + 'static) -> Self {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        Self { policies: ArcSwap::from_pointee(policies), store: Box::new(store), clock }
+    }
+
+    /// Makes a gate with room for `keys` live keys in memory.
+    #[must_use]
+    pub fn in_memory(policies: PolicySet, keys: usize) -> Self {
+        Self::new(policies, MemoryStore::with_capacity(keys))
+    }
+
+    /// Replaces the clock: a virtual one for tests and replays.
+    #[must_use]
+    pub fn with_clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// Returns the policies in force.
+    #[must_use]
+    pub fn policies(&self) -> Arc<PolicySet> {
+        self.policies.load_full()
+    }
+
+    /// Puts other policies in force. Counters survive: keys are named after policies, and a changed limit of the same
+    /// algorithm takes over what was spent when the key is next used.
+    pub fn replace(&self, policies: PolicySet) {
+        self.policies.store(Arc::new(policies));
+    }
+
+    /// Returns how full the store is.
+    #[must_use]
+    pub fn occupancy(&self) -> Occupancy {
+        self.store.occupancy()
+    }
+
+    /// Returns now, by the gate's clock.
+    #[must_use]
+    pub fn now(&self) -> Tick {
+        self.clock.now()
+    }
+
+    /// Decides a request and spends what it costs, on all matching limits or on none.
+    ///
+    /// `cost` overrides the cost that the policies compute.
+    ///
+    /// # Errors
+    /// [`StoreError`] when no decision could be made; the caller chooses to fail open or closed.
+    pub fn check(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<GateDecision, StoreError> {
+        self.decide(request, cost, Op::Take)
+    }
+
+    /// Decides like [`Gate::check`] and spends nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when no decision could be made.
+    pub fn peek(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<GateDecision, StoreError> {
+        self.decide(request, cost, Op::Peek)
+    }
+
+    /// Gives back what a request was charged, or `cost` of it: work that was not done, or turned out cheaper.
+    ///
+    /// Never above a full limit. Limits that a check does not spend are left alone.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not settle it.
+    pub fn refund(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<(), StoreError> {
+        self.adjust(request, cost, Op::Refund, |line| line.spends)
+    }
+
+    /// Forgets what was spent by the keys of a request under one policy, or under all: their limits are full again.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not settle it.
+    pub fn reset(&self, request: &Descriptor<'_>, policy: Option<usize>) -> Result<(), StoreError> {
+        self.adjust(request, None, Op::Reset, |line| policy.is_none_or(|only| line.policy == only))
+    }
+
+    /// Tells how the work ended: a failure spends the `charge: on-failure` limits of the request, a success resets them.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not settle it.
+    pub fn report(&self, request: &Descriptor<'_>, cost: Option<Cost>, report: Report) -> Result<(), StoreError> {
+        let op = match report {
+            Report::Ignored => return Ok(()),
+            Report::Success => Op::Reset,
+            Report::Failure => Op::Take,
+        };
+        self.adjust(request, cost, op, |line| !line.spends)
+    }
+
+    fn decide(&self, request: &Descriptor<'_>, cost: Option<Cost>, op: Op<'_>) -> Result<GateDecision, StoreError> {
+        let policies = self.policies.load();
+        let at = self.clock.now();
+        if let Access::Denied { policy } = policies.access(request) {
+            return Ok(GateDecision {
+                allowed: false,
+                wait: Duration::ZERO,
+                limits: SmallVec::new(),
+                binding: None,
+                denied_by_list: Some(policy),
+                at,
+                policies: Arc::clone(&policies),
+            });
+        }
+        let plan = policies.plan(request, cost);
+        let settled = self.settle(&plan, at, op)?;
+        let limits: SmallVec<[LimitDecision; 4]> = plan
+            .lines
+            .iter()
+            .zip(&settled.lines)
+            .map(|(line, settlement)| LimitDecision {
+                policy: line.policy,
+                limit: line.limit,
+                binding: line.binding,
+                spends: line.spends,
+                cost: line.cost,
+                decision: settlement.decision,
+            })
+            .collect();
+        let binding = binding(&limits);
+        let Settled { allowed, wait, .. } = settled;
+        let policies = Arc::clone(&policies);
+        Ok(GateDecision { allowed, wait, limits, binding, denied_by_list: None, at, policies })
+    }
+
+    fn settle(&self, plan: &Plan<'_>, now: Tick, op: Op<'_>) -> Result<Settled, StoreError> {
+        if plan.lines.is_empty() {
+            return Ok(Settled { allowed: true, wait: Duration::ZERO, lines: SmallVec::new() });
+        }
+        self.store.settle(&Step { now, op, charges: &plan.charges() })
+    }
+
+    /// Runs one op over the lines of a request that are meant.
+    fn adjust(
+        &self,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+        op: Op<'_>,
+        meant: impl Fn(&crate::policy::Line<'_>) -> bool,
+    ) -> Result<(), StoreError> {
+        let policies = self.policies.load();
+        let mut plan = policies.plan(request, cost);
+        plan.lines.retain(|line| meant(line));
+        for line in &mut plan.lines {
+            line.spends = true;
+        }
+        self.settle(&plan, self.clock.now(), op).map(drop)
+    }
+}
+
+/// Picks the limit that a caller should hear of: among refusals the one that lasts longest, else the one with least left.
+fn binding(limits: &[LimitDecision]) -> Option<usize> {
+    let lasting = |limit: &LimitDecision| limit.decision.retry_after().unwrap_or(Duration::MAX);
+    let enforced = || limits.iter().enumerate().filter(|(_, limit)| limit.binding);
+    enforced()
+        .filter(|(_, limit)| !limit.decision.is_allowed())
+        // `rev`, so that of equals the first policy of the file is named.
+        .rev()
+        .max_by_key(|(_, limit)| lasting(limit))
+        .or_else(|| enforced().min_by_key(|(_, limit)| limit.decision.standing.remaining))
+        .map(|(at, _)| at)
+}

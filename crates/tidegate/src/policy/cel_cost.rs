@@ -1,0 +1,180 @@
+//! Costs as CEL expressions: `request.path.startsWith("/api/export") ? 10 : 1`.
+//!
+//! The attributes of the request are the variables, by their dotted names, all of them strings: `request.path`,
+//! `int(llm.tokens)`. A prefix of names is a map, so `request.header["x-batch"]` and `has(user.tier)` work too.
+//! Compiled once per policy; an evaluation borrows the request's values and looks up only what the expression names.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use cel::common::types::{CelMap, CelMapKey, CelString};
+use cel::common::value::{CowVal, Val};
+use cel::context::VariableResolver;
+use cel::{Context, Program, Value};
+use tidegate_core::Cost;
+
+use super::cost::CostError;
+use super::descriptor::Descriptor;
+
+/// The longest expression: a cost, not a program.
+const MAX_LENGTH: usize = 2000;
+
+/// The deepest nesting of brackets and operators: the parser recurses, and its stack is ours.
+const MAX_NESTING: usize = 32;
+
+/// A compiled expression.
+pub struct Expression {
+    source: String,
+    program: Program,
+}
+
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Expression").field(&self.source).finish()
+    }
+}
+
+/// Why a text is no expression.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct ExpressionError {
+    reason: String,
+}
+
+thread_local! {
+    // The standard functions, built once per thread: evaluations open a scope within it.
+    static STANDARD: Context<'static, 'static> = Context::default();
+}
+
+impl Expression {
+    /// Compiles an expression.
+    ///
+    /// # Errors
+    /// [`ExpressionError`] with the parser's words; also for a text of more than 2000 bytes, or nested too deep.
+    pub fn compile(source: &str) -> Result<Self, ExpressionError> {
+        if source.len() > MAX_LENGTH || nesting(source) > MAX_NESTING {
+            let reason =
+                "the expression is too long or nested too deep; compute the cost before the request is sent";
+            return Err(ExpressionError { reason: reason.to_owned() });
+        }
+        match Program::compile(source) {
+            Ok(program) => Ok(Self { source: source.to_owned(), program }),
+            Err(errors) => {
+                let text = errors.to_string();
+                let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("cannot be read");
+                Err(ExpressionError { reason: first.trim().trim_start_matches("ERROR: ").to_owned() })
+            }
+        }
+    }
+
+    /// Returns the expression as written.
+    #[must_use]
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+
+    /// Evaluates the expression for a request.
+    ///
+    /// # Errors
+    /// [`CostError`] when it fails, or gives no whole number of 1 or more.
+    pub fn cost(&self, descriptor: &Descriptor<'_>) -> Result<Cost, CostError> {
+        let attributes = Attributes(descriptor);
+        let value = STANDARD.with(|standard| {
+            let mut scope = standard.new_inner_scope();
+            scope.set_variable_resolver(&attributes);
+            self.program.execute(&scope)
+        });
+        let units = match value {
+            Ok(Value::Int(units)) => u64::try_from(units).ok(),
+            Ok(Value::UInt(units)) => Some(units),
+            Ok(other) => {
+                return Err(CostError::NotACost { found: format!("{:?}", other.type_of()).to_lowercase() });
+            }
+            Err(failed) => return Err(CostError::Failed { reason: failed.to_string() }),
+        };
+        units.and_then(Cost::new).ok_or_else(|| CostError::NotACost { found: format!("{value:?}") })
+    }
+}
+
+/// Counts how deep the text nests, not knowing its grammar: each opening bracket, `?`, `!` and `-` may be a level.
+fn nesting(source: &str) -> usize {
+    let (mut depth, mut deepest, mut operators) = (0_usize, 0, 0);
+    for byte in source.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b'?' | b'!' | b'-' => operators += 1,
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest + operators
+}
+
+/// The request as the evaluator sees it.
+struct Attributes<'a, 'd>(&'a Descriptor<'d>);
+
+impl VariableResolver for Attributes<'_, '_> {
+    fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
+        if let Some(value) = self.0.value(variable) {
+            return Some(CowVal::owned(CelString::from(value)));
+        }
+        let mut fields: HashMap<CelMapKey<'b>, Box<dyn Val + 'b>> = HashMap::new();
+        for (name, value) in self.0.pairs() {
+            if let Some(field) = name.strip_prefix(variable).and_then(|rest| rest.strip_prefix('.')) {
+                fields.insert(CelMapKey::String(CelString::from(field)), Box::new(CelString::from(value)));
+            }
+        }
+        (!fields.is_empty()).then(|| CowVal::owned(CelMap::from(fields)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> Descriptor<'static> {
+        Descriptor::new()
+            .with("request.path", "/api/export/all")
+            .with("request.header.x-batch", "7")
+            .with("llm.tokens", "250")
+    }
+
+    fn cost(source: &str) -> Result<u64, CostError> {
+        Expression::compile(source).unwrap().cost(&request()).map(Cost::units)
+    }
+
+    #[test]
+    fn attributes_are_variables() {
+        assert_eq!(cost("request.path.startsWith(\"/api/export\") ? 10 : 1"), Ok(10));
+        assert_eq!(cost("request.path == \"/\" ? 10 : 1"), Ok(1));
+        assert_eq!(cost("int(llm.tokens) / 100 + 1"), Ok(3));
+        assert_eq!(cost("int(request.header[\"x-batch\"])"), Ok(7));
+        assert_eq!(cost("has(llm.tokens) ? 4 : 1"), Ok(4));
+        assert_eq!(cost("has(llm.model) ? 4 : 1"), Ok(1));
+    }
+
+    #[test]
+    fn what_is_no_cost_is_an_error() {
+        for bad in
+            ["0", "-5", "1.5", "\"3\"", "true", "user.id == \"42\" ? 1 : 2", "int(request.path)", "1 / 0"]
+        {
+            assert!(cost(bad).is_err(), "{bad}: {:?}", cost(bad));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_when_it_is_written() {
+        for bad in
+            ["", "1 +", "request.path.startsWith(", &"(".repeat(40), &"!".repeat(500), &"1+".repeat(2000)]
+        {
+            assert!(Expression::compile(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn it_is_shared_between_threads() {
+        fn shared<T: Send + Sync>() {}
+        shared::<Expression>();
+    }
+}

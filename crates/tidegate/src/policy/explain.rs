@@ -1,0 +1,124 @@
+//! Why a policy was met by a request or not: the words behind `explain`.
+
+use std::fmt;
+
+use super::access::AccessEntry;
+use super::cost::CostError;
+use super::descriptor::Descriptor;
+use super::matching::View;
+use super::policy::{Direction, Mode, Policy};
+use super::set::PolicySet;
+
+/// What a policy makes of a request, before any counter is looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Relevance {
+    /// It is charged.
+    Charged {
+        /// Attributes of the key that the request lacks; each counts as the absent value.
+        absent: Vec<String>,
+        /// Why its cost is 1 although the policy has a cost of its own.
+        cost_fallback: Option<CostError>,
+    },
+    /// Its terms for this request are unlimited: nothing to charge.
+    Unlimited,
+    /// It is switched off.
+    Off,
+    /// It speaks of requests of the other direction.
+    OtherDirection,
+    /// A part of its match does not fit.
+    NoMatch {
+        /// Which: `method`, `host`, `attributes`, `path` or `not`.
+        part: &'static str,
+    },
+    /// The request lacks what its key is made of.
+    NothingToKeyBy {
+        /// The attributes.
+        absent: Vec<String>,
+    },
+    /// An allow-list holds; it is not charged.
+    AllowListed {
+        /// The entry.
+        entry: AccessEntry,
+    },
+    /// A deny-list holds; it refuses.
+    DenyListed {
+        /// The entry.
+        entry: AccessEntry,
+    },
+}
+
+impl fmt::Display for Relevance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Charged { absent, cost_fallback } => {
+                f.write_str("charged")?;
+                if !absent.is_empty() {
+                    write!(f, "; absent from the request and keyed as such: {}", absent.join(", "))?;
+                }
+                match cost_fallback {
+                    Some(error) => write!(f, "; cost 1, because {error}"),
+                    None => Ok(()),
+                }
+            }
+            Self::Unlimited => f.write_str("not charged: unlimited for this request"),
+            Self::Off => f.write_str("not charged: mode is off"),
+            Self::OtherDirection => f.write_str("not charged: speaks of the other direction"),
+            Self::NoMatch { part } => write!(f, "not charged: {part} does not match"),
+            Self::NothingToKeyBy { absent } => {
+                write!(f, "not charged: the request has no {}", absent.join(", "))
+            }
+            Self::AllowListed { entry } => write!(f, "not charged: {entry} is on an allow-list"),
+            Self::DenyListed { entry } => write!(f, "refused: {entry} is on a deny-list"),
+        }
+    }
+}
+
+impl PolicySet {
+    /// Returns what each policy makes of a request, in order. Asks every policy; not for the hot path.
+    #[must_use]
+    pub fn relevance(&self, descriptor: &Descriptor<'_>) -> Vec<Relevance> {
+        let view = View::of(descriptor);
+        let shared = self.shared_access();
+        let denied = shared.deny.find(descriptor);
+        let allowed = shared.allow.find(descriptor);
+        let each = self.policies().iter().map(|policy| match (&denied, &allowed) {
+            (Some(entry), _) => Relevance::DenyListed { entry: entry.clone() },
+            (None, Some(entry)) => Relevance::AllowListed { entry: entry.clone() },
+            (None, None) => policy.relevance(&view),
+        });
+        each.collect()
+    }
+}
+
+impl Policy {
+    fn relevance(&self, view: &View<'_, '_>) -> Relevance {
+        let descriptor = view.descriptor;
+        if self.mode == Mode::Off {
+            return Relevance::Off;
+        }
+        if (self.direction == Direction::Outbound) != view.outbound {
+            return Relevance::OtherDirection;
+        }
+        if let Some(part) = self.matching.misfit(view) {
+            return Relevance::NoMatch { part };
+        }
+        if let Some(entry) = self.access.deny.find(descriptor) {
+            return Relevance::DenyListed { entry };
+        }
+        if let Some(entry) = self.access.allow.find(descriptor) {
+            return Relevance::AllowListed { entry };
+        }
+        let absent = self.key_values(descriptor).filter(|(_, value)| value.is_none());
+        let absent: Vec<String> = absent.map(|(name, _)| name.to_owned()).collect();
+        if !self.charges_with(self.by.len() - absent.len()) {
+            return Relevance::NothingToKeyBy { absent };
+        }
+        let mut limits = self.limits.iter().chain(&self.shadow_limit);
+        if limits.all(|limit| limit.terms_for(descriptor).quota.is_none()) {
+            return Relevance::Unlimited;
+        }
+        let cost_fallback = self.cost.as_ref().and_then(|rule| rule.cost(descriptor).err());
+        Relevance::Charged { absent, cost_fallback }
+    }
+}

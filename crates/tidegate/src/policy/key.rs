@@ -1,0 +1,139 @@
+//! The bytes of a key: whose capacity, under which limit of which policy.
+//!
+//! `(policy, limit, names of by)` then `(values of by)`, each text with its length before it, so that no two different keys
+//! have the same bytes, whatever callers put into values. An absent value is the byte 0; a present one is its length plus
+//! one, then its bytes: absent and empty are two keys. The limit's parameters are no part of it, which is why counters
+//! survive a change of rate.
+//!
+//! `client.ip` is keyed by network: an IPv6 address is cut to the prefix of the set, an IPv4-mapped one is IPv4.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use smallvec::SmallVec;
+
+use super::client_ip::{address, keyed_network};
+use super::descriptor::Descriptor;
+
+/// Appends a number in groups of seven bits, the lowest first.
+fn push_number(out: &mut impl Extend<u8>, mut number: usize) {
+    while number >= 0x80 {
+        out.extend([(number & 0x7f) as u8 | 0x80]);
+        number >>= 7;
+    }
+    out.extend([number as u8]);
+}
+
+/// Returns the part of a limit's keys that is the same for all: policy, limit, names.
+pub(crate) fn prefix(policy: &str, limit: usize, by: &[String]) -> Box<[u8]> {
+    let mut out = Vec::new();
+    push_number(&mut out, policy.len());
+    out.extend(policy.bytes());
+    push_number(&mut out, limit);
+    push_number(&mut out, by.len());
+    for name in by {
+        push_number(&mut out, name.len());
+        out.extend(name.bytes());
+    }
+    out.into()
+}
+
+/// Appends the values of `by`; returns how many are there.
+pub(crate) fn push_values(
+    out: &mut SmallVec<[u8; 96]>,
+    by: &[String],
+    descriptor: &Descriptor<'_>,
+    ipv6_prefix: u8,
+) -> usize {
+    let mut there = 0;
+    for name in by {
+        let Some(value) = descriptor.value(name) else {
+            out.push(0);
+            continue;
+        };
+        there += 1;
+        // A colon tells IPv6 from IPv4, whose text is its own key.
+        match (name == "client.ip" && value.contains(':')).then(|| address(value)).flatten() {
+            Some(address) => push_address(out, address, ipv6_prefix),
+            None => push_text(out, value.as_bytes()),
+        }
+    }
+    there
+}
+
+fn push_text(out: &mut SmallVec<[u8; 96]>, text: &[u8]) {
+    push_number(out, text.len() + 1);
+    out.extend_from_slice(text);
+}
+
+fn push_address(out: &mut SmallVec<[u8; 96]>, address: IpAddr, ipv6_prefix: u8) {
+    struct Text(SmallVec<[u8; 48]>);
+    impl std::fmt::Write for Text {
+        fn write_str(&mut self, text: &str) -> std::fmt::Result {
+            self.0.extend_from_slice(text.as_bytes());
+            Ok(())
+        }
+    }
+    let mut text = Text(SmallVec::new());
+    // Writing to memory does not fail.
+    let _ = match address {
+        IpAddr::V4(address) => write!(text, "{address}"),
+        IpAddr::V6(_) => write!(text, "{}", keyed_network(address, ipv6_prefix)),
+    };
+    push_text(out, &text.0);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(policy: &str, limit: usize, pairs: &[(String, Option<String>)]) -> Vec<u8> {
+        let by: Vec<String> = pairs.iter().map(|(name, _)| name.clone()).collect();
+        let mut descriptor = Descriptor::new();
+        for (name, value) in pairs {
+            if let Some(value) = value {
+                descriptor.push(name.as_str(), value.as_str());
+            }
+        }
+        let mut values = SmallVec::new();
+        push_values(&mut values, &by, &descriptor, 64);
+        [&prefix(policy, limit, &by)[..], &values[..]].concat()
+    }
+
+    fn one(value: &str) -> Vec<u8> {
+        key("p", 0, &[("client.ip".to_owned(), Some(value.to_owned()))])
+    }
+
+    #[test]
+    fn addresses_of_one_customer_are_one_key() {
+        assert_eq!(one("2001:db8:1:2::1"), one("2001:0DB8:1:2:ffff::"));
+        assert_ne!(one("2001:db8:1:2::1"), one("2001:db8:1:3::1"));
+        assert_eq!(one("::ffff:203.0.113.9"), one("203.0.113.9"));
+    }
+
+    #[test]
+    fn absent_is_not_empty() {
+        let with = |value: Option<&str>| key("p", 0, &[("a".to_owned(), value.map(str::to_owned))]);
+        assert_ne!(with(None), with(Some("")));
+    }
+
+    fn parts() -> impl Strategy<Value = (String, usize, Vec<(String, Option<String>)>)> {
+        // Distinct names: a name repeated in `by` is refused before keys are made.
+        let pairs = proptest::collection::btree_map(
+            "[a-c\u{0}\u{1}]{1,2}",
+            proptest::option::of("[a-c\u{0}\u{1}]{0,3}"),
+            0..3,
+        );
+        ("[a-c\u{0}\u{1}]{1,3}", 0..3_usize, pairs.prop_map(|pairs| pairs.into_iter().collect()))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn different_parts_make_different_keys(a in parts(), b in parts()) {
+            prop_assert_eq!(a == b, key(&a.0, a.1, &a.2) == key(&b.0, b.1, &b.2));
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Which requests a policy speaks of: method, path, host, headers and any other attribute.
+//!
+//! Every stated part must fit (and); within a part one of its alternatives must (or). A part that the request does not
+//! have fits nothing, except where the absence itself is asked for. An empty match fits every request.
+//!
+//! What is normalised: the path as told in [`crate::policy`] (no way around a limit by `//`, `/./` or `%2e`); the host is
+//! lower-cased, its port and a last dot cut off; methods are compared without regard to case. Values of headers and
+//! attributes are compared as they are.
+
+use std::borrow::Cow;
+
+use super::descriptor::Descriptor;
+use super::glob::{Glob, GlobError, PathGlob};
+use super::path::Readings;
+
+/// What is asked of one attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// One of these fits the value.
+    OneOf(Vec<Glob>),
+    /// The attribute is there, whatever its value.
+    Present,
+    /// The attribute is not there.
+    Absent,
+}
+
+/// Which requests a policy speaks of. Compiled once; matching never allocates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Match {
+    methods: Vec<Box<str>>,
+    paths: Vec<PathGlob>,
+    hosts: Vec<Glob>,
+    attributes: Vec<(Box<str>, Want)>,
+    not: Option<Box<Match>>,
+}
+
+impl Match {
+    /// Makes a match that fits every request.
+    #[must_use]
+    pub fn any() -> Self {
+        Self::default()
+    }
+
+    /// Asks for one of these methods; a further call adds to them.
+    #[must_use]
+    pub fn method(mut self, method: &str) -> Self {
+        self.methods.push(method.to_ascii_uppercase().into());
+        self
+    }
+
+    /// Asks for a path: `/api/**`, `/login`, `/v?/{users,teams}/*`; a further call adds an alternative.
+    ///
+    /// # Errors
+    /// [`GlobError`] when the pattern cannot be.
+    pub fn path(mut self, pattern: &str) -> Result<Self, GlobError> {
+        self.paths.push(PathGlob::new(pattern)?);
+        Ok(self)
+    }
+
+    /// Asks for a host: `api.example.com`, `*.example.com` (any subdomain, not the domain itself); a further call adds an
+    /// alternative.
+    ///
+    /// # Errors
+    /// [`GlobError`] when the pattern cannot be.
+    pub fn host(mut self, pattern: &str) -> Result<Self, GlobError> {
+        self.hosts.push(Glob::new(&pattern.to_ascii_lowercase())?);
+        Ok(self)
+    }
+
+    /// Asks something of a header; the name's case does not matter.
+    #[must_use]
+    pub fn header(self, name: &str, want: Want) -> Self {
+        self.attribute(&format!("request.header.{}", name.to_ascii_lowercase()), want)
+    }
+
+    /// Asks something of an attribute of the descriptor.
+    #[must_use]
+    pub fn attribute(mut self, name: &str, want: Want) -> Self {
+        self.attributes.push((name.into(), want));
+        self
+    }
+
+    /// Leaves out requests that fit `other`.
+    #[must_use]
+    pub fn not(mut self, other: Self) -> Self {
+        self.not = Some(Box::new(other));
+        self
+    }
+
+    /// Says whether a request fits.
+    #[must_use]
+    pub fn matches(&self, descriptor: &Descriptor<'_>) -> bool {
+        self.misfit(&View::of(descriptor)).is_none()
+    }
+
+    /// Returns the first part that does not fit; `None` when all do.
+    pub(crate) fn misfit(&self, view: &View<'_, '_>) -> Option<&'static str> {
+        if !self.methods.is_empty() && !self.method_fits(view) {
+            return Some("method");
+        }
+        if !self.hosts.is_empty() && !self.host_fits(view) {
+            return Some("host");
+        }
+        for (name, want) in &self.attributes {
+            if !want.fits(view.descriptor.value(name)) {
+                return Some("attributes");
+            }
+        }
+        match (&view.path, self.reads_path()) {
+            (_, false) => {
+                let left_out = self.not.as_deref().is_some_and(|not| not.misfit(view).is_none());
+                left_out.then_some("not")
+            }
+            (None, true) => self.misfit_without_path(view),
+            // One reading must pass all of it: fit the paths, and not fit what is left out.
+            (Some(readings), true) => {
+                let mut reason = "path";
+                for path in readings.each() {
+                    if !self.path_fits(path) {
+                        continue;
+                    }
+                    if !self.not.as_deref().is_some_and(|not| not.fits_reading(view, path)) {
+                        return None;
+                    }
+                    reason = "not";
+                }
+                Some(reason)
+            }
+        }
+    }
+
+    fn misfit_without_path(&self, view: &View<'_, '_>) -> Option<&'static str> {
+        if !self.paths.is_empty() {
+            return Some("path");
+        }
+        self.not.as_deref().is_some_and(|not| not.misfit(view).is_none()).then_some("not")
+    }
+
+    /// Like [`Match::misfit`] with the path in one given reading; what `not` itself leaves out included.
+    fn fits_reading(&self, view: &View<'_, '_>, path: &str) -> bool {
+        (self.methods.is_empty() || self.method_fits(view))
+            && (self.hosts.is_empty() || self.host_fits(view))
+            && self.attributes.iter().all(|(name, want)| want.fits(view.descriptor.value(name)))
+            && self.path_fits(path)
+            && !self.not.as_deref().is_some_and(|not| not.fits_reading(view, path))
+    }
+
+    fn reads_path(&self) -> bool {
+        !self.paths.is_empty() || self.not.as_deref().is_some_and(Self::reads_path)
+    }
+
+    fn path_fits(&self, path: &str) -> bool {
+        self.paths.is_empty() || self.paths.iter().any(|glob| glob.matches(path))
+    }
+
+    fn method_fits(&self, view: &View<'_, '_>) -> bool {
+        view.method.is_some_and(|have| self.methods.iter().any(|want| want.eq_ignore_ascii_case(have)))
+    }
+
+    fn host_fits(&self, view: &View<'_, '_>) -> bool {
+        view.host.as_deref().is_some_and(|have| self.hosts.iter().any(|want| want.matches(have)))
+    }
+
+    pub(crate) fn paths(&self) -> &[PathGlob] {
+        &self.paths
+    }
+
+    pub(crate) fn hosts(&self) -> &[Glob] {
+        &self.hosts
+    }
+
+    pub(crate) fn attributes(&self) -> &[(Box<str>, Want)] {
+        &self.attributes
+    }
+}
+
+impl Want {
+    /// Asks for one value or glob.
+    ///
+    /// # Errors
+    /// [`GlobError`] when the pattern cannot be.
+    pub fn value(pattern: &str) -> Result<Self, GlobError> {
+        Ok(Self::OneOf(vec![Glob::new(pattern)?]))
+    }
+
+    fn fits(&self, value: Option<&str>) -> bool {
+        match (self, value) {
+            (Self::OneOf(globs), Some(value)) => globs.iter().any(|glob| glob.matches(value)),
+            (Self::Present, Some(_)) | (Self::Absent, None) => true,
+            _ => false,
+        }
+    }
+}
+
+/// A request as matching sees it: looked up and normalised once, however many policies there are.
+#[derive(Debug)]
+pub(crate) struct View<'d, 'v> {
+    pub(crate) descriptor: &'d Descriptor<'v>,
+    pub(crate) method: Option<&'d str>,
+    pub(crate) host: Option<Cow<'d, str>>,
+    pub(crate) path: Option<Readings<'d>>,
+    pub(crate) outbound: bool,
+}
+
+impl<'d, 'v> View<'d, 'v> {
+    /// Looks the named parts up in one pass over the pairs.
+    pub(crate) fn of(descriptor: &'d Descriptor<'v>) -> Self {
+        let mut view = Self { descriptor, method: None, host: None, path: None, outbound: false };
+        let (mut path, mut host) = (None, None);
+        for (name, value) in descriptor.pairs() {
+            let Some(part) = name.strip_prefix("request.") else { continue };
+            match part {
+                "method" => view.method = Some(value),
+                "path" => path = Some(value),
+                "host" => host = Some(value),
+                "direction" => view.outbound = value == "outbound",
+                _ => {}
+            }
+        }
+        view.path = path.map(Readings::of);
+        view.host = host.map(host_name);
+        view
+    }
+}
+
+/// Lower-cases a host and cuts off its port and a last dot; borrows where nothing changes.
+fn host_name(raw: &str) -> Cow<'_, str> {
+    let bare = match raw.strip_prefix('[') {
+        Some(v6) => v6.split_once(']').map_or(raw, |(address, _)| address),
+        None => match raw.split_once(':') {
+            // Two colons and no brackets: an IPv6 address without a port.
+            Some((host, port)) if !port.contains(':') => host,
+            _ => raw,
+        },
+    };
+    let bare = bare.strip_suffix('.').unwrap_or(bare);
+    if bare.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(bare.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(bare)
+    }
+}

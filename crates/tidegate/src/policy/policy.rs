@@ -1,0 +1,269 @@
+//! One named policy: whom it speaks of, who is charged, under which limits.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use tidegate_core::{Quota, Replace};
+
+use super::access::Access;
+use super::cost::CostRule;
+use super::descriptor::Descriptor;
+use super::matching::Match;
+
+/// Whether a policy is applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Not at all.
+    Off,
+    /// Measured, never refusing.
+    Shadow,
+    /// Refusing.
+    #[default]
+    Enforce,
+}
+
+/// When a policy is charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ChargeOn {
+    /// By the check itself.
+    #[default]
+    Check,
+    /// By the report of a failure; the check only looks whether there is room.
+    Failure,
+}
+
+/// Which way the requests of a policy go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Requests that come to us.
+    #[default]
+    Inbound,
+    /// Requests that we send: their descriptor has `request.direction` = `outbound`.
+    Outbound,
+}
+
+/// What happens when the store cannot decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnStoreError {
+    /// The request passes.
+    Allow,
+    /// The request is refused.
+    Deny,
+    /// This process decides by a store of its own.
+    #[default]
+    Local,
+}
+
+/// What happens when a request lacks attributes that the key is made of.
+///
+/// An absent value is a value of its own in the key, distinct from the empty text and from every other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Absent {
+    /// With at least one attribute there, the request is charged, what is missing counting as the absent value: leaving one
+    /// out is no way around a limit. With none there is nobody to charge, and the policy is skipped: a limit by `sms.phone`
+    /// does not speak of requests without a phone.
+    #[default]
+    SkipIfNone,
+    /// Charged always: all requests that lack the attributes share one key.
+    Charge,
+    /// Skipped as soon as one is missing, as Envoy does with incomplete descriptors.
+    Skip,
+}
+
+/// How a refusal is answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deny {
+    /// The HTTP status: 429 for a caller over a quota, 503 when we are short ourselves.
+    pub status: u16,
+    /// The problem type, a full URI.
+    pub problem: String,
+}
+
+impl Deny {
+    /// Where the registered problem types live.
+    pub const TYPES: &'static str = "https://iana.org/assignments/http-problem-types#";
+
+    /// Makes an answer with the problem type usual for the status: 503 is `temporary-reduced-capacity`, else `quota-exceeded`.
+    #[must_use]
+    pub fn with_status(status: u16) -> Self {
+        let name = if status == 503 { "temporary-reduced-capacity" } else { "quota-exceeded" };
+        Self { status, problem: format!("{}{name}", Self::TYPES) }
+    }
+}
+
+impl Default for Deny {
+    fn default() -> Self {
+        Self::with_status(429)
+    }
+}
+
+/// One limit with the words it was written in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The limit; `None` is unlimited, on purpose.
+    pub quota: Option<Arc<Quota>>,
+    /// As people read it: `gcra 100/s burst 200`.
+    pub label: String,
+}
+
+impl Terms {
+    /// No limit.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self { quota: None, label: "unlimited".to_owned() }
+    }
+}
+
+/// Terms chosen by the value of one attribute: tiers, or overrides for single keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The attribute.
+    pub by: String,
+    /// The terms of each value.
+    pub values: HashMap<String, Terms, RandomState>,
+}
+
+impl Choice {
+    fn terms(&self, descriptor: &Descriptor<'_>) -> Option<&Terms> {
+        self.values.get(descriptor.value(&self.by)?)
+    }
+}
+
+/// One limit of a policy: the terms for everyone, and for some.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limit {
+    /// The terms where nothing else holds.
+    pub terms: Terms,
+    /// Terms by tier. A tier unknown here has [`Limit::terms`].
+    pub tiers: Option<Choice>,
+    /// Terms for single keys; they win over tiers, the first that holds over later ones.
+    pub overrides: Vec<Choice>,
+    /// The longest delay accepted; zero refuses at once.
+    pub max_wait: Duration,
+    /// How a changed limit takes over what was spent.
+    pub replace: Replace,
+}
+
+impl Limit {
+    /// Makes a limit that is the same for everyone; `label` is how people read it.
+    pub fn new(quota: impl Into<Arc<Quota>>, label: impl Into<String>) -> Self {
+        Self::of(Terms { quota: Some(quota.into()), label: label.into() })
+    }
+
+    /// Makes a limit of terms.
+    #[must_use]
+    pub fn of(terms: Terms) -> Self {
+        Self {
+            terms,
+            tiers: None,
+            overrides: Vec::new(),
+            max_wait: Duration::ZERO,
+            replace: Replace::default(),
+        }
+    }
+
+    /// Returns the terms that hold for a request. One hash per override group and tier; never allocates.
+    #[must_use]
+    pub fn terms_for(&self, descriptor: &Descriptor<'_>) -> &Terms {
+        let special = self.overrides.iter().chain(&self.tiers).find_map(|choice| choice.terms(descriptor));
+        special.unwrap_or(&self.terms)
+    }
+
+    /// Returns every terms of the limit, those for everyone first.
+    pub fn all_terms(&self) -> impl Iterator<Item = &Terms> {
+        let special = self.overrides.iter().chain(&self.tiers).flat_map(|choice| choice.values.values());
+        std::iter::once(&self.terms).chain(special)
+    }
+}
+
+/// One named policy. Made by the config file or by hand, then put into a [`super::PolicySet`], which is immutable.
+///
+/// # Examples
+/// ```
+/// use tidegate::Quota;
+/// use tidegate::policy::{Limit, Match, Policy, PolicySet};
+/// let quota = Quota::per_second(100).burst(200).gcra()?;
+/// let mut policy = Policy::new("per-ip", Limit::new(quota, "gcra 100/s burst 200"));
+/// policy.matching = Match::any().path("/api/**")?;
+/// policy.by = vec!["client.ip".to_owned()];
+/// let set = PolicySet::new(vec![policy])?;
+/// assert_eq!(set.len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Policy {
+    /// Its name: distinct within a set, part of every key.
+    pub name: String,
+    /// Whom it speaks of.
+    pub matching: Match,
+    /// Which way those requests go.
+    pub direction: Direction,
+    /// The attributes that make the key; none is one key for everyone.
+    pub by: Vec<String>,
+    /// What happens when they are missing.
+    pub absent: Absent,
+    /// The limits; a request must pass all of them.
+    pub limits: Vec<Limit>,
+    /// A limit that is measured beside the real ones.
+    pub shadow_limit: Option<Limit>,
+    /// What a request costs; `None` takes what the caller says, or 1.
+    pub cost: Option<CostRule>,
+    /// When it is charged.
+    pub charge: ChargeOn,
+    /// Whether it is applied.
+    pub mode: Mode,
+    /// How its refusals are answered.
+    pub deny: Deny,
+    /// Who it does not limit, and whom it refuses.
+    pub access: Access,
+    /// The share of a limit, in percent, from which a key counts as near it; 80 by default, as on the dashboards of our peers.
+    pub near_limit: u8,
+    /// What happens when the store cannot decide.
+    pub on_store_error: OnStoreError,
+}
+
+impl Policy {
+    /// Makes a policy that enforces one limit on everyone together.
+    pub fn new(name: impl Into<String>, limit: Limit) -> Self {
+        Self {
+            name: name.into(),
+            matching: Match::any(),
+            direction: Direction::default(),
+            by: Vec::new(),
+            absent: Absent::default(),
+            limits: vec![limit],
+            shadow_limit: None,
+            cost: None,
+            charge: ChargeOn::default(),
+            mode: Mode::default(),
+            deny: Deny::default(),
+            access: Access::default(),
+            near_limit: 80,
+            on_store_error: OnStoreError::default(),
+        }
+    }
+
+    /// Returns the limit at [`super::Line::limit`]: the policy's own, then the shadow limit.
+    #[must_use]
+    pub fn limit(&self, index: usize) -> Option<&Limit> {
+        self.limits.iter().chain(&self.shadow_limit).nth(index)
+    }
+
+    /// Says whether an index is that of the shadow limit.
+    #[must_use]
+    pub fn is_shadow_limit(&self, index: usize) -> bool {
+        index == self.limits.len() && self.shadow_limit.is_some()
+    }
+
+    /// Returns what the key is made of, for people: the names of `by` with their values, `None` where absent.
+    pub fn key_values<'a>(
+        &'a self,
+        descriptor: &'a Descriptor<'_>,
+    ) -> impl Iterator<Item = (&'a str, Option<&'a str>)> {
+        self.by.iter().map(|name| (name.as_str(), descriptor.value(name)))
+    }
+}

@@ -1,0 +1,356 @@
+//! How a rate and a span of time are written: `100/s`, `60/min`, `100/10min`, `unlimited`; `200ms`, `1h30min`.
+//!
+//! One grammar for the file, the command line and the screens. A bare `m` is refused because it could be minute or month,
+//! and a limit that is sixty times too wide is not noticed until it is needed. A month is 30 days and a year 365 days:
+//! spans must have one length. Where the calendar's own months are meant, a window says `calendar: ZONE`.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A unit of time as written in rates and spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unit {
+    /// `ms`
+    Millisecond,
+    /// `s`, `sec`, `second`
+    Second,
+    /// `min`, `minute`; never `m`
+    Minute,
+    /// `h`, `hour`
+    Hour,
+    /// `d`, `day`: 24 hours
+    Day,
+    /// `w`, `week`: 7 days
+    Week,
+    /// `month`: 30 days
+    Month,
+    /// `y`, `year`: 365 days
+    Year,
+}
+
+/// Every unit with its spellings, the one it is printed with first.
+const UNITS: [(Unit, &[&str]); 8] = [
+    (Unit::Millisecond, &["ms", "millisecond", "milliseconds"]),
+    (Unit::Second, &["s", "sec", "second", "seconds"]),
+    (Unit::Minute, &["min", "minute", "minutes"]),
+    (Unit::Hour, &["h", "hour", "hours"]),
+    (Unit::Day, &["day", "d", "days"]),
+    (Unit::Week, &["week", "w", "weeks"]),
+    (Unit::Month, &["month", "months"]),
+    (Unit::Year, &["year", "y", "years"]),
+];
+
+const UNIT_NAMES: &str = "ms, s, min, h, day, week, month or year";
+
+impl Unit {
+    /// Returns the length of one unit; a month is 30 days, a year 365.
+    #[must_use]
+    pub const fn length(self) -> Duration {
+        const DAY: u64 = 86_400;
+        match self {
+            Self::Millisecond => Duration::from_millis(1),
+            Self::Second => Duration::from_secs(1),
+            Self::Minute => Duration::from_secs(60),
+            Self::Hour => Duration::from_secs(3600),
+            Self::Day => Duration::from_secs(DAY),
+            Self::Week => Duration::from_secs(7 * DAY),
+            Self::Month => Duration::from_secs(30 * DAY),
+            Self::Year => Duration::from_secs(365 * DAY),
+        }
+    }
+
+    /// Returns the spelling that is printed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        UNITS.iter().find(|(unit, _)| *unit == self).map_or("", |(_, names)| names[0])
+    }
+}
+
+impl FromStr for Unit {
+    type Err = GrammarError;
+
+    fn from_str(text: &str) -> Result<Self, GrammarError> {
+        let lower = text.to_ascii_lowercase();
+        if lower == "m" {
+            return Err(GrammarError::MinuteOrMonth { text: text.to_owned() });
+        }
+        UNITS
+            .iter()
+            .find(|(_, names)| names.contains(&lower.as_str()))
+            .map(|(unit, _)| *unit)
+            .ok_or_else(|| GrammarError::Unit { text: text.to_owned() })
+    }
+}
+
+/// Why a text is no rate or no span.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GrammarError {
+    /// A number alone.
+    #[error("\"{text}\" does not say per what; write {text}/s, {text}/min or {text}/day")]
+    NoPeriod {
+        /// The text.
+        text: String,
+    },
+    /// The ambiguous unit.
+    #[error("\"{text}\" could be minute or month; write min or month")]
+    MinuteOrMonth {
+        /// The unit as written.
+        text: String,
+    },
+    /// No unit.
+    #[error("unknown unit \"{text}\"; use {UNIT_NAMES}")]
+    Unit {
+        /// The unit as written.
+        text: String,
+    },
+    /// Not a whole number, or one that does not fit.
+    #[error("\"{text}\" is not a whole number from 1 to 2^60")]
+    Number {
+        /// The number as written.
+        text: String,
+    },
+    /// A rate of nothing.
+    #[error("\"{text}\" lets nothing pass; use 1 or more, or access.deny to refuse everyone")]
+    Zero {
+        /// The rate as written.
+        text: String,
+    },
+    /// Longer than any clock runs.
+    #[error("\"{text}\" is longer than 146 years")]
+    TooLong {
+        /// The span as written.
+        text: String,
+    },
+    /// Nothing like a span.
+    #[error("\"{text}\" is not a span of time; write 200ms, 10s or 1h30min")]
+    Span {
+        /// The text.
+        text: String,
+    },
+}
+
+/// A rate as written: so many per so many units, or unlimited.
+///
+/// Keeps the words of its author: `100/10min` prints as `100/10min`, not as `10/min`, which is another limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WrittenRate {
+    /// No limit, on purpose.
+    Unlimited,
+    /// `count` per `times` units.
+    Per {
+        /// How many; 1 to 2⁶⁰.
+        count: u64,
+        /// How many units make the period; 1 or more.
+        times: u64,
+        /// The unit.
+        unit: Unit,
+    },
+}
+
+/// The largest count, the largest period: what core accepts.
+const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;
+const MAX_PERIOD: Duration = tidegate_core::Rate::MAX_PERIOD;
+
+impl WrittenRate {
+    /// Returns the period; `None` when unlimited.
+    #[must_use]
+    pub fn period(self) -> Option<Duration> {
+        match self {
+            Self::Unlimited => None,
+            Self::Per { times, unit, .. } => multiply(unit.length(), times),
+        }
+    }
+}
+
+fn multiply(length: Duration, times: u64) -> Option<Duration> {
+    let nanos = length.as_nanos().checked_mul(u128::from(times))?;
+    (nanos <= MAX_PERIOD.as_nanos()).then(|| tidegate_core::time::span(nanos))
+}
+
+impl fmt::Display for WrittenRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unlimited => f.write_str("unlimited"),
+            Self::Per { count, times: 1, unit } => write!(f, "{count}/{}", unit.name()),
+            Self::Per { count, times, unit } => write!(f, "{count}/{times}{}", unit.name()),
+        }
+    }
+}
+
+impl FromStr for WrittenRate {
+    type Err = GrammarError;
+
+    /// Reads `COUNT/[TIMES]UNIT` or `unlimited`. Digits may be grouped with `_` and followed by `k` for thousand.
+    fn from_str(text: &str) -> Result<Self, GrammarError> {
+        let text = text.trim();
+        if text.eq_ignore_ascii_case("unlimited") {
+            return Ok(Self::Unlimited);
+        }
+        let Some((count, period)) = text.split_once('/') else {
+            return Err(GrammarError::NoPeriod { text: text.to_owned() });
+        };
+        let count = whole_number(count.trim())?;
+        if count == 0 {
+            return Err(GrammarError::Zero { text: text.to_owned() });
+        }
+        let (times, unit) = counted_unit(period.trim())?;
+        let rate = Self::Per { count, times, unit };
+        if rate.period().is_none() {
+            return Err(GrammarError::TooLong { text: text.to_owned() });
+        }
+        Ok(rate)
+    }
+}
+
+/// Reads a whole number: digits, `_` between digits, `k` for thousand.
+///
+/// # Errors
+/// [`GrammarError::Number`].
+pub(crate) fn whole_number(text: &str) -> Result<u64, GrammarError> {
+    let refuse = || GrammarError::Number { text: text.to_owned() };
+    let (digits, factor) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1000),
+        None => (text, 1),
+    };
+    let outside = digits.starts_with('_') || digits.ends_with('_') || digits.is_empty();
+    if outside || !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_') {
+        return Err(refuse());
+    }
+    let plain: String = digits.chars().filter(|digit| *digit != '_').collect();
+    let number: u64 = plain.parse().map_err(|_| refuse())?;
+    number.checked_mul(factor).filter(|number| *number <= MAX_COUNT).ok_or_else(refuse)
+}
+
+/// Reads `min`, `10min`, `10 min`.
+fn counted_unit(text: &str) -> Result<(u64, Unit), GrammarError> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    let unit = unit.trim().parse()?;
+    let times = if digits.is_empty() { 1 } else { whole_number(digits)? };
+    if times == 0 {
+        return Err(GrammarError::Number { text: digits.to_owned() });
+    }
+    Ok((times, unit))
+}
+
+/// Reads a span of time: one or more of number and unit, as `200ms`, `10s`, `1h30min`, `2 min`.
+///
+/// # Errors
+/// [`GrammarError`] says which part is wrong.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate::policy::span;
+/// assert_eq!(span("1h30min"), Ok(Duration::from_secs(5400)));
+/// assert!(span("10m").is_err(), "minute or month?");
+/// ```
+pub fn span(text: &str) -> Result<Duration, GrammarError> {
+    let refuse = || GrammarError::Span { text: text.to_owned() };
+    let too_long = || GrammarError::TooLong { text: text.to_owned() };
+    let mut rest = text.trim();
+    let mut total = Duration::ZERO;
+    if rest.is_empty() {
+        return Err(refuse());
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '_').ok_or_else(refuse)?;
+        if digits == 0 {
+            return Err(refuse());
+        }
+        let number = whole_number(&rest[..digits])?;
+        rest = rest[digits..].trim_start();
+        let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+        if letters == 0 {
+            return Err(refuse());
+        }
+        let unit: Unit = rest[..letters].parse()?;
+        let part = if number == 0 {
+            Duration::ZERO
+        } else {
+            multiply(unit.length(), number).ok_or_else(too_long)?
+        };
+        total = total.checked_add(part).filter(|total| *total <= MAX_PERIOD).ok_or_else(too_long)?;
+        rest = rest[letters..].trim_start();
+    }
+    Ok(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn rate(text: &str) -> Result<WrittenRate, GrammarError> {
+        text.parse()
+    }
+
+    #[test]
+    fn every_form_of_the_manual_is_read() {
+        for (text, count, secs) in [
+            ("100/s", 100, 1),
+            ("60/min", 60, 60),
+            ("3/h", 3, 3600),
+            ("5/day", 5, 86_400),
+            ("1/week", 1, 604_800),
+            ("100/10min", 100, 600),
+            ("1000/month", 1000, 2_592_000),
+            ("1_000 / minute", 1000, 60),
+            ("5k/2h", 5000, 7200),
+            ("1/year", 1, 31_536_000),
+        ] {
+            let rate = rate(text).unwrap();
+            let WrittenRate::Per { count: have, .. } = rate else { panic!("{text} is limited") };
+            assert_eq!((have, rate.period()), (count, Some(Duration::from_secs(secs))), "{text}");
+        }
+        assert_eq!(rate("Unlimited"), Ok(WrittenRate::Unlimited));
+    }
+
+    #[test]
+    fn what_could_be_two_things_is_refused() {
+        let says = |text: &str| rate(text).unwrap_err().to_string();
+        assert_eq!(says("60/m"), "\"m\" could be minute or month; write min or month");
+        assert_eq!(says("60/10m"), "\"m\" could be minute or month; write min or month");
+        assert_eq!(says("100"), "\"100\" does not say per what; write 100/s, 100/min or 100/day");
+        assert_eq!(
+            says("5/fortnight"),
+            "unknown unit \"fortnight\"; use ms, s, min, h, day, week, month or year"
+        );
+        assert_eq!(
+            says("0/s"),
+            "\"0/s\" lets nothing pass; use 1 or more, or access.deny to refuse everyone"
+        );
+        assert_eq!(says("1.5/s"), "\"1.5\" is not a whole number from 1 to 2^60");
+        assert_eq!(says("-1/s"), "\"-1\" is not a whole number from 1 to 2^60");
+        assert_eq!(says("1/0s"), "\"0\" is not a whole number from 1 to 2^60");
+        assert_eq!(says("1/200year"), "\"1/200year\" is longer than 146 years");
+    }
+
+    #[test]
+    fn spans_are_sums() {
+        assert_eq!(span("200ms"), Ok(Duration::from_millis(200)));
+        assert_eq!(span("0s"), Ok(Duration::ZERO));
+        assert_eq!(span("1h 30 min"), Ok(Duration::from_secs(5400)));
+        for bad in ["", "10", "s", "10m", "1.5s", "-1s", "99999999999999 year", "10s5"] {
+            assert!(span(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_printed_rate_reads_back(count in 1..=MAX_COUNT, times in 1..200_u64, unit in 0..UNITS.len()) {
+            let rate = WrittenRate::Per { count, times, unit: UNITS[unit].0 };
+            prop_assume!(rate.period().is_some());
+            prop_assert_eq!(rate.to_string().parse(), Ok(rate));
+        }
+
+        #[test]
+        fn no_text_panics(text in ".{0,40}") {
+            let _ = rate(&text);
+            let _ = span(&text);
+        }
+    }
+}

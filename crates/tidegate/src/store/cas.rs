@@ -1,0 +1,122 @@
+//! A store over any engine that offers compare-and-set on bytes.
+//!
+//! The engine knows nothing of limits: it keeps a value and a version under a key, and writes several keys at once if none has
+//! changed since it was read. The decision is the same pure [`settle`] as in memory, run again when a write loses.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use tidegate_core::bytes::{Bytes, DecodeError, Reader, Writer};
+use tidegate_core::{Quota, State};
+
+use super::plain::refuse_repeated;
+use super::{Cell, Occupancy, Settled, Step, Store, StoreError, settle};
+
+/// Names a cell's byte form, beside the bytes that name the algorithms inside it.
+const CELL: u8 = 0;
+
+/// How often a step is tried before it gives up. Each loss means another step won, so the engine as a whole goes on.
+const ATTEMPTS: u32 = 64;
+
+/// A value and the version it was read at; an absent key has a version too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Versioned {
+    /// The bytes; `None` for an absent key.
+    pub value: Option<Vec<u8>>,
+    /// Changes with every write of the key.
+    pub version: u64,
+}
+
+/// What an engine has to offer.
+pub trait ByteMap: Debug + Send + Sync {
+    /// Reads keys, in order. Called once per attempt.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the engine does not answer.
+    fn read(&self, keys: &[&[u8]]) -> Result<Vec<Versioned>, StoreError>;
+
+    /// Writes all values if every key is still at the version given, or none; `None` deletes. Returns whether it wrote.
+    ///
+    /// # Errors
+    /// [`StoreError::Unavailable`] when the engine does not answer.
+    fn write_if_unchanged(
+        &self,
+        keys: &[&[u8]],
+        versions: &[u64],
+        values: &[Option<Vec<u8>>],
+    ) -> Result<bool, StoreError>;
+
+    /// Returns how many keys there are.
+    fn len(&self) -> usize;
+
+    /// Says whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Settles steps over a [`ByteMap`]: one read and, if something changed, one write per attempt.
+#[derive(Debug, Default)]
+pub struct CasStore<M> {
+    map: M,
+}
+
+impl<M: ByteMap> CasStore<M> {
+    /// Wraps an engine.
+    #[must_use]
+    pub const fn new(map: M) -> Self {
+        Self { map }
+    }
+}
+
+impl<M: ByteMap> Store for CasStore<M> {
+    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
+        refuse_repeated(step)?;
+        let keys: Vec<&[u8]> = step.charges.iter().map(|charge| charge.key).collect();
+        for _ in 0..ATTEMPTS {
+            let read = self.map.read(&keys)?;
+            let mut cells = Vec::with_capacity(read.len());
+            for versioned in &read {
+                cells.push(versioned.value.as_deref().map(Cell::decode).transpose()?);
+            }
+            let (settled, changed) = settle(step, &mut cells);
+            if !changed {
+                return Ok(settled);
+            }
+            let versions: Vec<u64> = read.iter().map(|versioned| versioned.version).collect();
+            let values: Vec<_> = cells.iter().map(|cell| cell.as_ref().map(Cell::encode)).collect();
+            if self.map.write_if_unchanged(&keys, &versions, &values)? {
+                return Ok(settled);
+            }
+        }
+        Err(StoreError::Contended { attempts: ATTEMPTS })
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        Occupancy { used: self.map.len(), ..Occupancy::default() }
+    }
+}
+
+impl Cell {
+    /// Returns the byte form: the quota, then the state, so that a node with another configuration can carry it over.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new(CELL);
+        self.quota.write(&mut out);
+        self.state.write(&mut out);
+        out.finish()
+    }
+
+    /// Reads a byte form.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the bytes are no cell.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (kind, mut from) = Reader::open(bytes)?;
+        if kind != CELL {
+            return Err(DecodeError::Kind { kind });
+        }
+        let cell = Self { quota: Arc::new(Quota::read(&mut from)?), state: State::read(&mut from)? };
+        from.close().map(|()| cell)
+    }
+}

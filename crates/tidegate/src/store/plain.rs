@@ -1,0 +1,46 @@
+//! A plain map under a lock: the twin that tests compare every other store with.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use super::{Cell, Occupancy, Settled, Step, Store, StoreError, settle};
+
+/// Keeps every key it ever saw, exactly, in a map under one lock.
+///
+/// Unbounded: whoever invents keys can fill the memory. For tests, and for programs whose keys are their own.
+#[derive(Debug, Default)]
+pub struct PlainStore {
+    cells: Mutex<HashMap<Vec<u8>, Cell>>,
+}
+
+impl Store for PlainStore {
+    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
+        refuse_repeated(step)?;
+        let mut cells = self.cells.lock();
+        let mut seen: Vec<_> = step.charges.iter().map(|charge| cells.get(charge.key).cloned()).collect();
+        let (settled, changed) = settle(step, &mut seen);
+        if changed {
+            for (charge, cell) in step.charges.iter().zip(seen) {
+                match cell {
+                    Some(cell) => cells.insert(charge.key.to_vec(), cell),
+                    None => cells.remove(charge.key),
+                };
+            }
+        }
+        Ok(settled)
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        Occupancy { used: self.cells.lock().len(), ..Occupancy::default() }
+    }
+}
+
+/// Refuses a step that names a key twice, whose second charge would not see the first.
+pub(super) fn refuse_repeated(step: &Step<'_>) -> Result<(), StoreError> {
+    // Steps hold a handful of charges, for which comparing all pairs beats hashing them.
+    let repeated = |(at, charge): (usize, &super::Charge<'_>)| {
+        step.charges[..at].iter().any(|earlier| earlier.key == charge.key)
+    };
+    if step.charges.iter().enumerate().any(repeated) { Err(StoreError::RepeatedKey) } else { Ok(()) }
+}

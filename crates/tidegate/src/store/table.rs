@@ -1,1 +1,0 @@
-//! A set-associative table.

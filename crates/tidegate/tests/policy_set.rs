@@ -1,0 +1,288 @@
+//! What a request is charged: matching, keys, modes, lists, costs.
+
+use std::collections::HashSet;
+
+use proptest::prelude::*;
+use tidegate::policy::{
+    Absent, AccessEntry, ChargeOn, Choice, CostRule, Descriptor, Direction, Limit, Match, Mode, Policy,
+    PolicySet, Relevance, Terms, Want,
+};
+use tidegate::{Cost, Quota};
+
+fn limit(count: u64) -> Limit {
+    Limit::new(Quota::per_second(count).gcra().unwrap(), format!("gcra {count}/s"))
+}
+
+fn policy(name: &str, by: &[&str]) -> Policy {
+    let mut policy = Policy::new(name, limit(10));
+    policy.by = by.iter().map(|name| (*name).to_owned()).collect();
+    policy
+}
+
+fn set(policies: Vec<Policy>) -> PolicySet {
+    PolicySet::new(policies).unwrap()
+}
+
+fn request() -> Descriptor<'static> {
+    Descriptor::new()
+        .with("request.method", "POST")
+        .with("request.path", "/api/search?q=1")
+        .with("request.host", "Api.Example.com:8443")
+        .with("client.ip", "203.0.113.9")
+}
+
+/// The names of the policies a request is charged under.
+fn charged(set: &PolicySet, descriptor: &Descriptor<'_>) -> Vec<String> {
+    set.plan(descriptor, None).lines.iter().map(|line| set.policies()[line.policy].name.clone()).collect()
+}
+
+#[test]
+fn each_part_of_a_match_must_fit() {
+    let fits = |matching: Match| {
+        let mut policy = policy("p", &[]);
+        policy.matching = matching.clone();
+        let by_index = !charged(&set(vec![policy]), &request()).is_empty();
+        assert_eq!(by_index, matching.matches(&request()), "the index only saves work");
+        by_index
+    };
+    assert!(fits(Match::any()));
+    assert!(fits(Match::any().method("post").method("PUT")));
+    assert!(!fits(Match::any().method("GET")));
+    assert!(fits(Match::any().path("/api/**").unwrap()));
+    assert!(fits(Match::any().path("/login").unwrap().path("/api/{search,find}").unwrap()));
+    assert!(!fits(Match::any().path("/api").unwrap()));
+    assert!(fits(Match::any().host("api.example.com").unwrap()));
+    assert!(fits(Match::any().host("*.example.com").unwrap()));
+    assert!(!fits(Match::any().host("*.api.example.com").unwrap()));
+    assert!(!fits(Match::any().header("x-key", Want::Present)));
+    assert!(fits(Match::any().header("X-Key", Want::Absent)));
+    assert!(fits(Match::any().attribute("client.ip", Want::value("203.0.113.*").unwrap())));
+    assert!(!fits(Match::any().attribute("client.ip", Want::value("203.0.113.8").unwrap())));
+    assert!(!fits(Match::any().not(Match::any().path("/api/**").unwrap())));
+    assert!(fits(Match::any().not(Match::any().path("/health").unwrap())));
+    assert!(!fits(Match::any().path("/api/**").unwrap().not(Match::any().method("POST"))));
+    assert!(!fits(Match::any().not(Match::any())), "all but everything is nothing");
+}
+
+#[test]
+fn no_disguise_walks_around_a_limit() {
+    let mut login = policy("login", &[]);
+    login.matching = Match::any().path("/login").unwrap();
+    let mut rest = policy("rest", &[]);
+    rest.matching = Match::any().path("/**").unwrap().not(Match::any().path("/static/**").unwrap());
+    let set = set(vec![login, rest]);
+    for path in [
+        "/login",
+        "//login",
+        "/./login",
+        "/%6cogin",
+        "/a/../login",
+        "/login/",
+        "\\login",
+        "/login;a=b",
+        "/x%2f..%2flogin",
+    ] {
+        let descriptor = Descriptor::new().with("request.path", path);
+        assert_eq!(charged(&set, &descriptor), ["login", "rest"], "{path}");
+    }
+    // Looks static in one reading only: not left out.
+    let descriptor = Descriptor::new().with("request.path", "/static%2f..%2fapi");
+    assert_eq!(charged(&set, &descriptor), ["rest"]);
+    let descriptor = Descriptor::new().with("request.path", "/static/logo.png");
+    assert!(charged(&set, &descriptor).is_empty());
+}
+
+#[test]
+fn the_order_of_the_file_is_kept_whatever_drawer_a_policy_is_in() {
+    let mut policies = Vec::new();
+    for (name, matching) in [
+        ("a", Match::any().path("/api/**").unwrap()),
+        ("b", Match::any()),
+        ("c", Match::any().host("api.example.com").unwrap()),
+        ("d", Match::any().attribute("client.ip", Want::value("203.0.113.9").unwrap())),
+        ("e", Match::any().path("/api/search").unwrap()),
+        ("f", Match::any().path("/{api,app}/search").unwrap().path("/api/**").unwrap()),
+        ("g", Match::any().path("/**").unwrap()),
+    ] {
+        let mut policy = policy(name, &[]);
+        policy.matching = matching;
+        policies.push(policy);
+    }
+    assert_eq!(charged(&set(policies), &request()), ["a", "b", "c", "d", "e", "f", "g"]);
+}
+
+#[test]
+fn a_missing_attribute_is_a_value_of_its_own() {
+    let by_both = || policy("login", &["client.ip", "form.username"]);
+    let ip = || Descriptor::new().with("client.ip", "203.0.113.9");
+    let key = |set: &PolicySet, descriptor: &Descriptor<'_>| {
+        let plan = set.plan(descriptor, None);
+        plan.lines.first().map(|line| plan.keys[line.key.clone()].to_vec())
+    };
+    let partial = set(vec![by_both()]);
+    let without = key(&partial, &ip());
+    assert!(without.is_some(), "leaving the name out is no way around the limit");
+    assert_ne!(without, key(&partial, &ip().with("form.username", "")));
+    assert_eq!(key(&partial, &Descriptor::new()), None, "nobody to charge");
+    assert_eq!(
+        partial.relevance(&Descriptor::new())[0].to_string(),
+        "not charged: the request has no client.ip, form.username"
+    );
+    assert_eq!(
+        partial.relevance(&ip())[0].to_string(),
+        "charged; absent from the request and keyed as such: form.username"
+    );
+    let with = |absent| {
+        let mut policy = by_both();
+        policy.absent = absent;
+        set(vec![policy])
+    };
+    assert!(key(&with(Absent::Charge), &Descriptor::new()).is_some());
+    assert!(key(&with(Absent::Skip), &ip()).is_none());
+}
+
+#[test]
+fn shadows_bind_nobody_and_failures_are_charged_by_their_report() {
+    let mut measured = policy("measured", &[]);
+    measured.mode = Mode::Shadow;
+    let mut beside = policy("beside", &[]);
+    beside.shadow_limit = Some(limit(5));
+    let mut login = policy("login", &["client.ip"]);
+    login.charge = ChargeOn::Failure;
+    let mut off = policy("off", &[]);
+    off.mode = Mode::Off;
+    let set = set(vec![measured, beside, login, off]);
+    let lines: Vec<_> = set
+        .plan(&request(), None)
+        .lines
+        .iter()
+        .map(|line| (line.policy, line.limit, line.binding, line.spends))
+        .collect();
+    assert_eq!(lines, [(0, 0, false, true), (1, 0, true, true), (1, 1, false, true), (2, 0, true, false)]);
+    let report = set.plan_report(&request(), None);
+    assert_eq!(report.lines.len(), 1);
+    assert!(!report.lines[0].binding && report.lines[0].spends);
+    let check = set.plan(&request(), None);
+    assert_eq!(report.keys[report.lines[0].key.clone()], check.keys[check.lines[3].key.clone()]);
+    assert_eq!(set.key(2, 0, &request()).unwrap(), report.keys[report.lines[0].key.clone()]);
+}
+
+#[test]
+fn lists_skip_or_refuse() {
+    let entry = |text: &str| text.parse::<AccessEntry>().unwrap();
+    let mut first = policy("first", &["client.ip"]);
+    first.access.allow = [entry("203.0.113.0/24")].into_iter().collect();
+    let mut second = policy("second", &["client.ip"]);
+    second.access.deny = [entry("user.id=42")].into_iter().collect();
+    let set = set(vec![first, second]);
+    assert_eq!(charged(&set, &request()), ["second"]);
+    assert_eq!(set.access(&request()), None);
+    let refused = set.access(&request().with("user.id", "42")).unwrap();
+    assert_eq!((refused.policy, refused.status), (Some(1), 403));
+    assert_eq!(set.relevance(&request())[0].to_string(), "not charged: 203.0.113.0/24 is on an allow-list");
+}
+
+#[test]
+fn tiers_and_overrides_choose_the_terms() {
+    let terms = |count: u64| limit(count).terms;
+    let mut tiered = policy("tier", &["user.id"]);
+    tiered.limits[0].tiers = Some(Choice {
+        by: "user.tier".to_owned(),
+        values: [("pro".to_owned(), terms(600)), ("staff".to_owned(), Terms::unlimited())]
+            .into_iter()
+            .collect(),
+    });
+    tiered.limits[0].overrides = vec![Choice {
+        by: "user.id".to_owned(),
+        values: [("vip".to_owned(), terms(9000))].into_iter().collect(),
+    }];
+    let set = set(vec![tiered]);
+    let count = |id: &'static str, tier: &'static str| {
+        let descriptor = Descriptor::new().with("user.id", id).with("user.tier", tier);
+        set.plan(&descriptor, None).lines.first().map(|line| (**line.quota).clone())
+    };
+    let quota = |count: u64| Some(Quota::per_second(count).gcra().unwrap());
+    assert_eq!(count("1", "pro"), quota(600));
+    assert_eq!(count("1", "unheard of"), quota(10));
+    assert_eq!(count("1", "staff"), None);
+    assert_eq!(count("vip", "staff"), quota(9000));
+    let staff = Descriptor::new().with("user.id", "1").with("user.tier", "staff");
+    assert_eq!(set.relevance(&staff), [Relevance::Unlimited]);
+}
+
+#[test]
+fn a_cost_that_cannot_be_found_is_one_and_counted() {
+    let mut tokens = policy("tokens", &[]);
+    tokens.cost = Some(CostRule::Attribute("llm.tokens".to_owned()));
+    let set = set(vec![tokens, policy("plain", &[])]);
+    let cost = |descriptor: &Descriptor<'_>| {
+        set.plan(descriptor, Cost::new(3)).lines.iter().map(|line| line.cost.units()).collect::<Vec<_>>()
+    };
+    assert_eq!(cost(&request().with("llm.tokens", "250")), [250, 3]);
+    assert_eq!(set.cost_fallbacks(0), 0);
+    assert_eq!(cost(&request().with("llm.tokens", "-1")), [1, 3]);
+    assert_eq!(set.cost_fallbacks(0), 1);
+}
+
+#[test]
+fn outbound_policies_speak_of_outbound_requests_only() {
+    let mut bank = policy("bank", &[]);
+    bank.direction = Direction::Outbound;
+    let set = set(vec![policy("in", &[]), bank]);
+    assert_eq!(charged(&set, &request()), ["in"]);
+    assert_eq!(charged(&set, &request().with("request.direction", "outbound")), ["bank"]);
+}
+
+#[test]
+fn sets_that_cannot_be_are_refused() {
+    assert!(PolicySet::new(vec![policy("a", &[]), policy("a", &[])]).is_err());
+    assert!(PolicySet::new(vec![policy("", &[])]).is_err());
+    assert!(PolicySet::new(vec![policy("a", &["x", "x"])]).is_err());
+    let mut empty = policy("a", &[]);
+    empty.limits.clear();
+    assert!(PolicySet::new(vec![empty]).is_err());
+}
+
+fn value() -> impl Strategy<Value = Option<String>> {
+    proptest::option::of("[ab\u{0}\u{1}\u{2}]{0,3}")
+}
+
+proptest! {
+    /// Different callers never share a key, and one caller always has the same.
+    #[test]
+    fn keys_are_unambiguous(requests in proptest::collection::hash_set((value(), value()), 1..12)) {
+        let mut pairs = policy("pairs", &["a", "b"]);
+        pairs.absent = Absent::Charge;
+        let set = set(vec![pairs, policy("everyone", &[])]);
+        let mut keys = HashSet::new();
+        for (a, b) in &requests {
+            let mut descriptor = Descriptor::new();
+            for (name, value) in [("a", a), ("b", b)] {
+                if let Some(value) = value {
+                    descriptor.push(name, value.as_str());
+                }
+            }
+            let plan = set.plan(&descriptor, None);
+            keys.extend(plan.lines.iter().map(|line| plan.keys[line.key.clone()].to_vec()));
+        }
+        prop_assert_eq!(keys.len(), requests.len() + 1);
+    }
+
+    /// Whatever the index does, the policies charged are those that match, in order.
+    #[test]
+    fn the_index_changes_nothing(
+        patterns in proptest::collection::vec("(/(a|b|\\*|\\*\\*|\\{a,b\\})){1,3}", 1..12),
+        path in "(/(a|b|c|%61|\\.\\.|)){0,4}",
+    ) {
+        let matches: Vec<Match> = patterns.iter().map(|pattern| Match::any().path(pattern).unwrap()).collect();
+        let policies = matches.iter().enumerate().map(|(at, matching)| {
+            let mut policy = policy(&at.to_string(), &[]);
+            policy.matching = matching.clone();
+            policy
+        });
+        let set = set(policies.collect());
+        let descriptor = Descriptor::new().with("request.path", path.as_str());
+        let expected: Vec<String> = (0..matches.len()).filter(|at| matches[*at].matches(&descriptor)).map(|at| at.to_string()).collect();
+        prop_assert_eq!(charged(&set, &descriptor), expected);
+    }
+}

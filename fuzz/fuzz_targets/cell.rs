@@ -1,0 +1,20 @@
+//! A cell from an engine may hold any bytes: whatever decodes must decide, and come back as it was.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tidegate::store::Cell;
+use tidegate_core::{Algorithm, Ask, Cost, Replace, Tick, Verdict};
+
+fuzz_target!(|input: (u64, u64, &[u8])| {
+    let (now, cost, bytes) = input;
+    let Ok(cell) = Cell::decode(bytes) else { return };
+    let again = Cell::decode(&cell.encode());
+    assert_eq!(again.as_ref().map(Cell::encode), Ok(cell.encode()));
+    let (quota, now, cost) = (&*cell.quota, Tick::from_nanos(now), Cost::new(cost).unwrap_or(Cost::ONE));
+    if let Verdict::Allowed { next, receipt, .. } = quota.decide(&cell.state, Ask::allow(now, cost)) {
+        let _ = quota.standing(&quota.cancel(&next, now, &receipt), now);
+    }
+    let _ = quota.standing(&quota.refund(&cell.state, now, cost), now);
+    let _ = quota.standing(&quota.carry(quota, &cell.state, now, Replace::Proportional), now);
+    let _ = quota.full_at(&cell.state);
+});

@@ -1,0 +1,20 @@
+//! What it was measured on.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+pub(crate) fn describe() -> Result<String> {
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let rust = Command::new("rustc").arg("--version").output()?;
+    let rust = String::from_utf8_lossy(&rust.stdout);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    Ok(format!(
+        "Machine: {}, {cores} cores, Linux {}, {}.\n",
+        model.trim_start_matches([' ', '\t', ':']),
+        kernel.trim(),
+        rust.trim()
+    ))
+}

@@ -1,0 +1,106 @@
+//! How fast a log is replayed, parsing included, and in how much memory.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{BufWriter, Write as _};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, ensure};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+
+/// Lines of the shortest log; the others are four and sixteen times as long.
+const LINES: u64 = 500_000;
+
+/// Rounds of each; the table shows the median.
+const ROUNDS: usize = 5;
+
+pub(crate) fn measure(binary: &Path) -> Result<String> {
+    let folder = tempfile::tempdir()?;
+    let mut page = String::from(
+        "## Replay\n\n`tidegate replay LOG --algorithm gcra --rate 10/s --burst 20 -o json` on made-up combined logs of 50,000 clients (zipf), one\nthread. CPU is user and system time of the whole process; memory is its peak. Bar: 1,000,000 lines a second and core.\n\n| lines | MB | lines per CPU second | wall s | peak memory |\n|---|---|---|---|---|\n",
+    );
+    for factor in [1, 4, 16] {
+        let log = folder.path().join(format!("{factor}.log"));
+        let bytes = write_log(&log, LINES * factor)?;
+        let mut rounds = Vec::new();
+        for _ in 0..ROUNDS {
+            rounds.push(replay_once(binary, &log)?);
+        }
+        rounds.sort_by(|a, b| a.cpu.total_cmp(&b.cpu));
+        let Round { cpu, wall, .. } = rounds[ROUNDS / 2];
+        let peak = rounds.iter().map(|round| round.peak_kib).max().unwrap_or(0);
+        let lines = LINES * factor;
+        writeln!(
+            page,
+            "| {lines} | {:.0} | {:.2} M | {wall:.2} | {} MiB |",
+            bytes as f64 / 1e6,
+            lines as f64 / cpu / 1e6,
+            peak / 1024
+        )?;
+    }
+    Ok(page)
+}
+
+struct Round {
+    cpu: f64,
+    wall: f64,
+    peak_kib: i64,
+}
+
+#[allow(clippy::disallowed_methods, reason = "a bench reads the time")]
+fn replay_once(binary: &Path, log: &Path) -> Result<Round> {
+    let children = || getrusage(UsageWho::RUSAGE_CHILDREN);
+    let cpu = |usage: &nix::sys::resource::Usage| {
+        (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 / 1e6
+    };
+    let (before, start) = (children()?, std::time::Instant::now());
+    let status = Command::new(binary)
+        .args(["replay", "--algorithm", "gcra", "--rate", "10/s", "--burst", "20", "-q", "-o", "json"])
+        .arg(log)
+        .stdout(Stdio::null())
+        .status()?;
+    ensure!(status.success(), "replay failed: {status}");
+    let after = children()?;
+    // The peak is that of the largest child so far: logs are measured shortest first.
+    Ok(Round {
+        cpu: cpu(&after) - cpu(&before),
+        wall: start.elapsed().as_secs_f64(),
+        peak_kib: after.max_rss(),
+    })
+}
+
+/// Writes a combined log: a thousand requests a second, clients by a power law, some steps back within a second.
+fn write_log(path: &Path, lines: u64) -> Result<u64> {
+    const PATHS: [&str; 6] =
+        ["/", "/index.html", "/api/search?q=tide", "/api/items/42", "/login", "/static/app.js"];
+    const CLIENTS: f64 = 50_000.0;
+    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    for line in 0..lines {
+        // A client's rank falls off as 1/x: the inverse of its cumulative share.
+        let unit = (next() >> 11) as f64 / (1u64 << 53) as f64;
+        let client = CLIENTS.powf(unit) as u64;
+        let second = line / 1000;
+        let (day, hour, minute) = (1 + second / 86_400, second / 3600 % 24, second / 60 % 60);
+        let path = PATHS[(next() % 6) as usize];
+        writeln!(
+            out,
+            "10.{}.{}.{} - - [{day:02}/Mar/2026:{hour:02}:{minute:02}:{:02} +0000] \"GET {path} HTTP/1.1\" 200 {} \"-\" \"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36\"",
+            client >> 16 & 255,
+            client >> 8 & 255,
+            client & 255,
+            second % 60,
+            next() % 100_000,
+        )?;
+    }
+    out.flush()?;
+    Ok(out.get_ref().metadata()?.len())
+}

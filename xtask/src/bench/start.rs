@@ -1,0 +1,77 @@
+//! How soon a server answers, and how large the program is.
+
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+/// Starts of the server; the page shows the median and the slowest.
+const STARTS: usize = 21;
+
+pub(crate) fn measure(binary: &Path) -> Result<String> {
+    let mut times = Vec::new();
+    for _ in 0..STARTS {
+        times.push(start_once(binary)?);
+    }
+    times.sort_by(f64::total_cmp);
+    let size = std::fs::metadata(binary)?.len();
+    let tree = Command::new("cargo")
+        .args(["tree", "-p", "tidegate-cli", "-e", "normal,build", "--prefix", "none", "--no-dedupe"])
+        .current_dir(crate::root())
+        .output()?;
+    let tree = String::from_utf8_lossy(&tree.stdout);
+    let crates: std::collections::BTreeSet<&str> =
+        tree.lines().map(|line| line.trim_end_matches(" (proc-macro)")).collect();
+    let mut page = String::from("## The program\n\n| what | measured | bar |\n|---|---|---|\n");
+    writeln!(
+        page,
+        "| `tidegate serve`: from starting the process to the first answer of /readyz, median of {STARTS} (slowest) | {:.1} ms ({:.1} ms) | 20 ms |",
+        times[STARTS / 2],
+        times[STARTS - 1]
+    )?;
+    writeln!(page, "| crates in the default release build | {} | about 250 |", crates.len())?;
+    writeln!(page, "| size of the program | {:.1} MB | |", size as f64 / 1e6)?;
+    Ok(page)
+}
+
+#[allow(clippy::disallowed_methods, reason = "a bench reads the time")]
+fn start_once(binary: &Path) -> Result<f64> {
+    // A port that was free a moment ago; the server must say so itself if it no longer is.
+    let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let start = Instant::now();
+    let mut server = Command::new(binary)
+        .args(["serve", "--http", &address.to_string()])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let ready = loop {
+        if answers(address) {
+            break Ok(start.elapsed().as_secs_f64() * 1e3);
+        }
+        if start.elapsed().as_secs() > 10 {
+            break Err(());
+        }
+        std::thread::yield_now();
+    };
+    server.kill()?;
+    server.wait()?;
+    match ready {
+        Ok(ready) => Ok(ready),
+        Err(()) => bail!("the server did not answer within ten seconds"),
+    }
+}
+
+fn answers(address: std::net::SocketAddr) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let mut stream = TcpStream::connect(address)?;
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer)?;
+        Ok(&answer == b"HTTP/1.1 200")
+    };
+    ask().unwrap_or(false)
+}

@@ -1,0 +1,7 @@
+//! Files made from the program, so that they cannot drift from it.
+
+use anyhow::Result;
+
+pub(crate) fn run() -> Result<()> {
+    crate::run("cargo", &["run", "--quiet", "--release", "--", "man", "docs/man"], &[])
+}

@@ -1,0 +1,45 @@
+//! The Debian packages that the tests drive: real proxies and real peers.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::run;
+
+/// A program or file a test looks for, and the package that brings it.
+const WANTED: [(&str, &str); 4] = [
+    ("/usr/sbin/nginx", "nginx-light"),
+    ("/usr/bin/caddy", "caddy"),
+    ("/usr/bin/go", "golang-go"),
+    ("/usr/share/gocode/src/golang.org/x/time/rate", "golang-golang-x-time-dev"),
+];
+
+/// Installs what is missing. Where it cannot, it says so and the tests that need it say that they skip.
+pub(crate) fn install() -> Result<bool> {
+    let missing: Vec<&str> =
+        WANTED.iter().filter(|(file, _)| !Path::new(file).exists()).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(true);
+    }
+    if !Path::new("/usr/bin/apt-get").exists() {
+        eprintln!("not Debian: install {} yourself, or the tests that need them skip", missing.join(", "));
+        return Ok(false);
+    }
+    let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.starts_with(b"0\n"));
+    let (program, lead): (&str, &[&str]) = if root { ("apt-get", &[]) } else { ("sudo", &["apt-get"]) };
+    let quiet = [("DEBIAN_FRONTEND", "noninteractive")];
+    // Packaged servers start themselves on ports that may be taken; the tests start their own.
+    let policy = Path::new("/usr/sbin/policy-rc.d");
+    let held = root && !policy.exists() && std::fs::write(policy, "#!/bin/sh\nexit 101\n").is_ok();
+    if held {
+        run("chmod", &["755", "/usr/sbin/policy-rc.d"], &[])?;
+    }
+    let update = run(program, &[lead, &["update", "-q"]].concat(), &quiet);
+    let options: &[&str] = &["install", "-q", "-y", "--no-install-recommends"];
+    let installed = update.and_then(|()| run(program, &[lead, options, &missing].concat(), &quiet));
+    if held {
+        std::fs::remove_file(policy)?;
+    }
+    installed.map(|()| true)
+}
