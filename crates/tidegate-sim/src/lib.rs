@@ -2,8 +2,13 @@
 //!
 //! * [`source`]: opens files and standard input, plain or packed
 //! * [`log`]: access logs, JSON lines and tables as one stream of requests in time order; [`order`] sorts it
+//! * [`traffic`]: requests made up from a line of text
+//! * [`series`], [`peaks`]: what happened over time, and who was fastest, in bounded memory
 
 pub mod log;
 pub mod order;
+pub mod peaks;
+pub mod series;
 pub mod source;
+pub mod traffic;
 mod words;
