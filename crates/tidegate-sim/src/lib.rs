@@ -3,6 +3,7 @@
 //! * [`source`]: opens files and standard input, plain or packed
 //! * [`log`]: access logs, JSON lines and tables as one stream of requests in time order; [`order`] sorts it
 //! * [`traffic`]: requests made up from a line of text
+//! * [`trace`]: operations on one limit, line by line
 //! * [`series`], [`peaks`]: what happened over time, and who was fastest, in bounded memory
 
 pub mod log;
@@ -10,5 +11,6 @@ pub mod order;
 pub mod peaks;
 pub mod series;
 pub mod source;
+pub mod trace;
 pub mod traffic;
 mod words;

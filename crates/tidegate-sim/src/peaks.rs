@@ -151,7 +151,11 @@ impl Peaks {
     /// Returns how many different keys were seen.
     #[must_use]
     pub fn distinct(&self) -> Distinct {
-        if self.is_exact() { Distinct::Exactly(self.keys.len() as u64) } else { Distinct::About(self.sketch.estimate()) }
+        if self.is_exact() {
+            Distinct::Exactly(self.keys.len() as u64)
+        } else {
+            Distinct::About(self.sketch.estimate())
+        }
     }
 
     /// Says whether no key was forgotten.

@@ -102,7 +102,8 @@ impl Series {
             let used = values.len() / lanes;
             for bin in 0..used.div_ceil(2) {
                 for lane in 0..lanes {
-                    let (left, right) = (values[2 * bin * lanes + lane], values.get((2 * bin + 1) * lanes + lane));
+                    let (left, right) =
+                        (values[2 * bin * lanes + lane], values.get((2 * bin + 1) * lanes + lane));
                     values[bin * lanes + lane] = join(left, right.copied().unwrap_or(0));
                 }
             }

@@ -167,22 +167,29 @@ impl Word<'_> {
             None => span(self.text),
         };
         let nanos = read.map_err(|error| self.error(error.to_string()))?.as_nanos();
-        u64::try_from(nanos).ok().filter(|nanos| (1..=MAX_SPAN).contains(nanos)).ok_or_else(|| {
-            self.error(format!("`{}` is not a span to simulate; use 1ns to 366d", self.text))
-        })
+        u64::try_from(nanos)
+            .ok()
+            .filter(|nanos| (1..=MAX_SPAN).contains(nanos))
+            .ok_or_else(|| self.error(format!("`{}` is not a span to simulate; use 1ns to 366d", self.text)))
     }
 
     fn number(self, what: &str, most: u64) -> Result<u64, TrafficError> {
         let number = self.text.parse().ok().filter(|number| (1..=most).contains(number));
-        number.ok_or_else(|| self.error(format!("{what} `{}` is not a whole number from 1 to {most}", self.text)))
+        number.ok_or_else(|| {
+            self.error(format!("{what} `{}` is not a whole number from 1 to {most}", self.text))
+        })
     }
 }
 
 fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
     let shape = words.want("a segment (steady, burst, ramp, poisson or idle)")?;
     let shape = match shape.text {
-        "steady" => Shape::Steady { pace: words.want("a rate")?.pace()?, span: words.want("a span")?.span()? },
-        "poisson" => Shape::Poisson { pace: words.want("a rate")?.pace()?, span: words.want("a span")?.span()? },
+        "steady" => {
+            Shape::Steady { pace: words.want("a rate")?.pace()?, span: words.want("a span")?.span()? }
+        }
+        "poisson" => {
+            Shape::Poisson { pace: words.want("a rate")?.pace()?, span: words.want("a span")?.span()? }
+        }
         "ramp" => Shape::Ramp {
             from: words.want("a rate to begin with")?.pace()?,
             to: words.want("a rate to end with")?.pace()?,
@@ -192,7 +199,9 @@ fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
         "idle" => Shape::Idle { span: words.want("a span")?.span()? },
         other => {
             let near = crate::words::nearest(other, &SHAPES);
-            return Err(shape.error(format!("`{other}` is no kind of traffic{near}; use {}", SHAPES.join(", "))));
+            return Err(
+                shape.error(format!("`{other}` is no kind of traffic{near}; use {}", SHAPES.join(", ")))
+            );
         }
     };
     let (mut keys, mut cost) = (Keys::Uniform(1), Cost::ONE);
@@ -273,9 +282,10 @@ impl Traffic {
 impl Shape {
     fn span(self) -> u64 {
         match self {
-            Self::Steady { span, .. } | Self::Ramp { span, .. } | Self::Poisson { span, .. } | Self::Idle { span } => {
-                span
-            }
+            Self::Steady { span, .. }
+            | Self::Ramp { span, .. }
+            | Self::Poisson { span, .. }
+            | Self::Idle { span } => span,
             Self::Burst { .. } => 0,
         }
     }
@@ -285,7 +295,8 @@ impl Shape {
         let (at, span) = match self {
             Self::Idle { .. } => return None,
             Self::Burst { count } => return (number < count).then_some(0),
-            Self::Steady { pace: Pace { count: 0, .. }, .. } | Self::Poisson { pace: Pace { count: 0, .. }, .. } => {
+            Self::Steady { pace: Pace { count: 0, .. }, .. }
+            | Self::Poisson { pace: Pace { count: 0, .. }, .. } => {
                 return None;
             }
             Self::Steady { pace, span } => {
@@ -423,7 +434,8 @@ mod tests {
     #[test]
     fn segments_follow_each_other() {
         let all = arrivals("steady 2/s 1s, burst 2 key a cost 5, idle 1s, steady 3/s 1s");
-        let shown: Vec<_> = all.iter().map(|a| (a.at.as_nanos() - 100_000_000_000, a.key.text().into_owned())).collect();
+        let shown: Vec<_> =
+            all.iter().map(|a| (a.at.as_nanos() - 100_000_000_000, a.key.text().into_owned())).collect();
         let want = [
             (0, "key-1"),
             (500_000_000, "key-1"),
@@ -454,7 +466,10 @@ mod tests {
         let all = arrivals(text);
         assert_eq!(all, arrivals(text));
         assert!(all.is_sorted_by_key(|arrival| arrival.at));
-        assert_ne!(all, text.parse::<Traffic>().unwrap().arrivals(Tick::from_secs(100), 8).collect::<Vec<_>>());
+        assert_ne!(
+            all,
+            text.parse::<Traffic>().unwrap().arrivals(Tick::from_secs(100), 8).collect::<Vec<_>>()
+        );
     }
 
     #[test]
@@ -481,13 +496,28 @@ mod tests {
     fn mistakes_name_their_place_and_the_nearest_word() {
         let rows = [
             ("", "traffic, column 1: a segment (steady, burst, ramp, poisson or idle) is missing"),
-            ("stedy 1/s 1s", "traffic, column 1: `stedy` is no kind of traffic; did you mean `steady`?; use steady, burst, ramp, poisson, idle"),
+            (
+                "stedy 1/s 1s",
+                "traffic, column 1: `stedy` is no kind of traffic; did you mean `steady`?; use steady, burst, ramp, poisson, idle",
+            ),
             ("idle 1s, steady 1/s", "traffic, column 20: a span is missing"),
-            ("steady 100 1s", "traffic, column 8: \"100\" does not say per what; write 100/s, 100/min or 100/day"),
-            ("steady 1/s 1x", "traffic, column 12: unknown unit \"x\"; use ms, s, min, h, day, week, month or year"),
+            (
+                "steady 100 1s",
+                "traffic, column 8: \"100\" does not say per what; write 100/s, 100/min or 100/day",
+            ),
+            (
+                "steady 1/s 1x",
+                "traffic, column 12: unknown unit \"x\"; use ms, s, min, h, day, week, month or year",
+            ),
             ("burst 0", "traffic, column 7: count `0` is not a whole number from 1 to 1000000000"),
-            ("burst 5 keys zip:1:2", "traffic, column 14: `zip:1:2` is no choice of keys; did you mean `zipf`?; use uniform:N or zipf:S:N"),
-            ("burst 5 kyes uniform:3", "traffic, column 9: `kyes` is no option; did you mean `keys`?; use keys, key, cost"),
+            (
+                "burst 5 keys zip:1:2",
+                "traffic, column 14: `zip:1:2` is no choice of keys; did you mean `zipf`?; use uniform:N or zipf:S:N",
+            ),
+            (
+                "burst 5 kyes uniform:3",
+                "traffic, column 9: `kyes` is no option; did you mean `keys`?; use keys, key, cost",
+            ),
         ];
         for (text, want) in rows {
             assert_eq!(text.parse::<Traffic>().unwrap_err().to_string(), want, "{text}");
