@@ -4,8 +4,10 @@
 //! * [`log`]: access logs, JSON lines and tables as one stream of requests in time order; [`order`] sorts it
 //! * [`traffic`]: requests made up from a line of text
 //! * [`trace`]: operations on one limit, line by line
+//! * [`chart`]: pictures, as SVG and for a terminal
 //! * [`series`], [`peaks`]: what happened over time, and who was fastest, in bounded memory
 
+pub mod chart;
 pub mod log;
 pub mod order;
 pub mod peaks;
