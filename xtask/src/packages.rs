@@ -1,4 +1,4 @@
-//! The Debian packages that the tests drive: real proxies and real peers.
+//! The Debian packages that the tests drive: real proxies.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,12 +8,7 @@ use anyhow::Result;
 use crate::run;
 
 /// A program or file a test looks for, and the package that brings it.
-const WANTED: [(&str, &str); 4] = [
-    ("/usr/sbin/nginx", "nginx-light"),
-    ("/usr/bin/caddy", "caddy"),
-    ("/usr/bin/go", "golang-go"),
-    ("/usr/share/gocode/src/golang.org/x/time/rate", "golang-golang-x-time-dev"),
-];
+const WANTED: [(&str, &str); 2] = [("/usr/sbin/nginx", "nginx"), ("/usr/bin/caddy", "caddy")];
 
 /// Installs what is missing. Where it cannot, it says so and the tests that need it say that they skip.
 pub(crate) fn install() -> Result<bool> {

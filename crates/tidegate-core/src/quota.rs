@@ -9,6 +9,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
 use crate::rate::{Algorithm, Gcra, GcraState};
 use crate::rate::{CalendarUnit, FixedWindow, FixedWindowState, SlidingCounter, SlidingCounterState};
+use crate::rate::{GuavaBursty, GuavaState, GuavaWarming, UberPacer, UberPacerState, XTime, XTimeState};
 use crate::rate::{SlidingLog, SlidingLogState, SlidingWindow, SlidingWindowState};
 use crate::time::{Rate, Tick};
 
@@ -44,6 +45,14 @@ pub enum QuotaError {
         /// What would work, as the end of the sentence.
         want: &'static str,
     },
+}
+
+/// A finished quota converts into itself, so that one bound (`TryInto<Quota>` with errors that become this one) takes quotas
+/// and builders alike.
+impl From<core::convert::Infallible> for QuotaError {
+    fn from(never: core::convert::Infallible) -> Self {
+        match never {}
+    }
 }
 
 /// Checks a burst once, for every algorithm that has one.
@@ -195,6 +204,14 @@ algorithms! {
     4 => SlidingCounter(SlidingCounter, SlidingCounterState);
     /// A count in any span of one window, exact.
     5 => SlidingLog(SlidingLog, SlidingLogState);
+    /// Profile of golang.org/x/time/rate.
+    20 => XTime(XTime, XTimeState);
+    /// Profile of go.uber.org/ratelimit.
+    21 => UberPacer(UberPacer, UberPacerState);
+    /// Profile of Guava's SmoothBursty.
+    22 => GuavaBursty(GuavaBursty, GuavaState);
+    /// Profile of Guava's SmoothWarmingUp.
+    23 => GuavaWarming(GuavaWarming, GuavaState);
 }
 
 impl Quota {

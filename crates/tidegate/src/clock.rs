@@ -1,19 +1,62 @@
-//! Where ticks come from.
+//! Where ticks come from, and who wakes a waiter when one has come.
 //!
 //! Nothing below a limiter or a gate reads the time by itself: a clock is read once per check and the tick is passed down.
 //! [`SystemClock`] is the only place that asks the machine; [`ManualClock`] lets tests and replays turn time by hand.
+//!
+//! A clock also brings its timer, as provided methods: a limiter told to live by a virtual clock then cannot wait by a real
+//! one, and there is no second thing to hand over. To wait on another runtime's timer, wrap a clock and override
+//! [`Clock::sleep_until`], as [`TokioClock`] (feature `tokio`) does.
+
+mod manual;
+#[cfg(feature = "tokio")]
+mod tokio;
+
+pub use manual::ManualClock;
+#[cfg(feature = "tokio")]
+pub use tokio::TokioClock;
 
 use std::fmt::Debug;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tidegate_core::Tick;
 
-/// A source of now. Called once per check.
+/// A sleep under way; dropping it ends it.
+pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The longest single sleep: timers add it to an `Instant`, which cannot hold a limit's 146 years. Who sleeps looks at the
+/// clock again afterwards, so a longer one is only taken in pieces.
+const LONGEST_SLEEP: Duration = Duration::from_secs(86_400);
+
+/// A source of now, and of waiting until then.
 pub trait Clock: Debug + Send + Sync {
-    /// Returns the current tick. May stand still; limits treat a step back as standing still.
+    /// Returns the current tick. Called once per check. May stand still; limits treat a step back as standing still.
     fn now(&self) -> Tick;
+
+    /// Returns a future that ends when the clock has come to `tick`. Called when an async waiter has to wait, once or more
+    /// per wait: a sleep may end early, and the waiter then asks again.
+    ///
+    /// The default sleeps on a timer thread of its own (`futures-timer`), on any runtime or none; it is right for every clock
+    /// that runs with real time.
+    fn sleep_until(&self, tick: Tick) -> Sleep {
+        let span = tick.since(self.now()).min(LONGEST_SLEEP);
+        Box::pin(futures_timer::Delay::new(span))
+    }
+
+    /// Holds the calling thread until the clock has come to `tick`. Called by the blocking waits only.
+    ///
+    /// The default puts the thread to sleep, which is right for every clock that runs with real time.
+    #[allow(clippy::disallowed_methods, reason = "the one place that sleeps")]
+    fn block_until(&self, tick: Tick) {
+        loop {
+            let span = tick.since(self.now()).min(LONGEST_SLEEP);
+            if span.is_zero() {
+                return;
+            }
+            std::thread::sleep(span);
+        }
+    }
 }
 
 /// The machine's monotonic clock, anchored to the Unix epoch when it is made.
@@ -50,51 +93,17 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that moves only when told to; clones share the time.
-///
-/// # Examples
-/// ```
-/// use std::time::Duration;
-/// use tidegate::{Clock, ManualClock, Tick};
-/// let clock = ManualClock::at(Tick::from_secs(100));
-/// clock.advance(Duration::from_secs(1));
-/// assert_eq!(clock.now(), Tick::from_secs(101));
-/// ```
-#[derive(Clone, Debug, Default)]
-pub struct ManualClock {
-    nanos: Arc<AtomicU64>,
-}
-
-impl ManualClock {
-    /// Makes a clock that stands at `tick`.
-    #[must_use]
-    pub fn at(tick: Tick) -> Self {
-        Self { nanos: Arc::new(AtomicU64::new(tick.as_nanos())) }
-    }
-
-    /// Moves the time forward; saturates at [`Tick::MAX`].
-    pub fn advance(&self, by: Duration) {
-        let by = tidegate_core::time::nanos(by);
-        // Relaxed: the tick publishes nothing but itself.
-        let step = |now: u64| Some(now.saturating_add(by));
-        let _ = self.nanos.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
-    }
-
-    /// Puts the time to `tick`, forward or back.
-    pub fn set(&self, tick: Tick) {
-        self.nanos.store(tick.as_nanos(), Ordering::Relaxed);
-    }
-}
-
-impl Clock for ManualClock {
-    fn now(&self) -> Tick {
-        Tick::from_nanos(self.nanos.load(Ordering::Relaxed))
-    }
-}
-
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Tick {
         (**self).now()
+    }
+
+    fn sleep_until(&self, tick: Tick) -> Sleep {
+        (**self).sleep_until(tick)
+    }
+
+    fn block_until(&self, tick: Tick) {
+        (**self).block_until(tick);
     }
 }
 

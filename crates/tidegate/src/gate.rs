@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Tick};
 
 use crate::clock::{Clock, SystemClock};
-use crate::policy::{Access, Descriptor, Plan, PolicySet};
+use crate::policy::{Descriptor, Plan, PolicySet, Refusal};
 use crate::store::{MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
 
 /// Decides requests under a policy set.
@@ -55,8 +55,8 @@ pub struct GateDecision {
     pub limits: SmallVec<[LimitDecision; 4]>,
     /// Index into `limits` of the one that binds: of a denial the one that lasts longest, else the one with least left.
     pub binding: Option<usize>,
-    /// The policy whose deny-list refused the request; no limit was asked then.
-    pub denied_by_list: Option<usize>,
+    /// The deny-list that refused the request; no limit was asked then.
+    pub denied_by_list: Option<Refusal>,
     /// When it was decided.
     pub at: Tick,
     /// The policies it was decided under.
@@ -67,7 +67,10 @@ impl GateDecision {
     /// Returns the index of the policy that binds, if any limit matched.
     #[must_use]
     pub fn policy(&self) -> Option<usize> {
-        self.denied_by_list.or_else(|| self.binding.map(|at| self.limits[at].policy))
+        match &self.denied_by_list {
+            Some(refusal) => refusal.policy,
+            None => self.binding.map(|at| self.limits[at].policy),
+        }
     }
 
     /// Returns the least wait after which the same request is allowed if nobody else asks: zero when it was allowed, `None`
@@ -194,7 +197,12 @@ impl Gate {
     ///
     /// # Errors
     /// [`StoreError`] when the store did not settle it.
-    pub fn report(&self, request: &Descriptor<'_>, cost: Option<Cost>, report: Report) -> Result<(), StoreError> {
+    pub fn report(
+        &self,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+        report: Report,
+    ) -> Result<(), StoreError> {
         let op = match report {
             Report::Ignored => return Ok(()),
             Report::Success => Op::Reset,
@@ -203,16 +211,21 @@ impl Gate {
         self.adjust(request, cost, op, |line| !line.spends)
     }
 
-    fn decide(&self, request: &Descriptor<'_>, cost: Option<Cost>, op: Op<'_>) -> Result<GateDecision, StoreError> {
+    fn decide(
+        &self,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+        op: Op<'_>,
+    ) -> Result<GateDecision, StoreError> {
         let policies = self.policies.load();
         let at = self.clock.now();
-        if let Access::Denied { policy } = policies.access(request) {
+        if let Some(refusal) = policies.access(request) {
             return Ok(GateDecision {
                 allowed: false,
                 wait: Duration::ZERO,
                 limits: SmallVec::new(),
                 binding: None,
-                denied_by_list: Some(policy),
+                denied_by_list: Some(refusal),
                 at,
                 policies: Arc::clone(&policies),
             });

@@ -1,15 +1,33 @@
 //! Decides which requests may pass, which must wait and which are shed: everything that lives in one process.
 //!
+//! * [`Limiter`], [`KeyedLimiter`]: allow, reserve, wait; one limit, several at once, or one per key in bounded memory
+//! * [`queue`]: jobs run in order at a constant rate
+//! * [`observer`]: who is told about decisions
 //! * [`clock`]: where ticks come from; a virtual clock for tests
+//! * [`explain`]: why a request was denied, and by which policy
+//! * [`gate`]: policies, store and clock together: one check over many limits
 //! * [`policy`]: who is limited, by what; the file format
 //! * [`store`]: settles a list of charges in one step, all or nothing
 //! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]
+#![doc = include_str!("docs/limiting.md")]
 
 pub mod clock;
+pub mod explain;
+pub mod gate;
+mod keyed;
+mod limiter;
+pub mod observer;
 pub mod policy;
+pub mod queue;
 pub mod store;
+mod wait;
 
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use gate::{Gate, GateDecision, LimitDecision, Report};
+pub use keyed::KeyedLimiter;
+pub use limiter::{Answer, Denied, Limiter, Reservation};
+pub use queue::JobQueue;
 pub use tidegate_core::{
     Ask, Cost, Decision, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Standing, Tick,
 };
+pub use wait::Wait;

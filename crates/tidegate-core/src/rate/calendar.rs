@@ -1,13 +1,15 @@
 //! Windows as people name them: a minute, an hour, a day, a week, a month or a year on the clock of one place.
 //!
 //! Two rules give every edge, and no instant lies in two windows or in none:
-//! * *A day, week, month or year begins at the first instant that shows its first date.* Where the clock jumps over midnight
-//!   that is later than 00:00; a date the place never had is a window of no length. A day of 23 or 25 hours is one window.
-//! * *A minute or an hour begins whenever the clock on the wall shows a full one.* An hour that comes twice is two windows;
-//!   where the clock is moved by half an hour, that hour lasts 90 minutes. So no window is shorter than its unit,
-//!   and a change of the clocks never deals out a limit twice.
+//! * *A day, week, month or year begins at the first instant that shows its first date.* Where the clock jumps over
+//!   midnight that is later than 00:00; a date the place never had is a window of no length. A day of 23 or 25 hours is
+//!   one window.
+//! * *A minute or an hour begins whenever the clock on the wall shows a full one.* An hour that comes twice is two
+//!   windows; where the clock is moved by half an hour, that hour lasts 90 minutes. So neither is ever shorter than its
+//!   unit, and a change of the clocks never deals out a limit twice.
 //!
-//! The table of zones is compiled in (IANA, through `jiff`): all nodes of one build agree, whatever their machines hold.
+//! The table of zones is compiled in (IANA, through `jiff`): all nodes of one build agree, whatever their machines
+//! hold.
 
 use core::time::Duration;
 
@@ -53,7 +55,8 @@ impl CalendarUnit {
         }
     }
 
-    /// Returns the length of a usual one: 30 days for a month, 365 for a year. For headers and pictures, not for deciding.
+    /// Returns the length of a usual one: 30 days for a month, 365 for a year. For headers and pictures, not for
+    /// deciding.
     #[must_use]
     pub const fn usual(self) -> Duration {
         Duration::from_secs(match self {
@@ -112,7 +115,8 @@ impl Calendar {
         self.zone.iana_name().expect("only named zones are accepted")
     }
 
-    /// Returns the first and the last tick of the window around `tick`; a window open at either end of time is cut there.
+    /// Returns the first and the last tick of the window around `tick`; a window open at either end of time is cut
+    /// there.
     pub(crate) fn around(&self, tick: Tick) -> (Tick, Tick) {
         let nanos = i128::from(tick.as_nanos());
         let instant =
@@ -128,8 +132,8 @@ impl Calendar {
 
     fn dates_around(&self, instant: Timestamp) -> (Timestamp, Timestamp) {
         let mut first = self.first_date(self.zone.to_datetime(instant).date());
-        // A clock put back over midnight shows yesterday's date again after today has begun: the instant then belongs to
-        // today, whose first instant has passed.
+        // A clock put back over midnight shows yesterday's date again after today has begun: the instant then belongs
+        // to today, whose first instant has passed.
         loop {
             let next = self.next_date(first);
             let end = self.first_instant(next);

@@ -1,16 +1,16 @@
 //! The fixed window: so many units per window, and a clean slate at its end.
 //!
-//! The cheapest limit to explain ("5 per day, new at midnight") and to keep: one window and its count. What it costs is the
-//! edge: a full window's worth just before the end and another just after it are both within the law, so any span of one
-//! window's length may see up to twice the limit. Where that matters, take a sliding one.
+//! The cheapest limit to explain ("5 per day, new at midnight") and to keep: one window and its count. What it costs is
+//! the edge: a full window's worth just before the end and another just after it are both within the law, so any span
+//! of one window's length may see up to twice the limit. Where that matters, take a sliding one.
 //!
-//! Windows come in two kinds. A *rolling* one opens at the first charge and lasts its period, so that "100 per hour" starts with
-//! the caller, not on the hour. A *calendar* one follows the clock of a place ([`CalendarUnit`]); ticks are then nanoseconds
-//! since 1970. Both edges of the window lie in the state, so a charge inside it costs two comparisons and no look at a
-//! time zone.
+//! Windows come in two kinds. A *rolling* one opens at the first charge and lasts its period, so that "100 per hour"
+//! starts with the caller, not on the hour. A *calendar* one follows the clock of a place ([`CalendarUnit`]); ticks are
+//! then nanoseconds since 1970. Both edges of the window lie in the state, so a charge inside it costs two comparisons
+//! and no look at a time zone.
 //!
-//! A reservation that the window has no room for opens the next one ahead of time. From then on the state speaks of that window
-//! alone: first come, first served forbids anybody to act before it.
+//! A reservation that the window has no room for opens the next one ahead of time. From then on the state speaks of
+//! that window alone: first come, first served forbids anybody to act before it.
 
 use core::time::Duration;
 
@@ -78,8 +78,8 @@ impl FixedWindow {
         Self { limit: rate.count(), window: Window::Rolling(rate) }
     }
 
-    /// Makes a window of one `unit` on the clock of `zone`, an IANA name in any case, that grants `limit` units, from 1 to
-    /// [`Rate::MAX_COUNT`].
+    /// Makes a window of one `unit` on the clock of `zone`, an IANA name in any case, that grants `limit` units, from 1
+    /// to [`Rate::MAX_COUNT`].
     ///
     /// # Errors
     /// [`QuotaError::Count`] when the limit is out of range, [`QuotaError::Parameter`] when the zone is not known;
@@ -128,7 +128,8 @@ impl FixedWindow {
 }
 
 impl FixedWindowState {
-    /// Says whether the window still counts at `at`: something was spent in it, or a reservation has moved its start ahead.
+    /// Says whether the window still counts at `at`: something was spent in it, or a reservation has moved its start
+    /// ahead.
     const fn counts(&self, at: Tick) -> bool {
         let (at, start) = (at.as_nanos(), self.start.as_nanos());
         at <= self.through.as_nanos() && (self.used > 0 || start > at)
@@ -208,7 +209,7 @@ impl Algorithm for FixedWindow {
         }
         let used = state.used.saturating_sub(receipt.cost.units());
         let (start, before) = (Tick::from_nanos((receipt.mark >> 64) as u64), receipt.mark as u64);
-        if used == 0 && state.start > last && before > 0 && start < state.start {
+        if used == 0 && before > 0 && start < state.start {
             // Nobody is left in the window that this receipt opened ahead of time: the one before it is open again.
             let through = Tick::from_nanos(state.start.as_nanos() - 1);
             return FixedWindowState { last, start, through, used: before.min(Rate::MAX_COUNT) };
@@ -216,9 +217,9 @@ impl Algorithm for FixedWindow {
         FixedWindowState { last, used, ..*state }
     }
 
-    /// Carries the count over for as long as the old window lasts. A rolling window keeps its start, unless it would have
-    /// been over by the last change under the new period: then it counts from that change. A window opened ahead of
-    /// time keeps its start and its units under [`Replace::Proportional`] too, for they are promises.
+    /// Carries the count over for as long as the old window lasts. A rolling window keeps its start, unless it would
+    /// have been over by the last change under the new period: then it counts from that change. A window opened ahead
+    /// of time keeps its start and its units under [`Replace::Proportional`] too, for they are promises.
     fn carry(&self, old: &Self, state: &FixedWindowState, now: Tick, how: Replace) -> FixedWindowState {
         let last = now.max(state.last);
         if how == Replace::Reset || !state.counts(last) {

@@ -30,12 +30,16 @@ pub struct Gcra {
     unit: u64,
 }
 
-/// What [`Gcra`] remembers of a key: 24 bytes in the library's memory, one number and the tick it was last changed at.
+/// What [`Gcra`] remembers of a key, 32 bytes in the library's memory: one number, the tick it was last changed at, and
+/// a tick that only cancelling looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcraState {
     /// Theoretical arrival time in units of `1/c` ns, `c` being the reduced count of the rate.
     tat: u128,
     last: Tick,
+    /// A promise that the arrival time no longer shows, because units before it were given back: somebody acts as late as
+    /// this. Rounded up, so that cancelling restores too little rather than too much.
+    promised: Tick,
 }
 
 impl Gcra {
@@ -88,13 +92,30 @@ impl Gcra {
     fn spent(&self, state: &GcraState, now: Tick) -> u128 {
         state.tat.saturating_sub(self.scaled(now))
     }
+
+    /// Scaled time of the latest promise made: whoever reserved acts by then.
+    fn promised(&self, state: &GcraState) -> u128 {
+        let shown = state.tat.saturating_sub(self.time_of(self.burst));
+        shown.max(self.scaled(state.promised)).max(self.scaled(state.last))
+    }
+
+    /// Gives units back that stand before promises which stay.
+    fn give_back(&self, state: &GcraState, now: Tick, restored: u128) -> GcraState {
+        let last = now.max(state.last);
+        let mut promised = state.promised;
+        if restored > 0 {
+            let latest = self.promised(state).div_ceil(u128::from(self.scale));
+            promised = promised.max(Tick::from_nanos(u64::try_from(latest).unwrap_or(u64::MAX)));
+        }
+        GcraState { tat: state.tat.saturating_sub(restored), last, promised }
+    }
 }
 
 impl Algorithm for Gcra {
     type State = GcraState;
 
     fn fresh(&self, now: Tick) -> GcraState {
-        GcraState { tat: 0, last: now }
+        GcraState { tat: 0, last: now, promised: Tick::EPOCH }
     }
 
     fn decide(&self, state: &GcraState, ask: Ask) -> Verdict<GcraState> {
@@ -108,7 +129,8 @@ impl Algorithm for Gcra {
         let act = tat.saturating_sub(self.time_of(self.burst)).max(now);
         if act == now {
             let receipt = Receipt { at, act: at, cost: ask.cost, mark: now };
-            return Verdict::Allowed { wait: Duration::ZERO, next: GcraState { tat, last: at }, receipt };
+            let next = GcraState { tat, last: at, promised: state.promised };
+            return Verdict::Allowed { wait: Duration::ZERO, next, receipt };
         }
         let wait = (act - now).div_ceil(u128::from(self.scale));
         let max_wait = u128::from(nanos(ask.max_wait));
@@ -117,7 +139,7 @@ impl Algorithm for Gcra {
         }
         let wait = span(wait);
         let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark: act };
-        Verdict::Allowed { wait, next: GcraState { tat, last: at }, receipt }
+        Verdict::Allowed { wait, next: GcraState { tat, last: at, promised: state.promised }, receipt }
     }
 
     fn standing(&self, state: &GcraState, now: Tick) -> Standing {
@@ -132,8 +154,7 @@ impl Algorithm for Gcra {
     }
 
     fn refund(&self, state: &GcraState, now: Tick, cost: Cost) -> GcraState {
-        let last = now.max(state.last);
-        GcraState { tat: state.tat.saturating_sub(self.time_of(cost.units())), last }
+        self.give_back(state, now, self.time_of(cost.units()))
     }
 
     fn cancel(&self, state: &GcraState, now: Tick, receipt: &Receipt) -> GcraState {
@@ -141,12 +162,14 @@ impl Algorithm for Gcra {
         if receipt.act < last {
             return *state;
         }
-        // The latest promise made: whoever reserved after the receipt acts at this scaled time at the latest, and counts
-        // on all that returns between the two.
-        let promised = state.tat.saturating_sub(self.time_of(self.burst)).max(self.scaled(state.last));
-        let relied_on = promised.saturating_sub(receipt.mark);
+        // Whoever reserved after the receipt counts on all that returns until then.
+        let relied_on = self.promised(state).saturating_sub(receipt.mark);
         let restored = self.time_of(receipt.cost.units()).saturating_sub(relied_on);
-        GcraState { tat: state.tat.saturating_sub(restored), last }
+        if relied_on == 0 {
+            // The last in line: the arrival time without it shows the promise before.
+            return GcraState { tat: state.tat.saturating_sub(restored), last, promised: state.promised };
+        }
+        self.give_back(state, now, restored)
     }
 
     fn carry(&self, old: &Self, state: &GcraState, now: Tick, how: Replace) -> GcraState {
@@ -162,12 +185,12 @@ impl Algorithm for Gcra {
             Replace::Reset => return self.fresh(last),
         };
         let tat = self.scaled(last).saturating_add(within).saturating_add(convert(debt));
-        GcraState { tat, last }
+        GcraState { tat, last, promised: state.promised }
     }
 
     fn full_at(&self, state: &GcraState) -> Option<Tick> {
         let full = state.tat.div_ceil(u128::from(self.scale));
-        u64::try_from(full).ok().map(Tick::from_nanos)
+        u64::try_from(full).ok().map(|full| Tick::from_nanos(full).max(state.promised))
     }
 }
 
@@ -187,10 +210,11 @@ impl Bytes for GcraState {
     fn write(&self, out: &mut Writer) {
         out.tick(self.last);
         out.u128(self.tat);
+        out.tick(self.promised);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self { last: from.tick()?, tat: from.u128()? })
+        Ok(Self { last: from.tick()?, tat: from.u128()?, promised: from.tick()? })
     }
 }
 
@@ -252,6 +276,32 @@ mod tests {
         assert_eq!(limit.cancel(&c, ms(0), &third), b, "the last one is undone entirely");
         assert_eq!(limit.cancel(&c, ms(0), &second), c, "the third still counts on the second's place");
         assert_eq!(limit.cancel(&b, ms(0), &second), a);
+    }
+
+    /// Four wait behind one spent unit, at 4 per second with a burst of 3, for 3, 3, 1 and 1 units. Three of them go away:
+    /// the last; the second, on one unit of which the third relies; the first. Giving back of the second lowers the arrival
+    /// time below what the third was promised. When the promise was read off it all the same, the first gave back what the
+    /// third still counted on, and four units acted at one tick.
+    #[test]
+    fn a_promise_outlives_the_cancellation_of_what_came_before_it() {
+        let limit = per_second(4, 3);
+        let mut state = limit.fresh(ms(0));
+        let reserve = |state: &mut GcraState, units| {
+            let ask = Ask::within(ms(0), Cost::new(units).unwrap(), Duration::MAX);
+            let Verdict::Allowed { next, receipt, .. } = limit.decide(state, ask) else { panic!() };
+            *state = next;
+            receipt
+        };
+        let [_, first, second, third, fourth] = [1, 3, 3, 1, 1].map(|units| reserve(&mut state, units));
+        assert_eq!(third.act, ms(1250));
+        for gone in [fourth, second, first] {
+            state = limit.cancel(&state, ms(0), &gone);
+        }
+        assert_eq!(
+            reserve(&mut state, 3).act,
+            ms(1500),
+            "one unit acts at 1250 ms, and two are back by then"
+        );
     }
 
     #[test]

@@ -4,10 +4,10 @@
 //! [`Slots`]: to the log it is one tick, to the window one bucket. Both decide by the same sentence: *a cost may act at
 //! the first tick, not before the last promise, at which the slots that have not ended leave room for it*.
 //!
-//! Promises far ahead would let the list grow without bound. Nobody acts before the last promise, though, so a slot that ends
-//! by then decides nothing any more: beyond twice the slots that one window can hold, such slots are dropped, and `floor` keeps
-//! what they said, that nothing acts before their end. Twice, so that promises up to one window ahead can be undone
-//! without a trace.
+//! Promises far ahead would let the list grow without bound. Nobody acts before the last promise, though, so a slot
+//! that ends by then decides nothing any more: beyond twice the slots that one window can hold, such slots are dropped,
+//! and `floor` keeps what they said, that nothing acts before their end. Twice, so that promises up to one window ahead
+//! can be undone without a trace.
 
 use smallvec::SmallVec;
 
@@ -81,12 +81,12 @@ impl Ledger {
 
     /// The ledger with one more act at its end.
     fn with(&self, slots: &impl Slots, at: Tick, act: Tick, units: u64) -> Self {
-        let live = self.live(slots, wide(at));
-        let mut entries = SmallVec::with_capacity(live.len() + 1);
+        let (live, slot) = (self.live(slots, wide(at)), slots.slot(act));
+        let joins = live.last().is_some_and(|newest| newest.slot >= slot);
+        let mut entries: SmallVec<[Entry; 1]> = SmallVec::with_capacity(live.len() + usize::from(!joins));
         entries.extend_from_slice(live);
-        let slot = slots.slot(act);
         match entries.last_mut() {
-            Some(Entry { slot: newest, units: sum }) if *newest >= slot => *sum = sum.saturating_add(units),
+            Some(newest) if joins => newest.units = newest.units.saturating_add(units),
             _ => entries.push(Entry { slot, units }),
         }
         let mut next = Self { last: at, floor: self.floor, entries };
@@ -141,8 +141,8 @@ impl Ledger {
         u64::try_from(self.full(slots)).ok().map(Tick::from_nanos)
     }
 
-    /// Takes the units from the oldest slots that have begun and still count. The charge is not dated: had it been a newer
-    /// one, its slot would end later than the one that is lightened here, so nobody gains by the exchange.
+    /// Takes the units from the oldest slots that have begun and still count. The charge is not dated: had it been a
+    /// newer one, its slot would end later than the one that is lightened here, so nobody gains by the exchange.
     pub(crate) fn refund(&self, slots: &impl Slots, now: Tick, cost: Cost) -> Self {
         let last = now.max(self.last);
         let mut back = cost.units();
@@ -174,12 +174,12 @@ impl Ledger {
 
     /// Carries the ledger from one way of cutting time to another.
     ///
-    /// An old slot is taken to have acted at its latest: at its last tick, or at the last change. Of more units than the new limit the newest
-    /// are kept: older ones decide nothing before the first of those ends.
+    /// An old slot is taken to act as late as it can; `last_tick` is its last tick. Of more units than the new limit the
+    /// newest are kept: older ones decide nothing before the first of those ends.
     pub(crate) fn carry(
         &self,
         (old, new): (&impl Slots, &impl Slots),
-        old_ends: impl Fn(u64) -> u128,
+        last_tick: impl Fn(u64) -> u128,
         now: Tick,
         how: Replace,
     ) -> Self {
@@ -190,10 +190,12 @@ impl Ledger {
         let mut next = Self { last, floor: self.floor, entries: SmallVec::new() };
         let (mut sum, mut shared) = (0u64, 0);
         for Entry { slot, units } in self.live(old, wide(last)) {
-            let acted = old.begins(*slot) <= wide(last);
-            // A promise acts at the beginning of its slot, whatever acted at once did so by the last change.
             let begins = old.begins(*slot);
-            let tick = if acted { old_ends(*slot).min(begins.max(wide(self.last))) } else { begins };
+            let acted = begins <= wide(last);
+            // What acted at once did so by the last change; a promise acts as its slot begins or, once a change has put it
+            // between two edges, by the floor that this change left.
+            let latest = begins.max(wide(self.floor)).max(if acted { wide(self.last) } else { 0 });
+            let tick = last_tick(*slot).min(latest);
             let mut units = *units;
             if acted && how == Replace::Proportional {
                 // The shares of running sums, so that rounding up happens once and not in every slot.

@@ -10,6 +10,7 @@ pub(crate) mod exact;
 mod fixed_window;
 mod gcra;
 mod ledger;
+mod profile;
 mod settle;
 mod sliding_counter;
 mod sliding_log;
@@ -18,6 +19,7 @@ mod sliding_window;
 pub use calendar::{CalendarUnit, zone_names};
 pub use fixed_window::{FixedWindow, FixedWindowState};
 pub use gcra::{Gcra, GcraState};
+pub use profile::{GuavaBursty, GuavaState, GuavaWarming, UberPacer, UberPacerState, XTime, XTimeState};
 pub use sliding_counter::{SlidingCounter, SlidingCounterState};
 pub use sliding_log::{SlidingLog, SlidingLogState};
 pub use sliding_window::{SlidingWindow, SlidingWindowState};
@@ -36,7 +38,7 @@ use crate::time::Tick;
 /// * *Denial changes nothing*: [`Verdict::Denied`] has no state to store.
 /// * *`retry_after` is least and sufficient*: the same ask that much later is allowed if nobody else asks, a nanosecond
 ///   earlier it is not.
-/// * *First come, first served*: what was reserved before acts no later than what is reserved after it.
+/// * *First come, first served*: what was promised keeps its time, whatever is asked after it.
 /// * *Refund and cancel never create capacity*: no limit ends up fuller than if the charge had never been made.
 pub trait Algorithm: Clone + Debug + Eq + Bytes {
     /// What is remembered of one key.

@@ -8,8 +8,8 @@ use crate::time::{Tick, span};
 /// Says when an ask that found its place at `act` may act, or how it is refused.
 ///
 /// `at` is the tick of the ask after standing still, `act` the first tick at or after it where the whole cost fits. Until
-/// then the place does not move, so a refused caller is `act − at − max_wait` away from a yes, and not a nanosecond less.
-/// A place behind [`Tick::MAX`] is none: no clock gets there.
+/// then the place does not move, so a refused caller is `act − at − max_wait` away from a yes, and not a nanosecond
+/// less. A place behind [`Tick::MAX`] is none: no clock gets there.
 ///
 /// # Errors
 /// The verdict of refusal.

@@ -1,17 +1,17 @@
 //! The sliding counter: two counts, and the older one fades.
 //!
-//! Windows are fixed and begin at multiples of their length, counted from the clock's epoch. Spent at a moment is estimated as
-//! *what was spent in the current window, plus what was spent in the one before, in proportion to how much of that one
-//! still overlaps the window that ends now*: `current + previous · (1 − elapsed/window)`. That takes away the fixed
-//! window's cliff for one number more.
+//! Windows are fixed and begin at multiples of their length, counted from the clock's epoch. Spent at a moment is
+//! estimated as *what was spent in the current window, plus what was spent in the one before, in proportion to how much
+//! of that one still overlaps the window that ends now*: `current + previous · (1 − elapsed/window)`. That takes away
+//! the fixed window's cliff for one number more.
 //!
 //! It assumes that the previous window was spent evenly, and is wrong by as much as it was not: units spent in its last
-//! moment fade at once. At every act the estimate is within the limit, so no aligned window sees more than the limit, and no
-//! span of one window's length more than twice; where the limit must hold in every span, take
+//! moment fade at once. At every act the estimate is within the limit, so no aligned window sees more than the limit,
+//! and no span of one window's length more than twice; where the limit must hold in every span, take
 //! [`SlidingWindow`](super::SlidingWindow).
 //!
-//! The estimate is never divided: both sides are multiplied by the window, which fits 128 bits. So equality is equality, and the
-//! moment of the next yes is the exact nanosecond.
+//! The estimate is never divided: both sides are multiplied by the window, which fits 128 bits. So equality is
+//! equality, and the moment of the next yes is the exact nanosecond.
 
 use super::Algorithm;
 use super::settle::{settle, share, until, wide};
@@ -51,9 +51,6 @@ pub struct SlidingCounterState {
     previous: u64,
     current: u64,
 }
-
-/// Says in a receipt's mark that it opened a window ahead of time; counts stay far below this bit.
-const OPENER: u64 = 1 << 63;
 
 impl SlidingCounter {
     /// Makes a limit of the count of `rate` per period.
@@ -108,16 +105,14 @@ impl SlidingCounter {
 
     /// The first tick, not before `from`, at which `units` fit.
     fn place(&self, (previous, current): (u64, u64), from: Tick, units: u64) -> u128 {
-        let index = self.index(from);
+        let begins = self.begins(self.index(from));
         let room = self.rate.count() - units;
-        if let Some(room) = room.checked_sub(current) {
-            let faded = self.faded(previous, room);
-            if faded < self.window() {
-                return wide(from).max(self.begins(index) + u128::from(faded));
-            }
+        if let Some(left) = room.checked_sub(current) {
+            // At the latest when the window ends: then the previous count has faded for good, and the current one fits.
+            return wide(from).max(begins + u128::from(self.faded(previous, left)));
         }
         // One window on, the current count is the one that fades; faded for good, it is the window after that.
-        self.begins(index) + u128::from(self.window()) + u128::from(self.faded(current, room))
+        begins + u128::from(self.window()) + u128::from(self.faded(current, room))
     }
 
     /// The first tick at which nothing counts any more.
@@ -150,12 +145,15 @@ impl Algorithm for SlidingCounter {
             Ok(settled) => settled,
             Err(refused) => return refused,
         };
+        // Where the charge waited from, and what counted before it there: what cancelling it brings back.
+        let mark = wide(from) << 64 | u128::from(previous);
         let (next, mark) = match self.index(act) - self.index(from) {
-            0 => ((previous, current + units), 0),
-            1 => ((current, units), wide(from) << 64 | u128::from(previous | OPENER)),
+            0 => ((previous, current + units), mark),
+            1 => ((current, units), mark),
             _ => ((0, units), 0),
         };
-        let next = SlidingCounterState { last: at, act, previous: next.0, current: next.1 };
+        let (previous, current) = next;
+        let next = SlidingCounterState { last: at, act, previous, current };
         Verdict::Allowed { wait, next, receipt: Receipt { at, act, cost: ask.cost, mark } }
     }
 
@@ -172,13 +170,14 @@ impl Algorithm for SlidingCounter {
         Standing { limit, remaining: free as u64, reset_after: until(at, self.full(state)) }
     }
 
-    /// Gives back units of the window that `now` lies in and, once that is empty, of the one before. Nothing dates the charge:
-    /// it is taken to be recent, as work that turned out cheaper is.
+    /// Gives back units of the window that `now` lies in and, once that is empty, of the one before. Nothing dates the
+    /// charge: it is taken to be recent, as work that turned out cheaper is.
     fn refund(&self, state: &SlidingCounterState, now: Tick, cost: Cost) -> SlidingCounterState {
         let last = now.max(state.last);
         let act = state.act.max(last);
         let (previous, current) = self.counts(state, act);
-        // Of the two windows that the state knows at its latest promise, only what has begun can hold work that is done.
+        // Of the two windows that the state knows at its latest promise, only what has begun can hold work that is
+        // done.
         let begun = |index: u64| self.begins(index) <= wide(last);
         let index = self.index(act);
         let from_current = if begun(index) { cost.units().min(current) } else { 0 };
@@ -200,23 +199,25 @@ impl Algorithm for SlidingCounter {
             1 => next.previous = state.previous.saturating_sub(units),
             _ => return *state,
         }
-        // Nobody is left in a window that has not begun: who acts at its beginning overtakes nobody, and the receipt that
-        // opened it knows how things stood before. In a begun window a refund may have taken a promise for done
-        // work, so there the latest act stays.
+        // Nobody is left in a window that has not begun: the receipt knows how things stood before it, one window back
+        // at most. In a begun window a refund may have taken a promise for done work, so there the latest act stays.
         if cancelled == index && next.current == 0 && self.begins(index) > wide(last) {
             let (from, before) = (Tick::from_nanos((receipt.mark >> 64) as u64), receipt.mark as u64);
-            if before & OPENER != 0 && Some(self.index(from)) == index.checked_sub(1) {
-                let previous = (before & !OPENER).min(Rate::MAX_COUNT);
-                return SlidingCounterState { last, act: from, previous, current: state.previous };
+            match index.checked_sub(self.index(from)) {
+                Some(0) => next.act = from.min(state.act),
+                Some(1) => {
+                    let previous = before.min(Rate::MAX_COUNT);
+                    return SlidingCounterState { last, act: from, previous, current: state.previous };
+                }
+                _ => {}
             }
-            // Not after the latest act, which fits.
-            next.act = Tick::from_nanos(self.begins(index) as u64);
         }
         next
     }
 
-    /// Keeps both counts while the window stays the same. Under another window the estimate, rounded up, becomes the count of the
-    /// current one; while promises lie ahead both counts do, so that cancelling one gives no more than it took.
+    /// Keeps both counts while the window stays the same. Under another window the estimate, rounded up, becomes the
+    /// count of the current one; while promises lie ahead both counts do, so that cancelling one gives no more than it
+    /// took.
     fn carry(&self, old: &Self, state: &SlidingCounterState, now: Tick, how: Replace) -> SlidingCounterState {
         let last = now.max(state.last);
         if how == Replace::Reset {

@@ -2,8 +2,8 @@
 //!
 //! Never more than the limit acts in any span of one window, wherever the span begins, and no ask is refused that this
 //! sentence would let pass. The price is memory in proportion to the limit: 16 bytes per distinct tick at which
-//! something acted. It is the right law for few and dear things (three texts per hour), and the judge of the cheaper ones; for
-//! many small ones a sliding window of some buckets comes as close as anybody can see.
+//! something acted. It is the right law for few and dear things (three texts per hour), and the judge of the cheaper
+//! ones; for many small ones a sliding window of some buckets comes as close as anybody can see.
 //!
 //! An act at tick `e` counts for every tick before `e + window`: two acts exactly one window apart do not meet.
 
@@ -35,14 +35,14 @@ pub struct SlidingLog {
     rate: Rate,
 }
 
-/// What [`SlidingLog`] remembers of a key: 40 bytes, and 16 on the heap per distinct tick of the window from the second on; at most
-/// as many ticks as the limit has units, twice that while reservations look ahead.
+/// What [`SlidingLog`] remembers of a key: 40 bytes, and 16 on the heap per distinct tick of the window from the second
+/// on; at most as many ticks as the limit has units, twice that while reservations look ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingLogState(Ledger);
 
 impl SlidingLog {
-    /// The largest limit of a log, 2²⁰ units: one key then takes 16 MiB at the worst, 32 with reservations, and each charge copies
-    /// its log. Who wants more wants [`SlidingWindow`](super::SlidingWindow).
+    /// The largest limit of a log, 2²⁰ units: one key then takes 16 MiB at the worst, 32 with reservations, and each
+    /// charge copies its log. Who wants more wants [`SlidingWindow`](super::SlidingWindow).
     pub const MAX_LIMIT: u64 = 1 << 20;
 
     /// Makes a limit of the count of `rate`, from 1 to [`SlidingLog::MAX_LIMIT`], in any span of its period.
@@ -90,7 +90,8 @@ impl Slots for SlidingLog {
     }
 }
 
-/// Walks the log on every decision, newest first, until the cost is seen to fit or not; an allowed charge copies the log.
+/// Walks the log on every decision, newest first, until the cost is seen to fit or not; an allowed charge copies the
+/// log.
 impl Algorithm for SlidingLog {
     type State = SlidingLogState;
 

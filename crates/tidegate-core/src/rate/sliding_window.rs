@@ -1,15 +1,16 @@
 //! The sliding window: the log, rounded to buckets.
 //!
 //! Time is cut into buckets, N to a window, and units are counted per bucket. An act counts in its own bucket and the N
-//! that follow, so **never more than the limit acts in any span of one window**: two acts less than a window apart lie at most N buckets apart.
-//! The other way of counting, N buckets with the current one among them, forgets an act up to a bucket early and lets a
-//! span across the edge see more than the limit.
+//! that follow, so **never more than the limit acts in any span of one window**: two acts less than a window apart lie
+//! at most N buckets apart. The other way of counting, N buckets with the current one among them, forgets an act up to
+//! a bucket early and lets a span across the edge see more than the limit.
 //!
 //! The rounding therefore errs by refusing. An act is remembered for at least one window and at most one window and one
-//! bucket; a steady caller gets at least N/(N+1) of the limit. N is the dial: 1 costs up to half, 10 a tenth, 60 a second of a minute.
+//! bucket; a steady caller gets at least N/(N+1) of the limit. N is the dial: 1 costs up to half, 10 a tenth, 60 a
+//! second of a minute.
 //!
-//! Bucket `i` begins at the first tick not before `i·window/N`, counted from the clock's epoch. The division is never rounded before, so
-//! buckets that do not divide the window evenly differ by a nanosecond and never drift.
+//! Bucket `i` begins at the first tick not before `i·window/N`, counted from the clock's epoch. The division is never
+//! rounded before, so buckets that do not divide the window evenly differ by a nanosecond and never drift.
 
 use super::Algorithm;
 use super::ledger::{Ledger, Slots};
@@ -41,8 +42,8 @@ pub struct SlidingWindow {
     buckets: u64,
 }
 
-/// What [`SlidingWindow`] remembers of a key: 40 bytes, and 16 on the heap per bucket in use from the second on; at most N + 1 buckets,
-/// twice that while reservations look ahead.
+/// What [`SlidingWindow`] remembers of a key: 40 bytes, and 16 on the heap per bucket in use from the second on; at
+/// most N + 1 buckets, twice that while reservations look ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingWindowState(Ledger);
 

@@ -77,7 +77,8 @@ impl Model for CounterModel {
         let from = at.max(self.latest);
         let room = BigInt::from(self.limit() - units) * self.window();
         let fits = |place: Wide| self.estimate(place) <= room;
-        // From the latest act on the estimate only falls, and after two windows it is zero: halve until one tick is left.
+        // From the latest act on the estimate only falls, and after two windows it is zero: halve until one tick is
+        // left.
         let (mut no, mut yes) = (from, from + 2 * self.window());
         if fits(from) {
             yes = from;
@@ -130,9 +131,9 @@ impl Model for CounterModel {
         self.last = last;
         self.take(Some(cancelled), units);
         let begins = index * self.window();
-        if cancelled == index && self.spent(Some(index)) == 0 && begins > last {
-            let opened = Some(from / self.window()) == index.checked_sub(1);
-            self.latest = if opened { from } else { begins };
+        let nobody_left = cancelled == index && self.spent(Some(index)) == 0;
+        if nobody_left && begins > last && from / self.window() + 1 >= index {
+            self.latest = from;
         }
     }
 

@@ -171,6 +171,8 @@ impl<'a> Life<'a> {
         {
             self.check_no_fuller(&undone);
         }
+        let in_order = self.charges.iter().all(|earlier| earlier.receipt.act <= receipt.act);
+        assert!(in_order, "overtaken: {:?} {:?}", self.quota, self.state);
         self.state = next;
         self.at = receipt.at;
         self.hint = wait;
@@ -296,7 +298,7 @@ impl<'a> Life<'a> {
                 );
             }
             (Verdict::Denied { retry_after }, Verdict::Denied { retry_after: fresh }) => {
-                assert_eq!(retry_after, fresh)
+                assert_eq!(retry_after, fresh);
             }
             _ => panic!("{:?} {:?} {ask:?}", self.quota, self.state),
         }

@@ -83,10 +83,8 @@ impl Model for FixedModel {
 
     fn refund(&mut self, now: Tick, units: u64) {
         self.last = self.last.max(wide(now));
-        if let Some(top) = self.pile.last_mut() {
-            if (top.start..=top.through).contains(&self.last) {
-                top.used = top.used.saturating_sub(Wide::from(units));
-            }
+        if let Some(top) = self.pile.last_mut().filter(|top| (top.start..=top.through).contains(&self.last)) {
+            top.used = top.used.saturating_sub(Wide::from(units));
         }
     }
 

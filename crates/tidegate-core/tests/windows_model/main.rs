@@ -2,6 +2,8 @@
 //!
 //! A quarter of a million steps each by default; `TIDEGATE_MODEL_STEPS=5000000 cargo test --release` takes more.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
 mod counter;
 mod driver;
 mod fixed;
@@ -13,7 +15,7 @@ mod sliding;
 use std::time::Duration;
 
 use tidegate_core::rate::{CalendarUnit, FixedWindow, SlidingCounter, SlidingLog, SlidingWindow};
-use tidegate_core::{Quota, Rate, Tick};
+use tidegate_core::{Quota, Rate, State, Tick};
 
 use driver::{Subject, drive};
 use model::Wide;
@@ -65,6 +67,12 @@ fn never_more_in_windows(limit: u64, acts: &[(Wide, Wide)], window: impl Fn(Wide
         let sum: Wide = acts.iter().map(|(_, units)| units).sum();
         assert!(sum <= Wide::from(limit), "{sum} of {limit}: {acts:?}");
     }
+}
+
+/// A table holds one state per key, so a wide one costs every key.
+#[test]
+fn states_stay_small() {
+    assert!(size_of::<State>() <= 48);
 }
 
 #[test]

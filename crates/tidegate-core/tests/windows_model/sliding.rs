@@ -118,7 +118,7 @@ impl Model for SlidingModel {
         self.last = self.last.max(wide(now));
         let mut back = Wide::from(units);
         for (act, units) in &mut self.acts {
-            if self.law.ends(*act) > self.last && *act <= self.last {
+            if self.law.ends(*act) > self.last && self.law.begins(self.law.bucket(*act)) <= self.last {
                 let taken = back.min(*units);
                 (*units, back) = (*units - taken, back - taken);
             }
@@ -133,7 +133,8 @@ impl Model for SlidingModel {
             return;
         }
         self.last = last;
-        for (_, units) in self.acts.iter_mut().rev().filter(|(at, _)| *at == act) {
+        let law = &self.law;
+        for (_, units) in self.acts.iter_mut().rev().filter(|(act, _)| law.bucket(*act) == slot) {
             let taken = back.min(*units);
             (*units, back) = (*units - taken, back - taken);
         }
@@ -150,13 +151,13 @@ impl Model for SlidingModel {
         }
         let (last, law) = (self.last, &self.law);
         self.acts.retain(|(act, _)| old.ends(*act) > last);
-        // All that acted in one bucket is taken to have acted at its end, or at the last change;
-        // what was promised has acted as it began.
+        // Each bucket is taken to act as late as it can: at its end, or by the last change if it has begun; a promise as it
+        // begins, or by the floor if an earlier change has put it between two edges.
         let acted = |act: Wide| old.begins(old.bucket(act)) <= last;
         for (act, _) in &mut self.acts {
-            if acted(*act) {
-                *act = (old.begins(old.bucket(*act) + 1) - 1).min(old.begins(old.bucket(*act)).max(changed));
-            }
+            let (begins, ends) = (old.begins(old.bucket(*act)), old.begins(old.bucket(*act) + 1));
+            let latest = if acted(*act) { changed } else { 0 };
+            *act = (ends - 1).min(begins.max(self.floor).max(latest));
         }
         // A promise between two edges is not overtaken, even when it is cancelled later.
         for (act, _) in

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::rate::CalendarUnit;
 use tidegate_core::{Cost, Quota, Receipt, Replace, Tick};
 
 use super::{Charge, Op, PlainStore, Settled, Step, Store, StoreError};
@@ -36,6 +37,11 @@ pub fn quotas() -> Vec<Arc<Quota>> {
         Quota::per_second(7).burst(5).gcra(),
         Quota::per_second(999_999_937).burst(1000).gcra(),
         Quota::per_day(3).gcra(),
+        Quota::per_second(5).fixed_window(),
+        Quota::per_day(5).calendar_window(CalendarUnit::Day, "Asia/Shanghai"),
+        Quota::per_second(6).sliding_window(7),
+        Quota::per_second(6).sliding_counter(),
+        Quota::per_second(6).sliding_log(),
     ];
     all.into_iter().map(|quota| Arc::new(quota.expect("constant parameters in range"))).collect()
 }

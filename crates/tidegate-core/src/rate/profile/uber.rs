@@ -1,0 +1,207 @@
+//! The arithmetic of `go.uber.org/ratelimit`: a pacer that hands out times, with slack.
+//!
+//! Each take is due one interval after the one before; a caller that fell behind may catch up on at most `slack` intervals.
+//! Where it breaks our laws: the interval is `period / rate` truncated to whole nanoseconds, so a rate above a billion a second
+//! does not limit, and a clock that steps back makes callers wait for the old time to return.
+
+use core::time::Duration;
+
+use crate::Algorithm;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::quota::QuotaError;
+use crate::time::{Rate, Tick, nanos};
+
+/// A pacer: an interval and the slack.
+///
+/// The peer only ever waits. Here `max_wait` bounds the wait, and a longer one is a denial that changes nothing.
+///
+/// # Source
+/// go.uber.org/ratelimit 0.3, the limiter on one 64-bit integer: `Take`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UberPacer {
+    interval: u64,
+    slack: u32,
+}
+
+/// What [`UberPacer`] remembers of a key: when the last take is due; `None` before the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UberPacerState {
+    due: Option<u64>,
+}
+
+impl UberPacer {
+    /// The peer's default slack.
+    pub const SLACK: u32 = 10;
+
+    /// Makes a pacer of `rate` that may catch up on `slack` intervals; 10 is the peer's default, 0 is its `WithoutSlack`.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] for a slack above a million.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::{rate::UberPacer, Algorithm, Ask, Cost, Rate, Tick, Verdict};
+    /// let pacer = UberPacer::new(Rate::new(100, Duration::from_secs(1))?, UberPacer::SLACK)?;
+    /// let ask = Ask::within(Tick::from_secs(1), Cost::ONE, Duration::MAX);
+    /// let Verdict::Allowed { next, .. } = pacer.decide(&pacer.fresh(ask.now), ask) else { panic!() };
+    /// let Verdict::Allowed { wait, .. } = pacer.decide(&next, ask) else { panic!() };
+    /// assert_eq!(wait, Duration::from_millis(10));
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    pub fn new(rate: Rate, slack: u32) -> Result<Self, QuotaError> {
+        const MOST: u32 = 1_000_000;
+        if slack > MOST {
+            let want = "is more than a pacer catches up on; use 0 to 1000000";
+            return Err(QuotaError::Parameter { name: "slack", value: slack.to_string(), want });
+        }
+        Ok(Self { interval: rate.period_nanos() / rate.count(), slack })
+    }
+
+    /// The longest time that can be caught up on.
+    fn longest(&self) -> u64 {
+        self.interval.saturating_mul(u64::from(self.slack))
+    }
+
+    /// When the next single take is due.
+    fn next(&self, state: &UberPacerState, now: u64) -> u64 {
+        let Some(due) = state.due else { return now };
+        let behind = now.saturating_sub(due);
+        if self.slack == 0 && behind > self.interval {
+            return now;
+        }
+        if self.slack > 0 && behind > self.longest().saturating_add(self.interval) {
+            return now - self.longest().min(now);
+        }
+        due.saturating_add(self.interval)
+    }
+}
+
+impl Algorithm for UberPacer {
+    type State = UberPacerState;
+
+    fn fresh(&self, _now: Tick) -> UberPacerState {
+        UberPacerState { due: None }
+    }
+
+    /// As `Take`; a cost of n is n takes at once, and waits for the last.
+    fn decide(&self, state: &UberPacerState, ask: Ask) -> Verdict<UberPacerState> {
+        let now = ask.now.as_nanos();
+        let more = self.interval.saturating_mul(ask.cost.units() - 1);
+        let due = self.next(state, now).saturating_add(more);
+        if due == u64::MAX {
+            return Verdict::NEVER;
+        }
+        let (wait, max_wait) = (due.saturating_sub(now), nanos(ask.max_wait));
+        if wait > max_wait {
+            return Verdict::Denied { retry_after: Some(Duration::from_nanos(wait - max_wait)) };
+        }
+        let wait = Duration::from_nanos(wait);
+        let receipt =
+            Receipt { at: ask.now, act: ask.now.after(wait), cost: ask.cost, mark: u128::from(due) };
+        Verdict::Allowed { wait, next: UberPacerState { due: Some(due) }, receipt }
+    }
+
+    fn standing(&self, state: &UberPacerState, now: Tick) -> Standing {
+        let limit = u64::from(self.slack) + 1;
+        let due = self.next(state, now.as_nanos());
+        let remaining = match now.as_nanos().checked_sub(due) {
+            None => 0,
+            Some(early) => early.checked_div(self.interval).map_or(limit, |takes| (takes + 1).min(limit)),
+        };
+        let full =
+            state.due.map_or(0, |due| due.saturating_add(self.longest()).saturating_add(self.interval));
+        Standing { limit, remaining, reset_after: Tick::from_nanos(full).since(now) }
+    }
+
+    /// The peer has none: nothing changes.
+    fn refund(&self, state: &UberPacerState, _now: Tick, _cost: Cost) -> UberPacerState {
+        *state
+    }
+
+    /// The peer has none; the last take is undone, any other is relied on by those after it.
+    fn cancel(&self, state: &UberPacerState, now: Tick, receipt: &Receipt) -> UberPacerState {
+        match state.due {
+            Some(due) if u128::from(due) == receipt.mark && receipt.act >= now => {
+                let back = self.interval.saturating_mul(receipt.cost.units());
+                UberPacerState { due: Some(due.saturating_sub(back)) }
+            }
+            _ => *state,
+        }
+    }
+
+    fn carry(&self, _old: &Self, state: &UberPacerState, now: Tick, how: Replace) -> UberPacerState {
+        match how {
+            Replace::Reset => self.fresh(now),
+            Replace::AsIs | Replace::Proportional => *state,
+        }
+    }
+
+    /// Never: a pacer that was idle may catch up, a fresh one may not.
+    fn full_at(&self, _state: &UberPacerState) -> Option<Tick> {
+        None
+    }
+}
+
+impl Bytes for UberPacer {
+    fn write(&self, out: &mut Writer) {
+        out.u64(self.interval);
+        out.u64(u64::from(self.slack));
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (interval, slack) = (from.u64()?, from.u64()?);
+        let slack = u32::try_from(slack).map_err(|_| DecodeError::Value { field: "slack" })?;
+        Ok(Self { interval, slack })
+    }
+}
+
+impl Bytes for UberPacerState {
+    fn write(&self, out: &mut Writer) {
+        out.u8(u8::from(self.due.is_some()));
+        out.u64(self.due.unwrap_or(0));
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match (from.u8()?, from.u64()?) {
+            (0, 0) => Ok(Self { due: None }),
+            (1, due) => Ok(Self { due: Some(due) }),
+            _ => Err(DecodeError::Value { field: "due" }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes at these milliseconds, in order; returns when each is due.
+    fn takes(slack: u32, at: &[u64]) -> Vec<u64> {
+        let pacer = UberPacer::new(Rate::new(100, Duration::from_secs(1)).unwrap(), slack).unwrap();
+        let mut state = pacer.fresh(Tick::EPOCH);
+        let take = |&ms: &u64| {
+            let now = Tick::from_nanos((1000 + ms) * 1_000_000);
+            let Verdict::Allowed { wait, next, .. } =
+                pacer.decide(&state, Ask::within(now, Cost::ONE, Duration::MAX))
+            else {
+                panic!("any wait is accepted")
+            };
+            state = next;
+            ms + wait.as_millis() as u64
+        };
+        at.iter().map(take).collect()
+    }
+
+    #[test]
+    fn without_slack_takes_are_an_interval_apart() {
+        assert_eq!(takes(0, &[0, 0, 0, 100, 100]), [0, 10, 20, 100, 110]);
+    }
+
+    #[test]
+    fn with_slack_ten_intervals_are_made_up() {
+        // After a second of idling, eleven takes pass at once and the twelfth waits.
+        let at: Vec<u64> = [vec![0], vec![1000; 12]].concat();
+        assert_eq!(takes(10, &at), [vec![0], vec![1000; 11], vec![1010]].concat());
+    }
+}

@@ -1,0 +1,388 @@
+//! One limit per key, in memory that is bounded up front.
+//!
+//! A limiter for callers who are not trusted to be few: a key that is full again takes no memory, and a flood of new keys
+//! cannot grow the table (see [`MemoryStore`] for who has to go when it is full). For several limits at once, or for stores
+//! beyond the process, there is [`crate::store`] and the gate over it; this is the short way for the common case.
+
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use foldhash::quality::RandomState;
+use tidegate_core::{Cost, Quota, QuotaError, Replace, Standing, Tick};
+
+use crate::clock::{Clock, SystemClock};
+use crate::limiter::{Answer, Denied, Held, Reservation, Source};
+use crate::observer::{Event, KeyDigest, Observer};
+use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store};
+use crate::wait::Wait;
+
+/// Says which keys have a limit of their own.
+type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
+
+/// One limit per key, for at most a chosen number of live keys.
+///
+/// Keys are bytes (`&str`, `String`, `[u8; 4]` of an address, a digest), hashed by the store under a secret seed and not
+/// kept. A clone shares the state; it costs one count of references.
+///
+/// # Examples
+/// ```
+/// use tidegate::{KeyedLimiter, ManualClock, Quota};
+///
+/// let limiter = KeyedLimiter::new(Quota::per_minute(2), 100_000)?.with_clock(ManualClock::default());
+/// assert!(limiter.allow("ann").is_allowed());
+/// assert!(limiter.allow("ann").is_allowed());
+/// assert!(!limiter.allow("ann").is_allowed());
+/// assert!(limiter.allow("bob").is_allowed(), "everybody has their own");
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct KeyedLimiter {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    standard: ArcSwap<Standard>,
+    resolver: Option<Arc<Resolver>>,
+    store: MemoryStore,
+    capacity: usize,
+    clock: Arc<dyn Clock>,
+    observer: Option<Arc<dyn Observer>>,
+    /// Digests for observers; not the store's seed, so that a logged digest says nothing about the table.
+    digests: RandomState,
+}
+
+/// The limit of every key that has none of its own.
+#[derive(Debug)]
+struct Standard {
+    quota: Arc<Quota>,
+    replace: Replace,
+    /// Counts changes, as a limiter's terms do.
+    terms: u64,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("standard", &self.standard)
+            .field("resolver", &self.resolver.is_some())
+            .field("occupancy", &self.store.occupancy())
+            .field("clock", &self.clock)
+            .field("observer", &self.observer)
+            .finish_non_exhaustive()
+    }
+}
+
+impl KeyedLimiter {
+    /// Makes a limiter in which every key starts full, with room for `capacity` live keys, living by the [`SystemClock`].
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is no limit.
+    pub fn new<Q>(quota: Q, capacity: usize) -> Result<Self, QuotaError>
+    where
+        Q: TryInto<Quota>,
+        QuotaError: From<Q::Error>,
+    {
+        let standard = Standard { quota: Arc::new(quota.try_into()?), replace: Replace::AsIs, terms: 0 };
+        Ok(Self {
+            shared: Arc::new(Shared {
+                standard: ArcSwap::from_pointee(standard),
+                resolver: None,
+                store: MemoryStore::with_capacity(capacity),
+                capacity,
+                clock: Arc::new(SystemClock::new()),
+                observer: None,
+                digests: RandomState::default(),
+            }),
+        })
+    }
+
+    /// Returns a limiter that lives by `clock`. A step of construction: the result starts full and shares nothing with
+    /// earlier clones, for ticks of two clocks cannot be compared.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
+        self.rebuilt(|shared| shared.clock = Arc::new(clock))
+    }
+
+    /// Returns a limiter whose decisions `observer` is told; hand in an `Arc` to keep a hold of it. A step of construction, as
+    /// [`KeyedLimiter::with_clock`] is.
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        self.rebuilt(|shared| shared.observer = Some(Arc::new(observer)))
+    }
+
+    /// Returns a limiter that asks `own` for the limit of each key; `None` means the standard one. A step of construction, as
+    /// [`KeyedLimiter::with_clock`] is.
+    ///
+    /// `own` is called once per operation, outside every lock, so it should look up rather than compute, and hand out
+    /// clones of one `Arc` per class of keys. When its answer for a key changes, what was spent is carried over.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::sync::Arc;
+    /// use tidegate::{KeyedLimiter, ManualClock, Quota};
+    ///
+    /// let paying = Arc::new(Quota::per_minute(1000).gcra()?);
+    /// let limiter = KeyedLimiter::new(Quota::per_minute(10), 100_000)?
+    ///     .with_clock(ManualClock::default())
+    ///     .with_quotas(move |key| key.starts_with(b"paying:").then(|| paying.clone()));
+    /// assert_eq!(limiter.standing("paying:ann").remaining, 1000);
+    /// assert_eq!(limiter.standing("bob").remaining, 10);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn with_quotas(self, own: impl Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync + 'static) -> Self {
+        self.rebuilt(|shared| shared.resolver = Some(Arc::new(own)))
+    }
+
+    /// Returns a limiter with one part replaced.
+    fn rebuilt(&self, replace: impl FnOnce(&mut Shared)) -> Self {
+        let old = &*self.shared;
+        let mut shared = Shared {
+            standard: ArcSwap::new(old.standard.load_full()),
+            resolver: old.resolver.clone(),
+            store: MemoryStore::with_capacity(old.capacity),
+            capacity: old.capacity,
+            clock: Arc::clone(&old.clock),
+            observer: old.observer.clone(),
+            digests: RandomState::default(),
+        };
+        replace(&mut shared);
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Spends one unit of the key now, or refuses and changes nothing.
+    ///
+    /// One clock read, one hash and one short lock of the key's neighbourhood; never allocates for a known key and a quota whose
+    /// state is of fixed size.
+    #[must_use = "a refusal goes unnoticed otherwise"]
+    pub fn allow(&self, key: impl AsRef<[u8]>) -> Answer {
+        self.allow_n(key, Cost::ONE)
+    }
+
+    /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is refused for ever.
+    #[must_use = "a refusal goes unnoticed otherwise"]
+    pub fn allow_n(&self, key: impl AsRef<[u8]>, cost: Cost) -> Answer {
+        let key = key.as_ref();
+        let asked = self.asked(cost, Duration::ZERO);
+        self.with_terms(key, |terms| self.take(key, terms, asked).1.answer())
+    }
+
+    /// Spends `cost` of the key under a limit the caller names for this call, in place of what would hold for the key. What
+    /// was spent under another limit is carried over. Hand in clones of one `Arc`, not a new one each time.
+    #[must_use = "a refusal goes unnoticed otherwise"]
+    pub fn allow_with(&self, key: impl AsRef<[u8]>, cost: Cost, quota: &Arc<Quota>) -> Answer {
+        let standard = self.shared.standard.load();
+        let terms = Terms { quota, replace: standard.replace, count: standard.terms };
+        self.take(key.as_ref(), terms, self.asked(cost, Duration::ZERO)).1.answer()
+    }
+
+    /// Spends `cost` of the key now for work that acts after a delay of at most `max_wait`; see [`crate::Limiter::reserve`].
+    ///
+    /// # Errors
+    /// [`Denied`] when the delay would be longer.
+    pub fn reserve(
+        &self,
+        key: impl AsRef<[u8]>,
+        cost: Cost,
+        max_wait: Duration,
+    ) -> Result<Reservation, Denied> {
+        self.reserve_at(key.as_ref(), self.now(), cost, max_wait)
+    }
+
+    /// Waits until `cost` of the key may be spent: first come, first served per key. The future holds a copy of the key.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Cost, KeyedLimiter, Quota};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = KeyedLimiter::new(Quota::per_second(10), 1000)?;
+    /// limiter.wait("ann", Cost::ONE).within(Duration::from_millis(500)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait(&self, key: impl AsRef<[u8]>, cost: Cost) -> Wait {
+        Wait::new(Source::Key { limiter: self.clone(), key: key.as_ref().into(), quota: None }, cost)
+    }
+
+    /// Holds the calling thread until `cost` of the key may be spent, at most for `timeout`. Not for async code.
+    ///
+    /// # Errors
+    /// [`Denied`], at once and with nothing spent, when `timeout` cannot be met.
+    pub fn blocking_wait(
+        &self,
+        key: impl AsRef<[u8]>,
+        cost: Cost,
+        timeout: Duration,
+    ) -> Result<Answer, Denied> {
+        Ok(self.reserve(key, cost, timeout)?.block())
+    }
+
+    /// Says what [`KeyedLimiter::allow`] would answer, with the standing of now; changes nothing, takes no room for the key and
+    /// tells no observer.
+    #[must_use]
+    pub fn peek(&self, key: impl AsRef<[u8]>) -> Answer {
+        self.peek_n(key.as_ref(), Cost::ONE)
+    }
+
+    /// Says what [`KeyedLimiter::allow_n`] would answer; see [`KeyedLimiter::peek`].
+    #[must_use]
+    pub fn peek_n(&self, key: impl AsRef<[u8]>, cost: Cost) -> Answer {
+        Answer::of(&self.adjust(key.as_ref(), Op::Peek, cost))
+    }
+
+    /// Gives back `cost` of a charge whose work turned out cheaper, up to a full limit. Give back only what was charged.
+    pub fn refund(&self, key: impl AsRef<[u8]>, cost: Cost) {
+        self.adjust(key.as_ref(), Op::Refund, cost);
+    }
+
+    /// Forgets the key: its limit is full again.
+    pub fn reset(&self, key: impl AsRef<[u8]>) {
+        self.adjust(key.as_ref(), Op::Reset, Cost::ONE);
+    }
+
+    /// Returns how the key stands now.
+    #[must_use]
+    pub fn standing(&self, key: impl AsRef<[u8]>) -> Standing {
+        self.peek(key).decision.standing
+    }
+
+    /// Puts `quota` in the place of the standard limit, for all keys and all clones. A key takes over what it spent, as `how`
+    /// says, when it is next used; until then it goes on refilling at the old rate.
+    ///
+    /// Costs the same for one key and for a million. Reservations made before a change give nothing back when cancelled after.
+    ///
+    /// # Errors
+    /// [`QuotaError`] when the new numbers are no limit; the old ones then stay.
+    pub fn change<Q>(&self, quota: Q, how: Replace) -> Result<(), QuotaError>
+    where
+        Q: TryInto<Quota>,
+        QuotaError: From<Q::Error>,
+    {
+        let quota = Arc::new(quota.try_into()?);
+        self.shared.standard.rcu(|old| Standard {
+            quota: Arc::clone(&quota),
+            replace: how,
+            terms: old.terms + 1,
+        });
+        Ok(())
+    }
+
+    /// Returns how full the memory is and what had to be given up.
+    #[must_use]
+    pub fn occupancy(&self) -> Occupancy {
+        self.shared.store.occupancy()
+    }
+
+    /// Returns the digest by which events name the key.
+    #[must_use]
+    pub fn digest(&self, key: impl AsRef<[u8]>) -> KeyDigest {
+        KeyDigest(self.shared.digests.hash_one(key.as_ref()))
+    }
+}
+
+/// What one operation asks.
+#[derive(Clone, Copy)]
+struct Asked {
+    now: Tick,
+    cost: Cost,
+    max_wait: Duration,
+}
+
+/// The limit that holds for a key in one operation.
+#[derive(Clone, Copy)]
+struct Terms<'a> {
+    quota: &'a Arc<Quota>,
+    replace: Replace,
+    count: u64,
+}
+
+impl KeyedLimiter {
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.shared.clock
+    }
+
+    fn now(&self) -> Tick {
+        self.shared.clock.now()
+    }
+
+    fn asked(&self, cost: Cost, max_wait: Duration) -> Asked {
+        Asked { now: self.now(), cost, max_wait }
+    }
+
+    /// Finds the limit of a key, without counting references on the usual path.
+    fn with_terms<R>(&self, key: &[u8], then: impl FnOnce(Terms<'_>) -> R) -> R {
+        let own = self.shared.resolver.as_ref().and_then(|resolver| resolver(key));
+        let standard = self.shared.standard.load();
+        let quota = own.as_ref().unwrap_or(&standard.quota);
+        then(Terms { quota, replace: standard.replace, count: standard.terms })
+    }
+
+    fn settle(&self, key: &[u8], terms: Terms<'_>, op: Op<'_>, asked: Asked) -> Settled {
+        let Asked { now, cost, max_wait } = asked;
+        // A peek looks without spending even in thought: its standing is that of now.
+        let spends = !matches!(op, Op::Peek);
+        let charge =
+            Charge { max_wait, spends, replace: terms.replace, ..Charge::new(key, terms.quota, cost) };
+        let step = Step { now, op, charges: &[charge] };
+        self.shared.store.settle(&step).expect("a store in memory always settles a step of one charge")
+    }
+
+    /// Decides once and tells the observer.
+    fn take(&self, key: &[u8], terms: Terms<'_>, asked: Asked) -> (Settled, Event) {
+        let settled = self.settle(key, terms, Op::Take, asked);
+        let Answer { decision, binding } = Answer::of(&settled);
+        let Asked { now, cost, max_wait } = asked;
+        let mut event = Event { at: now, cost, max_wait, decision, binding, key: None };
+        if let Some(observer) = &self.shared.observer {
+            event.key = Some(self.digest(key));
+            observer.on_decision(&event);
+        }
+        (settled, event)
+    }
+
+    fn adjust(&self, key: &[u8], op: Op<'_>, cost: Cost) -> Settled {
+        self.with_terms(key, |terms| self.settle(key, terms, op, self.asked(cost, Duration::ZERO)))
+    }
+
+    pub(crate) fn reserve_at(
+        &self,
+        key: &[u8],
+        now: Tick,
+        cost: Cost,
+        max_wait: Duration,
+    ) -> Result<Reservation, Denied> {
+        self.with_terms(key, |terms| {
+            let (settled, event) = self.take(key, terms, Asked { now, cost, max_wait });
+            if !settled.allowed {
+                return Err(event.answer().into());
+            }
+            let quota = Some(Arc::clone(terms.quota));
+            let source = Source::Key { limiter: self.clone(), key: key.into(), quota };
+            let receipts = settled.lines.iter().filter_map(|line| line.receipt).collect();
+            Ok(Reservation::new(source, Held { event, receipts, terms: terms.count }))
+        })
+    }
+
+    /// Takes a charge back unless the key's limit has changed since: the receipt would speak of another.
+    pub(crate) fn cancel(&self, key: &[u8], quota: Option<&Arc<Quota>>, held: &Held) {
+        let asked = self.asked(held.event.cost, Duration::ZERO);
+        self.with_terms(key, |terms| {
+            if terms.count == held.terms && quota.is_some_and(|charged| charged == terms.quota) {
+                self.settle(key, terms, Op::Cancel(&held.receipts), asked);
+            }
+        });
+        self.tell(|observer| observer.on_cancel(&held.event));
+    }
+
+    pub(crate) fn tell(&self, event: impl FnOnce(&dyn Observer)) {
+        if let Some(observer) = &self.shared.observer {
+            event(&**observer);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Who is told about decisions: metrics, logs, alerts.
+//!
+//! A limiter without an observer pays one branch per check. Events carry no keys, only digests, so that a metric or a log
+//! line cannot become a list of callers' addresses.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::{Cost, Decision, Tick};
+
+/// Is told what a limiter decided.
+///
+/// Calls come on the thread of the check, after the decision is made and outside every lock: an observer may use the same
+/// limiter, and a slow one slows that caller only. Calls of different threads may arrive in another order than their
+/// decisions were made. A panic goes through to the caller of the check; what was decided stays decided.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU64, Ordering};
+/// use tidegate::{Limiter, ManualClock, Quota, observer::{Event, Observer}};
+///
+/// #[derive(Debug, Default)]
+/// struct Refusals(AtomicU64);
+///
+/// impl Observer for Refusals {
+///     fn on_decision(&self, event: &Event) {
+///         self.0.fetch_add(u64::from(!event.decision.is_allowed()), Ordering::Relaxed);
+///     }
+/// }
+///
+/// let refusals = Arc::new(Refusals::default());
+/// let limiter = Limiter::new(Quota::per_second(2))?
+///     .with_clock(ManualClock::default())
+///     .with_observer(refusals.clone());
+/// for _ in 0..5 {
+///     let _ = limiter.allow();
+/// }
+/// assert_eq!(refusals.0.load(Ordering::Relaxed), 3);
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// Called once for every allow, reserve or wait that was decided; not for peeks.
+    fn on_decision(&self, event: &Event) {
+        let _ = event;
+    }
+
+    /// Called when an allowed charge is taken back, with the event of its decision: a reservation that was cancelled, a waiter
+    /// that was dropped before it acted. What it gave back may be less than its cost; see [`crate::Reservation::cancel`].
+    fn on_cancel(&self, event: &Event) {
+        let _ = event;
+    }
+}
+
+impl<O: Observer + ?Sized> Observer for Arc<O> {
+    fn on_decision(&self, event: &Event) {
+        (**self).on_decision(event);
+    }
+
+    fn on_cancel(&self, event: &Event) {
+        (**self).on_cancel(event);
+    }
+}
+
+/// One decision. Plain numbers, `Copy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Event {
+    /// When it was asked.
+    pub at: Tick,
+    /// How much was asked for.
+    pub cost: Cost,
+    /// The longest delay the caller accepted; zero for an allow, [`Duration::MAX`] for a wait without a deadline.
+    pub max_wait: Duration,
+    /// What was decided, by the quota that binds.
+    pub decision: Decision,
+    /// Which quota of the limiter that is, counted from 0.
+    pub binding: usize,
+    /// Whose capacity it was; `None` for a limiter without keys.
+    pub key: Option<KeyDigest>,
+}
+
+/// A number that stands for a key: equal for equal keys of one limiter, unrelated from one limiter or process to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyDigest(pub(crate) u64);
+
+impl fmt::Display for KeyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}

@@ -1,0 +1,173 @@
+//! Waiting until capacity is there.
+//!
+//! A waiter reserves when it is first polled and sleeps until its tick. So the order of arrival is the order of service
+//! without a queue of its own, a deadline that cannot be met is known at once and costs nothing, and nobody is starved: what
+//! was promised to a large cost is not eaten by small ones behind it. The price: when a waiter in the middle goes away,
+//! those behind it keep the ticks they were promised. What they did not count on is there for whoever asks next, who may
+//! then act before them; the rest of its share goes unused. None of it is handed out twice.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use tidegate_core::decision::Outcome;
+use tidegate_core::{Cost, Tick};
+
+use crate::clock::Sleep;
+use crate::limiter::{Answer, Denied, Reservation, Source};
+use crate::observer::Event;
+
+/// A future that ends when its cost may be spent; made by [`crate::Limiter::wait`] and [`crate::KeyedLimiter::wait`].
+///
+/// Nothing happens before the first poll: that is when its place in the order is taken and its deadline counted from. Served
+/// first come, first served. It owns its limiter, so it can be stored and spawned; it runs on any executor, on the timer of
+/// the limiter's clock. A wait that need not wait does not allocate.
+///
+/// # Errors
+/// [`Denied`], at the first poll and with nothing spent, when the deadline cannot be met or the cost can never be allowed.
+///
+/// # Cancel safety
+/// Dropping it before it ends takes the charge back, as [`Reservation::cancel`] does: what nobody later relied on is there
+/// again at once. Dropping it after it ended changes nothing: the capacity is the caller's.
+///
+/// # Panics
+/// When polled again after it ended.
+#[derive(Debug)]
+#[must_use = "a wait does nothing unless awaited"]
+pub struct Wait {
+    cost: Cost,
+    bound: Bound,
+    stage: Stage,
+}
+
+/// How long a waiter is ready to wait.
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    Within(Duration),
+    Until(Tick),
+}
+
+enum Stage {
+    New(Source),
+    Asleep(Box<Reservation>, Sleep),
+    Ended,
+}
+
+impl std::fmt::Debug for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::New(_) => f.write_str("New"),
+            Self::Asleep(reservation, _) => f.debug_tuple("Asleep").field(&reservation.act()).finish(),
+            Self::Ended => f.write_str("Ended"),
+        }
+    }
+}
+
+impl Wait {
+    pub(crate) const fn new(source: Source, cost: Cost) -> Self {
+        Self { cost, bound: Bound::Within(Duration::MAX), stage: Stage::New(source) }
+    }
+
+    /// Waits for at most `timeout` from the first poll on; zero means now or not at all.
+    pub const fn within(mut self, timeout: Duration) -> Self {
+        self.bound = Bound::Within(timeout);
+        self
+    }
+
+    /// Waits until `deadline` at the latest, a tick of the limiter's clock. A deadline that has passed is refused for good, even
+    /// with capacity to spare: nobody is waiting for the result any more.
+    pub const fn until(mut self, deadline: Tick) -> Self {
+        self.bound = Bound::Until(deadline);
+        self
+    }
+
+    fn reserve(source: &Source, cost: Cost, bound: Bound) -> Result<Reservation, Denied> {
+        let now = source.clock().now();
+        match bound {
+            Bound::Within(timeout) => source.reserve(now, cost, timeout),
+            Bound::Until(deadline) if now <= deadline => source.reserve(now, cost, deadline.since(now)),
+            Bound::Until(_) => {
+                let mut answer = source.peek(cost);
+                answer.decision.outcome = Outcome::Denied { retry_after: None };
+                source.tell(|observer| {
+                    let Answer { decision, binding } = answer;
+                    let max_wait = Duration::ZERO;
+                    let event = Event { at: now, cost, max_wait, decision, binding, key: source.digest() };
+                    observer.on_decision(&event);
+                });
+                Err(answer.into())
+            }
+        }
+    }
+}
+
+impl Future for Wait {
+    type Output = Result<Answer, Denied>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let Stage::New(source) = &this.stage {
+            match Self::reserve(source, this.cost, this.bound) {
+                Ok(reservation) if !reservation.wait().is_zero() => {
+                    let sleep = reservation.clock().sleep_until(reservation.act());
+                    this.stage = Stage::Asleep(Box::new(reservation), sleep);
+                }
+                decided => {
+                    this.stage = Stage::Ended;
+                    return Poll::Ready(decided.map(|reservation| reservation.answer()));
+                }
+            }
+        }
+        let Stage::Asleep(reservation, sleep) = &mut this.stage else {
+            panic!("a wait was polled after it had ended");
+        };
+        let act = reservation.act();
+        loop {
+            if reservation.clock().now() >= act {
+                let answer = reservation.answer();
+                this.stage = Stage::Ended;
+                return Poll::Ready(Ok(answer));
+            }
+            if sleep.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            // Ended early: a timer sleeps a day at most, and a clock may step back.
+            if reservation.clock().now() < act {
+                *sleep = reservation.clock().sleep_until(act);
+            }
+        }
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if let Stage::Asleep(reservation, _) = std::mem::replace(&mut self.stage, Stage::Ended) {
+            reservation.cancel();
+        }
+    }
+}
+
+/// Runs a future to its end on the calling thread.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(output) => return output,
+            // Woken between the poll and here, the thread does not park: unpark leaves a token.
+            Poll::Pending => thread::park(),
+        }
+    }
+}
