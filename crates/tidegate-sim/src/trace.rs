@@ -354,8 +354,18 @@ mod tests {
         for (input, want) in ins.into_iter().zip(outs) {
             let (out, result) = run(input);
             result.unwrap();
-            assert_eq!(out, want, "\n{out}\n");
+            assert_eq!(shortened(&out), want);
         }
+    }
+
+    /// The bytes of a state are core's to change; the manual shows their head only.
+    fn shortened(out: &str) -> String {
+        let mut parts = out.split("\"bytes\":\"");
+        let head = parts.next().unwrap_or("").to_owned();
+        parts.fold(head, |text, part| {
+            let (bytes, rest) = part.split_once('"').unwrap();
+            format!("{text}\"bytes\":\"{}…\"{rest}", &bytes[..4])
+        })
     }
 
     #[test]
