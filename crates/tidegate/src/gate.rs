@@ -115,14 +115,14 @@ impl Report {
 impl Gate {
     /// Makes a gate over a store, on the machine's clock.
     #[must_use]
-    pub fn new(policies: PolicySet, store: impl Store + 'static) -> Self {
+    pub fn new(policies: impl Into<Arc<PolicySet>>, store: impl Store + 'static) -> Self {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        Self { policies: ArcSwap::from_pointee(policies), store: Box::new(store), clock }
+        Self { policies: ArcSwap::new(policies.into()), store: Box::new(store), clock }
     }
 
     /// Makes a gate with room for `keys` live keys in memory.
     #[must_use]
-    pub fn in_memory(policies: PolicySet, keys: usize) -> Self {
+    pub fn in_memory(policies: impl Into<Arc<PolicySet>>, keys: usize) -> Self {
         Self::new(policies, MemoryStore::with_capacity(keys))
     }
 
@@ -141,8 +141,8 @@ impl Gate {
 
     /// Puts other policies in force. Counters survive: keys are named after policies, and a changed limit of the same
     /// algorithm takes over what was spent when the key is next used.
-    pub fn replace(&self, policies: PolicySet) {
-        self.policies.store(Arc::new(policies));
+    pub fn replace(&self, policies: impl Into<Arc<PolicySet>>) {
+        self.policies.store(policies.into());
     }
 
     /// Returns how full the store is.

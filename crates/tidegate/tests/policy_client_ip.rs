@@ -1,4 +1,5 @@
 //! Finding the client behind proxies: what is believed, what is not, and how it is told.
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::net::IpAddr;
 

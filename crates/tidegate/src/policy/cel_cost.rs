@@ -131,6 +131,8 @@ impl VariableResolver for Attributes<'_, '_> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn request() -> Descriptor<'static> {
@@ -169,6 +171,21 @@ mod tests {
             ["", "1 +", "request.path.startsWith(", &"(".repeat(40), &"!".repeat(500), &"1+".repeat(2000)]
         {
             assert!(Expression::compile(bad).is_err(), "{bad}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+        #[test]
+        fn no_expression_panics(
+            source in prop_oneof![
+                "\\PC{0,30}",
+                "([a-c.]|request\\.path|[0-9]{1,20}|[-+*/%?:!<>=&|()\\[\\]{},\"']|in|has|size|\\.map|\\.all| ){0,14}",
+            ],
+        ) {
+            if let Ok(expression) = Expression::compile(&source) {
+                let _ = expression.cost(&request());
+            }
         }
     }
 

@@ -12,6 +12,8 @@ mod access;
 #[cfg(feature = "cel")]
 mod cel_cost;
 mod client_ip;
+#[cfg(feature = "config")]
+pub mod config;
 mod cost;
 mod descriptor;
 mod explain;
@@ -23,6 +25,7 @@ mod path;
 mod plan;
 #[expect(clippy::module_inception, reason = "one policy lives in the file of its name")]
 mod policy;
+pub mod preset;
 mod rate_grammar;
 mod set;
 

@@ -58,8 +58,7 @@ fn decode(path: &str, slashes_too: bool) -> String {
             Some(decoded) => out.push(decoded),
             None => out.push(byte),
         }
-        let kept = matches!(escaped, None);
-        at += if kept { 1 } else { 3 };
+        at += if escaped.is_some() { 3 } else { 1 };
     }
     match String::from_utf8(out) {
         Ok(text) => text,

@@ -1,0 +1,419 @@
+//! Every key of the file: its name, what it holds, its default, what it is for.
+//!
+//! One table, three readers: the validator knows from it what is allowed where, the JSON Schema is made of it, and so are the
+//! defaults that `config show` prints. What cannot be had yet stands here too, marked, so that it is refused honestly instead
+//! of being called unknown.
+
+/// What a value may be.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// Any text.
+    Text,
+    /// A whole number in a range.
+    Whole(u64, u64),
+    /// `100/s`
+    Rate,
+    /// `200ms`
+    Span,
+    /// `80%`
+    Percent,
+    /// `127.0.0.1:8080`
+    Socket,
+    /// `10.0.0.0/8`
+    Network,
+    /// `Asia/Shanghai`
+    Zone,
+    /// `/api/**`
+    Path,
+    /// `*.example.com`
+    Glob,
+    /// `10.0.0.0/8` or `user.id=42`
+    Entry,
+    /// One of these words.
+    Word(&'static [&'static str], &'static [&'static str]),
+    /// A list.
+    List(&'static Kind),
+    /// One, or a list.
+    OneOrMany(&'static Kind),
+    /// A map with keys of the author's choice.
+    Map(&'static Kind),
+    /// A map with these keys.
+    Table(&'static Table),
+    /// A scalar of the first kind, or a map or list of the second.
+    Either(&'static Kind, &'static Kind),
+    /// Known, and not in this version.
+    Unavailable,
+}
+
+/// One key.
+#[derive(Debug)]
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    /// As it would be written.
+    pub(super) default: Option<&'static str>,
+    pub(super) doc: &'static str,
+}
+
+/// A map with known keys.
+#[derive(Debug)]
+pub(super) struct Table {
+    /// What it is called in messages.
+    pub(super) name: &'static str,
+    pub(super) keys: &'static [Key],
+    pub(super) required: &'static [&'static str],
+}
+
+impl Table {
+    pub(super) fn key(&self, name: &str) -> Option<&'static Key> {
+        self.keys.iter().find(|key| key.name == name)
+    }
+}
+
+const fn key(name: &'static str, kind: Kind, default: Option<&'static str>, doc: &'static str) -> Key {
+    Key { name, kind, default, doc }
+}
+
+/// One algorithm: which of the limit's keys are its own.
+#[derive(Debug)]
+pub(super) struct AlgorithmKeys {
+    pub(super) name: &'static str,
+    pub(super) takes: &'static [&'static str],
+    pub(super) needs: &'static [&'static str],
+}
+
+/// Every limit takes these, whatever its algorithm.
+pub(super) const COMMON: &[&str] =
+    &["algorithm", "rate", "rate_by", "rates", "otherwise", "overrides", "replace"];
+
+/// The algorithms, in the order of the manual.
+pub(super) const ALGORITHMS: &[AlgorithmKeys] = &[
+    AlgorithmKeys { name: "gcra", takes: &["burst", "max_wait"], needs: &[] },
+    AlgorithmKeys { name: "token-bucket", takes: &["burst", "refill", "max_wait"], needs: &[] },
+    AlgorithmKeys { name: "leaky-bucket", takes: &["burst", "queue", "max_wait", "slack"], needs: &[] },
+    AlgorithmKeys { name: "fixed-window", takes: &["calendar"], needs: &[] },
+    AlgorithmKeys { name: "sliding-window", takes: &["buckets"], needs: &[] },
+    AlgorithmKeys { name: "sliding-counter", takes: &[], needs: &[] },
+    AlgorithmKeys { name: "sliding-log", takes: &[], needs: &[] },
+    AlgorithmKeys { name: "warm-up", takes: &["warm_up", "cold_factor", "max_wait"], needs: &["warm_up"] },
+];
+
+const ALGORITHM_NAMES: &[&str] = &[
+    "gcra",
+    "token-bucket",
+    "leaky-bucket",
+    "fixed-window",
+    "sliding-window",
+    "sliding-counter",
+    "sliding-log",
+    "warm-up",
+];
+
+const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;
+
+const OVERRIDE: Table = Table {
+    name: "override",
+    keys: &[
+        key("key", Kind::Map(&Kind::Text), None, "The key it is for, as user.id: vip"),
+        key("rate", Kind::Rate, None, "The rate of this key"),
+        key("burst", Kind::Whole(1, MAX_COUNT), None, "The burst of this key"),
+    ],
+    required: &["key", "rate"],
+};
+
+const LIMIT_KEYS: &[Key] = &[
+    key("algorithm", Kind::Word(ALGORITHM_NAMES, &["concurrency"]), Some("gcra"), "How it counts"),
+    key("rate", Kind::Rate, None, "How fast capacity returns, as 100/s, 60/min, 100/10min, or unlimited"),
+    key(
+        "burst",
+        Kind::Whole(1, MAX_COUNT),
+        None,
+        "The most at once from a full limit; the count of the rate unless given",
+    ),
+    key(
+        "calendar",
+        Kind::Zone,
+        None,
+        "The time zone whose minutes, days or months are the windows; without it a window opens with the first request",
+    ),
+    key(
+        "buckets",
+        Kind::Whole(1, 1024),
+        Some("10"),
+        "Into how many parts the window is cut: more are more exact and take more memory",
+    ),
+    key(
+        "refill",
+        Kind::Word(&["continuous", "interval"], &[]),
+        Some("continuous"),
+        "Whether tokens come one by one or all at once per period",
+    ),
+    key("queue", Kind::Whole(1, 1_000_000), None, "How many may wait: the bucket delays instead of refusing"),
+    key("max_wait", Kind::Span, None, "The longest delay; nothing refuses at once"),
+    key("slack", Kind::Whole(0, MAX_COUNT), None, "How many unused places a pause may save up for later"),
+    key("warm_up", Kind::Span, None, "How long it takes from cold to the full rate"),
+    key("cold_factor", Kind::Whole(2, 1000), Some("3"), "How many times slower a cold start is"),
+    key("rate_by", Kind::Text, None, "The attribute that chooses among rates"),
+    key("rates", Kind::Map(&Kind::Rate), None, "The rate of each value of rate_by"),
+    key("otherwise", Kind::Rate, None, "The rate of every other value, and of none"),
+    key("overrides", Kind::List(&Kind::Table(&OVERRIDE)), None, "Rates of single keys"),
+    key(
+        "replace",
+        Kind::Word(&["as-is", "proportional", "reset"], &[]),
+        Some("as-is"),
+        "What a changed limit does with what was spent",
+    ),
+    key("max", Kind::Unavailable, None, "The most in flight"),
+    key("adaptive", Kind::Unavailable, None, "The law that moves the limit"),
+    key("bandwidths", Kind::Unavailable, None, "Several rates of one bucket; write several limits instead"),
+];
+
+pub(super) const LIMIT: Table = Table { name: "limit", keys: LIMIT_KEYS, required: &[] };
+pub(super) const SHADOW_LIMIT: Table = Table { name: "shadow_limit", keys: LIMIT_KEYS, required: &["rate"] };
+
+const WANT: Kind = Kind::Either(&Kind::Glob, &Kind::List(&Kind::Glob));
+
+const METHOD: Key = key("method", Kind::OneOrMany(&Kind::Text), None, "The method, or several");
+const PATH: Key = key("path", Kind::OneOrMany(&Kind::Path), None, "/login, /api/**, /v?/{users,teams}/*");
+const HOST: Key = key("host", Kind::OneOrMany(&Kind::Glob), None, "api.example.com, *.example.com");
+const HEADER: Key = key(
+    "header",
+    Kind::Map(&WANT),
+    None,
+    "Headers by name: a value, a pattern, a list; true for there, false for not there",
+);
+const ATTRIBUTES: Key = key("attributes", Kind::Map(&WANT), None, "Other attributes by name, as headers");
+
+const NOT: Table = Table { name: "not", keys: &[METHOD, PATH, HOST, HEADER, ATTRIBUTES], required: &[] };
+
+const MATCH: Table = Table {
+    name: "match",
+    keys: &[
+        METHOD,
+        PATH,
+        HOST,
+        HEADER,
+        ATTRIBUTES,
+        key("not", Kind::Table(&NOT), None, "Requests that are left out"),
+    ],
+    required: &[],
+};
+
+const DENY: Table = Table {
+    name: "deny",
+    keys: &[
+        key(
+            "status",
+            Kind::Whole(400, 599),
+            Some("429"),
+            "The HTTP status of a refusal: 429 over a quota, 503 when we are short ourselves",
+        ),
+        key(
+            "problem",
+            Kind::Text,
+            None,
+            "quota-exceeded, temporary-reduced-capacity, abnormal-usage-detected, or a URI",
+        ),
+    ],
+    required: &[],
+};
+
+const ACCESS: Table = Table {
+    name: "access",
+    keys: &[
+        key("allow", Kind::List(&Kind::Entry), None, "Networks and attribute values that are not limited"),
+        key("deny", Kind::List(&Kind::Entry), None, "Networks and attribute values that are refused"),
+        key("status", Kind::Whole(400, 599), Some("403"), "The HTTP status of those refused"),
+    ],
+    required: &[],
+};
+
+const COST: Table = Table {
+    name: "cost",
+    keys: &[
+        key("by", Kind::Text, None, "The attribute that chooses"),
+        key("values", Kind::Map(&Kind::Whole(1, MAX_COUNT)), None, "The cost of each value"),
+        key("otherwise", Kind::Whole(1, MAX_COUNT), Some("1"), "The cost of every other value, and of none"),
+    ],
+    required: &["by", "values"],
+};
+
+/// The keys of a policy that fall back to `defaults`.
+pub(super) const INHERITED: &[&str] = &["mode", "near_limit", "on_store_error"];
+
+const MODE: Kind = Kind::Word(&["off", "shadow", "enforce"], &[]);
+const ON_STORE_ERROR: Kind = Kind::Word(&["allow", "deny", "local"], &[]);
+
+pub(super) const POLICY: Table = Table {
+    name: "policy",
+    keys: &[
+        key(
+            "name",
+            Kind::Text,
+            None,
+            "Distinct in the file: counters are kept by it, answers and metrics carry it",
+        ),
+        key(
+            "direction",
+            Kind::Word(&["inbound", "outbound"], &[]),
+            Some("inbound"),
+            "Requests that come to us, or that we send",
+        ),
+        key("match", Kind::Table(&MATCH), None, "Whom it speaks of; everyone unless given"),
+        key(
+            "by",
+            Kind::OneOrMany(&Kind::Text),
+            None,
+            "The attributes that make the key, as client.ip; one key for all unless given",
+        ),
+        key(
+            "absent",
+            Kind::Word(&["skip-if-none", "charge", "skip"], &[]),
+            Some("skip-if-none"),
+            "What happens when the request lacks attributes of the key",
+        ),
+        key("limit", Kind::Table(&LIMIT), None, "The limit"),
+        key("limits", Kind::List(&Kind::Table(&LIMIT)), None, "Several limits; all must have room"),
+        key(
+            "shadow_limit",
+            Kind::Table(&SHADOW_LIMIT),
+            None,
+            "A limit that is measured beside the real one; what it does not say it takes from that",
+        ),
+        key(
+            "cost",
+            Kind::Either(&Kind::Text, &Kind::Table(&COST)),
+            None,
+            "A number, an attribute as llm.tokens, an expression, or a table",
+        ),
+        key(
+            "charge",
+            Kind::Word(&["on-check", "on-failure"], &[]),
+            Some("on-check"),
+            "Whether a check is charged, or only the report of a failure",
+        ),
+        key("mode", MODE, None, "off, shadow (measured, never refusing) or enforce"),
+        key("deny", Kind::Table(&DENY), None, "How a refusal is answered"),
+        key("access", Kind::Table(&ACCESS), None, "Who is not limited, who is refused"),
+        key("near_limit", Kind::Percent, None, "From which share of the limit a key is reported as near it"),
+        key("on_store_error", ON_STORE_ERROR, None, "What happens when the store cannot decide"),
+        key(
+            "share",
+            Kind::Word(&["local"], &["split", "central", "leased"]),
+            Some("local"),
+            "How the limit is held over several nodes",
+        ),
+        key("durable", Kind::Unavailable, None, "Whether each charge is on disk before it is answered"),
+        key("breaker", Kind::Unavailable, None, "When a failing upstream is left alone"),
+        key("deadline", Kind::Unavailable, None, "Whether the caller's deadline is respected"),
+    ],
+    required: &["name"],
+};
+
+const SERVER: Table = Table {
+    name: "server",
+    keys: &[
+        key("http", Kind::Socket, Some("127.0.0.1:8080"), "Where checks are answered over HTTP"),
+        key(
+            "admin",
+            Kind::Socket,
+            Some("127.0.0.1:9080"),
+            "Where the dashboard, metrics and administration live",
+        ),
+        key("grpc", Kind::Unavailable, None, "Where Envoy's rate limit protocol is answered"),
+        key("resp", Kind::Unavailable, None, "Where the Redis protocol is answered"),
+    ],
+    required: &[],
+};
+
+const CLIENT_IP: Table = Table {
+    name: "client_ip",
+    keys: &[
+        key(
+            "trusted_proxies",
+            Kind::List(&Kind::Network),
+            None,
+            "Networks of our own proxies; an empty list says that there are none",
+        ),
+        key(
+            "header",
+            Kind::Text,
+            Some("x-forwarded-for"),
+            "x-forwarded-for, forwarded, or a header with one address",
+        ),
+        key(
+            "ipv6_prefix",
+            Kind::Whole(1, 128),
+            Some("64"),
+            "How many bits of an IPv6 address make one caller",
+        ),
+    ],
+    required: &[],
+};
+
+const STORE: Table = Table {
+    name: "store",
+    keys: &[
+        key(
+            "kind",
+            Kind::Word(&["memory"], &["disk", "redis", "etcd", "zookeeper"]),
+            Some("memory"),
+            "Where counters live",
+        ),
+        key(
+            "keys",
+            Kind::Whole(1, 1 << 32),
+            Some("1000000"),
+            "How many keys are held at most; the nearest to full is given up for a new one",
+        ),
+        key("path", Kind::Unavailable, None, "The folder of the disk store"),
+        key("url", Kind::Unavailable, None, "The address of a shared store"),
+    ],
+    required: &[],
+};
+
+pub(super) const DEFAULTS: Table = Table {
+    name: "defaults",
+    keys: &[
+        key("mode", MODE, Some("enforce"), "The mode of policies that do not say"),
+        key(
+            "near_limit",
+            Kind::Percent,
+            Some("80%"),
+            "From which share of a limit a key is reported as near it",
+        ),
+        key("on_store_error", ON_STORE_ERROR, Some("local"), "What happens when the store cannot decide"),
+        key(
+            "headers",
+            Kind::Word(&["draft-11", "draft-03", "x-ratelimit", "none"], &[]),
+            Some("draft-11"),
+            "Which rate limit headers answers carry",
+        ),
+    ],
+    required: &[],
+};
+
+/// The whole file.
+pub(super) const FILE: Table = Table {
+    name: "file",
+    keys: &[
+        key("version", Kind::Whole(1, 1), None, "The version of this format: 1"),
+        key(
+            "server",
+            Kind::Table(&SERVER),
+            None,
+            "Where the server listens; flags and TIDEGATE_ variables win over it",
+        ),
+        key("client_ip", Kind::Table(&CLIENT_IP), None, "How the client's address is found behind proxies"),
+        key("store", Kind::Table(&STORE), None, "Where counters live"),
+        key("defaults", Kind::Table(&DEFAULTS), None, "What policies do not say themselves"),
+        key("access", Kind::Table(&ACCESS), None, "Who is not limited, who is refused, by any policy"),
+        key(
+            "policies",
+            Kind::List(&Kind::Table(&POLICY)),
+            None,
+            "All that match are tried in this order; a refusal charges none of them",
+        ),
+    ],
+    required: &["version", "policies"],
+};

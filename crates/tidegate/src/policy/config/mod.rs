@@ -1,0 +1,233 @@
+//! The file: server settings and policies, in YAML or TOML, with every mistake explained at once.
+//!
+//! Text becomes one tree with places, whichever format it came in; the tree is checked against the table of keys, then
+//! settings and policies are built of it. A file with an error gives nothing: the running configuration stays.
+
+mod diagnostic;
+mod keys;
+mod limits;
+mod node;
+mod policies;
+mod quota;
+mod read;
+mod schema;
+mod shape;
+mod show;
+
+pub use diagnostic::{Diagnostic, Severity, report};
+pub use schema::schema;
+pub use show::Effective;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use self::diagnostic::Findings;
+use self::keys::{FILE, Kind};
+use self::node::{Node, Spot};
+use super::client_ip::{ClientIp, ForwardHeader};
+use super::set::PolicySet;
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// YAML 1.2.
+    Yaml,
+    /// TOML 1.1, with the same tree.
+    Toml,
+}
+
+impl Format {
+    /// Returns the format that a file's name speaks of: `.toml`, and YAML for all others.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
+        if is_toml { Self::Toml } else { Self::Yaml }
+    }
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Server {
+    /// Checks over HTTP.
+    pub http: SocketAddr,
+    /// The dashboard, metrics and administration.
+    pub admin: SocketAddr,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        // Loopback: a fresh install is nobody else's business.
+        Self {
+            http: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            admin: SocketAddr::from(([127, 0, 0, 1], 9080)),
+        }
+    }
+}
+
+/// Where counters live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreSettings {
+    /// In this process.
+    Memory {
+        /// The most keys held.
+        keys: usize,
+    },
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        // Enough for a day's visitors of a large site, and tens of megabytes at most.
+        Self::Memory { keys: 1_000_000 }
+    }
+}
+
+/// Which rate limit headers answers carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HeaderForm {
+    /// `RateLimit` and `RateLimit-Policy` as lists of items.
+    #[default]
+    Draft11,
+    /// The triple, with the items that Envoy knows.
+    Draft03,
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset` in delta seconds.
+    XRateLimit,
+    /// None.
+    None,
+}
+
+/// A whole validated file.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Config {
+    /// Where the server listens.
+    pub server: Server,
+    /// How the client's address is found.
+    pub client_ip: ClientIp,
+    /// Where counters live.
+    pub store: StoreSettings,
+    /// Which headers answers carry.
+    pub headers: HeaderForm,
+    /// The policies.
+    pub policies: Arc<PolicySet>,
+    /// What is in effect, and where it comes from.
+    pub effective: Effective,
+    places: Vec<Spot>,
+}
+
+impl Config {
+    /// Reads and validates a file; its name tells the format, see [`Format::of`].
+    ///
+    /// Returns the warnings beside the configuration.
+    ///
+    /// # Errors
+    /// Every mistake, in the order of the file, warnings included; or the one reason why the file cannot be read.
+    pub fn read(path: &Path) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let name = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text, &name, Format::of(path)),
+            Err(error) => {
+                let mut findings = Findings::of(&name);
+                findings.error(Spot::default(), format_args!("cannot be read: {error}"));
+                Err(findings.finish())
+            }
+        }
+    }
+
+    /// Validates a text; `name` is what diagnostics call it.
+    ///
+    /// Returns the warnings beside the configuration. Never panics, whatever the text, and its work is bounded.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::config::{Config, Format};
+    /// let text = "version: 1\npolicies:\n  - name: all\n    limit: { rate: 60/m }\n";
+    /// let mistakes = Config::parse(text, "tidegate.yaml", Format::Yaml).unwrap_err();
+    /// assert_eq!(
+    ///     mistakes[0].to_string(),
+    ///     "tidegate.yaml:4:20  error  policy \"all\": rate: \"m\" could be minute or month; write min or month"
+    /// );
+    /// ```
+    pub fn parse(text: &str, name: &str, format: Format) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let mut findings = Findings::of(name);
+        let Some(file) = read::read(text, format, &mut findings) else { return Err(findings.finish()) };
+        shape::check(&file, &Kind::Table(&FILE), "file", &mut findings);
+        let built = policies::policies(&file, &mut findings);
+        let client_ip = client_ip(file.get("client_ip"));
+        let access = policies::access(file.get("access"));
+        if findings.refused() {
+            return Err(findings.finish());
+        }
+        let policies = match PolicySet::with(built, access, client_ip.ipv6_prefix) {
+            Ok(set) => Arc::new(set),
+            Err(error) => {
+                findings.error(file.spot, error);
+                return Err(findings.finish());
+            }
+        };
+        let list = file.get("policies").map_or(&[][..], Node::each);
+        let config = Self {
+            server: server(file.get("server")),
+            client_ip,
+            store: store(file.get("store")),
+            headers: headers(file.get("defaults")),
+            policies,
+            effective: Effective::of(&file, name),
+            places: list.iter().map(|node| node.spot).collect(),
+        };
+        Ok((config, findings.finish()))
+    }
+
+    /// Returns the line and column of a policy in the file, by its index in the set.
+    #[must_use]
+    pub fn place(&self, policy: usize) -> Option<(usize, usize)> {
+        self.places.get(policy).map(|spot| (spot.line, spot.column))
+    }
+}
+
+fn word<'n>(node: Option<&'n Node>, key: &str) -> Option<&'n str> {
+    node?.get(key)?.text()
+}
+
+fn server(node: Option<&Node>) -> Server {
+    let address = |key: &str, default: SocketAddr| {
+        word(node, key).and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let default = Server::default();
+    Server { http: address("http", default.http), admin: address("admin", default.admin) }
+}
+
+fn client_ip(node: Option<&Node>) -> ClientIp {
+    let default = ClientIp::default();
+    let proxies = node.and_then(|node| node.get("trusted_proxies")).map_or(&[][..], Node::each);
+    ClientIp {
+        trusted_proxies: proxies.iter().filter_map(|proxy| shape::network(proxy.text()?)).collect(),
+        header: word(node, "header").map_or(default.header, ForwardHeader::named),
+        ipv6_prefix: word(node, "ipv6_prefix")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(default.ipv6_prefix),
+    }
+}
+
+fn store(node: Option<&Node>) -> StoreSettings {
+    let keys = word(node, "keys").and_then(|text| super::rate_grammar::whole_number(text).ok());
+    match keys.and_then(|keys| usize::try_from(keys).ok()) {
+        Some(keys) => StoreSettings::Memory { keys },
+        None => StoreSettings::default(),
+    }
+}
+
+fn headers(defaults: Option<&Node>) -> HeaderForm {
+    match word(defaults, "headers") {
+        Some("draft-03") => HeaderForm::Draft03,
+        Some("x-ratelimit") => HeaderForm::XRateLimit,
+        Some("none") => HeaderForm::None,
+        _ => HeaderForm::Draft11,
+    }
+}

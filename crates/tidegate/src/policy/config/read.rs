@@ -1,0 +1,256 @@
+//! Text to tree, for both formats.
+//!
+//! Nothing here panics or grows without bound, whatever the text: its size, its depth and what YAML's aliases may multiply it
+//! to are limited. Keys given twice are kept, so that the validator can name each of them.
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
+use serde_saphyr::{Location, Spanned};
+use std::fmt;
+use toml::de::{DeTable, DeValue};
+
+use super::Format;
+use super::diagnostic::Findings;
+use super::node::{Name, Node, Spot, Value};
+
+/// The largest text: ten thousand policies take about three megabytes.
+const MAX_BYTES: usize = 16 << 20;
+
+/// The deepest nesting: the deepest sensible file has nine levels.
+const MAX_DEPTH: usize = 32;
+
+/// Reads a text; `None` when it cannot be read at all, with the reason among the findings.
+pub(super) fn read(text: &str, format: Format, findings: &mut Findings) -> Option<Node> {
+    if text.len() > MAX_BYTES {
+        findings.error(Spot::default(), format_args!("the file is larger than {} MiB", MAX_BYTES >> 20));
+        return None;
+    }
+    match format {
+        Format::Yaml => yaml(text, findings),
+        Format::Toml => toml(text, findings),
+    }
+}
+
+fn yaml(text: &str, findings: &mut Findings) -> Option<Node> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, max_documents: 1, max_aliases: 1000 },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
+        duplicate_keys: DuplicateKeyPolicy::LastWins,
+        non_finite_float_policy: NonFiniteFloatPolicy::AsString,
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options) {
+        Ok(raw) => Some(raw_node(raw, text)),
+        Err(error) => {
+            let spot = error.location().map_or(Spot { line: 1, column: 1 }, spot_of);
+            let words = error.to_string();
+            findings.error(spot, format_args!("cannot be read as YAML: {}", plain_words(&words)));
+            None
+        }
+    }
+}
+
+/// Puts the parser's words into ours where they speak of its inner life.
+fn plain_words(words: &str) -> &str {
+    match words {
+        words if words.contains("Documents") => "the file holds more than one document",
+        words if words.starts_with("budget breached") => "the file is too large or nested too deep",
+        words => tidy(words),
+    }
+}
+
+/// Cuts a parser's message to its first line, without the place, which is printed before it.
+fn tidy(words: &str) -> &str {
+    let line = words.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("unknown reason");
+    let line = line.strip_prefix("error: ").unwrap_or(line);
+    line.find(" at line ").map_or(line, |at| &line[..at]).trim_end_matches('.')
+}
+
+fn spot_of(location: Location) -> Spot {
+    let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    Spot { line: number(location.line()), column: number(location.column()) }
+}
+
+/// A YAML value as the parser hands it over.
+enum Raw {
+    Null,
+    Bool(bool),
+    Number(String),
+    Text(String),
+    List(Vec<Spanned<Raw>>),
+    Map(Vec<(Spanned<Raw>, Spanned<Raw>)>),
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = Raw;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Raw, E> {
+        Ok(Raw::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Raw, D::Error> {
+        Raw::deserialize(deserializer)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Raw, E> {
+        Ok(Raw::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Raw, E> {
+        Ok(Raw::Number(value.to_string()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Raw, E> {
+        Ok(Raw::Number(value.to_string()))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Raw, E> {
+        Ok(Raw::Number(value.to_string()))
+    }
+
+    fn visit_u128<E>(self, value: u128) -> Result<Raw, E> {
+        Ok(Raw::Number(value.to_string()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Raw, E> {
+        Ok(Raw::Number(value.to_string()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Raw, E> {
+        Ok(Raw::Text(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Raw, A::Error> {
+        let mut list = Vec::new();
+        while let Some(element) = access.next_element()? {
+            list.push(element);
+        }
+        Ok(Raw::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Raw, A::Error> {
+        let mut map = Vec::new();
+        while let Some(entry) = access.next_entry()? {
+            map.push(entry);
+        }
+        Ok(Raw::Map(map))
+    }
+}
+
+fn raw_node(raw: Spanned<Raw>, source: &str) -> Node {
+    let spot = spot_of(raw.referenced);
+    let value = match raw.value {
+        Raw::Null => Value::Null,
+        Raw::Bool(value) => Value::Bool(value),
+        Raw::Number(value) => Value::Number(as_written(raw.defined, source).unwrap_or(value)),
+        Raw::Text(text) => Value::Text(text),
+        Raw::List(list) => Value::List(list.into_iter().map(|raw| raw_node(raw, source)).collect()),
+        Raw::Map(map) => Value::Map(
+            map.into_iter().map(|(key, raw)| (raw_name(key, source), raw_node(raw, source))).collect(),
+        ),
+    };
+    Node { spot, value }
+}
+
+fn raw_name(raw: Spanned<Raw>, source: &str) -> Name {
+    let node = raw_node(raw, source);
+    // A key that is a list or a map names nothing; its kind stands in, to be refused as unknown.
+    let text = node.text().map_or_else(|| format!("<{}>", node.kind()), str::to_owned);
+    Name { spot: node.spot, text }
+}
+
+/// Returns the text of a number where the parser says which bytes it was.
+fn as_written(location: Location, source: &str) -> Option<String> {
+    let span = location.span();
+    let start = usize::try_from(span.byte_offset()?).ok()?;
+    let end = start.checked_add(usize::try_from(span.byte_len()?).ok()?)?;
+    let text = source.get(start..end)?.trim();
+    let is_number = text.bytes().any(|byte| byte.is_ascii_digit()) && !text.contains(char::is_whitespace);
+    is_number.then(|| text.to_owned())
+}
+
+fn toml(text: &str, findings: &mut Findings) -> Option<Node> {
+    let lines = Lines::of(text);
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in &errors {
+        let spot = error.span().map_or(Spot { line: 1, column: 1 }, |span| lines.spot(span.start));
+        findings.error(spot, format_args!("cannot be read as TOML: {}", tidy(error.message())));
+    }
+    if !errors.is_empty() {
+        return None;
+    }
+    let spot = lines.spot(table.span().start);
+    Some(Node { spot, value: toml_map(table.into_inner(), &lines) })
+}
+
+fn toml_map(table: DeTable<'_>, lines: &Lines<'_>) -> Value {
+    let mut entries: Vec<_> = table.into_iter().collect();
+    entries.sort_by_key(|(key, _)| key.span().start);
+    let entries = entries.into_iter().map(|(key, value)| {
+        let name = Name { spot: lines.spot(key.span().start), text: key.get_ref().to_string() };
+        let spot = lines.spot(value.span().start);
+        (name, Node { spot, value: toml_value(value.into_inner(), lines) })
+    });
+    Value::Map(entries.collect())
+}
+
+fn toml_value(value: DeValue<'_>, lines: &Lines<'_>) -> Value {
+    match value {
+        DeValue::Boolean(value) => Value::Bool(value),
+        DeValue::Integer(number) => match number.radix() {
+            10 => Value::Number(number.as_str().to_owned()),
+            radix => match i128::from_str_radix(number.as_str(), radix) {
+                Ok(value) => Value::Number(value.to_string()),
+                Err(_) => Value::Text(number.as_str().to_owned()),
+            },
+        },
+        DeValue::Float(number) => Value::Number(number.as_str().to_owned()),
+        DeValue::String(text) => Value::Text(text.into_owned()),
+        DeValue::Datetime(time) => Value::Text(time.to_string()),
+        DeValue::Array(array) => {
+            let nodes = array.into_iter().map(|element| {
+                let spot = lines.spot(element.span().start);
+                Node { spot, value: toml_value(element.into_inner(), lines) }
+            });
+            Value::List(nodes.collect())
+        }
+        DeValue::Table(table) => toml_map(table, lines),
+    }
+}
+
+/// Where each line starts.
+struct Lines<'t> {
+    text: &'t str,
+    starts: Vec<usize>,
+}
+
+impl<'t> Lines<'t> {
+    fn of(text: &'t str) -> Self {
+        let breaks = text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
+        Self { text, starts: std::iter::once(0).chain(breaks).collect() }
+    }
+
+    fn spot(&self, byte: usize) -> Spot {
+        let line = self.starts.partition_point(|start| *start <= byte).max(1);
+        let start = self.starts[line - 1];
+        let column = self.text.get(start..byte).map_or(0, |before| before.chars().count()) + 1;
+        Spot { line, column }
+    }
+}

@@ -1,0 +1,104 @@
+//! The JSON Schema of the file, made of the same keys that the validator reads.
+
+use serde_json::{Map, Value, json};
+
+use super::keys::{ALGORITHMS, COMMON, FILE, Kind, Table};
+
+/// Returns the JSON Schema (2020-12) of the file, for editors and for checks before deployment.
+///
+/// It accepts what [`super::Config::parse`] accepts, and refuses unknown keys and wrong kinds; what values mean together is
+/// for the validator alone. Keys that are not available in this version are left out.
+#[must_use]
+pub fn schema() -> Value {
+    let mut schema = table(&FILE);
+    if let Value::Object(root) = &mut schema {
+        root.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
+        root.insert("title".to_owned(), json!("Tidegate policies and server settings"));
+        root.insert("patternProperties".to_owned(), json!({ "^x-": {} }));
+    }
+    schema
+}
+
+fn table(table: &Table) -> Value {
+    let mut properties = Map::new();
+    for key in table.keys {
+        let Some(mut schema) = of(&key.kind) else { continue };
+        if let Value::Object(inner) = &mut schema {
+            inner.insert("description".to_owned(), json!(key.doc));
+            if let Some(default) = key.default {
+                inner.insert("default".to_owned(), super::show::default_value(default));
+            }
+        }
+        properties.insert(key.name.to_owned(), schema);
+    }
+    let mut schema = json!({
+        "type": "object",
+        "properties": properties,
+        "required": table.required,
+        "additionalProperties": false,
+    });
+    match table.name {
+        "limit" => {
+            let tiered = json!({ "anyOf": [{ "required": ["rate_by"] }, { "required": ["rates"] }, { "required": ["otherwise"] }] });
+            schema["oneOf"] = json!([
+                { "required": ["rate"], "not": tiered },
+                { "required": ["rate_by", "rates", "otherwise"] },
+            ]);
+            schema["allOf"] = ALGORITHMS.iter().map(parameters).collect();
+        }
+        "policy" => schema["oneOf"] = json!([{ "required": ["limit"] }, { "required": ["limits"] }]),
+        _ => {}
+    }
+    schema
+}
+
+/// Which parameters an algorithm takes and needs.
+fn parameters(algorithm: &super::keys::AlgorithmKeys) -> Value {
+    let stated =
+        json!({ "properties": { "algorithm": { "const": algorithm.name } }, "required": ["algorithm"] });
+    let meant = match algorithm.name {
+        // The default: meant by those who name none as well.
+        "gcra" => json!({ "anyOf": [stated, { "not": { "required": ["algorithm"] } }] }),
+        _ => stated,
+    };
+    let names: Vec<_> = COMMON.iter().chain(algorithm.takes).collect();
+    json!({ "if": meant, "then": { "propertyNames": { "enum": names }, "required": algorithm.needs } })
+}
+
+fn of(kind: &Kind) -> Option<Value> {
+    let text = |example: &str| json!({ "type": "string", "examples": [example] });
+    Some(match kind {
+        Kind::Unavailable => return None,
+        Kind::Text => json!({ "type": ["string", "number", "boolean"] }),
+        Kind::Whole(least, most) => json!({ "anyOf": [
+            { "type": "integer", "minimum": least, "maximum": most },
+            { "type": "string", "pattern": "^[0-9][0-9_]*[kK]?$" },
+        ] }),
+        Kind::Rate => json!({
+            "type": "string",
+            "pattern": "^\\s*([uU][nN][lL][iI][mM][iI][tT][eE][dD]|[0-9][0-9_]*[kK]?\\s*/\\s*[0-9]*\\s*[A-Za-z]+)\\s*$",
+            "examples": ["100/s", "60/min", "100/10min", "unlimited"],
+        }),
+        Kind::Span => json!({
+            "type": "string",
+            "pattern": "^\\s*([0-9][0-9_]*\\s*[A-Za-z]+\\s*)+$",
+            "examples": ["200ms", "10s", "1h30min"],
+        }),
+        Kind::Percent => json!({ "type": "string", "pattern": "^[0-9]{1,3}\\s*%$", "examples": ["80%"] }),
+        Kind::Socket => text("127.0.0.1:8080"),
+        Kind::Network => text("10.0.0.0/8"),
+        Kind::Zone => text("Asia/Shanghai"),
+        Kind::Path => json!({ "type": "string", "pattern": "^(/|\\*\\*|\\{)", "examples": ["/api/**"] }),
+        Kind::Glob => json!({ "type": ["string", "number", "boolean"], "examples": ["*.example.com"] }),
+        Kind::Entry => text("user.id=42"),
+        Kind::Word(words, _) => json!({ "enum": words }),
+        Kind::List(of_kind) => json!({ "type": "array", "items": of(of_kind)? }),
+        Kind::OneOrMany(of_kind) => {
+            let one = of(of_kind)?;
+            json!({ "anyOf": [one, { "type": "array", "items": one }] })
+        }
+        Kind::Map(of_kind) => json!({ "type": "object", "additionalProperties": of(of_kind)? }),
+        Kind::Table(keys) => table(keys),
+        Kind::Either(scalar, other) => json!({ "anyOf": [of(scalar)?, of(other)?] }),
+    })
+}

@@ -1,0 +1,228 @@
+//! Whole files: what they mean in both formats, what is in effect, and that the schema agrees.
+#![cfg(feature = "config")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::time::Duration;
+
+use tidegate::policy::config::{Config, Format, HeaderForm, StoreSettings, schema};
+use tidegate::policy::preset::{Preset, QUICKSTART};
+use tidegate::policy::{ChargeOn, Descriptor, Direction, Mode, OnStoreError, Relevance};
+use tidegate::{Cost, Quota};
+
+/// The policies of the manual, as far as this version has them.
+const MANUAL: &str = r#"
+version: 1
+server: { http: 127.0.0.1:8181, admin: 127.0.0.1:9080 }
+client_ip: { trusted_proxies: [10.0.0.0/8], header: x-forwarded-for, ipv6_prefix: 56 }
+store: { kind: memory, keys: 500k }
+defaults: { mode: enforce, near_limit: 75%, on_store_error: allow, headers: draft-03 }
+
+policies:
+  - name: global-protect
+    limit: { algorithm: gcra, rate: 5000/s, burst: 5000 }
+    deny: { status: 503, problem: temporary-reduced-capacity }
+
+  - name: per-ip
+    match: { path: /api/** }
+    by: [client.ip]
+    limit: { algorithm: gcra, rate: 100/s, burst: 200 }
+    shadow_limit: { rate: 80/s }
+
+  - name: per-user-tier
+    by: [user.id]
+    limit: { algorithm: sliding-window, rate_by: user.tier, rates: { free: 60/min, pro: 600/min, staff: unlimited }, otherwise: 60/min }
+    cost: { by: request.method, values: { POST: 5 }, otherwise: 1 }
+
+  - name: login
+    match: { method: POST, path: /login }
+    by: [client.ip, form.username]
+    limit: { algorithm: sliding-log, rate: 3/h }
+    charge: on-failure
+    on_store_error: deny
+    deny: { problem: abnormal-usage-detected }
+
+  - name: sms-per-phone
+    by: [sms.phone]
+    limits:
+      - { algorithm: fixed-window, rate: 5/day, calendar: Asia/Shanghai }
+      - { algorithm: fixed-window, rate: 1/min }
+
+  - name: cold-start
+    match: { path: /api/report/** }
+    mode: shadow
+    limit: { rate: 1000/s, max_wait: 200ms, overrides: [] }
+
+  - name: bank-api
+    direction: outbound
+    match: { host: api.bank.example }
+    limit: { algorithm: gcra, rate: 30/s, burst: 1, max_wait: 10s }
+"#;
+
+fn yaml(text: &str) -> Config {
+    match Config::parse(text, "tidegate.yaml", Format::Yaml) {
+        Ok((config, warnings)) => {
+            assert!(warnings.is_empty(), "{warnings:?}");
+            config
+        }
+        Err(mistakes) => panic!("{mistakes:#?}"),
+    }
+}
+
+fn names(config: &Config, descriptor: &Descriptor<'_>) -> Vec<String> {
+    let plan = config.policies.plan(descriptor, None);
+    plan.lines.iter().map(|line| config.policies.policies()[line.policy].name.clone()).collect()
+}
+
+#[test]
+fn the_policies_of_the_manual_mean_what_they_say() {
+    let config = yaml(MANUAL);
+    assert_eq!(config.server.http, "127.0.0.1:8181".parse().unwrap());
+    assert_eq!(config.store, StoreSettings::Memory { keys: 500_000 });
+    assert_eq!(config.headers, HeaderForm::Draft03);
+    assert_eq!(config.client_ip.ipv6_prefix, 56);
+
+    let set = &config.policies;
+    let (_, global) = set.find("global-protect").unwrap();
+    assert_eq!(global.deny.status, 503);
+    assert!(global.deny.problem.ends_with("#temporary-reduced-capacity"));
+    assert_eq!((global.near_limit, global.on_store_error), (75, OnStoreError::Allow));
+
+    let (per_ip, policy) = set.find("per-ip").unwrap();
+    assert_eq!(policy.limits[0].terms.label, "gcra 100/s burst 200");
+    // The shadow takes what it does not say from the limit.
+    assert_eq!(policy.shadow_limit.as_ref().unwrap().terms.label, "gcra 80/s burst 200");
+    assert_eq!(config.place(per_ip), Some((13, 5)));
+
+    let (_, login) = set.find("login").unwrap();
+    assert_eq!((login.charge, login.on_store_error), (ChargeOn::Failure, OnStoreError::Deny));
+    assert_eq!(set.find("cold-start").unwrap().1.mode, Mode::Shadow);
+    let (_, bank) = set.find("bank-api").unwrap();
+    assert_eq!((bank.direction, bank.limits[0].max_wait), (Direction::Outbound, Duration::from_secs(10)));
+
+    let request = Descriptor::new()
+        .with("request.method", "POST")
+        .with("request.path", "/api/search")
+        .with("client.ip", "203.0.113.9")
+        .with("user.id", "42")
+        .with("user.tier", "pro");
+    assert_eq!(names(&config, &request), ["global-protect", "per-ip", "per-ip", "per-user-tier"]);
+    let plan = set.plan(&request, None);
+    assert_eq!(plan.lines[3].cost, Cost::new(5).unwrap());
+    assert_eq!(**plan.lines[3].quota, Quota::per_minute(600).sliding_window(10).unwrap());
+    assert!(
+        matches!(&set.relevance(&request)[4], Relevance::NothingToKeyBy { absent } if absent == &["sms.phone"])
+    );
+    let sms = Descriptor::new().with("sms.phone", "+86 1");
+    assert_eq!(names(&config, &sms), ["global-protect", "sms-per-phone", "sms-per-phone"]);
+    let out =
+        Descriptor::new().with("request.direction", "outbound").with("request.host", "api.bank.example");
+    assert_eq!(names(&config, &out), ["bank-api"]);
+}
+
+#[test]
+fn toml_is_the_same_tree() {
+    let text = r#"
+version = 1
+[client_ip]
+trusted_proxies = ["10.0.0.0/8"]
+[[policies]]
+name = "per-ip"
+by = ["client.ip"]
+match.path = "/api/**"
+limit = { rate = "100/s", burst = 200 }
+[[policies]]
+name = "sms"
+by = "sms.phone"
+[[policies.limits]]
+algorithm = "fixed-window"
+rate = "5/day"
+calendar = "Asia/Shanghai"
+"#;
+    let (config, warnings) = Config::parse(text, "tidegate.toml", Format::Toml).unwrap();
+    assert_eq!(warnings, []);
+    let same = yaml(
+        "version: 1\nclient_ip: { trusted_proxies: [10.0.0.0/8] }\npolicies:\n- name: per-ip\n  by: [client.ip]\n  match: { path: /api/** }\n  limit: { rate: 100/s, burst: 200 }\n- name: sms\n  by: sms.phone\n  limits: [{ algorithm: fixed-window, rate: 5/day, calendar: Asia/Shanghai }]\n",
+    );
+    assert_eq!(config.effective.value, same.effective.value);
+    assert_eq!(config.policies.policies()[0].matching, same.policies.policies()[0].matching);
+}
+
+#[test]
+fn what_is_in_effect_says_where_it_comes_from() {
+    let config = yaml(MANUAL);
+    let origin = |path: &str| config.effective.origins.get(path).map(String::as_str);
+    assert_eq!(origin("server.http"), Some("tidegate.yaml:3"));
+    assert_eq!(origin("policies.1.limit.burst"), Some("tidegate.yaml:16"));
+    assert_eq!(origin("policies.2.limit.buckets"), Some("default"));
+    assert_eq!(origin("policies.1.near_limit"), Some("tidegate.yaml:6"), "from defaults");
+    assert_eq!(config.effective.value["policies"][1]["mode"], "enforce");
+    assert_eq!(config.effective.value["policies"][3]["on_store_error"], "deny");
+    assert_eq!(config.effective.value["policies"][1]["limit"].get("buckets"), None);
+
+    let quick = yaml(QUICKSTART);
+    assert_eq!(quick.effective.origins["server.http"], "default");
+    // What is shown can be read, and is in effect again.
+    let again = yaml(&quick.effective.to_yaml());
+    assert_eq!(again.effective.value, quick.effective.value);
+}
+
+#[test]
+fn presets_are_valid_as_they_stand() {
+    for preset in Preset::EVERY {
+        let config = yaml(&preset.text());
+        assert!(!config.policies.is_empty(), "{preset}");
+        assert_eq!(preset.name().parse(), Ok(preset));
+    }
+    assert_eq!(yaml(&Preset::All.text()).policies.len(), 6);
+    assert!("apl".parse::<Preset>().is_err());
+}
+
+/// A tree as an editor sees it: parsed without tidegate.
+fn tree(text: &str) -> serde_json::Value {
+    serde_saphyr::from_str(text).unwrap()
+}
+
+#[test]
+fn the_schema_accepts_what_the_validator_accepts() {
+    let schema = schema();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let presets = Preset::EVERY.map(Preset::text);
+    for text in presets.iter().map(String::as_str).chain([MANUAL, QUICKSTART]) {
+        let errors: Vec<_> = validator.iter_errors(&tree(text)).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{errors:#?}");
+    }
+}
+
+#[test]
+fn the_schema_refuses_what_the_validator_refuses() {
+    let schema = schema();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    for policies in [
+        "[{ name: a }]",
+        "[{ name: a, limit: { rate: 100 } }]",
+        "[{ name: a, limit: { rate: 1/s, burts: 2 } }]",
+        "[{ name: a, limit: { rate: 1/s, buckets: 2 } }]",
+        "[{ name: a, limit: { algorithm: fixed-window, rate: 1/s, burst: 2 } }]",
+        "[{ name: a, limit: { algorithm: warm-up, rate: 1/s } }]",
+        "[{ name: a, limit: { algorithm: concurrency, max: 3 } }]",
+        "[{ name: a, limit: { rate: 1/s, rate_by: user.tier } }]",
+        "[{ name: a, limit: { rate: 1/s }, limits: [] }]",
+        "[{ name: a, mode: on, limit: { rate: 1/s } }]",
+        "[{ limit: { rate: 1/s } }]",
+        "{}",
+    ] {
+        let text = format!("version: 1\npolicies: {policies}\n");
+        assert!(!validator.is_valid(&tree(&text)), "{policies}");
+        assert!(Config::parse(&text, "t", Format::Yaml).is_err(), "{policies}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_one_error() {
+    let mistakes = Config::read(std::path::Path::new("does-not-exist.yaml")).unwrap_err();
+    assert!(
+        mistakes[0].to_string().starts_with("does-not-exist.yaml  error  cannot be read: "),
+        "{}",
+        mistakes[0]
+    );
+}
