@@ -9,6 +9,7 @@ use std::hash::BuildHasher;
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
+use serde::Serialize;
 use tidegate::Tick;
 
 const PARTS: usize = 8;
@@ -21,6 +22,7 @@ struct Entry {
     missed: u64,
     denied: u64,
     first_denied: Option<u64>,
+    is_known: bool,
     slot: u64,
     parts: [u32; PARTS],
     sum: u64,
@@ -29,7 +31,7 @@ struct Entry {
 }
 
 /// The peak of one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeyPeak {
     /// The key.
     pub key: String,
@@ -39,16 +41,27 @@ pub struct KeyPeak {
     pub missed: u64,
     /// How much of it was denied.
     pub denied: u64,
-    /// When it was first denied.
+    /// When it was first denied, in nanoseconds since 1970 or the beginning.
+    #[serde(serialize_with = "maybe_nanos")]
     pub first_denied: Option<Tick>,
     /// The most it asked in one window.
     pub peak: u64,
     /// When that window ended.
+    #[serde(serialize_with = "nanos")]
     pub peak_at: Tick,
 }
 
+pub(crate) fn nanos<S: serde::Serializer>(at: &Tick, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(at.as_nanos())
+}
+
+pub(crate) fn maybe_nanos<S: serde::Serializer>(at: &Option<Tick>, to: S) -> Result<S::Ok, S::Error> {
+    at.map(Tick::as_nanos).serialize(to)
+}
+
 /// How many different keys there were.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Distinct {
     /// Counted.
     Exactly(u64),
@@ -86,6 +99,11 @@ impl Seen<'_> {
     pub fn deny(&mut self, at: Tick, amount: u64) {
         self.0.denied = self.0.denied.saturating_add(amount);
         self.0.first_denied.get_or_insert(at.as_nanos());
+    }
+
+    /// Marks the key as one of ours: somebody signed in with it.
+    pub fn know(&mut self) {
+        self.0.is_known = true;
     }
 }
 
@@ -139,6 +157,7 @@ impl Peaks {
             missed: self.floor,
             denied: 0,
             first_denied: None,
+            is_known: false,
             slot: 0,
             parts: [0; PARTS],
             sum: 0,
@@ -182,6 +201,12 @@ impl Peaks {
     #[must_use]
     pub fn denied_keys(&self) -> u64 {
         self.keys.values().filter(|entry| entry.denied > 0).count() as u64
+    }
+
+    /// Returns how many of the keys denied anything were marked by [`Seen::know`].
+    #[must_use]
+    pub fn denied_and_known(&self) -> u64 {
+        self.keys.values().filter(|entry| entry.denied > 0 && entry.is_known).count() as u64
     }
 
     /// Returns the first `count` keys by `rank`, highest first; ties in the order of the keys.

@@ -25,6 +25,8 @@ pub struct Series {
     /// The narrow bin at hand and its amounts, not yet in `peaks`.
     at: u64,
     now: Vec<u64>,
+    /// The last time added and its bin: a log says the same second many times.
+    last: Option<(u64, usize)>,
 }
 
 /// One bin of one lane.
@@ -54,6 +56,7 @@ impl Series {
             peaks: Vec::new(),
             at: 0,
             now: vec![0; lanes],
+            last: None,
         }
     }
 
@@ -65,6 +68,16 @@ impl Series {
     pub fn add(&mut self, at: Tick, lane: usize, amount: u64) {
         assert!(lane < self.lanes, "lane {lane} of {}", self.lanes);
         let at = at.as_nanos();
+        let bin = match self.last {
+            Some((last, bin)) if last == at => bin,
+            _ => self.bin(at),
+        };
+        self.sums[bin * self.lanes + lane] += amount;
+        self.now[lane] += amount;
+    }
+
+    /// Makes room for a time and returns its bin.
+    fn bin(&mut self, at: u64) -> usize {
         // Bins begin at multiples of their width, so that they begin on the full second or minute.
         let start = *self.start.get_or_insert(at - at % self.narrow);
         let since = at.saturating_sub(start);
@@ -81,8 +94,8 @@ impl Series {
             self.sums.resize((bin + 1) * self.lanes, 0);
             self.peaks.resize((bin + 1) * self.lanes, 0);
         }
-        self.sums[bin * self.lanes + lane] += amount;
-        self.now[lane] += amount;
+        self.last = Some((at, bin));
+        bin
     }
 
     /// Puts the narrow bin at hand into the peaks.

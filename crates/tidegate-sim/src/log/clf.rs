@@ -87,6 +87,7 @@ impl Clf {
             b"" | b"-" => None,
             bytes => Some(digits(bytes).ok_or(Malformed::Bytes)?),
         };
+        (record.status_text, record.bytes_text) = (known(status), known(bytes));
         record.tail = Tail::Unread(rest);
         Ok(record)
     }

@@ -347,6 +347,8 @@ impl Fields {
             host: or(value(Role::Host), or(host, request.host)),
             status,
             bytes,
+            status_text: value(Role::Status),
+            bytes_text: value(Role::Bytes),
             tail: Tail::Read { referer: value(Role::Referer), agent: value(Role::Agent) },
             extras: Extras { names: &self.names, pairs: &self.pairs, text },
             ..Record::at(time)

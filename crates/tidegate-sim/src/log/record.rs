@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use tidegate::Tick;
+use tidegate::policy::Descriptor;
 
 use super::clf::Tail;
 use super::fields::Extras;
@@ -29,6 +30,8 @@ pub struct Record<'a> {
     pub status: Option<u16>,
     /// The length of the answer.
     pub bytes: Option<u64>,
+    pub(super) status_text: &'a [u8],
+    pub(super) bytes_text: &'a [u8],
     pub(super) tail: Tail<'a>,
     pub(super) extras: Extras<'a>,
 }
@@ -44,6 +47,8 @@ impl<'a> Record<'a> {
             host: b"",
             status: None,
             bytes: None,
+            status_text: b"",
+            bytes_text: b"",
             tail: Tail::default(),
             extras: Extras::default(),
         }
@@ -70,6 +75,34 @@ impl<'a> Record<'a> {
     #[must_use]
     pub fn extra(&self, name: &str) -> Option<&'a [u8]> {
         self.extras().find(|(have, _)| *have == name).map(|(_, value)| value)
+    }
+}
+
+impl Record<'_> {
+    /// Describes the request as a door would have: `request.method`, `request.path`, `request.host`, `client.ip`, `user.id`,
+    /// `request.header.user-agent`, `request.header.referer`, then what only a log knows: `response.status`,
+    /// `response.bytes` and the extras under their own names. What the log does not say is left out.
+    #[must_use]
+    pub fn describe(&self) -> Descriptor<'_> {
+        let mut request = Descriptor::new();
+        let mut push = |name: &'static str, value| {
+            if !<[u8]>::is_empty(value) {
+                request.push(name, text(value));
+            }
+        };
+        push("request.method", self.method);
+        push("request.path", self.path);
+        push("request.host", self.host);
+        push("client.ip", self.client);
+        push("user.id", self.user);
+        push("request.header.user-agent", self.agent());
+        push("request.header.referer", self.referer());
+        push("response.status", self.status_text);
+        push("response.bytes", self.bytes_text);
+        for (name, value) in self.extras() {
+            request.push(name, text(value));
+        }
+        request
     }
 }
 
