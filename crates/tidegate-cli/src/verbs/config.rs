@@ -63,7 +63,7 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
 fn show(named: &PolicyFile, origin: bool, printer: &Printer) -> Result<Exit> {
     let config = match policies::file(named) {
         Some(file) => policies::read(&file, printer)?,
-        None => policies::parse(tidegate::policy::preset::QUICKSTART, "quickstart", printer)?,
+        None => policies::parse(tidegate::policy::QUICKSTART, "quickstart", printer)?,
     };
     let effective = &config.effective;
     if origin {

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 
 use anyhow::{Context as _, Result};
-use tidegate::policy::preset;
+use tidegate::policy;
 
 use crate::args::{Init, Preset};
 use crate::exit::{Exit, Mistake};
@@ -12,10 +12,10 @@ use crate::output::Printer;
 
 pub(crate) fn run(init: &Init, printer: &Printer) -> Result<Exit> {
     let text = match init.preset {
-        Preset::Api => preset::Preset::Api,
-        Preset::Login => preset::Preset::Login,
-        Preset::Outbound => preset::Preset::Outbound,
-        Preset::All => preset::Preset::All,
+        Preset::Api => policy::Preset::Api,
+        Preset::Login => policy::Preset::Login,
+        Preset::Outbound => policy::Preset::Outbound,
+        Preset::All => policy::Preset::All,
     }
     .text();
     let path = init.file.display();

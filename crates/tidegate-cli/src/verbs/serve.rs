@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use tidegate::policy::QUICKSTART;
 use tidegate::policy::config::{self, Config, Format, StoreSettings};
-use tidegate::policy::preset::QUICKSTART;
 use tidegate::store::MemoryStore;
 use tidegate_server::{Refused, Server, ServerOptions, Settings, Source, Token};
 

@@ -111,6 +111,10 @@ const ALGORITHM_NAMES: &[&str] = &[
     "sliding-counter",
     "sliding-log",
     "warm-up",
+    "x-time",
+    "uber-pacer",
+    "guava-bursty",
+    "guava-warming",
 ];
 
 const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate_core::rate::{CalendarUnit, ColdFactor};
-use tidegate_core::{Quota, QuotaBuilder, QuotaError};
+use tidegate_core::rate::{CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, UberPacer, XTime};
+use tidegate_core::{Quota, QuotaBuilder, QuotaError, Rate};
 
 use crate::policy::rate_grammar::{Unit, WrittenRate};
 
@@ -48,13 +48,33 @@ impl LimitSpec {
             ("warm-up", _) => {
                 builder.warm_up(self.warm_up.unwrap_or_default(), ColdFactor::times(self.cold_factor))
             }
-            _ => Err(QuotaError::Parameter {
-                name: "algorithm",
-                value: self.algorithm.clone(),
-                want: "is not available in this version",
-            }),
+            _ => self.profile(count, period),
         };
         quota.map(Some)
+    }
+
+    /// A peer's arithmetic under its name.
+    fn profile(&self, count: u64, period: Duration) -> Result<Quota, QuotaError> {
+        // The peers take events a second as a float.
+        let per_second = count as f64 / period.as_secs_f64();
+        let warm_up = self.warm_up.unwrap_or_default();
+        match self.algorithm.as_str() {
+            "x-time" => Ok(XTime::new(per_second, self.burst.unwrap_or(count))?.into()),
+            "uber-pacer" => {
+                let slack =
+                    self.slack.map_or(UberPacer::SLACK, |slack| u32::try_from(slack).unwrap_or(u32::MAX));
+                Ok(UberPacer::new(Rate::new(count, period)?, slack)?.into())
+            }
+            "guava-bursty" => Ok(GuavaBursty::new(per_second, 1.0)?.into()),
+            "guava-warming" => {
+                Ok(GuavaWarming::new(per_second, warm_up, f64::from(self.cold_factor))?.into())
+            }
+            other => Err(QuotaError::Parameter {
+                name: "algorithm",
+                value: other.to_owned(),
+                want: "is not available in this version",
+            }),
+        }
     }
 
     /// A meter that refuses, or with a queue a pacer that delays; its slack is what a pause saves up beside the unit due.
