@@ -5,7 +5,7 @@
 //! eight parts finds the peak: it is at least the most that fell into seven eighths of any window, and never more than fell into one.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
@@ -14,9 +14,10 @@ use tidegate::Tick;
 
 const PARTS: usize = 8;
 
-/// What is kept of one key: about 130 bytes and the key itself.
+/// What is kept of one key: about 150 bytes and the key itself.
 #[derive(Clone, Debug)]
 struct Entry {
+    key: Box<[u8]>,
     total: u64,
     /// What may have been forgotten of it.
     missed: u64,
@@ -84,7 +85,11 @@ pub struct Peaks {
     window: u64,
     part: u64,
     capacity: usize,
-    keys: HashMap<Box<[u8]>, Entry, RandomState>,
+    /// Keyed and secret, so that no log can be written to collide; wide enough that no two keys meet by chance.
+    hasher: RandomState,
+    /// Where each hash has its entry. Keys are not compared: the hash decides, which saves a walk to the key's bytes.
+    places: HashMap<u64, u32, PassHash>,
+    entries: Vec<Entry>,
     /// The most that a forgotten key can have asked.
     floor: u64,
     sketch: Sketch,
@@ -115,8 +120,10 @@ impl Peaks {
         Self {
             window,
             part: window.div_ceil(PARTS as u64),
-            capacity: capacity.max(2),
-            keys: HashMap::default(),
+            capacity: capacity.clamp(2, u32::MAX as usize),
+            hasher: RandomState::default(),
+            places: HashMap::default(),
+            entries: Vec::new(),
             floor: 0,
             sketch: Sketch::default(),
         }
@@ -131,28 +138,24 @@ impl Peaks {
     /// Counts what a key asks. Allocates for a key seen first.
     #[inline]
     pub fn see(&mut self, key: &[u8], at: Tick, amount: u64) -> Seen<'_> {
-        // The map is asked twice for a known key only because a borrow cannot be returned from one arm and renewed in the other.
-        if !self.keys.contains_key(key) {
-            self.admit(key);
-        }
-        let part = self.part;
-        let entry = self.keys.get_mut(key).expect("there, or admitted just now");
-        entry.count(at.as_nanos(), part, amount);
+        let hash = self.hasher.hash_one(key);
+        let place = match self.places.get(&hash) {
+            Some(place) => *place,
+            None => self.admit(hash, key),
+        };
+        let entry = &mut self.entries[place as usize];
+        entry.count(at.as_nanos(), self.part, amount);
         Seen(entry)
     }
 
     #[cold]
-    fn admit(&mut self, key: &[u8]) {
-        self.sketch.add(self.keys.hasher().hash_one(key));
-        if self.keys.len() >= self.capacity {
-            let mut weights: Vec<u64> = self.keys.values().map(|entry| entry.total + entry.missed).collect();
-            let middle = weights.len() / 2;
-            let (_, weight, _) = weights.select_nth_unstable(middle);
-            self.floor = *weight;
-            let floor = self.floor;
-            self.keys.retain(|_, entry| entry.total + entry.missed > floor);
+    fn admit(&mut self, hash: u64, key: &[u8]) -> u32 {
+        self.sketch.add(hash);
+        if self.entries.len() >= self.capacity {
+            self.forget_the_lighter_half();
         }
         let entry = Entry {
+            key: key.into(),
             total: 0,
             missed: self.floor,
             denied: 0,
@@ -164,14 +167,31 @@ impl Peaks {
             peak: 0,
             peak_at: 0,
         };
-        self.keys.insert(key.into(), entry);
+        // `capacity` fits 32 bits.
+        let place = self.entries.len() as u32;
+        self.entries.push(entry);
+        self.places.insert(hash, place);
+        place
+    }
+
+    fn forget_the_lighter_half(&mut self) {
+        let weight = |entry: &Entry| entry.total + entry.missed;
+        let mut weights: Vec<u64> = self.entries.iter().map(weight).collect();
+        let middle = weights.len() / 2;
+        self.floor = *weights.select_nth_unstable(middle).1;
+        let floor = self.floor;
+        self.entries.retain(|entry| weight(entry) > floor);
+        self.places.clear();
+        let hasher = &self.hasher;
+        let places = self.entries.iter().enumerate();
+        self.places.extend(places.map(|(place, entry)| (hasher.hash_one(&*entry.key), place as u32)));
     }
 
     /// Returns how many different keys were seen.
     #[must_use]
     pub fn distinct(&self) -> Distinct {
         if self.is_exact() {
-            Distinct::Exactly(self.keys.len() as u64)
+            Distinct::Exactly(self.entries.len() as u64)
         } else {
             Distinct::About(self.sketch.estimate())
         }
@@ -192,7 +212,7 @@ impl Peaks {
     /// Returns the peaks of all keys kept, falling.
     #[must_use]
     pub fn falling(&self) -> Vec<u64> {
-        let mut peaks: Vec<u64> = self.keys.values().map(|entry| entry.peak).collect();
+        let mut peaks: Vec<u64> = self.entries.iter().map(|entry| entry.peak).collect();
         peaks.sort_unstable_by(|a, b| b.cmp(a));
         peaks
     }
@@ -200,23 +220,23 @@ impl Peaks {
     /// Returns how many keys were denied anything.
     #[must_use]
     pub fn denied_keys(&self) -> u64 {
-        self.keys.values().filter(|entry| entry.denied > 0).count() as u64
+        self.entries.iter().filter(|entry| entry.denied > 0).count() as u64
     }
 
     /// Returns how many of the keys denied anything were marked by [`Seen::know`].
     #[must_use]
     pub fn denied_and_known(&self) -> u64 {
-        self.keys.values().filter(|entry| entry.denied > 0 && entry.is_known).count() as u64
+        self.entries.iter().filter(|entry| entry.denied > 0 && entry.is_known).count() as u64
     }
 
     /// Returns the first `count` keys by `rank`, highest first; ties in the order of the keys.
     #[must_use]
     pub fn top(&self, count: usize, rank: impl Fn(&KeyPeak) -> u64) -> Vec<KeyPeak> {
         let mut all: Vec<(u64, KeyPeak)> = self
-            .keys
+            .entries
             .iter()
-            .map(|(key, entry)| {
-                let shown = entry.show(key);
+            .map(|entry| {
+                let shown = entry.show();
                 (rank(&shown), shown)
             })
             .collect();
@@ -252,9 +272,9 @@ impl Entry {
         }
     }
 
-    fn show(&self, key: &[u8]) -> KeyPeak {
+    fn show(&self) -> KeyPeak {
         KeyPeak {
-            key: crate::log::text(key).into_owned(),
+            key: crate::log::text(&self.key).into_owned(),
             total: self.total,
             missed: self.missed,
             denied: self.denied,
@@ -262,6 +282,35 @@ impl Entry {
             peak: self.peak,
             peak_at: Tick::from_nanos(self.peak_at),
         }
+    }
+}
+
+/// Takes a hash for its own.
+#[derive(Clone, Copy, Debug, Default)]
+struct PassHash;
+
+impl BuildHasher for PassHash {
+    type Hasher = Pass;
+
+    fn build_hasher(&self) -> Pass {
+        Pass(0)
+    }
+}
+
+#[derive(Debug)]
+struct Pass(u64);
+
+impl Hasher for Pass {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
     }
 }
 
@@ -334,7 +383,7 @@ mod tests {
                 peaks.see(b"heavy", Tick::from_secs(round), 1).deny(Tick::from_secs(round), 1);
             }
         }
-        assert!(!peaks.is_exact() && peaks.keys.len() <= 100);
+        assert!(!peaks.is_exact() && peaks.entries.len() <= 100);
         let top = &peaks.top(1, |key| key.total)[0];
         assert_eq!((top.key.as_str(), top.total, top.missed, top.denied), ("heavy", 10_000, 0, 10_000));
         let Distinct::About(about) = peaks.distinct() else { panic!("{:?}", peaks.distinct()) };

@@ -74,10 +74,13 @@ impl Account {
         self.series.add(at, if denied || shadow_denied { DENIED } else { ADMITTED }, cost);
         let key = match policy.by.as_slice() {
             [] => b"(all)",
-            [name] if name != "client.ip" => request.value(name).unwrap_or("(none)").as_bytes(),
-            [_] if !request.value("client.ip").is_some_and(|address| address.contains(':')) => {
-                request.value("client.ip").unwrap_or("(none)").as_bytes()
-            }
+            [name] => match request.value(name) {
+                None => b"(none)",
+                Some(value) if name == "client.ip" && value.contains(':') => {
+                    name_key(&mut self.key, policy, request, ipv6_prefix)
+                }
+                Some(value) => value.as_bytes(),
+            },
             _ => name_key(&mut self.key, policy, request, ipv6_prefix),
         };
         let mut seen = self.peaks.see(key, at, cost);

@@ -123,9 +123,11 @@ impl Replay {
     }
 
     fn ask(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>, told: Told) {
-        self.first.get_or_insert(at);
-        self.last = Some(at);
-        self.clock.set(at);
+        if self.last != Some(at) {
+            self.first.get_or_insert(at);
+            self.last = Some(at);
+            self.clock.set(at);
+        }
         for run in &mut self.runs {
             run.ask(at, request, cost, told, self.options.ipv6_prefix);
         }
