@@ -3,8 +3,10 @@
 mod args;
 mod exit;
 mod online;
+mod outcome;
 mod output;
 mod policies;
+mod reading;
 mod verbs;
 
 use std::process::ExitCode;
@@ -40,7 +42,9 @@ fn run(cli: &Cli, printer: &Printer) -> Result<Exit> {
         Verb::Explain(explain) => verbs::explain::run(explain, &cli.global.server, printer),
         Verb::Completions { shell } => verbs::shell::completions(*shell, printer),
         Verb::Man { dir } => verbs::shell::man(dir, printer),
-        Verb::Simulate(_) | Verb::Replay(_) | Verb::Suggest(_) => Ok(Exit::No),
+        Verb::Simulate(simulate) => verbs::simulate::run(simulate, printer),
+        Verb::Replay(replay) => verbs::replay::run(replay, printer),
+        Verb::Suggest(_) => Ok(Exit::No),
     }
 }
 

@@ -33,6 +33,14 @@ pub(crate) fn parse(text: &str, name: &str, printer: &Printer) -> Result<Config>
     accept(Config::parse(text, name, Format::Yaml), printer)
 }
 
+/// Reads a file that was made of flags: its mistakes have no place, its warnings nobody to read them.
+pub(crate) fn parse_quietly(text: &str) -> Result<Config, String> {
+    match Config::parse(text, "limit", Format::Yaml) {
+        Ok((config, _)) => Ok(config),
+        Err(mistakes) => Err(messages(&mistakes)),
+    }
+}
+
 fn accept(outcome: Result<(Config, Vec<Diagnostic>), Vec<Diagnostic>>, printer: &Printer) -> Result<Config> {
     match outcome {
         Ok((config, warnings)) => {
@@ -136,8 +144,7 @@ impl LimitWords {
     /// # Errors
     /// Every mistake in its words.
     pub(crate) fn quota(&self) -> Result<Arc<Quota>, String> {
-        let outcome = Config::parse(&self.file(&[], None), "limit", Format::Yaml);
-        let (config, _) = outcome.map_err(|mistakes| messages(&mistakes))?;
+        let config = parse_quietly(&self.file(&[], None))?;
         let limit = config.policies.policies().first().and_then(|policy| policy.limits.first());
         let quota = limit.and_then(|limit| limit.terms.quota.clone());
         quota.ok_or_else(|| "unlimited is no limit to run".to_owned())
@@ -145,7 +152,7 @@ impl LimitWords {
 }
 
 /// Mistakes without their places, which would be those of a file that nobody wrote.
-pub(crate) fn messages(diagnostics: &[Diagnostic]) -> String {
+fn messages(diagnostics: &[Diagnostic]) -> String {
     let errors = diagnostics.iter().filter(|one| one.severity == Severity::Error);
     errors.map(|one| one.message.as_str()).collect::<Vec<_>>().join("\n")
 }

@@ -3,5 +3,7 @@
 pub(crate) mod config;
 pub(crate) mod explain;
 pub(crate) mod init;
+pub(crate) mod replay;
 pub(crate) mod serve;
 pub(crate) mod shell;
+pub(crate) mod simulate;
