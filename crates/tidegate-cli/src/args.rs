@@ -197,7 +197,7 @@ pub(crate) enum Config {
 #[command(next_help_heading = "Limit")]
 pub(crate) struct LimitArgs {
     /// A limit as in the policy file, such as '{algorithm: gcra, rate: 100/s, burst: 200}'
-    #[arg(long, value_name = "LIMIT", conflicts_with_all = ["algorithm", "rate", "burst", "set"])]
+    #[arg(long, value_name = "LIMIT")]
     pub(crate) limit: Option<String>,
     /// Algorithm or profile, such as gcra, token-bucket, sliding-log, x-time
     #[arg(long, value_name = "NAME")]

@@ -1,0 +1,71 @@
+//! Pictures of a run: SVG for pages and files, blocks for terminals.
+//!
+//! Curves are told apart by dash and by word, never by colour alone. The SVG follows the reader's light or dark scheme, holds
+//! its text as text, and needs no font, script or network.
+
+mod axis;
+mod falling;
+mod over_time;
+mod paint;
+mod terminal;
+
+pub use axis::TimeAxis;
+pub use falling::Falling;
+pub use over_time::OverTime;
+pub use terminal::{Bars, sparkline};
+
+use tidegate::Tick;
+
+use crate::series::Series;
+
+/// A curve of steps over time: each value holds from its tick to the next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    /// Its name, for the legend.
+    pub name: String,
+    /// When each step begins, and its value.
+    pub steps: Vec<(Tick, f64)>,
+    /// When the last step ends.
+    pub end: Tick,
+}
+
+impl Curve {
+    /// Makes a curve of the averages of one lane.
+    pub fn averages(name: impl Into<String>, series: &Series, lane: usize) -> Self {
+        let steps: Vec<_> = series.points(lane).map(|point| (point.at, point.per_second)).collect();
+        let end = steps.last().map_or(Tick::EPOCH, |(at, _)| at.after(series.width()));
+        Self { name: name.into(), steps, end }
+    }
+
+    /// Makes a curve of the highest values of one lane within the resolution of the series.
+    pub fn peaks(name: impl Into<String>, series: &Series, lane: usize) -> Self {
+        let averages = Self::averages(name, series, lane);
+        let steps = series.points(lane).map(|point| (point.at, point.peak_per_second)).collect();
+        Self { steps, ..averages }
+    }
+
+    fn max(&self) -> f64 {
+        self.steps.iter().map(|(_, value)| *value).fold(0.0, f64::max)
+    }
+
+    fn span(&self) -> Option<(Tick, Tick)> {
+        Some((self.steps.first()?.0, self.end))
+    }
+}
+
+/// A limit to draw a line at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Level {
+    /// Its words: `limit 100/s`.
+    pub name: String,
+    /// Where it lies, in the unit of the axis.
+    pub value: f64,
+}
+
+/// Why a picture could not be drawn. Drawing into memory does not fail; this is what the drawing library could say.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the chart could not be drawn: {0}")]
+pub struct ChartError(String);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! Curves over time: what was offered, what was admitted, and where the limit lies; or several algorithms side by side.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::HPos;
+use tidegate::Tick;
+
+use super::axis::{number, round};
+use super::paint::{self, CURVES, GRID, INK, LIMIT, Marked, QUIET, SHADE, failed};
+use super::{ChartError, Curve, Level, TimeAxis};
+
+/// A chart of curves over time.
+#[derive(Clone, Debug)]
+pub struct OverTime<'a> {
+    /// What it shows, above it.
+    pub title: &'a str,
+    /// What the values are: `requests per second`.
+    pub unit: &'a str,
+    /// How times are written.
+    pub axis: TimeAxis,
+    /// A curve drawn as an area behind the others: what was offered.
+    pub area: Option<Curve>,
+    /// The curves; six at most are drawn.
+    pub curves: Vec<Curve>,
+    /// The limit, if one holds for all that is shown together.
+    pub limit: Option<Level>,
+}
+
+impl OverTime<'_> {
+    /// Draws an SVG of 900 × 360.
+    ///
+    /// # Errors
+    /// [`ChartError`], which drawing into memory does not give.
+    pub fn svg(&self) -> Result<String, ChartError> {
+        let all = || self.area.iter().chain(&self.curves);
+        let start = all().filter_map(Curve::span).map(|(start, _)| start).min().unwrap_or(Tick::EPOCH);
+        let end = all().filter_map(Curve::span).map(|(_, end)| end).max().unwrap_or(start);
+        let end = end.max(Tick::from_nanos(start.as_nanos() + 1_000_000));
+        let limit = self.limit.as_ref().map_or(0.0, |limit| limit.value);
+        let highest = all().map(Curve::max).fold(limit, f64::max);
+        let rows = round(highest * 1.04, 5);
+        let top = rows.last().copied().unwrap_or(1.0);
+        let columns = self.axis.ticks(start, end, 8);
+        let span = end.since(start).as_secs_f64();
+        paint::page(self.title, |page| {
+            let curves: Vec<&str> = self.curves.iter().map(|curve| curve.name.as_str()).collect();
+            paint::legend(page, self.area.as_ref().map(|area| area.name.as_str()), &curves)?;
+            paint::write(page, self.unit, (20, 76), 12.0, &QUIET, HPos::Left)?;
+            let mut chart = ChartBuilder::on(page)
+                .margin_top(90)
+                .margin_right(28)
+                .margin_left(8)
+                .margin_bottom(30)
+                .x_label_area_size(24)
+                .y_label_area_size(56)
+                .build_cartesian_2d(
+                    Marked { end: span, marks: columns.iter().map(|(at, _)| *at).collect() },
+                    Marked { end: top, marks: rows.clone() },
+                )
+                .map_err(failed)?;
+            let label = |at: &f64| {
+                let found = columns.iter().find(|(place, _)| (place - at).abs() < 1e-9);
+                found.map_or_else(String::new, |(_, label)| label.clone())
+            };
+            chart
+                .configure_mesh()
+                .light_line_style(TRANSPARENT)
+                .bold_line_style(GRID)
+                .axis_style(GRID)
+                .x_label_formatter(&label)
+                .y_label_formatter(&|value: &f64| number(*value))
+                .label_style(("sans-serif", 12).into_font().color(&INK))
+                .draw()
+                .map_err(failed)?;
+            if let Some(area) = &self.area {
+                let points = steps(area, start);
+                chart.draw_series(AreaSeries::new(points, 0.0, SHADE)).map_err(failed)?;
+            }
+            for (curve, (colour, ..)) in self.curves.iter().zip(CURVES) {
+                chart
+                    .draw_series(LineSeries::new(steps(curve, start), colour.stroke_width(2)))
+                    .map_err(failed)?;
+            }
+            if let Some(limit) = &self.limit {
+                let line = [(0.0, limit.value), (span, limit.value)];
+                chart.draw_series(LineSeries::new(line, LIMIT.stroke_width(1))).map_err(failed)?;
+                let (x, y) = chart.backend_coord(&(span, limit.value));
+                paint::write(page, &limit.name, (x - 4, y - 9), 12.0, &INK, HPos::Right)?;
+            }
+            let caption = self.axis.caption(start, end);
+            paint::write(page, &caption, (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
+        })
+    }
+}
+
+/// Returns the corners of a curve: seconds since the start, and values. Runs of one value need two corners only.
+fn steps(curve: &Curve, start: Tick) -> Vec<(f64, f64)> {
+    let mut out: Vec<(f64, f64)> = Vec::with_capacity(curve.steps.len() * 2 + 2);
+    let at = |tick: Tick| tick.since(start).as_secs_f64();
+    for (tick, value) in &curve.steps {
+        match out.last() {
+            Some((_, before)) if before == value => continue,
+            Some((_, before)) => out.push((at(*tick), *before)),
+            None => {}
+        }
+        out.push((at(*tick), *value));
+    }
+    if let Some((_, value)) = out.last().copied() {
+        out.push((at(curve.end), value));
+    }
+    out
+}

@@ -1,0 +1,158 @@
+//! The look that all charts share: frame, colours, dashes, and the last touch that makes an SVG follow the reader's scheme.
+
+use std::ops::Range;
+
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::ChartError;
+
+/// Colours by name of use. Each appears nowhere else, so that dashes and the dark scheme can be put on by colour.
+pub(super) const INK: RGBColor = RGBColor(0x24, 0x29, 0x2f);
+pub(super) const QUIET: RGBColor = RGBColor(0x57, 0x60, 0x6a);
+pub(super) const GRID: RGBColor = RGBColor(0xd8, 0xde, 0xe4);
+pub(super) const PAPER: RGBColor = RGBColor(0xfe, 0xfe, 0xfe);
+pub(super) const SHADE: RGBColor = RGBColor(0xc9, 0xd1, 0xd9);
+pub(super) const LIMIT: RGBColor = RGBColor(0x1f, 0x23, 0x28);
+
+/// Curves in order: colour, dash, colour on dark paper. After Okabe and Ito, distinct to most eyes; the dash tells them
+/// apart without colour.
+pub(super) const CURVES: [(RGBColor, &str, &str); 6] = [
+    (RGBColor(0x00, 0x72, 0xb2), "", "#58a6ff"),
+    (RGBColor(0xd5, 0x5e, 0x00), "7 4", "#ff9352"),
+    (RGBColor(0x00, 0x9e, 0x73), "2 3", "#3fcf9f"),
+    (RGBColor(0xb0, 0x5a, 0x8c), "10 3 2 3", "#e394c2"),
+    (RGBColor(0x8a, 0x6d, 0x00), "14 4", "#e3b341"),
+    (RGBColor(0x3d, 0x3d, 0x9e), "1 5", "#a5a5f5"),
+];
+
+pub(super) const WIDTH: u32 = 900;
+pub(super) const HEIGHT: u32 = 360;
+
+/// An axis from 0 with its ticks where we say: full minutes and round numbers, not what divides the width well.
+pub(super) struct Marked {
+    pub(super) end: f64,
+    pub(super) marks: Vec<f64>,
+}
+
+impl Ranged for Marked {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        limit.0 + (value / self.end * f64::from(limit.1 - limit.0)).round() as i32
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        if hint.weight().allow_light_points() { Vec::new() } else { self.marks.clone() }
+    }
+
+    fn range(&self) -> Range<f64> {
+        0.0..self.end
+    }
+}
+
+/// The page a chart is drawn on.
+pub(super) type Page<'s> = DrawingArea<SVGBackend<'s>, Shift>;
+
+pub(super) fn failed(error: impl std::fmt::Display) -> ChartError {
+    ChartError(error.to_string())
+}
+
+/// Draws on an empty page and returns the finished SVG.
+pub(super) fn page(
+    title: &str,
+    draw: impl FnOnce(&Page<'_>) -> Result<(), ChartError>,
+) -> Result<String, ChartError> {
+    let mut svg = String::new();
+    {
+        let page = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
+        page.fill(&PAPER).map_err(failed)?;
+        write(&page, title, (20, 26), 17.0, &INK, HPos::Left)?;
+        draw(&page)?;
+        page.present().map_err(failed)?;
+    }
+    Ok(finish(&svg, title))
+}
+
+pub(super) fn write(
+    page: &Page<'_>,
+    text: &str,
+    at: (i32, i32),
+    size: f64,
+    colour: &RGBColor,
+    side: HPos,
+) -> Result<(), ChartError> {
+    let style = ("sans-serif", size).into_font().color(colour).pos(Pos::new(side, VPos::Center));
+    page.draw(&Text::new(text.to_owned(), at, style)).map_err(failed)
+}
+
+/// About how wide a text is: there are no fonts here to ask.
+pub(super) fn text_width(text: &str, size: f64) -> i32 {
+    (text.chars().count() as f64 * size * 0.56) as i32
+}
+
+/// Writes the legend in one line below the title, from the left: a sample and a word each.
+pub(super) fn legend(page: &Page<'_>, area: Option<&str>, curves: &[&str]) -> Result<(), ChartError> {
+    const Y: i32 = 50;
+    let mut x = 20;
+    if let Some(name) = area {
+        page.draw(&Rectangle::new([(x, Y - 6), (x + 26, Y + 6)], SHADE.filled())).map_err(failed)?;
+        write(page, name, (x + 32, Y), 13.0, &INK, HPos::Left)?;
+        x += 32 + text_width(name, 13.0) + 22;
+    }
+    for (name, (colour, ..)) in curves.iter().zip(CURVES) {
+        let sample = vec![(x, Y), (x + 26, Y)];
+        page.draw(&PathElement::new(sample, colour.stroke_width(2))).map_err(failed)?;
+        write(page, name, (x + 32, Y), 13.0, &INK, HPos::Left)?;
+        x += 32 + text_width(name, 13.0) + 22;
+    }
+    Ok(())
+}
+
+/// Names the picture for readers who cannot see it, puts the dashes on, and adds the dark scheme.
+fn finish(svg: &str, title: &str) -> String {
+    let mut out = svg.to_owned();
+    for (colour, dash, _) in CURVES {
+        dashed(&mut out, colour, dash);
+    }
+    dashed(&mut out, LIMIT, "4 3");
+    let dark: String = CURVES
+        .iter()
+        .map(|(colour, _, dark)| (*colour, *dark))
+        .chain([
+            (INK, "#e6edf3"),
+            (QUIET, "#9da7b1"),
+            (GRID, "#30363d"),
+            (PAPER, "#0d1117"),
+            (SHADE, "#3d444d"),
+        ])
+        .chain([(LIMIT, "#f0f3f6")])
+        .map(|(colour, dark)| {
+            let colour = hex(colour);
+            format!("[fill=\"{colour}\"]{{fill:{dark}}}[stroke=\"{colour}\"]{{stroke:{dark}}}")
+        })
+        .collect();
+    let title = title.replace('&', "&amp;").replace('<', "&lt;");
+    let head = format!(
+        "<title>{title}</title><style>text{{font-family:system-ui,sans-serif;\
+         font-variant-numeric:tabular-nums}}@media(prefers-color-scheme:dark){{{dark}}}</style>"
+    );
+    if let Some(end) = out.find('>') {
+        out.insert_str(end + 1, &head);
+    }
+    out.replacen("<svg ", "<svg role=\"img\" ", 1)
+}
+
+fn dashed(svg: &mut String, colour: RGBColor, dash: &str) {
+    if !dash.is_empty() {
+        let stroke = format!("stroke=\"{}\"", hex(colour));
+        *svg = svg.replace(&stroke, &format!("{stroke} stroke-dasharray=\"{dash}\""));
+    }
+}
+
+fn hex(RGBColor(r, g, b): RGBColor) -> String {
+    format!("#{r:02X}{g:02X}{b:02X}")
+}

@@ -1,0 +1,129 @@
+//! Charts for a terminal, of block characters: what was offered stands behind what was admitted, without any colour.
+
+use super::axis::{number, round};
+use super::{Curve, Level, TimeAxis};
+
+/// A bar chart of two curves over time, the admitted inside the offered.
+#[derive(Clone, Debug)]
+pub struct Bars<'a> {
+    /// What it shows, above it.
+    pub title: &'a str,
+    /// What the values are.
+    pub unit: &'a str,
+    /// How times are written.
+    pub axis: TimeAxis,
+    /// What was asked for.
+    pub offered: &'a Curve,
+    /// What of it was let pass.
+    pub admitted: &'a Curve,
+    /// The limit, if one holds for all together.
+    pub limit: Option<Level>,
+}
+
+const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// Columns for the numbers at the left, and the axis.
+const MARGIN: usize = 8;
+
+impl Bars<'_> {
+    /// Draws lines of at most `width` columns (40 at least) with `height` rows of bars (4 at least).
+    #[must_use]
+    pub fn draw(&self, width: usize, height: usize) -> String {
+        let (columns, height) = (width.max(40) - MARGIN, height.max(4));
+        let (Some((start, end)), unit) = (self.offered.span(), self.unit) else {
+            return format!("{}\n(nothing to draw)\n", self.title);
+        };
+        let offered = self.offered.resampled(columns, start, end);
+        let admitted = self.admitted.resampled(columns, start, end);
+        let limit = self.limit.as_ref().map_or(0.0, |limit| limit.value);
+        let highest = offered.iter().chain(&admitted).copied().fold(limit, f64::max);
+        let top = round(highest, 4).last().copied().unwrap_or(1.0);
+        let mut out = format!("{}\n{unit}   █ admitted   ░ offered, not admitted", self.title);
+        if let Some(limit) = &self.limit {
+            out += &format!("   ╌ {}", limit.name);
+        }
+        out.push('\n');
+        let cells = height as f64;
+        let limit_row = (self.limit.is_some()).then(|| ((limit / top * cells) as usize).min(height - 1));
+        for row in (0..height).rev() {
+            let edge = (row + 1) as f64 / cells * top;
+            let label =
+                if row + 1 == height || (row + 1) * 2 == height { number(edge) } else { String::new() };
+            out += &format!("{label:>6} ┤");
+            let mut line = String::new();
+            for (offered, admitted) in offered.iter().zip(&admitted) {
+                let inside = (admitted / top * cells - row as f64).clamp(0.0, 1.0);
+                let behind = offered / top * cells - row as f64;
+                let mut eighth = (inside * 8.0).round() as usize;
+                if row == 0 && eighth == 0 && *admitted > 0.0 {
+                    eighth = 1;
+                }
+                line.push(match eighth {
+                    0 if behind >= 0.5 || (row == 0 && behind > 0.0) => '░',
+                    0 if limit_row == Some(row) => '╌',
+                    eighth => EIGHTHS[eighth],
+                });
+            }
+            out += line.trim_end();
+            out.push('\n');
+        }
+        out += &format!("{:>6} └{}\n", 0, "─".repeat(columns));
+        out += &self.time_labels(columns, start, end);
+        out += &format!("{:MARGIN$}{}\n", "", self.axis.caption(start, end));
+        out
+    }
+
+    fn time_labels(&self, columns: usize, start: tidegate::Tick, end: tidegate::Tick) -> String {
+        let span = end.since(start).as_secs_f64().max(1e-9);
+        let mut line = vec![' '; columns + MARGIN];
+        let mut free = 0;
+        for (at, label) in self.axis.ticks(start, end, columns / 12) {
+            let place = MARGIN + (at / span * columns as f64) as usize;
+            let length = label.chars().count();
+            if place < free || place + length > line.len() {
+                continue;
+            }
+            for (offset, char) in label.chars().enumerate() {
+                line[place + offset] = char;
+            }
+            free = place + length + 1;
+        }
+        let line: String = line.into_iter().collect();
+        format!("{}\n", line.trim_end())
+    }
+}
+
+impl Curve {
+    /// Returns the averages of `columns` equal parts of a span.
+    fn resampled(&self, columns: usize, start: tidegate::Tick, end: tidegate::Tick) -> Vec<f64> {
+        let span = end.since(start).as_secs_f64().max(1e-9);
+        let scale = columns as f64 / span;
+        let mut out = vec![0.0; columns];
+        for (number, (at, value)) in self.steps.iter().enumerate() {
+            let until = self.steps.get(number + 1).map_or(self.end, |(at, _)| *at);
+            let (from, to) =
+                (at.since(start).as_secs_f64() * scale, until.since(start).as_secs_f64() * scale);
+            let last = (to.ceil() as usize).min(columns);
+            for (column, sum) in out.iter_mut().enumerate().take(last).skip(from as usize) {
+                let share = to.min((column + 1) as f64) - from.max(column as f64);
+                *sum += value * share.max(0.0);
+            }
+        }
+        out
+    }
+}
+
+/// Draws values as one line of blocks, `width` columns wide; the highest value fills the line's height.
+#[must_use]
+pub fn sparkline(values: &[f64], width: usize) -> String {
+    let top = values.iter().copied().fold(0.0, f64::max);
+    let width = width.min(values.len()).max(1);
+    (0..width)
+        .map(|column| {
+            let (from, to) = (column * values.len() / width, ((column + 1) * values.len() / width).max(1));
+            let part = values.get(from..to.min(values.len())).unwrap_or(&[]);
+            let high = part.iter().copied().fold(0.0, f64::max);
+            let eighth = if top > 0.0 { (high / top * 8.0).ceil() as usize } else { 0 };
+            EIGHTHS[eighth.clamp(1, 8)]
+        })
+        .collect()
+}

@@ -1,0 +1,61 @@
+//! Tells the format of a log by its first lines.
+
+use super::clf::Clf;
+use super::csv;
+use super::{Format, FormatError, Reader};
+
+/// Lines looked at. Access logs may begin with lines that scanners spoiled; the header of a table is the first line.
+const LINES: usize = 20;
+
+/// Returns a reader for what the first bytes of a log look like.
+pub(super) fn reader(
+    format: Format,
+    columns: &[(String, String)],
+    sample: &[u8],
+) -> Result<(Format, Reader), FormatError> {
+    let mut lines =
+        sample.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end).filter(|line| !super::is_blank(line));
+    let first = lines.clone().next().unwrap_or(b"");
+    let first = first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first);
+    let found = match format {
+        Format::Auto if first.is_empty() => Format::Combined,
+        Format::Auto if first.starts_with(b"{") => Format::Json,
+        Format::Auto if csv::header(first, columns).is_some() => Format::Csv,
+        Format::Auto => access(lines.by_ref().take(LINES)).ok_or_else(|| FormatError::new(first))?,
+        given => given,
+    };
+    let reader = match found {
+        Format::Json => Reader::Json(super::json::Json::new(columns)),
+        Format::Csv => {
+            let guess = if first.contains(&b'\t') { b'\t' } else { b',' };
+            Reader::Csv(csv::Csv::new(csv::header(first, columns).unwrap_or(guess), columns))
+        }
+        Format::Vhost => Reader::Clf(Clf::new(true)),
+        Format::Auto | Format::Common | Format::Combined => Reader::Clf(Clf::new(false)),
+    };
+    Ok((found, reader))
+}
+
+/// Tells the kinds of access log apart by the first line that is one.
+fn access<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Format> {
+    lines.find_map(|line| {
+        let record = Clf::new(false).read(line).ok()?;
+        let vhost = is_vhost(record.client) && Clf::new(true).read(line).is_ok();
+        Some(match (vhost, record.tail) {
+            (true, _) => Format::Vhost,
+            (false, super::clf::Tail::Unread(b"")) => Format::Common,
+            (false, _) => Format::Combined,
+        })
+    })
+}
+
+/// Says whether a first word is `host:port`: one colon, digits behind it. An IPv6 address has more colons.
+fn is_vhost(word: &[u8]) -> bool {
+    let mut parts = word.split(|byte| *byte == b':');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(host), Some(port), None) => {
+            !host.is_empty() && !port.is_empty() && port.iter().all(u8::is_ascii_digit)
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,181 @@
+//! One JSON object per line. Nested names are joined with dots, list items with their number: `request.headers.Host.0`.
+//!
+//! Values are visited as the parser finds them, so nothing is built and nothing is allocated per line. A line that is not
+//! UTF-8 is read once more as Latin-1.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use super::Malformed;
+use super::fields::Fields;
+use super::record::{Record, text};
+
+/// Objects inside objects that are still looked at.
+const MAX_DEPTH: usize = 8;
+
+/// Reads JSON lines.
+#[derive(Clone, Debug)]
+pub(super) struct Json {
+    fields: Fields,
+    /// The dotted name of the place at hand.
+    name: String,
+}
+
+impl Json {
+    pub(super) fn new(columns: &[(String, String)]) -> Self {
+        Self { fields: Fields::new(columns), name: String::new() }
+    }
+
+    pub(super) fn read(&mut self, line: &[u8]) -> Result<Record<'_>, Malformed> {
+        if self.visit(line).is_err() {
+            let latin = text(line);
+            if matches!(latin, std::borrow::Cow::Borrowed(_)) || self.visit(latin.as_bytes()).is_err() {
+                return Err(Malformed::Json);
+            }
+        }
+        self.fields.record()
+    }
+
+    fn visit(&mut self, line: &[u8]) -> serde_json::Result<()> {
+        self.fields.clear();
+        self.name.clear();
+        let mut from = serde_json::Deserializer::from_slice(line);
+        Value { to: self, depth: 0 }.deserialize(&mut from)?;
+        from.end()
+    }
+
+    fn push(&mut self, value: &[u8]) {
+        if let Some(name) = self.fields.number(&self.name) {
+            self.fields.push(name, value);
+        }
+    }
+}
+
+/// The place of one value.
+struct Value<'j> {
+    to: &'j mut Json,
+    depth: usize,
+}
+
+impl Value<'_> {
+    /// Visits an inner value under a longer name.
+    fn inner<R>(&mut self, visit: impl FnOnce(Value<'_>) -> R) -> R {
+        visit(Value { to: self.to, depth: self.depth + 1 })
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Value<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        match self.depth {
+            0 => from.deserialize_map(self),
+            MAX_DEPTH.. => from.deserialize_ignored_any(serde::de::IgnoredAny).map(|_| ()),
+            _ => from.deserialize_any(self),
+        }
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<(), E> {
+        self.to.push(value.as_bytes());
+        Ok(())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
+        write(self.to, format_args!("{value}"));
+        Ok(())
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
+        write(self.to, format_args!("{value}"));
+        Ok(())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
+        write(self.to, format_args!("{value}"));
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
+        self.to.push(if value { b"true" } else { b"false" });
+        Ok(())
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        let prefix = self.to.name.len();
+        while map.next_key_seed(Key { name: &mut self.to.name, prefix })?.is_some() {
+            self.inner(|value| map.next_value_seed(value))?;
+        }
+        self.to.name.truncate(prefix);
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+        let prefix = self.to.name.len();
+        let mut index = 0u32;
+        loop {
+            self.to.name.truncate(prefix);
+            let _ = fmt::Write::write_fmt(&mut self.to.name, format_args!(".{index}"));
+            if self.inner(|value| list.next_element_seed(value))?.is_none() {
+                break;
+            }
+            index = index.saturating_add(1);
+        }
+        self.to.name.truncate(prefix);
+        Ok(())
+    }
+}
+
+/// Numbers fit the stack: the longest finite float in plain digits has 326 bytes or so.
+fn write(to: &mut Json, number: fmt::Arguments<'_>) {
+    use std::io::Write;
+    let mut out = [0; 400];
+    let mut rest = &mut out[..];
+    if rest.write_fmt(number).is_ok() {
+        let used = 400 - rest.len();
+        to.push(&out[..used]);
+    }
+}
+
+/// Puts a key behind the prefix.
+struct Key<'n> {
+    name: &'n mut String,
+    prefix: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Key<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E: Error>(self, key: &str) -> Result<(), E> {
+        self.name.truncate(self.prefix);
+        if self.prefix > 0 {
+            self.name.push('.');
+        }
+        self.name.push_str(key);
+        Ok(())
+    }
+}

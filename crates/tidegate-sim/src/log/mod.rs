@@ -1,0 +1,435 @@
+//! Reads access logs, JSON lines and tables as one stream of requests in time order.
+//!
+//! Files are told apart by their content: packing by the first bytes, format by the first lines. Several files are read in
+//! the order of their first times, so that `access.log*` works although the shell lists the newest first. A line that
+//! makes no sense is counted and the first few are kept to show; it never stops the reading.
+//!
+//! The stream is handed to a closure, not pulled: a record borrows the line it came from, and nothing is copied for it.
+
+mod clf;
+mod csv;
+mod detect;
+mod fields;
+mod json;
+mod record;
+mod time;
+
+use std::fmt;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate::Tick;
+
+use crate::order::{Clamp, Order, OrderTally, Reorder};
+use crate::source::{Input, Lines, Opened, Progress, SourceError, total_bytes};
+
+pub use record::{Record, text};
+
+/// How lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Format {
+    /// Told by the first lines of each file.
+    #[default]
+    Auto,
+    /// Common log format: no referer, no agent.
+    Common,
+    /// Combined log format, as Apache and nginx write by default.
+    Combined,
+    /// Combined behind `host:port`, as Debian's `other_vhosts_access.log`.
+    Vhost,
+    /// One JSON object per line.
+    Json,
+    /// Comma- or tab-separated, with a header line.
+    Csv,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Common => "common",
+            Self::Combined => "combined",
+            Self::Vhost => "vhost",
+            Self::Json => "json",
+            Self::Csv => "csv",
+        })
+    }
+}
+
+impl std::str::FromStr for Format {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        const ALL: [Format; 6] =
+            [Format::Auto, Format::Common, Format::Combined, Format::Vhost, Format::Json, Format::Csv];
+        ALL.into_iter().find(|format| format.to_string() == word).ok_or_else(|| {
+            let near = crate::words::nearest(word, &["auto", "common", "combined", "vhost", "json", "csv"]);
+            format!("`{word}` is not a log format{near}; use auto, common, combined, vhost, json or csv")
+        })
+    }
+}
+
+/// How a log is read.
+#[derive(Clone, Debug, Default)]
+pub struct LogOptions {
+    /// The format of every file.
+    pub format: Format,
+    /// What columns and JSON fields mean: `("client.ip", "host")` says that `host` is the client. The attributes with a
+    /// meaning of their own are `time`, `client.ip`, `user.id`, `request`, `request.method`, `request.path`,
+    /// `request.host`, `request.header.user-agent`, `request.header.referer`, `response.status` and `response.bytes`; any
+    /// other renames an extra.
+    pub columns: Vec<(String, String)>,
+    /// What happens to lines that go back in time.
+    pub order: Order,
+}
+
+/// Why a line is no request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// No time, or a time that cannot be.
+    #[error("no time that can be read")]
+    Time,
+    /// Nothing before the time.
+    #[error("no client before the time")]
+    Client,
+    /// No quoted request.
+    #[error("no request in quotes after the time")]
+    Request,
+    /// The status is no status.
+    #[error("the status is not three digits")]
+    Status,
+    /// The size is no number.
+    #[error("the size is not a number")]
+    Bytes,
+    /// More or fewer fields than the header has.
+    #[error("not as many fields as the header line has")]
+    Columns,
+    /// The header line has no column for the time.
+    #[error("the header line names no time column; name it with --column time=NAME")]
+    Header,
+    /// Not one JSON object.
+    #[error("not one JSON object")]
+    Json,
+    /// Longer than [`crate::source::MAX_LINE`].
+    #[error("longer than 64 KiB")]
+    TooLong,
+}
+
+/// A malformed line, to show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MalformedLine {
+    /// The file.
+    pub file: String,
+    /// The number of the line, from 1.
+    pub line: u64,
+    /// What is wrong.
+    pub why: Malformed,
+    /// How it begins.
+    pub excerpt: String,
+}
+
+impl fmt::Display for MalformedLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}: {}", self.file, self.line, self.why, self.excerpt)
+    }
+}
+
+/// Malformed lines kept to show.
+const SHOWN: usize = 5;
+/// Characters of each.
+const EXCERPT: usize = 120;
+
+/// What was read.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Lines, blank ones and comments included.
+    pub lines: u64,
+    /// Requests handed out.
+    pub records: u64,
+    /// Lines that are no request.
+    pub malformed: u64,
+    /// The first of them.
+    pub first_malformed: Vec<MalformedLine>,
+    /// How the log kept to time.
+    pub order: OrderTally,
+    /// The files, in the order they were read, with their formats.
+    pub files: Vec<(String, Format)>,
+    /// Whether the files were put into the order of their first times.
+    pub files_sorted: bool,
+    /// The time of the first request.
+    pub first: Option<Tick>,
+    /// The time of the last request.
+    pub last: Option<Tick>,
+}
+
+/// Why a log cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// The bytes could not be had.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The format could not be told.
+    #[error("{file}: {error}")]
+    Format {
+        /// The file.
+        file: String,
+        /// What it looks like.
+        error: FormatError,
+    },
+}
+
+/// The first lines look like no format that is known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the format cannot be told from its first lines; name it with --format; it begins: {excerpt}")]
+pub struct FormatError {
+    excerpt: String,
+}
+
+impl FormatError {
+    fn new(line: &[u8]) -> Self {
+        Self { excerpt: excerpt(line) }
+    }
+}
+
+fn excerpt(line: &[u8]) -> String {
+    text(line).chars().take(EXCERPT).map(|char| if char.is_control() { '·' } else { char }).collect()
+}
+
+/// Reads the lines of one file.
+#[derive(Debug)]
+enum Reader {
+    Clf(clf::Clf),
+    Json(json::Json),
+    Csv(csv::Csv),
+}
+
+/// Blank lines and comments are nothing to count.
+fn is_blank(line: &[u8]) -> bool {
+    matches!(line, [] | [b'#', ..]) || line.trim_ascii().is_empty()
+}
+
+impl Reader {
+    /// Reads a line; `None` for a header.
+    #[inline]
+    fn read<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Record<'a>>, Malformed> {
+        match self {
+            Self::Clf(clf) => clf.read(line).map(Some),
+            Self::Json(json) => json.read(line).map(Some),
+            Self::Csv(csv) => csv.read(line),
+        }
+    }
+
+    /// Reads the time of a line and as little else as the format allows.
+    #[inline]
+    fn time(&mut self, line: &[u8]) -> Result<Option<u64>, Malformed> {
+        match self {
+            Self::Clf(clf) => clf.time(line).map(Some),
+            other => Ok(other.read(line)?.map(|record| record.time.as_nanos())),
+        }
+    }
+}
+
+/// A log of one or more files. Memory is bounded by [`Order`] and two buffers, whatever its length.
+#[derive(Debug)]
+pub struct Log {
+    inputs: Vec<Input>,
+    options: LogOptions,
+    /// One per file begun; lines held back belong to one of them.
+    readers: Vec<Reader>,
+    tally: Tally,
+    read: Arc<AtomicU64>,
+    total: Option<u64>,
+}
+
+/// Watches a log that is being read, from the closure or from another thread.
+#[derive(Clone, Debug)]
+pub struct Watch {
+    read: Arc<AtomicU64>,
+    total: Option<u64>,
+}
+
+impl Watch {
+    /// Returns how far the reading is.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        // Relaxed: a number to show, which orders nothing.
+        Progress { read: self.read.load(Ordering::Relaxed), total: self.total }
+    }
+}
+
+/// Entries held back carry file and line in one number: 2²⁴ files of 2⁴⁰ lines.
+const LINE_BITS: u32 = 40;
+
+impl Log {
+    /// Opens a log. Several files are put into the order of their first times, unless one is standard input.
+    ///
+    /// # Errors
+    /// [`LogError`] when a file cannot be opened or its format cannot be told.
+    pub fn open(mut inputs: Vec<Input>, options: LogOptions) -> Result<Self, LogError> {
+        let total = total_bytes(&inputs);
+        let mut tally = Tally::default();
+        if inputs.len() > 1 && !inputs.contains(&Input::Stdin) {
+            let mut timed = Vec::with_capacity(inputs.len());
+            for input in inputs {
+                timed.push((first_time(&input, &options)?, input));
+            }
+            tally.files_sorted = !timed.is_sorted_by_key(|(time, _)| *time);
+            timed.sort_by_key(|(time, _)| *time);
+            inputs = timed.into_iter().map(|(_, input)| input).collect();
+        }
+        Ok(Self { inputs, options, readers: Vec::new(), tally, read: Arc::default(), total })
+    }
+
+    /// Returns a handle to watch the progress with.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        Watch { read: Arc::clone(&self.read), total: self.total }
+    }
+
+    /// Returns what was read so far.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Hands every request to `each`, in time order as far as [`Order`] allows, until it breaks or the log ends.
+    ///
+    /// # Errors
+    /// [`LogError`] when a file cannot be read to its end.
+    pub fn read(&mut self, mut each: impl FnMut(&Record<'_>) -> ControlFlow<()>) -> Result<&Tally, LogError> {
+        match self.options.order {
+            Order::Clamp => {
+                let mut clamp = Clamp::default();
+                let _ = self.lines(|readers, tally, mark, line| {
+                    let file = (mark >> LINE_BITS) as usize;
+                    match readers[file].read(line) {
+                        Ok(None) => ControlFlow::Continue(()),
+                        Ok(Some(mut record)) => {
+                            record.time = Tick::from_nanos(clamp.time(record.time.as_nanos()));
+                            hand_out(tally, &record, &mut each)
+                        }
+                        Err(why) => {
+                            note(tally, mark, line, why);
+                            ControlFlow::Continue(())
+                        }
+                    }
+                })?;
+                self.tally.order = clamp.tally();
+            }
+            Order::Sort { window, bytes } => {
+                let mut order = Reorder::new(window, bytes);
+                let flow = self.lines(|readers, tally, mark, line| {
+                    match readers[(mark >> LINE_BITS) as usize].time(line) {
+                        Ok(None) => return ControlFlow::Continue(()),
+                        Ok(Some(time)) => order.push(time, mark, line),
+                        Err(why) => note(tally, mark, line, why),
+                    }
+                    drain(&mut order, readers, tally, &mut each)
+                })?;
+                if flow.is_continue() {
+                    order.finish();
+                    let _ = drain(&mut order, &mut self.readers, &mut self.tally, &mut each);
+                }
+                self.tally.order = order.tally();
+            }
+        }
+        Ok(&self.tally)
+    }
+
+    /// Hands every line of every file to `each`, with the readers and a mark that tells file and line.
+    fn lines(
+        &mut self,
+        mut each: impl FnMut(&mut [Reader], &mut Tally, u64, &[u8]) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, LogError> {
+        for file in 0..self.inputs.len() {
+            let input = &self.inputs[file];
+            let mut lines = Lines::new(Opened::new(input, &self.read)?);
+            let (format, reader) = detect(&mut lines, input, &self.options)?;
+            self.readers.push(reader);
+            self.tally.files.push((input.name(), format));
+            let base = (file as u64) << LINE_BITS;
+            while let Some(line) = lines.next_line()? {
+                self.tally.lines += 1;
+                let mark = base | line.number;
+                if line.too_long {
+                    note(&mut self.tally, mark, b"", Malformed::TooLong);
+                } else if !is_blank(line.bytes)
+                    && each(&mut self.readers, &mut self.tally, mark, line.bytes).is_break()
+                {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+fn detect(lines: &mut Lines, input: &Input, options: &LogOptions) -> Result<(Format, Reader), LogError> {
+    let sample = lines.sample()?;
+    detect::reader(options.format, &options.columns, sample)
+        .map_err(|error| LogError::Format { file: input.name(), error })
+}
+
+/// Returns the time of the first line that has one; the end of time for a file without.
+fn first_time(input: &Input, options: &LogOptions) -> Result<u64, LogError> {
+    let mut lines = Lines::new(Opened::new(input, &Arc::default())?);
+    let (_, mut reader) = detect(&mut lines, input, options)?;
+    while let Some(line) = lines.next_line()? {
+        if !is_blank(line.bytes)
+            && let Ok(Some(time)) = reader.time(line.bytes)
+        {
+            return Ok(time);
+        }
+    }
+    Ok(u64::MAX)
+}
+
+/// Gives out what the reordering lets go.
+#[inline]
+fn drain(
+    order: &mut Reorder,
+    readers: &mut [Reader],
+    tally: &mut Tally,
+    each: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    while let Some(held) = order.pop() {
+        match readers[(held.mark >> LINE_BITS) as usize].read(held.line) {
+            Ok(None) => {}
+            Ok(Some(mut record)) => {
+                record.time = Tick::from_nanos(held.time);
+                hand_out(tally, &record, each)?;
+            }
+            Err(why) => note(tally, held.mark, held.line, why),
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+#[inline]
+fn hand_out(
+    tally: &mut Tally,
+    record: &Record<'_>,
+    each: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    tally.records += 1;
+    tally.first.get_or_insert(record.time);
+    tally.last = Some(record.time);
+    each(record)
+}
+
+#[cold]
+fn note(tally: &mut Tally, mark: u64, line: &[u8], why: Malformed) {
+    tally.malformed += 1;
+    if tally.first_malformed.len() < SHOWN {
+        let file = tally.files.get((mark >> LINE_BITS) as usize).map_or("", |(name, _)| name).to_owned();
+        let number = mark & ((1 << LINE_BITS) - 1);
+        tally.first_malformed.push(MalformedLine { file, line: number, why, excerpt: excerpt(line) });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! One request as a log tells it.
+
+use std::borrow::Cow;
+
+use tidegate::Tick;
+use tidegate::policy::Descriptor;
+
+use super::clf::Tail;
+use super::fields::Extras;
+
+/// One request, borrowed from the line it was read from.
+///
+/// Text is bytes: logs hold Latin-1 and garbage. Empty means the log does not say (`-` reads as empty); use [`text`] where
+/// UTF-8 is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// When, in nanoseconds since 1970-01-01T00:00:00Z.
+    pub time: Tick,
+    /// Who asked, by address or host name.
+    pub client: &'a [u8],
+    /// The user who logged in.
+    pub user: &'a [u8],
+    /// The method.
+    pub method: &'a [u8],
+    /// The path, without query.
+    pub path: &'a [u8],
+    /// The host asked for.
+    pub host: &'a [u8],
+    /// The status that was answered.
+    pub status: Option<u16>,
+    /// The length of the answer.
+    pub bytes: Option<u64>,
+    pub(super) status_text: &'a [u8],
+    pub(super) bytes_text: &'a [u8],
+    pub(super) tail: Tail<'a>,
+    pub(super) extras: Extras<'a>,
+}
+
+impl<'a> Record<'a> {
+    pub(super) fn at(time: u64) -> Self {
+        Self {
+            time: Tick::from_nanos(time),
+            client: b"",
+            user: b"",
+            method: b"",
+            path: b"",
+            host: b"",
+            status: None,
+            bytes: None,
+            status_text: b"",
+            bytes_text: b"",
+            tail: Tail::default(),
+            extras: Extras::default(),
+        }
+    }
+
+    /// Returns the user agent. Found on demand in access logs: the search costs some 20 ns that most replays need not pay.
+    #[must_use]
+    pub fn agent(&self) -> &'a [u8] {
+        self.tail.agent()
+    }
+
+    /// Returns the page that linked here. Found on demand, like [`Record::agent`].
+    #[must_use]
+    pub fn referer(&self) -> &'a [u8] {
+        self.tail.referer()
+    }
+
+    /// Returns whatever else the log says, as (name, value): columns and JSON fields that are none of the above.
+    pub fn extras(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
+        self.extras.iter()
+    }
+
+    /// Returns one of the extras.
+    #[must_use]
+    pub fn extra(&self, name: &str) -> Option<&'a [u8]> {
+        self.extras().find(|(have, _)| *have == name).map(|(_, value)| value)
+    }
+}
+
+impl Record<'_> {
+    /// Describes the request as a door would have: `request.method`, `request.path`, `request.host`, `client.ip`, `user.id`,
+    /// `request.header.user-agent`, `request.header.referer`, then what only a log knows: `response.status`,
+    /// `response.bytes` and the extras under their own names. What the log does not say is left out.
+    #[must_use]
+    pub fn describe(&self) -> Descriptor<'_> {
+        let mut request = Descriptor::new();
+        let mut push = |name: &'static str, value| {
+            if !<[u8]>::is_empty(value) {
+                request.push(name, text(value));
+            }
+        };
+        push("request.method", self.method);
+        push("request.path", self.path);
+        push("request.host", self.host);
+        push("client.ip", self.client);
+        push("user.id", self.user);
+        push("request.header.user-agent", self.agent());
+        push("request.header.referer", self.referer());
+        push("response.status", self.status_text);
+        push("response.bytes", self.bytes_text);
+        for (name, value) in self.extras() {
+            request.push(name, text(value));
+        }
+        request
+    }
+}
+
+/// Reads bytes as UTF-8 or, where they are not, as Latin-1: every byte survives, and different bytes stay different.
+#[must_use]
+pub fn text(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => Cow::Owned(bytes.iter().map(|&byte| char::from(byte)).collect()),
+    }
+}
+
+/// Returns the bytes, empty for the `-` that stands for nothing.
+pub(super) fn known(bytes: &[u8]) -> &[u8] {
+    if bytes == b"-" { b"" } else { bytes }
+}
+
+/// A request line taken apart: method, host if the target is a whole URL, path without query.
+///
+/// Empty where it makes no sense: what scanners send is no request line, yet it was a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RequestLine<'a> {
+    pub(super) method: &'a [u8],
+    pub(super) host: &'a [u8],
+    pub(super) path: &'a [u8],
+}
+
+impl<'a> RequestLine<'a> {
+    pub(super) fn read(line: &'a [u8]) -> Self {
+        let Some(space) = memchr::memchr(b' ', line) else { return Self::default() };
+        let (method, rest) = (&line[..space], &line[space + 1..]);
+        if method.is_empty()
+            || method.len() > 20
+            || !method.iter().all(|b| b.is_ascii_uppercase() || *b == b'_')
+        {
+            return Self::default();
+        }
+        // The target ends at the last space if a version follows; HTTP/0.9 has none, and old clients sent spaces in paths.
+        let end = match memchr::memrchr(b' ', rest) {
+            Some(at) if rest[at + 1..].starts_with(b"HTTP/") => at,
+            _ => rest.len(),
+        };
+        let (host, path) = target(&rest[..end]);
+        Self { method, host, path }
+    }
+}
+
+/// Splits a target into host and path without query.
+pub(super) fn target(target: &[u8]) -> (&[u8], &[u8]) {
+    let (mut host, mut path): (&[u8], &[u8]) = (b"", target);
+    if !target.starts_with(b"/")
+        && let Some(rest) = target.strip_prefix(b"http://").or_else(|| target.strip_prefix(b"https://"))
+    {
+        let end = memchr::memchr2(b'/', b'?', rest).unwrap_or(rest.len());
+        (host, path) = (&rest[..end], &rest[end..]);
+        if path.is_empty() {
+            path = b"/";
+        }
+    }
+    let end = memchr::memchr2(b'?', b'#', path).unwrap_or(path.len());
+    (host, &path[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_lines() {
+        let rows: [(&str, [&str; 3]); 12] = [
+            ("GET /a?b=c HTTP/1.1", ["GET", "", "/a"]),
+            ("GET / HTTP/1.0", ["GET", "", "/"]),
+            ("GET /old", ["GET", "", "/old"]),
+            ("GET /a b c HTTP/1.0", ["GET", "", "/a b c"]),
+            ("GET /a b c", ["GET", "", "/a b c"]),
+            ("GET http://example.org/x?y HTTP/1.1", ["GET", "example.org", "/x"]),
+            ("GET https://example.org HTTP/1.1", ["GET", "example.org", "/"]),
+            ("CONNECT example.org:443 HTTP/1.1", ["CONNECT", "", "example.org:443"]),
+            ("OPTIONS * HTTP/1.1", ["OPTIONS", "", "*"]),
+            ("-", ["", "", ""]),
+            ("", ["", "", ""]),
+            ("\\x16\\x03\\x01 \\x02", ["", "", ""]),
+        ];
+        for (line, [method, host, path]) in rows {
+            let want =
+                RequestLine { method: method.as_bytes(), host: host.as_bytes(), path: path.as_bytes() };
+            assert_eq!(RequestLine::read(line.as_bytes()), want, "{line}");
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_utf8_survive_as_latin_1() {
+        assert_eq!(text("grün".as_bytes()), "grün");
+        assert_eq!(text(b"gr\xfcn"), "grün");
+    }
+}

@@ -1,0 +1,201 @@
+//! Whole logs: formats told apart, fields found, order kept, garbage counted.
+
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A file that is removed when the test ends.
+struct Temp(PathBuf);
+
+impl Temp {
+    fn new(name: &str, bytes: &[u8]) -> Self {
+        let path = std::env::temp_dir().join(format!("tidegate-sim-{}-{name}", std::process::id()));
+        std::fs::write(&path, bytes).unwrap();
+        Self(path)
+    }
+
+    fn input(&self) -> Input {
+        Input::File(self.0.clone())
+    }
+}
+
+impl Drop for Temp {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Shows each record on a line: seconds, the fields, the extras.
+fn show(record: &Record<'_>) -> String {
+    let t = |bytes| text(bytes).into_owned();
+    let seconds = record.time.since(Tick::EPOCH).as_micros() as f64 / 1e6;
+    let mut out = format!(
+        "{seconds} {}|{}|{}|{}|{}|{:?}|{:?}|{}",
+        t(record.client),
+        t(record.user),
+        t(record.method),
+        t(record.host),
+        t(record.path),
+        record.status,
+        record.bytes,
+        t(record.agent())
+    );
+    for (name, value) in record.extras() {
+        out += &format!(" {name}={}", t(value));
+    }
+    out
+}
+
+fn read(name: &str, bytes: &[u8], options: LogOptions) -> (Vec<String>, Tally) {
+    let file = Temp::new(name, bytes);
+    let mut log = Log::open(vec![file.input()], options).unwrap();
+    let mut out = Vec::new();
+    log.read(|record| {
+        out.push(show(record));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    (out, log.tally().clone())
+}
+
+#[test]
+fn json_lines_of_several_servers() {
+    let rows = [
+        (
+            r#"{"time_iso8601":"2015-05-17T10:05:03+00:00","remote_addr":"2001:db8::7","request":"GET /a?b HTTP/1.1","status":"200","body_bytes_sent":12,"http_user_agent":"x \"y\"","request_time":0.003}"#,
+            r#"1431857103 2001:db8::7||GET||/a|Some(200)|Some(12)|x "y" request_time=0.003"#,
+        ),
+        (
+            r#"{"level":"info","ts":1431857103.25,"request":{"remote_ip":"203.0.113.9","method":"GET","host":"e.org","uri":"/x?y","headers":{"User-Agent":["curl"]}},"status":404,"size":0}"#,
+            "1431857103.25 203.0.113.9||GET|e.org|/x|Some(404)|Some(0)|curl level=info",
+        ),
+        (
+            r#"{"@timestamp":"2015-05-17T10:05:03.5Z","client":{"ip":"h"},"http":{"request":{"method":"POST"},"response":{"status_code":201}},"url":{"path":"/p"},"user":{"id":42},"ok":true,"no":null}"#,
+            "1431857103.5 h|42|POST||/p|Some(201)|None| ok=true",
+        ),
+    ];
+    for (line, want) in rows {
+        let (out, tally) = read("json", line.as_bytes(), LogOptions::default());
+        assert_eq!(out, [want]);
+        assert_eq!(tally.files[0].1, Format::Json);
+    }
+}
+
+#[test]
+fn json_with_latin_1_and_broken_lines() {
+    let bytes =
+        b"{\"ts\":1,\"path\":\"/gr\xfcn\"}\n{\"ts\":2\n[1]\n{\"ts\":3}x\n{\"path\":\"/\"}\n{\"ts\":4}\n";
+    let (out, tally) = read("json-latin", bytes, LogOptions::default());
+    assert_eq!(out, ["1 ||||/grün|None|None|", "4 |||||None|None|"]);
+    assert_eq!((tally.lines, tally.records, tally.malformed), (6, 2, 4));
+    let why: Vec<_> = tally.first_malformed.iter().map(|m| (m.line, m.why)).collect();
+    assert_eq!(why, [(2, Malformed::Json), (3, Malformed::Json), (4, Malformed::Json), (5, Malformed::Time)]);
+}
+
+#[test]
+fn tables_with_a_header() {
+    let tsv = b"host\tlogname\ttime\tmethod\turl\tresponse\tbytes\treferer\tuseragent\r\n\
+        h.example\t-\t807256800\tGET\t/a\"b.html\t200\t1713\t\t\r\nh2\t-\t807256801\tGET\t/\t304\t-\t\t\nshort\tline\n";
+    let (out, tally) = read("tsv", tsv, LogOptions::default());
+    assert_eq!(
+        out,
+        [
+            "807256800 h.example||GET||/a\"b.html|Some(200)|Some(1713)| logname=-",
+            "807256801 h2||GET||/|Some(304)|None| logname=-",
+        ]
+    );
+    assert_eq!((tally.files[0].1, tally.malformed), (Format::Csv, 1));
+
+    let csv = b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,374,44\n";
+    let (out, _) = read("csv", csv, LogOptions::default());
+    assert_eq!(out, ["1700158546.5 |||||None|None| ContextTokens=374 GeneratedTokens=44"]);
+
+    let csv = b"when,who,host,what\n5,\"a, \"\"b\"\"\",e.org,\"x\"\n";
+    let columns = [("time", "when"), ("client.ip", "who"), ("tokens", "what")];
+    let columns = columns.map(|(a, b)| (a.to_owned(), b.to_owned())).to_vec();
+    let (out, _) = read("csv-flags", csv, LogOptions { columns, ..LogOptions::default() });
+    assert_eq!(out, ["5 a, \"b\"|||e.org||None|None| tokens=x"]);
+}
+
+#[test]
+fn formats_are_told_by_the_first_lines() {
+    const T: &str = "[17/May/2015:10:05:03 +0000]";
+    let rows = [
+        (format!("h - - {T} \"GET / HTTP/1.0\" 200 1"), Format::Common),
+        (
+            format!("# comment\n\n\\x16 junk\nh - - {T} \"GET / HTTP/1.0\" 200 1 \"-\" \"a\""),
+            Format::Combined,
+        ),
+        (format!("e.org:80 h - - {T} \"GET / HTTP/1.0\" 200 1 \"-\" \"a\""), Format::Vhost),
+        (format!("::1 - - {T} \"GET / HTTP/1.0\" 200 1 \"-\" \"a\""), Format::Combined),
+    ];
+    for (bytes, want) in rows {
+        let (out, tally) = read("auto", bytes.as_bytes(), LogOptions::default());
+        assert_eq!((out.len(), tally.files[0].1), (1, want), "{bytes}");
+    }
+    let file = Temp::new("unknown", b"Nov 20 22:53:01 host sshd[1]: hello\nx\n");
+    let mut log = Log::open(vec![file.input()], LogOptions::default()).unwrap();
+    let error = log.read(|_| ControlFlow::Continue(())).unwrap_err().to_string();
+    assert!(error.contains("--format") && error.ends_with("Nov 20 22:53:01 host sshd[1]: hello"), "{error}");
+}
+
+#[test]
+fn files_are_read_in_the_order_of_their_first_times() {
+    let line = |second: u32| {
+        format!("h - - [17/May/2015:10:05:{second:02} +0000] \"GET /{second} HTTP/1.0\" 200 1\n")
+    };
+    let (new, old) = (Temp::new("new", line(30).as_bytes()), Temp::new("old", line(10).as_bytes()));
+    let mut log = Log::open(vec![new.input(), old.input()], LogOptions::default()).unwrap();
+    let watch = log.watch();
+    let mut out = Vec::new();
+    log.read(|record| {
+        out.push(text(record.path).into_owned());
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(out, ["/10", "/30"]);
+    assert!(log.tally().files_sorted && log.tally().order.back == 0);
+    assert_eq!(watch.progress().total, Some(watch.progress().read));
+}
+
+#[test]
+fn lines_that_go_back_are_sorted_or_clamped() {
+    let line = |second: u32| {
+        format!("h - - [17/May/2015:10:05:{second:02} +0000] \"GET /{second} HTTP/1.0\" 200 1\n")
+    };
+    let bytes: String = [10, 12, 11, 12].map(line).concat();
+    let (out, tally) = read("sort", bytes.as_bytes(), LogOptions::default());
+    assert_eq!(out.iter().map(|l| l[7..10].to_owned()).collect::<Vec<_>>(), ["110", "111", "112", "112"]);
+    assert_eq!((tally.order.back, tally.order.ordered, tally.order.clamped), (1, 1, 0));
+    let (out, tally) =
+        read("clamp", bytes.as_bytes(), LogOptions { order: Order::Clamp, ..LogOptions::default() });
+    assert_eq!(out.iter().map(|l| l[7..10].to_owned()).collect::<Vec<_>>(), ["110", "112", "112", "112"]);
+    assert_eq!((tally.order.back, tally.order.ordered, tally.order.clamped), (1, 0, 1));
+}
+
+#[test]
+fn a_reader_may_stop_early() {
+    let line = "h - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.0\" 200 1\n".repeat(10);
+    for order in [Order::Clamp, Order::Sort { window: std::time::Duration::ZERO, bytes: 100 }] {
+        let file = Temp::new("stop", line.as_bytes());
+        let mut log = Log::open(vec![file.input()], LogOptions { order, ..LogOptions::default() }).unwrap();
+        log.read(|_| ControlFlow::Break(())).unwrap();
+        assert_eq!(log.tally().records, 1);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes: Vec<u8>, text in "(\\{|\\}|\"ts\"|:|1|,|\n|\\[|\\]|time|\t|a|\"){0,60}") {
+        for format in [Format::Combined, Format::Vhost, Format::Json, Format::Csv] {
+            for bytes in [&bytes[..], text.as_bytes()] {
+                let (_, tally) = read("fuzz", bytes, LogOptions { format, ..LogOptions::default() });
+                prop_assert!(tally.records + tally.malformed <= tally.lines);
+            }
+        }
+    }
+}

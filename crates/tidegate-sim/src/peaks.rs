@@ -1,0 +1,392 @@
+//! How fast each key went at its fastest, in bounded memory.
+//!
+//! Exact for as many keys as there is room for. When the room is used up, the lighter half of the keys is forgotten (lossy
+//! counting): whoever asked much is still there, and each figure says by how much it may be too low. A sliding window of
+//! eight parts finds the peak: it is at least the most that fell into seven eighths of any window, and never more than fell into one.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
+use std::time::Duration;
+
+use foldhash::quality::RandomState;
+use serde::Serialize;
+use tidegate::Tick;
+
+const PARTS: usize = 8;
+
+/// What is kept of one key: about 150 bytes and the key itself.
+#[derive(Clone, Debug)]
+struct Entry {
+    key: Box<[u8]>,
+    total: u64,
+    /// What may have been forgotten of it.
+    missed: u64,
+    denied: u64,
+    first_denied: Option<u64>,
+    is_known: bool,
+    slot: u64,
+    parts: [u32; PARTS],
+    sum: u64,
+    peak: u64,
+    peak_at: u64,
+}
+
+/// The peak of one key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyPeak {
+    /// The key.
+    pub key: String,
+    /// How much it asked.
+    pub total: u64,
+    /// By how much `total` may be too low; zero while all keys had room.
+    pub missed: u64,
+    /// How much of it was denied.
+    pub denied: u64,
+    /// When it was first denied, in nanoseconds since 1970 or the beginning.
+    #[serde(serialize_with = "maybe_nanos")]
+    pub first_denied: Option<Tick>,
+    /// The most it asked in one window.
+    pub peak: u64,
+    /// When that window ended.
+    #[serde(serialize_with = "nanos")]
+    pub peak_at: Tick,
+}
+
+pub(crate) fn nanos<S: serde::Serializer>(at: &Tick, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_u64(at.as_nanos())
+}
+
+pub(crate) fn maybe_nanos<S: serde::Serializer>(at: &Option<Tick>, to: S) -> Result<S::Ok, S::Error> {
+    at.map(Tick::as_nanos).serialize(to)
+}
+
+/// How many different keys there were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Distinct {
+    /// Counted.
+    Exactly(u64),
+    /// Estimated, with a standard error of 1.6 %.
+    About(u64),
+}
+
+impl std::fmt::Display for Distinct {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exactly(count) => count.fmt(f),
+            Self::About(count) => write!(f, "~{count}"),
+        }
+    }
+}
+
+/// Peaks of the heaviest keys.
+#[derive(Clone, Debug)]
+pub struct Peaks {
+    window: u64,
+    part: u64,
+    capacity: usize,
+    /// Keyed and secret, so that no log can be written to collide; wide enough that no two keys meet by chance.
+    hasher: RandomState,
+    /// Where each hash has its entry. Keys are not compared: the hash decides, which saves a walk to the key's bytes.
+    places: HashMap<u64, u32, PassHash>,
+    entries: Vec<Entry>,
+    /// The most that a forgotten key can have asked.
+    floor: u64,
+    sketch: Sketch,
+}
+
+/// A key's entry, to be told what became of its request.
+#[derive(Debug)]
+pub struct Seen<'p>(&'p mut Entry);
+
+impl Seen<'_> {
+    /// Counts a denial.
+    pub fn deny(&mut self, at: Tick, amount: u64) {
+        self.0.denied = self.0.denied.saturating_add(amount);
+        self.0.first_denied.get_or_insert(at.as_nanos());
+    }
+
+    /// Marks the key as one of ours: somebody signed in with it.
+    pub fn know(&mut self) {
+        self.0.is_known = true;
+    }
+}
+
+impl Peaks {
+    /// Makes peaks over `window` with room for `capacity` keys, two at least. Some 200 bytes per key with its name.
+    #[must_use]
+    pub fn new(window: Duration, capacity: usize) -> Self {
+        let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
+        Self {
+            window,
+            part: window.div_ceil(PARTS as u64),
+            capacity: capacity.clamp(2, u32::MAX as usize),
+            hasher: RandomState::default(),
+            places: HashMap::default(),
+            entries: Vec::new(),
+            floor: 0,
+            sketch: Sketch::default(),
+        }
+    }
+
+    /// Returns the window.
+    #[must_use]
+    pub fn window(&self) -> Duration {
+        Duration::from_nanos(self.window)
+    }
+
+    /// Counts what a key asks. Allocates for a key seen first.
+    #[inline]
+    pub fn see(&mut self, key: &[u8], at: Tick, amount: u64) -> Seen<'_> {
+        let hash = self.hasher.hash_one(key);
+        let place = match self.places.get(&hash) {
+            Some(place) => *place,
+            None => self.admit(hash, key),
+        };
+        let entry = &mut self.entries[place as usize];
+        entry.count(at.as_nanos(), self.part, amount);
+        Seen(entry)
+    }
+
+    #[cold]
+    fn admit(&mut self, hash: u64, key: &[u8]) -> u32 {
+        self.sketch.add(hash);
+        if self.entries.len() >= self.capacity {
+            self.forget_the_lighter_half();
+        }
+        let entry = Entry {
+            key: key.into(),
+            total: 0,
+            missed: self.floor,
+            denied: 0,
+            first_denied: None,
+            is_known: false,
+            slot: 0,
+            parts: [0; PARTS],
+            sum: 0,
+            peak: 0,
+            peak_at: 0,
+        };
+        // `capacity` fits 32 bits.
+        let place = self.entries.len() as u32;
+        self.entries.push(entry);
+        self.places.insert(hash, place);
+        place
+    }
+
+    fn forget_the_lighter_half(&mut self) {
+        let weight = |entry: &Entry| entry.total + entry.missed;
+        let mut weights: Vec<u64> = self.entries.iter().map(weight).collect();
+        let middle = weights.len() / 2;
+        self.floor = *weights.select_nth_unstable(middle).1;
+        let floor = self.floor;
+        self.entries.retain(|entry| weight(entry) > floor);
+        self.places.clear();
+        let hasher = &self.hasher;
+        let places = self.entries.iter().enumerate();
+        self.places.extend(places.map(|(place, entry)| (hasher.hash_one(&*entry.key), place as u32)));
+    }
+
+    /// Returns how many different keys were seen.
+    #[must_use]
+    pub fn distinct(&self) -> Distinct {
+        if self.is_exact() {
+            Distinct::Exactly(self.entries.len() as u64)
+        } else {
+            Distinct::About(self.sketch.estimate())
+        }
+    }
+
+    /// Says whether no key was forgotten.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.floor == 0
+    }
+
+    /// Returns the most that a key missing here can have asked.
+    #[must_use]
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// Returns the peaks of all keys kept, falling.
+    #[must_use]
+    pub fn falling(&self) -> Vec<u64> {
+        let mut peaks: Vec<u64> = self.entries.iter().map(|entry| entry.peak).collect();
+        peaks.sort_unstable_by(|a, b| b.cmp(a));
+        peaks
+    }
+
+    /// Returns how many keys were denied anything.
+    #[must_use]
+    pub fn denied_keys(&self) -> u64 {
+        self.entries.iter().filter(|entry| entry.denied > 0).count() as u64
+    }
+
+    /// Returns how many of the keys denied anything were marked by [`Seen::know`].
+    #[must_use]
+    pub fn denied_and_known(&self) -> u64 {
+        self.entries.iter().filter(|entry| entry.denied > 0 && entry.is_known).count() as u64
+    }
+
+    /// Returns the first `count` keys by `rank`, highest first; ties in the order of the keys.
+    #[must_use]
+    pub fn top(&self, count: usize, rank: impl Fn(&KeyPeak) -> u64) -> Vec<KeyPeak> {
+        let mut all: Vec<(u64, KeyPeak)> = self
+            .entries
+            .iter()
+            .map(|entry| {
+                let shown = entry.show();
+                (rank(&shown), shown)
+            })
+            .collect();
+        all.sort_by(|(a, left), (b, right)| b.cmp(a).then_with(|| left.key.cmp(&right.key)));
+        all.truncate(count);
+        all.into_iter().map(|(_, key)| key).collect()
+    }
+}
+
+impl Entry {
+    #[inline]
+    fn count(&mut self, at: u64, part: u64, amount: u64) {
+        self.total = self.total.saturating_add(amount);
+        // Back in time stands still, as limits do.
+        let slot = (at / part).max(self.slot);
+        if slot - self.slot >= PARTS as u64 {
+            self.parts = [0; PARTS];
+            self.sum = 0;
+        } else {
+            for passed in self.slot + 1..=slot {
+                let old = &mut self.parts[passed as usize % PARTS];
+                self.sum -= u64::from(*old);
+                *old = 0;
+            }
+        }
+        self.slot = slot;
+        let here = &mut self.parts[slot as usize % PARTS];
+        let added = u32::try_from(amount).unwrap_or(u32::MAX).min(u32::MAX - *here);
+        *here += added;
+        self.sum += u64::from(added);
+        if self.sum > self.peak {
+            (self.peak, self.peak_at) = (self.sum, at);
+        }
+    }
+
+    fn show(&self) -> KeyPeak {
+        KeyPeak {
+            key: crate::log::text(&self.key).into_owned(),
+            total: self.total,
+            missed: self.missed,
+            denied: self.denied,
+            first_denied: self.first_denied.map(Tick::from_nanos),
+            peak: self.peak,
+            peak_at: Tick::from_nanos(self.peak_at),
+        }
+    }
+}
+
+/// Takes a hash for its own.
+#[derive(Clone, Copy, Debug, Default)]
+struct PassHash;
+
+impl BuildHasher for PassHash {
+    type Hasher = Pass;
+
+    fn build_hasher(&self) -> Pass {
+        Pass(0)
+    }
+}
+
+#[derive(Debug)]
+struct Pass(u64);
+
+impl Hasher for Pass {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+const REGISTERS: usize = 4_096;
+
+/// Counts different hashes by the longest run of zeros among them; 4 KiB.
+///
+/// # Source
+/// Flajolet, Fusy, Gandouet, Meunier: HyperLogLog, 2007; linear counting where many registers are empty.
+#[derive(Clone, Debug)]
+struct Sketch {
+    registers: Box<[u8; REGISTERS]>,
+}
+
+impl Default for Sketch {
+    fn default() -> Self {
+        Self { registers: Box::new([0; REGISTERS]) }
+    }
+}
+
+impl Sketch {
+    fn add(&mut self, hash: u64) {
+        let register = &mut self.registers[hash as usize % REGISTERS];
+        // Twelve bits chose the register; the marker bit bounds the run.
+        let run = ((hash >> 12) | 1 << 52).trailing_zeros() as u8 + 1;
+        *register = (*register).max(run);
+    }
+
+    fn estimate(&self) -> u64 {
+        let count = REGISTERS as f64;
+        let sum: f64 = self.registers.iter().map(|run| (-f64::from(*run)).exp2()).sum();
+        let empty = self.registers.iter().filter(|run| **run == 0).count();
+        let raw = 0.721_3 / (1.0 + 1.079 / count) * count * count / sum;
+        let estimate = if raw < 2.5 * count && empty > 0 { count * (count / empty as f64).ln() } else { raw };
+        estimate.round() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peak_is_the_most_in_one_window() {
+        let mut peaks = Peaks::new(Duration::from_secs(1), 10);
+        // Six at 0.0, six at 0.5: one second holds both; whole-second windows of a calendar would too.
+        for (tenths, amount) in [(0, 6), (5, 6), (14, 5), (30, 11), (31, 2)] {
+            let _ = peaks.see(b"a", Tick::from_nanos(tenths * 100_000_000), amount);
+        }
+        let top = peaks.top(1, |key| key.peak);
+        assert_eq!((top[0].peak, top[0].total), (13, 30));
+        assert_eq!(top[0].peak_at, Tick::from_nanos(3_100_000_000));
+    }
+
+    #[test]
+    fn whole_second_stamps_give_exact_peaks_per_second() {
+        let mut peaks = Peaks::new(Duration::from_secs(1), 10);
+        for (second, amount) in [(10, 3), (11, 4), (12, 2)] {
+            let _ = peaks.see(b"a", Tick::from_secs(second), amount);
+        }
+        assert_eq!(peaks.falling(), [4]);
+    }
+
+    #[test]
+    fn heavy_keys_stay_when_the_room_is_used_up() {
+        let mut peaks = Peaks::new(Duration::from_secs(1), 100);
+        for round in 0..100u64 {
+            for light in 0..100u64 {
+                let _ = peaks.see(format!("light-{round}-{light}").as_bytes(), Tick::from_secs(round), 1);
+                peaks.see(b"heavy", Tick::from_secs(round), 1).deny(Tick::from_secs(round), 1);
+            }
+        }
+        assert!(!peaks.is_exact() && peaks.entries.len() <= 100);
+        let top = &peaks.top(1, |key| key.total)[0];
+        assert_eq!((top.key.as_str(), top.total, top.missed, top.denied), ("heavy", 10_000, 0, 10_000));
+        let Distinct::About(about) = peaks.distinct() else { panic!("{:?}", peaks.distinct()) };
+        assert!(about.abs_diff(10_001) < 1_000, "{about}");
+    }
+}

@@ -1,0 +1,149 @@
+//! The account of one policy under replay.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tidegate::policy::{Descriptor, Policy, WrittenRate, keyed_network};
+use tidegate::{LimitDecision, Tick};
+
+use super::outcome::{PeakRate, PolicyOutcome};
+use super::{ADMITTED, DENIED, OFFERED, ReplayOptions};
+use crate::peaks::Peaks;
+use crate::series::Series;
+
+/// What one policy did.
+#[derive(Debug)]
+pub(super) struct Account {
+    matched: u64,
+    denied: u64,
+    delayed: u64,
+    shadow_denied: u64,
+    pub(super) denied_by_list: u64,
+    first_denied: Option<Tick>,
+    pub(super) peaks: Peaks,
+    pub(super) series: Series,
+    /// The name of the key at hand, when it has several parts.
+    key: Vec<u8>,
+}
+
+/// The rate in the words of a limit: `gcra 100/s burst 200` has `100/s`.
+pub(crate) fn written_rate(label: &str) -> Option<WrittenRate> {
+    label.split_whitespace().find_map(|word| word.parse().ok())
+}
+
+/// Returns the window that a policy's peaks are measured in: the period of its first limit, so that peak and limit compare.
+fn window(policy: &Policy) -> Duration {
+    let labels = policy.limits.iter().chain(&policy.shadow_limit).map(|limit| limit.terms.label.as_str());
+    labels.filter_map(written_rate).find_map(WrittenRate::period).unwrap_or(Duration::from_secs(1))
+}
+
+impl Account {
+    pub(super) fn new(policy: &Policy, options: &ReplayOptions) -> Self {
+        Self {
+            matched: 0,
+            denied: 0,
+            delayed: 0,
+            shadow_denied: 0,
+            denied_by_list: 0,
+            first_denied: None,
+            peaks: Peaks::new(window(policy), options.peak_keys),
+            series: Series::new(3, options.bins, options.bin_width),
+            key: Vec::new(),
+        }
+    }
+
+    /// Notes what the limits of the policy decided about one request.
+    pub(super) fn note(
+        &mut self,
+        policy: &Policy,
+        at: Tick,
+        request: &Descriptor<'_>,
+        lines: &[LimitDecision],
+        signed_in: bool,
+        ipv6_prefix: u8,
+    ) {
+        self.matched += 1;
+        let cost = lines[0].cost.units();
+        let refuses =
+            |binding| lines.iter().any(|line| line.binding == binding && !line.decision.is_allowed());
+        let (denied, shadow_denied) = (refuses(true), refuses(false));
+        let delayed = !denied && lines.iter().any(|line| line.binding && !line.decision.wait().is_zero());
+        self.delayed += u64::from(delayed);
+        self.shadow_denied += u64::from(shadow_denied);
+        self.series.add(at, OFFERED, cost);
+        self.series.add(at, if denied || shadow_denied { DENIED } else { ADMITTED }, cost);
+        let key = match policy.by.as_slice() {
+            [] => b"(all)",
+            [name] => match request.value(name) {
+                None => b"(none)",
+                Some(value) if name == "client.ip" && value.contains(':') => {
+                    name_key(&mut self.key, policy, request, ipv6_prefix)
+                }
+                Some(value) => value.as_bytes(),
+            },
+            _ => name_key(&mut self.key, policy, request, ipv6_prefix),
+        };
+        let mut seen = self.peaks.see(key, at, cost);
+        if denied || shadow_denied {
+            seen.deny(at, cost);
+            if denied {
+                self.denied += 1;
+                self.first_denied.get_or_insert(at);
+            }
+        }
+        if signed_in {
+            seen.know();
+        }
+    }
+
+    pub(super) fn outcome(&self, policy: &Policy) -> PolicyOutcome {
+        let worst = self.peaks.top(1, |key| key.denied).into_iter().next().filter(|key| key.denied > 0);
+        let worst = worst.or_else(|| self.peaks.top(1, |key| key.peak).into_iter().next());
+        let labels = policy.limits.iter().chain(&policy.shadow_limit).map(|limit| limit.terms.label.clone());
+        PolicyOutcome {
+            name: policy.name.clone(),
+            mode: match policy.mode {
+                tidegate::policy::Mode::Off => "off",
+                tidegate::policy::Mode::Shadow => "shadow",
+                tidegate::policy::Mode::Enforce => "enforce",
+            },
+            limits: labels.collect(),
+            by: policy.by.clone(),
+            matched: self.matched,
+            denied: self.denied + self.denied_by_list,
+            delayed: self.delayed,
+            shadow_denied: self.shadow_denied,
+            keys: self.peaks.distinct(),
+            keys_hit: self.peaks.denied_keys(),
+            keys_hit_signed_in: self.peaks.denied_and_known(),
+            peak: worst.as_ref().map(|key| PeakRate { count: key.peak, window: self.peaks.window() }),
+            worst,
+            first_denied: self.first_denied,
+        }
+    }
+}
+
+/// Writes the parts of a key behind each other, an IPv6 client as the network that shares its capacity.
+fn name_key<'k>(
+    out: &'k mut Vec<u8>,
+    policy: &Policy,
+    request: &Descriptor<'_>,
+    ipv6_prefix: u8,
+) -> &'k [u8] {
+    out.clear();
+    for (name, value) in policy.key_values(request) {
+        if !out.is_empty() {
+            out.extend_from_slice(" · ".as_bytes());
+        }
+        let value = value.unwrap_or("(none)");
+        let address =
+            (name == "client.ip" && value.contains(':')).then(|| value.parse::<IpAddr>().ok()).flatten();
+        match address {
+            Some(address) => {
+                out.extend_from_slice(keyed_network(address, ipv6_prefix).to_string().as_bytes())
+            }
+            None => out.extend_from_slice(value.as_bytes()),
+        }
+    }
+    out
+}

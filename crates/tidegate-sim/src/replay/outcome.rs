@@ -1,0 +1,110 @@
+//! What became of a replay, for tables and for `-o json`.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+use tidegate::Tick;
+use tidegate::policy::Unit;
+
+use crate::peaks::{Distinct, KeyPeak, maybe_nanos};
+
+/// What one policy set did to all requests.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The name of the set: `policies`, or the algorithm compared.
+    pub name: String,
+    /// Requests asked about.
+    pub requests: u64,
+    /// Requests let pass, delayed ones included.
+    pub allowed: u64,
+    /// Requests refused.
+    pub denied: u64,
+    /// Of these, by a deny-list.
+    pub denied_by_list: u64,
+    /// Requests let pass after a delay.
+    pub delayed: u64,
+    /// Requests that a policy in shadow, or a shadow limit, would have refused.
+    pub shadow_denied: u64,
+    /// Requests that could not be decided.
+    pub errors: u64,
+    /// Live keys that the store gave up for lack of room: above zero, denials may be too few.
+    pub evicted: u64,
+    /// The first request, in nanoseconds since 1970 or the beginning.
+    #[serde(serialize_with = "maybe_nanos")]
+    pub first: Option<Tick>,
+    /// The last request.
+    #[serde(serialize_with = "maybe_nanos")]
+    pub last: Option<Tick>,
+    /// One per policy that is not switched off.
+    pub policies: Vec<PolicyOutcome>,
+}
+
+/// What one policy did.
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicyOutcome {
+    /// Its name.
+    pub name: String,
+    /// `enforce` or `shadow`.
+    pub mode: &'static str,
+    /// Its limits in words, a shadow limit last.
+    pub limits: Vec<String>,
+    /// What its keys are made of.
+    pub by: Vec<String>,
+    /// Requests it spoke of.
+    pub matched: u64,
+    /// Requests it refused.
+    pub denied: u64,
+    /// Requests it delayed.
+    pub delayed: u64,
+    /// Requests it would have refused, in shadow.
+    pub shadow_denied: u64,
+    /// How many different keys it saw.
+    pub keys: Distinct,
+    /// How many of them it refused, or would have, at least once.
+    pub keys_hit: u64,
+    /// How many of those belong to somebody who signed in and was served: look at them before enforcing.
+    pub keys_hit_signed_in: u64,
+    /// The key refused most, or the fastest if none was.
+    pub worst: Option<KeyPeak>,
+    /// Its fastest, over the period of the policy's first limit.
+    pub peak: Option<PeakRate>,
+    /// When it first refused anything.
+    #[serde(serialize_with = "maybe_nanos")]
+    pub first_denied: Option<Tick>,
+}
+
+impl PolicyOutcome {
+    /// Returns the share of matched requests that it refused, 0 to 1.
+    #[must_use]
+    pub fn denied_share(&self) -> f64 {
+        share(self.denied, self.matched)
+    }
+}
+
+pub(crate) fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// So much within one window; prints as `412/s`, `31/h`, `90/10min`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PeakRate {
+    /// Cost units.
+    pub count: u64,
+    /// The window.
+    pub window: Duration,
+}
+
+impl fmt::Display for PeakRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [Unit; 6] =
+            [Unit::Week, Unit::Day, Unit::Hour, Unit::Minute, Unit::Second, Unit::Millisecond];
+        let window = self.window.as_nanos().max(1);
+        let fitting = UNITS.into_iter().find(|unit| window.is_multiple_of(unit.length().as_nanos()));
+        match fitting {
+            Some(unit) if window == unit.length().as_nanos() => write!(f, "{}/{}", self.count, unit.name()),
+            Some(unit) => write!(f, "{}/{}{}", self.count, window / unit.length().as_nanos(), unit.name()),
+            None => write!(f, "{}/{window}ns", self.count),
+        }
+    }
+}

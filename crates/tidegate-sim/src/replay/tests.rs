@@ -1,0 +1,148 @@
+//! Replays of small logs under real policies.
+
+use std::time::Duration;
+
+use tidegate::policy::config::{Config, Format};
+
+use super::*;
+use crate::traffic::Traffic;
+
+fn set(text: &str) -> Arc<PolicySet> {
+    let text = format!("version: 1\npolicies:\n{text}");
+    match Config::parse(&text, "test.yaml", Format::Yaml) {
+        Ok((config, _)) => config.policies,
+        Err(mistakes) => panic!("{mistakes:#?}"),
+    }
+}
+
+fn run(policies: &str, traffic: &str) -> Replay {
+    let mut replay = Replay::new(vec![("policies".into(), set(policies))], ReplayOptions::default());
+    let traffic: Traffic = traffic.parse().unwrap();
+    for arrival in traffic.arrivals(Tick::from_secs(1_000_000), 1) {
+        let key = arrival.key.text();
+        let request = Descriptor::new().with("request.path", "/api/x").with("client.ip", key);
+        replay.feed_request(arrival.at, &request, Some(arrival.cost));
+    }
+    replay
+}
+
+const PER_IP: &str =
+    "  - { name: per-ip, by: [client.ip], limit: { algorithm: gcra, rate: 10/s, burst: 20 } }\n";
+
+#[test]
+fn counts_keys_and_peaks_are_those_of_the_traffic() {
+    let replay = run(PER_IP, "steady 8/s 10s key good, burst 50 key bad, idle 1s, burst 5 key bad");
+    let [outcome] = &replay.outcomes()[..] else { panic!() };
+    assert_eq!((outcome.requests, outcome.allowed, outcome.denied), (135, 105, 30));
+    let [policy] = &outcome.policies[..] else { panic!() };
+    assert_eq!((policy.matched, policy.denied, policy.keys_hit), (135, 30, 1));
+    assert_eq!(policy.keys.to_string(), "2");
+    let worst = policy.worst.as_ref().unwrap();
+    assert_eq!((worst.key.as_str(), worst.denied, worst.total), ("bad", 30, 55));
+    assert_eq!(policy.peak.unwrap().to_string(), "50/s");
+    assert_eq!(policy.first_denied, Some(Tick::from_secs(1_000_010)));
+    let series = replay.series(0).unwrap();
+    assert_eq!((series.total(OFFERED), series.total(ADMITTED), series.total(DENIED)), (135, 105, 30));
+    let verdict = |text: &str| text.parse::<Threshold>().unwrap().measure(outcome);
+    assert!(verdict("denied{policy=per-ip} > 22%").unwrap().failed);
+    assert!(!verdict("denied{policy=per-ip} > 23%").unwrap().failed);
+    assert_eq!(verdict("keys_hit == 1").unwrap(), Verdict { failed: true, measured: 1.0, percent: false });
+    assert_eq!(
+        verdict("denied{policy=perip} > 1").unwrap_err(),
+        "--fail-if denied{policy=perip} > 1: there is no policy `perip`; did you mean `per-ip`?; there are per-ip"
+    );
+}
+
+#[test]
+fn a_policy_in_shadow_denies_nobody_and_is_counted() {
+    let replay = run(&PER_IP.replace("by:", "mode: shadow, by:"), "burst 50 key bad");
+    let outcome = &replay.outcomes()[0];
+    assert_eq!((outcome.denied, outcome.shadow_denied), (0, 30));
+    assert_eq!((outcome.policies[0].denied, outcome.policies[0].shadow_denied), (0, 30));
+    assert_eq!((outcome.policies[0].mode, outcome.policies[0].keys_hit), ("shadow", 1));
+}
+
+#[test]
+fn several_algorithms_see_the_same_requests() {
+    let other = PER_IP.replace("gcra", "fixed-window").replace(", burst: 20", "");
+    let sets = vec![("gcra".to_owned(), set(PER_IP)), ("fixed-window".to_owned(), set(&other))];
+    let mut replay = Replay::new(sets, ReplayOptions::default());
+    let traffic: Traffic = "steady 30/s 2s".parse().unwrap();
+    for arrival in traffic.arrivals(Tick::from_secs(1_000_000), 1) {
+        replay.feed_request(arrival.at, &Descriptor::new().with("client.ip", "a"), None);
+    }
+    let outcomes = replay.outcomes();
+    assert_eq!((outcomes[0].requests, outcomes[1].requests), (60, 60));
+    // 20 at once and 10 a second for just under two seconds; two windows of 10.
+    assert_eq!((outcomes[0].allowed, outcomes[1].allowed), (39, 20));
+}
+
+fn log(lines: &str, policies: &str) -> Outcome {
+    let path = std::env::temp_dir().join(format!("tidegate-replay-{}-{}", std::process::id(), lines.len()));
+    std::fs::write(&path, lines).unwrap();
+    let mut replay = Replay::new(vec![("policies".into(), set(policies))], ReplayOptions::default());
+    let inputs = vec![crate::source::Input::File(path.clone())];
+    crate::log::Log::open(inputs, crate::log::LogOptions::default())
+        .unwrap()
+        .read(|record| {
+            replay.feed(record);
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+    std::fs::remove_file(path).unwrap();
+    assert!(replay.is_recorded());
+    replay.outcomes().remove(0)
+}
+
+/// Three wrong passwords an hour: only the failures that the log recorded are charged, and a success forgets them.
+#[test]
+fn failures_are_charged_by_the_status_of_the_log() {
+    let line = |second: u32, user: &str, status: u16| {
+        format!(
+            "203.0.113.9 - {user} [17/May/2015:10:05:{second:02} +0000] \"POST /login HTTP/1.1\" {status} 5\n"
+        )
+    };
+    let login = "  - { name: login, match: { method: POST, path: /login }, by: [client.ip], charge: on-failure,\n      \
+        limit: { algorithm: sliding-log, rate: 3/h } }\n";
+    let failing: String = (0..5).map(|second| line(second, "-", 401)).collect();
+    assert_eq!(log(&failing, login).policies[0].denied, 2);
+    let forgiven: String = [(0, 401), (1, 401), (2, 200), (3, 401), (4, 401), (5, 401), (6, 401)]
+        .map(|(second, status)| line(second, if status == 200 { "ann" } else { "-" }, status))
+        .concat();
+    let outcome = log(&forgiven, login);
+    assert_eq!((outcome.policies[0].denied, outcome.policies[0].keys_hit_signed_in), (1, 1));
+    assert_eq!(outcome.policies[0].peak, Some(PeakRate { count: 7, window: Duration::from_secs(3_600) }));
+}
+
+#[test]
+fn columns_are_attributes_that_costs_can_name() {
+    let csv = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,374,44\n2023-11-16 18:15:46.6,374,44\n";
+    let tokens = "  - { name: tokens, cost: 'int(ContextTokens) + int(GeneratedTokens)',\n      \
+        limit: { algorithm: token-bucket, rate: 100/s, burst: 500 } }\n";
+    let text = format!("version: 1\npolicies:\n{tokens}");
+    if Config::parse(&text, "test.yaml", Format::Yaml).is_err() {
+        return; // How a cost names attributes without a dot is the policy file's to say; see its tests.
+    }
+    let outcome = log(csv, tokens);
+    assert_eq!((outcome.allowed, outcome.denied), (1, 1));
+    assert_eq!(outcome.policies[0].worst.as_ref().unwrap().total, 836);
+}
+
+#[test]
+fn ipv6_clients_are_named_by_the_network_that_shares_their_capacity() {
+    let lines: String = (1..=30)
+        .map(|host| format!("2001:db8::{host:x} - - [17/May/2015:10:05:00 +0000] \"GET / HTTP/1.1\" 200 5\n"))
+        .collect();
+    let outcome = log(&lines, PER_IP);
+    assert_eq!(outcome.denied, 10);
+    assert_eq!(outcome.policies[0].worst.as_ref().unwrap().key, "2001:db8::/64");
+}
+
+#[test]
+fn peak_rates_print_as_limits_are_written() {
+    let rate = |count, seconds| PeakRate { count, window: Duration::from_secs(seconds) }.to_string();
+    assert_eq!(
+        [rate(412, 1), rate(31, 3_600), rate(90, 600), rate(9, 90)],
+        ["412/s", "31/h", "90/10min", "9/90s"]
+    );
+}

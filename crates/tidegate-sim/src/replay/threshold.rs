@@ -1,0 +1,295 @@
+//! `--fail-if 'denied{policy=per-ip} > 0.5%'`: when a replay is not good enough.
+
+use std::fmt;
+use std::str::FromStr;
+
+use super::outcome::{Outcome, PolicyOutcome, share};
+
+/// What is wrong with an expression, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("--fail-if, column {column}: {what}")]
+pub struct ThresholdError {
+    /// The column, in characters from 1.
+    pub column: usize,
+    /// What is wrong, and what would be right.
+    pub what: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Measure {
+    Requests,
+    Allowed,
+    Denied,
+    Delayed,
+    ShadowDenied,
+    KeysHit,
+    Errors,
+}
+
+const MEASURES: [(&str, Measure); 8] = [
+    ("requests", Measure::Requests),
+    ("matched", Measure::Requests),
+    ("allowed", Measure::Allowed),
+    ("denied", Measure::Denied),
+    ("delayed", Measure::Delayed),
+    ("shadow_denied", Measure::ShadowDenied),
+    ("keys_hit", Measure::KeysHit),
+    ("errors", Measure::Errors),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Relation {
+    Less,
+    LessOrEqual,
+    More,
+    MoreOrEqual,
+    Equal,
+    Unequal,
+}
+
+/// Longer signs first, so that `>=` is not read as `>`.
+const RELATIONS: [(&str, Relation); 6] = [
+    ("<=", Relation::LessOrEqual),
+    (">=", Relation::MoreOrEqual),
+    ("==", Relation::Equal),
+    ("!=", Relation::Unequal),
+    ("<", Relation::Less),
+    (">", Relation::More),
+];
+
+/// An expression that makes a replay fail when it holds: `MEASURE[{policy=NAME}] RELATION NUMBER[%]`.
+///
+/// Measures are requests (or matched), allowed, denied, delayed, shadow_denied, keys_hit and errors. A percentage is of the
+/// requests that the policy matched, or of all; of its keys for `keys_hit`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Threshold {
+    text: String,
+    measure: Measure,
+    policy: Option<String>,
+    relation: Relation,
+    number: f64,
+    percent: bool,
+}
+
+/// What a threshold found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Whether the expression holds: the replay fails.
+    pub failed: bool,
+    /// What was measured, in the unit of the expression.
+    pub measured: f64,
+    /// Whether that is a percentage.
+    pub percent: bool,
+}
+
+impl fmt::Display for Threshold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// A text read from the left.
+struct Cursor<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Cursor<'t> {
+    fn rest(&mut self) -> &'t str {
+        let rest = &self.text[self.at..];
+        self.at += rest.len() - rest.trim_start().len();
+        rest.trim_start()
+    }
+
+    fn word(&mut self, of: impl Fn(char) -> bool) -> &'t str {
+        let rest = self.rest();
+        let end = rest.find(|char| !of(char)).unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    fn takes(&mut self, sign: &str) -> bool {
+        let is_next = self.rest().starts_with(sign);
+        self.at += if is_next { sign.len() } else { 0 };
+        is_next
+    }
+
+    fn error(&self, at: usize, what: impl Into<String>) -> ThresholdError {
+        ThresholdError { column: self.text[..at].chars().count() + 1, what: what.into() }
+    }
+
+    fn want(&mut self, sign: &str) -> Result<(), ThresholdError> {
+        if self.takes(sign) { Ok(()) } else { Err(self.error(self.at, format!("`{sign}` is missing"))) }
+    }
+}
+
+impl FromStr for Threshold {
+    type Err = ThresholdError;
+
+    fn from_str(text: &str) -> Result<Self, ThresholdError> {
+        let mut from = Cursor { text, at: 0 };
+        let word = from.word(|char| char.is_alphanumeric() || char == '_');
+        let start = from.at - word.len();
+        let measure = MEASURES.iter().find(|(name, _)| *name == word).map(|(_, measure)| *measure);
+        let measure = measure.ok_or_else(|| {
+            let names = MEASURES.map(|(name, _)| name);
+            let near = crate::words::nearest(word, &names);
+            from.error(start, format!("`{word}` is no measure{near}; use {}", names.join(", ")))
+        })?;
+        let mut policy = None;
+        if from.takes("{") {
+            let label = from.word(|char| char.is_alphanumeric() || char == '_');
+            if label != "policy" {
+                return Err(
+                    from.error(from.at - label.len(), format!("`{label}` is no label; use policy=NAME"))
+                );
+            }
+            from.want("=")?;
+            let quoted = from.takes("\"");
+            let name = from.word(|char| char != '}' && char != '"' && (quoted || !char.is_whitespace()));
+            if name.is_empty() {
+                return Err(from.error(from.at, "the name of the policy is missing"));
+            }
+            policy = Some(name.to_owned());
+            if quoted {
+                from.want("\"")?;
+            }
+            from.want("}")?;
+        }
+        let Some((_, relation)) = RELATIONS.into_iter().find(|(sign, _)| from.takes(sign)) else {
+            return Err(from.error(from.at, "a relation is missing; use <, <=, >, >=, == or !="));
+        };
+        let digits = from.word(|char| char.is_ascii_digit() || char == '.' || char == '_');
+        let number = digits.replace('_', "").parse::<f64>();
+        let number =
+            number.map_err(|_| from.error(from.at - digits.len(), "a number is missing, as 100 or 0.5%"))?;
+        let percent = from.takes("%");
+        if !from.rest().is_empty() {
+            let what = format!("`{}` comes after the end; give --fail-if once per condition", from.rest());
+            return Err(from.error(from.at, what));
+        }
+        if percent && matches!(measure, Measure::Requests) {
+            return Err(from.error(start, "requests are always 100% of themselves; give a number"));
+        }
+        Ok(Self { text: text.trim().to_owned(), measure, policy, relation, number, percent })
+    }
+}
+
+impl Threshold {
+    /// Returns the name of the policy it speaks of.
+    #[must_use]
+    pub fn policy(&self) -> Option<&str> {
+        self.policy.as_deref()
+    }
+
+    /// Measures an outcome.
+    ///
+    /// # Errors
+    /// A message with the policies there are, when the outcome has none of the name.
+    pub fn measure(&self, outcome: &Outcome) -> Result<Verdict, String> {
+        let (part, whole) = match &self.policy {
+            None => total(self.measure, outcome),
+            Some(name) => {
+                let names: Vec<&str> = outcome.policies.iter().map(|policy| policy.name.as_str()).collect();
+                let found = outcome.policies.iter().find(|policy| policy.name == *name);
+                let found = found.ok_or_else(|| {
+                    let near = crate::words::nearest(name, &names);
+                    format!(
+                        "--fail-if {self}: there is no policy `{name}`{near}; there are {}",
+                        names.join(", ")
+                    )
+                })?;
+                of_policy(self.measure, found)
+            }
+        };
+        let measured = if self.percent { share(part, whole) * 100.0 } else { part as f64 };
+        let failed = match self.relation {
+            Relation::Less => measured < self.number,
+            Relation::LessOrEqual => measured <= self.number,
+            Relation::More => measured > self.number,
+            Relation::MoreOrEqual => measured >= self.number,
+            Relation::Equal => measured == self.number,
+            Relation::Unequal => measured != self.number,
+        };
+        Ok(Verdict { failed, measured, percent: self.percent })
+    }
+}
+
+fn keys(policy: &PolicyOutcome) -> u64 {
+    match policy.keys {
+        crate::peaks::Distinct::Exactly(count) | crate::peaks::Distinct::About(count) => count,
+    }
+}
+
+/// Returns the measure and what a percentage of it is of.
+fn total(measure: Measure, outcome: &Outcome) -> (u64, u64) {
+    let part = match measure {
+        Measure::Requests => outcome.requests,
+        Measure::Allowed => outcome.allowed,
+        Measure::Denied => outcome.denied,
+        Measure::Delayed => outcome.delayed,
+        Measure::ShadowDenied => outcome.shadow_denied,
+        Measure::Errors => outcome.errors,
+        Measure::KeysHit => {
+            let sum = |of: fn(&PolicyOutcome) -> u64| outcome.policies.iter().map(of).sum();
+            return (sum(|policy| policy.keys_hit), sum(keys));
+        }
+    };
+    (part, outcome.requests)
+}
+
+fn of_policy(measure: Measure, policy: &PolicyOutcome) -> (u64, u64) {
+    let part = match measure {
+        Measure::Requests => policy.matched,
+        Measure::Allowed => policy.matched - policy.denied.min(policy.matched),
+        Measure::Denied => policy.denied,
+        Measure::Delayed => policy.delayed,
+        Measure::ShadowDenied => policy.shadow_denied,
+        Measure::Errors => 0,
+        Measure::KeysHit => return (policy.keys_hit, keys(policy)),
+    };
+    (part, policy.matched)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions() {
+        for text in [
+            "denied{policy=per-ip} > 0.5%",
+            "keys_hit>=3",
+            " errors != 0 ",
+            "denied { policy = \"a b\" } <= 1_000",
+        ] {
+            assert_eq!(text.parse::<Threshold>().unwrap().to_string(), text.trim());
+        }
+        assert_eq!("denied{policy=\"a b\"}>1".parse::<Threshold>().unwrap().policy(), Some("a b"));
+        let rows = [
+            (
+                "denid > 1",
+                "--fail-if, column 1: `denid` is no measure; did you mean `denied`?; use requests, matched, allowed, denied, delayed, shadow_denied, keys_hit, errors",
+            ),
+            ("denied{police=x} > 1", "--fail-if, column 8: `police` is no label; use policy=NAME"),
+            ("denied{policy=x > 1", "--fail-if, column 17: `}` is missing"),
+            ("denied = 1", "--fail-if, column 8: a relation is missing; use <, <=, >, >=, == or !="),
+            ("denied > x", "--fail-if, column 10: a number is missing, as 100 or 0.5%"),
+            (
+                "denied > 1 and denied < 3",
+                "--fail-if, column 12: `and denied < 3` comes after the end; give --fail-if once per condition",
+            ),
+            ("requests > 1%", "--fail-if, column 1: requests are always 100% of themselves; give a number"),
+        ];
+        for (text, want) in rows {
+            assert_eq!(text.parse::<Threshold>().unwrap_err().to_string(), want);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "(denied|\\{|\\}|policy|=|>|<|1|%|\"| |é){0,12}") {
+            let _ = text.parse::<Threshold>();
+        }
+    }
+}

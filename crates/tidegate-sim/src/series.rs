@@ -1,0 +1,188 @@
+//! Amounts over time in bounded memory.
+//!
+//! A fixed number of bins; when the time runs past the last, neighbours are joined and every bin is twice as wide. So an
+//! hour and a year cost the same memory and no one has to know the span beforehand. Joining loses bursts, so each bin also
+//! keeps the most that fell into one of the narrow bins it was made of.
+
+use std::time::Duration;
+
+use tidegate::Tick;
+
+/// Amounts of several lanes (offered, admitted, denied) over time.
+///
+/// Holds `16 × lanes × bins` bytes.
+#[derive(Clone, Debug)]
+pub struct Series {
+    lanes: usize,
+    bins: usize,
+    /// Width of one bin when the series began, in nanoseconds: the resolution of the peaks.
+    narrow: u64,
+    width: u64,
+    start: Option<u64>,
+    /// Bin after bin, lane after lane.
+    sums: Vec<u64>,
+    peaks: Vec<u64>,
+    /// The narrow bin at hand and its amounts, not yet in `peaks`.
+    at: u64,
+    now: Vec<u64>,
+    /// The last time added and its bin: a log says the same second many times.
+    last: Option<(u64, usize)>,
+}
+
+/// One bin of one lane.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// When the bin begins.
+    pub at: Tick,
+    /// The average over the bin, per second.
+    pub per_second: f64,
+    /// The most within one resolution, per second.
+    pub peak_per_second: f64,
+}
+
+impl Series {
+    /// Makes a series of at least two bins that are `width` wide at first; `width` is also the resolution of the peaks.
+    /// A width of zero is one nanosecond.
+    #[must_use]
+    pub fn new(lanes: usize, bins: usize, width: Duration) -> Self {
+        let width = u64::try_from(width.as_nanos()).unwrap_or(u64::MAX / 4).clamp(1, u64::MAX / 4);
+        Self {
+            lanes,
+            bins: bins.next_multiple_of(2).max(2),
+            narrow: width,
+            width,
+            start: None,
+            sums: Vec::new(),
+            peaks: Vec::new(),
+            at: 0,
+            now: vec![0; lanes],
+            last: None,
+        }
+    }
+
+    /// Adds an amount to a lane. A time before the first counts as the first.
+    ///
+    /// # Panics
+    /// When there is no such lane.
+    #[inline]
+    pub fn add(&mut self, at: Tick, lane: usize, amount: u64) {
+        assert!(lane < self.lanes, "lane {lane} of {}", self.lanes);
+        let at = at.as_nanos();
+        let bin = match self.last {
+            Some((last, bin)) if last == at => bin,
+            _ => self.bin(at),
+        };
+        self.sums[bin * self.lanes + lane] += amount;
+        self.now[lane] += amount;
+    }
+
+    /// Makes room for a time and returns its bin.
+    fn bin(&mut self, at: u64) -> usize {
+        // Bins begin at multiples of their width, so that they begin on the full second or minute.
+        let start = *self.start.get_or_insert(at - at % self.narrow);
+        let since = at.saturating_sub(start);
+        let narrow = since / self.narrow;
+        if narrow != self.at {
+            self.fold();
+            self.at = narrow;
+        }
+        while since / self.width >= self.bins as u64 {
+            self.join();
+        }
+        let bin = (since / self.width) as usize;
+        if self.sums.len() < (bin + 1) * self.lanes {
+            self.sums.resize((bin + 1) * self.lanes, 0);
+            self.peaks.resize((bin + 1) * self.lanes, 0);
+        }
+        self.last = Some((at, bin));
+        bin
+    }
+
+    /// Puts the narrow bin at hand into the peaks.
+    fn fold(&mut self) {
+        let first = ((self.at * self.narrow) / self.width) as usize * self.lanes;
+        for (lane, now) in self.now.iter_mut().enumerate() {
+            if let Some(peak) = self.peaks.get_mut(first + lane) {
+                *peak = (*peak).max(*now);
+            }
+            *now = 0;
+        }
+    }
+
+    fn join(&mut self) {
+        let lanes = self.lanes;
+        let halve = |values: &mut Vec<u64>, join: fn(u64, u64) -> u64| {
+            let used = values.len() / lanes;
+            for bin in 0..used.div_ceil(2) {
+                for lane in 0..lanes {
+                    let (left, right) =
+                        (values[2 * bin * lanes + lane], values.get((2 * bin + 1) * lanes + lane));
+                    values[bin * lanes + lane] = join(left, right.copied().unwrap_or(0));
+                }
+            }
+            values.truncate(used.div_ceil(2) * lanes);
+        };
+        halve(&mut self.sums, |a, b| a + b);
+        halve(&mut self.peaks, u64::max);
+        self.width *= 2;
+    }
+
+    /// Returns how wide one bin is now.
+    #[must_use]
+    pub fn width(&self) -> Duration {
+        Duration::from_nanos(self.width)
+    }
+
+    /// Returns the sum of a lane.
+    #[must_use]
+    pub fn total(&self, lane: usize) -> u64 {
+        self.sums.iter().skip(lane).step_by(self.lanes.max(1)).sum()
+    }
+
+    /// Returns the bins of a lane in order; none when nothing was added.
+    pub fn points(&self, lane: usize) -> impl Iterator<Item = Point> {
+        let start = self.start.unwrap_or(0);
+        let mut whole = self.clone();
+        whole.fold();
+        (0..self.sums.len() / self.lanes.max(1)).map(move |bin| {
+            let place = bin * whole.lanes + lane;
+            Point {
+                at: Tick::from_nanos(start + bin as u64 * whole.width),
+                per_second: whole.sums[place] as f64 * 1e9 / whole.width as f64,
+                peak_per_second: whole.peaks[place] as f64 * 1e9 / whole.narrow as f64,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_double_and_nothing_is_lost() {
+        let mut series = Series::new(2, 4, Duration::from_secs(1));
+        for second in 100..113u64 {
+            series.add(Tick::from_secs(second), 0, 3);
+            series.add(Tick::from_secs(second), 1, u64::from(second == 105) * 7);
+        }
+        assert_eq!(series.width(), Duration::from_secs(4));
+        assert_eq!((series.total(0), series.total(1)), (39, 7));
+        let points: Vec<_> = series.points(0).collect();
+        assert_eq!(points.len(), 4);
+        assert_eq!(points[1], Point { at: Tick::from_secs(104), per_second: 3.0, peak_per_second: 3.0 });
+        assert_eq!(points[3].per_second, 0.75);
+        let burst: Vec<_> = series.points(1).map(|point| point.peak_per_second).collect();
+        assert_eq!(burst, [0.0, 7.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn any_span_fits() {
+        let mut series = Series::new(1, 8, Duration::from_millis(1));
+        series.add(Tick::EPOCH, 0, 1);
+        series.add(Tick::MAX, 0, 1);
+        series.add(Tick::EPOCH, 0, 1);
+        assert_eq!(series.total(0), 3);
+        assert!(series.points(0).count() <= 8);
+    }
+}

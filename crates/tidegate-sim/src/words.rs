@@ -1,0 +1,11 @@
+//! The nearest right word, for messages about wrong ones.
+
+/// Returns "; did you mean `word`?" for the nearest of `words`, or nothing when none is near.
+pub(crate) fn nearest(wrong: &str, words: &[&str]) -> String {
+    let near = words
+        .iter()
+        .map(|word| (strsim::damerau_levenshtein(wrong, word), word))
+        .min()
+        .filter(|(distance, word)| *distance * 3 <= word.len().max(3));
+    near.map_or_else(String::new, |(_, word)| format!("; did you mean `{word}`?"))
+}
