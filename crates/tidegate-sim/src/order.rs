@@ -46,6 +46,14 @@ pub struct OrderTally {
     pub early: u64,
 }
 
+impl OrderTally {
+    /// Returns the window that would have put every line into its place, when some came too late.
+    #[must_use]
+    pub fn window_needed(&self) -> Option<Duration> {
+        (self.clamped > 0).then(|| Duration::from_secs(self.largest_step.as_secs() + 1))
+    }
+}
+
 const SECOND: u64 = 1_000_000_000;
 const MAX_WINDOW: u64 = 7 * 86_400;
 /// Emptied buckets kept for reuse.

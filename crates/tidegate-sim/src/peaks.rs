@@ -14,21 +14,27 @@ use tidegate::Tick;
 
 const PARTS: usize = 8;
 
-/// What is kept of one key: about 150 bytes and the key itself.
-#[derive(Clone, Debug)]
-struct Entry {
-    key: Box<[u8]>,
+/// What every request of a key touches, in one cache line: with many keys, waiting for memory is most of the cost.
+#[derive(Clone, Debug, Default)]
+#[repr(align(64))]
+struct Hot {
     total: u64,
+    slot: u64,
+    sum: u64,
+    peak: u64,
+    parts: [u32; PARTS],
+}
+
+/// The rest of what is kept of one key.
+#[derive(Clone, Debug)]
+struct Cold {
+    key: Box<[u8]>,
     /// What may have been forgotten of it.
     missed: u64,
     denied: u64,
     first_denied: Option<u64>,
-    is_known: bool,
-    slot: u64,
-    parts: [u32; PARTS],
-    sum: u64,
-    peak: u64,
     peak_at: u64,
+    is_known: bool,
 }
 
 /// The peak of one key.
@@ -89,7 +95,8 @@ pub struct Peaks {
     hasher: RandomState,
     /// Where each hash has its entry. Keys are not compared: the hash decides, which saves a walk to the key's bytes.
     places: HashMap<u64, u32, PassHash>,
-    entries: Vec<Entry>,
+    hot: Vec<Hot>,
+    cold: Vec<Cold>,
     /// The most that a forgotten key can have asked.
     floor: u64,
     sketch: Sketch,
@@ -97,18 +104,22 @@ pub struct Peaks {
 
 /// A key's entry, to be told what became of its request.
 #[derive(Debug)]
-pub struct Seen<'p>(&'p mut Entry);
+pub struct Seen<'p> {
+    cold: &'p mut Vec<Cold>,
+    place: usize,
+}
 
 impl Seen<'_> {
     /// Counts a denial.
     pub fn deny(&mut self, at: Tick, amount: u64) {
-        self.0.denied = self.0.denied.saturating_add(amount);
-        self.0.first_denied.get_or_insert(at.as_nanos());
+        let cold = &mut self.cold[self.place];
+        cold.denied = cold.denied.saturating_add(amount);
+        cold.first_denied.get_or_insert(at.as_nanos());
     }
 
     /// Marks the key as one of ours: somebody signed in with it.
     pub fn know(&mut self) {
-        self.0.is_known = true;
+        self.cold[self.place].is_known = true;
     }
 }
 
@@ -123,7 +134,8 @@ impl Peaks {
             capacity: capacity.clamp(2, u32::MAX as usize),
             hasher: RandomState::default(),
             places: HashMap::default(),
-            entries: Vec::new(),
+            hot: Vec::new(),
+            cold: Vec::new(),
             floor: 0,
             sketch: Sketch::default(),
         }
@@ -143,55 +155,58 @@ impl Peaks {
             Some(place) => *place,
             None => self.admit(hash, key),
         };
-        let entry = &mut self.entries[place as usize];
-        entry.count(at.as_nanos(), self.part, amount);
-        Seen(entry)
+        let place = place as usize;
+        if self.hot[place].count(at.as_nanos(), self.part, amount) {
+            self.cold[place].peak_at = at.as_nanos();
+        }
+        Seen { cold: &mut self.cold, place }
     }
 
     #[cold]
     fn admit(&mut self, hash: u64, key: &[u8]) -> u32 {
         self.sketch.add(hash);
-        if self.entries.len() >= self.capacity {
+        if self.hot.len() >= self.capacity {
             self.forget_the_lighter_half();
         }
-        let entry = Entry {
+        // `capacity` fits 32 bits.
+        let place = self.hot.len() as u32;
+        self.hot.push(Hot::default());
+        self.cold.push(Cold {
             key: key.into(),
-            total: 0,
             missed: self.floor,
             denied: 0,
             first_denied: None,
-            is_known: false,
-            slot: 0,
-            parts: [0; PARTS],
-            sum: 0,
-            peak: 0,
             peak_at: 0,
-        };
-        // `capacity` fits 32 bits.
-        let place = self.entries.len() as u32;
-        self.entries.push(entry);
+            is_known: false,
+        });
         self.places.insert(hash, place);
         place
     }
 
     fn forget_the_lighter_half(&mut self) {
-        let weight = |entry: &Entry| entry.total + entry.missed;
-        let mut weights: Vec<u64> = self.entries.iter().map(weight).collect();
+        let weight = |(hot, cold): (&Hot, &Cold)| hot.total + cold.missed;
+        let mut weights: Vec<u64> = self.entries().map(weight).collect();
         let middle = weights.len() / 2;
-        self.floor = *weights.select_nth_unstable(middle).1;
-        let floor = self.floor;
-        self.entries.retain(|entry| weight(entry) > floor);
+        let floor = *weights.select_nth_unstable(middle).1;
+        let (hot, cold) = (std::mem::take(&mut self.hot), std::mem::take(&mut self.cold));
+        let both = hot.into_iter().zip(cold);
+        (self.hot, self.cold) = both.filter(|(hot, cold)| weight((hot, cold)) > floor).unzip();
+        self.floor = floor;
         self.places.clear();
         let hasher = &self.hasher;
-        let places = self.entries.iter().enumerate();
-        self.places.extend(places.map(|(place, entry)| (hasher.hash_one(&*entry.key), place as u32)));
+        let places = self.cold.iter().enumerate();
+        self.places.extend(places.map(|(place, cold)| (hasher.hash_one(&*cold.key), place as u32)));
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (&Hot, &Cold)> {
+        self.hot.iter().zip(&self.cold)
     }
 
     /// Returns how many different keys were seen.
     #[must_use]
     pub fn distinct(&self) -> Distinct {
         if self.is_exact() {
-            Distinct::Exactly(self.entries.len() as u64)
+            Distinct::Exactly(self.hot.len() as u64)
         } else {
             Distinct::About(self.sketch.estimate())
         }
@@ -212,7 +227,7 @@ impl Peaks {
     /// Returns the peaks of all keys kept, falling.
     #[must_use]
     pub fn falling(&self) -> Vec<u64> {
-        let mut peaks: Vec<u64> = self.entries.iter().map(|entry| entry.peak).collect();
+        let mut peaks: Vec<u64> = self.hot.iter().map(|hot| hot.peak).collect();
         peaks.sort_unstable_by(|a, b| b.cmp(a));
         peaks
     }
@@ -220,23 +235,22 @@ impl Peaks {
     /// Returns how many keys were denied anything.
     #[must_use]
     pub fn denied_keys(&self) -> u64 {
-        self.entries.iter().filter(|entry| entry.denied > 0).count() as u64
+        self.cold.iter().filter(|cold| cold.denied > 0).count() as u64
     }
 
     /// Returns how many of the keys denied anything were marked by [`Seen::know`].
     #[must_use]
     pub fn denied_and_known(&self) -> u64 {
-        self.entries.iter().filter(|entry| entry.denied > 0 && entry.is_known).count() as u64
+        self.cold.iter().filter(|cold| cold.denied > 0 && cold.is_known).count() as u64
     }
 
     /// Returns the first `count` keys by `rank`, highest first; ties in the order of the keys.
     #[must_use]
     pub fn top(&self, count: usize, rank: impl Fn(&KeyPeak) -> u64) -> Vec<KeyPeak> {
         let mut all: Vec<(u64, KeyPeak)> = self
-            .entries
-            .iter()
-            .map(|entry| {
-                let shown = entry.show();
+            .entries()
+            .map(|(hot, cold)| {
+                let shown = show(hot, cold);
                 (rank(&shown), shown)
             })
             .collect();
@@ -246,9 +260,10 @@ impl Peaks {
     }
 }
 
-impl Entry {
+impl Hot {
+    /// Counts an amount; says whether it made a new peak.
     #[inline]
-    fn count(&mut self, at: u64, part: u64, amount: u64) {
+    fn count(&mut self, at: u64, part: u64, amount: u64) -> bool {
         self.total = self.total.saturating_add(amount);
         // Back in time stands still, as limits do.
         let slot = (at / part).max(self.slot);
@@ -267,21 +282,23 @@ impl Entry {
         let added = u32::try_from(amount).unwrap_or(u32::MAX).min(u32::MAX - *here);
         *here += added;
         self.sum += u64::from(added);
-        if self.sum > self.peak {
-            (self.peak, self.peak_at) = (self.sum, at);
+        let is_peak = self.sum > self.peak;
+        if is_peak {
+            self.peak = self.sum;
         }
+        is_peak
     }
+}
 
-    fn show(&self) -> KeyPeak {
-        KeyPeak {
-            key: crate::log::text(&self.key).into_owned(),
-            total: self.total,
-            missed: self.missed,
-            denied: self.denied,
-            first_denied: self.first_denied.map(Tick::from_nanos),
-            peak: self.peak,
-            peak_at: Tick::from_nanos(self.peak_at),
-        }
+fn show(hot: &Hot, cold: &Cold) -> KeyPeak {
+    KeyPeak {
+        key: crate::log::text(&cold.key).into_owned(),
+        total: hot.total,
+        missed: cold.missed,
+        denied: cold.denied,
+        first_denied: cold.first_denied.map(Tick::from_nanos),
+        peak: hot.peak,
+        peak_at: Tick::from_nanos(cold.peak_at),
     }
 }
 
@@ -383,7 +400,7 @@ mod tests {
                 peaks.see(b"heavy", Tick::from_secs(round), 1).deny(Tick::from_secs(round), 1);
             }
         }
-        assert!(!peaks.is_exact() && peaks.entries.len() <= 100);
+        assert!(!peaks.is_exact() && peaks.hot.len() <= 100);
         let top = &peaks.top(1, |key| key.total)[0];
         assert_eq!((top.key.as_str(), top.total, top.missed, top.denied), ("heavy", 10_000, 0, 10_000));
         let Distinct::About(about) = peaks.distinct() else { panic!("{:?}", peaks.distinct()) };

@@ -1,29 +1,21 @@
 //! Whole logs: formats told apart, fields found, order kept, garbage counted.
 
-use std::path::PathBuf;
-
 use proptest::prelude::*;
 
 use super::*;
 
-/// A file that is removed when the test ends.
-struct Temp(PathBuf);
+/// A file of a test.
+struct Temp(tempfile::NamedTempFile);
 
 impl Temp {
-    fn new(name: &str, bytes: &[u8]) -> Self {
-        let path = std::env::temp_dir().join(format!("tidegate-sim-{}-{name}", std::process::id()));
-        std::fs::write(&path, bytes).unwrap();
-        Self(path)
+    fn new(bytes: &[u8]) -> Self {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), bytes).unwrap();
+        Self(file)
     }
 
     fn input(&self) -> Input {
-        Input::File(self.0.clone())
-    }
-}
-
-impl Drop for Temp {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        Input::File(self.0.path().to_owned())
     }
 }
 
@@ -48,8 +40,8 @@ fn show(record: &Record<'_>) -> String {
     out
 }
 
-fn read(name: &str, bytes: &[u8], options: LogOptions) -> (Vec<String>, Tally) {
-    let file = Temp::new(name, bytes);
+fn read(bytes: &[u8], options: LogOptions) -> (Vec<String>, Tally) {
+    let file = Temp::new(bytes);
     let mut log = Log::open(vec![file.input()], options).unwrap();
     let mut out = Vec::new();
     log.read(|record| {
@@ -77,7 +69,7 @@ fn json_lines_of_several_servers() {
         ),
     ];
     for (line, want) in rows {
-        let (out, tally) = read("json", line.as_bytes(), LogOptions::default());
+        let (out, tally) = read(line.as_bytes(), LogOptions::default());
         assert_eq!(out, [want]);
         assert_eq!(tally.files[0].1, Format::Json);
     }
@@ -87,7 +79,7 @@ fn json_lines_of_several_servers() {
 fn json_with_latin_1_and_broken_lines() {
     let bytes =
         b"{\"ts\":1,\"path\":\"/gr\xfcn\"}\n{\"ts\":2\n[1]\n{\"ts\":3}x\n{\"path\":\"/\"}\n{\"ts\":4}\n";
-    let (out, tally) = read("json-latin", bytes, LogOptions::default());
+    let (out, tally) = read(bytes, LogOptions::default());
     assert_eq!(out, ["1 ||||/grün|None|None|", "4 |||||None|None|"]);
     assert_eq!((tally.lines, tally.records, tally.malformed), (6, 2, 4));
     let why: Vec<_> = tally.first_malformed.iter().map(|m| (m.line, m.why)).collect();
@@ -98,7 +90,7 @@ fn json_with_latin_1_and_broken_lines() {
 fn tables_with_a_header() {
     let tsv = b"host\tlogname\ttime\tmethod\turl\tresponse\tbytes\treferer\tuseragent\r\n\
         h.example\t-\t807256800\tGET\t/a\"b.html\t200\t1713\t\t\r\nh2\t-\t807256801\tGET\t/\t304\t-\t\t\nshort\tline\n";
-    let (out, tally) = read("tsv", tsv, LogOptions::default());
+    let (out, tally) = read(tsv, LogOptions::default());
     assert_eq!(
         out,
         [
@@ -109,13 +101,13 @@ fn tables_with_a_header() {
     assert_eq!((tally.files[0].1, tally.malformed), (Format::Csv, 1));
 
     let csv = b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,374,44\n";
-    let (out, _) = read("csv", csv, LogOptions::default());
+    let (out, _) = read(csv, LogOptions::default());
     assert_eq!(out, ["1700158546.5 |||||None|None| ContextTokens=374 GeneratedTokens=44"]);
 
     let csv = b"when,who,host,what\n5,\"a, \"\"b\"\"\",e.org,\"x\"\n";
     let columns = [("time", "when"), ("client.ip", "who"), ("tokens", "what")];
     let columns = columns.map(|(a, b)| (a.to_owned(), b.to_owned())).to_vec();
-    let (out, _) = read("csv-flags", csv, LogOptions { columns, ..LogOptions::default() });
+    let (out, _) = read(csv, LogOptions { columns, ..LogOptions::default() });
     assert_eq!(out, ["5 a, \"b\"|||e.org||None|None| tokens=x"]);
 }
 
@@ -132,10 +124,10 @@ fn formats_are_told_by_the_first_lines() {
         (format!("::1 - - {T} \"GET / HTTP/1.0\" 200 1 \"-\" \"a\""), Format::Combined),
     ];
     for (bytes, want) in rows {
-        let (out, tally) = read("auto", bytes.as_bytes(), LogOptions::default());
+        let (out, tally) = read(bytes.as_bytes(), LogOptions::default());
         assert_eq!((out.len(), tally.files[0].1), (1, want), "{bytes}");
     }
-    let file = Temp::new("unknown", b"Nov 20 22:53:01 host sshd[1]: hello\nx\n");
+    let file = Temp::new(b"Nov 20 22:53:01 host sshd[1]: hello\nx\n");
     let mut log = Log::open(vec![file.input()], LogOptions::default()).unwrap();
     let error = log.read(|_| ControlFlow::Continue(())).unwrap_err().to_string();
     assert!(error.contains("--format") && error.ends_with("Nov 20 22:53:01 host sshd[1]: hello"), "{error}");
@@ -146,7 +138,7 @@ fn files_are_read_in_the_order_of_their_first_times() {
     let line = |second: u32| {
         format!("h - - [17/May/2015:10:05:{second:02} +0000] \"GET /{second} HTTP/1.0\" 200 1\n")
     };
-    let (new, old) = (Temp::new("new", line(30).as_bytes()), Temp::new("old", line(10).as_bytes()));
+    let (new, old) = (Temp::new(line(30).as_bytes()), Temp::new(line(10).as_bytes()));
     let mut log = Log::open(vec![new.input(), old.input()], LogOptions::default()).unwrap();
     let watch = log.watch();
     let mut out = Vec::new();
@@ -166,11 +158,10 @@ fn lines_that_go_back_are_sorted_or_clamped() {
         format!("h - - [17/May/2015:10:05:{second:02} +0000] \"GET /{second} HTTP/1.0\" 200 1\n")
     };
     let bytes: String = [10, 12, 11, 12].map(line).concat();
-    let (out, tally) = read("sort", bytes.as_bytes(), LogOptions::default());
+    let (out, tally) = read(bytes.as_bytes(), LogOptions::default());
     assert_eq!(out.iter().map(|l| l[7..10].to_owned()).collect::<Vec<_>>(), ["110", "111", "112", "112"]);
     assert_eq!((tally.order.back, tally.order.ordered, tally.order.clamped), (1, 1, 0));
-    let (out, tally) =
-        read("clamp", bytes.as_bytes(), LogOptions { order: Order::Clamp, ..LogOptions::default() });
+    let (out, tally) = read(bytes.as_bytes(), LogOptions { order: Order::Clamp, ..LogOptions::default() });
     assert_eq!(out.iter().map(|l| l[7..10].to_owned()).collect::<Vec<_>>(), ["110", "112", "112", "112"]);
     assert_eq!((tally.order.back, tally.order.ordered, tally.order.clamped), (1, 0, 1));
 }
@@ -179,7 +170,7 @@ fn lines_that_go_back_are_sorted_or_clamped() {
 fn a_reader_may_stop_early() {
     let line = "h - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.0\" 200 1\n".repeat(10);
     for order in [Order::Clamp, Order::Sort { window: std::time::Duration::ZERO, bytes: 100 }] {
-        let file = Temp::new("stop", line.as_bytes());
+        let file = Temp::new(line.as_bytes());
         let mut log = Log::open(vec![file.input()], LogOptions { order, ..LogOptions::default() }).unwrap();
         log.read(|_| ControlFlow::Break(())).unwrap();
         assert_eq!(log.tally().records, 1);
@@ -193,7 +184,7 @@ proptest! {
     fn arbitrary_bytes_never_panic(bytes: Vec<u8>, text in "(\\{|\\}|\"ts\"|:|1|,|\n|\\[|\\]|time|\t|a|\"){0,60}") {
         for format in [Format::Combined, Format::Vhost, Format::Json, Format::Csv] {
             for bytes in [&bytes[..], text.as_bytes()] {
-                let (_, tally) = read("fuzz", bytes, LogOptions { format, ..LogOptions::default() });
+                let (_, tally) = read(bytes, LogOptions { format, ..LogOptions::default() });
                 prop_assert!(tally.records + tally.malformed <= tally.lines);
             }
         }

@@ -18,6 +18,7 @@ use crate::peaks::Peaks;
 use crate::series::Series;
 
 use account::Account;
+pub(crate) use account::written_rate;
 pub use outcome::{Outcome, PeakRate, PolicyOutcome};
 pub use threshold::{Threshold, ThresholdError, Verdict};
 

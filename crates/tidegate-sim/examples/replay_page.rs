@@ -1,0 +1,32 @@
+//! Replays a log and writes its page and pictures: `cargo run -p tidegate-sim --example replay_page -- OUT POLICIES LOG...`
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use tidegate::policy::config::Config;
+use tidegate_sim::log::{Log, LogOptions};
+use tidegate_sim::replay::{Replay, ReplayOptions};
+use tidegate_sim::report;
+use tidegate_sim::source::Input;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args_os().skip(1);
+    let (Some(out), Some(policies)) = (arguments.next(), arguments.next()) else {
+        return Err("usage: replay_page OUT POLICIES LOG...".into());
+    };
+    let read = Config::read(policies.as_ref());
+    let (config, _) = read.map_err(|mistakes| tidegate::policy::config::report(&mistakes))?;
+    let mut replay = Replay::new(vec![("policies".to_owned(), config.policies)], ReplayOptions::default());
+    let mut log = Log::open(arguments.map(|arg| Input::from_arg(&arg)).collect(), LogOptions::default())?;
+    log.read(|record| {
+        replay.feed(record);
+        ControlFlow::Continue(())
+    })?;
+    let out = PathBuf::from(out);
+    std::fs::create_dir_all(&out)?;
+    std::fs::write(out.join("index.html"), report::page("Replay", &replay, Some(log.tally()))?)?;
+    for picture in report::pictures(&replay)? {
+        std::fs::write(out.join(picture.name), picture.svg)?;
+    }
+    Ok(())
+}

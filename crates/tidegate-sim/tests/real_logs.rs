@@ -1,0 +1,117 @@
+//! Real logs, whose numbers are known from their publishers. They lie in `shared/data` beside the project; where that folder
+//! is missing, each test says so and passes.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::policy::PolicySet;
+use tidegate::policy::config::{Config, Format};
+use tidegate_sim::log::{Log, LogOptions, Record, Tally, text};
+use tidegate_sim::order::Order;
+use tidegate_sim::replay::{Outcome, Replay, ReplayOptions};
+use tidegate_sim::source::Input;
+use tidegate_sim::suggest::{SuggestOptions, suggest};
+
+fn file(name: &str) -> Option<Input> {
+    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(name);
+    if path.is_file() {
+        return Some(Input::File(path));
+    }
+    println!("skipped: {} is not there", path.display());
+    None
+}
+
+fn read(input: Input, order: Order, mut each: impl FnMut(&Record<'_>)) -> Tally {
+    let mut log = Log::open(vec![input], LogOptions { order, ..LogOptions::default() }).unwrap();
+    log.read(|record| {
+        each(record);
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    log.tally().clone()
+}
+
+fn day() -> Order {
+    Order::Sort { window: Duration::from_secs(86_400), bytes: 64 << 20 }
+}
+
+fn policies(text: &str) -> Arc<PolicySet> {
+    let text = format!("version: 1\npolicies:\n{text}");
+    Config::parse(&text, "test.yaml", Format::Yaml).unwrap().0.policies
+}
+
+fn replay(input: Input, order: Order, set: &str) -> (Outcome, Tally) {
+    let mut replay = Replay::new(vec![("policies".to_owned(), policies(set))], ReplayOptions::default());
+    let tally = read(input, order, |record| replay.feed(record));
+    (replay.outcomes().remove(0), tally)
+}
+
+const PER_IP: &str =
+    "  - { name: per-ip, by: [client.ip], limit: { algorithm: gcra, rate: 10/s, burst: 20 } }\n";
+
+#[test]
+fn apache_ten_thousand_lines_half_of_them_going_back() {
+    let Some(input) = file("apache-combined-10k.log.zst") else { return };
+    let mut last = None;
+    let tally = read(input.clone(), Order::default(), |record| {
+        assert!(last <= Some(record.time), "time goes back");
+        last = Some(record.time);
+        assert!(!record.client.is_empty() && !record.path.is_empty());
+    });
+    assert_eq!((tally.records, tally.malformed), (10_000, 0));
+    assert_eq!((tally.order.back, tally.order.clamped), (4_915, 0));
+    assert_eq!(tally.order.largest_step, Duration::from_secs(59));
+    let (outcome, _) = replay(input, Order::default(), PER_IP);
+    assert_eq!(outcome.policies[0].keys.to_string(), "1753");
+}
+
+#[test]
+fn nasa_one_day_as_a_table() {
+    let Some(input) = file("nasa-http-1995-08-01.tsv.zst") else { return };
+    let (outcome, tally) = replay(input, Order::default(), PER_IP);
+    assert_eq!((tally.records, tally.malformed, tally.order.back), (30_969, 0, 0));
+    assert_eq!(outcome.policies[0].keys.to_string(), "2365");
+}
+
+/// The publisher gave every line a random day: each day of the log is many days behind each other. Five minutes do not
+/// sort that, a day does; what clamping it would have denied is not the log's doing.
+#[test]
+fn nasa_one_month_under_other_dates() {
+    let Some(input) = file("nasa-http-1995-jul-redated-2017.log.zst") else { return };
+    let (short, tally) = replay(input.clone(), Order::default(), PER_IP);
+    assert_eq!((tally.records, tally.malformed, tally.order.back), (1_894_125, 0, 10_137));
+    assert_eq!(tally.order.window_needed(), Some(Duration::from_secs(86_396)));
+    let (whole, tally) = replay(input, day(), PER_IP);
+    assert_eq!((tally.order.clamped, tally.order.early), (0, 0));
+    assert_eq!(whole.policies[0].keys.to_string(), "52205");
+    assert!(whole.denied * 100 < short.denied, "{} {}", whole.denied, short.denied);
+}
+
+#[test]
+fn azure_calls_cost_their_tokens() {
+    for (name, calls, tokens) in [("conv", 19_366, 26_450_535), ("code", 8_819, 18_305_870)] {
+        let Some(input) = file(&format!("azure-llm-2023-{name}.csv.zst")) else { return };
+        let mut sum = 0u64;
+        let tally = read(input.clone(), Order::default(), |record| {
+            let number = |name| text(record.extra(name).unwrap()).parse::<u64>().unwrap();
+            sum += number("ContextTokens") + number("GeneratedTokens");
+        });
+        assert_eq!((tally.records, tally.malformed, sum), (calls, 0, tokens));
+        let set = "  - { name: tokens, cost: 'int(ContextTokens) + int(GeneratedTokens)',\n      \
+            limit: { algorithm: gcra, rate: 400k/min, burst: 400k } }\n";
+        let (outcome, _) = replay(input, Order::default(), set);
+        let worst = outcome.policies[0].worst.as_ref().unwrap();
+        assert_eq!((outcome.requests, worst.total), (calls, tokens));
+    }
+}
+
+#[test]
+fn a_suggestion_keeps_what_it_says() {
+    let Some(input) = file("apache-combined-10k.log.zst") else { return };
+    let options = SuggestOptions { keep: 0.99, ..SuggestOptions::default() };
+    let found = suggest(&[input], &LogOptions::default(), &options, |_| {}).unwrap();
+    assert!(found.keeps && found.proposed.keys_hit_share <= 0.01, "{found:#?}");
+    assert!(found.half.keys_hit_share > 0.01, "{found:#?}");
+}
