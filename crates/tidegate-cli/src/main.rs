@@ -44,7 +44,7 @@ fn run(cli: &Cli, printer: &Printer) -> Result<Exit> {
         Verb::Man { dir } => verbs::shell::man(dir, printer),
         Verb::Simulate(simulate) => verbs::simulate::run(simulate, printer),
         Verb::Replay(replay) => verbs::replay::run(replay, printer),
-        Verb::Suggest(_) => Ok(Exit::No),
+        Verb::Suggest(suggest) => verbs::suggest::run(suggest, printer),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 use tidegate::Tick;
-use tidegate_sim::chart::{Bars, Curve, Falling, Level, OverTime, TimeAxis};
+use tidegate_sim::chart::{Bars, Curve, TimeAxis};
 use tidegate_sim::replay::{Outcome, PolicyOutcome, Replay, Threshold};
 
 use crate::exit::Mistake;
@@ -174,55 +174,8 @@ fn side_by_side(outcomes: &[Outcome]) -> String {
     table(&header, &[1, 2, 3, 4, 5, 6], outcomes.iter().map(row)) + "\n"
 }
 
-/// Draws the pictures of a run: name of the file, and what is in it.
-pub(crate) fn pictures(replay: &Replay, title: &str) -> Result<Vec<(String, String)>> {
-    let outcomes = replay.outcomes();
-    let mut pictures = Vec::new();
-    if let Some(svg) = over_time(replay, &outcomes, title)? {
-        pictures.push(("over-time.svg".to_owned(), svg));
-    }
-    for (place, policy) in outcomes[0].policies.iter().enumerate() {
-        let (Some(peaks), Some(peak), false) =
-            (replay.policy_peaks(0, place), policy.peak, policy.by.is_empty())
-        else {
-            continue;
-        };
-        let falling = peaks.falling();
-        let (unit, title) =
-            (format!("per {}", span(peak.window)), format!("{}: fastest key to slowest", policy.name));
-        let chart = Falling { title: &title, unit: &unit, peaks: &falling, limit: None };
-        pictures.push((format!("keys-{}.svg", file_name(&policy.name)), chart.svg()?));
-    }
-    Ok(pictures)
-}
-
-/// Offered and admitted over time, or all runs side by side.
-pub(crate) fn over_time(replay: &Replay, outcomes: &[Outcome], title: &str) -> Result<Option<String>> {
-    let Some(series) = replay.series(0).filter(|_| outcomes[0].requests > 0) else { return Ok(None) };
-    let curves = outcomes.iter().enumerate().filter_map(|(run, outcome)| {
-        let name = if outcomes.len() == 1 { "admitted" } else { outcome.name.as_str() };
-        Some(Curve::averages(name, replay.series(run)?, ADMITTED))
-    });
-    let chart = OverTime {
-        title,
-        unit: "requests per second",
-        axis: axis(replay),
-        area: Some(Curve::averages("offered", series, OFFERED)),
-        curves: curves.collect(),
-        limit: None::<Level>,
-    };
-    Ok(Some(chart.svg()?))
-}
-
 fn axis(replay: &Replay) -> TimeAxis {
     if replay.is_recorded() { TimeAxis::Utc } else { TimeAxis::Elapsed }
-}
-
-/// A policy's name as the name of a file.
-fn file_name(name: &str) -> String {
-    name.chars()
-        .map(|char| if char.is_alphanumeric() || char == '-' || char == '_' { char } else { '-' })
-        .collect()
 }
 
 /// Columns of the terminal, or as many as a page has.

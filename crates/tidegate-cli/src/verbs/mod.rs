@@ -7,3 +7,4 @@ pub(crate) mod replay;
 pub(crate) mod serve;
 pub(crate) mod shell;
 pub(crate) mod simulate;
+pub(crate) mod suggest;

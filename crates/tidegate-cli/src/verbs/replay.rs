@@ -10,6 +10,7 @@ use serde_json::json;
 use tidegate::policy::PolicySet;
 use tidegate_sim::log::{Log, LogOptions, Tally};
 use tidegate_sim::replay::{Replay, ReplayOptions, Threshold};
+use tidegate_sim::report;
 
 use crate::args::{self, Speed};
 use crate::exit::{Exit, Mistake};
@@ -138,10 +139,13 @@ fn headline(tally: &Tally, took: Duration) -> String {
     )
 }
 
+/// Writes the pictures, and a page that holds them with the tables.
 fn draw(runs: &Replay, tally: &Tally, folder: &Path, printer: &Printer) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let title = reading::title(tally);
-    for (name, text) in outcome::pictures(runs, &title)? {
+    let mut files =
+        vec![("report.html".to_owned(), report::page(&reading::title(tally), runs, Some(tally))?)];
+    files.extend(report::pictures(runs)?.into_iter().map(|picture| (picture.name, picture.svg)));
+    for (name, text) in files {
         let path = folder.join(name);
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
         printer.remark(&format!("wrote {}", path.display()));

@@ -9,6 +9,7 @@ use serde_json::json;
 use tidegate::Tick;
 use tidegate::policy::{Descriptor, Match, PolicySet};
 use tidegate_sim::replay::{Replay, ReplayOptions};
+use tidegate_sim::report;
 use tidegate_sim::trace::Trace;
 use tidegate_sim::traffic::Traffic;
 
@@ -50,9 +51,9 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
         Ok(head + &outcome::text(&replay, &outcomes, printer))
     })?;
     if let Some(path) = &simulate.plot {
-        let title = simulate.traffic.as_deref().unwrap_or("simulated traffic");
-        if let Some(svg) = outcome::over_time(&replay, &outcomes, title)? {
-            std::fs::write(path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+        // The first picture is the load over time, or the algorithms side by side.
+        if let Some(picture) = report::pictures(&replay)?.into_iter().next() {
+            std::fs::write(path, picture.svg).with_context(|| format!("cannot write {}", path.display()))?;
             printer.remark(&format!("wrote {}", path.display()));
         }
     }
