@@ -143,8 +143,8 @@ impl Algorithm for Gcra {
         }
         // The latest promise made: whoever reserved after the receipt acts at this scaled time at the latest, and counts
         // on all that returns between the two.
-        let promised = state.tat.saturating_sub(self.time_of(self.burst)).max(self.scaled(state.last));
-        let relied_on = promised.saturating_sub(receipt.mark);
+        let promised = state.tat.saturating_sub(self.time_of(self.burst));
+        let relied_on = promised.saturating_sub(receipt.mark.max(self.scaled(last)));
         let restored = self.time_of(receipt.cost.units()).saturating_sub(relied_on);
         GcraState { tat: state.tat.saturating_sub(restored), last }
     }

@@ -144,9 +144,11 @@ impl Algorithm for LeakyBucket {
         }
         // Without what drained since, the receipt's own overflow is `mark`; what runs over above it came after.
         let since = self.over(state.level).saturating_add(self.drained_in(state.last.since(receipt.at)));
-        let relied_on = since.saturating_sub(receipt.mark);
+        let level = self.level(state, last);
+        // And nobody relies on more than still runs over.
+        let relied_on = since.saturating_sub(receipt.mark).min(self.over(level));
         let restored = self.weight_of(receipt.cost.units()).saturating_sub(relied_on);
-        LeakyBucketState { level: self.level(state, last).saturating_sub(restored), last }
+        LeakyBucketState { level: level.saturating_sub(restored), last }
     }
 
     fn carry(&self, old: &Self, state: &LeakyBucketState, now: Tick, how: Replace) -> LeakyBucketState {

@@ -374,14 +374,15 @@ impl Algorithm for TokenBucket {
         let levels = self.settled(state, last).enumerate().map(|(index, (bandwidth, level))| {
             let relied_on = match relied_on {
                 Some((binding, amount)) if binding == index => amount,
-                // Where the receipt still waits, the same units came after it as where it waits longest; where it does
-                // not, those after it rely on no more than they owe.
+                // Where the receipt still waits, the same units came after it as where it waits longest.
                 Some((binding, amount)) => {
                     let weight = u128::from(self.bandwidths[binding].weight);
-                    mul_div_ceil(amount, u128::from(bandwidth.weight), weight).min(bandwidth.debt(level))
+                    mul_div_ceil(amount, u128::from(bandwidth.weight), weight)
                 }
-                None => bandwidth.debt(level),
+                None => u128::MAX,
             };
+            // Nobody relies on more than is still owed.
+            let relied_on = relied_on.min(bandwidth.debt(level));
             level.give_back(bandwidth.amount(receipt.cost.units()).saturating_sub(relied_on))
         });
         TokenBucketState { last, levels: levels.collect() }

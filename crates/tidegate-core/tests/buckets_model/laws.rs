@@ -1,0 +1,1 @@
+//! Laws that hold whatever the model says.
