@@ -9,12 +9,12 @@
 
 use core::time::Duration;
 
-use super::exact::mul_div_ceil;
 use super::Algorithm;
+use super::exact::mul_div_ceil;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
-use crate::quota::{burst_in_range, QuotaError};
-use crate::time::{nanos, span, Rate, Tick};
+use crate::quota::{QuotaError, burst_in_range};
+use crate::time::{Rate, Tick, nanos, span};
 
 /// A rate and a burst, decided by the generic cell rate algorithm.
 ///
@@ -241,7 +241,9 @@ mod tests {
         let limit = per_second(1, 1);
         let reserve = |state: &GcraState| {
             let ask = Ask::within(ms(0), Cost::ONE, Duration::from_secs(60));
-            let Verdict::Allowed { next, receipt, .. } = limit.decide(state, ask) else { panic!("within a minute") };
+            let Verdict::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
+                panic!("within a minute")
+            };
             (next, receipt)
         };
         let (a, _) = reserve(&limit.fresh(ms(0)));

@@ -2,13 +2,16 @@
 
 mod laws;
 mod models;
+mod quotas;
 mod random;
 
 use core::time::Duration;
 
-use models::{q, Band, Bucket, Charge, Model, Queue, Slope};
-use random::{steps, Dice};
-use tidegate_core::rate::{Bandwidth, ColdFactor, Gcra, LeakyBucket, LeakyQueue, Refill, TokenBucket, WarmUp};
+use models::{Band, Bucket, Charge, Model, Queue, Slope, q};
+use random::{Dice, steps};
+use tidegate_core::rate::{
+    Bandwidth, ColdFactor, Gcra, LeakyBucket, LeakyQueue, Refill, TokenBucket, WarmUp,
+};
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, State, Tick, Verdict};
 
 /// How long one quota is followed: long enough for debts and rests, short enough for many quotas.
@@ -118,7 +121,10 @@ fn speakable(ns: u128) -> u128 {
 fn is_least(quota: &Quota, state: &State, ask: Ask, retry: u128) {
     let after = |ns: u128| {
         let now = u64::try_from(u128::from(ask.now.as_nanos()) + ns).ok()?;
-        Some(matches!(quota.decide(state, Ask { now: Tick::from_nanos(now), ..ask }), Verdict::Allowed { .. }))
+        Some(matches!(
+            quota.decide(state, Ask { now: Tick::from_nanos(now), ..ask }),
+            Verdict::Allowed { .. }
+        ))
     };
     // A wait that ends beyond the last tick cannot be tried.
     assert_ne!(after(retry), Some(false), "{ask:?} waits {retry}: {quota:?}");
@@ -139,7 +145,14 @@ fn gcra_equals_tokens_in_a_bucket() {
     compare(1, steps(80_000), |dice, now| {
         let (rate, capacity) = (dice.rate(), capacity(dice));
         let quota = Gcra::new(rate, capacity).unwrap().into();
-        Pair { quota, model: one_band(rate, capacity, now), rate, capacity, any_refund: true, until: u64::MAX }
+        Pair {
+            quota,
+            model: one_band(rate, capacity, now),
+            rate,
+            capacity,
+            any_refund: true,
+            until: u64::MAX,
+        }
     });
 }
 
@@ -148,7 +161,14 @@ fn leaky_bucket_equals_tokens_in_a_bucket() {
     compare(2, steps(80_000), |dice, now| {
         let (rate, capacity) = (dice.rate(), capacity(dice));
         let quota = LeakyBucket::new(rate, capacity).unwrap().into();
-        Pair { quota, model: one_band(rate, capacity, now), rate, capacity, any_refund: true, until: u64::MAX }
+        Pair {
+            quota,
+            model: one_band(rate, capacity, now),
+            rate,
+            capacity,
+            any_refund: true,
+            until: u64::MAX,
+        }
     });
 }
 
@@ -167,7 +187,14 @@ fn token_bucket_equals_its_model() {
         let (bandwidth, band) = bandwidth(dice, rate, now);
         let capacity = band.capacity;
         let model = Box::new(Bucket { bands: vec![band], last: now });
-        Pair { quota: TokenBucket::new(bandwidth).into(), model, rate, capacity, any_refund: true, until: u64::MAX }
+        Pair {
+            quota: TokenBucket::new(bandwidth).into(),
+            model,
+            rate,
+            capacity,
+            any_refund: true,
+            until: u64::MAX,
+        }
     });
 }
 
@@ -186,7 +213,14 @@ fn several_bandwidths_equal_their_model() {
             rates.into_iter().map(|rate| bandwidth(dice, rate, now)).unzip();
         let capacity = bands.iter().map(|band| band.capacity).min().unwrap();
         let model = Box::new(Bucket { bands, last: now });
-        Pair { quota: TokenBucket::several(bandwidths).unwrap().into(), model, rate, capacity, any_refund: false, until: u64::MAX }
+        Pair {
+            quota: TokenBucket::several(bandwidths).unwrap().into(),
+            model,
+            rate,
+            capacity,
+            any_refund: false,
+            until: u64::MAX,
+        }
     });
 }
 

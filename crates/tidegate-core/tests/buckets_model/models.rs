@@ -162,7 +162,8 @@ impl Model for Bucket {
         }
         // Where the last promise lies beyond the charge's own, others rely on the gap: on what is still owed of it.
         let relied_on = |band: &Band, promise: &Q| (&band.returned + band.debt() - promise).max(zero());
-        let relied_on: Vec<_> = self.bands.iter().zip(&charge.promises).map(|(b, p)| relied_on(b, p)).collect();
+        let relied_on: Vec<_> =
+            self.bands.iter().zip(&charge.promises).map(|(b, p)| relied_on(b, p)).collect();
         self.advance(now);
         for (band, relied_on) in self.bands.iter_mut().zip(relied_on) {
             band.give_back((q(charge.cost) - relied_on.min(band.debt())).max(zero()));

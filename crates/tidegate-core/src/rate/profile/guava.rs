@@ -158,12 +158,24 @@ impl GuavaWarming {
     /// # Ok::<(), tidegate_core::QuotaError>(())
     /// ```
     pub fn new(per_second: f64, warm_up: Duration, cold_factor: f64) -> Result<Self, QuotaError> {
-        let per_second = positive(per_second)?;
         if cold_factor.is_nan() || cold_factor < 1.0 {
             let want = "is no slope; use 1 or more";
             return Err(QuotaError::Parameter { name: "cold factor", value: cold_factor.to_string(), want });
         }
         let warm_up = i64::try_from(warm_up.as_micros()).unwrap_or(i64::MAX);
+        Self::with_micros(per_second, warm_up, cold_factor)
+    }
+
+    /// Makes the limiter that `setRate` turns this one into: another rate, the same warm-up.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when the rate is not above zero.
+    pub fn with_rate(self, per_second: f64) -> Result<Self, QuotaError> {
+        Self::with_micros(per_second, self.warm_up, self.cold_factor)
+    }
+
+    fn with_micros(per_second: f64, warm_up: i64, cold_factor: f64) -> Result<Self, QuotaError> {
+        let per_second = positive(per_second)?;
         let (stable, period) = (1e6 / per_second, warm_up as f64);
         let cold = stable * cold_factor;
         let threshold = 0.5 * period / stable;
