@@ -5,6 +5,8 @@
 //! holds without them; `TIDEGATE_RECORD=1` writes them anew. Uber's pacer has no package; its tables, worked out by hand
 //! from the documented rule, are in its own file.
 
+#![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
+
 #[path = "buckets_model/random.rs"]
 mod random;
 
@@ -54,8 +56,9 @@ impl Ours {
     }
 
     fn change(&mut self, now: u64, quota: Quota) -> String {
-        let (old, state) = (self.quota.replace(quota.clone()).unwrap(), self.state.take().unwrap());
+        let (old, state) = (self.quota.take().unwrap(), self.state.take().unwrap());
         self.state = Some(quota.carry(&old, &state, Tick::from_nanos(now), Replace::AsIs));
+        self.quota = Some(quota);
         "+0".to_owned()
     }
 
@@ -131,7 +134,7 @@ fn x_time_trace(steps: u64) -> Vec<(String, String)> {
         let limits = [0.01, 0.1, 1.0, 1.0 / 3.0, 10.0, 7.3, 1000.0, 999_983.0, 1e9];
         let limit: f64 = dice.pick(&limits);
         // Waits stay within 292 years: older releases overflow beyond.
-        let burst = dice.from_one(1_000_000).min((limit * 1e7) as u64);
+        let burst = dice.one_to(1_000_000).min((limit * 1e7) as u64);
         let line = match (step % 100, &ours.quota) {
             (1.., Some(Quota::XTime(now))) => {
                 let interval = (1e9 / now.limit()) as u64;
@@ -143,7 +146,7 @@ fn x_time_trace(steps: u64) -> Vec<(String, String)> {
                     }
                     _ => {
                         let most = dice.pick(&[1, 3, now.burst().saturating_add(1)]);
-                        format!("ask {clock} {} {}", dice.from_one(most), dice.pick(&["0", "0", "-1"]))
+                        format!("ask {clock} {} {}", dice.one_to(most), dice.pick(&["0", "0", "-1"]))
                     }
                 }
             }
@@ -166,7 +169,7 @@ fn guava_trace(steps: u64) -> Vec<(String, String)> {
             } else {
                 let timeout = dice.pick(&[0, 0, 1000, 1_000_000, u64::MAX / 1_000_000]);
                 let most = dice.pick(&[1, 4, 1000]);
-                format!("ask {clock} {} {timeout}", dice.from_one(most))
+                format!("ask {clock} {} {timeout}", dice.one_to(most))
             }
         } else if dice.up_to(1) == 0 {
             format!("bursty {}", rate.to_bits())

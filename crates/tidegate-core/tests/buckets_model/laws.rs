@@ -26,7 +26,7 @@ fn exact(rate: Rate, burst: u64) -> Vec<Quota> {
 
 /// One quota of each kind with random numbers, profiles included.
 fn any(dice: &mut Dice) -> Vec<Quota> {
-    let (rate, burst) = (dice.rate(), dice.from_one(Rate::MAX_COUNT));
+    let (rate, burst) = (dice.rate(), dice.one_to(Rate::MAX_COUNT));
     let mut quotas = exact(rate, burst);
     let initial = dice.up_to(burst);
     quotas.push(TokenBucket::new(Bandwidth::new(rate, burst).unwrap().initial(initial).unwrap()).into());
@@ -47,13 +47,13 @@ fn any(dice: &mut Dice) -> Vec<Quota> {
 fn no_span_admits_more_than_burst_and_rate() {
     let mut dice = Dice::new(11);
     for _ in 0..steps(40_000) / 200 {
-        let (rate, burst) = (dice.rate(), dice.from_one(1000));
+        let (rate, burst) = (dice.rate(), dice.one_to(1000));
         for quota in exact(rate, burst) {
             let (mut clock, mut acts) = (1u64 << 61, Vec::<(u128, u64)>::new());
             let mut state = quota.fresh(Tick::from_nanos(clock));
             for _ in 0..30 {
                 clock = clock.saturating_add(dice.span(rate, burst).min(1 << 55));
-                let cost = Cost::new(dice.from_one(burst)).unwrap();
+                let cost = Cost::new(dice.one_to(burst)).unwrap();
                 let interval = u128::from(rate.period_nanos() / rate.count()) as u64;
                 let max_wait = dice.pick(&[0, 0, interval.saturating_mul(burst)]).min(1 << 55);
                 let ask = Ask::within(Tick::from_nanos(clock), cost, Duration::from_nanos(max_wait));
@@ -95,7 +95,7 @@ fn wide(ns: u128, rate: Rate) -> (u128, bool) {
     let (count, period) = rate.reduced();
     let (count, period) = (u128::from(count), u128::from(period));
     let rest = ns % period * count;
-    (ns / period * count + rest / period, rest % period > 0)
+    (ns / period * count + rest / period, !rest.is_multiple_of(period))
 }
 
 /// A charge given back, in full or in part, leaves no more than if it had never been made, then and later.
@@ -103,17 +103,17 @@ fn wide(ns: u128, rate: Rate) -> (u128, bool) {
 fn giving_back_never_creates_capacity() {
     let mut dice = Dice::new(12);
     for _ in 0..steps(40_000) / 20 {
-        let (rate, burst) = (dice.rate(), dice.from_one(1000));
+        let (rate, burst) = (dice.rate(), dice.one_to(1000));
         for quota in exact(rate, burst) {
             let mut clock = 1u64 << 61;
             let mut state = quota.fresh(Tick::from_nanos(clock));
             for _ in 0..4 {
                 clock += dice.span(rate, burst).min(1 << 55);
                 let now = Tick::from_nanos(clock);
-                let cost = Cost::new(dice.from_one(burst)).unwrap();
+                let cost = Cost::new(dice.one_to(burst)).unwrap();
                 let ask = Ask::within(now, cost, Duration::from_nanos(dice.pick(&[0, 1 << 50, 1 << 60])));
                 let Verdict::Allowed { next, receipt, .. } = quota.decide(&state, ask) else { continue };
-                let part = Cost::new(dice.from_one(cost.units())).unwrap();
+                let part = Cost::new(dice.one_to(cost.units())).unwrap();
                 let later = Tick::from_nanos(clock + dice.span(rate, burst).min(1 << 55));
                 for given_back in [
                     quota.cancel(&next, now, &receipt),
@@ -214,10 +214,10 @@ fn quotas_and_states_come_back_from_their_bytes() {
 fn a_full_limit_is_as_good_as_a_forgotten_one() {
     let mut dice = Dice::new(15);
     for _ in 0..steps(20_000) / 20 {
-        let (rate, burst) = (dice.rate(), dice.from_one(1000));
+        let (rate, burst) = (dice.rate(), dice.one_to(1000));
         for quota in exact(rate, burst) {
             let now = Tick::from_nanos(1 << 60);
-            let cost = Cost::new(dice.from_one(burst)).unwrap();
+            let cost = Cost::new(dice.one_to(burst)).unwrap();
             let ask = Ask::within(now, cost, Duration::from_nanos(1 << 60));
             let Verdict::Allowed { next, .. } = quota.decide(&quota.fresh(now), ask) else { panic!("fresh") };
             let Some(full) = quota.full_at(&next) else { continue };
@@ -238,14 +238,14 @@ fn a_full_limit_is_as_good_as_a_forgotten_one() {
 fn a_live_change_never_forgets_what_was_spent() {
     let mut dice = Dice::new(16);
     for _ in 0..steps(20_000) / 20 {
-        let (rate, burst) = (dice.rate(), dice.from_one(1000));
-        let (new_rate, new_burst) = (dice.rate(), dice.from_one(1000));
+        let (rate, burst) = (dice.rate(), dice.one_to(1000));
+        let (new_rate, new_burst) = (dice.rate(), dice.one_to(1000));
         for (old, new) in exact(rate, burst).into_iter().zip(exact(new_rate, new_burst)) {
             if matches!(old, Quota::WarmUp(_)) {
                 continue;
             }
             let now = Tick::from_nanos(1 << 60);
-            let cost = dice.from_one(burst);
+            let cost = dice.one_to(burst);
             let ask = Ask::allow(now, Cost::new(cost).unwrap());
             let Verdict::Allowed { next, .. } = old.decide(&old.fresh(now), ask) else { panic!("fresh") };
             let left = |how| new.standing(&new.carry(&old, &next, now, how), now).remaining;
@@ -255,4 +255,10 @@ fn a_live_change_never_forgets_what_was_spent() {
             assert_eq!(left(Replace::Reset), new_burst, "{old:?} to {new:?}");
         }
     }
+}
+
+/// A keyed store holds millions of them.
+#[test]
+fn a_state_takes_48_bytes_at_most() {
+    assert!(size_of::<State>() <= 48, "{}", size_of::<State>());
 }

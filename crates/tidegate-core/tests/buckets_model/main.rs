@@ -1,5 +1,7 @@
 //! Every exact algorithm equals its slow rational model, decision by decision, over random traffic; and keeps its laws.
 
+#![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
+
 mod laws;
 mod models;
 mod quotas;
@@ -55,7 +57,7 @@ fn follow(dice: &mut Dice, start: u64, mut pair: Pair, name: &str) {
             break;
         }
         let now = Tick::from_nanos(clock);
-        let cost = dice.from_one(pair.capacity);
+        let cost = dice.one_to(pair.capacity);
         match dice.up_to(11) {
             0 if pair.any_refund || charges.last().is_some_and(|(receipt, _)| receipt.at == now) => {
                 let cost = match charges.pop() {
@@ -133,7 +135,7 @@ fn is_least(quota: &Quota, state: &State, ask: Ask, retry: u128) {
 
 fn capacity(dice: &mut Dice) -> u64 {
     let max = dice.pick(&[1, 2, 10, 1000, Rate::MAX_COUNT]);
-    dice.from_one(max)
+    dice.one_to(max)
 }
 
 fn one_band(rate: Rate, capacity: u64, now: u64) -> Box<dyn Model> {
@@ -203,10 +205,10 @@ fn several_bandwidths_equal_their_model() {
     compare(4, steps(60_000), |dice, now| {
         let rate = dice.rate();
         let mut rates = vec![rate];
-        for _ in 0..dice.from_one(3) {
+        for _ in 0..dice.one_to(3) {
             // Near the first rate, so that now one binds and now the other.
-            let count = (rate.count() / dice.from_one(4)).max(1);
-            let period = rate.period_nanos().saturating_mul(dice.from_one(3)).min(1 << 62);
+            let count = (rate.count() / dice.one_to(4)).max(1);
+            let period = rate.period_nanos().saturating_mul(dice.one_to(3)).min(1 << 62);
             rates.push(Rate::new(count, Duration::from_nanos(period)).unwrap());
         }
         let (bandwidths, bands): (Vec<_>, Vec<_>) =
@@ -246,8 +248,8 @@ fn warm_up_equals_permits_on_a_slope() {
                 break rate;
             }
         };
-        let burst = dice.from_one(100);
-        let period = dice.from_one(WarmUp::MAX_PERIOD.as_nanos() as u64);
+        let burst = dice.one_to(100);
+        let period = dice.one_to(WarmUp::MAX_PERIOD.as_nanos() as u64);
         let factor = dice.pick(&[1000, 1001, 1500, 2000, 3000, 4567, 1_000_000]);
         let limit = WarmUp::new(rate, Duration::from_nanos(period), ColdFactor::thousandths(factor)).unwrap();
         let quota = limit.burst(burst).unwrap().into();

@@ -19,8 +19,8 @@ impl Dice {
                 self.pick(&[SECOND, 60 * SECOND, 86_400 * SECOND]),
             ),
             3 => (self.pick(&[2, 3, 101, 65_537]), self.pick(&[1, 2, 999_983, 999_999_937, 1 << 61])),
-            4 => (self.from_one(Rate::MAX_COUNT), self.from_one(1 << 62)),
-            _ => (self.from_one(1000), self.from_one(CENTURY)),
+            4 => (self.one_to(Rate::MAX_COUNT), self.one_to(1 << 62)),
+            _ => (self.one_to(1000), self.one_to(CENTURY)),
         };
         Rate::new(count, Duration::from_nanos(period)).unwrap()
     }
@@ -33,7 +33,7 @@ impl Dice {
             3 => self.up_to(3),
             4..=6 => self.up_to(interval.saturating_mul(2)),
             7 | 8 => {
-                let units = self.from_one(capacity);
+                let units = self.one_to(capacity);
                 self.up_to(interval.saturating_mul(units))
             }
             9 => rate.period_nanos(),

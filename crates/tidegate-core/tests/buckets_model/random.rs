@@ -23,7 +23,7 @@ impl Dice {
     }
 
     /// From 1 to `max`, small ones as often as large ones.
-    pub(crate) fn from_one(&mut self, max: u64) -> u64 {
+    pub(crate) fn one_to(&mut self, max: u64) -> u64 {
         let bits = self.up_to(u64::from(max.ilog2()));
         (1 + self.up_to((2u64 << bits.min(62)) - 1)).min(max)
     }
