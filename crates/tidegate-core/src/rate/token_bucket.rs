@@ -364,7 +364,10 @@ impl Algorithm for TokenBucket {
         TokenBucketState { last, levels }
     }
 
-    /// Takes back a charge, see [`Algorithm::cancel`]. A period that the charge began keeps running.
+    /// Takes back a charge, see [`Algorithm::cancel`].
+    ///
+    /// A period that the charge began keeps running. Where giving back has filled an interval's bucket while reservations
+    /// wait, its next use begins a new period, and cancelling one of them may restore a refill less than it took.
     fn cancel(&self, state: &TokenBucketState, now: Tick, receipt: &Receipt) -> TokenBucketState {
         let last = now.max(state.last);
         if receipt.act < last {

@@ -58,7 +58,9 @@ fn follow(dice: &mut Dice, start: u64, mut pair: Pair, name: &str) {
         }
         let now = Tick::from_nanos(clock);
         let cost = dice.one_to(pair.capacity);
-        match dice.up_to(11) {
+        let action = dice.up_to(11);
+        let gave_back = action <= 2;
+        match action {
             0 if pair.any_refund || charges.last().is_some_and(|(receipt, _)| receipt.at == now) => {
                 let cost = match charges.pop() {
                     Some((_, charge)) if !pair.any_refund => charge.cost,
@@ -103,6 +105,9 @@ fn follow(dice: &mut Dice, start: u64, mut pair: Pair, name: &str) {
                     state = next;
                 }
             }
+        }
+        if gave_back && pair.model.period_ended() {
+            charges.clear();
         }
         let standing = quota.standing(&state, now);
         let found = (standing.remaining, standing.reset_after.as_nanos());

@@ -38,6 +38,10 @@ pub(crate) trait Model {
     fn standing(&self, now: u64) -> (u64, u128);
     fn refund(&mut self, now: u64, cost: u64);
     fn cancel(&mut self, now: u64, charge: &Charge);
+    /// Whether what was just given back ended a period: charges that wait across it are restored on the safe side only.
+    fn period_ended(&self) -> bool {
+        false
+    }
 }
 
 fn answer(wait: u128, max_wait: u64) -> Answer {
@@ -154,6 +158,10 @@ impl Model for Bucket {
         for band in &mut self.bands {
             band.give_back(q(cost));
         }
+    }
+
+    fn period_ended(&self) -> bool {
+        self.bands.iter().any(|band| band.interval && band.tokens == q(band.capacity))
     }
 
     fn cancel(&mut self, now: u64, charge: &Charge) {
