@@ -367,7 +367,9 @@ impl Algorithm for TokenBucket {
     /// Takes back a charge, see [`Algorithm::cancel`].
     ///
     /// A period that the charge began keeps running. Where giving back has filled an interval's bucket while reservations
-    /// wait, its next use begins a new period, and cancelling one of them may restore a refill less than it took.
+    /// wait, its next use begins a new period, and cancelling one of them may restore a refill less than it took. With
+    /// several bandwidths what others rely on is counted in the one waited for longest, so that a second cancellation
+    /// across the same wait is exact in that one and may be off in the others by what came back meanwhile.
     fn cancel(&self, state: &TokenBucketState, now: Tick, receipt: &Receipt) -> TokenBucketState {
         let last = now.max(state.last);
         if receipt.act < last {

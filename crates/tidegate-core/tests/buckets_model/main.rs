@@ -106,7 +106,8 @@ fn follow(dice: &mut Dice, start: u64, mut pair: Pair, name: &str) {
                 }
             }
         }
-        if gave_back && pair.model.period_ended() {
+        // With several bandwidths a second give-back across the same wait errs on the safe side as well.
+        if gave_back && (!pair.any_refund || pair.model.period_ended()) {
             charges.clear();
         }
         let standing = quota.standing(&state, now);
