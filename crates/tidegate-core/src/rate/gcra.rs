@@ -30,16 +30,18 @@ pub struct Gcra {
     unit: u64,
 }
 
-/// What [`Gcra`] remembers of a key, 32 bytes in the library's memory: one number, the tick it was last changed at, and
-/// a tick that only cancelling looks at.
+/// What [`Gcra`] remembers of a key, 40 bytes in the library's memory: one number, the tick it was last changed at, and
+/// a promise that only cancelling looks at.
+// Packed to eight bytes: two numbers of 128 bits would else pad every state of every algorithm to 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed(8))]
 pub struct GcraState {
     /// Theoretical arrival time in units of `1/c` ns, `c` being the reduced count of the rate.
     tat: u128,
     last: Tick,
     /// A promise that the arrival time no longer shows, because units before it were given back: somebody acts as late as
-    /// this. Rounded up, so that cancelling restores too little rather than too much.
-    promised: Tick,
+    /// this, in the same units.
+    promised: u128,
 }
 
 impl Gcra {
@@ -96,7 +98,7 @@ impl Gcra {
     /// Scaled time of the latest promise made: whoever reserved acts by then.
     fn promised(&self, state: &GcraState) -> u128 {
         let shown = state.tat.saturating_sub(self.time_of(self.burst));
-        shown.max(self.scaled(state.promised)).max(self.scaled(state.last))
+        shown.max(state.promised).max(self.scaled(state.last))
     }
 
     /// Gives units back that stand before promises which stay.
@@ -104,8 +106,7 @@ impl Gcra {
         let last = now.max(state.last);
         let mut promised = state.promised;
         if restored > 0 {
-            let latest = self.promised(state).div_ceil(u128::from(self.scale));
-            promised = promised.max(Tick::from_nanos(u64::try_from(latest).unwrap_or(u64::MAX)));
+            promised = self.promised(state);
         }
         GcraState { tat: state.tat.saturating_sub(restored), last, promised }
     }
@@ -115,7 +116,7 @@ impl Algorithm for Gcra {
     type State = GcraState;
 
     fn fresh(&self, now: Tick) -> GcraState {
-        GcraState { tat: 0, last: now, promised: Tick::EPOCH }
+        GcraState { tat: 0, last: now, promised: 0 }
     }
 
     fn decide(&self, state: &GcraState, ask: Ask) -> Verdict<GcraState> {
@@ -162,8 +163,9 @@ impl Algorithm for Gcra {
         if receipt.act < last {
             return *state;
         }
-        // Whoever reserved after the receipt counts on all that returns until then.
-        let relied_on = self.promised(state).saturating_sub(receipt.mark);
+        // Whoever reserved after the receipt counts on all that returns until then. A mark may lie within the nanosecond
+        // before its act, which is by then nobody's.
+        let relied_on = self.promised(state).saturating_sub(receipt.mark.max(self.scaled(last)));
         let restored = self.time_of(receipt.cost.units()).saturating_sub(relied_on);
         if relied_on == 0 {
             // The last in line: the arrival time without it shows the promise before.
@@ -185,12 +187,14 @@ impl Algorithm for Gcra {
             Replace::Reset => return self.fresh(last),
         };
         let tat = self.scaled(last).saturating_add(within).saturating_add(convert(debt));
-        GcraState { tat, last, promised: state.promised }
+        // The tick of a promise does not depend on the rate; rounded up, so that cancelling restores too little, if anything.
+        let promised = state.promised.div_ceil(u128::from(old.scale)).min(u128::from(u64::MAX));
+        GcraState { tat, last, promised: promised * u128::from(self.scale) }
     }
 
     fn full_at(&self, state: &GcraState) -> Option<Tick> {
-        let full = state.tat.div_ceil(u128::from(self.scale));
-        u64::try_from(full).ok().map(|full| Tick::from_nanos(full).max(state.promised))
+        let full = state.tat.max(state.promised).div_ceil(u128::from(self.scale));
+        u64::try_from(full).ok().map(Tick::from_nanos)
     }
 }
 
@@ -210,11 +214,11 @@ impl Bytes for GcraState {
     fn write(&self, out: &mut Writer) {
         out.tick(self.last);
         out.u128(self.tat);
-        out.tick(self.promised);
+        out.u128(self.promised);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self { last: from.tick()?, tat: from.u128()?, promised: from.tick()? })
+        Ok(Self { last: from.tick()?, tat: from.u128()?, promised: from.u128()? })
     }
 }
 

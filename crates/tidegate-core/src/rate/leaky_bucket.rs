@@ -144,9 +144,13 @@ impl Algorithm for LeakyBucket {
         }
         // Without what drained since, the receipt's own overflow is `mark`; what runs over above it came after.
         let since = self.over(state.level).saturating_add(self.drained_in(state.last.since(receipt.at)));
-        let relied_on = since.saturating_sub(receipt.mark);
-        let restored = self.weight_of(receipt.cost.units()).saturating_sub(relied_on);
-        LeakyBucketState { level: self.level(state, last).saturating_sub(restored), last }
+        let level = self.level(state, last);
+        // Somebody after it still waits and relies on its place. Giving a part back would hide that promise from the level,
+        // and the next cancellation would give back what is still relied on.
+        if since.saturating_sub(receipt.mark).min(self.over(level)) > 0 {
+            return *state;
+        }
+        LeakyBucketState { level: level.saturating_sub(self.weight_of(receipt.cost.units())), last }
     }
 
     fn carry(&self, old: &Self, state: &LeakyBucketState, now: Tick, how: Replace) -> LeakyBucketState {

@@ -178,8 +178,8 @@ impl Algorithm for LeakyQueue {
             return *state;
         }
         // Whoever queued after the receipt keeps its departure; only what lies beyond the last of them is free again.
-        let promised = self.last_departure(state.rested).max(self.scaled(state.last));
-        let relied_on = promised.saturating_sub(receipt.mark);
+        let promised = self.last_departure(state.rested);
+        let relied_on = promised.saturating_sub(receipt.mark.max(self.scaled(last)));
         let restored = self.time_of(receipt.cost.units()).saturating_sub(relied_on);
         LeakyQueueState { rested: state.rested.saturating_sub(restored), last }
     }

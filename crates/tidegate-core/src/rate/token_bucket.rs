@@ -364,26 +364,32 @@ impl Algorithm for TokenBucket {
         TokenBucketState { last, levels }
     }
 
-    /// Takes back a charge, see [`Algorithm::cancel`]. A period that the charge began keeps running.
+    /// Takes back a charge that nobody after it waits behind; any other stays charged.
+    ///
+    /// Giving a part back would hide the promises behind it from the level, and the next cancellation would give back what
+    /// is still relied on. A period that the charge began keeps running. Where giving back has filled an interval's bucket
+    /// while reservations wait, its next use begins a new period, and cancelling one of them may restore a refill less than
+    /// it took.
     fn cancel(&self, state: &TokenBucketState, now: Tick, receipt: &Receipt) -> TokenBucketState {
         let last = now.max(state.last);
         if receipt.act < last {
             return state.clone();
         }
-        let relied_on = self.relied_on(state, receipt);
-        let levels = self.settled(state, last).enumerate().map(|(index, (bandwidth, level))| {
-            let relied_on = match relied_on {
-                Some((binding, amount)) if binding == index => amount,
-                // Where the receipt still waits, the same units came after it as where it waits longest; where it does
-                // not, those after it rely on no more than they owe.
-                Some((binding, amount)) => {
-                    let weight = u128::from(self.bandwidths[binding].weight);
-                    mul_div_ceil(amount, u128::from(bandwidth.weight), weight).min(bandwidth.debt(level))
-                }
-                None => bandwidth.debt(level),
-            };
-            level.give_back(bandwidth.amount(receipt.cost.units()).saturating_sub(relied_on))
-        });
+        let relied_on = match self.relied_on(state, receipt) {
+            Some((index, amount)) => {
+                let settled = self.settled(state, last).nth(index);
+                settled.map_or(0, |(bandwidth, level)| amount.min(bandwidth.debt(level)))
+            }
+            None => {
+                self.settled(state, last).map(|(bandwidth, level)| bandwidth.debt(level)).max().unwrap_or(0)
+            }
+        };
+        if relied_on > 0 {
+            return state.clone();
+        }
+        let units = receipt.cost.units();
+        let levels =
+            self.settled(state, last).map(|(bandwidth, level)| level.give_back(bandwidth.amount(units)));
         TokenBucketState { last, levels: levels.collect() }
     }
 

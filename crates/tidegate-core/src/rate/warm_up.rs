@@ -96,6 +96,9 @@ struct Moment {
 const PART: u32 = 32;
 
 impl Moment {
+    /// The end of time. A debt that reaches it is no longer counted exactly, so nothing is given back from it.
+    const MAX: Self = Self { ns: u64::MAX, part: u32::MAX };
+
     const fn at(tick: Tick) -> Self {
         Self { ns: tick.as_nanos(), part: 0 }
     }
@@ -105,7 +108,7 @@ impl Moment {
         match u64::try_from(parts >> PART) {
             // The low half fits by construction.
             Ok(ns) => Self { ns, part: parts as u32 },
-            Err(_) => Self { ns: u64::MAX, part: u32::MAX },
+            Err(_) => Self::MAX,
         }
     }
 
@@ -302,6 +305,9 @@ impl Algorithm for WarmUp {
     /// Gives back units at the stable price, the least that they can have cost, and takes back all the warmth they brought.
     fn refund(&self, state: &WarmUpState, now: Tick, cost: Cost) -> WarmUpState {
         let last = now.max(state.last);
+        if state.next == Moment::MAX {
+            return WarmUpState { last, ..*state };
+        }
         let (free, cold) = self.rested(state, last);
         let free =
             free.saturating_sub(self.slope.stable(cost.units(), mul_div_floor)).max(Moment::at(last).parts());
@@ -321,7 +327,7 @@ impl Algorithm for WarmUp {
         let cold = (receipt.mark >> PART).min(self.slope.coldest);
         let (price, left) = self.price(cold, receipt.cost.units());
         let undone = (Moment::of(free.saturating_add(price)), Moment::of(left));
-        if receipt.act < last || undone != (state.next, state.cold) {
+        if receipt.act < last || undone != (state.next, state.cold) || state.next == Moment::MAX {
             return *state;
         }
         WarmUpState { last, next: Moment::of(free), cold: Moment::of(cold) }

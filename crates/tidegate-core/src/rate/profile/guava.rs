@@ -232,7 +232,8 @@ impl GuavaState {
     /// As `setRate`: what is stored keeps its share, the debt stays.
     fn carry(&self, old: &impl Smooth, new: &impl Smooth, now: Tick) -> Self {
         let state = self.resync(old, self.micros(now));
-        Self { stored: state.stored * new.most() / old.most(), ..state }
+        // A warm-up of no time stores nothing: nothing of nothing is none, where floats have no answer.
+        Self { stored: (state.stored * new.most() / old.most()).max(0.0), ..state }
     }
 }
 
@@ -343,7 +344,7 @@ impl Bytes for GuavaState {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (start, stored, free) = (from.tick()?, from.f64()?, from.u64()?);
-        if !(stored >= 0.0 && stored.is_finite()) {
+        if stored.is_nan() || stored < 0.0 {
             return Err(DecodeError::Value { field: "stored" });
         }
         Ok(Self { start, stored, free: free.min(i64::MAX as u64) })

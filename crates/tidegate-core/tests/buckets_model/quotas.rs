@@ -1,0 +1,44 @@
+//! Random rates, and spans that matter to them.
+
+use core::time::Duration;
+
+use tidegate_core::Rate;
+
+use crate::random::Dice;
+
+impl Dice {
+    /// From one per century to a billion per second, with numbers that divide nothing among them.
+    pub(crate) fn rate(&mut self) -> Rate {
+        const SECOND: u64 = 1_000_000_000;
+        const CENTURY: u64 = 3_155_760_000 * SECOND;
+        let (count, period) = match self.up_to(5) {
+            0 => (1, CENTURY),
+            1 => (1_000_000_000, SECOND),
+            2 => (
+                self.pick(&[1, 3, 7, 997, 7_919, 999_999_937]),
+                self.pick(&[SECOND, 60 * SECOND, 86_400 * SECOND]),
+            ),
+            3 => (self.pick(&[2, 3, 101, 65_537]), self.pick(&[1, 2, 999_983, 999_999_937, 1 << 61])),
+            4 => (self.one_to(Rate::MAX_COUNT), self.one_to(1 << 62)),
+            _ => (self.one_to(1000), self.one_to(CENTURY)),
+        };
+        Rate::new(count, Duration::from_nanos(period)).unwrap()
+    }
+
+    /// A span that matters to a rate: nothing, next to nothing, some units, a capacity, a hundred years.
+    pub(crate) fn span(&mut self, rate: Rate, capacity: u64) -> u64 {
+        let interval = (rate.period_nanos() / rate.count()).max(1);
+        match self.up_to(11) {
+            0..=2 => 0,
+            3 => self.up_to(3),
+            4..=6 => self.up_to(interval.saturating_mul(2)),
+            7 | 8 => {
+                let units = self.one_to(capacity);
+                self.up_to(interval.saturating_mul(units))
+            }
+            9 => rate.period_nanos(),
+            10 => self.up_to(rate.period_nanos()),
+            _ => self.pick(&[1, 1_000_000_000, 3_155_760_000_000_000_000]),
+        }
+    }
+}
