@@ -130,8 +130,8 @@ fn giving_back_never_creates_capacity() {
     }
 }
 
-/// `given_back` grants nothing at a tick that `never` does not. A period that a charge began goes on, so an interval may
-/// come full earlier than if its next use had begun it; it is compared at once only.
+/// `given_back` has no more left than `never`, now and, if nobody asks, later. A warm-up is compared now only: what it
+/// has left is a whole burst or nothing, and a debt given back at the stable price is not the one that the slope made.
 fn not_fuller(dice: &mut Dice, quota: &Quota, given_back: &State, never: &State, now: Tick) {
     let left = |state, at| quota.standing(state, at).remaining;
     assert!(left(given_back, now) <= left(never, now), "{given_back:?} after {never:?}: {quota:?}");

@@ -155,7 +155,7 @@ fn one_band(rate: Rate, capacity: u64, now: u64, in_parts: bool) -> Box<dyn Mode
 
 #[test]
 fn gcra_equals_tokens_in_a_bucket() {
-    compare(1, steps(80_000), |dice, now| {
+    compare(1, steps(120_000), |dice, now| {
         let (rate, capacity) = (dice.rate(), capacity(dice));
         let quota = Gcra::new(rate, capacity).unwrap().into();
         Pair {
@@ -172,7 +172,7 @@ fn gcra_equals_tokens_in_a_bucket() {
 
 #[test]
 fn leaky_bucket_equals_tokens_in_a_bucket() {
-    compare(2, steps(80_000), |dice, now| {
+    compare(2, steps(120_000), |dice, now| {
         let (rate, capacity) = (dice.rate(), capacity(dice));
         let quota = LeakyBucket::new(rate, capacity).unwrap().into();
         Pair {
@@ -197,7 +197,7 @@ fn bandwidth(dice: &mut Dice, rate: Rate, now: u64) -> (Bandwidth, Band) {
 
 #[test]
 fn token_bucket_equals_its_model() {
-    compare(3, steps(80_000), |dice, now| {
+    compare(3, steps(120_000), |dice, now| {
         let rate = dice.rate();
         let (bandwidth, band) = bandwidth(dice, rate, now);
         let capacity = band.capacity;
@@ -216,7 +216,7 @@ fn token_bucket_equals_its_model() {
 
 #[test]
 fn several_bandwidths_equal_their_model() {
-    compare(4, steps(60_000), |dice, now| {
+    compare(4, steps(90_000), |dice, now| {
         let rate = dice.rate();
         let mut rates = vec![rate];
         for _ in 0..dice.one_to(3) {
@@ -243,7 +243,7 @@ fn several_bandwidths_equal_their_model() {
 
 #[test]
 fn leaky_queue_equals_its_departures() {
-    compare(5, steps(80_000), |dice, now| {
+    compare(5, steps(120_000), |dice, now| {
         let (rate, slack, places) = (dice.rate(), capacity(dice) - 1, capacity(dice));
         let mut model = Queue { rate, slack, places, next: q(0), last: now };
         model.next = q(now) - q(slack) * model.interval();
