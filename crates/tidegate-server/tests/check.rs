@@ -317,6 +317,9 @@ policies:
     assert!(line.contains("allowed     gcra 1/s burst 4: needs 3, has 4 of 4"), "{line}");
     let redacted = server.post("/v1/explain", body).await;
     assert!(!redacted.text.contains("203.0.113.9"), "{}", redacted.text);
+    server.post("/v1/check", body).await;
+    let top = server.get("/v1/keys/top").await.json();
+    assert_eq!(top["keys"][0]["key"], redacted.json()["reasons"][2]["key"], "one digest everywhere");
 }
 
 #[tokio::test]

@@ -171,12 +171,18 @@ fn lines(decision: &GateDecision, reasons: &[Reason<'_>]) -> Vec<String> {
     }];
     let width = reasons.iter().map(|reason| reason.policy.name.chars().count()).max().unwrap_or(0);
     for (at, reason) in reasons.iter().enumerate() {
-        let start = format!("{:>3} {:width$}   {:<11}", at + 1, reason.policy.name, reason.word());
+        let start = |word| format!("{:>3} {:width$}   {word:<11}", at + 1, reason.policy.name);
         let mut said = false;
         for limit in reason.limits() {
             said = true;
             let standing = limit.decision.standing;
-            let what = if reason.policy.is_shadow_limit(limit.limit) { "shadow limit, " } else { "" };
+            let shadow = reason.policy.is_shadow_limit(limit.limit);
+            let what = if shadow { "shadow limit, " } else { "" };
+            let start = start(match (limit.decision.is_allowed(), limit.binding) {
+                (true, _) => "allowed",
+                (false, true) => "DENIED",
+                (false, false) => "would deny",
+            });
             let untouched = !decision.allowed && limit.decision.is_allowed() && limit.spends;
             let rest = if untouched { "; not charged, another limit denied" } else { "" };
             lines.push(format!(
@@ -191,7 +197,7 @@ fn lines(decision: &GateDecision, reasons: &[Reason<'_>]) -> Vec<String> {
         if !said {
             let why = reason.relevance.to_string();
             let why = why.strip_prefix("not charged: ").unwrap_or(&why);
-            lines.push(format!("{start} {why}"));
+            lines.push(format!("{} {why}", start(reason.word())));
         }
     }
     if let Some(bound) = decision.binding.filter(|_| !decision.allowed).map(|at| &decision.limits[at]) {

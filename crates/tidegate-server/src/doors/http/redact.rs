@@ -1,13 +1,15 @@
-//! Keys for people, with the values hidden unless asked for.
+//! Keys for people, hidden unless asked for.
 //!
-//! A key holds addresses and account names, and answers end up in tickets and screenshots. So values are shown as a digest
+//! A key holds addresses and account names, and answers end up in tickets and screenshots. So a key is shown as a digest
 //! under a secret of the process: the same key has the same digest until the restart, and nobody can try addresses against
-//! it. `?reveal=true` shows the values to whoever may use the server at all.
+//! it. `?reveal=true` shows it to whoever may use the server at all.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use tidegate::policy::{Descriptor, Policy};
+
+use crate::engine::key_text;
 
 /// Hides values, always in the same way.
 #[derive(Debug, Default)]
@@ -24,13 +26,8 @@ impl Redact {
         format!("#{:016x}", self.hasher.hash_one(text))
     }
 
-    /// Returns the key of a request under a policy: names as they are, values as a digest each.
+    /// Returns the key of a request under a policy; hidden, it is the digest that the list of top keys shows.
     pub(crate) fn key(&self, policy: &Policy, request: &Descriptor<'_>, reveal: bool) -> String {
-        let parts = policy.key_values(request).map(|(name, value)| match value {
-            Some(value) => format!("{name}={}", self.text(value, reveal)),
-            None => format!("{name} absent"),
-        });
-        let key = parts.collect::<Vec<_>>().join(", ");
-        if key.is_empty() { "(all)".to_owned() } else { key }
+        self.text(&key_text(policy, request), reveal)
     }
 }
