@@ -197,7 +197,7 @@ pub(crate) enum Config {
 #[command(next_help_heading = "Limit")]
 pub(crate) struct LimitArgs {
     /// A limit as in the policy file, such as '{algorithm: gcra, rate: 100/s, burst: 200}'
-    #[arg(long, value_name = "LIMIT", conflicts_with_all = ["algorithm", "rate", "burst", "set"])]
+    #[arg(long, value_name = "LIMIT")]
     pub(crate) limit: Option<String>,
     /// Algorithm or profile, such as gcra, token-bucket, sliding-log, x-time
     #[arg(long, value_name = "NAME")]
@@ -323,12 +323,12 @@ pub(crate) struct Suggest {
     /// Period of the rate to propose
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = duration)]
     pub(crate) per: Duration,
-    /// Share of keys that must never be denied
+    /// Share of keys that must not be denied at all
     #[arg(long, value_name = "SHARE", default_value = "99.9%", value_parser = share)]
     pub(crate) keep: f64,
-    /// What a request costs: a number, an attribute or an expression
-    #[arg(long, value_name = "COST")]
-    pub(crate) cost: Option<String>,
+    /// Count requests, not keys, in the share to keep
+    #[arg(long)]
+    pub(crate) of_requests: bool,
 }
 
 #[derive(Args, Debug)]

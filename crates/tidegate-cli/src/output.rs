@@ -67,6 +67,12 @@ impl Printer {
         }
     }
 
+    /// Prints an error on standard error, whether quiet or not.
+    pub(crate) fn error(&self, text: &str) {
+        let mut err = AutoStream::new(io::stderr(), self.color);
+        let _ = writeln!(err, "{text}");
+    }
+
     /// Prints a value in the form asked for; `people` makes the text for the forms that people read.
     pub(crate) fn value<T: Serialize>(
         &self,

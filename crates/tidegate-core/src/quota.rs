@@ -8,8 +8,11 @@ use core::time::Duration;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
 use crate::rate::{Algorithm, Gcra, GcraState};
+use crate::rate::{Bandwidth, Refill, TokenBucket, TokenBucketState};
 use crate::rate::{CalendarUnit, FixedWindow, FixedWindowState, SlidingCounter, SlidingCounterState};
+use crate::rate::{ColdFactor, WarmUp, WarmUpState};
 use crate::rate::{GuavaBursty, GuavaState, GuavaWarming, UberPacer, UberPacerState, XTime, XTimeState};
+use crate::rate::{LeakyBucket, LeakyBucketState, LeakyQueue, LeakyQueueState};
 use crate::rate::{SlidingLog, SlidingLogState, SlidingWindow, SlidingWindowState};
 use crate::time::{Rate, Tick};
 
@@ -204,6 +207,14 @@ algorithms! {
     4 => SlidingCounter(SlidingCounter, SlidingCounterState);
     /// A count in any span of one window, exact.
     5 => SlidingLog(SlidingLog, SlidingLogState);
+    /// Token bucket: continuous or at once, one bandwidth or several.
+    6 => TokenBucket(TokenBucket, TokenBucketState);
+    /// Leaky bucket as a meter.
+    7 => LeakyBucket(LeakyBucket, LeakyBucketState);
+    /// Leaky bucket as a queue that delays.
+    8 => LeakyQueue(LeakyQueue, LeakyQueueState);
+    /// Warm-up of a cold service along a slope.
+    9 => WarmUp(WarmUp, WarmUpState);
     /// Profile of golang.org/x/time/rate.
     20 => XTime(XTime, XTimeState);
     /// Profile of go.uber.org/ratelimit.
@@ -329,6 +340,71 @@ impl QuotaBuilder {
     /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
     pub fn sliding_log(self) -> Result<Quota, QuotaError> {
         Ok(SlidingLog::new(self.window()?)?.into())
+    }
+
+    fn bandwidth(self) -> Result<Bandwidth, QuotaError> {
+        Bandwidth::new(self.rate()?, self.burst.unwrap_or(self.count))
+    }
+
+    /// Finishes as a [`TokenBucket`] of one bandwidth that refills evenly; the burst is its capacity.
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range.
+    pub fn token_bucket(self) -> Result<Quota, QuotaError> {
+        Ok(TokenBucket::new(self.bandwidth()?).into())
+    }
+
+    /// Finishes as a [`TokenBucket`] of one bandwidth that gets its whole count back at the end of each period.
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range.
+    pub fn interval_bucket(self) -> Result<Quota, QuotaError> {
+        Ok(TokenBucket::new(self.bandwidth()?.refill(Refill::Interval)).into())
+    }
+
+    /// Finishes as a [`LeakyBucket`], a meter; the burst is its capacity.
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range.
+    pub fn leaky_bucket(self) -> Result<Quota, QuotaError> {
+        Ok(LeakyBucket::new(self.rate()?, self.burst.unwrap_or(self.count))?.into())
+    }
+
+    /// Finishes as a [`LeakyQueue`] in which at most `places` units wait.
+    ///
+    /// The burst is one unit and the slack. It defaults to 1 here, not to the count: who asks for a queue asks for an even
+    /// stream.
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate_core::Quota;
+    /// let strict = Quota::per_second(10).leaky_queue(50)?;
+    /// let makes_up_for_two_units = Quota::per_second(10).burst(3).leaky_queue(50)?;
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    pub fn leaky_queue(self, places: u64) -> Result<Quota, QuotaError> {
+        let burst = burst_in_range(self.burst.unwrap_or(1))?;
+        Ok(LeakyQueue::new(self.rate()?, burst - 1, places)?.into())
+    }
+
+    /// Finishes as a [`WarmUp`] that reaches the rate within `period` of full load, `cold_factor` times slower at first.
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::{rate::ColdFactor, Quota};
+    /// let limit = Quota::per_second(100).warm_up(Duration::from_secs(10), ColdFactor::THREE)?;
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    pub fn warm_up(self, period: Duration, cold_factor: ColdFactor) -> Result<Quota, QuotaError> {
+        let limit = WarmUp::new(self.rate()?, period, cold_factor)?;
+        Ok(limit.burst(self.burst.unwrap_or(self.count))?.into())
     }
 }
 

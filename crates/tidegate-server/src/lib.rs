@@ -1,1 +1,46 @@
-//! Serves a gate over HTTP.
+//! Serves a Tidegate gate over HTTP: the check API, forward-auth sub-requests, metrics, reload, graceful stop.
+//!
+//! * [`Server`]: from bind to exit; [`ServerOptions`] are what cannot change meanwhile
+//! * [`Source`]: where the configuration comes from, at start and at every reload; [`Settings`] are what it yields
+//! * [`Token`]: what callers show when the server can be reached by others
+//!
+//! # Examples
+//! ```no_run
+//! use tidegate::Quota;
+//! use tidegate::policy::{Limit, Policy, PolicySet};
+//! use tidegate_server::{Server, ServerOptions, Settings, Source};
+//!
+//! # async fn serve() -> Result<(), Box<dyn std::error::Error>> {
+//! let source = Source::new(|| {
+//!     let quota = Quota::per_second(100).burst(200).gcra().expect("a rate in range");
+//!     let mut policy = Policy::new("per-ip", Limit::new(quota, "gcra 100/s burst 200"));
+//!     policy.by = vec!["client.ip".to_owned()];
+//!     Ok(Settings::new(PolicySet::new(vec![policy])?))
+//! });
+//! let server = Server::bind(ServerOptions::default(), source).await?;
+//! println!("http://{}", server.local_addr());
+//! server.run().await;
+//! # Ok(())
+//! # }
+//! ```
+
+mod auth;
+mod connections;
+mod doors;
+mod engine;
+mod live;
+mod metrics;
+mod options;
+mod recent;
+mod reload;
+mod server;
+mod settings;
+mod signals;
+mod systemd;
+mod top;
+mod watch;
+
+pub use auth::{Token, TokenError};
+pub use options::ServerOptions;
+pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
+pub use settings::{Refused, Settings, Source};

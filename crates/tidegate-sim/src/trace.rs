@@ -11,8 +11,7 @@ use std::io::{self, BufRead, Write};
 use std::time::Duration;
 
 use serde::Deserialize;
-use tidegate::policy::WrittenRate;
-use tidegate::{Ask, Cost, Quota, QuotaBuilder, QuotaError, Receipt, Replace, Standing, Tick};
+use tidegate::{Ask, Cost, Quota, Receipt, Replace, Standing, Tick};
 use tidegate_core::{Algorithm, State, Verdict};
 
 /// Why a trace ended early.
@@ -105,7 +104,8 @@ pub struct TraceTally {
 ///
 /// States are kept for every key of the trace, receipts for every line with an `id`: memory grows with both.
 pub struct Trace<F> {
-    builder: (u64, Duration, Option<u64>),
+    /// What changes said so far: the rate and the burst.
+    changed: (Option<String>, Option<u64>),
     make: F,
     quota: Quota,
     algorithm: String,
@@ -122,17 +122,17 @@ impl<F> std::fmt::Debug for Trace<F> {
     }
 }
 
-impl<F: Fn(QuotaBuilder) -> Result<Quota, QuotaError>> Trace<F> {
-    /// Makes a trace of a limit: its rate, its burst if it has one, and what finishes it as an algorithm, as
-    /// `QuotaBuilder::gcra`. The last is kept for `change`.
+impl<F: Fn(Option<&str>, Option<u64>) -> Result<Quota, String>> Trace<F> {
+    /// Makes a trace of a limit. `make` makes it, at first with its own numbers, after a `change` with the rate (as written)
+    /// and the burst that the trace says.
     ///
     /// # Errors
-    /// [`QuotaError`] when the numbers are no limit.
-    pub fn new(count: u64, period: Duration, burst: Option<u64>, make: F) -> Result<Self, QuotaError> {
-        let quota = make(builder(count, period, burst))?;
+    /// What `make` says when the numbers are no limit.
+    pub fn new(make: F) -> Result<Self, String> {
+        let quota = make(None, None)?;
         let algorithm = algorithm(&quota);
         Ok(Self {
-            builder: (count, period, burst),
+            changed: (None, None),
             make,
             quota,
             algorithm,
@@ -242,16 +242,9 @@ impl<F: Fn(QuotaBuilder) -> Result<Quota, QuotaError>> Trace<F> {
         if line.rate.is_none() && line.burst.is_none() {
             return Err("op `change` needs a `rate`, a `burst` or both".to_owned());
         }
-        let (mut count, mut period, mut burst) = self.builder;
-        if let Some(rate) = &line.rate {
-            let written: WrittenRate = rate.parse().map_err(|error| format!("{error}"))?;
-            let WrittenRate::Per { count: written_count, .. } = written else {
-                return Err("a trace has no `unlimited`".to_owned());
-            };
-            (count, period) = (written_count, written.period().unwrap_or(period));
-        }
-        burst = line.burst.or(burst);
-        let quota = (self.make)(builder(count, period, burst)).map_err(|error| error.to_string())?;
+        let rate = line.rate.as_deref().map(str::to_owned).or_else(|| self.changed.0.clone());
+        let burst = line.burst.or(self.changed.1);
+        let quota = (self.make)(rate.as_deref(), burst)?;
         let how = match line.replace {
             None | Some(ReplaceWord::AsIs) => Replace::AsIs,
             Some(ReplaceWord::Proportional) => Replace::Proportional,
@@ -260,15 +253,10 @@ impl<F: Fn(QuotaBuilder) -> Result<Quota, QuotaError>> Trace<F> {
         for state in self.states.values_mut() {
             *state = quota.carry(&self.quota, state, now, how);
         }
-        (self.quota, self.builder) = (quota, (count, period, burst));
+        (self.quota, self.changed) = (quota, (rate, burst));
         let _ = write!(out, r#"{{"t":{},"op":"change","keys":{}}}"#, line.t, self.states.len());
         Ok(())
     }
-}
-
-fn builder(count: u64, period: Duration, burst: Option<u64>) -> QuotaBuilder {
-    let builder = Quota::per(count, period);
-    burst.map_or(builder, |burst| builder.burst(burst))
 }
 
 /// Returns the name of a limit's algorithm as policies write it: `gcra`, `sliding-window`.
@@ -327,10 +315,21 @@ fn short(message: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use tidegate::policy::{GrammarError, WrittenRate};
+
     use super::*;
 
     fn run(input: &str) -> (String, Result<TraceTally, String>) {
-        let mut trace = Trace::new(10, Duration::from_secs(1), Some(5), QuotaBuilder::gcra).unwrap();
+        let mut trace = Trace::new(|rate, burst| {
+            let rate: WrittenRate =
+                rate.unwrap_or("10/s").parse().map_err(|error: GrammarError| error.to_string())?;
+            let WrittenRate::Per { count, .. } = rate else {
+                return Err("a trace has no `unlimited`".to_owned());
+            };
+            let builder = Quota::per(count, rate.period().unwrap()).burst(burst.unwrap_or(5));
+            builder.gcra().map_err(|error| error.to_string())
+        })
+        .unwrap();
         let mut out = Vec::new();
         let result = trace.run(input.as_bytes(), &mut out).map_err(|error| error.to_string());
         (String::from_utf8(out).unwrap(), result)

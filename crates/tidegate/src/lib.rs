@@ -26,6 +26,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use gate::{Gate, GateDecision, LimitDecision, Report};
 pub use keyed::KeyedLimiter;
 pub use limiter::{Answer, Denied, Limiter, Reservation};
+pub use policy::{Descriptor, Policy, PolicySet};
 pub use queue::JobQueue;
 pub use tidegate_core::{
     Ask, Cost, Decision, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Standing, Tick,

@@ -5,9 +5,10 @@
 use std::time::Duration;
 
 use tidegate::policy::config::{Config, Format, HeaderForm, StoreSettings, schema};
-use tidegate::policy::preset::{Preset, QUICKSTART};
 use tidegate::policy::{ChargeOn, Descriptor, Direction, Mode, OnStoreError, Relevance};
+use tidegate::policy::{Preset, QUICKSTART};
 use tidegate::{Cost, Quota};
+use tidegate_core::rate::ColdFactor;
 
 /// The policies of the manual, as far as this version has them.
 const MANUAL: &str = r#"
@@ -19,7 +20,7 @@ defaults: { mode: enforce, near_limit: 75%, on_store_error: allow, headers: draf
 
 policies:
   - name: global-protect
-    limit: { algorithm: gcra, rate: 5000/s, burst: 5000 }
+    limit: { algorithm: token-bucket, rate: 5000/s, burst: 5000 }
     deny: { status: 503, problem: temporary-reduced-capacity }
 
   - name: per-ip
@@ -50,12 +51,12 @@ policies:
   - name: cold-start
     match: { path: /api/report/** }
     mode: shadow
-    limit: { rate: 1000/s, max_wait: 200ms, overrides: [] }
+    limit: { algorithm: warm-up, rate: 1000/s, warm_up: 2min, cold_factor: 3 }
 
   - name: bank-api
     direction: outbound
     match: { host: api.bank.example }
-    limit: { algorithm: gcra, rate: 30/s, burst: 1, max_wait: 10s }
+    limit: { algorithm: leaky-bucket, rate: 30/s, queue: 300, max_wait: 10s }
 "#;
 
 fn yaml(text: &str) -> Config {
@@ -98,6 +99,15 @@ fn the_policies_of_the_manual_mean_what_they_say() {
     assert_eq!(set.find("cold-start").unwrap().1.mode, Mode::Shadow);
     let (_, bank) = set.find("bank-api").unwrap();
     assert_eq!((bank.direction, bank.limits[0].max_wait), (Direction::Outbound, Duration::from_secs(10)));
+
+    let quota = |name: &str| set.find(name).unwrap().1.limits[0].terms.quota.clone().unwrap();
+    assert_eq!(*quota("global-protect"), Quota::per_second(5000).token_bucket().unwrap());
+    assert_eq!(*quota("bank-api"), Quota::per_second(30).leaky_queue(300).unwrap());
+    let two_minutes = Duration::from_secs(120);
+    assert_eq!(
+        *quota("cold-start"),
+        Quota::per_second(1000).warm_up(two_minutes, ColdFactor::THREE).unwrap()
+    );
 
     let request = Descriptor::new()
         .with("request.method", "POST")
@@ -159,6 +169,9 @@ fn what_is_in_effect_says_where_it_comes_from() {
     assert_eq!(config.effective.value["policies"][3]["on_store_error"], "deny");
     assert_eq!(config.effective.value["policies"][1]["limit"].get("buckets"), None);
 
+    assert_eq!(config.effective.value["policies"][5]["limit"]["burst"], 1000);
+    assert_eq!(origin("policies.5.limit.burst"), Some("default, the count of the rate"));
+
     let quick = yaml(QUICKSTART);
     assert_eq!(quick.effective.origins["server.http"], "default");
     // What is shown can be read, and is in effect again.
@@ -175,6 +188,26 @@ fn presets_are_valid_as_they_stand() {
     }
     assert_eq!(yaml(&Preset::All.text()).policies.len(), 6);
     assert!("apl".parse::<Preset>().is_err());
+}
+
+#[cfg(feature = "cel")]
+#[test]
+fn a_cost_may_be_an_expression_over_the_attributes() {
+    let file = |cost: &str| {
+        format!("version: 1\npolicies:\n  - name: p\n    limit: {{ rate: 60/min }}\n    cost: {cost}\n")
+    };
+    let config = yaml(&file("'request.path.startsWith(\"/api/export\") ? 10 : 1'"));
+    let units = |path: &'static str| {
+        config.policies.plan(&Descriptor::new().with("request.path", path), None).lines[0].cost.units()
+    };
+    assert_eq!((units("/api/export/all"), units("/api/search")), (10, 1));
+    let plan = config.policies.plan(&Descriptor::new(), None);
+    assert_eq!((plan.lines[0].cost, config.policies.cost_fallbacks(0)), (Cost::ONE, 1), "no path to look at");
+    let mistakes = Config::parse(&file("'1 +'"), "t", Format::Yaml).unwrap_err();
+    assert_eq!(
+        mistakes[0].to_string(),
+        "t:5:11  error  policy \"p\": cost: the expression cannot be read at its character 4: mismatched input '<EOF>'"
+    );
 }
 
 /// A tree as an editor sees it: parsed without tidegate.

@@ -103,7 +103,7 @@ fn mistakes_of_a_policy() {
         (
             &["limit: { algorithm: fixed-window, rate: 1/s, burst: 2 }"][..],
             &[
-                "t:5:50  error  policy \"p\": burst does not belong to fixed-window; it belongs to gcra, token-bucket, leaky-bucket",
+                "t:5:50  error  policy \"p\": burst does not belong to fixed-window; it belongs to gcra, token-bucket, leaky-bucket, warm-up",
             ][..],
         ),
         (
@@ -151,6 +151,22 @@ fn mistakes_of_a_policy() {
         (
             &["limit: { algorithm: leaky-bucket, rate: 5/s, queue: 10 }"][..],
             &["t:5:57  error  policy \"p\": a queue needs max_wait: how long a request may stand in it"][..],
+        ),
+        (
+            &["limit: { algorithm: leaky-bucket, rate: 5/s, queue: 10, max_wait: 1s, burst: 3 }"][..],
+            &[
+                "t:5:75  error  policy \"p\": burst and queue exclude each other; slack is what a pause saves up for a queue",
+            ][..],
+        ),
+        (
+            &["limit: { algorithm: leaky-bucket, rate: 5/s, slack: 3 }"][..],
+            &["t:5:50  error  policy \"p\": slack needs queue: only a queue saves up"][..],
+        ),
+        (
+            &["limit: { algorithm: leaky-bucket, rate: 5/s, queue: 10, max_wait: 1s }", "cost: 12"][..],
+            &[
+                "t:5:45  error  policy \"p\": a request may cost 12, and leaky-bucket 5/s queue 10 never grants more than 11 at once",
+            ][..],
         ),
         (
             &["limit: { rate: 5/s, max_wait: 10m }"][..],

@@ -41,7 +41,7 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ledger {
     last: Tick,
-    /// Nothing acts before it.
+    /// Nothing acts before it; at the last tick of all, nothing acts any more.
     floor: Tick,
     entries: SmallVec<[Entry; 1]>,
 }
@@ -51,10 +51,15 @@ impl Ledger {
         Self { last: now, floor: Tick::EPOCH, entries: SmallVec::new() }
     }
 
+    /// The floor. One that lay behind the last tick was cut to it, and must not open at it.
+    fn closed_until(&self) -> u128 {
+        if self.floor == Tick::MAX { wide(Tick::MAX) + 1 } else { wide(self.floor) }
+    }
+
     /// The first tick not before `at` that overtakes nobody.
     fn open_from(&self, slots: &impl Slots, at: Tick) -> u128 {
         let promised = self.entries.last().map_or(0, |entry| slots.begins(entry.slot));
-        wide(at.max(self.floor)).max(promised)
+        wide(at).max(self.closed_until()).max(promised)
     }
 
     pub(crate) fn decide(&self, slots: &impl Slots, ask: Ask) -> Verdict<Self> {
@@ -126,7 +131,7 @@ impl Ledger {
 
     /// The first tick at which nothing counts and nothing is closed.
     fn full(&self, slots: &impl Slots) -> u128 {
-        wide(self.floor).max(self.entries.last().map_or(0, |entry| slots.ends(entry.slot)))
+        self.closed_until().max(self.entries.last().map_or(0, |entry| slots.ends(entry.slot)))
     }
 
     pub(crate) fn standing(&self, slots: &impl Slots, now: Tick) -> Standing {
@@ -194,7 +199,7 @@ impl Ledger {
             let acted = begins <= wide(last);
             // What acted at once did so by the last change; a promise acts as its slot begins or, once a change has put it
             // between two edges, by the floor that this change left.
-            let latest = begins.max(wide(self.floor)).max(if acted { wide(self.last) } else { 0 });
+            let latest = begins.max(self.closed_until()).max(if acted { wide(self.last) } else { 0 });
             let tick = last_tick(*slot).min(latest);
             let mut units = *units;
             if acted && how == Replace::Proportional {
@@ -203,7 +208,7 @@ impl Ledger {
                 let running = share(sum, new.limit(), old.limit());
                 (units, shared) = (running - shared, running);
             }
-            let Ok(tick) = u64::try_from(tick) else { break };
+            let tick = u64::try_from(tick).unwrap_or(u64::MAX);
             let slot = new.slot(Tick::from_nanos(tick));
             if !acted && new.begins(slot) < u128::from(tick) {
                 // The slot alone would let somebody overtake this promise.

@@ -9,20 +9,28 @@ mod calendar;
 pub(crate) mod exact;
 mod fixed_window;
 mod gcra;
+mod leaky_bucket;
+mod leaky_queue;
 mod ledger;
 mod profile;
 mod settle;
 mod sliding_counter;
 mod sliding_log;
 mod sliding_window;
+mod token_bucket;
+mod warm_up;
 
 pub use calendar::{CalendarUnit, zone_names};
 pub use fixed_window::{FixedWindow, FixedWindowState};
 pub use gcra::{Gcra, GcraState};
+pub use leaky_bucket::{LeakyBucket, LeakyBucketState};
+pub use leaky_queue::{LeakyQueue, LeakyQueueState};
 pub use profile::{GuavaBursty, GuavaState, GuavaWarming, UberPacer, UberPacerState, XTime, XTimeState};
 pub use sliding_counter::{SlidingCounter, SlidingCounterState};
 pub use sliding_log::{SlidingLog, SlidingLogState};
 pub use sliding_window::{SlidingWindow, SlidingWindowState};
+pub use token_bucket::{Bandwidth, Refill, TokenBucket, TokenBucketState};
+pub use warm_up::{ColdFactor, WarmUp, WarmUpState};
 
 use core::fmt::Debug;
 

@@ -53,7 +53,8 @@ struct Life<'a> {
     /// Charges not yet cancelled, whose receipts still speak of this quota.
     charges: Vec<Charge>,
     charged: usize,
-    /// What acts in the end, unless a refund or a change has muddied it.
+    changed: bool,
+    /// What acts in the end, unless a refund or a change that forgets has muddied it.
     acts: Option<Vec<(usize, Wide, Wide)>>,
 }
 
@@ -77,6 +78,7 @@ impl<'a> Life<'a> {
             hint: Duration::ZERO,
             charges: Vec::new(),
             charged: 0,
+            changed: false,
             acts: random.one_in(2).then(Vec::new),
             random,
             quota,
@@ -90,13 +92,13 @@ impl<'a> Life<'a> {
                 0 => self.check_standing(),
                 1 | 2 => self.cancel(),
                 3 if self.acts.is_none() => self.refund(),
-                4 if self.acts.is_none() && self.random.one_in(4) => self.change(),
+                4 if self.random.one_in(4) => self.change(),
                 5 => self.store_and_load(),
                 6 => self.check_full(),
                 _ => self.ask(),
             }
         }
-        if let Some(acts) = &self.acts {
+        if let Some(acts) = self.acts.as_ref().filter(|_| !self.changed) {
             let mut acts: Vec<(Wide, Wide)> = acts.iter().map(|(_, act, units)| (*act, *units)).collect();
             acts.sort_unstable();
             (self.subject.law)(&self.quota, &acts);
@@ -179,6 +181,12 @@ impl<'a> Life<'a> {
         self.charges.push(Charge { nth: self.charged, receipt });
         if let Some(acts) = &mut self.acts {
             acts.push((self.charged, wide(receipt.act), Wide::from(ask.cost.units())));
+            // Where a limit speaks of any span, the one that ends here tells it, changes of the limit included.
+            if matches!(self.quota, Quota::SlidingLog(_) | Quota::SlidingWindow(_)) {
+                let counts = |act: &Wide| act + Wide::from(self.window) > wide(receipt.act);
+                let sum: Wide = acts.iter().filter(|(_, act, _)| counts(act)).map(|(.., units)| units).sum();
+                assert!(sum <= Wide::from(before.limit), "{sum}: {:?} {:?}", self.quota, self.state);
+            }
         }
         self.charged += 1;
     }
@@ -263,9 +271,12 @@ impl<'a> Life<'a> {
         let how = self.random.pick(&[Replace::AsIs, Replace::AsIs, Replace::Proportional, Replace::Reset]);
         self.state = to.carry(&self.quota, &self.state, self.now, how);
         self.model.carry(&to, self.now, how);
-        if how != Replace::AsIs || period(&to) != self.window || matches!(to, Quota::FixedWindow(_)) {
+        let keeps = how == Replace::AsIs && period(&to) == self.window;
+        if !keeps || matches!(to, Quota::FixedWindow(_)) {
             self.charges.clear();
+            self.acts = None;
         }
+        self.changed = true;
         self.quota = to;
         self.window = period(&self.quota);
         self.at = self.now.max(self.at);

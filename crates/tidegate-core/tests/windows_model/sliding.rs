@@ -45,6 +45,11 @@ impl Law {
     }
 }
 
+/// A floor at the last tick or behind it is never reached.
+fn floor(tick: Wide) -> Wide {
+    if tick < Wide::from(u64::MAX) { tick } else { 1 << 64 }
+}
+
 pub(crate) struct SlidingModel {
     law: Law,
     last: Wide,
@@ -71,7 +76,7 @@ impl SlidingModel {
         let law = &self.law;
         let ended =
             self.acts.iter().filter(|(act, _)| law.ends(*act) <= tick).map(|(act, _)| law.ends(*act)).max();
-        self.floor = self.floor.max(ended.unwrap_or(0)).min(Wide::from(u64::MAX));
+        self.floor = floor(self.floor.max(ended.unwrap_or(0)));
         self.acts.retain(|(act, _)| law.ends(*act) > tick);
     }
 
@@ -157,13 +162,13 @@ impl Model for SlidingModel {
         for (act, _) in &mut self.acts {
             let (begins, ends) = (old.begins(old.bucket(*act)), old.begins(old.bucket(*act) + 1));
             let latest = if acted(*act) { changed } else { 0 };
-            *act = (ends - 1).min(begins.max(self.floor).max(latest));
+            *act = (ends - 1).min(begins.max(self.floor).max(latest)).min(Wide::from(u64::MAX));
         }
         // A promise between two edges is not overtaken, even when it is cancelled later.
         for (act, _) in
             self.acts.iter().filter(|(act, _)| !acted(*act) && law.begins(law.bucket(*act)) < *act)
         {
-            self.floor = self.floor.max(*act);
+            self.floor = floor(self.floor.max(*act));
         }
         if how == Replace::Proportional {
             let mut sum = 0;
@@ -184,7 +189,7 @@ impl Model for SlidingModel {
             room -= *units;
         }
         if let Some(cut) = cut {
-            self.floor = self.floor.max(law.ends(cut)).min(Wide::from(u64::MAX));
+            self.floor = floor(self.floor.max(law.ends(cut)));
         }
         self.acts.retain(|(_, units)| *units > 0);
         self.stay_small();

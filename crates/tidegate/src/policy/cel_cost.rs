@@ -61,8 +61,7 @@ impl Expression {
             Ok(program) => Ok(Self { source: source.to_owned(), program }),
             Err(errors) => {
                 let text = errors.to_string();
-                let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or("cannot be read");
-                Err(ExpressionError { reason: first.trim().trim_start_matches("ERROR: ").to_owned() })
+                Err(ExpressionError { reason: tidy(&text) })
             }
         }
     }
@@ -93,6 +92,20 @@ impl Expression {
             Err(failed) => return Err(CostError::Failed { reason: failed.to_string() }),
         };
         units.and_then(Cost::new).ok_or_else(|| CostError::NotACost { found: format!("{value:?}") })
+    }
+}
+
+/// Cuts a parser's report to what its reader needs: what is wrong and where, not every token that would have done.
+fn tidy(report: &str) -> String {
+    let first = report.lines().find(|line| !line.trim().is_empty()).unwrap_or("cannot be read");
+    let first = first.split(" expecting {").next().unwrap_or(first).trim().trim_start_matches("ERROR: ");
+    let placed = first.strip_prefix("<input>:1:").and_then(|rest| rest.split_once(": "));
+    match placed {
+        Some((column, what)) => {
+            let what = what.strip_prefix("Syntax error: ").unwrap_or(what);
+            format!("the expression cannot be read at its character {column}: {what}")
+        }
+        None => format!("the expression cannot be read: {first}"),
     }
 }
 

@@ -95,6 +95,7 @@ impl CostRule {
 /// Says whether a text is the name of an attribute, as `llm.tokens`, rather than an expression.
 ///
 /// A name has a dot: a single word in a cost is more likely a mistake.
+#[cfg(any(test, feature = "config"))]
 #[must_use]
 pub(crate) fn is_attribute_name(text: &str) -> bool {
     let word = |part: &str| {

@@ -116,7 +116,7 @@ impl PathGlob {
         Ok(Self { source: pattern.into(), alternatives })
     }
 
-    /// Says whether a normalised path fits, see [`super::path`].
+    /// Says whether a normalised path fits, see [`crate::policy`].
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
         self.alternatives.iter().any(|pattern| fits_path(pattern, path))

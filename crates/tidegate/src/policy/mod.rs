@@ -25,7 +25,7 @@ mod path;
 mod plan;
 #[expect(clippy::module_inception, reason = "one policy lives in the file of its name")]
 mod policy;
-pub mod preset;
+mod preset;
 mod rate_grammar;
 mod set;
 
@@ -40,5 +40,6 @@ pub use glob::{Glob, GlobError, PathGlob};
 pub use matching::{Match, Want};
 pub use plan::{Line, Plan};
 pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, OnStoreError, Policy, Terms};
+pub use preset::{Preset, QUICKSTART, UnknownPreset};
 pub use rate_grammar::{GrammarError, Unit, WrittenRate, span};
 pub use set::{PolicySet, PolicySetError};

@@ -69,15 +69,18 @@ impl FromStr for Preset {
     }
 }
 
-/// What `serve` enforces when there is no file: one limit per address, wide enough to try things out with.
+/// What `serve` enforces when there is no file: narrow enough that a loop of fifteen requests sees a refusal.
 pub const QUICKSTART: &str = "\
 # yaml-language-server: $schema=./tidegate.schema.json
 version: 1
 client_ip: { trusted_proxies: [] }
 policies:
+  - name: everyone
+    limit: { algorithm: gcra, rate: 5000/s, burst: 5000 }
+    deny: { status: 503 }
   - name: per-ip
     by: [client.ip]
-    limit: { algorithm: gcra, rate: 100/s, burst: 200 }
+    limit: { algorithm: gcra, rate: 5/s, burst: 10 }
 ";
 
 const HEADER: &str = "\
@@ -116,7 +119,7 @@ policies:
 const API: &str = "\
   # A shield for everyone together. 503, not 429: it is we who are short, not this caller who is over a quota.
   - name: global-protect
-    limit: { algorithm: gcra, rate: 5000/s, burst: 5000 }
+    limit: { algorithm: token-bucket, rate: 5000/s, burst: 5000 }
     deny: { status: 503, problem: temporary-reduced-capacity }
 
   # Each address by itself: 100 per second, up to 200 at once after a pause.
@@ -161,5 +164,5 @@ const OUTBOUND: &str = "\
   - name: partner-api
     direction: outbound
     match: { host: api.partner.example }
-    limit: { algorithm: gcra, rate: 30/s, burst: 1, max_wait: 10s }
+    limit: { algorithm: leaky-bucket, rate: 30/s, queue: 300, max_wait: 10s }
 ";

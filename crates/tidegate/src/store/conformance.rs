@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::rate::CalendarUnit;
-use tidegate_core::{Cost, Quota, Receipt, Replace, Tick};
+use tidegate_core::rate::{CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, UberPacer, XTime};
+use tidegate_core::{Cost, Quota, Rate, Receipt, Replace, Tick};
 
 use super::{Charge, Op, PlainStore, Settled, Step, Store, StoreError};
 
@@ -42,6 +42,15 @@ pub fn quotas() -> Vec<Arc<Quota>> {
         Quota::per_second(6).sliding_window(7),
         Quota::per_second(6).sliding_counter(),
         Quota::per_second(6).sliding_log(),
+        Quota::per_second(7).burst(4).token_bucket(),
+        Quota::per_second(3).burst(9).interval_bucket(),
+        Quota::per_second(7).burst(4).leaky_bucket(),
+        Quota::per_second(20).burst(2).leaky_queue(8),
+        Quota::per_second(20).warm_up(Duration::from_secs(2), ColdFactor::THREE),
+        XTime::new(3.7, 6).map(Quota::from),
+        Rate::new(30, Duration::from_secs(1)).and_then(|rate| UberPacer::new(rate, 4)).map(Quota::from),
+        GuavaBursty::new(5.5, 1.0).map(Quota::from),
+        GuavaWarming::new(9.0, Duration::from_secs(1), 3.0).map(Quota::from),
     ];
     all.into_iter().map(|quota| Arc::new(quota.expect("constant parameters in range"))).collect()
 }
@@ -55,6 +64,7 @@ fn repeated_keys_are_refused(store: &dyn Store, quotas: &[Arc<Quota>]) {
 
 fn a_refused_step_changes_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
     let now = Tick::from_secs(1_000_000);
+    let small = Arc::new(Quota::per_second(1).gcra().expect("constant parameters in range"));
     for (index, quota) in quotas.iter().enumerate() {
         let (key, other) = ([b'k', index as u8], [b'o', index as u8]);
         let peek = |cost| {
@@ -62,7 +72,7 @@ fn a_refused_step_changes_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
             store.settle(&Step { now, op: Op::Peek, charges: &charges }).expect("a peek is answered")
         };
         let before = peek(Cost::ONE);
-        let charges = [Charge::new(&key, quota, Cost::ONE), Charge::new(&other, quota, Cost::MAX)];
+        let charges = [Charge::new(&key, quota, Cost::ONE), Charge::new(&other, &small, Cost::MAX)];
         let refused =
             store.settle(&Step { now, op: Op::Take, charges: &charges }).expect("a refusal is an answer");
         assert!(!refused.allowed, "law: the maximum cost is refused");

@@ -95,7 +95,11 @@ pub(super) const ALGORITHMS: &[AlgorithmKeys] = &[
     AlgorithmKeys { name: "sliding-window", takes: &["buckets"], needs: &[] },
     AlgorithmKeys { name: "sliding-counter", takes: &[], needs: &[] },
     AlgorithmKeys { name: "sliding-log", takes: &[], needs: &[] },
-    AlgorithmKeys { name: "warm-up", takes: &["warm_up", "cold_factor", "max_wait"], needs: &["warm_up"] },
+    AlgorithmKeys {
+        name: "warm-up",
+        takes: &["warm_up", "cold_factor", "burst", "max_wait"],
+        needs: &["warm_up"],
+    },
 ];
 
 const ALGORITHM_NAMES: &[&str] = &[
@@ -107,6 +111,10 @@ const ALGORITHM_NAMES: &[&str] = &[
     "sliding-counter",
     "sliding-log",
     "warm-up",
+    "x-time",
+    "uber-pacer",
+    "guava-bursty",
+    "guava-warming",
 ];
 
 const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;

@@ -59,6 +59,17 @@ pub(super) fn limit(
         complete = false;
     }
     let rate = chosen_rate(node, &words, findings)?;
+    if let (Some((burst, _)), true) = (node.entry("burst"), words.get("queue").is_some()) {
+        findings.error(
+            burst.spot,
+            "burst and queue exclude each other; slack is what a pause saves up for a queue",
+        );
+        complete = false;
+    }
+    if let (Some((slack, _)), true) = (node.entry("slack"), words.get("queue").is_none()) {
+        findings.error(slack.spot, "slack needs queue: only a queue saves up");
+        complete = false;
+    }
     // What is out of range was reported with the shape; core need not say it again.
     if !complete || !is_sound(node, &Kind::Table(table)) {
         return None;
@@ -74,7 +85,7 @@ pub(super) fn limit(
         queue: words.whole("queue"),
         slack: words.whole("slack"),
         warm_up: words.span("warm_up"),
-        cold_factor: words.whole("cold_factor").unwrap_or(3),
+        cold_factor: words.whole("cold_factor").and_then(|times| u32::try_from(times).ok()).unwrap_or(3),
     };
     let rate_spot = words.get("rate").or(words.get("otherwise")).map_or(node.spot, |rate| rate.spot);
     let mut built = Limit::of(terms(&spec, rate_spot, owner, findings)?);

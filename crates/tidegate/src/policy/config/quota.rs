@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate_core::rate::CalendarUnit;
-use tidegate_core::{Quota, QuotaBuilder, QuotaError};
+use tidegate_core::rate::{CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, UberPacer, XTime};
+use tidegate_core::{Quota, QuotaBuilder, QuotaError, Rate};
 
 use crate::policy::rate_grammar::{Unit, WrittenRate};
 
@@ -20,7 +20,7 @@ pub(super) struct LimitSpec {
     pub(super) queue: Option<u64>,
     pub(super) slack: Option<u64>,
     pub(super) warm_up: Option<Duration>,
-    pub(super) cold_factor: u64,
+    pub(super) cold_factor: u32,
 }
 
 impl LimitSpec {
@@ -42,26 +42,56 @@ impl LimitSpec {
             ("sliding-window", _) => builder.sliding_window(self.buckets),
             ("sliding-counter", _) => builder.sliding_counter(),
             ("sliding-log", _) => builder.sliding_log(),
-            _ => self.not_yet(builder),
+            ("token-bucket", _) if self.by_interval => builder.interval_bucket(),
+            ("token-bucket", _) => builder.token_bucket(),
+            ("leaky-bucket", _) => self.leaky_bucket(builder),
+            ("warm-up", _) => {
+                builder.warm_up(self.warm_up.unwrap_or_default(), ColdFactor::times(self.cold_factor))
+            }
+            _ => self.profile(count, period),
         };
         quota.map(Some)
     }
 
-    /// What core cannot do yet: `token_bucket()`, `interval_bucket()`, `leaky_bucket()`, `leaky_queue(places)`,
-    /// `warm_up(period, cold_factor)`.
-    fn not_yet(&self, _builder: QuotaBuilder) -> Result<Quota, QuotaError> {
-        Err(QuotaError::Parameter {
-            name: "algorithm",
-            value: self.algorithm.clone(),
-            want: "is not available in this version",
-        })
+    /// A peer's arithmetic under its name.
+    fn profile(&self, count: u64, period: Duration) -> Result<Quota, QuotaError> {
+        // The peers take events a second as a float.
+        let per_second = count as f64 / period.as_secs_f64();
+        let warm_up = self.warm_up.unwrap_or_default();
+        match self.algorithm.as_str() {
+            "x-time" => Ok(XTime::new(per_second, self.burst.unwrap_or(count))?.into()),
+            "uber-pacer" => {
+                let slack =
+                    self.slack.map_or(UberPacer::SLACK, |slack| u32::try_from(slack).unwrap_or(u32::MAX));
+                Ok(UberPacer::new(Rate::new(count, period)?, slack)?.into())
+            }
+            "guava-bursty" => Ok(GuavaBursty::new(per_second, 1.0)?.into()),
+            "guava-warming" => {
+                Ok(GuavaWarming::new(per_second, warm_up, f64::from(self.cold_factor))?.into())
+            }
+            other => Err(QuotaError::Parameter {
+                name: "algorithm",
+                value: other.to_owned(),
+                want: "is not available in this version",
+            }),
+        }
+    }
+
+    /// A meter that refuses, or with a queue a pacer that delays; its slack is what a pause saves up beside the unit due.
+    fn leaky_bucket(&self, builder: QuotaBuilder) -> Result<Quota, QuotaError> {
+        match self.queue {
+            None => builder.leaky_bucket(),
+            Some(places) => builder.burst(self.slack.unwrap_or(0).saturating_add(1)).leaky_queue(places),
+        }
     }
 
     /// Returns the most that a full limit grants at once; `None` when unlimited.
     pub(super) fn grants(&self) -> Option<u64> {
-        match self.rate {
-            WrittenRate::Unlimited => None,
-            WrittenRate::Per { count, .. } => Some(self.burst.unwrap_or(count)),
+        match (self.rate, self.queue) {
+            (WrittenRate::Unlimited, _) => None,
+            // One leaves at once, saved-up places make up for a pause, the others wait.
+            (_, Some(places)) => Some(places.saturating_add(self.slack.unwrap_or(0)).saturating_add(1)),
+            (WrittenRate::Per { count, .. }, None) => Some(self.burst.unwrap_or(count)),
         }
     }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
-use super::keys::{DEFAULTS, FILE, INHERITED, Kind, Table};
+use super::keys::{ALGORITHMS, DEFAULTS, FILE, INHERITED, Kind, Table};
 use super::node::{Node, Value};
+use crate::policy::rate_grammar::WrittenRate;
 
 /// What is in effect: what the file says, and the defaults of what it does not say.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -83,6 +84,13 @@ impl Walk<'_> {
         }
         // A limit shows the parameters of its own algorithm only; a shadow takes its own from the limit.
         let algorithm = node.and_then(|node| node.get("algorithm")).and_then(Node::text).unwrap_or("gcra");
+        if table.name == "limit" && name == "burst" && takes_burst(algorithm) {
+            let WrittenRate::Per { count, .. } = node?.get("rate")?.text()?.parse().ok()? else {
+                return None;
+            };
+            self.origins.insert(at.to_owned(), "default, the count of the rate".to_owned());
+            return Some(Json::from(count));
+        }
         let foreign = match table.name {
             "limit" => match name {
                 "buckets" => algorithm != "sliding-window",
@@ -116,6 +124,10 @@ impl Walk<'_> {
             }
         }
     }
+}
+
+fn takes_burst(algorithm: &str) -> bool {
+    ALGORITHMS.iter().any(|known| known.name == algorithm && known.takes.contains(&"burst"))
 }
 
 fn plain(node: &Node) -> Json {

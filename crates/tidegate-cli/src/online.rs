@@ -1,0 +1,31 @@
+//! Asks a running server.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+/// Posts JSON and returns the JSON answered; a problem becomes an error with its words.
+pub(crate) fn post(server: &str, path: &str, body: &Value) -> Result<Value> {
+    let url = format!("{}{path}", server.trim_end_matches('/'));
+    let mut request = ureq::post(&url)
+        .config()
+        .timeout_global(Some(Duration::from_secs(10)))
+        .http_status_as_error(false)
+        .build()
+        .header("content-type", "application/json");
+    if let Ok(token) = std::env::var("TIDEGATE_TOKEN") {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let mut response = request.send(body.to_string()).with_context(|| {
+        format!("no server answers at {server}; start one with `tidegate serve`, or name it with --server")
+    })?;
+    let text = response.body_mut().read_to_string().with_context(|| format!("{url} broke off its answer"))?;
+    let answer: Value = serde_json::from_str(&text).unwrap_or_default();
+    if response.status().as_u16() >= 400 {
+        let words = |key| answer.get(key).and_then(Value::as_str);
+        let why = words("detail").or_else(|| words("title")).unwrap_or("no reason given");
+        bail!("{url} answered {}: {why}", response.status());
+    }
+    Ok(answer)
+}

@@ -1,0 +1,135 @@
+//! Opens logs, shows how far their reading is, and says what was odd about them.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use tidegate_sim::log::{Log, LogOptions, Tally, Watch};
+use tidegate_sim::source::Input;
+
+use crate::args::Reading;
+use crate::exit::Mistake;
+use crate::outcome;
+use crate::output::{Printer, thousands};
+
+/// Opens the logs named, or standard input.
+pub(crate) fn open(reading: &Reading) -> Result<Log> {
+    use std::io::IsTerminal as _;
+    let mut inputs: Vec<Input> = reading.logs.iter().map(|log| Input::from_arg(log.as_os_str())).collect();
+    if inputs.is_empty() {
+        if std::io::stdin().is_terminal() {
+            return Err(Mistake("no log named; name files, or pipe one in".to_owned()).into());
+        }
+        inputs.push(Input::Stdin);
+    }
+    Ok(Log::open(inputs, LogOptions::from(reading))?)
+}
+
+/// A bar for whoever waits; nothing when nobody watches.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    bar: Option<(ProgressBar, Watch)>,
+    calls: Cell<u32>,
+}
+
+impl Progress {
+    pub(crate) fn start(watch: Watch, printer: &Printer) -> Self {
+        let bar = printer.progress().then(|| {
+            let bar = match watch.progress().total {
+                Some(total) => {
+                    let style = "{bar:40} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
+                    ProgressBar::new(total)
+                        .with_style(ProgressStyle::with_template(style).expect("a constant template"))
+                }
+                None => {
+                    let style = "{spinner} {bytes}  {bytes_per_sec}";
+                    ProgressBar::new_spinner()
+                        .with_style(ProgressStyle::with_template(style).expect("a constant template"))
+                }
+            };
+            (bar, watch)
+        });
+        Self { bar, calls: Cell::new(0) }
+    }
+
+    /// Called once per request; looks at the reading now and then only.
+    pub(crate) fn tick(&self) {
+        const EVERY: u32 = 1 << 14;
+        let calls = self.calls.get().wrapping_add(1);
+        self.calls.set(calls);
+        if let (Some((bar, watch)), 0) = (&self.bar, calls % EVERY) {
+            bar.set_position(watch.progress().read);
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        if let Some((bar, _)) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// What was read, for programs.
+pub(crate) fn describe(tally: &Tally) -> Value {
+    let files: Vec<Value> = tally
+        .files
+        .iter()
+        .map(|(file, format)| json!({ "file": file, "format": format.to_string() }))
+        .collect();
+    json!({
+        "files": files,
+        "lines": tally.lines,
+        "requests": tally.records,
+        "malformed": tally.malformed,
+        "malformed_examples": tally.first_malformed.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "back_in_time": tally.order.back,
+        "put_in_order": tally.order.ordered,
+        "clamped": tally.order.clamped,
+        "largest_step_back_seconds": tally.order.largest_step.as_secs_f64(),
+        "first": tally.first.map(outcome::time),
+        "last": tally.last.map(outcome::time),
+    })
+}
+
+/// Says what a person should know before believing the numbers.
+pub(crate) fn remark(tally: &Tally, printer: &Printer) {
+    let order = &tally.order;
+    if order.back > 0 {
+        printer.remark(&format!(
+            "{} lines go back in time, by up to {}: {} were put in order, {} taken at the latest time seen",
+            thousands(order.back),
+            outcome::span(order.largest_step),
+            thousands(order.ordered),
+            thousands(order.clamped),
+        ));
+        if order.clamped > order.ordered && order.largest_step > Duration::from_secs(1) {
+            printer.remark("  most came too late for the window: a longer --reorder may help");
+        }
+    }
+    if tally.malformed > 0 {
+        printer.remark(&format!(
+            "{} lines are no request and were left out; the first:",
+            thousands(tally.malformed)
+        ));
+        for line in &tally.first_malformed {
+            printer.remark(&format!("  {line}"));
+        }
+    }
+    if tally.files_sorted {
+        let files: Vec<&str> = tally.files.iter().map(|(file, _)| file.as_str()).collect();
+        printer.remark(&format!("files were read in the order of their times: {}", files.join(", ")));
+    }
+}
+
+/// A title for pictures: what was read.
+pub(crate) fn title(tally: &Tally) -> String {
+    match &tally.files[..] {
+        [(file, _)] => {
+            let path = std::path::Path::new(file);
+            path.file_name().map_or_else(|| file.clone(), |name| name.to_string_lossy().into_owned())
+        }
+        files => format!("{} files", files.len()),
+    }
+}

@@ -1,0 +1,149 @@
+//! Checks, shows and tidies policy files.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+use tidegate::policy::config::{Config as PolicyConfig, Diagnostic, Severity, schema};
+
+use crate::args::{Config, PolicyFile};
+use crate::exit::{Exit, Mistake};
+use crate::output::{Printer, table};
+use crate::policies;
+
+pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
+    match verb {
+        Config::Check { files } => check(files, printer),
+        Config::Show { policies, origin } => show(policies, *origin, printer),
+        Config::Schema => {
+            printer.text(&serde_json::to_string_pretty(&schema())?)?;
+            Ok(Exit::Done)
+        }
+        Config::Fmt { files, check } => format_files(files, *check, printer),
+    }
+}
+
+/// Reports every mistake of every file.
+pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
+    let mut found: Vec<Diagnostic> = Vec::new();
+    for file in files {
+        match PolicyConfig::read(file) {
+            Ok((_, warnings)) => found.extend(warnings),
+            Err(mistakes) => found.extend(mistakes),
+        }
+    }
+    let errors = found.iter().filter(|one| one.severity == Severity::Error).count();
+    let value = json!({
+        "errors": errors,
+        "warnings": found.len() - errors,
+        "problems": found.iter().map(|one| json!({
+            "file": one.path, "line": one.line, "column": one.column,
+            "severity": one.severity.to_string(), "message": one.message,
+        })).collect::<Vec<_>>(),
+    });
+    printer.value(&value, |_| {
+        let mut text: String = found.iter().map(|one| format!("{one}\n")).collect();
+        let plural = |count, word| if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") };
+        text.push_str(&match (found.len(), errors) {
+            (0, _) => format!("{} fine", if files.len() == 1 { "The file is" } else { "The files are" }),
+            (all, errors) => {
+                let warnings = plural(all - errors, "warning");
+                format!(
+                    "{} ({}, {warnings}). Nothing was changed.",
+                    plural(all, "problem"),
+                    plural(errors, "error")
+                )
+            }
+        });
+        Ok(text)
+    })?;
+    Ok(if errors > 0 { Exit::Bad } else { Exit::Done })
+}
+
+fn show(named: &PolicyFile, origin: bool, printer: &Printer) -> Result<Exit> {
+    let config = match policies::file(named) {
+        Some(file) => policies::read(&file, printer)?,
+        None => policies::parse(tidegate::policy::QUICKSTART, "quickstart", printer)?,
+    };
+    let effective = &config.effective;
+    if origin {
+        let leaf = |path: &str| {
+            let pointer = format!("/{}", path.replace('.', "/"));
+            effective.value.pointer(&pointer).map_or_else(String::new, ToString::to_string)
+        };
+        printer.value(&effective.origins, |_| {
+            let rows =
+                effective.origins.iter().map(|(path, from)| vec![path.clone(), leaf(path), from.clone()]);
+            Ok(table(&["KEY", "VALUE", "FROM"], &[], rows))
+        })?;
+    } else {
+        printer.value(&effective.value, |_| Ok(effective.to_yaml()))?;
+    }
+    Ok(Exit::Done)
+}
+
+/// Tidies files without touching their meaning: the tree read before and after must be the same.
+fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exit> {
+    let mut untidy = 0;
+    for file in files {
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let before = policies::read(file, printer)?;
+        let tidy = tidied(&text);
+        if tidy == text {
+            continue;
+        }
+        untidy += 1;
+        let format = tidegate::policy::config::Format::of(file);
+        let after = PolicyConfig::parse(&tidy, &file.display().to_string(), format);
+        if after.map(|(after, _)| after.effective.value).ok().as_ref() != Some(&before.effective.value) {
+            let name = file.display();
+            return Err(
+                Mistake(format!("{name}: tidying would change what it says; it is left as it is")).into()
+            );
+        }
+        if check {
+            printer.text(&format!("{} is not tidy", file.display()))?;
+        } else {
+            replace(file, &tidy)?;
+            printer.remark(&format!("tidied {}", file.display()));
+        }
+    }
+    Ok(if check && untidy > 0 { Exit::No } else { Exit::Done })
+}
+
+/// Unix line ends, no blanks at line ends, at most one empty line in a row, one line end at the end.
+fn tidied(text: &str) -> String {
+    let mut tidy = String::with_capacity(text.len());
+    let mut blank = true;
+    for line in text.lines() {
+        let line = line.trim_end();
+        if line.is_empty() && blank {
+            continue;
+        }
+        blank = line.is_empty();
+        tidy.push_str(line);
+        tidy.push('\n');
+    }
+    while tidy.ends_with("\n\n") {
+        tidy.pop();
+    }
+    tidy
+}
+
+/// Writes beside the file and renames, so that a server that watches it never reads half.
+fn replace(file: &Path, text: &str) -> Result<()> {
+    let beside = file.with_extension("tidegate-tmp");
+    std::fs::write(&beside, text).with_context(|| format!("cannot write {}", beside.display()))?;
+    std::fs::rename(&beside, file).with_context(|| format!("cannot replace {}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tidying_keeps_comments_and_words() {
+        assert_eq!(tidied("\n\n# a  \r\nx: 1\n\n\n\ny: 2\t\n\n"), "# a\nx: 1\n\ny: 2\n");
+    }
+}

@@ -1,0 +1,10 @@
+//! One file per verb.
+
+pub(crate) mod config;
+pub(crate) mod explain;
+pub(crate) mod init;
+pub(crate) mod replay;
+pub(crate) mod serve;
+pub(crate) mod shell;
+pub(crate) mod simulate;
+pub(crate) mod suggest;

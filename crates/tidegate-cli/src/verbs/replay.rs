@@ -1,0 +1,175 @@
+//! Shows what policies would have done to recorded traffic.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+use tidegate::policy::PolicySet;
+use tidegate_sim::log::{Log, LogOptions, Tally};
+use tidegate_sim::replay::{Replay, ReplayOptions, Threshold};
+use tidegate_sim::report;
+
+use crate::args::{self, Speed};
+use crate::exit::{Exit, Mistake};
+use crate::output::{Printer, thousands};
+use crate::policies::{self, LimitWords};
+use crate::{outcome, reading};
+
+pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
+    let thresholds = thresholds(&replay.fail_if)?;
+    let sets = sets(replay, printer)?;
+    for threshold in &thresholds {
+        known(threshold, &sets[0].1)?;
+    }
+    let options = ReplayOptions { store_keys: replay.keys, ..ReplayOptions::default() };
+    let mut runs = Replay::new(sets, options);
+    let mut log = reading::open(&replay.reading)?;
+    let took = feed(&mut log, &mut runs, replay.speed, printer)?;
+    let tally = log.tally();
+    let outcomes = runs.outcomes();
+    let verdicts = outcome::verdicts(&thresholds, &outcomes[0])?;
+
+    let value = json!({
+        "log": reading::describe(tally),
+        "runs": outcomes,
+        "thresholds": verdicts.iter().map(outcome::VerdictLine::json).collect::<Vec<_>>(),
+        "seconds": took.as_secs_f64(),
+    });
+    printer.value(&value, |printer| {
+        let mut text = headline(tally, took);
+        text.push_str(&outcome::text(&runs, &outcomes, printer));
+        for verdict in &verdicts {
+            text.push_str(&format!("{verdict}\n"));
+        }
+        Ok(text)
+    })?;
+    reading::remark(tally, printer);
+    if let Some(folder) = &replay.plot {
+        draw(&runs, tally, folder, printer)?;
+    }
+    Ok(if verdicts.iter().any(|verdict| verdict.failed) { Exit::Threshold } else { Exit::Done })
+}
+
+/// The policy sets to run side by side: the file's or the one spelled out, then the algorithms to compare it with.
+fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<PolicySet>)>> {
+    let words = LimitWords::of(&replay.limit)?;
+    let mut sets = Vec::new();
+    match (&words, policies::file(&replay.policies)) {
+        (Some(words), _) => {
+            sets.push((words.algorithm().to_owned(), single(words, replay)?));
+        }
+        (None, Some(file)) => {
+            sets.push((file.display().to_string(), policies::read(&file, printer)?.policies));
+        }
+        (None, None) => {
+            let what = "no policies to replay: name a file with -c, or spell a limit out, such as \
+                        --algorithm gcra --rate 10/s --burst 20 --by client.ip";
+            return Err(Mistake(what.to_owned()).into());
+        }
+    }
+    for algorithm in &replay.compare {
+        let Some(words) = &words else {
+            return Err(Mistake("--compare needs a limit spelled out, such as --rate 10/s".to_owned()).into());
+        };
+        sets.push((algorithm.clone(), single(&words.as_algorithm(algorithm), replay)?));
+    }
+    Ok(sets)
+}
+
+fn single(words: &LimitWords, replay: &args::Replay) -> Result<Arc<PolicySet>> {
+    let text = words.file(&replay.by, replay.cost.as_deref());
+    let outcome = policies::parse_quietly(&text);
+    outcome.map(|config| config.policies).map_err(|why| Mistake(why).into())
+}
+
+fn thresholds(texts: &[String]) -> Result<Vec<Threshold>> {
+    let read = |text: &String| text.parse::<Threshold>().map_err(|error| Mistake(error.to_string()).into());
+    texts.iter().map(read).collect()
+}
+
+/// A threshold about a policy that does not exist would hold for ever.
+fn known(threshold: &Threshold, policies: &PolicySet) -> Result<()> {
+    match threshold.policy() {
+        Some(name) if policies.find(name).is_none() => {
+            let names: Vec<&str> = policies.policies().iter().map(|policy| policy.name.as_str()).collect();
+            Err(Mistake(format!("--fail-if: there is no policy \"{name}\"; there are {}", names.join(", ")))
+                .into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads the log through the gates, at the speed asked for.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a person waits: the time it took, and the pace of --speed, are the machine's"
+)]
+fn feed(log: &mut Log, runs: &mut Replay, speed: Speed, printer: &Printer) -> Result<Duration> {
+    let start = Instant::now();
+    let progress = reading::Progress::start(log.watch(), printer);
+    let mut first = None;
+    let outcome = log.read(|record| {
+        progress.tick();
+        if let Speed::Times(times) = speed {
+            let since = record.time.since(*first.get_or_insert(record.time)).div_f64(times);
+            std::thread::sleep(since.saturating_sub(start.elapsed()));
+        }
+        runs.feed(record);
+        ControlFlow::Continue(())
+    });
+    progress.finish();
+    outcome.map(drop)?;
+    Ok(start.elapsed())
+}
+
+fn headline(tally: &Tally, took: Duration) -> String {
+    let span = match (tally.first, tally.last) {
+        (Some(first), Some(last)) => outcome::span(last.since(first)),
+        _ => "no time".to_owned(),
+    };
+    let rate = tally.records as f64 / took.as_secs_f64().max(1e-9);
+    format!(
+        "{} requests over {span}, read in {:.2} s ({} a second)\n",
+        thousands(tally.records),
+        took.as_secs_f64(),
+        thousands(rate as u64)
+    )
+}
+
+/// Writes the pictures, and a page that holds them with the tables.
+fn draw(runs: &Replay, tally: &Tally, folder: &Path, printer: &Printer) -> Result<()> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut files =
+        vec![("report.html".to_owned(), report::page(&reading::title(tally), runs, Some(tally))?)];
+    files.extend(report::pictures(runs)?.into_iter().map(|picture| (picture.name, picture.svg)));
+    for (name, text) in files {
+        let path = folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        printer.remark(&format!("wrote {}", path.display()));
+    }
+    Ok(())
+}
+
+/// How logs are read, in the words of the library.
+impl From<&args::Reading> for LogOptions {
+    fn from(reading: &args::Reading) -> Self {
+        use tidegate_sim::log::Format;
+        use tidegate_sim::order::Order;
+        let format = match reading.format {
+            args::LogFormat::Auto => Format::Auto,
+            args::LogFormat::Combined => Format::Combined,
+            args::LogFormat::Common => Format::Common,
+            args::LogFormat::Json => Format::Json,
+            args::LogFormat::Csv => Format::Csv,
+        };
+        let order = match (reading.order, Order::default()) {
+            (args::Order::Clamp, _) => Order::Clamp,
+            (args::Order::Sort, Order::Sort { bytes, .. }) => Order::Sort { window: reading.reorder, bytes },
+            (args::Order::Sort, other) => other,
+        };
+        Self { format, columns: reading.column.clone(), order }
+    }
+}

@@ -1,0 +1,159 @@
+//! Runs synthetic traffic, or a trace, against limits on a virtual clock.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Write as _};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use serde_json::json;
+use tidegate::Tick;
+use tidegate::policy::{Descriptor, Match, PolicySet};
+use tidegate_sim::replay::{Replay, ReplayOptions};
+use tidegate_sim::report;
+use tidegate_sim::trace::Trace;
+use tidegate_sim::traffic::Traffic;
+
+use crate::args::Simulate;
+use crate::exit::{Exit, Mistake};
+use crate::outcome;
+use crate::output::{Printer, thousands};
+use crate::policies::{self, LimitWords};
+
+pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
+    if let Some(trace) = &simulate.trace {
+        return run_trace(simulate, trace, printer);
+    }
+    let Some(traffic) = &simulate.traffic else {
+        let what = "no traffic: describe some with --traffic 'steady 80/s 1m, burst 500', or name a --trace";
+        return Err(Mistake(what.to_owned()).into());
+    };
+    let traffic: Traffic = traffic.parse().map_err(|error| Mistake(format!("--traffic: {error}")))?;
+    let sets = sets(simulate, printer)?;
+    let names: Vec<String> = sets[0].1.policies().iter().flat_map(|policy| policy.by.clone()).collect();
+    let mut replay = Replay::new(sets, ReplayOptions::default());
+    for arrival in traffic.arrivals(Tick::EPOCH, simulate.seed) {
+        let key = arrival.key.text();
+        let mut request = Descriptor::new().with("key", &*key);
+        for name in &names {
+            request.push(name.as_str(), &*key);
+        }
+        replay.feed_request(arrival.at, &request, Some(arrival.cost));
+    }
+    let outcomes = replay.outcomes();
+    printer.value(&json!({ "seed": simulate.seed, "runs": outcomes }), |printer| {
+        let requests = outcomes.first().map_or(0, |outcome| outcome.requests);
+        let head = format!(
+            "{} requests over {}, seed {}\n",
+            thousands(requests),
+            outcome::span(traffic.span()),
+            simulate.seed
+        );
+        Ok(head + &outcome::text(&replay, &outcomes, printer))
+    })?;
+    if let Some(path) = &simulate.plot {
+        // The first picture is the load over time, or the algorithms side by side.
+        if let Some(picture) = report::pictures(&replay)?.into_iter().next() {
+            std::fs::write(path, picture.svg).with_context(|| format!("cannot write {}", path.display()))?;
+            printer.remark(&format!("wrote {}", path.display()));
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// The limit spelled out and those compared with it, or the policies of a file, whatever requests they are meant for.
+fn sets(simulate: &Simulate, printer: &Printer) -> Result<Vec<(String, Arc<PolicySet>)>> {
+    let by = ["key".to_owned()];
+    let single = |words: &LimitWords| {
+        let outcome = policies::parse_quietly(&words.file(&by, None));
+        outcome.map(|config| config.policies).map_err(|why| anyhow::Error::from(Mistake(why)))
+    };
+    if let Some(words) = LimitWords::of(&simulate.limit)? {
+        let mut sets = vec![(words.algorithm().to_owned(), single(&words)?)];
+        for algorithm in &simulate.compare {
+            sets.push((algorithm.clone(), single(&words.as_algorithm(algorithm))?));
+        }
+        return Ok(sets);
+    }
+    let Some(file) = policies::file(&simulate.policies) else {
+        let what = "no limit: spell one out, such as --rate 100/s --burst 200, or name a file with -c";
+        return Err(Mistake(what.to_owned()).into());
+    };
+    if !simulate.compare.is_empty() {
+        return Err(Mistake("--compare needs a limit spelled out, such as --rate 100/s".to_owned()).into());
+    }
+    let config = policies::read(&file, printer)?;
+    let mut chosen = Vec::new();
+    for policy in config.policies.policies() {
+        if simulate.policy.as_ref().is_none_or(|name| *name == policy.name) {
+            let mut policy = policy.clone();
+            // Made-up requests have no path and no host: the policies are asked about all of them.
+            policy.matching = Match::any();
+            policy.direction = tidegate::policy::Direction::Inbound;
+            chosen.push(policy);
+        }
+    }
+    if chosen.is_empty() {
+        let names: Vec<&str> = config.policies.policies().iter().map(|policy| policy.name.as_str()).collect();
+        let wanted = simulate.policy.as_deref().unwrap_or_default();
+        return Err(
+            Mistake(format!("there is no policy \"{wanted}\"; there are {}", names.join(", "))).into()
+        );
+    }
+    let name = file.display().to_string();
+    Ok(vec![(name, Arc::new(PolicySet::new(chosen).map_err(|error| Mistake(error.to_string()))?))])
+}
+
+/// Operations in, decisions out: lines of JSON both, whatever `-o` says.
+fn run_trace(simulate: &Simulate, path: &std::path::Path, printer: &Printer) -> Result<Exit> {
+    let words = LimitWords::of(&simulate.limit)?;
+    let from_file;
+    let make: &dyn Fn(Option<&str>, Option<u64>) -> Result<Arc<tidegate::Quota>, String> =
+        match (&words, policies::file(&simulate.policies)) {
+            (Some(words), _) => &|rate, burst| words.changed(rate, burst).quota(),
+            (None, Some(file)) => {
+                let config = policies::read(&file, printer)?;
+                let wanted = simulate.policy.as_deref();
+                let policy = config
+                    .policies
+                    .policies()
+                    .iter()
+                    .find(|policy| wanted.is_none_or(|name| policy.name == name));
+                let quota = policy.and_then(|policy| policy.limits.first()?.terms.quota.clone());
+                let quota =
+                    quota.ok_or_else(|| Mistake(format!("{} has no limit to run", file.display())))?;
+                from_file =
+                    move |rate: Option<&str>, burst: Option<u64>| match (rate, burst) {
+                        (None, None) => Ok(Arc::clone(&quota)),
+                        _ => Err("a limit from a file is not changed by a trace; spell it out with --rate"
+                            .to_owned()),
+                    };
+                &from_file
+            }
+            (None, None) => {
+                return Err(Mistake("a trace needs a limit, such as --rate 10/s --burst 5".to_owned()).into());
+            }
+        };
+    let make = |rate: Option<&str>, burst: Option<u64>| make(rate, burst).map(|quota| (*quota).clone());
+    let mut trace = Trace::new(make).map_err(Mistake)?;
+    let input: Box<dyn BufRead> = if path.as_os_str() == "-" {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(BufReader::new(File::open(path).with_context(|| format!("cannot open {}", path.display()))?))
+    };
+    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    let outcome = trace.run(input, &mut out);
+    out.flush()?;
+    let tally = outcome.map_err(|error| match error {
+        tidegate_sim::trace::TraceError::Line { .. } => {
+            Mistake(format!("{}: {error}", path.display())).into()
+        }
+        error => anyhow::Error::from(error),
+    })?;
+    printer.remark(&format!(
+        "{} operations, {} allowed, {} denied",
+        thousands(tally.lines),
+        thousands(tally.allowed),
+        thousands(tally.denied)
+    ));
+    Ok(Exit::Done)
+}

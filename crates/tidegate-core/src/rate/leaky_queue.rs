@@ -1,0 +1,315 @@
+//! The leaky bucket as a queue: units leave one per interval, and whoever comes early waits for its turn.
+//!
+//! A meter lets a burst pass and then refuses; a queue turns the burst into an even stream. The work of a cost `n` takes the
+//! next `n` departures and acts with the last of them, so that what leaves never outruns the rate, whatever the costs.
+//!
+//! Two numbers bend the strict form. *Slack* is how many units of idle time may be made up: a worker that was late by three
+//! intervals may send three units at once and so keep its average. *Places* is how many units may wait: a queue without a
+//! bound only moves overload from the server to its memory, and everyone in it is late.
+//!
+//! The schedule is one number, as in [`Gcra`](super::Gcra) and in the same scaled time, where nothing is rounded: the tick
+//! at which the queue would have all of its slack again. A queue that was never used has been idle, so it starts there; this
+//! makes a forgotten queue and a rested one the same.
+
+use super::Algorithm;
+use super::exact::mul_div_ceil;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::quota::QuotaError;
+use crate::time::{Rate, Tick, nanos, span};
+
+/// A constant outflow with a bounded number of waiting units.
+///
+/// With [`Ask::max_wait`] zero only what needs no delay passes: at most `slack + 1` units from a rested queue.
+///
+/// # Source
+/// The leaky bucket as a queue, J. Turner, "New directions in communications", 1986. Making up for idle time is known from
+/// Uber's Go pacer, [`UberPacer`](super::profile::UberPacer), where it is rounded to whole nanoseconds per unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LeakyQueue {
+    rate: Rate,
+    slack: u64,
+    places: u64,
+    /// How much scaled time passes in a nanosecond.
+    scale: u64,
+    /// How much scaled time lies between two departures.
+    unit: u64,
+}
+
+/// What [`LeakyQueue`] remembers of a key: 24 bytes in the library's memory, one number and the tick it was last changed at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeakyQueueState {
+    /// Scaled time at which all slack is back: the next departure, and `slack` intervals more.
+    rested: u128,
+    last: Tick,
+}
+
+impl LeakyQueue {
+    /// Makes a queue that `rate` units leave evenly, where `slack` units of idle time may be made up and `places` units wait.
+    ///
+    /// `slack` is 0 to [`Rate::MAX_COUNT`] − 1, zero for a stream that never hurries; `places` is 1 to [`Rate::MAX_COUNT`].
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] names the number that is out of range.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::{rate::LeakyQueue, Algorithm, Ask, Cost, Rate, Tick, Verdict};
+    ///
+    /// let limit = LeakyQueue::new(Rate::new(10, Duration::from_secs(1))?, 0, 2)?;
+    /// let ask = Ask::within(Tick::from_secs(1), Cost::ONE, Duration::from_secs(60));
+    /// let mut state = limit.fresh(ask.now);
+    /// for turn in 0..3 {
+    ///     let Verdict::Allowed { wait, next, .. } = limit.decide(&state, ask) else { panic!() };
+    ///     assert_eq!(wait, Duration::from_millis(100 * turn));
+    ///     state = next;
+    /// }
+    /// // Two wait, and there is no third place before the first of them leaves.
+    /// assert_eq!(limit.decide(&state, ask), Verdict::Denied { retry_after: Some(Duration::from_millis(100)) });
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    pub fn new(rate: Rate, slack: u64, places: u64) -> Result<Self, QuotaError> {
+        if slack >= Rate::MAX_COUNT {
+            let want = "is more than can be made up; use 0 to 2^60 - 1";
+            return Err(QuotaError::Parameter { name: "slack", value: slack.to_string(), want });
+        }
+        if places == 0 || places > Rate::MAX_COUNT {
+            let want = "is not a queue; use 1 to 2^60";
+            return Err(QuotaError::Parameter { name: "places", value: places.to_string(), want });
+        }
+        let (scale, unit) = rate.reduced();
+        Ok(Self { rate, slack, places, scale, unit })
+    }
+
+    /// Returns the rate of the outflow.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Returns how many units of idle time may be made up.
+    #[must_use]
+    pub const fn slack(&self) -> u64 {
+        self.slack
+    }
+
+    /// Returns how many units may wait.
+    #[must_use]
+    pub const fn places(&self) -> u64 {
+        self.places
+    }
+
+    /// Scaled time of a tick. Below 2^124, since a scale is at most 2^60.
+    fn scaled(&self, tick: Tick) -> u128 {
+        u128::from(tick.as_nanos()) * u128::from(self.scale)
+    }
+
+    /// Scaled time of a number of departures. Below 2^126, since a unit is at most 2^62.
+    fn time_of(&self, units: u64) -> u128 {
+        u128::from(units) * u128::from(self.unit)
+    }
+
+    /// What leaves at once from a rested queue. At most 2^60.
+    const fn at_once(&self) -> u64 {
+        self.slack + 1
+    }
+
+    /// Scaled time at which the last unit of all leaves, given when the queue is rested again.
+    fn last_departure(&self, rested: u128) -> u128 {
+        rested.saturating_sub(self.time_of(self.at_once()))
+    }
+}
+
+impl Algorithm for LeakyQueue {
+    type State = LeakyQueueState;
+
+    fn fresh(&self, now: Tick) -> LeakyQueueState {
+        LeakyQueueState { rested: 0, last: now }
+    }
+
+    /// Decides one ask, see [`Algorithm::decide`].
+    ///
+    /// Denied for good are a cost above `slack + 1 + places`, and one that even a rested queue delays by more than
+    /// [`Ask::max_wait`].
+    fn decide(&self, state: &LeakyQueueState, ask: Ask) -> Verdict<LeakyQueueState> {
+        let (units, at) = (ask.cost.units(), ask.now.max(state.last));
+        let (now, scale) = (self.scaled(at), u128::from(self.scale));
+        let max_wait = u128::from(nanos(ask.max_wait));
+        let delayed = units.saturating_sub(self.at_once());
+        if delayed > self.places || self.time_of(delayed) > max_wait * scale {
+            return Verdict::NEVER;
+        }
+        let rested = state.rested.max(now).saturating_add(self.time_of(units));
+        let act = self.last_departure(rested).max(now);
+        let wait = (act - now).div_ceil(scale);
+        // The last unit finds a place when no more than `places` intervals separate it from now.
+        let room = self.last_departure(rested).saturating_sub(self.time_of(self.places));
+        let until_room = room.saturating_sub(now).div_ceil(scale);
+        let retry_after = wait.saturating_sub(max_wait).max(until_room);
+        if retry_after > 0 {
+            return Verdict::Denied { retry_after: Some(span(retry_after)) };
+        }
+        let wait = span(wait);
+        let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark: act };
+        Verdict::Allowed { wait, next: LeakyQueueState { rested, last: at }, receipt }
+    }
+
+    /// Returns what leaves at once, see [`Algorithm::standing`]: `limit` is `slack + 1`, `remaining` what needs no delay.
+    fn standing(&self, state: &LeakyQueueState, now: Tick) -> Standing {
+        let behind = state.rested.saturating_sub(self.scaled(now.max(state.last)));
+        let left = self.time_of(self.at_once()).saturating_sub(behind) / u128::from(self.unit);
+        Standing {
+            limit: self.at_once(),
+            // At most the slack and one, which fits.
+            remaining: left as u64,
+            reset_after: span(behind.div_ceil(u128::from(self.scale))),
+        }
+    }
+
+    fn refund(&self, state: &LeakyQueueState, now: Tick, cost: Cost) -> LeakyQueueState {
+        let last = now.max(state.last);
+        LeakyQueueState { rested: state.rested.saturating_sub(self.time_of(cost.units())), last }
+    }
+
+    fn cancel(&self, state: &LeakyQueueState, now: Tick, receipt: &Receipt) -> LeakyQueueState {
+        let last = now.max(state.last);
+        if receipt.act < last {
+            return *state;
+        }
+        // Whoever queued after the receipt keeps its departure; only what lies beyond the last of them is free again.
+        let promised = self.last_departure(state.rested).max(self.scaled(state.last));
+        let relied_on = promised.saturating_sub(receipt.mark);
+        let restored = self.time_of(receipt.cost.units()).saturating_sub(relied_on);
+        LeakyQueueState { rested: state.rested.saturating_sub(restored), last }
+    }
+
+    /// Carries a state over; units that wait beyond the new number of places keep theirs.
+    fn carry(&self, old: &Self, state: &LeakyQueueState, now: Tick, how: Replace) -> LeakyQueueState {
+        let last = now.max(state.last);
+        let behind = state.rested.saturating_sub(old.scaled(last));
+        let (full, at_once) = (old.time_of(old.at_once()), self.time_of(self.at_once()));
+        let (within, waiting) = (behind.min(full), behind.saturating_sub(full));
+        let convert = |scaled| mul_div_ceil(scaled, u128::from(self.unit), u128::from(old.unit));
+        let within = match how {
+            Replace::AsIs => convert(within).min(at_once),
+            Replace::Proportional => mul_div_ceil(within, at_once, full),
+            Replace::Reset => return self.fresh(last),
+        };
+        let rested = self.scaled(last).saturating_add(within).saturating_add(convert(waiting));
+        LeakyQueueState { rested, last }
+    }
+
+    fn full_at(&self, state: &LeakyQueueState) -> Option<Tick> {
+        let rested = state.rested.div_ceil(u128::from(self.scale));
+        u64::try_from(rested).ok().map(Tick::from_nanos)
+    }
+}
+
+impl Bytes for LeakyQueue {
+    fn write(&self, out: &mut Writer) {
+        out.rate(self.rate);
+        out.u64(self.slack);
+        out.u64(self.places);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (rate, slack, places) = (from.rate()?, from.u64()?, from.u64()?);
+        Self::new(rate, slack, places).map_err(|_| DecodeError::Value { field: "slack or places" })
+    }
+}
+
+impl Bytes for LeakyQueueState {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.last);
+        out.u128(self.rested);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { last: from.tick()?, rested: from.u128()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+
+    fn per_second(count: u64, slack: u64, places: u64) -> LeakyQueue {
+        LeakyQueue::new(Rate::new(count, Duration::from_secs(1)).unwrap(), slack, places).unwrap()
+    }
+
+    fn ms(ms: u64) -> Tick {
+        Tick::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_timeline() {
+        let limit = per_second(10, 2, 3);
+        let mut state = limit.fresh(ms(0));
+        let (yes, no, never) = (Ok, |ms| Err(Some(ms)), Err(None));
+        // (ms, cost, longest wait in ms, wait in ms or refused for this long)
+        for (at, cost, max_wait, expected) in [
+            (0, 2, 0, yes(0)),
+            (0, 2, 0, no(100)),
+            (0, 2, 60_000, yes(100)),
+            (0, 2, 60_000, yes(300)),
+            (0, 1, 60_000, no(100)), // three wait
+            (100, 1, 250, no(50)),
+            (50, 1, 299, no(51)),
+            (100, 1, 60_000, yes(300)),
+            (50, 1, 60_000, no(100)), // a step back stands still at 100
+            (800, 4, 0, never),
+            (800, 4, 99, never),
+            (800, 4, 100, yes(100)),
+            (5000, 6, 60_000, yes(300)),
+            (9000, 7, 60_000, never),
+        ] {
+            let ask = Ask::within(ms(at), Cost::new(cost).unwrap(), Duration::from_millis(max_wait));
+            let found = match limit.decide(&state, ask) {
+                Verdict::Allowed { wait, next, .. } => {
+                    state = next;
+                    Ok(wait)
+                }
+                Verdict::Denied { retry_after } => Err(retry_after),
+            };
+            let expected =
+                expected.map(Duration::from_millis).map_err(|r: Option<u64>| r.map(Duration::from_millis));
+            assert_eq!(found, expected, "cost {cost} at {at} within {max_wait}");
+        }
+    }
+
+    #[test]
+    fn an_idle_queue_makes_up_for_its_slack_and_no_more() {
+        let limit = per_second(10, 2, 9);
+        let at = |at| Ask::within(ms(at), Cost::ONE, Duration::MAX);
+        let mut state = limit.fresh(ms(0));
+        let mut waits = Vec::new();
+        for now in [0, 0, 0, 0, 1000, 1000, 1000, 1000] {
+            let Verdict::Allowed { wait, next, .. } = limit.decide(&state, at(now)) else {
+                panic!("nine places")
+            };
+            state = next;
+            waits.push(wait.as_millis());
+        }
+        assert_eq!(waits, [0, 0, 0, 100, 0, 0, 0, 100]);
+    }
+
+    #[test]
+    fn cancelling_the_last_in_the_queue_frees_its_departure() {
+        let limit = per_second(1, 0, 9);
+        let join = |state: &LeakyQueueState| {
+            let ask = Ask::within(ms(0), Cost::ONE, Duration::from_secs(60));
+            let Verdict::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
+                panic!("nine places")
+            };
+            (next, receipt)
+        };
+        let (a, _) = join(&limit.fresh(ms(0)));
+        let (b, second) = join(&a);
+        let (c, third) = join(&b);
+        assert_eq!(limit.cancel(&c, ms(0), &third), b);
+        assert_eq!(limit.cancel(&c, ms(0), &second), c);
+    }
+}

@@ -1,0 +1,455 @@
+//! Warm-up: a cold service is brought up to its rate along a slope.
+//!
+//! A service that has idled has empty caches, closed connections, unused code. A limit that saves up a burst for it does the
+//! wrong thing at the worst moment. This one grows *cold* while nobody asks, and a cold limit paces its callers more slowly,
+//! by up to the cold factor; every unit that passes warms it, and after the warm-up period under full load it runs at its
+//! rate. It never grants a burst to make up for idle time.
+//!
+//! # The slope
+//! With a stable interval `I` (one over the rate), a warm-up period `W` and a cold factor `k`, the price of a unit falls in
+//! a straight line from `k·I` when quite cold to `I`, and stays there. Guava draws the line over *stored permits*, of which
+//! a cold limit has `M = W/I · (5+k)/(2(1+k))`. We draw it over *coldness*, the idle time that would bring the same permits:
+//! from 0 to `W`, as permits come back at `M` per `W`. Time then needs no conversion and no rounding: a tick of rest is a
+//! tick of coldness. A unit warms by `I · 2(1+k)/(5+k)`, and the integral under the line becomes
+//! ```text
+//! price of n units = n·I + (k−1)(5+k)²/(16(1+k)) · (h² − h'²)/W
+//! ```
+//! where `h` and `h'` are how far the coldness before and after lies above the foot of the slope, `W·(1+k)/(5+k)`.
+//!
+//! # The caller pays the debt of the one before
+//! As in Guava a caller waits for the next free tick and moves it on by its own price; so the *next* caller waits for that.
+//! The slope needs it: what a unit costs depends on how cold the limit is when it is asked, and a caller who had to pay at once
+//! would find a service at rest closed. Its price is that a single ask may take a whole burst from a limit that just
+//! became free; the burst is bounded here, where Guava leaves it open.
+//!
+//! # Exactness
+//! Squares have no exact ratio of fixed size, so prices are kept in units of 2⁻³² ns. Of each grant, `n·I` and the slope's share
+//! are each rounded up, and the warming down: a grant costs less than 2⁻³¹ ns too much and never too little.
+
+use core::time::Duration;
+
+use super::Algorithm;
+use super::exact::{mul_div_ceil, mul_div_floor};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::quota::{QuotaError, burst_in_range};
+use crate::time::{Rate, Tick, nanos, span};
+
+/// How many times slower a cold limit is, in thousandths: at least one, at most a thousand times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ColdFactor(u32);
+
+impl ColdFactor {
+    /// Three times slower: the default of Guava and of Sentinel.
+    pub const THREE: Self = Self::times(3);
+
+    /// Makes a factor of whole times. Checked when a limit is made of it.
+    #[must_use]
+    pub const fn times(times: u32) -> Self {
+        Self(times.saturating_mul(1000))
+    }
+
+    /// Makes a factor of thousandths: 1500 is one and a half times. Checked when a limit is made of it.
+    #[must_use]
+    pub const fn thousandths(thousandths: u32) -> Self {
+        Self(thousandths)
+    }
+
+    /// Returns the thousandths.
+    #[must_use]
+    pub const fn as_thousandths(self) -> u32 {
+        self.0
+    }
+}
+
+/// A rate that a rested limit reaches along a slope, within a warm-up period of full load.
+///
+/// # Source
+/// The trapezoid of Guava's `SmoothWarmingUp`, in integers; [`GuavaWarming`](super::profile::GuavaWarming) has its own
+/// arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WarmUp {
+    rate: Rate,
+    burst: u64,
+    period_ns: u64,
+    cold: ColdFactor,
+    slope: Slope,
+}
+
+/// What [`WarmUp`] remembers of a key: 32 bytes, the next free moment, the coldness at it and the tick of the last change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WarmUpState {
+    last: Tick,
+    next: Moment,
+    cold: Moment,
+}
+
+/// A time in 2⁻³² ns, kept in two parts because a `u128` would want 16-byte alignment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Moment {
+    ns: u64,
+    part: u32,
+}
+
+/// How many fractional bits a moment has: fine enough that rounding at a billion units per second adds up to a nanosecond
+/// in four seconds of unbroken load, coarse enough that coldness squared fits the long division.
+const PART: u32 = 32;
+
+impl Moment {
+    const fn at(tick: Tick) -> Self {
+        Self { ns: tick.as_nanos(), part: 0 }
+    }
+
+    /// Saturates at the last tick.
+    fn of(parts: u128) -> Self {
+        match u64::try_from(parts >> PART) {
+            // The low half fits by construction.
+            Ok(ns) => Self { ns, part: parts as u32 },
+            Err(_) => Self { ns: u64::MAX, part: u32::MAX },
+        }
+    }
+
+    fn parts(self) -> u128 {
+        (u128::from(self.ns) << PART) | u128::from(self.part)
+    }
+}
+
+/// The numbers of the slope that depend on the parameters only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Slope {
+    /// Reduced rate: `units` per `ns`.
+    units: u64,
+    ns: u64,
+    /// The whole warm-up period, in parts: how cold a rested limit is.
+    coldest: u128,
+    /// Coldness above which a unit costs more than the stable interval, in parts.
+    foot: u128,
+    /// `(k−1)(5+k)²/(16(1+k))` as `a·b/d` in lowest terms, `d` already times the period.
+    a: u128,
+    b: u128,
+    d: u128,
+}
+
+impl Slope {
+    fn new(rate: Rate, period_ns: u64, cold: ColdFactor) -> Self {
+        let (units, ns) = rate.reduced();
+        let (k, coldest) = (u128::from(cold.0), u128::from(period_ns) << PART);
+        // Rounded down, as a lower foot makes the slope longer, never shorter.
+        let foot = coldest * (1000 + k) / (5000 + k);
+        let (mut a, mut b, mut d) = (5000 + k, (k - 1000) * (5000 + k), 16_000_000 * (1000 + k));
+        for factor in [&mut a, &mut b] {
+            let common = greatest_common_divisor(*factor, d);
+            (*factor, d) = (*factor / common, d / common);
+        }
+        Self { units, ns, coldest, foot, a, b, d: d * coldest }
+    }
+
+    /// The stable price of `cost` units, in parts.
+    fn stable(&self, cost: u64, round: fn(u128, u128, u128) -> u128) -> u128 {
+        round(u128::from(cost) * u128::from(self.ns), 1 << PART, u128::from(self.units))
+    }
+
+    /// How much `cost` units warm, in parts.
+    fn warming(&self, cost: u64, cold: ColdFactor, round: fn(u128, u128, u128) -> u128) -> u128 {
+        let (k, per) = (u128::from(cold.0), u128::from(self.units));
+        round(u128::from(cost) * u128::from(self.ns), (1000 + k) << (PART + 1), per * (5000 + k))
+    }
+
+    /// The price beyond the stable one of going from one coldness to a lesser one, in parts.
+    fn extra(&self, from: u128, to: u128) -> u128 {
+        let (from, to) = (from.saturating_sub(self.foot), to.saturating_sub(self.foot));
+        // Factors below 2^21·2^82 and 2^83·2^41: each fits, and only their product needs more than 128 bits.
+        mul_div_ceil(self.a * (from - to), self.b * (from + to), self.d)
+    }
+}
+
+fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a.max(1)
+}
+
+impl WarmUp {
+    /// The longest warm-up period: 2⁵⁰ ns, thirteen days. Coldness squared then fits the arithmetic; a service that warms
+    /// more slowly is better helped by a schedule.
+    pub const MAX_PERIOD: Duration = Duration::from_nanos(1 << 50);
+
+    /// Makes a limit that reaches `rate` from a rest within `period` of full load, `cold_factor` times slower at first.
+    ///
+    /// The largest cost of one ask is the count of the rate; see [`WarmUp::burst`]. `period` is 1 ns to
+    /// [`WarmUp::MAX_PERIOD`], `cold_factor` 1 to 1000 times; at 1 there is no slope.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] names the number that is out of range.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::{rate::{ColdFactor, WarmUp}, Algorithm, Ask, Cost, Rate, Tick, Verdict};
+    ///
+    /// let rate = Rate::new(5, Duration::from_secs(1))?;
+    /// let limit = WarmUp::new(rate, Duration::from_secs(3), ColdFactor::THREE)?;
+    /// let (mut now, mut waits) = (Tick::from_secs(1), Vec::new());
+    /// let mut state = limit.fresh(now);
+    /// for _ in 0..10 {
+    ///     let Verdict::Allowed { wait, next, .. } = limit.decide(&state, Ask::within(now, Cost::ONE, Duration::MAX))
+    ///     else { panic!() };
+    ///     waits.push(wait.as_millis() / 10);
+    ///     (state, now) = (next, now.after(wait));
+    /// }
+    /// assert_eq!(waits, [0, 57, 52, 46, 41, 36, 30, 25, 20, 20]);
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    pub fn new(rate: Rate, period: Duration, cold_factor: ColdFactor) -> Result<Self, QuotaError> {
+        if period.is_zero() || period > Self::MAX_PERIOD {
+            let (value, want) = (format!("{period:?}"), "is not a warm-up; use 1 ns to 13 days");
+            return Err(QuotaError::Parameter { name: "warm-up period", value, want });
+        }
+        if !(1000..=1_000_000).contains(&cold_factor.0) {
+            let value = format!("{}.{:03}", cold_factor.0 / 1000, cold_factor.0 % 1000);
+            return Err(QuotaError::Parameter {
+                name: "cold factor",
+                value,
+                want: "is no slope; use 1 to 1000",
+            });
+        }
+        let period_ns = nanos(period);
+        let slope = Slope::new(rate, period_ns, cold_factor);
+        Ok(Self { rate, burst: rate.count(), period_ns, cold: cold_factor, slope })
+    }
+
+    /// Sets the largest cost of one ask, from 1 to [`Rate::MAX_COUNT`]. It is granted at once when nobody's debt is open,
+    /// and the next caller waits for it.
+    ///
+    /// # Errors
+    /// [`QuotaError::Burst`] when it is out of range.
+    pub fn burst(self, burst: u64) -> Result<Self, QuotaError> {
+        Ok(Self { burst: burst_in_range(burst)?, ..self })
+    }
+
+    /// Returns the rate when warm.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Returns the warm-up period.
+    #[must_use]
+    pub const fn period(&self) -> Duration {
+        Duration::from_nanos(self.period_ns)
+    }
+
+    /// Returns the cold factor.
+    #[must_use]
+    pub const fn cold_factor(&self) -> ColdFactor {
+        self.cold
+    }
+
+    /// The next free moment and the coldness at it, in parts, once the rest until `at` is counted.
+    fn rested(&self, state: &WarmUpState, at: Tick) -> (u128, u128) {
+        let (now, next) = (Moment::at(at).parts(), state.next.parts());
+        let cold = state.cold.parts().saturating_add(now.saturating_sub(next));
+        (next.max(now), cold.min(self.slope.coldest))
+    }
+
+    /// The price of `cost` units at a coldness, and the coldness they leave.
+    fn price(&self, cold: u128, cost: u64) -> (u128, u128) {
+        let left = cold.saturating_sub(self.slope.warming(cost, self.cold, mul_div_floor));
+        (self.slope.stable(cost, mul_div_ceil).saturating_add(self.slope.extra(cold, left)), left)
+    }
+}
+
+impl Algorithm for WarmUp {
+    type State = WarmUpState;
+
+    /// Returns the state of a key never seen before: free, and as cold as can be.
+    fn fresh(&self, now: Tick) -> WarmUpState {
+        WarmUpState { last: now, next: Moment::at(now), cold: Moment::of(self.slope.coldest) }
+    }
+
+    fn decide(&self, state: &WarmUpState, ask: Ask) -> Verdict<WarmUpState> {
+        let units = ask.cost.units();
+        if units > self.burst {
+            return Verdict::NEVER;
+        }
+        let at = ask.now.max(state.last);
+        let (free, cold) = self.rested(state, at);
+        let wait = (free - Moment::at(at).parts()).div_ceil(1 << PART);
+        let max_wait = u128::from(nanos(ask.max_wait));
+        if wait > max_wait {
+            return Verdict::Denied { retry_after: Some(span(wait - max_wait)) };
+        }
+        let wait = span(wait);
+        let (price, left) = self.price(cold, units);
+        let next =
+            WarmUpState { last: at, next: Moment::of(free.saturating_add(price)), cold: Moment::of(left) };
+        // What cancelling needs and the receipt does not say: how cold it was, and the fraction of the free moment.
+        let mark = (cold << PART) | u128::from(Moment::of(free).part);
+        Verdict::Allowed { wait, next, receipt: Receipt { at, act: at.after(wait), cost: ask.cost, mark } }
+    }
+
+    /// Returns what may be asked now, see [`Algorithm::standing`]: the whole burst or, while a debt is open, nothing.
+    ///
+    /// `reset_after` is the wait until the debt is paid; how cold the limit is does not show.
+    fn standing(&self, state: &WarmUpState, now: Tick) -> Standing {
+        let at = now.max(state.last);
+        let debt = state.next.parts().saturating_sub(Moment::at(at).parts());
+        let remaining = if debt == 0 { self.burst } else { 0 };
+        Standing { limit: self.burst, remaining, reset_after: span(debt.div_ceil(1 << PART)) }
+    }
+
+    /// Gives back units at the stable price, the least that they can have cost, and takes back all the warmth they brought.
+    fn refund(&self, state: &WarmUpState, now: Tick, cost: Cost) -> WarmUpState {
+        let last = now.max(state.last);
+        let (free, cold) = self.rested(state, last);
+        let free =
+            free.saturating_sub(self.slope.stable(cost.units(), mul_div_floor)).max(Moment::at(last).parts());
+        let cold = cold.saturating_add(self.slope.warming(cost.units(), self.cold, mul_div_ceil));
+        WarmUpState { last, next: Moment::of(free), cold: Moment::of(cold.min(self.slope.coldest)) }
+    }
+
+    /// Undoes the charge if it was the last one, see [`Algorithm::cancel`].
+    ///
+    /// Whoever came after acts when this charge is paid for, so relies on all of it; then, and when a refund came between,
+    /// nothing changes.
+    fn cancel(&self, state: &WarmUpState, now: Tick, receipt: &Receipt) -> WarmUpState {
+        let last = now.max(state.last);
+        let part = receipt.mark as u32;
+        let whole = receipt.act.as_nanos().saturating_sub(u64::from(part > 0));
+        let free = Moment { ns: whole, part }.parts();
+        let cold = (receipt.mark >> PART).min(self.slope.coldest);
+        let (price, left) = self.price(cold, receipt.cost.units());
+        let undone = (Moment::of(free.saturating_add(price)), Moment::of(left));
+        if receipt.act < last || undone != (state.next, state.cold) {
+            return *state;
+        }
+        WarmUpState { last, next: Moment::of(free), cold: Moment::of(cold) }
+    }
+
+    /// Carries a state over: the open debt in units at the new rate, the coldness as the same share of the new period.
+    fn carry(&self, old: &Self, state: &WarmUpState, now: Tick, how: Replace) -> WarmUpState {
+        let last = now.max(state.last);
+        if how == Replace::Reset {
+            return self.fresh(last);
+        }
+        let (free, cold) = old.rested(state, last);
+        let now = Moment::at(last).parts();
+        // Ratio of the intervals: (ns/units) : (old ns/old units).
+        let per = |a: &Slope, b: &Slope| u128::from(a.ns) * u128::from(b.units);
+        let debt = mul_div_ceil(free - now, per(&self.slope, &old.slope), per(&old.slope, &self.slope));
+        let cold = mul_div_ceil(cold, self.slope.coldest, old.slope.coldest);
+        WarmUpState { last, next: Moment::of(now.saturating_add(debt)), cold: Moment::of(cold) }
+    }
+
+    /// Returns when the limit is free and as cold as a fresh one.
+    fn full_at(&self, state: &WarmUpState) -> Option<Tick> {
+        let missing = self.slope.coldest.saturating_sub(state.cold.parts());
+        let full = state.next.parts().saturating_add(missing).div_ceil(1 << PART);
+        u64::try_from(full).ok().map(Tick::from_nanos)
+    }
+}
+
+impl Bytes for WarmUp {
+    fn write(&self, out: &mut Writer) {
+        out.rate(self.rate);
+        out.u64(self.burst);
+        out.u64(self.period_ns);
+        out.u64(u64::from(self.cold.0));
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (rate, burst, period, cold) = (from.rate()?, from.u64()?, from.u64()?, from.u64()?);
+        let cold = u32::try_from(cold).map_err(|_| DecodeError::Value { field: "cold factor" })?;
+        Self::new(rate, Duration::from_nanos(period), ColdFactor(cold))
+            .and_then(|limit| limit.burst(burst))
+            .map_err(|_| DecodeError::Value { field: "warm-up" })
+    }
+}
+
+impl Bytes for WarmUpState {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.last);
+        out.u128(self.next.parts());
+        out.u128(self.cold.parts());
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (last, next, cold) = (from.tick()?, from.u128()?, from.u128()?);
+        Ok(Self { last, next: Moment::of(next), cold: Moment::of(cold) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit() -> WarmUp {
+        let rate = Rate::new(5, Duration::from_secs(1)).unwrap();
+        WarmUp::new(rate, Duration::from_secs(3), ColdFactor::THREE).unwrap()
+    }
+
+    #[test]
+    fn a_timeline() {
+        let limit = limit();
+        let mut state = limit.fresh(Tick::EPOCH);
+        // (ms, cost, longest wait in ms, microseconds of wait or refused for this long)
+        for (at, cost, max_wait, expected) in [
+            (0, 1, 0, Ok(0)),
+            (0, 1, 0, Err(573_334)), // half a unit down a slope of 7.5 units from 600 ms to 200 ms
+            (100, 1, 473, Err(334)),
+            (100, 1, 474, Ok(473_334)),
+            (90, 1, 0, Err(993_334)), // a step back stands still at 100
+            (60_000, 5, 0, Ok(0)),    // cold again; five units along the slope cost 7/3 s
+            (60_000, 1, 0, Err(2_333_334)),
+            (62_400, 1, 0, Ok(0)),
+        ] {
+            let ask = Ask::within(
+                Tick::from_nanos(at * 1_000_000),
+                Cost::new(cost).unwrap(),
+                Duration::from_millis(max_wait),
+            );
+            let micros = |span: Duration| span.as_nanos().div_ceil(1000);
+            let found = match limit.decide(&state, ask) {
+                Verdict::Allowed { wait, next, .. } => {
+                    state = next;
+                    Ok(micros(wait))
+                }
+                Verdict::Denied { retry_after } => Err(micros(retry_after.unwrap())),
+            };
+            assert_eq!(found, expected, "at {at}");
+        }
+        assert_eq!(limit.decide(&state, Ask::allow(Tick::MAX, Cost::new(6).unwrap())), Verdict::NEVER);
+    }
+
+    #[test]
+    fn a_whole_warm_up_takes_the_period() {
+        let limit = limit();
+        // From quite cold to the foot of the slope are 7.5 units at this rate; two rounds of them show it whole.
+        let double =
+            WarmUp::new(Rate::new(10, Duration::from_secs(1)).unwrap(), limit.period(), limit.cold).unwrap();
+        let double = double.burst(15).unwrap();
+        let ask = Ask::allow(Tick::EPOCH, Cost::new(15).unwrap());
+        let Verdict::Allowed { next, .. } = double.decide(&double.fresh(Tick::EPOCH), ask) else {
+            panic!("free")
+        };
+        assert_eq!(next.next, Moment { ns: 3_000_000_000, part: 0 });
+    }
+
+    #[test]
+    fn cancelling_undoes_the_last_charge_only() {
+        let limit = limit();
+        let reserve = |state: &WarmUpState| {
+            let ask = Ask::within(Tick::EPOCH, Cost::ONE, Duration::from_secs(60));
+            let Verdict::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
+                panic!("within a minute")
+            };
+            (next, receipt)
+        };
+        let (a, _) = reserve(&limit.fresh(Tick::EPOCH));
+        let (b, second) = reserve(&a);
+        let (c, third) = reserve(&b);
+        assert_eq!(limit.cancel(&c, Tick::EPOCH, &third), b);
+        assert_eq!(limit.cancel(&c, Tick::EPOCH, &second), c);
+    }
+}

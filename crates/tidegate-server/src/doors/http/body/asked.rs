@@ -1,0 +1,126 @@
+//! A check as a caller writes it, alone or in a batch.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use smallvec::SmallVec;
+use tidegate::Cost;
+use tidegate::policy::Descriptor;
+
+use super::attributes::AttributesSeed;
+use super::cost::CostSeed;
+use super::{MAX_BATCH, MAX_POLICIES, Text, missing, once, unknown};
+
+/// One check as a caller writes it.
+#[derive(Debug)]
+pub(crate) struct Asked<'a> {
+    pub(crate) request: Descriptor<'a>,
+    pub(crate) cost: Option<Cost>,
+    pub(crate) policies: Option<SmallVec<[Cow<'a, str>; 4]>>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct AskedSeed;
+
+impl<'de> DeserializeSeed<'de> for AskedSeed {
+    type Value = Asked<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Asked<'de>, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for AskedSeed {
+    type Value = Asked<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object such as {\"attributes\": {\"client.ip\": \"203.0.113.9\"}, \"cost\": 1}")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Asked<'de>, M::Error> {
+        let (mut request, mut cost, mut policies) = (None, None, None);
+        while let Some(Text(field)) = map.next_key()? {
+            match field.as_ref() {
+                "attributes" => once(&mut request, "attributes", map.next_value_seed(AttributesSeed)?)?,
+                "cost" => once(&mut cost, "cost", map.next_value_seed(CostSeed)?)?,
+                "policies" => once(&mut policies, "policies", map.next_value_seed(NamesSeed)?)?,
+                other => return Err(unknown(other, &["attributes", "cost", "policies"])),
+            }
+        }
+        let request = request.ok_or_else(|| missing("attributes", "an object of names and values"))?;
+        Ok(Asked { request, cost: cost.flatten(), policies: policies.flatten() })
+    }
+}
+
+pub(super) struct BatchSeed;
+
+impl<'de> DeserializeSeed<'de> for BatchSeed {
+    type Value = Vec<Asked<'de>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for BatchSeed {
+    type Value = Vec<Asked<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of checks such as [{\"attributes\": {\"user.id\": 42}}]")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Self::Value, S::Error> {
+        let mut checks = Vec::new();
+        while let Some(check) = seq.next_element_seed(AskedSeed)? {
+            if checks.len() == MAX_BATCH {
+                return Err(S::Error::custom(format_args!(
+                    "a batch holds at most {MAX_BATCH} checks; send several"
+                )));
+            }
+            checks.push(check);
+        }
+        Ok(checks)
+    }
+}
+
+struct NamesSeed;
+
+impl<'de> DeserializeSeed<'de> for NamesSeed {
+    type Value = Option<SmallVec<[Cow<'de, str>; 4]>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for NamesSeed {
+    type Value = Option<SmallVec<[Cow<'de, str>; 4]>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`policies` as an array of policy names")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Self::Value, S::Error> {
+        let mut names = SmallVec::new();
+        while names.len() < MAX_POLICIES {
+            match seq.next_element::<Text<'de>>()? {
+                Some(Text(name)) => names.push(name),
+                None if names.is_empty() => {
+                    let none =
+                        "`policies` is empty, so nothing would be checked; name one, or leave it out for all";
+                    return Err(S::Error::custom(none));
+                }
+                None => return Ok(Some(names)),
+            }
+        }
+        match seq.next_element::<IgnoredAny>()? {
+            None => Ok(Some(names)),
+            Some(_) => Err(S::Error::custom(format_args!("more than {MAX_POLICIES} names in `policies`"))),
+        }
+    }
+}

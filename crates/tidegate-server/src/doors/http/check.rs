@@ -1,0 +1,91 @@
+//! `POST /v1/check`, `/v1/check/batch` and `/v1/peek`.
+
+use std::borrow::Cow;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::Request;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use smallvec::SmallVec;
+
+use super::App;
+use super::answer::Told;
+use super::body::{self, Asked};
+use super::problem::{Problem, json, nearest, quoted};
+use crate::engine::Want;
+use crate::live::Live;
+
+/// Decides one request and spends what it costs.
+pub(crate) async fn check(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+    one(app, request, Want::Take).await
+}
+
+/// Decides one request and spends nothing.
+pub(crate) async fn peek(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+    one(app, request, Want::Peek).await
+}
+
+async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, Problem> {
+    let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
+    let asked = body::check(&bytes)?;
+    let live = app.engine.live();
+    let only = named(&live, &asked)?;
+    Ok(decide(app, &live, &asked, only.as_deref(), want, |told| told.response(live.headers, None)))
+}
+
+/// Decides many, in order; all are read before the first is charged.
+pub(crate) async fn batch(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+    let bytes = body::read(request.into_body(), body::MAX_BATCH_BODY).await?;
+    let checks = body::batch(&bytes)?;
+    let live = app.engine.live();
+    let mut chosen = Vec::with_capacity(checks.len());
+    for (at, asked) in checks.iter().enumerate() {
+        chosen.push(named(&live, asked).map_err(|problem| problem.with("index", at))?);
+    }
+    let answers: Vec<_> = checks
+        .iter()
+        .zip(&chosen)
+        .map(|(asked, only)| {
+            decide(app, &live, asked, only.as_deref(), Want::Take, |told: Told<'_, '_>| told.in_batch())
+        })
+        .collect();
+    let mut response = json(&answers).into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}
+
+/// Decides, remembers what was taken, and has the answer made.
+pub(crate) fn decide<A>(
+    app: &App,
+    live: &Live,
+    asked: &Asked<'_>,
+    only: Option<&[usize]>,
+    want: Want,
+    answer: impl FnOnce(Told<'_, '_>) -> A,
+) -> A {
+    let (request, cost) = (&asked.request, asked.cost);
+    let verdict = app.engine.decide(live, request, cost, only, want);
+    let id = (want == Want::Take).then(|| app.engine.remember(live, request, only, cost, &verdict));
+    let facts = app.engine.facts(live, &verdict);
+    answer(Told { request, verdict: &verdict, facts: &facts, want, id })
+}
+
+/// Finds the policies that a caller named.
+///
+/// # Errors
+/// 400 for a name that no policy has.
+pub(crate) fn named(live: &Live, asked: &Asked<'_>) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
+    let Some(names) = &asked.policies else { return Ok(None) };
+    let find = |name: &Cow<'_, str>| {
+        live.set.find(name).map(|(at, _)| at).ok_or_else(|| {
+            let known = live.set.policies().iter().map(|policy| policy.name.as_str());
+            let advice = match nearest(name, known) {
+                Some(meant) => format!("did you mean {meant:?}?"),
+                None => "GET /v1/policies lists them".to_owned(),
+            };
+            Problem::bad_request(format!("there is no policy {}; {advice}", quoted(name)))
+                .with("field", "policies")
+        })
+    };
+    names.iter().map(find).collect::<Result<_, _>>().map(Some)
+}

@@ -1,0 +1,204 @@
+//! Rate-limit response headers: one serializer per form, over one picture of the limits.
+//!
+//! The forms differ in names and grammar, not in numbers: `q` is the most a limit grants at once, `w` the time after which
+//! a limit used up is full again, `r` what is left, `t` the wait, always rounded up. `r` never exceeds `q`. `Retry-After`
+//! goes with all of them, and on a refusal browsers' scripts may read them.
+
+mod draft03;
+mod draft11;
+mod x_ratelimit;
+
+use std::time::Duration;
+
+use http::header::{
+    ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue, RETRY_AFTER,
+};
+use smallvec::SmallVec;
+pub(crate) use tidegate::policy::config::HeaderForm;
+
+/// One limit as headers show it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown<'a> {
+    /// The policy's name.
+    pub(crate) name: &'a str,
+    /// The most it grants at once.
+    pub(crate) quota: u64,
+    /// Whole seconds in which a limit used up is full again; absent where time does not give back.
+    pub(crate) window: Option<u64>,
+    /// Whether it counts requests in flight.
+    pub(crate) concurrent: bool,
+    /// What is left.
+    pub(crate) remaining: u64,
+    /// Whole seconds to wait: of a refusal until it could pass, else until the limit is full. Absent when it never is.
+    pub(crate) wait: Option<u64>,
+}
+
+/// The limits of one answer: those that can refuse, in the order of the policies, at most one per policy.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Picture<'a> {
+    pub(crate) limits: SmallVec<[Shown<'a>; 4]>,
+    /// Index of the one that binds.
+    pub(crate) binding: Option<usize>,
+    /// Set on a refusal: the least wait that works; inner `None` when none does.
+    pub(crate) refused: Option<Option<Duration>>,
+}
+
+/// Writes the headers of one answer.
+pub(crate) fn write(form: HeaderForm, picture: &Picture<'_>, out: &mut HeaderMap) {
+    match form {
+        HeaderForm::Draft11 => draft11::write(picture, out),
+        HeaderForm::Draft03 => draft03::write(picture, out),
+        HeaderForm::XRateLimit => x_ratelimit::write(picture, out),
+        _ => {}
+    }
+    let Some(refused) = picture.refused else { return };
+    if let Some(wait) = refused {
+        // Never earlier than the waits beside it: a client that sees both obeys this one.
+        put(out, RETRY_AFTER, seconds_up(wait).max(1).to_string());
+    }
+    let exposed = match form {
+        HeaderForm::Draft11 => "Retry-After, RateLimit, RateLimit-Policy",
+        HeaderForm::Draft03 | HeaderForm::XRateLimit => {
+            "Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset"
+        }
+        _ => "Retry-After",
+    };
+    out.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(exposed));
+}
+
+/// Rounds a wait up to whole seconds: a client told one second must not be early.
+pub(crate) fn seconds_up(wait: Duration) -> u64 {
+    wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
+}
+
+/// Rounds a wait up to whole milliseconds.
+pub(crate) fn millis_up(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// Puts a value that is made of digits and names; a name that no header can carry leaves the header out.
+fn put(out: &mut HeaderMap, name: HeaderName, value: String) {
+    let value: Result<HeaderValue, InvalidHeaderValue> = HeaderValue::try_from(value);
+    if let Ok(value) = value {
+        out.insert(name, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picture() -> Picture<'static> {
+        let per_ip = Shown {
+            name: "per-ip",
+            quota: 200,
+            window: Some(2),
+            concurrent: false,
+            remaining: 0,
+            wait: Some(1),
+        };
+        let tier = Shown {
+            name: "per-user-tier",
+            quota: 60,
+            window: Some(60),
+            remaining: 17,
+            wait: Some(42),
+            ..per_ip
+        };
+        let search =
+            Shown { name: "search", quota: 64, window: None, concurrent: true, remaining: 3, wait: None };
+        Picture {
+            limits: [per_ip, tier, search].into_iter().collect(),
+            binding: Some(0),
+            refused: Some(Some(Duration::from_millis(410))),
+        }
+    }
+
+    fn written(form: HeaderForm, picture: &Picture<'_>) -> Vec<String> {
+        let mut out = HeaderMap::new();
+        write(form, picture, &mut out);
+        let mut lines: Vec<_> =
+            out.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        lines.sort();
+        lines
+    }
+
+    #[test]
+    fn draft_11_golden() {
+        assert_eq!(
+            written(HeaderForm::Draft11, &picture()),
+            [
+                "access-control-expose-headers: Retry-After, RateLimit, RateLimit-Policy",
+                "ratelimit-policy: \"per-ip\";q=200;w=2, \"per-user-tier\";q=60;w=60, \
+                 \"search\";q=64;qu=\"concurrent-requests\"",
+                "ratelimit: \"per-ip\";r=0;t=1, \"per-user-tier\";r=17;t=42, \"search\";r=3",
+                "retry-after: 1",
+            ]
+        );
+    }
+
+    #[test]
+    fn draft_03_golden() {
+        assert_eq!(
+            written(HeaderForm::Draft03, &picture()),
+            [
+                "access-control-expose-headers: Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, \
+                 X-RateLimit-Reset",
+                "retry-after: 1",
+                "x-ratelimit-limit: 200, 200;w=2;name=\"per-ip\", 60;w=60;name=\"per-user-tier\", 64;name=\"search\"",
+                "x-ratelimit-remaining: 0",
+                "x-ratelimit-reset: 1",
+            ]
+        );
+    }
+
+    #[test]
+    fn x_ratelimit_golden() {
+        assert_eq!(
+            written(HeaderForm::XRateLimit, &picture()),
+            [
+                "access-control-expose-headers: Retry-After, X-RateLimit-Limit, X-RateLimit-Remaining, \
+                 X-RateLimit-Reset",
+                "retry-after: 1",
+                "x-ratelimit-limit: 200",
+                "x-ratelimit-remaining: 0",
+                "x-ratelimit-reset: 1",
+            ]
+        );
+    }
+
+    #[test]
+    fn no_form_still_says_when_to_retry() {
+        let expected = ["access-control-expose-headers: Retry-After", "retry-after: 1"];
+        assert_eq!(written(HeaderForm::None, &picture()), expected);
+    }
+
+    #[test]
+    fn a_refusal_for_ever_has_no_retry_after_and_no_limit_no_header() {
+        let mut never = picture();
+        never.refused = Some(None);
+        assert!(!written(HeaderForm::Draft11, &never).iter().any(|line| line.starts_with("retry-after")));
+        for form in [HeaderForm::Draft11, HeaderForm::Draft03, HeaderForm::XRateLimit, HeaderForm::None] {
+            assert!(written(form, &Picture::default()).is_empty());
+        }
+    }
+
+    #[test]
+    fn names_beyond_ascii_and_numbers_beyond_the_field_stay_legal() {
+        let mut odd = picture();
+        odd.limits[0] = Shown { name: "pro Nutzer ä\"\\", quota: u64::MAX, ..odd.limits[0] };
+        let lines = written(HeaderForm::Draft11, &odd);
+        let expected = "ratelimit-policy: \"pro Nutzer ?\\\"\\\\\";q=999999999999999;w=2";
+        assert!(lines.iter().any(|line| line.starts_with(expected)), "{lines:?}");
+        assert!(written(HeaderForm::Draft03, &odd)[2].starts_with("x-ratelimit-limit: 18446744073709551615"));
+    }
+
+    #[test]
+    fn waits_are_rounded_up() {
+        assert_eq!(seconds_up(Duration::from_nanos(1)), 1);
+        assert_eq!(seconds_up(Duration::from_secs(3)), 3);
+        assert_eq!(seconds_up(Duration::MAX), u64::MAX);
+        assert_eq!(millis_up(Duration::from_nanos(1)), 1);
+        assert_eq!(millis_up(Duration::MAX), u64::MAX);
+    }
+}

@@ -1,0 +1,21 @@
+//! `X-RateLimit-*` as plain numbers of the limit that binds.
+//!
+//! Vendors disagree on `X-RateLimit-Reset`: epoch seconds, a date, or seconds from now. Ours is seconds from now, which
+//! needs no agreement of clocks.
+
+use http::header::{HeaderMap, HeaderName};
+
+use super::{Picture, put};
+
+pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+pub(super) const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+
+pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) {
+    let Some(bound) = picture.binding.and_then(|at| picture.limits.get(at)) else { return };
+    put(out, LIMIT, bound.quota.to_string());
+    put(out, REMAINING, bound.remaining.to_string());
+    if let Some(wait) = bound.wait {
+        put(out, RESET, wait.to_string());
+    }
+}

@@ -1,0 +1,95 @@
+//! `/v1/keys`: who is at the limit, and how to let one go.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{Request, StatusCode};
+use serde_json::{Value, json};
+use tidegate::policy::Descriptor;
+
+use super::App;
+use super::policies::find;
+use super::problem::{Problem, quoted};
+use super::query::{Query, decoded};
+use crate::live::{Facts, Live};
+use crate::top;
+
+/// How many keys are listed unless asked otherwise, and at most.
+const LISTED: usize = 20;
+
+/// `GET /v1/keys/top?policy=&by=denied|near&limit=&reveal=`: the keys refused most, or most often near their limit.
+///
+/// A count is at most the true one plus its `error`; `error` is zero until a policy has met more keys than are counted.
+pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Problem> {
+    let query = Query::of(request.uri(), &["policy", "by", "limit", "reveal"])?;
+    let reveal = query.flag("reveal")?;
+    let by = query.get("by").unwrap_or("denied");
+    let sketch = match by {
+        "denied" => |facts: &Facts, most| facts.keys.denied.largest(most),
+        "near" => |facts: &Facts, most| facts.keys.near.largest(most),
+        other => return Err(query.wrong("by", other, "`denied` or `near`")),
+    };
+    let most = match query.get("limit") {
+        None => LISTED,
+        Some(text) => match text.parse::<usize>() {
+            Ok(most @ 1..=top::KEYS) => most,
+            _ => return Err(query.wrong("limit", text, &format!("1 to {}", top::KEYS))),
+        },
+    };
+    let live = app.engine.live();
+    let chosen = query.get("policy").map(|name| find(&live.set, name).map(|(at, _)| at)).transpose()?;
+    let mut rows: Vec<(u64, Value)> = Vec::new();
+    let (mut counted, mut error) = (0_u64, 0_u64);
+    for (at, (policy, facts)) in live.set.policies().iter().zip(&*live.policies).enumerate() {
+        if chosen.is_some_and(|chosen| chosen != at) {
+            continue;
+        }
+        let (largest, total) = sketch(facts, most);
+        counted = counted.saturating_add(total);
+        for row in largest {
+            error = error.max(row.error);
+            let shown = json!({
+                "policy": policy.name,
+                "key": app.redact.text(&row.key, reveal),
+                "count": row.count,
+                "error": row.error,
+            });
+            rows.push((row.count, shown));
+        }
+    }
+    rows.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+    let keys: Vec<Value> = rows.into_iter().take(most).map(|(_, row)| row).collect();
+    Ok(super::ok(&json!({ "by": by, "counted": counted, "largest_error": error, "keys": keys })))
+}
+
+/// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: forgets what one key has spent. The parameters are its `by`.
+pub(crate) fn reset(app: &App, request: &Request<Body>, policy: &str) -> Result<Response, Problem> {
+    let live = app.engine.live();
+    let (at, words) = find(&live.set, policy)?;
+    let key = key_of(&live, at, request.uri().query().unwrap_or_default())?;
+    app.engine.reset(&live, at, &key).map_err(|error| {
+        let detail = format!("the store did not settle it and nothing changed; try again ({error})");
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    })?;
+    Ok(super::ok(&json!({ "policy": words.name, "key": app.redact.key(words, &key, false), "reset": true })))
+}
+
+fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {
+    let by = &live.set.policies()[policy].by;
+    let mut key = Descriptor::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let name = decoded(name);
+        if !by.iter().any(|have| *have == name) {
+            let detail =
+                format!("{} is no part of the key; the key is made of `{}`", quoted(&name), by.join("`, `"));
+            return Err(Problem::bad_request(detail));
+        }
+        key.push(name, decoded(value));
+    }
+    // Forgetting the one key of those who lack an attribute must be meant: `name=` is the empty text, not its absence.
+    if let Some(missing) = by.iter().find(|name| key.value(name).is_none()) {
+        let detail = format!("`{missing}` is missing; the key is made of `{}`", by.join("`, `"));
+        return Err(Problem::bad_request(detail));
+    }
+    Ok(key)
+}

@@ -1,0 +1,103 @@
+//! Health, metrics, version, reload.
+
+use std::sync::atomic::Ordering;
+
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use serde_json::json;
+
+use super::App;
+use super::problem::Problem;
+use super::query::Query;
+use crate::connections::Phase;
+
+/// `/livez`: the process runs. Asks nothing, least of all the store: restarting us would not mend it.
+pub(crate) fn livez() -> Response {
+    "ok\n".into_response()
+}
+
+/// `/readyz`: send requests here. 503 from the moment a drain begins. `?verbose` lists the checks.
+pub(crate) fn readyz(app: &App, uri: &http::Uri) -> Result<Response, Problem> {
+    let verbose = Query::of(uri, &["verbose"])?.flag("verbose")?;
+    let serving = *app.phase.borrow() == Phase::Serving;
+    let live = app.engine.live();
+    let occupancy = app.engine.occupancy();
+    let status = if serving { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    if !verbose {
+        return Ok((status, if serving { "ok\n" } else { "draining\n" }).into_response());
+    }
+    let mark = |good: bool| if good { "[+]" } else { "[-]" };
+    let reload = app.reload.last();
+    // A refused file is no reason to take the server out: the old one is in force.
+    let config = match &reload {
+        None => format!("[+] config #{} in force, {} policies", live.number, live.set.len()),
+        Some(refused) => format!(
+            "[!] config #{} in force, {} policies; the last reload was refused: {}",
+            live.number,
+            live.set.len(),
+            refused.diagnostics.first().map_or("", String::as_str)
+        ),
+    };
+    let text = format!(
+        "{} serving\n{config}\n[+] store {}: {} of {} slots\n[+] {} requests in flight\n{}\n",
+        mark(serving),
+        app.engine.store_kind(),
+        occupancy.used,
+        occupancy.capacity,
+        // This one left out.
+        app.in_flight.load(Ordering::Relaxed).saturating_sub(1),
+        if serving { "ready" } else { "not ready" },
+    );
+    Ok((status, text).into_response())
+}
+
+/// `/metrics`, in the OpenMetrics text form.
+pub(crate) fn metrics(app: &App) -> Response {
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    let mut response = app.engine.write_metrics().into_response();
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
+}
+
+/// `/version`.
+pub(crate) fn version() -> Response {
+    super::ok(&json!({
+        "name": "tidegate",
+        "version": env!("CARGO_PKG_VERSION"),
+        "commit": option_env!("TIDEGATE_COMMIT").unwrap_or("unknown"),
+    }))
+}
+
+/// `/config.schema.json`: the JSON Schema of the file.
+pub(crate) fn schema() -> Response {
+    let mut response = super::ok(&tidegate::policy::config::schema());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/schema+json"));
+    response
+}
+
+/// `POST /v1/reload`: reads the configuration again.
+///
+/// # Errors
+/// 422 with every mistake; the old configuration stays in force.
+pub(crate) async fn reload(app: &App) -> Result<Response, Problem> {
+    match app.reload.now(&app.engine).await {
+        Ok(loaded) => {
+            let live = app.engine.live();
+            Ok(super::ok(&json!({
+                "config": live.number,
+                "policies": live.set.len(),
+                "warnings": loaded.warnings,
+            })))
+        }
+        Err(refused) => {
+            let count = refused.diagnostics.len();
+            let detail = format!(
+                "the configuration was refused, {count} {}; the old one stays in force",
+                if count == 1 { "mistake" } else { "mistakes" }
+            );
+            let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail);
+            Err(problem.with("diagnostics", refused.diagnostics))
+        }
+    }
+}

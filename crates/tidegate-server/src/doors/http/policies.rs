@@ -1,0 +1,96 @@
+//! `GET /v1/policies` and `/v1/policies/{name}`: what is in force.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{ETAG, HeaderValue, IF_NONE_MATCH};
+use http::{Request, StatusCode};
+use serde_json::{Value, json};
+use tidegate::policy::{ChargeOn, Direction, Limit, OnStoreError, Policy};
+
+use super::App;
+use super::answer::{mode, moment};
+use super::problem::{Problem, nearest, quoted};
+use super::query::decoded;
+
+/// Lists all policies.
+pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
+    let live = app.engine.live();
+    let policies: Vec<Value> = live.set.policies().iter().map(shown).collect();
+    let since = moment(live.since, std::time::Duration::ZERO);
+    tagged(&json!({ "config": { "number": live.number, "since": since }, "policies": policies }), request)
+}
+
+/// Shows one policy.
+///
+/// # Errors
+/// 404 with the nearest name.
+pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Response, Problem> {
+    let live = app.engine.live();
+    let (_, policy) = find(&live.set, name)?;
+    Ok(tagged(&shown(policy), request))
+}
+
+/// Finds a policy by the name in a path.
+///
+/// # Errors
+/// 404 with the nearest name.
+pub(crate) fn find<'s>(
+    set: &'s tidegate::policy::PolicySet,
+    name: &str,
+) -> Result<(usize, &'s Policy), Problem> {
+    let name = decoded(name);
+    set.find(&name).ok_or_else(|| {
+        let known = set.policies().iter().map(|policy| policy.name.as_str());
+        let advice =
+            nearest(&name, known).map(|meant| format!("; did you mean {meant:?}?")).unwrap_or_default();
+        Problem::not_found(format!("there is no policy {}{advice}", quoted(&name)))
+    })
+}
+
+fn shown(policy: &Policy) -> Value {
+    json!({
+        "name": policy.name,
+        "mode": mode(policy.mode),
+        "direction": match policy.direction { Direction::Inbound => "inbound", Direction::Outbound => "outbound" },
+        "by": policy.by,
+        "limits": policy.limits.iter().map(limit).collect::<Vec<_>>(),
+        "shadow_limit": policy.shadow_limit.as_ref().map(limit),
+        "charge": match policy.charge { ChargeOn::Check => "on-check", ChargeOn::Failure => "on-failure" },
+        "deny": { "status": policy.deny.status, "problem": policy.deny.problem },
+        "near_limit": format!("{}%", policy.near_limit),
+        "on_store_error": match policy.on_store_error {
+            OnStoreError::Allow => "allow",
+            OnStoreError::Deny => "deny",
+            OnStoreError::Local => "local",
+        },
+        "owner": "file",
+    })
+}
+
+fn limit(limit: &Limit) -> Value {
+    let tiers = limit.tiers.as_ref().map(|choice| {
+        let tiers = choice.values.iter().map(|(value, terms)| (value.clone(), terms.label.clone().into()));
+        json!({ "by": choice.by, "rates": tiers.collect::<serde_json::Map<_, _>>() })
+    });
+    json!({ "limit": limit.terms.label, "tiers": tiers, "overrides": limit.overrides.len() })
+}
+
+/// Answers with an entity tag, or without a body to a caller who has it.
+fn tagged(value: &Value, request: &Request<Body>) -> Response {
+    // The default hasher's keys are fixed: the same text has the same tag on every server and after a restart.
+    let mut hasher = DefaultHasher::new();
+    value.to_string().hash(&mut hasher);
+    let tag = format!("\"{:016x}\"", hasher.finish());
+    let known = request.headers().get(IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
+    let has_it = known.is_some_and(|tags| {
+        tags.split(',').map(str::trim).any(|have| have == "*" || have.trim_start_matches("W/") == tag)
+    });
+    let mut response = if has_it { StatusCode::NOT_MODIFIED.into_response() } else { super::ok(value) };
+    if let Ok(tag) = HeaderValue::try_from(tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    response
+}

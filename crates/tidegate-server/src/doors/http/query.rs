@@ -1,0 +1,100 @@
+//! Query strings with a known set of names.
+
+use std::borrow::Cow;
+
+use http::Uri;
+
+use super::problem::{Problem, nearest, quoted};
+
+/// The parameters of one request.
+#[derive(Debug, Default)]
+pub(crate) struct Query<'u> {
+    pairs: Vec<(Cow<'u, str>, Cow<'u, str>)>,
+}
+
+impl<'u> Query<'u> {
+    /// Reads the query of a request.
+    ///
+    /// # Errors
+    /// 400 for a name that is not among `names`, or given twice.
+    pub(crate) fn of(uri: &'u Uri, names: &[&'static str]) -> Result<Self, Problem> {
+        let mut pairs: Vec<(Cow<'u, str>, Cow<'u, str>)> = Vec::new();
+        for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (decoded(name), decoded(value));
+            if !names.contains(&name.as_ref()) {
+                let advice = match nearest(&name, names.iter().copied()) {
+                    Some(meant) => format!("did you mean `{meant}`?"),
+                    None if names.is_empty() => "there are none here".to_owned(),
+                    None => format!("there are `{}`", names.join("`, `")),
+                };
+                return Err(Problem::bad_request(format!("unknown parameter {}; {advice}", quoted(&name))));
+            }
+            if pairs.iter().any(|(have, _)| *have == name) {
+                return Err(Problem::bad_request(format!("parameter {} is given twice", quoted(&name))));
+            }
+            pairs.push((name, value));
+        }
+        Ok(Self { pairs })
+    }
+
+    /// Returns the value of a parameter.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.pairs.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_ref())
+    }
+
+    /// Says whether a yes-or-no parameter is there and not `false`.
+    pub(crate) fn flag(&self, name: &'static str) -> Result<bool, Problem> {
+        match self.get(name) {
+            None | Some("false" | "0") => Ok(false),
+            Some("" | "true" | "1") => Ok(true),
+            Some(other) => Err(self.wrong(name, other, "`true` or `false`")),
+        }
+    }
+
+    /// Says that a value is none of those that work.
+    pub(crate) fn wrong(&self, name: &'static str, value: &str, works: &str) -> Problem {
+        Problem::bad_request(format!("{name} {} is not possible; use {works}", quoted(value)))
+            .with("field", name)
+    }
+}
+
+/// Decodes `%xx` and `+`; what is no escape stays as it is.
+pub(crate) fn decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains(['%', '+']) {
+        return Cow::Borrowed(text);
+    }
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        let hex = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+        match (byte, hex(at + 1), hex(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                at += 3;
+                continue;
+            }
+            (b'+', ..) => out.push(b' '),
+            _ => out.push(byte),
+        }
+        at += 1;
+    }
+    Cow::Owned(String::from_utf8_lossy(&out).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_read_and_slips_are_named() {
+        let uri: Uri = "/v1/keys/top?policy=per%2Dip&by=denied+now&reveal".parse().unwrap();
+        let query = Query::of(&uri, &["policy", "by", "reveal"]).unwrap();
+        assert_eq!((query.get("policy"), query.get("by")), (Some("per-ip"), Some("denied now")));
+        assert!(query.flag("reveal").unwrap());
+        let slip = Query::of(&uri, &["polcy", "by", "reveal"]).unwrap_err();
+        assert_eq!(slip.detail(), "unknown parameter `policy`; did you mean `polcy`?");
+        assert_eq!(decoded("%zz%4"), "%zz%4");
+    }
+}

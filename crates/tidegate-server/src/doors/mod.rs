@@ -1,0 +1,3 @@
+//! Where requests enter: protocols know the gate, the gate knows no protocol.
+
+pub(crate) mod http;

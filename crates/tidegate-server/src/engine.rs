@@ -1,0 +1,410 @@
+//! What every door asks: decides under the policies in force, counts what was decided, remembers it.
+//!
+//! The gate decides; this adds what only a server has: a choice of policies by name, an answer when the store has none,
+//! counters, the keys at their limits, and a memory of recent decisions.
+
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use tidegate::policy::{Descriptor, Mode, OnStoreError, PolicySet};
+use tidegate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
+use tidegate::{Clock, Cost, Gate, GateDecision, LimitDecision, Report, Tick};
+use ulid::Ulid;
+
+use crate::live::{Facts, Live};
+use crate::metrics::{Decided, Metrics, Tally};
+use crate::recent::{Follow, NoFollow, Recent, Remembered};
+use crate::settings::Settings;
+
+/// Decisions that are remembered for a report or a refund: a minute at a thousand a second.
+const REMEMBERED: usize = 65_536;
+/// The most bytes that remembering them takes.
+const REMEMBERED_BYTES: usize = 32 << 20;
+/// Keys of the store that stands in while the real one cannot decide.
+const STAND_IN_KEYS: usize = 65_536;
+/// Headers that hold secrets; they are not remembered unless a key is made of them.
+const SECRET: [&str; 4] = [
+    "request.header.authorization",
+    "request.header.cookie",
+    "request.header.proxy-authorization",
+    "request.header.x-api-key",
+];
+
+/// The engine behind all doors.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    gate: Gate,
+    store: Shared,
+    store_kind: &'static str,
+    clock: Arc<dyn Clock>,
+    live: ArcSwap<Live>,
+    pub(crate) metrics: Metrics,
+    recent: Recent,
+    /// Decides for policies with `on_store_error: local` while the store cannot.
+    stand_in: OnceLock<MemoryStore>,
+}
+
+/// What is asked of a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// Spend, count and remember.
+    Take,
+    /// Look.
+    Peek,
+}
+
+/// How a request was decided.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and it never leaves the stack")]
+pub(crate) enum Verdict {
+    /// By the policies.
+    Decided(GateDecision),
+    /// By what the policies say for when the store cannot decide.
+    Unsettled {
+        /// Whether it may pass.
+        allowed: bool,
+        /// The first policy that refuses without its store.
+        policy: Option<String>,
+        /// What the store said.
+        error: StoreError,
+    },
+}
+
+/// One store for several gates.
+#[derive(Clone, Debug)]
+struct Shared(Arc<dyn Store>);
+
+impl Store for Shared {
+    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
+        self.0.settle(step)
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.0.occupancy()
+    }
+}
+
+impl Engine {
+    pub(crate) fn new(
+        settings: &Settings,
+        store: Arc<dyn Store>,
+        store_kind: &'static str,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let metrics = Metrics::new();
+        let store = Shared(store);
+        let gate = Gate::new(Arc::clone(&settings.policies), store.clone()).with_clock(Arc::clone(&clock));
+        let live = Live::new(settings, &metrics, None, gate.now());
+        Self {
+            gate,
+            store,
+            store_kind,
+            clock,
+            live: ArcSwap::from_pointee(live),
+            metrics,
+            recent: Recent::new(REMEMBERED, REMEMBERED_BYTES),
+            stand_in: OnceLock::new(),
+        }
+    }
+
+    /// Returns what is in force.
+    pub(crate) fn live(&self) -> Arc<Live> {
+        self.live.load_full()
+    }
+
+    pub(crate) fn now(&self) -> Tick {
+        self.gate.now()
+    }
+
+    /// Puts other settings in force. Callers take turns.
+    pub(crate) fn replace(&self, settings: &Settings) {
+        let before = self.live();
+        self.gate.replace(Arc::clone(&settings.policies));
+        let live = Live::new(settings, &self.metrics, Some(&before), self.now());
+        for gone in before.set.policies().iter().filter(|policy| live.set.find(&policy.name).is_none()) {
+            self.metrics.forget(&gone.name);
+        }
+        self.live.store(Arc::new(live));
+    }
+
+    /// Decides a request; `only` names the indices of the policies that are asked, in the set of `live`.
+    pub(crate) fn decide(
+        &self,
+        live: &Live,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+        only: Option<&[usize]>,
+        want: Want,
+    ) -> Verdict {
+        let ask = |gate: &Gate| match want {
+            Want::Take => gate.check(request, cost),
+            Want::Peek => gate.peek(request, cost),
+        };
+        let decided = self.metrics.time(|| match only {
+            None => ask(&self.gate),
+            Some(only) => ask(&self.gate_of(narrowed(live, only), self.store.clone())),
+        });
+        let decision = match decided {
+            Ok(decision) => decision,
+            Err(error) => return self.without_store(live, request, cost, only, error, want, &ask),
+        };
+        self.counted(live, request, decision, want)
+    }
+
+    /// Remembers a decision and returns its id.
+    pub(crate) fn remember(
+        &self,
+        live: &Live,
+        request: &Descriptor<'_>,
+        only: Option<&[usize]>,
+        cost: Option<Cost>,
+        verdict: &Verdict,
+    ) -> Ulid {
+        let (at, charged) = match verdict {
+            Verdict::Decided(decision) if decision.allowed => {
+                let spent = decision.limits.iter().filter(|limit| limit.spends);
+                (decision.at, spent.map(|limit| limit.cost.units()).max().unwrap_or(0))
+            }
+            Verdict::Decided(decision) => (decision.at, 0),
+            Verdict::Unsettled { .. } => (self.now(), 0),
+        };
+        // By name: places move when the file changes.
+        let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
+        let only = only.map(|only| only.iter().filter_map(named).collect());
+        let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
+        if request.pairs().any(|(name, _)| secret(name)) {
+            let mut open = Descriptor::new();
+            for (name, value) in request.pairs().filter(|(name, _)| !secret(name)) {
+                open.push(name, value);
+            }
+            return self.recent.remember(at, &open, only, cost, charged);
+        }
+        self.recent.remember(at, request, only, cost, charged)
+    }
+
+    /// Returns the request of a decision and the cost its caller gave.
+    pub(crate) fn find(&self, id: Ulid) -> Option<(Option<Cost>, Remembered)> {
+        self.recent.find(id).map(|(told, request)| (told.cost, request))
+    }
+
+    /// Tells how the work of a decision ended.
+    pub(crate) fn report(&self, id: Ulid, report: Report) -> Result<(), Unfollowed> {
+        let (told, request) = self.recent.follow(id, Follow::Report, None)?;
+        let done = self.under(&request, |gate| gate.report(&request.descriptor(), told.cost, report));
+        done.map_err(|error| self.undo(id, Follow::Report, error))
+    }
+
+    /// Gives back what a decision charged, or part of it.
+    pub(crate) fn refund(&self, id: Ulid, cost: Option<Cost>) -> Result<(), Unfollowed> {
+        let (told, request) = self.recent.follow(id, Follow::Refund, cost)?;
+        let done = self.under(&request, |gate| gate.refund(&request.descriptor(), cost.or(told.cost)));
+        done.map_err(|error| self.undo(id, Follow::Refund, error))
+    }
+
+    /// Forgets what one key has spent under one policy; `key` holds the attributes of the policy's `by`.
+    ///
+    /// By key, not by request: who resets knows whom, and need not make up a path that the policy matches.
+    pub(crate) fn reset(&self, live: &Live, policy: usize, key: &Descriptor<'_>) -> Result<(), StoreError> {
+        let words = &live.set.policies()[policy];
+        let limits = words.limits.iter().chain(&words.shadow_limit).enumerate();
+        let quotas = limits.filter_map(|(at, limit)| {
+            let quota = limit.all_terms().find_map(|terms| terms.quota.as_ref())?;
+            Some((live.set.key(policy, at, key)?, quota))
+        });
+        let quotas: Vec<_> = quotas.collect();
+        let charges: Vec<_> = quotas.iter().map(|(key, quota)| Charge::new(key, quota, Cost::ONE)).collect();
+        let done = self.store.settle(&Step { now: self.now(), op: Op::Reset, charges: &charges });
+        done.map(drop).inspect_err(|_| self.metrics.store_error(self.store_kind))
+    }
+
+    /// Returns the facts of the policies that a verdict was made under.
+    pub(crate) fn facts(&self, live: &Live, verdict: &Verdict) -> Arc<[Facts]> {
+        match verdict {
+            Verdict::Decided(decision) => live.facts(&decision.policies, &self.metrics),
+            Verdict::Unsettled { .. } => Arc::clone(&live.policies),
+        }
+    }
+
+    /// Writes all metrics.
+    pub(crate) fn write_metrics(&self) -> String {
+        let live = self.live();
+        let series = live.policies.iter().map(|facts| &*facts.series);
+        self.metrics.write(self.now(), self.store.occupancy(), series)
+    }
+
+    pub(crate) fn occupancy(&self) -> Occupancy {
+        self.store.occupancy()
+    }
+
+    pub(crate) fn store_kind(&self) -> &'static str {
+        self.store_kind
+    }
+
+    fn undo(&self, id: Ulid, what: Follow, error: StoreError) -> Unfollowed {
+        self.recent.unfollow(id, what);
+        self.metrics.store_error(self.store_kind);
+        Unfollowed::Store(error)
+    }
+
+    /// Hands over the gate of those policies that a request was decided under: the others charged it nothing.
+    fn under<T>(&self, request: &Remembered, done: impl FnOnce(&Gate) -> T) -> T {
+        let Some(names) = request.only() else { return done(&self.gate) };
+        let live = self.live();
+        let only: Vec<usize> =
+            names.iter().filter_map(|name| live.set.find(name).map(|(at, _)| at)).collect();
+        done(&self.gate_of(narrowed(&live, &only), self.store.clone()))
+    }
+
+    fn gate_of(&self, policies: PolicySet, store: impl Store + 'static) -> Gate {
+        Gate::new(policies, store).with_clock(Arc::clone(&self.clock))
+    }
+
+    /// Decides although the store cannot: one policy that closes refuses, else those that say so are decided here.
+    #[allow(clippy::too_many_arguments, reason = "all that `decide` was asked, and what came of it")]
+    fn without_store(
+        &self,
+        live: &Live,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+        only: Option<&[usize]>,
+        error: StoreError,
+        want: Want,
+        ask: &impl Fn(&Gate) -> Result<GateDecision, StoreError>,
+    ) -> Verdict {
+        self.metrics.store_error(self.store_kind);
+        tracing::warn!(%error, "the store could not decide");
+        let plan = live.set.plan(request, cost);
+        let mut matching: Vec<usize> = plan.lines.iter().map(|line| line.policy).collect();
+        matching.dedup();
+        matching.retain(|at| only.is_none_or(|only| only.contains(at)));
+        for at in &matching {
+            tally(&live.policies[*at], live.set.policies()[*at].mode == Mode::Enforce).count(Decided::error);
+        }
+        let policy = |at: &usize| &live.set.policies()[*at];
+        let closes = matching
+            .iter()
+            .map(policy)
+            .find(|policy| policy.on_store_error == OnStoreError::Deny && policy.mode == Mode::Enforce);
+        if let Some(closed) = closes {
+            let policy = Some(closed.name.clone());
+            return Verdict::Unsettled { allowed: false, policy, error };
+        }
+        matching.retain(|at| policy(at).on_store_error == OnStoreError::Local);
+        if matching.is_empty() {
+            return Verdict::Unsettled { allowed: true, policy: None, error };
+        }
+        let stand_in = self.stand_in.get_or_init(|| MemoryStore::with_capacity(STAND_IN_KEYS));
+        match ask(&self.gate_of(narrowed(live, &matching), stand_in.clone())) {
+            Ok(decision) => self.counted(live, request, decision, want),
+            Err(_) => Verdict::Unsettled { allowed: true, policy: None, error },
+        }
+    }
+
+    fn counted(&self, live: &Live, request: &Descriptor<'_>, decision: GateDecision, want: Want) -> Verdict {
+        if want == Want::Take {
+            self.count(&live.facts(&decision.policies, &self.metrics), request, &decision);
+        }
+        Verdict::Decided(decision)
+    }
+
+    /// Counts a decision under each of its policies.
+    fn count(&self, facts: &[Facts], request: &Descriptor<'_>, decision: &GateDecision) {
+        if let Some(at) = decision.denied_by_list.as_ref().and_then(|refusal| refusal.policy) {
+            facts[at].series.enforce.count(Decided::denied);
+            return;
+        }
+        let policies = decision.policies.policies();
+        for lines in decision.limits.chunk_by(|one, next| one.policy == next.policy) {
+            let Some(first) = lines.first() else { continue };
+            let (policy, facts) = (&policies[first.policy], &facts[first.policy]);
+            let own = lines.iter().filter(|line| !policy.is_shadow_limit(line.limit));
+            if let Some(decided) = together(own.clone()) {
+                tally(facts, policy.mode == Mode::Enforce).count(decided);
+            }
+            let shadow = lines.iter().filter(|line| policy.is_shadow_limit(line.limit));
+            if let Some(decided) = together(shadow) {
+                facts.series.shadow.count(decided);
+            }
+            let (mut denied, mut near) = (false, false);
+            for line in own {
+                let standing = line.decision.standing;
+                let used = standing.limit.saturating_sub(standing.remaining);
+                facts.series.utilization.note(decision.at, used, standing.limit);
+                denied |= !line.decision.is_allowed();
+                near |= u128::from(used) * 100 >= u128::from(standing.limit) * u128::from(policy.near_limit);
+            }
+            if denied {
+                facts.keys.denied.add(&key_text(policy, request));
+            } else if near && decision.allowed {
+                facts.series.near.inc();
+                facts.keys.near.add(&key_text(policy, request));
+            }
+        }
+    }
+}
+
+/// Why nothing followed a decision.
+#[derive(Debug)]
+pub(crate) enum Unfollowed {
+    /// It cannot be followed.
+    Not(NoFollow),
+    /// The store did not settle it; it may be tried again.
+    Store(StoreError),
+}
+
+impl From<NoFollow> for Unfollowed {
+    fn from(why: NoFollow) -> Self {
+        Self::Not(why)
+    }
+}
+
+/// Returns the text of a request's key under a policy, for people: `client.ip=203.0.113.9`.
+pub(crate) fn key_text(policy: &tidegate::policy::Policy, request: &Descriptor<'_>) -> String {
+    let mut text = String::new();
+    for (name, value) in policy.key_values(request) {
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        text.push_str(name);
+        match value {
+            Some(value) => {
+                text.push('=');
+                text.push_str(value);
+            }
+            None => text.push_str(" absent"),
+        }
+    }
+    if text.is_empty() {
+        text.push_str("(all)");
+    }
+    text
+}
+
+/// Makes the set of some of the policies in force, in their order. Their keys are named after them, so counters are shared.
+fn narrowed(live: &Live, only: &[usize]) -> PolicySet {
+    let all = live.set.policies();
+    let some = all.iter().enumerate().filter(|(at, _)| only.contains(at)).map(|(_, policy)| policy.clone());
+    let access = live.set.shared_access().clone();
+    PolicySet::with(some.collect(), access, live.client_ip.ipv6_prefix)
+        .expect("some of the policies of a valid set are a valid set")
+}
+
+fn tally(facts: &Facts, enforced: bool) -> &Tally {
+    if enforced { &facts.series.enforce } else { &facts.series.shadow }
+}
+
+/// Returns what several limits of one policy decided together.
+fn together<'l>(lines: impl Iterator<Item = &'l LimitDecision>) -> Option<Decided> {
+    lines.fold(None, |so_far, line| {
+        let decided = match (line.decision.is_allowed(), line.decision.wait().is_zero()) {
+            (false, _) => Decided::denied,
+            (true, false) => Decided::delayed,
+            (true, true) => Decided::allowed,
+        };
+        match (so_far, decided) {
+            (Some(Decided::denied), _) | (_, Decided::denied) => Some(Decided::denied),
+            (Some(Decided::delayed), _) => Some(Decided::delayed),
+            (_, decided) => Some(decided),
+        }
+    })
+}

@@ -1,0 +1,356 @@
+//! What Prometheus sees.
+//!
+//! Labels come from the configuration only, never from a request, so the number of series is known when a file is loaded;
+//! series of policies that are gone are dropped. A decision finds its counters by the policy's index, in
+//! [`crate::live::Live`], without a look-up by name.
+
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+use tidegate::store::Occupancy;
+use tidegate::{Clock, SystemClock, Tick};
+
+/// Upper bounds of decision times, in seconds: a decision in memory takes under a microsecond, one over a network
+/// milliseconds.
+const DECISION_TIMES: [f64; 12] =
+    [250e-9, 500e-9, 1e-6, 2.5e-6, 5e-6, 10e-6, 50e-6, 250e-6, 1e-3, 10e-3, 100e-3, 1.0];
+
+/// All metrics of a server.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    registry: Registry,
+    decisions: Family<DecisionLabels, Counter>,
+    near: Family<PolicyLabel, Counter>,
+    limits: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
+    utilization: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
+    decision_time: Histogram,
+    store_errors: Family<StoreLabel, Counter>,
+    reload_ok: Gauge<i64, AtomicI64>,
+    reload_at: Gauge<f64, AtomicU64>,
+    /// Times decisions. Apart from the gate's clock, which a test may stop.
+    stopwatch: SystemClock,
+}
+
+/// What became of a request under one policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum Decided {
+    allowed,
+    denied,
+    delayed,
+    error,
+}
+
+/// Whether it was meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum Meant {
+    enforce,
+    shadow,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DecisionLabels {
+    policy: String,
+    decision: Decided,
+    mode: Meant,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PolicyLabel {
+    policy: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StoreLabel {
+    store: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TransportLabel {
+    transport: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
+    commit: &'static str,
+}
+
+/// The counters of one policy in one mode, in the order of [`Decided`].
+#[derive(Clone, Debug)]
+pub(crate) struct Tally([Counter; 4]);
+
+impl Tally {
+    pub(crate) fn count(&self, decided: Decided) {
+        self.0[decided as usize].inc();
+    }
+}
+
+/// The series of one policy.
+#[derive(Debug)]
+pub(crate) struct PolicySeries {
+    pub(crate) enforce: Tally,
+    pub(crate) shadow: Tally,
+    pub(crate) near: Counter,
+    pub(crate) utilization: Peak,
+    shown: Gauge<f64, AtomicU64>,
+}
+
+/// The largest share of a limit that was in use during this minute and the last.
+#[derive(Debug, Default)]
+pub(crate) struct Peak([AtomicU64; 2]);
+
+impl Peak {
+    /// Bits of a share, in parts per million; above them stands the minute, so that a newer minute is always larger.
+    const SHARE_BITS: u32 = 20;
+    const WHOLE: u64 = 1_000_000;
+
+    fn minute(now: Tick) -> u64 {
+        now.as_nanos() / 60_000_000_000
+    }
+
+    /// Notes that `used` of `limit` are in use.
+    pub(crate) fn note(&self, now: Tick, used: u64, limit: u64) {
+        let share = u128::from(used) * u128::from(Self::WHOLE) / u128::from(limit.max(1));
+        let share = u64::try_from(share).unwrap_or(Self::WHOLE).min(Self::WHOLE);
+        let minute = Self::minute(now);
+        // Relaxed: a number for people. Read first, because most checks are below the peak and need not write.
+        let (cell, noted) = (&self.0[minute as usize % 2], minute << Self::SHARE_BITS | share);
+        if cell.load(Ordering::Relaxed) < noted {
+            cell.fetch_max(noted, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn ratio(&self, now: Tick) -> f64 {
+        let minute = Self::minute(now);
+        let share = |cell: &AtomicU64| {
+            let noted = cell.load(Ordering::Relaxed);
+            let recent = minute.saturating_sub(noted >> Self::SHARE_BITS) <= 1;
+            if recent { noted & ((1 << Self::SHARE_BITS) - 1) } else { 0 }
+        };
+        self.0.iter().map(share).max().unwrap_or(0) as f64 / Self::WHOLE as f64
+    }
+}
+
+impl Metrics {
+    /// Makes the metrics; `store` names the store's kind, `occupancy` is asked when they are read.
+    pub(crate) fn new() -> Self {
+        let mut registry = Registry::with_prefix("tidegate");
+        let decisions = Family::<DecisionLabels, Counter>::default();
+        let near = Family::<PolicyLabel, Counter>::default();
+        let limits = Family::<PolicyLabel, Gauge<f64, AtomicU64>>::default();
+        let utilization = Family::<PolicyLabel, Gauge<f64, AtomicU64>>::default();
+        let times =
+            Family::<TransportLabel, Histogram>::new_with_constructor(|| Histogram::new(DECISION_TIMES));
+        let store_errors = Family::<StoreLabel, Counter>::default();
+        let (reload_ok, reload_at) = (Gauge::default(), Gauge::default());
+        let build = BuildLabels {
+            version: env!("CARGO_PKG_VERSION"),
+            commit: option_env!("TIDEGATE_COMMIT").unwrap_or("unknown"),
+        };
+        registry.register("decisions", "What each policy decided", decisions.clone());
+        registry.register("near_limit", "Requests that passed with little left of the limit", near.clone());
+        registry.register("policy_limit", "The most that a policy grants one key at once", limits.clone());
+        registry.register(
+            "policy_utilization_ratio",
+            "Used share of the hottest key's limit, over one to two minutes",
+            utilization.clone(),
+        );
+        registry.register_with_unit(
+            "decision_duration",
+            "Time to decide, without reading and writing the request",
+            Unit::Seconds,
+            times.clone(),
+        );
+        registry.register("store_errors", "Steps that the store could not settle", store_errors.clone());
+        registry.register(
+            "config_last_reload_successful",
+            "1 when the last reload put its file in force, 0 when it was refused",
+            reload_ok.clone(),
+        );
+        registry.register(
+            "config_last_reload_success_timestamp_seconds",
+            "When a configuration was last put in force, Unix time",
+            reload_at.clone(),
+        );
+        registry.register("build", "What is running", Info::new(build));
+        let decision_time = times.get_or_create_owned(&TransportLabel { transport: "http" });
+        let stopwatch = SystemClock::new();
+        let metrics = Self {
+            registry,
+            decisions,
+            near,
+            limits,
+            utilization,
+            decision_time,
+            store_errors,
+            reload_ok,
+            reload_at,
+            stopwatch,
+        };
+        metrics.reloaded(true);
+        metrics
+    }
+
+    /// Returns the series of one policy; `limit` is the most it grants, absent when unlimited.
+    pub(crate) fn policy(&self, name: &str, limit: Option<u64>) -> PolicySeries {
+        self.limit(name, limit);
+        let label = PolicyLabel { policy: name.to_owned() };
+        PolicySeries {
+            enforce: self.tally(name, Meant::enforce),
+            shadow: self.tally(name, Meant::shadow),
+            near: self.near.get_or_create_owned(&label),
+            utilization: Peak::default(),
+            shown: self.utilization.get_or_create_owned(&label),
+        }
+    }
+
+    /// Sets the gauge of a policy's limit.
+    pub(crate) fn limit(&self, name: &str, limit: Option<u64>) {
+        let label = PolicyLabel { policy: name.to_owned() };
+        match limit {
+            Some(limit) => _ = self.limits.get_or_create(&label).set(limit as f64),
+            None => _ = self.limits.remove(&label),
+        }
+    }
+
+    fn tally(&self, policy: &str, mode: Meant) -> Tally {
+        let of = |decision| {
+            let labels = DecisionLabels { policy: policy.to_owned(), decision, mode };
+            self.decisions.get_or_create_owned(&labels)
+        };
+        Tally([of(Decided::allowed), of(Decided::denied), of(Decided::delayed), of(Decided::error)])
+    }
+
+    /// Drops the series of a policy that is gone.
+    pub(crate) fn forget(&self, name: &str) {
+        let label = PolicyLabel { policy: name.to_owned() };
+        self.near.remove(&label);
+        self.limits.remove(&label);
+        self.utilization.remove(&label);
+        for decision in [Decided::allowed, Decided::denied, Decided::delayed, Decided::error] {
+            for mode in [Meant::enforce, Meant::shadow] {
+                self.decisions.remove(&DecisionLabels { policy: name.to_owned(), decision, mode });
+            }
+        }
+    }
+
+    /// Runs a decision and notes how long it took.
+    pub(crate) fn time<T>(&self, decide: impl FnOnce() -> T) -> T {
+        let start = self.stopwatch.now();
+        let decided = decide();
+        let took: Duration = self.stopwatch.now().since(start);
+        self.decision_time.observe(took.as_secs_f64());
+        decided
+    }
+
+    /// Counts a step that a store could not settle.
+    pub(crate) fn store_error(&self, store: &'static str) {
+        self.store_errors.get_or_create(&StoreLabel { store }).inc();
+    }
+
+    /// Notes how a reload went.
+    pub(crate) fn reloaded(&self, successful: bool) {
+        self.reload_ok.set(i64::from(successful));
+        if successful {
+            self.reload_at.set(self.stopwatch.now().since(Tick::EPOCH).as_secs_f64());
+        }
+    }
+
+    /// Writes everything in the OpenMetrics text form.
+    pub(crate) fn write<'s>(
+        &self,
+        now: Tick,
+        occupancy: Occupancy,
+        policies: impl Iterator<Item = &'s PolicySeries>,
+    ) -> String {
+        for series in policies {
+            series.shown.set(series.utilization.ratio(now));
+        }
+        // The store's own numbers are asked for only now, so they are put into a registry of this moment.
+        let mut store = Registry::with_prefix("tidegate_store");
+        store.register(
+            "keys",
+            "Slots in use, forgettable ones included",
+            ConstGauge::new(occupancy.used as i64),
+        );
+        store.register("capacity", "The most keys it can hold", ConstGauge::new(occupancy.capacity as i64));
+        store.register(
+            "evicted",
+            "Live keys given up for want of room",
+            ConstCounter::new(occupancy.evicted),
+        );
+        store.register(
+            "evicted_over_limit",
+            "Of those, keys that were over their limit",
+            ConstCounter::new(occupancy.evicted_over_limit),
+        );
+        let mut text = String::new();
+        // Writing to a String cannot fail. The first call would end the text; what belongs before the end goes first.
+        let _ = prometheus_client::encoding::text::encode_registry(&mut text, &store);
+        let _ = encode(&mut text, &self.registry);
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_dashboards() {
+        let metrics = Metrics::new();
+        let series = metrics.policy("per-ip", Some(200));
+        series.enforce.count(Decided::denied);
+        series.utilization.note(Tick::from_secs(60), 150, 200);
+        metrics.store_error("memory");
+        metrics.time(|| ());
+        let text = metrics.write(
+            Tick::from_secs(61),
+            Occupancy { used: 3, ..Occupancy::default() },
+            [&series].into_iter(),
+        );
+        for line in [
+            "tidegate_decisions_total{policy=\"per-ip\",decision=\"denied\",mode=\"enforce\"} 1",
+            "tidegate_decisions_total{policy=\"per-ip\",decision=\"allowed\",mode=\"shadow\"} 0",
+            "tidegate_near_limit_total{policy=\"per-ip\"} 0",
+            "tidegate_policy_limit{policy=\"per-ip\"} 200.0",
+            "tidegate_policy_utilization_ratio{policy=\"per-ip\"} 0.75",
+            "tidegate_decision_duration_seconds_count{transport=\"http\"} 1",
+            "tidegate_store_errors_total{store=\"memory\"} 1",
+            "tidegate_store_keys 3",
+            "tidegate_config_last_reload_successful 1",
+            "tidegate_build_info{version=\"0.1.0\",commit=\"unknown\"} 1",
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line} is missing in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+        metrics.forget("per-ip");
+        let text = metrics.write(Tick::EPOCH, Occupancy::default(), [].into_iter());
+        assert!(!text.contains("per-ip"), "{text}");
+    }
+
+    #[test]
+    fn a_peak_lasts_until_the_minute_after_the_next_begins() {
+        let peak = Peak::default();
+        peak.note(Tick::from_secs(60), 9, 10);
+        peak.note(Tick::from_secs(119), 1, 10);
+        assert_eq!(peak.ratio(Tick::from_secs(119)), 0.9);
+        peak.note(Tick::from_secs(125), 2, 10);
+        assert_eq!(peak.ratio(Tick::from_secs(179)), 0.9);
+        assert_eq!(peak.ratio(Tick::from_secs(180)), 0.2);
+        assert_eq!(peak.ratio(Tick::from_secs(900)), 0.0);
+        peak.note(Tick::from_secs(900), u64::MAX, 1);
+        assert_eq!(peak.ratio(Tick::from_secs(900)), 1.0);
+    }
+}

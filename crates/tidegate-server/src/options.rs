@@ -1,0 +1,66 @@
+//! How a server is set up: what cannot change while it runs.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::policy::config::{Config, StoreSettings};
+use tidegate::store::{MemoryStore, Store};
+use tidegate::{Clock, SystemClock};
+
+use crate::auth::Token;
+
+/// Live keys for which the table in memory has room, when nothing else is said.
+const KEYS: usize = 100_000;
+
+/// What a server is made of, beside its configuration.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ServerOptions {
+    /// Where HTTP is served; port 0 takes a free one. 127.0.0.1:8080 by default: nobody else can reach it by accident.
+    pub http: SocketAddr,
+    /// What callers must show. Needed to bind anything but loopback.
+    pub token: Option<Token>,
+    /// How long requests in flight may take to finish on a stop. 10 s by default: below the 30 s that Kubernetes and the
+    /// 90 s that systemd wait before they kill.
+    pub drain: Duration,
+    /// The most connections at once, 1 or more; the rest wait in the kernel's queue. 10,000 by default.
+    pub connections: usize,
+    /// What keeps the counters. A table in memory for 100,000 live keys by default.
+    pub store: Arc<dyn Store>,
+    /// The kind of store, as metrics name it.
+    pub store_kind: &'static str,
+    /// Where time comes from. The machine's clock by default.
+    pub clock: Arc<dyn Clock>,
+    /// Whether `SIGHUP` reloads and `SIGTERM` and `SIGINT` stop. On by default.
+    pub signals: bool,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            http: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            token: None,
+            drain: Duration::from_secs(10),
+            connections: 10_000,
+            store: Arc::new(MemoryStore::with_capacity(KEYS)),
+            store_kind: "memory",
+            clock: Arc::new(SystemClock::new()),
+            signals: true,
+        }
+    }
+}
+
+impl ServerOptions {
+    /// Takes from a config file what cannot change while the server runs: where it listens, and its store.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let keys = match config.store {
+            StoreSettings::Memory { keys } => keys,
+            // A store that this crate does not know is made by who calls it.
+            _ => KEYS,
+        };
+        let store = Arc::new(MemoryStore::with_capacity(keys));
+        Self { http: config.server.http, store, ..Self::default() }
+    }
+}

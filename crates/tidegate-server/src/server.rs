@@ -1,0 +1,237 @@
+//! A server from bind to exit.
+//!
+//! `bind` does all that can fail: it reads the configuration, checks that the address may be used, and listens. From then on
+//! connections queue, so whoever is told the address can connect at once. `run` serves until a signal or a handle stops it,
+//! then drains: readiness fails, nothing new is accepted, requests in flight are answered until the deadline.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::connections::{self, Drained, Phase};
+use crate::doors::http::App;
+use crate::engine::Engine;
+use crate::options::ServerOptions;
+use crate::reload::Reload;
+use crate::settings::{Refused, Source};
+use crate::signals::{Signal, Signals};
+use crate::systemd;
+use crate::watch::FileWatch;
+
+/// A server that listens and is ready to run.
+#[derive(Debug)]
+pub struct Server {
+    app: Arc<App>,
+    listener: TcpListener,
+    ready: Ready,
+    handle: ServerHandle,
+    signals: Option<Signals>,
+    watch: Option<FileWatch>,
+    drain: Duration,
+    connections: usize,
+}
+
+/// Where a server can be reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ready {
+    /// The address it listens on, the port filled in.
+    pub addr: SocketAddr,
+    /// How many policies are in force.
+    pub policies: usize,
+}
+
+/// Stops or reloads a server from elsewhere. Clones stop the same server.
+#[derive(Clone, Debug)]
+pub struct ServerHandle {
+    app: Arc<App>,
+    phase: Arc<watch::Sender<Phase>>,
+}
+
+/// How a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stopped {
+    /// All requests in flight were answered.
+    Drained,
+    /// So many connections were cut, at the deadline or on a second signal.
+    Cut {
+        /// How many.
+        connections: usize,
+    },
+}
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Others could reach it, and nothing would keep them out.
+    #[error(
+        "binding {addr}, which others can reach, needs an admin token; set TIDEGATE_TOKEN to {} or more characters, or \
+         bind a loopback address as 127.0.0.1:{}",
+        crate::auth::SHORTEST,
+        addr.port()
+    )]
+    Open {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {addr}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The configuration has mistakes.
+    #[error(transparent)]
+    Config(#[from] Refused),
+    /// Signals cannot be received.
+    #[error("cannot receive signals")]
+    Signals(#[source] io::Error),
+}
+
+impl Server {
+    /// Reads the configuration and listens.
+    ///
+    /// Must be called inside a tokio runtime. Takes milliseconds: the store's table grows as keys come.
+    ///
+    /// # Errors
+    /// [`ServeError`]: the configuration, the address, a missing token.
+    pub async fn bind(options: ServerOptions, source: Source) -> Result<Self, ServeError> {
+        let addr = options.http;
+        if !addr.ip().to_canonical().is_loopback() && options.token.is_none() {
+            return Err(ServeError::Open { addr });
+        }
+        let settings = source.load()?;
+        for warning in &settings.warnings {
+            tracing::warn!("{warning}");
+        }
+        let listen = |source| ServeError::Listen { addr, source };
+        let listener = TcpListener::bind(addr).await.map_err(listen)?;
+        let addr = listener.local_addr().map_err(listen)?;
+        let signals = options.signals.then(Signals::listen).transpose().map_err(ServeError::Signals)?;
+        let watch = source.watched().and_then(|path| match FileWatch::new(path) {
+            Ok(watch) => Some(watch),
+            Err(error) => {
+                // The server is of use without it: a signal and a request reload as well.
+                tracing::warn!(%error, path = %path.display(), "the file is not watched");
+                None
+            }
+        });
+        let ready = Ready { addr, policies: settings.policies.len() };
+        let engine = Engine::new(&settings, options.store, options.store_kind, options.clock);
+        let (phase, seen) = watch::channel(Phase::Serving);
+        let app = Arc::new(App::new(engine, Reload::new(source), options.token, seen));
+        let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
+        let (drain, connections) = (options.drain, options.connections);
+        Ok(Self { app, listener, ready, handle, signals, watch, drain, connections })
+    }
+
+    /// Returns the address it listens on.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.ready.addr
+    }
+
+    /// Returns where it can be reached: what to print once it runs.
+    #[must_use]
+    pub fn ready(&self) -> Ready {
+        self.ready
+    }
+
+    /// Returns a handle that stops or reloads it.
+    #[must_use]
+    pub fn handle(&self) -> ServerHandle {
+        self.handle.clone()
+    }
+
+    /// Serves until it is stopped.
+    ///
+    /// Tells systemd when it is ready, reloads and stops, where there is one.
+    ///
+    /// # Cancel safety
+    /// Dropping the future stops accepting at once and leaves open connections to the runtime.
+    pub async fn run(self) -> Stopped {
+        let Self { app, listener, handle, signals, watch, drain, connections, ready } = self;
+        tracing::info!(addr = %ready.addr, policies = ready.policies, "serving");
+        systemd::ready();
+        let beside = beside(&handle, signals, watch);
+        let serving = connections::serve(listener, app, connections, drain, handle.phase.subscribe());
+        let drained = tokio::select! {
+            drained = serving => drained,
+            never = beside => match never {},
+        };
+        match drained {
+            Drained::All => Stopped::Drained,
+            Drained::Cut(connections) => Stopped::Cut { connections },
+        }
+    }
+}
+
+impl ServerHandle {
+    /// Begins to drain; called again, leaves at once.
+    pub fn stop(&self) {
+        self.phase.send_modify(|phase| {
+            *phase = match phase {
+                Phase::Serving => Phase::Draining,
+                Phase::Draining | Phase::Leaving => Phase::Leaving,
+            };
+        });
+        systemd::stopping();
+    }
+
+    /// Reads the configuration again and puts it in force.
+    ///
+    /// # Errors
+    /// [`Refused`] with every mistake; the old configuration stays in force.
+    pub async fn reload(&self) -> Result<(), Refused> {
+        self.app.reload.now(&self.app.engine).await.map(drop)
+    }
+}
+
+/// Follows signals and the file for as long as the server runs.
+async fn beside(
+    handle: &ServerHandle,
+    mut signals: Option<Signals>,
+    mut watch: Option<FileWatch>,
+) -> Infallible {
+    let mut watchdog = std::pin::pin!(systemd::watchdog());
+    loop {
+        let signal = async {
+            match &mut signals {
+                Some(signals) => signals.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        let change = async {
+            match &mut watch {
+                Some(watch) => watch.changed().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            signal = signal => match signal {
+                Signal::Stop(name) => {
+                    tracing::info!(signal = name, "stopping");
+                    handle.stop();
+                }
+                Signal::Reload => {
+                    // The reload logs its own outcome.
+                    let _ = handle.reload().await;
+                }
+            },
+            () = change => {
+                tracing::info!("the config file changed");
+                let _ = handle.reload().await;
+            }
+            never = &mut watchdog => match never {},
+        }
+    }
+}

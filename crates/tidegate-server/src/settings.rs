@@ -1,0 +1,128 @@
+//! What the server takes from a configuration, and where it gets it again.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tidegate::policy::config::{Config, HeaderForm};
+use tidegate::policy::{ClientIp, PolicySet};
+
+/// The part of a configuration that can change while the server runs.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The policies.
+    pub policies: Arc<PolicySet>,
+    /// How a caller's address is found behind proxies.
+    pub client_ip: ClientIp,
+    /// Which rate-limit headers answers carry.
+    pub headers: HeaderForm,
+    /// What is odd about it and yet works; logged when it is put in force.
+    pub warnings: Vec<String>,
+}
+
+impl Settings {
+    /// Makes settings of policies, with nobody trusted as a proxy and the default headers.
+    #[must_use]
+    pub fn new(policies: impl Into<Arc<PolicySet>>) -> Self {
+        Self { policies: policies.into(), ..Self::default() }
+    }
+}
+
+impl From<Config> for Settings {
+    fn from(config: Config) -> Self {
+        let Config { policies, client_ip, headers, .. } = config;
+        Self { policies, client_ip, headers, warnings: Vec::new() }
+    }
+}
+
+/// A configuration that was refused, with every mistake in it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", diagnostics.join("\n"))]
+pub struct Refused {
+    /// One line per mistake: file, line, column, what was found and what would work.
+    pub diagnostics: Vec<String>,
+}
+
+impl Refused {
+    /// Makes a refusal of its lines.
+    #[must_use]
+    pub fn new(diagnostics: Vec<String>) -> Self {
+        Self { diagnostics }
+    }
+}
+
+impl From<String> for Refused {
+    fn from(diagnostic: String) -> Self {
+        Self { diagnostics: vec![diagnostic] }
+    }
+}
+
+/// Where a configuration comes from: asked at start and at every reload.
+///
+/// # Examples
+/// ```
+/// use tidegate::policy::PolicySet;
+/// use tidegate_server::{Settings, Source};
+/// let source = Source::new(|| Ok(Settings::new(PolicySet::new(Vec::new())?))).watching("tidegate.yaml");
+/// # let _ = source;
+/// ```
+#[derive(Clone)]
+pub struct Source {
+    load: Arc<Load>,
+    watched: Option<PathBuf>,
+}
+
+type Load = dyn Fn() -> Result<Settings, Refused> + Send + Sync;
+
+impl Source {
+    /// Makes a source of a function that reads and checks the whole configuration; it may block.
+    pub fn new(load: impl Fn() -> Result<Settings, Refused> + Send + Sync + 'static) -> Self {
+        Self { load: Arc::new(load), watched: None }
+    }
+
+    /// Makes a source of a config file, YAML or TOML, that reloads whenever the file holds something else.
+    ///
+    /// The server's address and its store are read by who starts it ([`crate::ServerOptions::of`]); they need a restart.
+    pub fn file(path: impl AsRef<Path>) -> Self {
+        let watched = path.as_ref().to_owned();
+        let load = {
+            let path = watched.clone();
+            move || match Config::read(&path) {
+                Ok((config, warnings)) => {
+                    let warnings = warnings.iter().map(ToString::to_string).collect();
+                    Ok(Settings { warnings, ..config.into() })
+                }
+                Err(mistakes) => Err(Refused::new(mistakes.iter().map(ToString::to_string).collect())),
+            }
+        };
+        Self::new(load).watching(watched)
+    }
+
+    /// Reloads whenever this file holds something else.
+    #[must_use]
+    pub fn watching(mut self, file: impl AsRef<Path>) -> Self {
+        self.watched = Some(file.as_ref().to_owned());
+        self
+    }
+
+    pub(crate) fn load(&self) -> Result<Settings, Refused> {
+        (self.load)()
+    }
+
+    pub(crate) fn watched(&self) -> Option<&Path> {
+        self.watched.as_deref()
+    }
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("watched", &self.watched).finish_non_exhaustive()
+    }
+}
+
+impl From<tidegate::policy::PolicySetError> for Refused {
+    fn from(error: tidegate::policy::PolicySetError) -> Self {
+        error.to_string().into()
+    }
+}

@@ -1,0 +1,384 @@
+//! The check API: what is taken, what is answered, what is refused.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use running::{send, start, start_with};
+use serde_json::json;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use tidegate::store::{Occupancy, Settled, Step, Store, StoreError};
+
+const PER_IP: &str = "
+version: 1
+policies:
+  - name: per-ip
+    by: [client.ip]
+    limit: { algorithm: gcra, rate: 1/s, burst: 2 }
+";
+
+#[tokio::test]
+async fn an_allowed_check_and_a_denied_one_golden() {
+    let server = start(PER_IP).await;
+    let allowed = server.check("203.0.113.9").await;
+    assert_eq!(allowed.status, StatusCode::OK);
+    assert_eq!(allowed.header("content-type"), "application/json");
+    assert_eq!(allowed.header("ratelimit-policy"), "\"per-ip\";q=2;w=2");
+    assert_eq!(allowed.header("ratelimit"), "\"per-ip\";r=1;t=1");
+    assert!(!allowed.headers.contains_key("retry-after"));
+    let mut body = allowed.json();
+    assert_eq!(body["decision_id"].take().as_str().unwrap().len(), 26);
+    assert_eq!(
+        body,
+        json!({
+            "decision": "allowed", "policy": "per-ip", "remaining": 1, "limit": 2, "retry_after_ms": null,
+            "reset_at": "2027-01-15T12:00:01.000Z", "delay_ms": 0, "decision_id": null,
+            "policies": [{
+                "name": "per-ip", "mode": "enforce", "shadow": false, "decision": "allowed", "remaining": 1,
+                "limit": 2, "retry_after_ms": null, "reset_after_ms": 1000, "cost": 1, "charged": true,
+            }],
+        })
+    );
+
+    server.check("203.0.113.9").await;
+    server.clock.advance(Duration::from_millis(590));
+    let denied = server.check("203.0.113.9").await;
+    assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(denied.header("content-type"), "application/problem+json");
+    assert_eq!(denied.header("retry-after"), "1");
+    assert_eq!(denied.header("ratelimit"), "\"per-ip\";r=0;t=1");
+    assert_eq!(denied.header("access-control-expose-headers"), "Retry-After, RateLimit, RateLimit-Policy");
+    let mut body = denied.json();
+    let id = body["decision_id"].take();
+    assert_eq!(body["tidegate-decision-id"].take(), id);
+    assert_eq!(
+        body,
+        json!({
+            "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+            "title": "Quota exceeded", "status": 429,
+            "detail": "policy \"per-ip\" has 0 of 2 left and 1 asked for; try again in 410 ms",
+            "violated-policies": ["per-ip"], "tidegate-decision-id": null,
+            "decision": "denied", "policy": "per-ip", "remaining": 0, "limit": 2, "retry_after_ms": 410,
+            "reset_at": "2027-01-15T12:00:02.000Z", "delay_ms": 0, "decision_id": null,
+            "policies": [{
+                "name": "per-ip", "mode": "enforce", "shadow": false, "decision": "denied", "remaining": 0,
+                "limit": 2, "retry_after_ms": 410, "reset_after_ms": 1410, "cost": 1, "charged": false,
+            }],
+        })
+    );
+    assert_eq!(server.check("198.51.100.1").await.status, StatusCode::OK, "another caller is not limited");
+}
+
+#[tokio::test]
+async fn a_wait_told_works_and_a_millisecond_less_does_not() {
+    let server = start(PER_IP).await;
+    for _ in 0..2 {
+        server.check("a").await;
+    }
+    let wait = server.check("a").await.json()["retry_after_ms"].as_u64().unwrap();
+    server.clock.advance(Duration::from_millis(wait - 1));
+    assert_eq!(server.check("a").await.status, StatusCode::TOO_MANY_REQUESTS);
+    server.clock.advance(Duration::from_millis(1));
+    assert_eq!(server.check("a").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_peek_takes_nothing() {
+    let server = start(PER_IP).await;
+    for _ in 0..5 {
+        let answer = server.post("/v1/peek", r#"{"attributes": {"client.ip": "a"}, "cost": 2}"#).await;
+        assert_eq!((answer.status, &answer.json()["decision_id"]), (StatusCode::OK, &json!(null)));
+        assert_eq!(answer.json()["policies"][0]["charged"], false);
+    }
+    let text = server.get("/metrics").await.text;
+    assert!(
+        text.contains("tidegate_decisions_total{policy=\"per-ip\",decision=\"allowed\",mode=\"enforce\"} 0")
+    );
+}
+
+#[tokio::test]
+async fn a_batch_is_answered_in_order_or_not_at_all() {
+    let server = start(PER_IP).await;
+    let one = |ip: &str| format!(r#"{{"attributes": {{"client.ip": "{ip}"}}}}"#);
+    let body = format!("[{}, {}, {}, {}]", one("a"), one("b"), one("a"), one("a"));
+    let answer = server.post("/v1/check/batch", &body).await;
+    assert_eq!(answer.status, StatusCode::OK);
+    let statuses: Vec<_> =
+        answer.json().as_array().unwrap().iter().map(|one| one["status"].clone()).collect();
+    assert_eq!(statuses, [200, 200, 200, 429]);
+
+    let bad = format!(r#"[{}, {{"attributes": {{}}, "policies": ["per-pi"]}}]"#, one("c"));
+    let refused = server.post("/v1/check/batch", &bad).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    assert!(refused.detail().contains("there is no policy `per-pi`; did you mean \"per-ip\"?"));
+    assert_eq!(refused.json()["index"], 1);
+    assert_eq!(server.check("c").await.json()["remaining"], 1, "the first of the batch was not charged");
+    let many = format!("[{}]", vec![one("x"); 1001].join(","));
+    assert!(server.post("/v1/check/batch", &many).await.detail().contains("at most 1000 checks"));
+}
+
+const TWO: &str = "
+version: 1
+policies:
+  - name: shield
+    limit: { rate: 10/min }
+    deny: { status: 503 }
+  - name: per-user
+    by: [user.id]
+    limit: { rate: 3/min }
+  - name: trial
+    mode: shadow
+    by: [user.id]
+    limit: { rate: 1/min }
+";
+
+#[tokio::test]
+async fn only_the_policies_named_are_asked_and_their_counters_are_the_same() {
+    let server = start(TWO).await;
+    let body = r#"{"attributes": {"user.id": 42}, "policies": ["per-user"]}"#;
+    for remaining in [2, 1, 0] {
+        let answer = server.post("/v1/check", body).await.json();
+        assert_eq!(answer["remaining"], remaining);
+        assert_eq!(answer["policies"].as_array().unwrap().len(), 1);
+    }
+    let denied = server.post("/v1/check", r#"{"attributes": {"user.id": "42"}}"#).await;
+    assert_eq!(
+        (denied.status, &denied.json()["policy"]),
+        (StatusCode::TOO_MANY_REQUESTS, &json!("per-user"))
+    );
+    assert_eq!(denied.json()["policies"][0]["remaining"], 10, "a denial charges none");
+}
+
+#[tokio::test]
+async fn our_own_shortage_is_503_and_a_shadow_refuses_nobody() {
+    let server = start(TWO).await;
+    for user in 0..10 {
+        let body = format!(r#"{{"attributes": {{"user.id": {user}}}}}"#);
+        assert_eq!(server.post("/v1/check", &body).await.status, StatusCode::OK);
+    }
+    let denied = server.post("/v1/check", r#"{"attributes": {"user.id": 99}}"#).await;
+    assert_eq!(denied.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(
+        denied.json()["type"],
+        "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+    );
+    assert_eq!(denied.json()["violated-policies"], json!(["shield"]));
+    assert_eq!(denied.header("retry-after"), "6");
+    assert!(!denied.header("ratelimit").contains("trial"), "a shadow is not told to callers");
+
+    let server = start(TWO).await;
+    server.post("/v1/check", r#"{"attributes": {"user.id": 1}}"#).await;
+    let second = server.post("/v1/check", r#"{"attributes": {"user.id": 1}}"#).await;
+    assert_eq!(second.status, StatusCode::OK);
+    assert_eq!(second.json()["policies"][2]["decision"], "denied");
+    let text = server.get("/metrics").await.text;
+    assert!(
+        text.contains("tidegate_decisions_total{policy=\"trial\",decision=\"denied\",mode=\"shadow\"} 1")
+    );
+}
+
+#[tokio::test]
+async fn a_cost_no_wait_can_grant_has_no_retry_after() {
+    let server = start(PER_IP).await;
+    let never = server.post("/v1/check", r#"{"attributes": {"client.ip": "a"}, "cost": 3}"#).await;
+    assert_eq!(never.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(!never.headers.contains_key("retry-after"));
+    assert_eq!(never.json()["retry_after_ms"], json!(null));
+    assert!(never.detail().contains("never grants a cost of 3: its limit is 2"), "{}", never.detail());
+}
+
+#[tokio::test]
+async fn the_other_header_forms_are_chosen_in_the_file() {
+    for (form, expected) in
+        [("draft-03", Some("2, 2;w=2;name=\"per-ip\"")), ("x-ratelimit", Some("2")), ("none", None)]
+    {
+        let server = start(&format!("{PER_IP}defaults: {{ headers: {form} }}\n")).await;
+        let answer = server.check("a").await;
+        assert_eq!(answer.headers.get("x-ratelimit-limit").map(|value| value.to_str().unwrap()), expected);
+        assert!(!answer.headers.contains_key("ratelimit"));
+    }
+}
+
+const LOGIN: &str = "
+version: 1
+policies:
+  - name: login
+    by: [form.username]
+    limit: { algorithm: sliding-log, rate: 3/h }
+    charge: on-failure
+    deny: { problem: abnormal-usage-detected }
+  - name: per-ip
+    by: [client.ip]
+    limit: { rate: 100/min }
+";
+
+#[tokio::test]
+async fn failures_are_charged_by_report_and_a_success_forgets_them() {
+    let server = start(LOGIN).await;
+    let login = r#"{"attributes": {"form.username": "bob", "client.ip": "a"}}"#;
+    let attempt = async |status: u16| {
+        let answer = server.post("/v1/check", login).await;
+        if answer.status != StatusCode::OK {
+            return answer;
+        }
+        let id = answer.json()["decision_id"].as_str().unwrap().to_owned();
+        server.post("/v1/report", &format!(r#"{{"decision_id": "{id}", "status": {status}}}"#)).await
+    };
+    for _ in 0..2 {
+        assert_eq!(attempt(401).await.json()["outcome"], "failure");
+    }
+    assert_eq!(attempt(500).await.json()["outcome"], "ignored");
+    assert_eq!(attempt(200).await.json()["outcome"], "success");
+    for _ in 0..3 {
+        assert_eq!(attempt(401).await.status, StatusCode::OK);
+    }
+    let denied = attempt(401).await;
+    assert_eq!(denied.json()["title"], "Abnormal usage detected");
+    assert_eq!(denied.json()["policy"], "login");
+}
+
+#[tokio::test]
+async fn a_decision_is_reported_and_refunded_once() {
+    let server = start(LOGIN).await;
+    let body = r#"{"attributes": {"client.ip": "a"}, "cost": 40}"#;
+    let id = server.post("/v1/check", body).await.json()["decision_id"].as_str().unwrap().to_owned();
+    let refund = |cost: &str| format!(r#"{{"decision_id": "{id}"{cost}}}"#);
+    let too_much = server.post("/v1/refund", &refund(r#", "cost": 41"#)).await;
+    assert!(too_much.detail().contains("charged 40; a refund is at most that"), "{}", too_much.detail());
+    assert_eq!(server.post("/v1/refund", &refund(r#", "cost": 30"#)).await.status, StatusCode::OK);
+    assert_eq!(server.check("a").await.json()["remaining"], 89, "100 - 40 + 30 - 1");
+    assert_eq!(server.post("/v1/refund", &refund("")).await.status, StatusCode::CONFLICT);
+    let report = format!(r#"{{"decision_id": "{id}", "status": 200}}"#);
+    assert_eq!(server.post("/v1/report", &report).await.status, StatusCode::OK);
+    assert_eq!(server.post("/v1/report", &report).await.status, StatusCode::CONFLICT);
+
+    let unknown = r#"{"decision_id": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "status": 200}"#;
+    assert_eq!(server.post("/v1/report", unknown).await.status, StatusCode::NOT_FOUND);
+    let no_id = server.post("/v1/refund", r#"{"decision_id": "x"}"#).await;
+    assert!(no_id.detail().contains("`x` is no decision id"), "{}", no_id.detail());
+}
+
+#[tokio::test]
+async fn a_refund_gives_back_only_where_it_was_taken() {
+    let server = start(TWO).await;
+    let attributes = r#""attributes": {"user.id": 42}"#;
+    server.post("/v1/check", &format!("{{{attributes}, \"cost\": 2}}")).await;
+    let one = server.post("/v1/check", &format!("{{{attributes}, \"policies\": [\"shield\"]}}")).await;
+    let id = one.json()["decision_id"].as_str().unwrap().to_owned();
+    let refunded = server.post("/v1/refund", &format!(r#"{{"decision_id": "{id}"}}"#)).await;
+    assert_eq!(refunded.status, StatusCode::OK);
+    let parts = server.post("/v1/peek", &format!("{{{attributes}}}")).await.json()["policies"].clone();
+    let left = |at: usize| parts[at]["remaining"].as_u64().unwrap();
+    // What would be left after the peek's own unit.
+    assert_eq!((left(0), left(1)), (10 - 2 - 1, 3 - 2 - 1), "per-user was not charged and got nothing back");
+}
+
+#[tokio::test]
+async fn explain_says_why_and_what_would_pass() {
+    let server = start(
+        "
+version: 1
+policies:
+  - { name: shield, limit: { rate: 5000/s } }
+  - { name: login, match: { path: /login }, by: [client.ip], limit: { rate: 3/h } }
+  - { name: per-ip, by: [client.ip], limit: { algorithm: gcra, rate: 1/s, burst: 4 } }
+",
+    )
+    .await;
+    let body = r#"{"attributes": {"client.ip": "203.0.113.9", "request.path": "/api"}, "cost": 3}"#;
+    let id = server.post("/v1/check", body).await.json()["decision_id"].as_str().unwrap().to_owned();
+    for answer in [
+        server.post("/v1/explain?reveal=true", body).await,
+        server.get(&format!("/v1/explain?id={id}&reveal=true")).await,
+    ] {
+        assert_eq!(answer.status, StatusCode::OK);
+        let answer = answer.json();
+        assert_eq!(answer["decision"], "denied");
+        let lines: Vec<_> =
+            answer["lines"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+        assert_eq!(lines[0], "DENIED by per-ip, retry after 2.00 s");
+        assert!(lines[1].starts_with("  1 shield   allowed"), "{lines:#?}");
+        assert!(lines[1].ends_with("not charged, another limit denied"), "{lines:#?}");
+        assert_eq!(lines[2], "  2 login    not charged path does not match");
+        assert!(
+            lines[3].contains("DENIED      gcra 1/s burst 4: needs 3, has 1 of 4; key client.ip=203.0.113.9")
+        );
+        assert_eq!(lines[4], "    would be allowed with   burst >= 6   or   cost <= 1");
+        assert_eq!(
+            answer["reasons"][2]["limits"][0]["allowed_with"],
+            json!({ "burst_at_least": 6, "cost_at_most": 1 })
+        );
+    }
+    let allowed = server.post("/v1/explain", r#"{"attributes": {"client.ip": "b"}, "cost": 3}"#).await.json();
+    assert_eq!(allowed["lines"][0], "ALLOWED, tightest is per-ip");
+    let line = allowed["lines"][3].as_str().unwrap();
+    assert!(line.contains("allowed     gcra 1/s burst 4: needs 3, has 4 of 4"), "{line}");
+    let redacted = server.post("/v1/explain", body).await;
+    assert!(!redacted.text.contains("203.0.113.9"), "{}", redacted.text);
+}
+
+#[tokio::test]
+async fn every_bad_input_is_a_problem_that_names_it() {
+    let server = start(PER_IP).await;
+    let table = [
+        ("/v1/check", "{", 400, "the body is not JSON"),
+        ("/v1/check", r#"{"attributes": {}, "cost": 0}"#, 400, "`cost` 0 asks for nothing"),
+        ("/v1/check", r#"{"attributes": {}, "policies": ["nope"]}"#, 400, "there is no policy `nope`"),
+        ("/v1/chek", "{}", 404, "did you mean /v1/check?"),
+        ("/v1/policies", "{}", 405, "`POST` does not work here; use GET, HEAD"),
+        ("/v1/policies/per-ipp", "", 405, "use GET"),
+        ("/v1/keys/per-ip", "", 405, "use DELETE"),
+    ];
+    for (path, body, status, detail) in table {
+        let answer = server.post(path, body).await;
+        assert_eq!(answer.status, status, "{path} {body}");
+        assert!(answer.detail().contains(detail), "{}", answer.detail());
+    }
+    let long = format!(r#"{{"attributes": {{"a": "{}"}}}}"#, "x".repeat(70_000));
+    assert_eq!(server.post("/v1/check", &long).await.status, StatusCode::PAYLOAD_TOO_LARGE);
+    let wrong = send(server.addr, Method::PUT, "/v1/check", &[], "").await;
+    assert_eq!((wrong.status, wrong.header("allow")), (StatusCode::METHOD_NOT_ALLOWED, "POST"));
+}
+
+/// A store that is gone.
+#[derive(Debug)]
+struct Gone;
+
+impl Store for Gone {
+    fn settle(&self, _: &Step<'_>) -> Result<Settled, StoreError> {
+        Err(StoreError::Unavailable { reason: "connection refused".to_owned() })
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        Occupancy::default()
+    }
+}
+
+#[tokio::test]
+async fn without_its_store_each_policy_goes_its_own_way() {
+    for (way, statuses) in [("allow", [200, 200, 200]), ("deny", [503, 503, 503]), ("local", [200, 200, 429])]
+    {
+        let server = start_with(&format!("{PER_IP}    on_store_error: {way}\n"), |mut options| {
+            options.store = std::sync::Arc::new(Gone);
+            options
+        })
+        .await;
+        for expected in statuses {
+            let answer = server.check("a").await;
+            assert_eq!(answer.status, expected, "{way}: {answer:?}");
+            if expected == 503 {
+                assert_eq!(answer.header("retry-after"), "1");
+                assert_eq!(answer.json()["violated-policies"], json!(["per-ip"]));
+            }
+        }
+        let text = server.get("/metrics").await.text;
+        assert!(text.contains("tidegate_store_errors_total{store=\"memory\"} 3"), "{text}");
+        assert!(
+            text.contains(
+                "tidegate_decisions_total{policy=\"per-ip\",decision=\"error\",mode=\"enforce\"} 3"
+            )
+        );
+    }
+}

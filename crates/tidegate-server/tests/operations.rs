@@ -1,0 +1,193 @@
+//! What operators ask: policies, keys, health, metrics, tokens, reload.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use std::net::SocketAddr;
+
+use http::{Method, StatusCode};
+use running::{send, start, start_with, until};
+use serde_json::json;
+use tidegate_server::{ServeError, Server, ServerOptions, Source, Token};
+
+const FILE: &str = "
+version: 1
+policies:
+  - name: per-ip
+    by: [client.ip]
+    limit: { algorithm: gcra, rate: 10/min, burst: 3 }
+";
+
+#[tokio::test]
+async fn policies_are_shown_with_a_tag() {
+    let server = start(FILE).await;
+    let one = server.get("/v1/policies/per-ip").await;
+    assert_eq!((one.status, &one.json()["by"]), (StatusCode::OK, &json!(["client.ip"])));
+    let tag = one.header("etag");
+    let again = send(server.addr, Method::GET, "/v1/policies/per-ip", &[("if-none-match", tag)], "").await;
+    assert_eq!((again.status, again.text.as_str()), (StatusCode::NOT_MODIFIED, ""));
+    let all = server.get("/v1/policies").await.json();
+    assert_eq!((&all["policies"][0]["name"], &all["config"]["number"]), (&json!("per-ip"), &json!(1)));
+    let unknown = server.get("/v1/policies/per-pi").await;
+    assert!(unknown.detail().contains("did you mean \"per-ip\"?"), "{}", unknown.detail());
+}
+
+#[tokio::test]
+async fn the_keys_denied_most_are_listed_hidden_and_can_be_let_go() {
+    let server = start(FILE).await;
+    for (ip, times) in [("203.0.113.9", 8), ("198.51.100.1", 4), ("192.0.2.1", 1)] {
+        for _ in 0..times {
+            server.check(ip).await;
+        }
+    }
+    let top = server.get("/v1/keys/top?policy=per-ip&by=denied").await;
+    assert!(!top.text.contains("203.0.113.9"));
+    assert_eq!((&top.json()["counted"], &top.json()["largest_error"]), (&json!(6), &json!(0)));
+    let shown = server.get("/v1/keys/top?reveal=true&limit=1").await.json();
+    let first = json!({ "policy": "per-ip", "key": "client.ip=203.0.113.9", "count": 5, "error": 0 });
+    assert_eq!(shown["keys"], json!([first]));
+    assert_eq!(server.get("/v1/keys/top?by=near").await.json()["counted"], 2, "the third of three");
+    assert!(server.get("/v1/keys/top?by=all").await.detail().contains("use `denied` or `near`"));
+
+    let reset = async |query: &str| {
+        send(server.addr, Method::DELETE, &format!("/v1/keys/per-ip{query}"), &[], "").await
+    };
+    assert_eq!(server.check("203.0.113.9").await.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(reset("?client.ip=203.0.113.9").await.status, StatusCode::OK);
+    assert_eq!(server.check("203.0.113.9").await.json()["remaining"], 2);
+    assert!(reset("").await.detail().contains("`client.ip` is missing"));
+    assert!(reset("?user.id=1").await.detail().contains("`user.id` is no part of the key"));
+}
+
+#[tokio::test]
+async fn health_version_schema_and_metrics() {
+    let server = start(FILE).await;
+    server.check("a").await;
+    assert_eq!(server.get("/livez").await.text, "ok\n");
+    assert_eq!(server.get("/healthz").await.text, "ok\n");
+    let verbose = server.get("/readyz?verbose").await.text;
+    assert!(verbose.contains("[+] config #1 in force, 1 policies\n[+] store memory: 1 of "), "{verbose}");
+    assert_eq!(server.get("/version").await.json()["version"], env!("CARGO_PKG_VERSION"));
+    let schema = server.get("/config.schema.json").await;
+    assert_eq!(schema.json()["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    let metrics = server.get("/metrics").await;
+    assert!(metrics.header("content-type").starts_with("application/openmetrics-text; version=1.0.0"));
+    for line in [
+        "tidegate_decisions_total{policy=\"per-ip\",decision=\"allowed\",mode=\"enforce\"} 1",
+        "tidegate_policy_limit{policy=\"per-ip\"} 3.0",
+        "tidegate_config_last_reload_successful 1",
+        "tidegate_store_keys 1",
+        "tidegate_decision_duration_seconds_count{transport=\"http\"} 1",
+    ] {
+        assert!(metrics.text.lines().any(|have| have == line), "{line}: {}", metrics.text);
+    }
+}
+
+#[tokio::test]
+async fn series_are_as_many_as_the_policies_whatever_callers_send() {
+    let server = start(FILE).await;
+    server.check("a").await;
+    let before = server.get("/metrics").await.text.lines().count();
+    for at in 0..200 {
+        let body =
+            format!(r#"{{"attributes": {{"client.ip": "{at}", "x{at}": {at}}}, "cost": {}}}"#, 1 + at % 5);
+        server.post("/v1/check", &body).await;
+    }
+    assert_eq!(server.get("/metrics").await.text.lines().count(), before);
+}
+
+#[tokio::test]
+async fn a_reload_keeps_counters_and_a_bad_file_changes_nothing() {
+    let server = start(FILE).await;
+    server.check("a").await;
+    server.check("a").await;
+    std::fs::write(&server.file, FILE.replace("burst: 3", "burst: 5")).unwrap();
+    let reloaded = server.post("/v1/reload", "").await;
+    assert_eq!((reloaded.status, &reloaded.json()["policies"]), (StatusCode::OK, &json!(1)));
+    assert_eq!(server.check("a").await.json()["remaining"], 2, "two of five were spent before");
+
+    std::fs::write(&server.file, FILE.replace("rate: 10/min", "rate: 10/m").replace("client.ip", ""))
+        .unwrap();
+    let refused = server.post("/v1/reload", "").await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+    let diagnostics = refused.json()["diagnostics"].to_string();
+    assert!(diagnostics.contains("tidegate.yaml:6:"), "{diagnostics}");
+    assert_eq!(server.check("a").await.json()["remaining"], 1, "the old policies are in force");
+    let metrics = server.get("/metrics").await.text;
+    assert!(metrics.contains("tidegate_config_last_reload_successful 0"));
+    assert!(metrics.contains("decision=\"allowed\",mode=\"enforce\"} 4"), "{metrics}");
+    let ready = server.get("/readyz?verbose").await;
+    assert_eq!(ready.status, StatusCode::OK, "the old configuration serves on");
+    assert!(ready.text.contains("the last reload was refused"), "{}", ready.text);
+
+    std::fs::write(&server.file, FILE.replace("per-ip", "per-address")).unwrap();
+    server.handle.reload().await.unwrap();
+    assert!(
+        !server.get("/metrics").await.text.contains("policy=\"per-ip\""),
+        "series of what is gone are dropped"
+    );
+}
+
+#[tokio::test]
+async fn a_file_that_changes_is_read_again() {
+    let server = start(FILE).await;
+    server.write(&FILE.replace("burst: 3", "burst: 7"));
+    until("the new limit is in force", async || server.check("a").await.json()["limit"] == 7).await;
+    server.write("nonsense: [");
+    until("the bad file is refused", async || {
+        server.get("/metrics").await.text.contains("tidegate_config_last_reload_successful 0")
+    })
+    .await;
+    assert_eq!(server.check("a").await.json()["limit"], 7);
+}
+
+#[tokio::test]
+async fn a_token_is_asked_for_everywhere_but_health() {
+    let token = "0123456789abcdef0123";
+    let server = start_with(FILE, |mut options| {
+        options.token = Some(Token::new(token).unwrap());
+        options
+    })
+    .await;
+    assert_eq!(server.get("/livez").await.status, StatusCode::OK);
+    assert_eq!(server.get("/readyz").await.status, StatusCode::OK);
+    for path in ["/metrics", "/v1/policies", "/v1/forward-auth", "/nowhere", "/version"] {
+        let answer = server.get(path).await;
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{path}");
+        assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"tidegate\"");
+    }
+    let bearer = format!("Bearer {token}");
+    let shown = send(server.addr, Method::GET, "/version", &[("authorization", &bearer)], "").await;
+    assert_eq!(shown.status, StatusCode::OK);
+    let wrong = send(server.addr, Method::GET, "/version", &[("x-tidegate-token", "guess")], "").await;
+    assert!(wrong.detail().contains("the token is wrong"));
+}
+
+#[tokio::test]
+async fn web_pages_cannot_use_a_server_without_a_token() {
+    let server = start(FILE).await;
+    for headers in [&[("origin", "https://evil.example")][..], &[("host", "evil.example")]] {
+        let answer = send(server.addr, Method::POST, "/v1/reload", headers, "").await;
+        assert_eq!(answer.status, StatusCode::FORBIDDEN);
+    }
+}
+
+#[tokio::test]
+async fn what_others_can_reach_is_not_bound_without_a_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.yaml");
+    std::fs::write(&file, FILE).unwrap();
+    for open in ["0.0.0.0:0", "[::]:0", "[::ffff:192.0.2.1]:0"] {
+        let mut options = ServerOptions::default();
+        options.http = open.parse::<SocketAddr>().unwrap();
+        let error = Server::bind(options, Source::file(&file)).await.unwrap_err();
+        assert!(matches!(error, ServeError::Open { .. }), "{error}");
+        assert!(error.to_string().contains("needs an admin token; set TIDEGATE_TOKEN"), "{error}");
+    }
+    std::fs::write(&file, "version: 2").unwrap();
+    let mut options = ServerOptions::default();
+    options.http = SocketAddr::from(([127, 0, 0, 1], 0));
+    let error = Server::bind(options, Source::file(&file)).await.unwrap_err();
+    assert!(error.to_string().contains("tidegate.yaml:"), "{error}");
+}

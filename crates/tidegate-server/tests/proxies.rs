@@ -1,0 +1,183 @@
+//! Real nginx and real Caddy in front of a small site, asking a running server about each request.
+//!
+//! Needs the Debian packages `nginx` and `caddy`. Where one is missing its test says so and skips, unless
+//! `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![cfg(unix)]
+
+mod running;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use http::{Method, StatusCode};
+use running::{Answer, Running, send, start};
+
+const FILE: &str = "
+version: 1
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+policies:
+  - name: per-ip
+    match: { path: /api/** }
+    by: [client.ip]
+    limit: { rate: 2/min }
+";
+
+/// A proxy that is stopped when the test ends, however it ends.
+struct Proxy(Child);
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // SIGTERM by its own id, so that a master takes its workers along; killing it would leave them.
+        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
+        let _ = self.0.wait();
+    }
+}
+
+/// Says whether a program is there; says so when it is not.
+fn there(program: &str) -> bool {
+    let version = if program == "caddy" { "version" } else { "-v" };
+    let asked = Command::new(program).arg(version).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let found = asked.is_ok();
+    if !found {
+        let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
+        assert!(
+            !required,
+            "{program} is not installed and TIDEGATE_REQUIRE_SERVERS=1; apt-get install {program}"
+        );
+        eprintln!("SKIPPED: {program} is not installed; apt-get install {program}");
+    }
+    found
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
+
+async fn up(port: u16) -> SocketAddr {
+    let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    running::until("the proxy listens", async || tokio::net::TcpStream::connect(addr).await.is_ok()).await;
+    addr
+}
+
+fn site(dir: &Path) {
+    std::fs::create_dir_all(dir.join("site/api")).unwrap();
+    std::fs::write(dir.join("site/index.html"), "the front page").unwrap();
+    std::fs::write(dir.join("site/api/thing"), "a thing").unwrap();
+}
+
+async fn get(addr: SocketAddr, path: &str) -> Answer {
+    send(addr, Method::GET, path, &[("host", "example.org")], "").await
+}
+
+/// What both proxies must do: let two through, refuse the third with a time, leave other paths alone.
+async fn limits(server: &Running, addr: SocketAddr, refused: StatusCode) {
+    for _ in 0..2 {
+        let passed = get(addr, "/api/thing?q=1").await;
+        assert_eq!((passed.status, passed.text.as_str()), (StatusCode::OK, "a thing"));
+    }
+    let denied = get(addr, "/api/thing").await;
+    assert_eq!(denied.status, refused, "{denied:?}");
+    assert_eq!(denied.header("retry-after"), "30", "{denied:?}");
+    assert!(!denied.text.contains("a thing"));
+    assert_eq!(get(addr, "/api/%74hing").await.status, refused, "another spelling of the path");
+    assert_eq!(get(addr, "/index.html").await.text, "the front page");
+    let top = server.get("/v1/keys/top?reveal=true").await.json();
+    assert_eq!(top["keys"][0]["key"], "client.ip=127.0.0.1");
+    server.clock.advance(std::time::Duration::from_secs(30));
+    assert_eq!(get(addr, "/api/thing").await.status, StatusCode::OK, "after the time told");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nginx_asks_and_obeys() {
+    if !there("nginx") {
+        return;
+    }
+    let server = start(FILE).await;
+    let dir = tempfile::tempdir().unwrap();
+    site(dir.path());
+    std::fs::create_dir(dir.path().join("logs")).unwrap();
+    let port = free_port();
+    let (prefix, tidegate) = (dir.path().display(), server.addr);
+    let config = format!(
+        "daemon off; master_process off; pid {prefix}/nginx.pid; error_log {prefix}/logs/error.log;
+events {{ worker_connections 64; }}
+http {{
+  access_log off; types {{ }} default_type text/plain;
+  client_body_temp_path {prefix}/body; proxy_temp_path {prefix}/proxy; fastcgi_temp_path {prefix}/fastcgi;
+  uwsgi_temp_path {prefix}/uwsgi; scgi_temp_path {prefix}/scgi;
+  upstream tidegate {{ server {tidegate}; keepalive 8; }}
+  server {{
+    listen 127.0.0.1:{port}; root {prefix}/site;
+    auth_request /_tidegate;
+    auth_request_set $tidegate_retry $upstream_http_retry_after;
+    auth_request_set $tidegate_limit $upstream_http_ratelimit;
+    add_header Retry-After $tidegate_retry always;
+    add_header RateLimit $tidegate_limit always;
+    error_page 403 = @refused;
+    location = /_tidegate {{
+      internal; auth_request off;
+      proxy_pass http://tidegate/v1/forward-auth?deny_status=403;
+      proxy_http_version 1.1; proxy_set_header Connection \"\";
+      proxy_pass_request_body off; proxy_set_header Content-Length \"\";
+      proxy_set_header X-Original-URI $request_uri; proxy_set_header X-Original-Method $request_method;
+      proxy_set_header Host $host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
+    }}
+    location @refused {{ auth_request off; return 429 \"slow down\"; }}
+  }}
+}}
+"
+    );
+    let file = dir.path().join("nginx.conf");
+    std::fs::write(&file, config).unwrap();
+    let nginx =
+        Command::new("nginx").arg("-p").arg(dir.path()).arg("-c").arg(&file).stderr(Stdio::null()).spawn();
+    let _nginx = Proxy(nginx.unwrap());
+    let addr = up(port).await;
+    limits(&server, addr, StatusCode::TOO_MANY_REQUESTS).await;
+    assert!(get(addr, "/api/thing").await.header("ratelimit").starts_with("\"per-ip\";r=0;t="));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn caddy_asks_and_obeys() {
+    if !there("caddy") {
+        return;
+    }
+    let server = start(FILE).await;
+    let dir = tempfile::tempdir().unwrap();
+    site(dir.path());
+    let port = free_port();
+    let (root, tidegate) = (dir.path().join("site"), server.addr);
+    let config = format!(
+        "{{
+  admin off
+  auto_https off
+  storage file_system {home}
+}}
+http://example.org:{port} {{
+  bind 127.0.0.1
+  root * {root}
+  forward_auth {tidegate} {{
+    uri /v1/forward-auth
+    copy_headers RateLimit RateLimit-Policy
+  }}
+  file_server
+}}
+",
+        home = dir.path().join("caddy").display(),
+        root = root.display()
+    );
+    let file = dir.path().join("Caddyfile");
+    std::fs::write(&file, config).unwrap();
+    let mut caddy = Command::new("caddy");
+    caddy.args(["run", "--adapter", "caddyfile", "--config"]).arg(&file).env("HOME", dir.path());
+    caddy.env("XDG_DATA_HOME", dir.path()).env("XDG_CONFIG_HOME", dir.path());
+    let _caddy = Proxy(caddy.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let addr = up(port).await;
+    limits(&server, addr, StatusCode::TOO_MANY_REQUESTS).await;
+    let denied = get(addr, "/api/thing").await;
+    assert_eq!(denied.header("ratelimit"), "\"per-ip\";r=0;t=30");
+    assert_eq!(denied.json()["violated-policies"][0], "per-ip", "the caller gets the whole answer");
+}

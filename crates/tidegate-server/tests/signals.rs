@@ -1,0 +1,125 @@
+//! Signals and the service manager, in a process of its own: the test binary starts itself again as the server.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+#![cfg(unix)]
+
+mod running;
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use http::Method;
+use tidegate_server::{Server, ServerOptions, Source};
+
+const FILE: &str = "
+version: 1
+policies:
+  - name: all
+    limit: { rate: 10/min }
+";
+/// Set in the process that is to serve: the file.
+const SERVE: &str = "TIDEGATE_TEST_SERVE";
+
+/// Not a test of its own: the server, when the test binary is started as one.
+#[test]
+fn server_process() {
+    let Some(file) = std::env::var_os(SERVE) else { return };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let stopped = runtime.block_on(async {
+        let mut options = ServerOptions::default();
+        options.http = SocketAddr::from(([127, 0, 0, 1], 0));
+        options.drain = Duration::from_secs(3600);
+        let server = Server::bind(options, Source::file(Path::new(&file))).await.unwrap();
+        println!("\nlistening {}", server.local_addr());
+        server.run().await
+    });
+    println!("\n{stopped:?}");
+}
+
+struct Process {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+    addr: SocketAddr,
+}
+
+fn start(file: &Path, notify: Option<&Path>) -> Process {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "server_process", "--nocapture"]).env(SERVE, file).stdout(Stdio::piped());
+    command.env_remove("NOTIFY_SOCKET");
+    if let Some(socket) = notify {
+        command.env("NOTIFY_SOCKET", socket);
+    }
+    let mut child = command.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let addr = loop {
+        let line = lines.next().expect("the server says where it listens").unwrap();
+        if let Some(addr) = line.strip_prefix("listening ") {
+            break addr.parse().unwrap();
+        }
+    };
+    Process { child, lines, addr }
+}
+
+impl Process {
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    fn end(mut self) -> String {
+        let rest: Vec<_> = self.lines.map(Result::unwrap).collect();
+        assert!(self.child.wait().unwrap().success());
+        rest.join("\n")
+    }
+}
+
+#[tokio::test]
+async fn hangup_reloads_and_terminate_stops_as_systemd_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, socket) = (dir.path().join("tidegate.yaml"), dir.path().join("notify"));
+    std::fs::write(&file, FILE).unwrap();
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let told = || {
+        let mut buffer = [0; 512];
+        let length = manager.recv(&mut buffer).unwrap();
+        String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
+    };
+    let server = start(&file, Some(&socket));
+    assert_eq!(told(), "READY=1");
+    server.signal("HUP");
+    let reloading = told();
+    let (state, time) = reloading.split_once('\n').unwrap();
+    assert_eq!(state, "RELOADING=1");
+    assert!(time.strip_prefix("MONOTONIC_USEC=").unwrap().parse::<u64>().unwrap() > 0, "{time}");
+    assert_eq!(told(), "READY=1");
+    let policies = running::send(server.addr, Method::GET, "/v1/policies", &[], "").await.json();
+    assert_eq!(policies["config"]["number"], 2);
+    server.signal("TERM");
+    assert_eq!(told(), "STOPPING=1");
+    assert!(server.end().contains("Drained"));
+}
+
+#[tokio::test]
+async fn a_second_signal_leaves_at_once() {
+    use std::io::Write;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.yaml");
+    std::fs::write(&file, FILE).unwrap();
+    let server = start(&file, None);
+    let mut hanging = std::net::TcpStream::connect(server.addr).unwrap();
+    hanging.write_all(b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{").unwrap();
+    running::until("the head has arrived", async || {
+        let ready = running::send(server.addr, Method::GET, "/readyz?verbose", &[], "").await;
+        ready.text.contains("[+] 1 requests in flight")
+    })
+    .await;
+    server.signal("INT");
+    running::until("it drains", async || tokio::net::TcpStream::connect(server.addr).await.is_err()).await;
+    server.signal("INT");
+    assert!(server.end().contains("Cut { connections: "));
+}
