@@ -75,7 +75,7 @@ fn window_words(window: Duration) -> String {
     let seconds = window.as_secs();
     match units
         .into_iter()
-        .find(|(length, _)| seconds > 0 && seconds % length == 0 && window.subsec_nanos() == 0)
+        .find(|(length, _)| seconds > 0 && seconds.is_multiple_of(*length) && window.subsec_nanos() == 0)
     {
         Some((length, unit)) if seconds == length => unit.to_owned(),
         Some((length, unit)) => format!("{} {unit}s", seconds / length),

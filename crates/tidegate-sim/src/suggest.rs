@@ -152,7 +152,7 @@ pub fn suggest(
     let (measured, has) = read(&[Rate::MAX_COUNT])?;
     let outcome = &measured.outcomes()[0];
     let policy = &outcome.policies[0];
-    let peaks = measured.policy_peaks(0, 0).map(|peaks| peaks.falling()).unwrap_or_default();
+    let peaks = measured.policy_peaks(0, 0).map(crate::peaks::Peaks::falling).unwrap_or_default();
     if policy.matched == 0 {
         let by = options.by.join(", ");
         return Err(SuggestError::NoKey { requests: outcome.requests, by, has });
