@@ -147,9 +147,8 @@ pub fn suggest(
     if !(options.keep > 0.0 && options.keep <= 1.0) {
         return Err(SuggestError::Keep { percent: options.keep * 100.0 });
     }
-    let mut read = |counts: &[u64]| replay(inputs, log, options, counts, &mut watch);
     // A limit that refuses nobody only measures.
-    let (measured, has) = read(&[Rate::MAX_COUNT])?;
+    let (measured, has) = replay(inputs, log, options, &[Rate::MAX_COUNT], &mut watch)?;
     let outcome = &measured.outcomes()[0];
     let policy = &outcome.policies[0];
     let peaks = measured.policy_peaks(0, 0).map(crate::peaks::Peaks::falling).unwrap_or_default();
@@ -158,6 +157,11 @@ pub fn suggest(
         return Err(SuggestError::NoKey { requests: outcome.requests, by, has });
     }
     let (requests, keys) = (policy.matched, policy.keys);
+    // Many gates run side by side from here: each gets room for the keys there are, not for the most there could be.
+    let mut fitted = options.clone();
+    fitted.replay.store_keys =
+        options.replay.store_keys.min(count(keys).saturating_mul(2).max(1_024) as usize);
+    let mut read = |counts: &[u64]| replay(inputs, log, &fitted, counts, &mut watch);
     let at = |percent: f64| quantile(&peaks, percent / 100.0);
     let percentiles: Vec<_> = PERCENTILES.into_iter().map(|percent| (percent, at(percent))).collect();
 
@@ -240,9 +244,7 @@ fn evidence(replay: &Replay) -> Vec<Evidence> {
         .iter()
         .map(|outcome| {
             let policy = &outcome.policies[0];
-            let keys = match policy.keys {
-                Distinct::Exactly(count) | Distinct::About(count) => count,
-            };
+            let keys = count(policy.keys);
             Evidence {
                 count: outcome.name.parse().unwrap_or(0),
                 denied: policy.denied,
@@ -252,6 +254,12 @@ fn evidence(replay: &Replay) -> Vec<Evidence> {
             }
         })
         .collect()
+}
+
+fn count(keys: Distinct) -> u64 {
+    match keys {
+        Distinct::Exactly(count) | Distinct::About(count) => count,
+    }
 }
 
 impl Evidence {
