@@ -288,6 +288,21 @@ fn sorted(mut counts: Vec<u64>) -> Vec<u64> {
 }
 
 impl Suggestion {
+    /// Returns a warning when the log has too few keys for the share to mean anything: 99.9 % of a hundred keys is all of
+    /// them, the abuser included.
+    #[must_use]
+    pub fn caution(&self, keep: f64) -> Option<String> {
+        let keys = count(self.keys);
+        let spared = (keys as f64 * (1.0 - keep) + 1e-9).floor();
+        (spared < 1.0 && keep < 1.0).then(|| {
+            let fewer = percent(1.0 - 1.0 / keys.max(2) as f64);
+            format!(
+                "{} of {keys} keys is all of them, the worst included; keep {fewer} or less to leave one out",
+                percent(keep)
+            )
+        })
+    }
+
     /// Returns the proposal as a policy, to paste into a file: in shadow first.
     #[must_use]
     pub fn yaml(&self, name: &str) -> String {
@@ -367,6 +382,16 @@ mod tests {
         let options = SuggestOptions { by: vec!["user.id".into()], ..SuggestOptions::default() };
         let error = with_log(&lines(), &options).unwrap_err().to_string();
         assert_eq!(error, "none of 795 requests has user.id; the log has client.ip");
+    }
+
+    #[test]
+    fn too_few_keys_for_the_share_are_told() {
+        let found = with_log(&lines(), &SuggestOptions::default()).unwrap();
+        assert_eq!(
+            found.caution(0.999).unwrap(),
+            "99.9 % of 100 keys is all of them, the worst included; keep 99.0 % or less to leave one out"
+        );
+        assert_eq!(found.caution(0.99), None);
     }
 
     #[test]
