@@ -86,9 +86,9 @@ fn line(number: u64, second: u64, key: &str) -> String {
         _ => {
             let path = PATHS[(chance % 10) as usize];
             let (method, status) = match path {
-                "/login" => ("POST", if chance % 7 == 0 { 401 } else { 302 }),
+                "/login" => ("POST", if chance.is_multiple_of(7) { 401 } else { 302 }),
                 "/missing" => ("GET", 404),
-                path if path.starts_with("/static") && chance % 3 == 0 => ("GET", 304),
+                path if path.starts_with("/static") && chance.is_multiple_of(3) => ("GET", 304),
                 _ => ("GET", 200),
             };
             (method, path.to_owned(), status, AGENTS[(chance / 16 % 3) as usize])

@@ -9,6 +9,25 @@
 //! * [`suggest`]: a limit proposed from a log, with the evidence
 //! * [`report`]: one page with the tables and charts of a replay
 //! * [`series`], [`peaks`]: what happened over time, and who was fastest, in bounded memory
+//!
+//! ```
+//! use tidegate::policy::config::{Config, Format};
+//! use tidegate_sim::replay::{Replay, ReplayOptions};
+//! use tidegate_sim::traffic::Traffic;
+//! use tidegate::{Tick, policy::Descriptor};
+//!
+//! let policies = "version: 1\npolicies:\n  - { name: all, limit: { rate: 100/s, burst: 200 } }\n";
+//! let (config, _) = Config::parse(policies, "example", Format::Yaml).unwrap();
+//! let mut replay = Replay::new(vec![("policies".to_owned(), config.policies)], ReplayOptions::default());
+//! let traffic: Traffic = "steady 80/s 1min, burst 500, steady 150/s 1min".parse()?;
+//! for arrival in traffic.arrivals(Tick::EPOCH, 1) {
+//!     replay.feed_request(arrival.at, &Descriptor::new(), Some(arrival.cost));
+//! }
+//! let outcome = &replay.outcomes()[0];
+//! // 300 of the burst; then 150 a second against 100 for a minute, the last refill a 150th of a second short of it.
+//! assert_eq!((outcome.requests, outcome.denied), (14_300, 3_301));
+//! # Ok::<(), tidegate_sim::traffic::TrafficError>(())
+//! ```
 
 pub mod chart;
 pub mod log;

@@ -1,5 +1,7 @@
 //! One HTML page of a replay: tables and charts, nothing to load, light or dark as the reader's system.
 
+use std::time::Duration;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::chart::{ChartError, Curve, Falling, Level, OverTime, TimeAxis};
@@ -55,17 +57,30 @@ pub fn pictures(replay: &Replay) -> Result<Vec<Picture>, ChartError> {
     }
     let Some(first) = outcomes.first() else { return Ok(out) };
     for (place, policy) in first.policies.iter().enumerate().filter(|(_, policy)| !policy.by.is_empty()) {
-        let Some(peaks) = replay.policy_peaks(0, place) else { continue };
-        let window = crate::replay::PeakRate { count: 0, window: peaks.window() }.to_string();
+        let Some(peaks) = replay.policy_peaks(0, place).filter(|_| policy.matched > 0) else { continue };
         let chart = Falling {
             title: &format!("{}: the fastest of each {}", policy.name, policy.by.join(" and ")),
-            unit: &format!("cost units in one {}", window.trim_start_matches("0/")),
+            unit: &format!("cost in any {}", window_words(peaks.window())),
             peaks: &peaks.falling(),
             limit: level(policy),
         };
         out.push(Picture { name: format!("peaks-{}.svg", file_name(&policy.name)), svg: chart.svg()? });
     }
     Ok(out)
+}
+
+/// Writes a window as people say it: `second`, `10 minutes`.
+fn window_words(window: Duration) -> String {
+    let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
+    let seconds = window.as_secs();
+    match units
+        .into_iter()
+        .find(|(length, _)| seconds > 0 && seconds.is_multiple_of(*length) && window.subsec_nanos() == 0)
+    {
+        Some((length, unit)) if seconds == length => unit.to_owned(),
+        Some((length, unit)) => format!("{} {unit}s", seconds / length),
+        None => format!("{} ms", window.as_millis()),
+    }
 }
 
 /// Returns a policy's name with what a file name should not have replaced.
@@ -98,7 +113,7 @@ fn shared_limit(outcome: &Outcome) -> Option<Level> {
 const STYLE: &str = "
 :root{color-scheme:light dark;--ink:#24292f;--quiet:#57606a;--paper:#fefefe;--line:#d8dee4;--bad:#b3261e}
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--quiet:#9da7b1;--paper:#0d1117;--line:#30363d;--bad:#ff8a80}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:940px;margin:2rem auto;padding:0 1rem}
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1080px;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2rem 0 .5rem}p{margin:.4rem 0}.quiet{color:var(--quiet)}
 .wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
 th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}
@@ -231,6 +246,13 @@ mod tests {
     #[test]
     fn counts_are_grouped_by_thousands() {
         assert_eq!([0, 999, 1_000, 1_204_331].map(grouped), ["0", "999", "1,000", "1,204,331"]);
+    }
+
+    #[test]
+    fn windows_in_words() {
+        let words = [1, 60, 600, 90, 86_400].map(|seconds| window_words(Duration::from_secs(seconds)));
+        assert_eq!(words, ["second", "minute", "10 minutes", "90 seconds", "day"]);
+        assert_eq!(window_words(Duration::from_millis(200)), "200 ms");
     }
 
     #[test]

@@ -147,17 +147,21 @@ pub fn suggest(
     if !(options.keep > 0.0 && options.keep <= 1.0) {
         return Err(SuggestError::Keep { percent: options.keep * 100.0 });
     }
-    let mut read = |counts: &[u64]| replay(inputs, log, options, counts, &mut watch);
     // A limit that refuses nobody only measures.
-    let (measured, has) = read(&[Rate::MAX_COUNT])?;
+    let (measured, has) = replay(inputs, log, options, &[Rate::MAX_COUNT], &mut watch)?;
     let outcome = &measured.outcomes()[0];
     let policy = &outcome.policies[0];
-    let peaks = measured.policy_peaks(0, 0).map(|peaks| peaks.falling()).unwrap_or_default();
+    let peaks = measured.policy_peaks(0, 0).map(crate::peaks::Peaks::falling).unwrap_or_default();
     if policy.matched == 0 {
         let by = options.by.join(", ");
         return Err(SuggestError::NoKey { requests: outcome.requests, by, has });
     }
     let (requests, keys) = (policy.matched, policy.keys);
+    // Many gates run side by side from here: each gets room for the keys there are, not for the most there could be.
+    let mut fitted = options.clone();
+    fitted.replay.store_keys =
+        options.replay.store_keys.min(count(keys).saturating_mul(2).max(1_024) as usize);
+    let mut read = |counts: &[u64]| replay(inputs, log, &fitted, counts, &mut watch);
     let at = |percent: f64| quantile(&peaks, percent / 100.0);
     let percentiles: Vec<_> = PERCENTILES.into_iter().map(|percent| (percent, at(percent))).collect();
 
@@ -240,9 +244,7 @@ fn evidence(replay: &Replay) -> Vec<Evidence> {
         .iter()
         .map(|outcome| {
             let policy = &outcome.policies[0];
-            let keys = match policy.keys {
-                Distinct::Exactly(count) | Distinct::About(count) => count,
-            };
+            let keys = count(policy.keys);
             Evidence {
                 count: outcome.name.parse().unwrap_or(0),
                 denied: policy.denied,
@@ -252,6 +254,12 @@ fn evidence(replay: &Replay) -> Vec<Evidence> {
             }
         })
         .collect()
+}
+
+fn count(keys: Distinct) -> u64 {
+    match keys {
+        Distinct::Exactly(count) | Distinct::About(count) => count,
+    }
 }
 
 impl Evidence {
@@ -280,6 +288,21 @@ fn sorted(mut counts: Vec<u64>) -> Vec<u64> {
 }
 
 impl Suggestion {
+    /// Returns a warning when the log has too few keys for the share to mean anything: 99.9 % of a hundred keys is all of
+    /// them, the abuser included.
+    #[must_use]
+    pub fn caution(&self, keep: f64) -> Option<String> {
+        let keys = count(self.keys);
+        let spared = (keys as f64 * (1.0 - keep) + 1e-9).floor();
+        (spared < 1.0 && keep < 1.0).then(|| {
+            let fewer = percent(1.0 - 1.0 / keys.max(2) as f64);
+            format!(
+                "{} of {keys} keys is all of them, the worst included; keep {fewer} or less to leave one out",
+                percent(keep)
+            )
+        })
+    }
+
     /// Returns the proposal as a policy, to paste into a file: in shadow first.
     #[must_use]
     pub fn yaml(&self, name: &str) -> String {
@@ -359,6 +382,16 @@ mod tests {
         let options = SuggestOptions { by: vec!["user.id".into()], ..SuggestOptions::default() };
         let error = with_log(&lines(), &options).unwrap_err().to_string();
         assert_eq!(error, "none of 795 requests has user.id; the log has client.ip");
+    }
+
+    #[test]
+    fn too_few_keys_for_the_share_are_told() {
+        let found = with_log(&lines(), &SuggestOptions::default()).unwrap();
+        assert_eq!(
+            found.caution(0.999).unwrap(),
+            "99.9 % of 100 keys is all of them, the worst included; keep 99.0 % or less to leave one out"
+        );
+        assert_eq!(found.caution(0.99), None);
     }
 
     #[test]

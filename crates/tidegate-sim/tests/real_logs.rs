@@ -1,6 +1,8 @@
 //! Real logs, whose numbers are known from their publishers. They lie in `shared/data` beside the project; where that folder
 //! is missing, each test says so and passes.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! The sample logs of `examples/` say what its README says.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 use std::ops::ControlFlow;
 use std::path::Path;
 

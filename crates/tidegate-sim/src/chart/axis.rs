@@ -151,7 +151,7 @@ fn months(start: Tick, end: Tick, wanted: f64) -> Vec<TickMark> {
     let mut at = begin.unwrap_or(first.date());
     let mut out = Vec::new();
     loop {
-        let nanos = at.in_tz("UTC").map(|zoned| zoned.timestamp().as_nanosecond()).unwrap_or(i128::MAX);
+        let nanos = at.in_tz("UTC").map_or(i128::MAX, |zoned| zoned.timestamp().as_nanosecond());
         if nanos > i128::from(end.as_nanos()) {
             return out;
         }

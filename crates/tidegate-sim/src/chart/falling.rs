@@ -4,6 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::axis::{number, round};
+use super::over_time::FAR;
 use super::paint::{self, CURVES, GRID, INK, LIMIT, Marked, QUIET, SHADE, failed};
 use super::{ChartError, Level};
 
@@ -34,7 +35,10 @@ impl Falling<'_> {
     /// [`ChartError`], which drawing into memory does not give.
     pub fn svg(&self) -> Result<String, ChartError> {
         let limit = self.limit.as_ref().map_or(0.0, |limit| limit.value);
-        let rows = round((self.peaks.first().copied().unwrap_or(1) as f64).max(limit) * 1.04, 5);
+        let highest = self.peaks.first().copied().unwrap_or(1) as f64;
+        // As over time: a limit far above everyone is named, not drawn.
+        let drawn = self.limit.as_ref().filter(|limit| limit.value <= highest * FAR);
+        let rows = round(drawn.map_or(highest, |limit| limit.value.max(highest)) * 1.04, 5);
         let top = rows.last().copied().unwrap_or(1.0);
         let right = (self.peaks.len().max(10) as f64).log10();
         let columns: Vec<f64> = (0..=right.floor() as u32).map(f64::from).collect();
@@ -65,14 +69,20 @@ impl Falling<'_> {
                 .draw()
                 .map_err(failed)?;
             let mut words = format!("keys, fastest first ({} keys)", self.peaks.len());
-            if self.limit.is_some() {
+            if drawn.is_some() {
                 let cut: Vec<(f64, f64)> = curve.iter().copied().filter(|(_, peak)| *peak > limit).collect();
                 chart.draw_series(AreaSeries::new(cut, limit, SHADE)).map_err(failed)?;
                 words =
                     format!("keys, fastest first: {} of {} above the limit", self.above(), self.peaks.len());
             }
             chart.draw_series(LineSeries::new(curve, CURVES[0].0.stroke_width(2))).map_err(failed)?;
-            if let Some(limit) = &self.limit {
+            if drawn.is_none()
+                && let Some(limit) = &self.limit
+            {
+                let name = format!("{} (above this chart) ↑", limit.name);
+                paint::write(page, &name, (paint::WIDTH as i32 - 28, 76), 12.0, &INK, HPos::Right)?;
+            }
+            if let Some(limit) = drawn {
                 let line = [(0.0, limit.value), (right, limit.value)];
                 chart.draw_series(LineSeries::new(line, LIMIT.stroke_width(1))).map_err(failed)?;
                 let (x, y) = chart.backend_coord(&(right, limit.value));

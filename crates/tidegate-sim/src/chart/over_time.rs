@@ -8,6 +8,9 @@ use super::axis::{number, round};
 use super::paint::{self, CURVES, GRID, INK, LIMIT, Marked, QUIET, SHADE, failed};
 use super::{ChartError, Curve, Level, TimeAxis};
 
+/// How many times the highest load a limit may be and still set the scale.
+pub(super) const FAR: f64 = 3.0;
+
 /// A chart of curves over time.
 #[derive(Clone, Debug)]
 pub struct OverTime<'a> {
@@ -35,8 +38,11 @@ impl OverTime<'_> {
         let start = all().filter_map(Curve::span).map(|(start, _)| start).min().unwrap_or(Tick::EPOCH);
         let end = all().filter_map(Curve::span).map(|(_, end)| end).max().unwrap_or(start);
         let end = end.max(Tick::from_nanos(start.as_nanos() + 1_000_000));
-        let limit = self.limit.as_ref().map_or(0.0, |limit| limit.value);
-        let highest = all().map(Curve::max).fold(limit, f64::max);
+        let highest = all().map(Curve::max).fold(0.0, f64::max);
+        // A limit far above the load would press the load flat; then only its name is shown, at the top.
+        let near = |limit: &&Level| highest == 0.0 || limit.value <= highest * FAR;
+        let drawn = self.limit.as_ref().filter(near);
+        let highest = drawn.map_or(highest, |limit| limit.value.max(highest));
         let rows = round(highest * 1.04, 5);
         let top = rows.last().copied().unwrap_or(1.0);
         let columns = self.axis.ticks(start, end, 8);
@@ -76,11 +82,18 @@ impl OverTime<'_> {
                 chart.draw_series(AreaSeries::new(points, 0.0, SHADE)).map_err(failed)?;
             }
             for (curve, (colour, ..)) in self.curves.iter().zip(CURVES) {
-                chart
-                    .draw_series(LineSeries::new(steps(curve, start), colour.stroke_width(2)))
-                    .map_err(failed)?;
+                for piece in pieces(&steps(curve, start)) {
+                    let line = LineSeries::new(piece.iter().copied(), colour.stroke_width(2));
+                    chart.draw_series(line).map_err(failed)?;
+                }
             }
-            if let Some(limit) = &self.limit {
+            if drawn.is_none()
+                && let Some(limit) = &self.limit
+            {
+                let words = format!("{} (above this chart) ↑", limit.name);
+                paint::write(page, &words, (paint::WIDTH as i32 - 28, 76), 12.0, &INK, HPos::Right)?;
+            }
+            if let Some(limit) = drawn {
                 let line = [(0.0, limit.value), (span, limit.value)];
                 chart.draw_series(LineSeries::new(line, LIMIT.stroke_width(1))).map_err(failed)?;
                 let (x, y) = chart.backend_coord(&(span, limit.value));
@@ -90,6 +103,12 @@ impl OverTime<'_> {
             paint::write(page, &caption, (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
         })
     }
+}
+
+/// Cuts a curve where it lies on the axis: a line on a line says nothing, and hides the axis.
+fn pieces(corners: &[(f64, f64)]) -> Vec<&[(f64, f64)]> {
+    let rests = |a: &(f64, f64), b: &(f64, f64)| a.1 == 0.0 && b.1 == 0.0;
+    corners.chunk_by(|a, b| !rests(a, b)).filter(|piece| piece.len() > 1).collect()
 }
 
 /// Returns the corners of a curve: seconds since the start, and values. Runs of one value need two corners only.

@@ -28,7 +28,7 @@ pub(super) fn reader(
         Format::Json => Reader::Json(super::json::Json::new(columns)),
         Format::Csv => {
             let guess = if first.contains(&b'\t') { b'\t' } else { b',' };
-            Reader::Csv(csv::Csv::new(csv::header(first, columns).unwrap_or(guess), columns))
+            Reader::Csv(Box::new(csv::Csv::new(csv::header(first, columns).unwrap_or(guess), columns)))
         }
         Format::Vhost => Reader::Clf(Clf::new(true)),
         Format::Auto | Format::Common | Format::Combined => Reader::Clf(Clf::new(false)),

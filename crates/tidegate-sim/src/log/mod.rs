@@ -204,7 +204,7 @@ fn excerpt(line: &[u8]) -> String {
 enum Reader {
     Clf(clf::Clf),
     Json(json::Json),
-    Csv(csv::Csv),
+    Csv(Box<csv::Csv>),
 }
 
 /// Blank lines and comments are nothing to count.

@@ -140,7 +140,7 @@ fn name_key<'k>(
             (name == "client.ip" && value.contains(':')).then(|| value.parse::<IpAddr>().ok()).flatten();
         match address {
             Some(address) => {
-                out.extend_from_slice(keyed_network(address, ipv6_prefix).to_string().as_bytes())
+                out.extend_from_slice(keyed_network(address, ipv6_prefix).to_string().as_bytes());
             }
             None => out.extend_from_slice(value.as_bytes()),
         }

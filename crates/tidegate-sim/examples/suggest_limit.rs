@@ -1,0 +1,12 @@
+//! Proposes a limit per client and minute for a log: `cargo run --release -p tidegate-sim --example suggest_limit -- LOG...`
+
+use tidegate_sim::log::LogOptions;
+use tidegate_sim::source::Input;
+use tidegate_sim::suggest::{SuggestOptions, suggest};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let inputs: Vec<_> = std::env::args_os().skip(1).map(|arg| Input::from_arg(&arg)).collect();
+    let found = suggest(&inputs, &LogOptions::default(), &SuggestOptions::default(), |_| {})?;
+    println!("{found:#?}\n{}", found.yaml("per-ip"));
+    Ok(())
+}
