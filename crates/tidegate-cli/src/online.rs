@@ -5,19 +5,34 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-/// Posts JSON and returns the JSON answered; a problem becomes an error with its words.
-pub(crate) fn post(server: &str, path: &str, body: &Value) -> Result<Value> {
+/// Gets a path, or posts JSON to it, and returns the JSON answered; a problem becomes an error with its words.
+pub(crate) fn ask(server: &str, path: &str, body: Option<&Value>) -> Result<Value> {
     let url = format!("{}{path}", server.trim_end_matches('/'));
-    let mut request = ureq::post(&url)
-        .config()
+    let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_global(Some(Duration::from_secs(10)))
         .http_status_as_error(false)
         .build()
-        .header("content-type", "application/json");
-    if let Ok(token) = std::env::var("TIDEGATE_TOKEN") {
-        request = request.header("authorization", format!("Bearer {token}"));
-    }
-    let mut response = request.send(body.to_string()).with_context(|| {
+        .into();
+    let token = std::env::var("TIDEGATE_TOKEN").ok().map(|token| format!("Bearer {token}"));
+    let sent = match body {
+        None => {
+            let request = agent.get(&url);
+            match &token {
+                Some(token) => request.header("authorization", token),
+                None => request,
+            }
+            .call()
+        }
+        Some(body) => {
+            let request = agent.post(&url).header("content-type", "application/json");
+            match &token {
+                Some(token) => request.header("authorization", token),
+                None => request,
+            }
+            .send(body.to_string())
+        }
+    };
+    let mut response = sent.with_context(|| {
         format!("no server answers at {server}; start one with `tidegate serve`, or name it with --server")
     })?;
     let text = response.body_mut().read_to_string().with_context(|| format!("{url} broke off its answer"))?;

@@ -28,11 +28,6 @@ impl Printer {
         Self { format: global.output, color, quiet: global.quiet }
     }
 
-    /// Says whether people read the result, as against programs.
-    pub(crate) fn for_people(&self) -> bool {
-        matches!(self.format, Output::Table | Output::Wide)
-    }
-
     /// Says whether all columns are wanted.
     pub(crate) fn wide(&self) -> bool {
         self.format == Output::Wide

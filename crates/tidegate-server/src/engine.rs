@@ -6,6 +6,7 @@
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use tidegate::explain::key_text;
 use tidegate::policy::{Descriptor, Mode, OnStoreError, PolicySet};
 use tidegate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
 use tidegate::{Clock, Cost, Gate, GateDecision, LimitDecision, Report, Tick};
@@ -356,28 +357,6 @@ impl From<NoFollow> for Unfollowed {
     fn from(why: NoFollow) -> Self {
         Self::Not(why)
     }
-}
-
-/// Returns the text of a request's key under a policy, for people: `client.ip=203.0.113.9`.
-pub(crate) fn key_text(policy: &tidegate::policy::Policy, request: &Descriptor<'_>) -> String {
-    let mut text = String::new();
-    for (name, value) in policy.key_values(request) {
-        if !text.is_empty() {
-            text.push_str(", ");
-        }
-        text.push_str(name);
-        match value {
-            Some(value) => {
-                text.push('=');
-                text.push_str(value);
-            }
-            None => text.push_str(" absent"),
-        }
-    }
-    if text.is_empty() {
-        text.push_str("(all)");
-    }
-    text
 }
 
 /// Makes the set of some of the policies in force, in their order. Their keys are named after them, so counters are shared.

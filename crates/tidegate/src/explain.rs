@@ -1,4 +1,6 @@
 //! "Why was I denied, and by which policy?": what every policy makes of a request, in words and numbers.
+//!
+//! One account for every door: the server's `/v1/explain` and the command line print the same lines.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,63 +8,79 @@ use std::time::Duration;
 use tidegate_core::Cost;
 
 use crate::gate::{Gate, GateDecision, LimitDecision};
-use crate::policy::{Descriptor, Mode, Policy, Relevance};
+use crate::policy::{Descriptor, Mode, Policy, PolicySet, Relevance};
 use crate::store::StoreError;
 
-/// The account of one request: nothing was spent to make it.
+/// The account of one request.
+///
+/// Made of a decision that spent nothing, or the numbers are those after it. Its text is for a terminal, one line per limit.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct Explanation {
-    /// Whether the request would pass.
-    pub allowed: bool,
-    /// The policy that binds, if any.
+    /// `allowed`, `delayed` or `denied`.
+    pub decision: &'static str,
+    /// The policy that binds; absent when none limits it, or when the list of the whole set refused it.
     pub policy: Option<String>,
-    /// Least wait until it would pass, in seconds; absent when it passes or never can.
-    pub retry_after_seconds: Option<f64>,
-    /// How long it would be held back, in seconds.
-    pub delay_seconds: f64,
-    /// Every policy, in the order of the file.
-    pub policies: Vec<PolicyAccount>,
-    /// What would let a denied request pass, by the limits that refuse it.
-    pub would_be_allowed_with: Vec<String>,
+    /// Least wait until it would pass, in milliseconds rounded up; absent when it passes or never can.
+    pub retry_after_ms: Option<u64>,
+    /// How long it would be held back, in milliseconds rounded up.
+    pub delay_ms: u64,
+    /// The policies, in the order of the file.
+    pub reasons: Vec<Reason>,
 }
 
 /// What one policy makes of the request.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
-pub struct PolicyAccount {
+pub struct Reason {
     /// Its name.
-    pub name: String,
+    pub policy: String,
     /// `off`, `shadow` or `enforce`.
     pub mode: &'static str,
-    /// Whether it is charged at all, and if not, why.
-    pub relevance: String,
-    /// The attributes that make the key; an absent one has no value.
-    pub key: Vec<(String, Option<String>)>,
-    /// Its limits, if it is charged.
-    pub limits: Vec<LimitAccount>,
+    /// `allowed`, `DENIED`, `would deny` (in shadow) or `not charged`.
+    pub result: &'static str,
+    /// Why it is charged or not.
+    pub why: String,
+    /// The key it is charged to: `client.ip=203.0.113.9`, or `(all)`.
+    pub key: String,
+    /// Its limits, if it is charged; a shadow limit last.
+    pub limits: Vec<LimitReason>,
 }
 
 /// What one limit makes of the request.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
-pub struct LimitAccount {
+pub struct LimitReason {
     /// The limit in words: `gcra 100/s burst 200`.
     pub limit: String,
-    /// `allowed`, `delayed` or `denied`.
-    pub decision: &'static str,
-    /// Whether its refusal refuses the request.
-    pub binding: bool,
+    /// `allowed`, `DENIED` or `would deny`.
+    pub result: &'static str,
+    /// Whether it is measured beside the policy's own limits.
+    pub shadow_limit: bool,
     /// Units asked for.
     pub needs: u64,
     /// Units there.
     pub has: u64,
     /// Units of a full limit.
     pub of: u64,
-    /// Least wait until this limit would allow it, in seconds; absent when it does or never can.
-    pub retry_after_seconds: Option<f64>,
-    /// Wait until this limit is full again if nothing more is asked, in seconds.
-    pub reset_after_seconds: f64,
+    /// Least wait until this limit would allow it, in milliseconds rounded up; absent when it does or never can.
+    pub retry_after_ms: Option<u64>,
+    /// What would have let it pass this limit.
+    pub allowed_with: Option<AllowedWith>,
+    /// Whether it allowed and was spared, because another limit denied.
+    pub spared: bool,
+    #[cfg_attr(feature = "config", serde(skip))]
+    binds: bool,
+}
+
+/// What would have let a request pass a limit that refused it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "config", derive(serde::Serialize))]
+pub struct AllowedWith {
+    /// A burst, or a count per window, of so much.
+    pub burst_at_least: u64,
+    /// Or a cost of so little; absent when nothing is left at all.
+    pub cost_at_most: Option<u64>,
 }
 
 impl Gate {
@@ -74,134 +92,169 @@ impl Gate {
     /// [`StoreError`] when no decision could be made.
     pub fn explain(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<Explanation, StoreError> {
         let decision = self.peek(request, cost)?;
-        let relevance = decision.policies.relevance(request);
-        let accounts = decision.policies.policies().iter().zip(relevance).enumerate();
-        let policies = accounts
-            .map(|(index, (policy, relevance))| account(index, policy, &relevance, request, &decision))
-            .collect();
-        let would_be_allowed_with = decision
-            .refusing()
-            .map(|limit| remedy(&decision.policies.policies()[limit.policy].name, limit))
-            .collect();
-        Ok(Explanation {
-            allowed: decision.allowed,
-            policy: decision.policy().map(|index| decision.policies.policies()[index].name.clone()),
-            retry_after_seconds: (!decision.allowed).then(|| decision.retry_after()).flatten().map(seconds),
-            delay_seconds: seconds(decision.wait),
-            policies,
-            would_be_allowed_with,
-        })
+        let set = decision.policies.clone();
+        Ok(Explanation::of(&set, request, &decision, |_| true, |policy| key_text(policy, request)))
     }
 }
 
-fn account(
-    index: usize,
-    policy: &Policy,
-    relevance: &Relevance,
-    request: &Descriptor<'_>,
-    decision: &GateDecision,
-) -> PolicyAccount {
-    let limits = decision.limits.iter().filter(|limit| limit.policy == index).map(|limit| {
-        let label = policy.limit(limit.limit).map_or("", |of| &of.terms_for(request).label);
-        LimitAccount {
-            limit: label.to_owned(),
-            decision: match (limit.decision.is_allowed(), limit.decision.wait().is_zero()) {
+impl Explanation {
+    /// Explains a decision by the policies of `set` that are `asked`; `key` writes a policy's key as its readers may see it.
+    ///
+    /// The decision may be of a set with fewer policies: they are found by name.
+    pub fn of(
+        set: &PolicySet,
+        request: &Descriptor<'_>,
+        decision: &GateDecision,
+        asked: impl Fn(usize) -> bool,
+        key: impl Fn(&Policy) -> String,
+    ) -> Self {
+        let relevance = set.relevance(request);
+        let policies = set.policies().iter().zip(&relevance).enumerate().filter(|(place, _)| asked(*place));
+        let reasons = policies.map(|(_, (policy, relevance))| {
+            let limits = limits(policy, request, decision);
+            Reason {
+                policy: policy.name.clone(),
+                mode: match policy.mode {
+                    Mode::Off => "off",
+                    Mode::Shadow => "shadow",
+                    Mode::Enforce => "enforce",
+                },
+                result: result(relevance, &limits),
+                why: relevance.to_string(),
+                key: key(policy),
+                limits,
+            }
+        });
+        Self {
+            decision: match (decision.allowed, decision.wait.is_zero()) {
                 (true, true) => "allowed",
                 (true, false) => "delayed",
                 (false, _) => "denied",
             },
-            binding: limit.binding,
-            needs: limit.cost.units(),
-            has: limit.decision.standing.remaining,
-            of: limit.decision.standing.limit,
-            retry_after_seconds: limit.decision.retry_after().filter(|wait| !wait.is_zero()).map(seconds),
-            reset_after_seconds: seconds(limit.decision.standing.reset_after),
+            policy: decision.policy().map(|place| decision.policies.policies()[place].name.clone()),
+            retry_after_ms: (!decision.allowed).then(|| decision.retry_after()).flatten().map(millis_up),
+            delay_ms: millis_up(decision.wait),
+            reasons: reasons.collect(),
         }
-    });
-    let mode = match policy.mode {
-        Mode::Off => "off",
-        Mode::Shadow => "shadow",
-        Mode::Enforce => "enforce",
-    };
-    let key = policy
-        .key_values(request)
-        .map(|(name, value)| (name.to_owned(), value.map(|value| value.to_string())));
-    PolicyAccount {
-        name: policy.name.clone(),
-        mode,
-        relevance: relevance.to_string(),
-        key: key.collect(),
-        limits: limits.collect(),
     }
 }
 
-/// Says what would have let the request pass one limit.
-fn remedy(policy: &str, limit: &LimitDecision) -> String {
+fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) -> Vec<LimitReason> {
+    let policies = decision.policies.policies();
+    let own = decision.limits.iter().enumerate();
+    let own = own.filter(|(_, limit)| policies[limit.policy].name == policy.name);
+    own.map(|(place, limit)| {
+        let (standing, refused) = (limit.decision.standing, !limit.decision.is_allowed());
+        LimitReason {
+            limit: policy
+                .limit(limit.limit)
+                .map_or_else(String::new, |of| of.terms_for(request).label.clone()),
+            result: match (refused, limit.binding) {
+                (false, _) => "allowed",
+                (true, true) => "DENIED",
+                (true, false) => "would deny",
+            },
+            shadow_limit: policy.is_shadow_limit(limit.limit),
+            needs: limit.cost.units(),
+            has: standing.remaining,
+            of: standing.limit,
+            retry_after_ms: if refused { limit.decision.retry_after().map(millis_up) } else { None },
+            allowed_with: refused.then(|| allowed_with(limit)),
+            spared: !decision.allowed && !refused && limit.spends,
+            binds: !decision.allowed && decision.binding == Some(place),
+        }
+    })
+    .collect()
+}
+
+/// What is spent and what is asked for, together; or what is left.
+fn allowed_with(limit: &LimitDecision) -> AllowedWith {
     let standing = limit.decision.standing;
-    let needs = limit.cost.units();
-    if needs > standing.limit {
-        return format!("{policy}: a limit of {needs} or more, or a cost of {} or less", standing.limit);
+    let spent = standing.limit.saturating_sub(standing.remaining);
+    AllowedWith {
+        burst_at_least: spent.saturating_add(limit.cost.units()),
+        cost_at_most: (standing.remaining > 0).then_some(standing.remaining),
     }
-    let short = needs.saturating_sub(standing.remaining);
-    let more = format!("{policy}: a limit of {} or more", standing.limit.saturating_add(short));
-    if standing.remaining > 0 { format!("{more}, or a cost of {} or less", standing.remaining) } else { more }
 }
 
-fn seconds(span: Duration) -> f64 {
-    span.as_secs_f64()
+fn result(relevance: &Relevance, limits: &[LimitReason]) -> &'static str {
+    if matches!(relevance, Relevance::DenyListed { .. }) {
+        return "DENIED";
+    }
+    let mut own = limits.iter().filter(|limit| !limit.shadow_limit).peekable();
+    if own.peek().is_none() {
+        return "not charged";
+    }
+    own.map(|limit| limit.result).find(|result| *result != "allowed").unwrap_or("allowed")
+}
+
+/// Returns the key of a request under a policy, for people: `client.ip=203.0.113.9`, or `(all)`.
+#[must_use]
+pub fn key_text(policy: &Policy, request: &Descriptor<'_>) -> String {
+    let pairs = policy.key_values(request).map(|(name, value)| match value {
+        Some(value) => format!("{name}={value}"),
+        None => format!("{name} absent"),
+    });
+    let text = pairs.collect::<Vec<_>>().join(", ");
+    if text.is_empty() { "(all)".to_owned() } else { text }
+}
+
+fn millis_up(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// Hundredths of a second, rounded up like every wait that is told.
+fn seconds(millis: u64) -> String {
+    let hundredths = millis.div_ceil(10);
+    format!("{}.{:02} s", hundredths / 100, hundredths % 100)
 }
 
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by = self.policy.as_deref().map(|policy| format!(" by {policy}")).unwrap_or_default();
-        match (self.allowed, self.retry_after_seconds) {
-            (true, _) if self.delay_seconds > 0.0 => writeln!(f, "DELAYED{by}, {:.3} s", self.delay_seconds)?,
-            (true, _) => writeln!(f, "ALLOWED")?,
-            (false, Some(wait)) => writeln!(f, "DENIED{by}, retry after {wait:.3} s")?,
-            (false, None) => writeln!(f, "DENIED{by}, never allowed as it is")?,
-        }
-        let width = self.policies.iter().map(|policy| policy.name.len()).max().unwrap_or(0);
-        for (place, policy) in self.policies.iter().enumerate() {
-            write!(f, "  {} {:width$}  ", place + 1, policy.name)?;
-            if policy.limits.is_empty() {
-                writeln!(f, "{}", policy.relevance)?;
-                continue;
-            }
-            for (at, limit) in policy.limits.iter().enumerate() {
-                if at > 0 {
-                    write!(f, "    {:width$}  ", "")?;
+        match (self.decision, &self.policy, self.retry_after_ms) {
+            ("delayed", _, _) => writeln!(f, "DELAYED {}", seconds(self.delay_ms))?,
+            ("allowed", Some(name), _) => writeln!(f, "ALLOWED, tightest is {name}")?,
+            ("allowed", None, _) => writeln!(f, "ALLOWED, no policy limits it")?,
+            (_, name, wait) => {
+                write!(f, "DENIED by {}, ", name.as_deref().unwrap_or("a deny-list"))?;
+                match wait {
+                    Some(wait) => writeln!(f, "retry after {}", seconds(wait))?,
+                    None => writeln!(f, "at this cost for ever")?,
                 }
-                policy.write_limit(f, limit, !self.allowed)?;
             }
         }
-        for remedy in &self.would_be_allowed_with {
-            writeln!(f, "  would be allowed with  {remedy}")?;
+        let width = self.reasons.iter().map(|reason| reason.policy.chars().count()).max().unwrap_or(0);
+        for (place, reason) in self.reasons.iter().enumerate() {
+            let start = |f: &mut fmt::Formatter<'_>, word| {
+                write!(f, "{:>3} {:width$}   {word:<11} ", place + 1, reason.policy)
+            };
+            for limit in &reason.limits {
+                start(f, limit.result)?;
+                limit.write(f, &reason.key)?;
+            }
+            if reason.limits.is_empty() {
+                start(f, reason.result)?;
+                writeln!(f, "{}", reason.why.strip_prefix("not charged: ").unwrap_or(&reason.why))?;
+            }
+        }
+        let bound = self.reasons.iter().flat_map(|reason| &reason.limits).find(|limit| limit.binds);
+        if let Some(with) = bound.and_then(|limit| limit.allowed_with) {
+            write!(f, "    would be allowed with   burst >= {}", with.burst_at_least)?;
+            if let Some(cost) = with.cost_at_most {
+                write!(f, "   or   cost <= {cost}")?;
+            }
+            writeln!(f)?;
         }
         Ok(())
     }
 }
 
-impl PolicyAccount {
-    fn write_limit(&self, f: &mut fmt::Formatter<'_>, limit: &LimitAccount, refused: bool) -> fmt::Result {
-        let word = match (limit.decision, limit.binding) {
-            ("denied", true) => "DENIED",
-            ("denied", false) => "would be DENIED (shadow)",
-            (decision, true) => decision,
-            (_, false) => "allowed (shadow)",
-        };
-        write!(f, "{word:<8} {}: needs {}, has {} of {}", limit.limit, limit.needs, limit.has, limit.of)?;
-        if let Some(wait) = limit.retry_after_seconds {
-            write!(f, "; retry after {wait:.3} s")?;
-        }
-        if !self.key.is_empty() {
-            let pairs = self.key.iter().map(|(name, value)| match value {
-                Some(value) => format!("{name}={value}"),
-                None => format!("{name} absent"),
-            });
-            write!(f, "; key {}", pairs.collect::<Vec<_>>().join(" "))?;
-        }
-        if refused && limit.decision != "denied" {
-            write!(f, "; nothing was taken, another limit denies")?;
+impl LimitReason {
+    fn write(&self, f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
+        let what = if self.shadow_limit { "shadow limit, " } else { "" };
+        write!(f, "{what}{}: needs {}, has {} of {}; key {key}", self.limit, self.needs, self.has, self.of)?;
+        if self.spared {
+            f.write_str("; not charged, another limit denied")?;
         }
         writeln!(f)
     }
@@ -210,28 +263,36 @@ impl PolicyAccount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Limit, Match, PolicySet};
+    use crate::policy::{Limit, Match};
     use crate::{ManualClock, Quota, Tick};
 
     #[test]
     fn each_policy_says_what_it_saw() {
         let quota = |rate, burst| Quota::per_second(rate).burst(burst).gcra().unwrap();
-        let shield = Policy::new("shield", Limit::new(quota(5000, 5000), "gcra 5000/s burst 5000"));
+        let shield = Policy::new("shield", Limit::new(quota(5000, 5000), "gcra 5000/s"));
         let mut client = Policy::new("per-ip", Limit::new(quota(2, 1), "gcra 2/s burst 1"));
         client.by = vec!["client.ip".to_owned()];
-        let mut login = Policy::new("login", Limit::new(quota(1, 1), "gcra 1/s burst 1"));
+        let mut login = Policy::new("login", Limit::new(quota(1, 1), "gcra 1/s"));
         login.matching = Match::any().path("/login").unwrap();
         let set = PolicySet::new(vec![shield, client, login]).unwrap();
         let gate = Gate::in_memory(set, 100).with_clock(ManualClock::at(Tick::from_secs(1)));
         let request = Descriptor::new().with("client.ip", "203.0.113.9").with("request.path", "/");
+        let before = gate.explain(&request, None).unwrap().to_string();
+        assert!(before.contains("needs 1, has 1 of 1"), "what is there, not what would be left: {before}");
         assert!(gate.check(&request, None).unwrap().allowed);
         assert_eq!(
             gate.explain(&request, None).unwrap().to_string(),
-            "DENIED by per-ip, retry after 0.500 s\n  \
-             1 shield  allowed  gcra 5000/s burst 5000: needs 1, has 4999 of 5000; nothing was taken, another limit denies\n  \
-             2 per-ip  DENIED   gcra 2/s burst 1: needs 1, has 0 of 1; retry after 0.500 s; key client.ip=203.0.113.9\n  \
-             3 login   not charged: path does not match\n  \
-             would be allowed with  per-ip: a limit of 2 or more\n"
+            "DENIED by per-ip, retry after 0.50 s
+  1 shield   allowed     gcra 5000/s: needs 1, has 4999 of 5000; key (all); not charged, another limit denied
+  2 per-ip   DENIED      gcra 2/s burst 1: needs 1, has 0 of 1; key client.ip=203.0.113.9
+  3 login    not charged path does not match
+    would be allowed with   burst >= 2
+"
         );
+    }
+
+    #[test]
+    fn waits_are_told_in_hundredths() {
+        assert_eq!([410, 1, 61_001].map(seconds), ["0.41 s", "0.01 s", "61.01 s"]);
     }
 }

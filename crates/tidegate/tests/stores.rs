@@ -1,8 +1,9 @@
 //! Every store of this crate passes the conformance suite; so does compare-and-set over bytes with conflicts injected.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
 
 use tidegate::store::{ByteMap, CasStore, MemoryStore, PlainStore, StoreError, Versioned, conformance};
 
@@ -36,10 +37,13 @@ fn a_key_contended_for_ever_is_an_error_and_changes_nothing() {
 /// Bytes under versions, like an engine's; every so many writes it claims that somebody else was faster.
 #[derive(Debug)]
 struct Conflicting {
-    cells: Mutex<HashMap<Vec<u8>, (u64, Option<Vec<u8>>)>>,
+    cells: Mutex<HashMap<Vec<u8>, Held>>,
     writes: AtomicU64,
     every: u64,
 }
+
+/// A version and the value at it.
+type Held = (u64, Option<Vec<u8>>);
 
 impl Default for Conflicting {
     fn default() -> Self {
@@ -49,7 +53,7 @@ impl Default for Conflicting {
 
 impl ByteMap for Conflicting {
     fn read(&self, keys: &[&[u8]]) -> Result<Vec<Versioned>, StoreError> {
-        let cells = self.cells.lock().unwrap();
+        let cells = self.cells.lock();
         let read = |key: &&[u8]| {
             let (version, value) = cells.get(*key).cloned().unwrap_or_default();
             Versioned { value, version }
@@ -63,10 +67,10 @@ impl ByteMap for Conflicting {
         versions: &[u64],
         values: &[Option<Vec<u8>>],
     ) -> Result<bool, StoreError> {
-        if self.writes.fetch_add(1, Ordering::Relaxed) % self.every == 0 {
+        if self.writes.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.every) {
             return Ok(false);
         }
-        let mut cells = self.cells.lock().unwrap();
+        let mut cells = self.cells.lock();
         let unchanged =
             |(key, version): (&&[u8], &u64)| cells.get(*key).map_or(0, |(have, _)| *have) == *version;
         if !keys.iter().zip(versions).all(unchanged) {
@@ -80,6 +84,6 @@ impl ByteMap for Conflicting {
     }
 
     fn len(&self) -> usize {
-        self.cells.lock().unwrap().values().filter(|(_, value)| value.is_some()).count()
+        self.cells.lock().values().filter(|(_, value)| value.is_some()).count()
     }
 }

@@ -11,7 +11,7 @@ use crate::{online, policies};
 
 pub(crate) fn run(explain: &Explain, server: &str, printer: &Printer) -> Result<Exit> {
     if let Some(id) = &explain.id {
-        return online_explain(server, &serde_json::json!({ "decision_id": id }), printer);
+        return online_explain(server, None, &format!("/v1/explain?id={id}&reveal=true"), printer);
     }
     let Some(file) = policies::file(&explain.policies) else {
         let attributes: serde_json::Map<_, _> =
@@ -20,7 +20,7 @@ pub(crate) fn run(explain: &Explain, server: &str, printer: &Printer) -> Result<
         if let Some(cost) = explain.cost {
             body["cost"] = cost.into();
         }
-        return online_explain(server, &body, printer);
+        return online_explain(server, Some(&body), "/v1/explain?reveal=true", printer);
     };
     let config = policies::read(&file, printer)?;
     let gate = Gate::in_memory(config.policies, 1);
@@ -36,15 +36,20 @@ pub(crate) fn run(explain: &Explain, server: &str, printer: &Printer) -> Result<
     };
     let explanation = gate.explain(&request, cost).context("no decision could be made")?;
     printer.value(&explanation, |_| Ok(explanation.to_string()))?;
-    Ok(if explanation.allowed { Exit::Done } else { Exit::No })
+    Ok(if explanation.decision == "denied" { Exit::No } else { Exit::Done })
 }
 
-fn online_explain(server: &str, body: &serde_json::Value, printer: &Printer) -> Result<Exit> {
-    let answer = online::post(server, "/v1/explain", body)?;
-    let allowed = answer.get("allowed").and_then(serde_json::Value::as_bool).unwrap_or(false);
+fn online_explain(
+    server: &str,
+    body: Option<&serde_json::Value>,
+    path: &str,
+    printer: &Printer,
+) -> Result<Exit> {
+    let answer = online::ask(server, path, body)?;
+    let denied = answer["decision"] == "denied";
     printer.value(&answer, |_| {
-        let text = answer.get("text").and_then(serde_json::Value::as_str);
-        text.map_or_else(|| Ok(serde_json::to_string_pretty(&answer)?), |text| Ok(text.to_owned()))
+        let lines = answer["lines"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str);
+        Ok(lines.collect::<Vec<_>>().join("\n"))
     })?;
-    Ok(if allowed { Exit::Done } else { Exit::No })
+    Ok(if denied { Exit::No } else { Exit::Done })
 }

@@ -103,36 +103,37 @@ fn sets(simulate: &Simulate, printer: &Printer) -> Result<Vec<(String, Arc<Polic
     Ok(vec![(name, Arc::new(PolicySet::new(chosen).map_err(|error| Mistake(error.to_string()))?))])
 }
 
+/// Makes the limit of a trace: with its own numbers, or with a rate and a burst that the trace says.
+type Make<'a> = dyn Fn(Option<&str>, Option<u64>) -> Result<Arc<tidegate::Quota>, String> + 'a;
+
 /// Operations in, decisions out: lines of JSON both, whatever `-o` says.
 fn run_trace(simulate: &Simulate, path: &std::path::Path, printer: &Printer) -> Result<Exit> {
     let words = LimitWords::of(&simulate.limit)?;
     let from_file;
-    let make: &dyn Fn(Option<&str>, Option<u64>) -> Result<Arc<tidegate::Quota>, String> =
-        match (&words, policies::file(&simulate.policies)) {
-            (Some(words), _) => &|rate, burst| words.changed(rate, burst).quota(),
-            (None, Some(file)) => {
-                let config = policies::read(&file, printer)?;
-                let wanted = simulate.policy.as_deref();
-                let policy = config
-                    .policies
-                    .policies()
-                    .iter()
-                    .find(|policy| wanted.is_none_or(|name| policy.name == name));
-                let quota = policy.and_then(|policy| policy.limits.first()?.terms.quota.clone());
-                let quota =
-                    quota.ok_or_else(|| Mistake(format!("{} has no limit to run", file.display())))?;
-                from_file =
-                    move |rate: Option<&str>, burst: Option<u64>| match (rate, burst) {
-                        (None, None) => Ok(Arc::clone(&quota)),
-                        _ => Err("a limit from a file is not changed by a trace; spell it out with --rate"
-                            .to_owned()),
-                    };
-                &from_file
-            }
-            (None, None) => {
-                return Err(Mistake("a trace needs a limit, such as --rate 10/s --burst 5".to_owned()).into());
-            }
-        };
+    let make: &Make<'_> = match (&words, policies::file(&simulate.policies)) {
+        (Some(words), _) => &|rate, burst| words.changed(rate, burst).quota(),
+        (None, Some(file)) => {
+            let config = policies::read(&file, printer)?;
+            let wanted = simulate.policy.as_deref();
+            let policy = config
+                .policies
+                .policies()
+                .iter()
+                .find(|policy| wanted.is_none_or(|name| policy.name == name));
+            let quota = policy.and_then(|policy| policy.limits.first()?.terms.quota.clone());
+            let quota = quota.ok_or_else(|| Mistake(format!("{} has no limit to run", file.display())))?;
+            from_file = move |rate: Option<&str>, burst: Option<u64>| match (rate, burst) {
+                (None, None) => Ok(Arc::clone(&quota)),
+                _ => {
+                    Err("a limit from a file is not changed by a trace; spell it out with --rate".to_owned())
+                }
+            };
+            &from_file
+        }
+        (None, None) => {
+            return Err(Mistake("a trace needs a limit, such as --rate 10/s --burst 5".to_owned()).into());
+        }
+    };
     let make = |rate: Option<&str>, burst: Option<u64>| make(rate, burst).map(|quota| (*quota).clone());
     let mut trace = Trace::new(make).map_err(Mistake)?;
     let input: Box<dyn BufRead> = if path.as_os_str() == "-" {

@@ -161,9 +161,10 @@ fn take(step: &Step<'_>, cells: &mut [Option<Cell>], spend: bool) -> (Settled, b
                 (Outcome::Allowed { wait }, (allowed && charge.spends).then_some((next, receipt)))
             }
         };
+        // A peek tells what there is, not what would be left.
         let standing = match &spent {
-            Some((next, _)) => charge.quota.standing(next, now),
-            None => charge.quota.standing(&current(charge, cell.as_ref(), now), now),
+            Some((next, _)) if spend => charge.quota.standing(next, now),
+            _ => charge.quota.standing(&current(charge, cell.as_ref(), now), now),
         };
         let mut receipt = None;
         if let (Some((next, issued)), true) = (spent, spend) {

@@ -9,7 +9,7 @@ use std::hash::BuildHasher;
 
 use tidegate::policy::{Descriptor, Policy};
 
-use crate::engine::key_text;
+use tidegate::explain::key_text;
 
 /// Hides values, always in the same way.
 #[derive(Debug, Default)]
