@@ -95,7 +95,7 @@ fn mistakes_of_a_policy() {
         (
             &["limit: { algorithm: concurrency, max: 64, adaptive: gradient }"][..],
             &[
-                "t:5:25  error  policy \"p\": algorithm: concurrency is not available in this version; use gcra, token-bucket, leaky-bucket, fixed-window, sliding-window, sliding-counter, sliding-log, warm-up",
+                "t:5:25  error  policy \"p\": algorithm: concurrency is not available in this version; use gcra, token-bucket, leaky-bucket, fixed-window, sliding-window, sliding-counter, sliding-log, warm-up, x-time, uber-pacer, guava-bursty, guava-warming",
                 "t:5:43  error  policy \"p\": max is not available in this version",
                 "t:5:57  error  policy \"p\": adaptive is not available in this version",
             ][..],
