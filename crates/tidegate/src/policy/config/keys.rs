@@ -100,22 +100,25 @@ pub(super) const ALGORITHMS: &[AlgorithmKeys] = &[
         takes: &["warm_up", "cold_factor", "burst", "max_wait"],
         needs: &["warm_up"],
     },
+    AlgorithmKeys { name: "x-time", takes: &["burst", "max_wait"], needs: &[] },
+    AlgorithmKeys { name: "uber-pacer", takes: &["slack", "max_wait"], needs: &[] },
+    AlgorithmKeys { name: "guava-bursty", takes: &["max_wait"], needs: &[] },
+    AlgorithmKeys {
+        name: "guava-warming",
+        takes: &["warm_up", "cold_factor", "max_wait"],
+        needs: &["warm_up"],
+    },
 ];
 
-const ALGORITHM_NAMES: &[&str] = &[
-    "gcra",
-    "token-bucket",
-    "leaky-bucket",
-    "fixed-window",
-    "sliding-window",
-    "sliding-counter",
-    "sliding-log",
-    "warm-up",
-    "x-time",
-    "uber-pacer",
-    "guava-bursty",
-    "guava-warming",
-];
+const ALGORITHM_NAMES: &[&str] = &{
+    let mut names = [""; ALGORITHMS.len()];
+    let mut place = 0;
+    while place < names.len() {
+        names[place] = ALGORITHMS[place].name;
+        place += 1;
+    }
+    names
+};
 
 const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;
 
