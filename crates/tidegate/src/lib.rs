@@ -32,3 +32,8 @@ pub use tidegate_core::{
     Ask, Cost, Decision, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Standing, Tick,
 };
 pub use wait::Wait;
+
+/// The program on the first screen of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -103,7 +103,7 @@ fn mistakes_of_a_policy() {
         (
             &["limit: { algorithm: fixed-window, rate: 1/s, burst: 2 }"][..],
             &[
-                "t:5:50  error  policy \"p\": burst does not belong to fixed-window; it belongs to gcra, token-bucket, leaky-bucket, warm-up",
+                "t:5:50  error  policy \"p\": burst does not belong to fixed-window; it belongs to gcra, token-bucket, leaky-bucket, warm-up, x-time",
             ][..],
         ),
         (

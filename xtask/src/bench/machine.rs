@@ -4,17 +4,17 @@ use std::process::Command;
 
 use anyhow::Result;
 
-pub(crate) fn describe() -> Result<String> {
+/// The processor and how much of it there is.
+pub(crate) fn name() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{}, {cores} cores", model.trim_start_matches([' ', '\t', ':']))
+}
+
+pub(crate) fn describe() -> Result<String> {
     let rust = Command::new("rustc").arg("--version").output()?;
     let rust = String::from_utf8_lossy(&rust.stdout);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    Ok(format!(
-        "Machine: {}, {cores} cores, Linux {}, {}.\n",
-        model.trim_start_matches([' ', '\t', ':']),
-        kernel.trim(),
-        rust.trim()
-    ))
+    Ok(format!("Machine: {}, Linux {}, {}.\n", name(), kernel.trim(), rust.trim()))
 }
