@@ -129,6 +129,8 @@ impl LimitWords {
     /// Returns a policy file of one policy around the limit.
     pub(crate) fn file(&self, by: &[String], cost: Option<&str>) -> String {
         let mut policy = json!({ "name": self.algorithm(), "limit": self.0 });
+        // `--by ''` is one limit for everyone.
+        let by: Vec<&String> = by.iter().filter(|name| !name.is_empty()).collect();
         if !by.is_empty() {
             policy["by"] = json!(by);
         }

@@ -1,7 +1,6 @@
 //! Opens logs, shows how far their reading is, and says what was odd about them.
 
 use std::cell::Cell;
-use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -104,8 +103,8 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
             thousands(order.ordered),
             thousands(order.clamped),
         ));
-        if order.clamped > order.ordered && order.largest_step > Duration::from_secs(1) {
-            printer.remark("  most came too late for the window: a longer --reorder may help");
+        if let Some(window) = order.window_needed() {
+            printer.remark(&format!("  with --reorder {}s none would come too late", window.as_secs()));
         }
     }
     if tally.malformed > 0 {

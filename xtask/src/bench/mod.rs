@@ -14,7 +14,11 @@ use crate::{root, run as run_program};
 pub(crate) fn run() -> Result<()> {
     if cfg!(debug_assertions) {
         // What is measured here must be compiled like what users get.
-        return run_program("cargo", &["run", "--quiet", "--release", "--package", "xtask", "--", "bench"], &[]);
+        return run_program(
+            "cargo",
+            &["run", "--quiet", "--release", "--package", "xtask", "--", "bench"],
+            &[],
+        );
     }
     run_program("cargo", &["build", "--release"], &[])?;
     let binary = root().join("target/release/tidegate");

@@ -182,6 +182,10 @@ impl Shared {
     /// Gives a new key a slot: an unused one, a forgettable one, or that of the key nearest to full.
     fn admit(&self, set: &mut Set, now: Tick, slot: Slot) {
         if set.slots.len() < WAYS {
+            if set.slots.len() == set.slots.capacity() {
+                // Doubling from one: a table far larger than its keys would else pay for four slots per key.
+                set.slots.reserve_exact(set.slots.len().max(1));
+            }
             set.slots.push(slot);
             self.used.fetch_add(1, Ordering::Relaxed);
             return;

@@ -1,0 +1,21 @@
+//! Any text is a policy file or a list of mistakes, and what is accepted can be asked.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use tidegate::Gate;
+use tidegate::policy::Descriptor;
+use tidegate::policy::config::{Config, Format};
+
+fuzz_target!(|input: (bool, &str)| {
+    let format = if input.0 { Format::Yaml } else { Format::Toml };
+    if let Ok((config, _)) = Config::parse(input.1, "fuzz", format) {
+        let gate = Gate::in_memory(config.policies, 16);
+        let request = Descriptor::new()
+            .with("client.ip", "203.0.113.9")
+            .with("request.method", "GET")
+            .with("request.path", input.1)
+            .with("request.host", input.1);
+        let _ = gate.check(&request, None);
+        let _ = gate.explain(&request, None);
+    }
+});
