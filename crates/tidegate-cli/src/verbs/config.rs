@@ -20,7 +20,9 @@ pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
         Config::Check { files, .. } => check(files, printer),
         Config::Show { policies, origin } => show(policies, *origin, printer),
         Config::Schema => {
-            printer.text(&serde_json::to_string_pretty(&schema())?)?;
+            let schema = schema();
+            // People want it as JSON too: it goes into a file.
+            printer.value(&schema, |_| Ok(serde_json::to_string_pretty(&schema)?))?;
             Ok(Exit::Done)
         }
         Config::Fmt { files, check } => format_files(files, *check, printer),
