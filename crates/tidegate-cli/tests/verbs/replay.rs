@@ -260,3 +260,21 @@ fn lines_that_are_no_request_are_counted_and_shown() {
     assert!(ran.err.contains("marked.log:21: ") && ran.err.contains("-- MARK --"), "{ran:?}");
     assert!(desk.run(&["replay", "marked.log", "--rate", "1/s", "-q"]).code(0).err.is_empty());
 }
+
+/// `--cost total_tokens` is text, and `--cost int(total_token)` names no column: each request was charged 1, and the limit
+/// was shown to refuse nobody, without a word.
+#[test]
+fn a_cost_that_cannot_be_computed_is_told() {
+    let desk = Desk::new();
+    let log = sample("llm-calls.csv");
+    for cost in ["total_tokens", "int(total_token)"] {
+        let ran =
+            desk.run(&["replay", &log, "--rate", "1000/min", "--by", "tenant", "--cost", cost, "-o", "json"]);
+        let ran = ran.code(0);
+        assert!(ran.err.contains("1,486 requests have no cost that gcra can compute"), "{cost}: {ran:?}");
+        assert_eq!(ran.json()["costs_taken_as_1"]["gcra"], 1486);
+    }
+    let ran =
+        desk.run(&["replay", &log, "--rate", "1/s", "--by", "tenant", "--cost", "int(total_tokens)"]).code(0);
+    assert!(!ran.err.contains("no cost"), "{ran:?}");
+}
