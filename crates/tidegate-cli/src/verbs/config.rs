@@ -43,7 +43,9 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
         "errors": errors,
         "warnings": found.len() - errors,
         "problems": found.iter().map(|one| json!({
-            "file": one.path, "line": one.line, "column": one.column,
+            "file": one.path,
+            // What concerns the whole file has no place in it.
+            "line": (one.line > 0).then_some(one.line), "column": (one.column > 0).then_some(one.column),
             "severity": one.severity.to_string(), "message": one.message,
         })).collect::<Vec<_>>(),
     });

@@ -224,7 +224,7 @@ fn what_cannot_be_read_is_named() {
     desk.write("letter.txt", "Dear all,\nthe log is in the other mail.\n");
     let letter = desk.run(&["replay", "letter.txt", "--rate", "1/s"]).code(1);
     assert!(letter.err.contains("letter.txt") && letter.err.contains("Dear all"), "{letter:?}");
-    desk.write("torn.gz", &[0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 3, 99]);
+    desk.write("torn.gz", [0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 3, 99]);
     let torn = desk.run(&["replay", "torn.gz", "--rate", "1/s"]).code(1);
     assert!(torn.err.contains("torn.gz"), "{torn:?}");
     let none = desk.run(&["replay", &log]).code(2);

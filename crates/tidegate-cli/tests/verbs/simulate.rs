@@ -82,4 +82,7 @@ fn one_policy_of_a_file() {
     run(&[]).code(0);
     let unknown = run(&["per-ipp"]).code(2);
     assert!(unknown.err.contains("\"per-ipp\"") && unknown.err.contains("per-ip,"), "{unknown:?}");
+    desk.write("none.yaml", "version: 1\npolicies: []\n");
+    let none = desk.run(&["simulate", "-c", "none.yaml", "--traffic", "burst 1"]).code(2);
+    assert!(none.err.contains("none.yaml") && !none.err.contains("\"\""), "{none:?}");
 }
