@@ -167,9 +167,11 @@ pub(crate) enum Preset {
 pub(crate) enum Config {
     /// Report every mistake with file, line and column; exit 2 if there is any
     Check {
-        /// Policy files
-        #[arg(value_name = "FILE", default_value = "tidegate.yaml", value_hint = ValueHint::FilePath)]
+        /// Policy files [default: that of -c, else tidegate.yaml]
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         files: Vec<PathBuf>,
+        #[command(flatten)]
+        policies: PolicyFile,
     },
     /// Print the configuration as it takes effect
     Show {
@@ -377,9 +379,11 @@ fn speed(text: &str) -> Result<Speed, String> {
 }
 
 fn share(text: &str) -> Result<f64, String> {
-    let (number, whole) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    // Read as 99.9e-2, the nearest number to the share; 99.9 / 100 is another one, a little above.
+    let number =
+        text.strip_suffix('%').map_or_else(|| text.to_owned(), |number| format!("{}e-2", number.trim()));
     match number.trim().parse::<f64>() {
-        Ok(share) if (0.0..=whole).contains(&share) => Ok(share / whole),
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err(format!("`{text}` is no share; write 99.9% or 0.999")),
     }
 }

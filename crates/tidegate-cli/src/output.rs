@@ -68,6 +68,19 @@ impl Printer {
         let _ = writeln!(err, "{text}");
     }
 
+    /// Prints what only people want to read on standard output; programs have [`Self::programs`].
+    pub(crate) fn people(&self, text: &str) -> Result<()> {
+        if matches!(self.format, Output::Table | Output::Wide) { self.text(text) } else { Ok(()) }
+    }
+
+    /// Prints a value where the form asked for is for programs: people were told by a remark.
+    pub(crate) fn programs<T: Serialize>(&self, value: &T) -> Result<()> {
+        if matches!(self.format, Output::Table | Output::Wide) {
+            return Ok(());
+        }
+        self.value(value, |_| Ok(String::new()))
+    }
+
     /// Prints a value in the form asked for; `people` makes the text for the forms that people read.
     pub(crate) fn value<T: Serialize>(
         &self,

@@ -60,6 +60,12 @@ pub(crate) struct LimitWords(Map<String, Value>);
 /// Algorithms whose count is all they grant at once: a burst is not one of their words.
 const WINDOWS: [&str; 4] = ["fixed-window", "sliding-window", "sliding-counter", "sliding-log"];
 
+/// Profiles of peers that take no burst either: they pace, or save up a second's worth.
+const PACERS: [&str; 3] = ["uber-pacer", "guava-bursty", "guava-warming"];
+
+/// Algorithms that know a cold start, and share its words.
+const WARMING: [&str; 2] = ["warm-up", "guava-warming"];
+
 impl LimitWords {
     /// Reads the limit of the command line; `None` when it has none.
     pub(crate) fn of(arguments: &LimitArgs) -> Result<Option<Self>> {
@@ -113,9 +119,15 @@ impl LimitWords {
         Self(words)
     }
 
-    /// Returns another algorithm at the same rate and burst: its other words are those of this one and would not fit.
+    /// Returns another algorithm at the same rate and burst: its other words are those of this one and would not fit,
+    /// but for those of a cold start between two that know one.
     pub(crate) fn as_algorithm(&self, name: &str) -> Self {
-        let kept = |key: &str| key == "rate" || (key == "burst" && !WINDOWS.contains(&name));
+        let kept = |key: &str| match key {
+            "rate" => true,
+            "burst" => !WINDOWS.contains(&name) && !PACERS.contains(&name),
+            "warm_up" | "cold_factor" => WARMING.contains(&name),
+            _ => false,
+        };
         let mut words: Map<String, Value> = self
             .0
             .iter()
@@ -183,6 +195,16 @@ mod tests {
         }
         assert!(words("leaky-bucket", &[("refill", "interval")]).quota().unwrap_err().contains("refill"));
         assert!(words("gcro", &[]).quota().unwrap_err().contains("gcra"));
+    }
+
+    #[test]
+    fn another_algorithm_takes_over_the_words_it_knows() {
+        let warm = words("warm-up", &[("warm_up", "2s")]);
+        let kept = |name: &str| warm.as_algorithm(name).0.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(kept("gcra"), ["algorithm", "burst", "rate"]);
+        assert_eq!(kept("fixed-window"), ["algorithm", "rate"]);
+        assert_eq!(kept("uber-pacer"), ["algorithm", "rate"]);
+        assert_eq!(kept("guava-warming"), ["algorithm", "rate", "warm_up"]);
     }
 
     #[test]

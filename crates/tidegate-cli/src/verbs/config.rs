@@ -13,10 +13,16 @@ use crate::policies;
 
 pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
     match verb {
-        Config::Check { files } => check(files, printer),
+        Config::Check { files, policies } if files.is_empty() => {
+            let usual = || PathBuf::from(policies::DEFAULT_FILE);
+            check(&[policies.config.clone().unwrap_or_else(usual)], printer)
+        }
+        Config::Check { files, .. } => check(files, printer),
         Config::Show { policies, origin } => show(policies, *origin, printer),
         Config::Schema => {
-            printer.text(&serde_json::to_string_pretty(&schema())?)?;
+            let schema = schema();
+            // People want it as JSON too: it goes into a file.
+            printer.value(&schema, |_| Ok(serde_json::to_string_pretty(&schema)?))?;
             Ok(Exit::Done)
         }
         Config::Fmt { files, check } => format_files(files, *check, printer),
@@ -37,7 +43,9 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
         "errors": errors,
         "warnings": found.len() - errors,
         "problems": found.iter().map(|one| json!({
-            "file": one.path, "line": one.line, "column": one.column,
+            "file": one.path,
+            // What concerns the whole file has no place in it.
+            "line": (one.line > 0).then_some(one.line), "column": (one.column > 0).then_some(one.column),
             "severity": one.severity.to_string(), "message": one.message,
         })).collect::<Vec<_>>(),
     });
@@ -84,7 +92,7 @@ fn show(named: &PolicyFile, origin: bool, printer: &Printer) -> Result<Exit> {
 
 /// Tidies files without touching their meaning: the tree read before and after must be the same.
 fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exit> {
-    let mut untidy = 0;
+    let mut untidy = Vec::new();
     for file in files {
         let text =
             std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -93,7 +101,7 @@ fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exi
         if tidy == text {
             continue;
         }
-        untidy += 1;
+        untidy.push(file.display().to_string());
         let format = tidegate::policy::config::Format::of(file);
         let after = PolicyConfig::parse(&tidy, &file.display().to_string(), format);
         if after.map(|(after, _)| after.effective.value).ok().as_ref() != Some(&before.effective.value) {
@@ -103,13 +111,14 @@ fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exi
             );
         }
         if check {
-            printer.text(&format!("{} is not tidy", file.display()))?;
+            printer.people(&format!("{} is not tidy", file.display()))?;
         } else {
             replace(file, &tidy)?;
             printer.remark(&format!("tidied {}", file.display()));
         }
     }
-    Ok(if check && untidy > 0 { Exit::No } else { Exit::Done })
+    printer.programs(&json!({ "untidy": untidy, "changed": !check && !untidy.is_empty() }))?;
+    Ok(if check && !untidy.is_empty() { Exit::No } else { Exit::Done })
 }
 
 /// Unix line ends, no blanks at line ends, at most one empty line in a row, one line end at the end.

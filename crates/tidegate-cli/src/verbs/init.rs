@@ -4,6 +4,7 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write as _};
 
 use anyhow::{Context as _, Result};
+use serde_json::json;
 use tidegate::policy;
 
 use crate::args::{Init, Preset};
@@ -20,7 +21,7 @@ pub(crate) fn run(init: &Init, printer: &Printer) -> Result<Exit> {
     .text();
     let path = init.file.display();
     if init.file.as_os_str() == "-" {
-        printer.text(&text)?;
+        printer.value(&json!({ "file": "-", "text": text }), |_| Ok(text.clone()))?;
         return Ok(Exit::Done);
     }
     let mut options = OpenOptions::new();
@@ -35,6 +36,7 @@ pub(crate) fn run(init: &Init, printer: &Printer) -> Result<Exit> {
         opened => opened.with_context(|| format!("cannot write {path}"))?,
     };
     file.write_all(text.as_bytes()).with_context(|| format!("cannot write {path}"))?;
+    printer.programs(&json!({ "file": init.file }))?;
     printer.remark(&format!("wrote {path}\n  tidegate config check {path}\n  tidegate serve -c {path}"));
     Ok(Exit::Done)
 }

@@ -1,5 +1,6 @@
 //! Shows what policies would have done to recorded traffic.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +26,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         known(threshold, &sets[0].1)?;
     }
     let options = ReplayOptions { store_keys: replay.keys, ..ReplayOptions::default() };
+    let policies = Arc::clone(&sets[0].1);
     let mut runs = Replay::new(sets, options);
     let mut log = reading::open(&replay.reading)?;
     let took = feed(&mut log, &mut runs, replay.speed, printer)?;
@@ -32,8 +34,11 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     let outcomes = runs.outcomes();
     let verdicts = outcome::verdicts(&thresholds, &outcomes[0])?;
 
+    let guessed = guessed_costs(&policies);
+
     let value = json!({
         "log": reading::describe(tally),
+        "costs_taken_as_1": guessed.iter().cloned().collect::<HashMap<_, _>>(),
         "runs": outcomes,
         "thresholds": verdicts.iter().map(outcome::VerdictLine::json).collect::<Vec<_>>(),
         "seconds": took.as_secs_f64(),
@@ -47,6 +52,13 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         Ok(text)
     })?;
     reading::remark(tally, printer);
+    for (policy, requests) in &guessed {
+        printer.remark(&format!(
+            "{} requests have no cost that {policy} can compute and were charged 1: attributes are text, so write \
+             int(tokens), and every name must be in the log",
+            thousands(*requests)
+        ));
+    }
     if let Some(folder) = &replay.plot {
         draw(&runs, tally, folder, printer)?;
     }
@@ -83,6 +95,16 @@ fn single(words: &LimitWords, replay: &args::Replay) -> Result<Arc<PolicySet>> {
     let text = words.file(&replay.by, replay.cost.as_deref());
     let outcome = policies::parse_quietly(&text);
     outcome.map(|config| config.policies).map_err(|why| Mistake(why).into())
+}
+
+/// Policies that could not compute the cost of some requests, and of how many: whoever misspells a column would otherwise
+/// be shown a limit that nobody meets.
+fn guessed_costs(policies: &PolicySet) -> Vec<(String, u64)> {
+    let named = policies.policies().iter().enumerate();
+    named
+        .map(|(at, policy)| (policy.name.clone(), policies.cost_fallbacks(at)))
+        .filter(|(_, requests)| *requests > 0)
+        .collect()
 }
 
 fn thresholds(texts: &[String]) -> Result<Vec<Threshold>> {

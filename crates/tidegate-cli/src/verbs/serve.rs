@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use tidegate::policy::QUICKSTART;
 use tidegate::policy::config::{self, Config, Format, StoreSettings};
 use tidegate::store::MemoryStore;
-use tidegate_server::{Refused, Server, ServerOptions, Settings, Source, Token};
+use tidegate_server::{Refused, ServeError, Server, ServerOptions, Settings, Source, Token};
 
 use crate::args::Serve;
 use crate::exit::{Exit, Mistake};
@@ -32,11 +32,19 @@ pub(crate) fn run(serve: &Serve, printer: &Printer) -> Result<Exit> {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let server = Server::bind(options, source).await?;
+        let server = Server::bind(options, source).await.map_err(refusal)?;
         printer.remark(&greeting(&server, quickstart));
         server.run().await;
         Ok(Exit::Done)
     })
+}
+
+/// A wrong file or an address that needs a token is the caller's mistake; a taken port is not.
+fn refusal(error: ServeError) -> anyhow::Error {
+    match error {
+        ServeError::Config(_) | ServeError::Open { .. } => Mistake(error.to_string()).into(),
+        error => error.into(),
+    }
 }
 
 /// Reads the file, or the quickstart where there is none.
@@ -85,7 +93,11 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
 /// What a person who just started it wants next: commands that work as they stand.
 fn greeting(server: &Server, quickstart: bool) -> String {
     let at = server.ready().addr;
-    let mut text = format!("tidegate serves {} policies on http://{at}\n", server.ready().policies);
+    let policies = match server.ready().policies {
+        1 => "1 policy".to_owned(),
+        count => format!("{count} policies"),
+    };
+    let mut text = format!("tidegate serves {policies} on http://{at}\n");
     // Writing to a string does not fail.
     if quickstart {
         let _ = write!(

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use clap::CommandFactory as _;
+use serde_json::json;
 
 use crate::args::Cli;
 use crate::exit::Exit;
@@ -12,7 +13,8 @@ use crate::output::Printer;
 pub(crate) fn completions(shell: clap_complete::Shell, printer: &Printer) -> Result<Exit> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "tidegate", &mut script);
-    printer.text(&String::from_utf8_lossy(&script))?;
+    let script = String::from_utf8_lossy(&script).into_owned();
+    printer.value(&json!({ "shell": shell.to_string(), "script": script }), |_| Ok(script.clone()))?;
     Ok(Exit::Done)
 }
 
@@ -20,6 +22,7 @@ pub(crate) fn man(dir: &Path, printer: &Printer) -> Result<Exit> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     clap_mangen::generate_to(Cli::command(), dir)
         .with_context(|| format!("cannot write to {}", dir.display()))?;
+    printer.programs(&json!({ "folder": dir }))?;
     printer.remark(&format!("wrote man pages to {}", dir.display()));
     Ok(Exit::Done)
 }

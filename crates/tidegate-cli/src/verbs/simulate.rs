@@ -94,10 +94,13 @@ fn sets(simulate: &Simulate, printer: &Printer) -> Result<Vec<(String, Arc<Polic
     }
     if chosen.is_empty() {
         let names: Vec<&str> = config.policies.policies().iter().map(|policy| policy.name.as_str()).collect();
-        let wanted = simulate.policy.as_deref().unwrap_or_default();
-        return Err(
-            Mistake(format!("there is no policy \"{wanted}\"; there are {}", names.join(", "))).into()
-        );
+        return Err(Mistake(match simulate.policy.as_deref() {
+            Some(wanted) if !names.is_empty() => {
+                format!("there is no policy \"{wanted}\"; there are {}", names.join(", "))
+            }
+            _ => format!("{} has no policies", file.display()),
+        })
+        .into());
     }
     let name = file.display().to_string();
     Ok(vec![(name, Arc::new(PolicySet::new(chosen).map_err(|error| Mistake(error.to_string()))?))])

@@ -1,0 +1,111 @@
+//! What holds for every verb: help, wrong flags, JSON for programs; and what is made from the definition of them all.
+
+use crate::{Desk, sample};
+
+const VERBS: [&[&str]; 13] = [
+    &["serve"],
+    &["init"],
+    &["config"],
+    &["config", "check"],
+    &["config", "show"],
+    &["config", "schema"],
+    &["config", "fmt"],
+    &["simulate"],
+    &["replay"],
+    &["suggest"],
+    &["explain"],
+    &["completions"],
+    &["man"],
+];
+
+#[test]
+fn every_verb_has_help_and_refuses_flags_it_does_not_know() {
+    let desk = Desk::new();
+    let all = desk.run(&["--help"]).code(0).out;
+    for verb in VERBS {
+        assert!(all.contains(verb[0]), "{verb:?}");
+        let help = desk.run(&[verb, &["--help"]].concat()).code(0);
+        assert!(help.out.contains("Usage: tidegate") && help.err.is_empty(), "{help:?}");
+        let wrong = desk.run(&[verb, &["--frobnicate"]].concat()).code(2);
+        assert!(wrong.err.contains("--frobnicate") && wrong.out.is_empty(), "{wrong:?}");
+    }
+    desk.run(&[]).code(2);
+    desk.run(&["frobnicate"]).code(2);
+    assert!(desk.run(&["--version"]).code(0).out.starts_with("tidegate "));
+}
+
+/// Every form for programs is whole: one document, a document a line, or YAML; nothing else on standard output.
+#[test]
+fn every_verb_speaks_to_programs() {
+    let (log, csv) = (sample("access.log"), sample("llm-calls.csv"));
+    let limit = ["--rate", "5/s"];
+    let verbs: Vec<Vec<&str>> = vec![
+        vec!["init", "--force"],
+        vec!["init", "-"],
+        vec!["config", "check"],
+        vec!["config", "show"],
+        vec!["config", "show", "--origin"],
+        vec!["config", "schema"],
+        vec!["config", "fmt"],
+        vec!["config", "fmt", "--check"],
+        [&["simulate", "--traffic", "burst 10"][..], &limit].concat(),
+        [&["replay", &log][..], &limit].concat(),
+        [&["replay", &csv, "--by", "tenant", "--plot", "out"][..], &limit].concat(),
+        vec!["suggest", &log],
+        vec!["explain", "--attr", "client.ip=203.0.113.9"],
+        vec!["completions", "bash"],
+        vec!["man", "pages"],
+        vec!["serve", "--check"],
+    ];
+    let desk = Desk::new();
+    for verb in &verbs {
+        let json = desk.run(&[&verb[..], &["-o", "json"]].concat()).code(0).json();
+        let lines = desk.run(&[&verb[..], &["-o", "jsonl"]].concat()).code(0).out;
+        for line in lines.lines() {
+            serde_json::from_str::<serde_json::Value>(line)
+                .unwrap_or_else(|error| panic!("{verb:?}: {error}: {line}"));
+        }
+        assert!(json.is_object() && !lines.is_empty(), "{verb:?}");
+        assert!(!desk.run(&[&verb[..], &["-o", "yaml"]].concat()).code(0).out.is_empty(), "{verb:?}");
+    }
+}
+
+#[test]
+fn completions_for_every_shell() {
+    let desk = Desk::new();
+    for (shell, mark) in
+        [("bash", "complete -F"), ("zsh", "#compdef tidegate"), ("fish", "complete -c tidegate")]
+    {
+        let script = desk.run(&["completions", shell]).code(0).out;
+        assert!(script.contains(mark) && script.contains("fail-if"), "{shell}");
+    }
+    assert!(desk.run(&["completions", "powershell"]).code(0).out.contains("Register-ArgumentCompleter"));
+    assert!(desk.run(&["completions", "tcl"]).code(2).err.contains("powershell"));
+}
+
+#[test]
+fn a_man_page_for_every_verb() {
+    let desk = Desk::new();
+    desk.run(&["man", "share/man1"]).code(0);
+    assert!(desk.read("share/man1/tidegate.1").contains(".TH tidegate 1"));
+    for verb in VERBS {
+        let page = desk.read(&format!("share/man1/tidegate-{}.1", verb.join("-")));
+        assert!(page.contains(".SH SYNOPSIS"), "{verb:?}");
+    }
+}
+
+/// `tidegate … | head` is no failure.
+#[cfg(unix)]
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate"))
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}

@@ -1,0 +1,95 @@
+//! The command as its users meet it: the real binary, its output, its exit codes.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod config;
+mod everywhere;
+mod explain;
+mod golden;
+mod init;
+mod readme;
+mod replay;
+#[cfg(unix)]
+mod serve;
+mod simulate;
+mod suggest;
+mod trace;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+/// What a run of the command came to.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ran {
+    /// Returns what it printed as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// Requires an exit code.
+    #[track_caller]
+    pub(crate) fn code(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:?}");
+        self
+    }
+}
+
+/// An empty folder to run the command in: no policy file lies about.
+pub(crate) struct Desk(tempfile::TempDir);
+
+impl Desk {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+        self.run_with(arguments, "")
+    }
+
+    /// Runs the command with a text on its standard input.
+    pub(crate) fn run_with(&self, arguments: &[&str], input: impl Into<Vec<u8>>) -> Ran {
+        let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        // What the developer's shell says must not decide a test.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TIDEGATE_") {
+                command.env_remove(name);
+            }
+        }
+        let command = command.env_remove("COLUMNS").current_dir(self.0.path()).args(arguments);
+        let output = command.write_stdin(input).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    }
+}
+
+/// Returns the path of a file of the repository.
+pub(crate) fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// Returns the path of a sample log, as an argument.
+pub(crate) fn sample(name: &str) -> String {
+    repository("examples").join(name).to_str().unwrap().to_owned()
+}

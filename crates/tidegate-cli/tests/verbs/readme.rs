@@ -1,0 +1,49 @@
+//! The commands that the README and the sample logs promise, as they stand there.
+
+use crate::{Desk, repository};
+
+/// Every line of a page that is a `tidegate` command, with its `$ ` or in a bare fence.
+fn commands(page: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(repository(page)).unwrap();
+    let lines = text.lines().map(|line| line.trim().trim_start_matches("$ "));
+    lines.filter(|line| line.starts_with("tidegate ")).map(str::to_owned).collect()
+}
+
+/// Words of a command line; the pages quote with `'` only.
+fn words(command: &str) -> Vec<String> {
+    let pieces = command.split('\'').enumerate();
+    pieces
+        .flat_map(|(at, piece)| {
+            let quoted = (at % 2 == 1).then(|| piece.to_owned());
+            let bare = (at % 2 == 0).then(|| piece.split_whitespace().map(str::to_owned));
+            quoted.into_iter().chain(bare.into_iter().flatten())
+        })
+        .collect()
+}
+
+#[test]
+fn the_commands_of_the_pages_work() {
+    let mut verbs = Vec::new();
+    for page in ["README.md", "examples/README.md"] {
+        let desk = Desk::new();
+        std::fs::create_dir(desk.path("examples")).unwrap();
+        for log in ["access.log", "llm-calls.csv"] {
+            std::fs::copy(repository("examples").join(log), desk.path("examples").join(log)).unwrap();
+        }
+        for command in commands(page) {
+            let words = words(&command);
+            let arguments: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
+            // A server runs until it is stopped: its tests are elsewhere.
+            if arguments[0] == "serve" {
+                continue;
+            }
+            let ran = desk.run(&arguments);
+            assert_eq!(ran.code, 0, "{page}: {command}: {ran:?}");
+            assert!(!ran.out.is_empty(), "{page}: {command}");
+            verbs.push(arguments[0].to_owned());
+        }
+    }
+    for verb in ["replay", "suggest"] {
+        assert!(verbs.iter().any(|shown| shown == verb), "no {verb} in {verbs:?}");
+    }
+}

@@ -1,0 +1,280 @@
+//! What limits would have done to recorded traffic.
+
+use std::io::Write as _;
+
+use serde_json::Value;
+
+use crate::{Desk, sample};
+
+/// Replays with these arguments and returns the JSON, without what differs between ways to read the same log.
+#[track_caller]
+fn replayed(desk: &Desk, arguments: &[&str], input: &[u8]) -> Value {
+    let all = [&["replay", "-o", "json"], arguments].concat();
+    let mut value = desk.run_with(&all, input).code(0).json();
+    let top = value.as_object_mut().unwrap();
+    top.remove("seconds").unwrap();
+    top["log"].as_object_mut().unwrap().remove("files").unwrap();
+    value
+}
+
+const LIMIT: [&str; 4] = ["--rate", "5/s", "--burst", "20"];
+
+#[track_caller]
+fn with_limit(desk: &Desk, logs: &[&str], input: &[u8]) -> Value {
+    replayed(desk, &[&LIMIT[..], logs].concat(), input)
+}
+
+#[test]
+fn the_sample_log_has_one_who_scrapes() {
+    let value = with_limit(&Desk::new(), &[&sample("access.log")], b"");
+    let log = &value["log"];
+    assert_eq!((&log["lines"], &log["requests"], &log["malformed"]), (&4478.into(), &4478.into(), &0.into()));
+    // Slow answers are written late; every one finds its place.
+    assert!(log["put_in_order"].as_u64().unwrap() > 0);
+    assert_eq!(log["clamped"], 0);
+    let run = &value["runs"][0];
+    assert_eq!(run["name"], "gcra");
+    let (allowed, denied) = (run["allowed"].as_u64().unwrap(), run["denied"].as_u64().unwrap());
+    assert_eq!(allowed + denied, 4478);
+    assert_eq!(denied, 485);
+    let policy = &run["policies"][0];
+    assert_eq!(
+        (&policy["matched"], &policy["denied"], &policy["keys_hit"]),
+        (&4478.into(), &485.into(), &1.into())
+    );
+    assert_eq!(policy["worst"]["key"], "203.0.113.9");
+}
+
+/// A frame with one raw block a piece: packed enough for a reader of zstd, and no packer of it is needed here.
+fn zstd(plain: &[u8]) -> Vec<u8> {
+    const BLOCK: usize = 1 << 16;
+    // Magic; no flags, so a window byte follows: 2^(10 + 13) bytes hold any block.
+    let mut packed = vec![0x28, 0xB5, 0x2F, 0xFD, 0x00, 13 << 3];
+    let blocks = plain.chunks(BLOCK);
+    let last = blocks.len() - 1;
+    for (at, block) in blocks.enumerate() {
+        let header = (block.len() as u32) << 3 | u32::from(at == last);
+        packed.extend_from_slice(&header.to_le_bytes()[..3]);
+        packed.extend_from_slice(block);
+    }
+    packed
+}
+
+#[test]
+fn packed_logs_and_pipes_give_the_same() {
+    let desk = Desk::new();
+    let plain = std::fs::read(sample("access.log")).unwrap();
+    let expected = with_limit(&desk, &[&sample("access.log")], b"");
+
+    let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gz.write_all(&plain).unwrap();
+    let gz = gz.finish().unwrap();
+    desk.write("access.log.gz", &gz);
+    desk.write("access.log.zst", zstd(&plain));
+    assert_eq!(with_limit(&desk, &["access.log.gz"], b""), expected);
+    assert_eq!(with_limit(&desk, &["access.log.zst"], b""), expected);
+    assert_eq!(with_limit(&desk, &[], &plain), expected);
+    assert_eq!(with_limit(&desk, &["-"], &plain), expected);
+    assert_eq!(with_limit(&desk, &["-"], &gz), expected);
+}
+
+/// Rotated logs are named newest first by every shell: `access.log access.log.1`.
+#[test]
+fn the_pieces_of_a_log_are_one_log_in_whatever_order() {
+    let desk = Desk::new();
+    let plain = std::fs::read_to_string(sample("access.log")).unwrap();
+    let lines: Vec<&str> = plain.split_inclusive('\n').collect();
+    let (old, new) = lines.split_at(2000);
+    desk.write("access.log.1", old.concat());
+    desk.write("access.log", new.concat());
+    let expected = with_limit(&desk, &[&sample("access.log")], b"");
+    for order in [["access.log.1", "access.log"], ["access.log", "access.log.1"]] {
+        let value = with_limit(&desk, &order, b"");
+        assert_eq!(value["runs"], expected["runs"], "{order:?}");
+        assert_eq!(value["log"]["requests"], 4478);
+    }
+}
+
+#[test]
+fn tokens_of_a_table_are_a_cost() {
+    let desk = Desk::new();
+    let log = sample("llm-calls.csv");
+    let with_cost = |cost: &str| {
+        let arguments = ["--rate", "20000/min", "--by", "tenant", "--cost", cost, &log];
+        replayed(&desk, &arguments, b"")["runs"][0].clone()
+    };
+    let (calls, tokens) = (with_cost("1"), with_cost("int(total_tokens)"));
+    assert_eq!((&calls["requests"], &calls["denied"]), (&1486.into(), &0.into()));
+    assert!(tokens["denied"].as_u64().unwrap() > 0, "{tokens}");
+    assert_eq!(tokens["policies"][0]["keys"]["exactly"], 5);
+    // The total is the sum of its columns; what costs more is refused more.
+    assert_eq!(with_cost("int(context_tokens) + int(generated_tokens)"), tokens);
+    let dearer = with_cost("int(context_tokens) + 3 * int(generated_tokens)");
+    assert!(dearer["denied"].as_u64() > tokens["denied"].as_u64());
+    let wrong = desk.run(&["replay", &log, "--rate", "1/s", "--cost", "total +"]).code(2);
+    assert!(wrong.err.contains("cost"), "{wrong:?}");
+}
+
+#[test]
+fn json_lines_and_named_columns() {
+    let desk = Desk::new();
+    let line = |second: u32| {
+        format!(
+            "{{\"time\":\"2026-03-02T09:00:{second:02}Z\",\"host\":\"203.0.113.{}\",\"path\":\"/\"}}\n",
+            second % 2
+        )
+    };
+    desk.write("log.jsonl", (0..20).map(line).collect::<String>());
+    let arguments = ["--rate", "1/min", "--burst", "3", "--column", "client.ip=host", "log.jsonl"];
+    let value = replayed(&desk, &arguments, b"");
+    assert_eq!(value["log"]["requests"], 20);
+    let run = &value["runs"][0];
+    assert_eq!(
+        (&run["allowed"], &run["denied"]),
+        (&6.into(), &14.into()),
+        "three each of two callers: {run}"
+    );
+}
+
+#[test]
+fn algorithms_side_by_side() {
+    let desk = Desk::new();
+    let log = sample("access.log");
+    let arguments = ["--rate", "100/min", "--compare", "fixed-window,sliding-log,sliding-counter", &log];
+    let value = replayed(&desk, &arguments, b"");
+    let runs = value["runs"].as_array().unwrap();
+    let names: Vec<_> = runs.iter().map(|run| run["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["gcra", "fixed-window", "sliding-log", "sliding-counter"]);
+    for run in runs {
+        assert_eq!(run["requests"], 4478);
+        assert!(run["denied"].as_u64().unwrap() > 0, "{run}");
+        // The comparison stands for the same limit run alone.
+        let alone =
+            replayed(&desk, &["--rate", "100/min", "--algorithm", run["name"].as_str().unwrap(), &log], b"");
+        assert_eq!(&alone["runs"][0], run);
+    }
+    let table = desk.run(&["replay", "--rate", "100/min", "--compare", "sliding-log", &log]).code(0).out;
+    assert!(table.contains("RUN") && table.contains("sliding-log"), "{table}");
+    desk.write("p.yaml", "version: 1\npolicies:\n  - { name: a, limit: { rate: 1/s } }\n");
+    desk.run(&["replay", &log, "-c", "p.yaml", "--compare", "gcra"]).code(2);
+    desk.run(&["replay", &log, "--rate", "1/s", "--compare", "gcro"]).code(2);
+}
+
+#[test]
+fn pictures_are_pictures() {
+    let desk = Desk::new();
+    let log = sample("access.log");
+    for (folder, more) in [("one", &[][..]), ("two", &["--compare", "fixed-window"][..])] {
+        let arguments = [&["replay", &log, "--plot", folder][..], &LIMIT[..], more].concat();
+        let ran = desk.run(&arguments).code(0);
+        let page = desk.read(&format!("{folder}/report.html"));
+        assert!(page.trim_start().to_ascii_lowercase().starts_with("<!doctype html>"));
+        assert!(page.contains("203.0.113.9"));
+        let mut pictures = 0;
+        for entry in desk.path(folder).read_dir().unwrap() {
+            let path = entry.unwrap().path();
+            assert!(ran.err.contains(path.file_name().unwrap().to_str().unwrap()), "{ran:?}");
+            if path.extension().is_some_and(|extension| extension == "svg") {
+                pictures += 1;
+                let svg = std::fs::read_to_string(&path).unwrap();
+                assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{}", path.display());
+                assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count());
+                assert!(!svg.contains("NaN") && !svg.contains("inf,"), "{}", path.display());
+            }
+        }
+        assert!(pictures > 0);
+    }
+}
+
+#[test]
+fn a_threshold_decides_the_exit_code() {
+    let desk = Desk::new();
+    let log = sample("access.log");
+    let run = |conditions: &[&str]| {
+        let conditions = conditions.iter().flat_map(|condition| ["--fail-if", condition]);
+        let arguments: Vec<&str> = ["replay", &log].into_iter().chain(LIMIT).chain(conditions).collect();
+        desk.run(&arguments)
+    };
+    let failed = run(&["denied > 1%"]).code(3);
+    assert!(failed.out.contains("FAILED  fail if denied > 1%: measured 10.831 %"), "{failed:?}");
+    let passed = run(&["denied{policy=gcra} > 50%", "keys_hit > 1"]).code(0);
+    assert_eq!(passed.out.matches("passed  fail if").count(), 2, "{passed:?}");
+    run(&["denied{policy=gcra} > 50%", "denied > 484"]).code(3);
+    let unknown = run(&["denied{policy=gcr} > 50%"]).code(2);
+    assert!(unknown.err.contains("no policy \"gcr\"; there are gcra"), "{unknown:?}");
+    let word = run(&["denid > 1%"]).code(2);
+    assert!(word.err.contains("column 1") && word.err.contains("did you mean `denied`?"), "{word:?}");
+    let told =
+        desk.run(&["replay", &log, "--rate", "5/s", "--fail-if", "denied > 1%", "-o", "json"]).code(3).json();
+    assert_eq!(told["thresholds"][0]["holds"], true);
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let desk = Desk::new();
+    let log = sample("access.log");
+    let gone = desk.run(&["replay", "gone.log", "--rate", "1/s"]).code(1);
+    assert!(gone.err.contains("gone.log") && gone.out.is_empty(), "{gone:?}");
+    desk.write("photo.jpg", [0xFF, 0xD8, 0xFF, 0xE0, 0, 16, b'J', b'F', b'I', b'F', 0, b'\n', 7, 200, b'\n']);
+    let photo = desk.run(&["replay", "photo.jpg", "--rate", "1/s"]).code(1);
+    assert!(
+        photo.err.contains("photo.jpg: the format cannot be told") && photo.err.contains("--format"),
+        "{photo:?}"
+    );
+    desk.write("letter.txt", "Dear all,\nthe log is in the other mail.\n");
+    let letter = desk.run(&["replay", "letter.txt", "--rate", "1/s"]).code(1);
+    assert!(letter.err.contains("letter.txt") && letter.err.contains("Dear all"), "{letter:?}");
+    desk.write("torn.gz", [0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 3, 99]);
+    let torn = desk.run(&["replay", "torn.gz", "--rate", "1/s"]).code(1);
+    assert!(torn.err.contains("torn.gz"), "{torn:?}");
+    let none = desk.run(&["replay", &log]).code(2);
+    assert!(none.err.contains("no policies to replay"), "{none:?}");
+    assert!(desk.run(&["replay", &log, "--burst", "3"]).code(2).err.contains("--rate"));
+    assert!(desk.run(&["replay", &log, "--rate", "5/m"]).code(2).err.contains("minute or month"));
+}
+
+#[test]
+fn an_empty_log_has_no_requests() {
+    let desk = Desk::new();
+    desk.write("empty.log", "");
+    let value = replayed(&desk, &["--rate", "1/s", "empty.log"], b"");
+    assert_eq!((&value["log"]["requests"], &value["runs"][0]["denied"]), (&0.into(), &0.into()));
+    assert!(
+        desk.run(&["replay", "empty.log", "--rate", "1/s", "--plot", "out"])
+            .code(0)
+            .out
+            .starts_with("0 requests")
+    );
+}
+
+#[test]
+fn lines_that_are_no_request_are_counted_and_shown() {
+    let desk = Desk::new();
+    let plain = std::fs::read_to_string(sample("access.log")).unwrap();
+    let mut lines: Vec<&str> = plain.lines().take(50).collect();
+    lines.insert(20, "-- MARK --");
+    desk.write("marked.log", lines.join("\n"));
+    let ran = desk.run(&["replay", "marked.log", "--rate", "1/s", "-o", "json"]).code(0);
+    let value = ran.json();
+    assert_eq!((&value["log"]["requests"], &value["log"]["malformed"]), (&50.into(), &1.into()));
+    assert!(ran.err.contains("marked.log:21: ") && ran.err.contains("-- MARK --"), "{ran:?}");
+    assert!(desk.run(&["replay", "marked.log", "--rate", "1/s", "-q"]).code(0).err.is_empty());
+}
+
+/// `--cost total_tokens` is text, and `--cost int(total_token)` names no column: each request was charged 1, and the limit
+/// was shown to refuse nobody, without a word.
+#[test]
+fn a_cost_that_cannot_be_computed_is_told() {
+    let desk = Desk::new();
+    let log = sample("llm-calls.csv");
+    for cost in ["total_tokens", "int(total_token)"] {
+        let ran =
+            desk.run(&["replay", &log, "--rate", "1000/min", "--by", "tenant", "--cost", cost, "-o", "json"]);
+        let ran = ran.code(0);
+        assert!(ran.err.contains("1,486 requests have no cost that gcra can compute"), "{cost}: {ran:?}");
+        assert_eq!(ran.json()["costs_taken_as_1"]["gcra"], 1486);
+    }
+    let ran =
+        desk.run(&["replay", &log, "--rate", "1/s", "--by", "tenant", "--cost", "int(total_tokens)"]).code(0);
+    assert!(!ran.err.contains("no cost"), "{ran:?}");
+}

@@ -1,0 +1,243 @@
+//! The server as a process: what it answers, how it reloads, how it ends.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::Desk;
+
+const FIVE: &str = "version: 1
+client_ip: { trusted_proxies: [] }
+policies:
+  - name: per-ip
+    by: [client.ip]
+    limit: { rate: 5/day }
+";
+
+/// Long enough for a busy machine; a test that passes never waits for it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running server. Killed when dropped, lest a failed test leave it behind.
+struct Serving {
+    child: Child,
+    said: Receiver<String>,
+    url: String,
+}
+
+/// The command without what the developer's shell says.
+fn command(arguments: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TIDEGATE_") || name == "NOTIFY_SOCKET" {
+            command.env_remove(name);
+        }
+    }
+    command.current_dir(folder).args(arguments);
+    command
+}
+
+impl Serving {
+    #[track_caller]
+    fn start(desk: &Desk, arguments: &[&str]) -> Self {
+        let all = [&["serve", "--http", "127.0.0.1:0"], arguments].concat();
+        let mut child = command(&all, &desk.path("")).stderr(Stdio::piped()).spawn().unwrap();
+        let (say, said) = channel();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        // Reads to the end, so that the server never waits for room in the pipe.
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(say.send(line))));
+        let mut serving = Self { child, said, url: String::new() };
+        // The greeting comes when it listens: from then on connections queue.
+        let greeting = serving.hears("tidegate serves");
+        serving.url = greeting.split_once(" on ").unwrap().1.to_owned();
+        serving
+    }
+
+    /// Waits for a line that has these words in it.
+    #[track_caller]
+    fn hears(&self, words: &str) -> String {
+        let mut before = Vec::new();
+        loop {
+            match self.said.recv_timeout(PATIENCE) {
+                Ok(line) if line.contains(words) => return line,
+                Ok(line) => before.push(line),
+                Err(error) => panic!("no `{words}`: {error}; but {before:#?}"),
+            }
+        }
+    }
+
+    fn ask(&self, path: &str, body: Option<&Value>) -> ureq::http::Response<ureq::Body> {
+        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
+        let agent: ureq::Agent = config.build().into();
+        let url = format!("{}{path}", self.url);
+        match body {
+            Some(body) => agent.post(url).header("content-type", "application/json").send(body.to_string()),
+            None => agent.get(url).call(),
+        }
+        .unwrap()
+    }
+
+    fn check(&self, ip: &str) -> ureq::http::Response<ureq::Body> {
+        self.ask("/v1/check", Some(&json!({ "attributes": { "client.ip": ip } })))
+    }
+
+    fn statuses(&self, ip: &str, checks: usize) -> Vec<u16> {
+        (0..checks).map(|_| self.check(ip).status().as_u16()).collect()
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Asks it to stop and returns its exit code.
+    fn stop(mut self) -> Option<i32> {
+        self.signal("TERM");
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It has ended already when the test went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn it_answers_refuses_and_ends_well() {
+    let desk = Desk::new();
+    desk.write("p.yaml", FIVE);
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    assert_eq!(serving.ask("/readyz", None).status(), 200);
+    assert_eq!(serving.statuses("203.0.113.9", 5), [200; 5]);
+    let mut refused = serving.check("203.0.113.9");
+    assert_eq!(refused.status(), 429);
+    // One comes back every 17,280 seconds; some of the first were spent by now.
+    let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((17_000..=17_280).contains(&wait), "{wait}");
+    let problem: Value = serde_json::from_str(&refused.body_mut().read_to_string().unwrap()).unwrap();
+    assert_eq!(problem["status"], 429);
+    assert_eq!(serving.statuses("203.0.113.10", 1), [200], "another caller");
+    let metrics = serving.ask("/metrics", None).body_mut().read_to_string().unwrap();
+    assert!(metrics.contains("tidegate_decisions_total"), "{metrics}");
+    assert_eq!(serving.stop(), Some(0));
+}
+
+#[test]
+fn without_a_file_the_greeting_says_what_to_try() {
+    let desk = Desk::new();
+    let serving = Serving::start(&desk, &[]);
+    let offered = serving.hears("curl -i");
+    assert!(offered.contains(&serving.url), "{offered}");
+    let statuses = serving.statuses("203.0.113.9", 11);
+    assert_eq!(statuses[..10], [200; 10]);
+    assert_eq!(serving.stop(), Some(0));
+}
+
+#[test]
+fn a_new_limit_holds_at_once_and_what_was_spent_stays_spent() {
+    let desk = Desk::new();
+    let file = desk.write("p.yaml", FIVE);
+    let serving = Serving::start(&desk, &["-c", "p.yaml", "--no-watch"]);
+    assert_eq!(serving.statuses("203.0.113.9", 6), [200, 200, 200, 200, 200, 429]);
+    std::fs::write(&file, FIVE.replace("5/day", "7/day")).unwrap();
+    serving.signal("HUP");
+    serving.hears("reloaded");
+    assert_eq!(serving.statuses("203.0.113.9", 3), [200, 200, 429], "two more, not seven");
+    assert_eq!(serving.stop(), Some(0));
+}
+
+#[test]
+fn an_edit_is_noticed_and_a_bad_one_refused() {
+    let desk = Desk::new();
+    let file = desk.write("p.yaml", FIVE);
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    assert_eq!(serving.statuses("203.0.113.9", 5), [200; 5]);
+
+    desk.write("new.yaml", FIVE.replace("5/day", "5/dya"));
+    std::fs::rename(desk.path("new.yaml"), &file).unwrap();
+    serving.hears("p.yaml:6:20");
+    serving.hears("the configuration was refused");
+    assert_eq!(serving.statuses("203.0.113.9", 1), [429], "the old policies stay");
+    assert_eq!(serving.ask("/readyz", None).status(), 200);
+    // The gauge falls right after the line was written: it is looked at until it did, a bounded number of times.
+    let fallen = (0..1000).any(|_| {
+        let metrics = serving.ask("/metrics", None).body_mut().read_to_string().unwrap();
+        metrics.lines().any(|line| line == "tidegate_config_last_reload_successful 0")
+    });
+    assert!(fallen);
+
+    desk.write("new.yaml", FIVE.replace("5/day", "6/day"));
+    std::fs::rename(desk.path("new.yaml"), &file).unwrap();
+    serving.hears("reloaded");
+    assert_eq!(serving.statuses("203.0.113.9", 2), [200, 429]);
+    assert_eq!(serving.stop(), Some(0));
+}
+
+#[test]
+fn explaining_asks_the_server_what_it_has_counted() {
+    let desk = Desk::new();
+    desk.write("p.yaml", FIVE);
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    let elsewhere = Desk::new();
+    let explain = ["explain", "--server", &serving.url, "--attr", "client.ip=203.0.113.9"];
+    assert!(elsewhere.run(&explain).code(0).out.starts_with("ALLOWED"));
+    assert_eq!(serving.statuses("203.0.113.9", 6), [200, 200, 200, 200, 200, 429]);
+    let told = elsewhere.run(&explain).code(1);
+    assert!(told.out.starts_with("DENIED by per-ip") && told.out.contains("203.0.113.9"), "{told:?}");
+    assert_eq!(elsewhere.run(&[&explain[..], &["-o", "json"]].concat()).code(1).json()["policy"], "per-ip");
+    let unknown = elsewhere.run(&["explain", "--server", &serving.url, "--id", "nonsense"]).code(1);
+    assert!(unknown.err.contains("answered 4"), "{unknown:?}");
+    assert_eq!(serving.stop(), Some(0));
+}
+
+#[test]
+fn beyond_loopback_a_token_is_needed() {
+    let desk = Desk::new();
+    let refused = desk.run(&["serve", "--http", "0.0.0.0:0"]).code(2);
+    assert!(refused.err.contains("0.0.0.0:0") && refused.err.contains("TIDEGATE_TOKEN"), "{refused:?}");
+    desk.write("short", "abc\n");
+    desk.run(&["serve", "--http", "0.0.0.0:0", "--token-file", "short"]).code(2);
+    let gone = desk.run(&["serve", "--token-file", "gone"]).code(1);
+    assert!(gone.err.contains("gone"), "{gone:?}");
+}
+
+#[test]
+fn a_token_is_asked_for_and_explain_sends_it() {
+    let desk = Desk::new();
+    desk.write("p.yaml", FIVE);
+    desk.write("token", "a-token-nobody-guesses\n");
+    let serving = Serving::start(&desk, &["-c", "p.yaml", "--token-file", "token"]);
+    assert_eq!(serving.statuses("203.0.113.9", 1), [401]);
+    let explain = ["explain", "--server", &serving.url, "--attr", "client.ip=203.0.113.9"];
+    let elsewhere = Desk::new();
+    assert!(elsewhere.run(&explain).code(1).err.contains("401"));
+    let output =
+        command(&explain, &elsewhere.path("")).env("TIDEGATE_TOKEN", "a-token-nobody-guesses").output();
+    assert!(output.unwrap().status.success());
+    assert_eq!(serving.stop(), Some(0));
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_before_it_starts() {
+    let desk = Desk::new();
+    desk.write("good.yaml", FIVE);
+    desk.write("bad.yaml", FIVE.replace("5/day", "5/dya"));
+    desk.run(&["serve", "--check", "-c", "good.yaml"]).code(0);
+    for arguments in [&["serve", "--check", "-c", "bad.yaml"][..], &["serve", "-c", "bad.yaml"]] {
+        let refused = desk.run(arguments).code(2);
+        assert!(format!("{}{}", refused.out, refused.err).contains("bad.yaml:6:20"), "{refused:?}");
+    }
+    desk.run(&["serve", "-c", "gone.yaml"]).code(2);
+    desk.run(&["serve", "--check"]).code(2);
+    // A taken port is nobody's wrong word.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap().to_string();
+    let refused = desk.run(&["serve", "-c", "good.yaml", "--http", &addr]).code(1);
+    assert!(refused.err.contains(&addr), "{refused:?}");
+}

@@ -1,0 +1,88 @@
+//! Made-up traffic on a virtual clock.
+
+use crate::Desk;
+
+#[test]
+fn a_seed_makes_the_same_traffic_again() {
+    let desk = Desk::new();
+    let run = |seed: &str| {
+        let traffic = "poisson 80/s 20s, burst 50, ramp 10/s 200/s 10s";
+        let arguments = ["simulate", "--rate", "50/s", "--traffic", traffic, "--seed", seed, "-o", "json"];
+        let mut value = desk.run(&arguments).code(0).json();
+        value["runs"].take()
+    };
+    let seven = run("7");
+    assert_eq!(seven, run("7"));
+    assert_ne!(seven, run("8"));
+    assert!(seven[0]["denied"].as_u64().unwrap() > 0);
+}
+
+/// Ten a second for ten seconds against five a second and a burst of five: 5 + 5 × 9.9 s, whole ones.
+#[test]
+fn steady_traffic_is_admitted_at_the_rate() {
+    let arguments = ["simulate", "--rate", "5/s", "--traffic", "steady 10/s 10s", "-o", "json"];
+    let value = Desk::new().run(&arguments).code(0).json();
+    let run = &value["runs"][0];
+    assert_eq!((&run["requests"], &run["allowed"]), (&100.into(), &54.into()));
+}
+
+#[test]
+fn algorithms_see_the_same_requests() {
+    let desk = Desk::new();
+    let algorithms = "token-bucket,leaky-bucket,fixed-window,sliding-window,sliding-counter,sliding-log";
+    let arguments = [
+        "simulate",
+        "--rate",
+        "100/s",
+        "--burst",
+        "100",
+        "--traffic",
+        "steady 80/s 10s, burst 500, steady 150/s 10s",
+        "--compare",
+        algorithms,
+    ];
+    let value = desk.run(&[&arguments[..], &["-o", "json"]].concat()).code(0).json();
+    let runs = value["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 7);
+    for run in runs {
+        assert_eq!(run["requests"], runs[0]["requests"]);
+        assert!(run["denied"].as_u64().unwrap() >= 400, "a burst of 500 has no room in a hundred: {run}");
+    }
+    assert_eq!(runs[0]["allowed"], runs[1]["allowed"], "gcra and token bucket are one law");
+    let drawn = desk.run(&[&arguments[..], &["--plot", "out.svg"]].concat()).code(0);
+    assert!(drawn.out.contains("sliding-log") && drawn.err.contains("wrote out.svg"), "{drawn:?}");
+    assert!(desk.read("out.svg").starts_with("<svg "));
+}
+
+#[test]
+fn traffic_that_is_not_understood_is_pointed_at() {
+    let desk = Desk::new();
+    let wrong = desk.run(&["simulate", "--rate", "1/s", "--traffic", "steady 80/s 1m, bust 500"]).code(2);
+    assert!(wrong.err.contains("column 17") && wrong.err.contains("did you mean `burst`?"), "{wrong:?}");
+    assert!(desk.run(&["simulate", "--rate", "1/s"]).code(2).err.contains("no traffic"));
+    assert!(desk.run(&["simulate", "--traffic", "burst 5"]).code(2).err.contains("no limit"));
+    let algorithm =
+        desk.run(&["simulate", "--algorithm", "gcro", "--rate", "1/s", "--traffic", "burst 5"]).code(2);
+    assert!(algorithm.err.contains("did you mean \"gcra\"?"), "{algorithm:?}");
+    let both = ["simulate", "--rate", "1/s", "--traffic", "burst 5", "--trace", "-"];
+    desk.run(&both).code(2);
+}
+
+#[test]
+fn one_policy_of_a_file() {
+    let desk = Desk::new();
+    desk.run(&["init", "--preset", "all", "p.yaml"]).code(0);
+    let run = |policy: &[&str]| {
+        desk.run(&[&["simulate", "-c", "p.yaml", "--traffic", "burst 300", "-o", "json"], policy].concat())
+    };
+    let value = run(&["per-ip"]).code(0).json();
+    let policies = value["runs"][0]["policies"].as_array().unwrap();
+    assert_eq!((policies.len(), &policies[0]["name"]), (1, &"per-ip".into()));
+    assert_eq!(value["runs"][0]["allowed"], 200, "burst 200");
+    run(&[]).code(0);
+    let unknown = run(&["per-ipp"]).code(2);
+    assert!(unknown.err.contains("\"per-ipp\"") && unknown.err.contains("per-ip,"), "{unknown:?}");
+    desk.write("none.yaml", "version: 1\npolicies: []\n");
+    let none = desk.run(&["simulate", "-c", "none.yaml", "--traffic", "burst 1"]).code(2);
+    assert!(none.err.contains("none.yaml") && !none.err.contains("\"\""), "{none:?}");
+}
