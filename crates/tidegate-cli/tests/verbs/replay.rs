@@ -95,6 +95,22 @@ fn the_pieces_of_a_log_are_one_log_in_whatever_order() {
     }
 }
 
+/// Two servers behind one balancer each wrote every other line. Read one after the other, the second's hour was taken at the
+/// first's last minute, and 15 clients were denied for one.
+#[test]
+fn the_logs_of_two_servers_are_one_log() {
+    let desk = Desk::new();
+    let plain = std::fs::read_to_string(sample("access.log")).unwrap();
+    for server in 0..2 {
+        let lines: Vec<&str> = plain.split_inclusive('\n').skip(server).step_by(2).collect();
+        desk.write(&format!("server{server}.log"), lines.concat());
+    }
+    let value = with_limit(&desk, &["server0.log", "server1.log"], b"");
+    let run = &value["runs"][0];
+    assert_eq!((&run["denied"], &run["policies"][0]["keys_hit"]), (&485.into(), &1.into()));
+    assert_eq!(value["log"]["clamped"], 0);
+}
+
 #[test]
 fn tokens_of_a_table_are_a_cost() {
     let desk = Desk::new();

@@ -1,8 +1,9 @@
 //! Reads access logs, JSON lines and tables as one stream of requests in time order.
 //!
-//! Files are told apart by their content: packing by the first bytes, format by the first lines. Several files are read in
-//! the order of their first times, so that `access.log*` works although the shell lists the newest first. A line that
-//! makes no sense is counted and the first few are kept to show; it never stops the reading.
+//! Files are told apart by their content: packing by the first bytes, format by the first lines. Several files are read as
+//! one, the one that lags behind next, so that `access.log*` works although the shell lists the newest first, and so do the
+//! logs of several servers. A line that makes no sense is counted and the first few are kept to show; it never stops the
+//! reading.
 //!
 //! The stream is handed to a closure, not pulled: a record borrows the line it came from, and nothing is copied for it.
 
@@ -237,6 +238,8 @@ impl Reader {
 #[derive(Debug)]
 pub struct Log {
     inputs: Vec<Input>,
+    /// When each begins; unknown for standard input, and then each waits for the end of the one before.
+    firsts: Vec<Option<u64>>,
     options: LogOptions,
     /// One per file begun; lines held back belong to one of them.
     readers: Vec<Reader>,
@@ -272,6 +275,7 @@ impl Log {
     pub fn open(mut inputs: Vec<Input>, options: LogOptions) -> Result<Self, LogError> {
         let total = total_bytes(&inputs);
         let mut tally = Tally::default();
+        let mut firsts = vec![None; inputs.len()];
         if inputs.len() > 1 && !inputs.contains(&Input::Stdin) {
             let mut timed = Vec::with_capacity(inputs.len());
             for input in inputs {
@@ -279,9 +283,10 @@ impl Log {
             }
             tally.files_sorted = !timed.is_sorted_by_key(|(time, _)| *time);
             timed.sort_by_key(|(time, _)| *time);
+            firsts = timed.iter().map(|(time, _)| Some(*time)).collect();
             inputs = timed.into_iter().map(|(_, input)| input).collect();
         }
-        Ok(Self { inputs, options, readers: Vec::new(), tally, read: Arc::default(), total })
+        Ok(Self { inputs, firsts, options, readers: Vec::new(), tally, read: Arc::default(), total })
     }
 
     /// Returns a handle to watch the progress with.
@@ -345,27 +350,62 @@ impl Log {
         &mut self,
         mut each: impl FnMut(&mut [Reader], &mut Tally, u64, &[u8]) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, LogError> {
-        for file in 0..self.inputs.len() {
-            let input = &self.inputs[file];
-            let mut lines = Lines::new(Opened::new(input, &self.read)?);
-            let (format, reader) = detect(&mut lines, input, &self.options)?;
-            self.readers.push(reader);
-            self.tally.files.push((input.name(), format));
-            let base = (file as u64) << LINE_BITS;
-            while let Some(line) = lines.next_line()? {
-                self.tally.lines += 1;
-                let mark = base | line.number;
-                if line.too_long {
-                    note(&mut self.tally, mark, b"", Malformed::TooLong);
-                } else if !is_blank(line.bytes)
-                    && each(&mut self.readers, &mut self.tally, mark, line.bytes).is_break()
-                {
+        let several = self.inputs.len() > 1;
+        let mut open: Vec<Running> = Vec::new();
+        let mut next = 0;
+        loop {
+            // The file that lags behind goes on, so that logs of several servers come as one.
+            let lagging = open.iter().enumerate().min_by_key(|(_, file)| file.reached);
+            let lagging = lagging.map(|(place, file)| (place, file.reached));
+            let due = |first: Option<u64>| {
+                lagging.is_none_or(|(_, reached)| first.is_some_and(|first| first <= reached))
+            };
+            if next < self.inputs.len() && due(self.firsts[next]) {
+                open.push(self.begin(next)?);
+                next += 1;
+                continue;
+            }
+            let Some((place, _)) = lagging else { break };
+            let Running { lines, file, reached } = &mut open[place];
+            let Some(line) = lines.next_line()? else {
+                open.swap_remove(place);
+                continue;
+            };
+            self.tally.lines += 1;
+            let mark = ((*file as u64) << LINE_BITS) | line.number;
+            if line.too_long {
+                note(&mut self.tally, mark, b"", Malformed::TooLong);
+            } else if !is_blank(line.bytes) {
+                if several && let Ok(Some(time)) = self.readers[*file].time(line.bytes) {
+                    *reached = time.max(*reached);
+                }
+                if each(&mut self.readers, &mut self.tally, mark, line.bytes).is_break() {
                     return Ok(ControlFlow::Break(()));
                 }
             }
         }
         Ok(ControlFlow::Continue(()))
     }
+
+    /// Opens a file; its reader has the number that its lines are marked with.
+    fn begin(&mut self, place: usize) -> Result<Running, LogError> {
+        let input = &self.inputs[place];
+        let mut lines = Lines::new(Opened::new(input, &self.read)?);
+        let (format, reader) = detect(&mut lines, input, &self.options)?;
+        self.tally.files.push((input.name(), format));
+        self.readers.push(reader);
+        Ok(Running { lines, file: self.readers.len() - 1, reached: self.firsts[place].unwrap_or(0) })
+    }
+}
+
+/// A file that is being read.
+#[derive(Debug)]
+struct Running {
+    lines: Lines,
+    /// Its place among the readers.
+    file: usize,
+    /// The latest time in it so far.
+    reached: u64,
 }
 
 fn detect(lines: &mut Lines, input: &Input, options: &LogOptions) -> Result<(Format, Reader), LogError> {

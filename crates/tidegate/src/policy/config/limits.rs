@@ -66,7 +66,9 @@ pub(super) fn limit(
         );
         complete = false;
     }
-    if let (Some((slack, _)), true) = (node.entry("slack"), words.get("queue").is_none()) {
+    if let (Some((slack, _)), true) = (node.entry("slack"), words.get("queue").is_none())
+        && algorithm == "leaky-bucket"
+    {
         findings.error(slack.spot, "slack needs queue: only a queue saves up");
         complete = false;
     }
