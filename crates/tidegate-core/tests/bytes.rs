@@ -3,6 +3,8 @@
 //! Each line of the fixture is a limit and the state after a few steps, in hexadecimal digits. A new algorithm adds a line; a
 //! line that is there is never changed.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+
 use std::time::Duration;
 
 use tidegate_core::rate::{Bandwidth, CalendarUnit, ColdFactor, Refill, TokenBucket};
