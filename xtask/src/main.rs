@@ -16,10 +16,13 @@ usage: cargo xtask COMMAND
   docs    write the files made from the program: man pages, completions, the config schema";
 
 fn main() -> ExitCode {
-    let outcome = match std::env::args().nth(1).as_deref() {
-        Some("test") => test::run(),
-        Some("bench") => bench::run(),
-        Some("docs") => docs::run(),
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let outcome = match words[..] {
+        ["test"] => test::run(),
+        ["bench"] => bench::run(),
+        ["docs"] => docs::run(),
+        ["replay-once", binary, log] => bench::replay::once(binary, log),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

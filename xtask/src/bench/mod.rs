@@ -2,7 +2,7 @@
 
 mod checks;
 mod machine;
-mod replay;
+pub(crate) mod replay;
 mod start;
 
 use std::fmt::Write as _;

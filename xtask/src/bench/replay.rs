@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::Measured;
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
@@ -55,26 +55,31 @@ struct Round {
     peak_kib: i64,
 }
 
-#[allow(clippy::disallowed_methods, reason = "a bench reads the time")]
+/// Replays in a process of its own, whose only child is the program: a peak is that of the largest child there ever was.
 fn replay_once(binary: &Path, log: &Path) -> Result<Round> {
-    let children = || getrusage(UsageWho::RUSAGE_CHILDREN);
-    let cpu = |usage: &nix::sys::resource::Usage| {
-        (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 / 1e6
+    let output = Command::new(std::env::current_exe()?).arg("replay-once").args([binary, log]).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let numbers: Vec<&str> = text.split_whitespace().collect();
+    let [cpu, wall, peak] = numbers[..] else {
+        bail!("replay failed: {}", String::from_utf8_lossy(&output.stderr));
     };
-    let (before, start) = (children()?, std::time::Instant::now());
+    Ok(Round { cpu: cpu.parse()?, wall: wall.parse()?, peak_kib: peak.parse()? })
+}
+
+/// The other side of [`replay_once`]: prints CPU seconds, wall seconds and the peak of memory in KiB.
+#[allow(clippy::disallowed_methods, reason = "a bench reads the time")]
+pub(crate) fn once(binary: &str, log: &str) -> Result<()> {
+    let start = std::time::Instant::now();
     let status = Command::new(binary)
-        .args(["replay", "--algorithm", "gcra", "--rate", "10/s", "--burst", "20", "-q", "-o", "json"])
-        .arg(log)
+        .args(["replay", "--algorithm", "gcra", "--rate", "10/s", "--burst", "20", "-q", "-o", "json", log])
         .stdout(Stdio::null())
         .status()?;
-    ensure!(status.success(), "replay failed: {status}");
-    let after = children()?;
-    // The peak is that of the largest child so far: logs are measured shortest first.
-    Ok(Round {
-        cpu: cpu(&after) - cpu(&before),
-        wall: start.elapsed().as_secs_f64(),
-        peak_kib: after.max_rss(),
-    })
+    ensure!(status.success(), "{status}");
+    let wall = start.elapsed().as_secs_f64();
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
+    let cpu = (usage.user_time().num_microseconds() + usage.system_time().num_microseconds()) as f64 / 1e6;
+    println!("{cpu} {wall} {}", usage.max_rss());
+    Ok(())
 }
 
 /// Writes a combined log: a thousand requests a second, clients by a power law, some steps back within a second.
