@@ -177,12 +177,21 @@ impl Gate {
 
     /// Gives back what a request was charged, or `cost` of it: work that was not done, or turned out cheaper.
     ///
-    /// Never above a full limit. Limits that a check does not spend are left alone.
+    /// Never above a full limit, nor more than a policy with a cost of its own charges. Limits that a check does not spend
+    /// are left alone.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not settle it.
     pub fn refund(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<(), StoreError> {
-        self.adjust(request, cost, Op::Refund, |line| line.spends)
+        let policies = self.policies.load();
+        let mut plan = policies.plan(request, cost);
+        plan.lines.retain(|line| line.spends);
+        if let Some(cost) = cost {
+            for line in &mut plan.lines {
+                line.cost = line.cost.min(cost);
+            }
+        }
+        self.settle(&plan, self.clock.now(), Op::Refund).map(drop)
     }
 
     /// Forgets what was spent by the keys of a request under one policy, or under all: their limits are full again.
@@ -190,10 +199,15 @@ impl Gate {
     /// # Errors
     /// [`StoreError`] when the store did not settle it.
     pub fn reset(&self, request: &Descriptor<'_>, policy: Option<usize>) -> Result<(), StoreError> {
-        self.adjust(request, None, Op::Reset, |line| policy.is_none_or(|only| line.policy == only))
+        let policies = self.policies.load();
+        let mut plan = policies.plan(request, None);
+        plan.lines.retain(|line| policy.is_none_or(|only| line.policy == only));
+        self.settle(&plan, self.clock.now(), Op::Reset).map(drop)
     }
 
     /// Tells how the work ended: a failure spends the `charge: on-failure` limits of the request, a success resets them.
+    ///
+    /// Each limit spends for itself: the failure has happened, so one that is used up keeps it from no other.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not settle it.
@@ -208,7 +222,8 @@ impl Gate {
             Report::Success => Op::Reset,
             Report::Failure => Op::Take,
         };
-        self.adjust(request, cost, op, |line| !line.spends)
+        let policies = self.policies.load();
+        self.settle(&policies.plan_report(request, cost), self.clock.now(), op).map(drop)
     }
 
     fn decide(
@@ -256,23 +271,6 @@ impl Gate {
             return Ok(Settled { allowed: true, wait: Duration::ZERO, lines: SmallVec::new() });
         }
         self.store.settle(&Step { now, op, charges: &plan.charges() })
-    }
-
-    /// Runs one op over the lines of a request that are meant.
-    fn adjust(
-        &self,
-        request: &Descriptor<'_>,
-        cost: Option<Cost>,
-        op: Op<'_>,
-        meant: impl Fn(&crate::policy::Line<'_>) -> bool,
-    ) -> Result<(), StoreError> {
-        let policies = self.policies.load();
-        let mut plan = policies.plan(request, cost);
-        plan.lines.retain(|line| meant(line));
-        for line in &mut plan.lines {
-            line.spends = true;
-        }
-        self.settle(&plan, self.clock.now(), op).map(drop)
     }
 }
 
