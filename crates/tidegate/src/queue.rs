@@ -466,9 +466,17 @@ impl Shared {
     }
 
     fn abort(&self) {
-        self.close();
+        // Closed and emptied at one stroke: woken in between, the worker would start a job, or sleep until one is due that
+        // is gone by then.
+        let (worker, jobs) = {
+            let mut line = self.line.lock();
+            line.closed = true;
+            (line.worker.take(), std::mem::take(&mut line.jobs))
+        };
+        if let Some(worker) = worker {
+            worker.wake();
+        }
         // Dropped after the lock: a job's drop is foreign code.
-        let jobs = std::mem::take(&mut self.line.lock().jobs);
         drop(jobs);
     }
 }
@@ -483,7 +491,16 @@ struct Place {
 impl Place {
     /// Gives the place up, if the job has not started.
     fn leave(&self) {
-        let job = self.shared.line.lock().jobs.remove(&self.id);
+        let (worker, job) = {
+            let mut line = self.shared.line.lock();
+            let job = line.jobs.remove(&self.id);
+            // A worker that sleeps until this job is due has nothing left to wait for once the queue is closed.
+            let is_over = line.closed && line.jobs.is_empty();
+            (if is_over { line.worker.take() } else { None }, job)
+        };
+        if let Some(worker) = worker {
+            worker.wake();
+        }
         drop(job);
     }
 }

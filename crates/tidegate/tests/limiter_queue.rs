@@ -6,7 +6,8 @@ use std::future::pending;
 use std::panic::panic_any;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -305,4 +306,31 @@ proptest! {
             }
         }
     }
+}
+
+/// At one job an hour, a worker sleeps for most of one. It ended as late, and held up who joined it, although the queue was
+/// closed and its last job called off.
+#[test]
+fn a_worker_ends_when_the_last_job_of_a_closed_queue_is_called_off() {
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    let (queue, mut worker, _clock) = queue(1, 10);
+    queue.submit_fn(|| ()).unwrap().detach();
+    let waiting = queue.submit_fn(|| ()).unwrap();
+    let Poll::Ready(Some(first)) = due(&mut worker) else { panic!("the first starts at once") };
+    run(first);
+    queue.close();
+
+    let woken = Arc::new(Count(AtomicUsize::new(0)));
+    let waker = Waker::from(Arc::clone(&woken));
+    let mut cx = Context::from_waker(&waker);
+    assert!(pin!(worker.next()).poll(&mut cx).is_pending());
+    drop(waiting);
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    assert!(matches!(due(&mut worker), Poll::Ready(None)));
 }
