@@ -125,7 +125,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "TIDEGATE_HTTP", value_name = "ADDR")]
     pub(crate) http: Option<SocketAddr>,
     /// How many keys to remember at once [default: the file's, else 100000]
-    #[arg(long, env = "TIDEGATE_KEYS", value_name = "N")]
+    #[arg(long, env = "TIDEGATE_KEYS", value_name = "N", value_parser = keys)]
     pub(crate) keys: Option<usize>,
     /// File that holds the token callers must send; needed to bind beyond loopback
     #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -311,7 +311,7 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed)]
     pub(crate) speed: Speed,
     /// How many keys to remember at once
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = keys)]
     pub(crate) keys: usize,
 }
 
@@ -359,6 +359,14 @@ fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Room for a billion keys takes 4 GiB before the first has come; more is a slip of the finger.
+const MAX_KEYS: usize = 1_000_000_000;
+
+fn keys(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MAX_KEYS).contains(number));
+    number.ok_or_else(|| format!("`{text}` is no number of keys; use 1 to {MAX_KEYS}"))
+}
+
 /// How fast a log is played.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Speed {
@@ -404,5 +412,14 @@ mod tests {
         assert_eq!(speed("max"), Ok(Speed::Max));
         assert_eq!(speed("60x"), Ok(Speed::Times(60.0)));
         assert!(speed("-1x").is_err() && speed("inf").is_err());
+    }
+
+    /// A number of keys that no machine has room for was tried all the same, and ended in a panic or an abort.
+    #[test]
+    fn a_number_of_keys_is_one_that_there_can_be_room_for() {
+        assert_eq!(keys("100000"), Ok(100_000));
+        for bad in ["0", "-1", "1000000001", "18446744073709551615", "many"] {
+            assert!(keys(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -115,6 +115,15 @@ pub enum SuggestError {
         /// The attributes of the first request.
         has: String,
     },
+    /// The key names one attribute twice.
+    #[error("{attribute} is named twice in the key; once is enough")]
+    Repeated {
+        /// The attribute.
+        attribute: String,
+    },
+    /// The key has an attribute without a name, or none at all.
+    #[error("the key has an attribute without a name; write client.ip, or client.ip and user.id")]
+    Unnamed,
     /// The numbers are no limit.
     #[error(transparent)]
     Quota(#[from] tidegate::QuotaError),
@@ -147,6 +156,7 @@ pub fn suggest(
     if !(options.keep > 0.0 && options.keep <= 1.0) {
         return Err(SuggestError::Keep { percent: options.keep * 100.0 });
     }
+    key_can_be(&options.by)?;
     // A limit that refuses nobody only measures.
     let (measured, has) = replay(inputs, log, options, &[Rate::MAX_COUNT], &mut watch)?;
     let outcome = &measured.outcomes()[0];
@@ -205,6 +215,16 @@ pub fn suggest(
     })
 }
 
+fn key_can_be(by: &[String]) -> Result<(), SuggestError> {
+    if by.is_empty() || by.iter().any(|name| name.trim().is_empty()) {
+        return Err(SuggestError::Unnamed);
+    }
+    match by.iter().enumerate().find(|(at, name)| by[..*at].contains(name)) {
+        Some((_, name)) => Err(SuggestError::Repeated { attribute: name.clone() }),
+        None => Ok(()),
+    }
+}
+
 /// Replays the log under one limit per count; returns the attributes of the first request, too.
 fn replay(
     inputs: &[Input],
@@ -219,7 +239,8 @@ fn replay(
         let label = format!("gcra {} burst {count}", PeakRate { count: *count, window: options.per });
         let mut policy = Policy::new("suggested", Limit::new(quota, label));
         policy.by.clone_from(&options.by);
-        let set = PolicySet::new(vec![policy]).expect("one policy with a name and a limit");
+        let set = PolicySet::new(vec![policy])
+            .expect("one policy with a name, a limit, and a key that was looked at");
         sets.push((count.to_string(), Arc::new(set)));
     }
     let mut replay = Replay::new(sets, options.replay);
@@ -366,6 +387,18 @@ mod tests {
         let text = format!("version: 1\npolicies:\n{}", found.yaml("per-ip"));
         let (config, _) = Config::parse(&text, "suggested", Format::Yaml).unwrap();
         assert_eq!(config.policies.policies()[0].limits[0].terms.label, "gcra 5/min burst 5");
+    }
+
+    /// These came to the policy made of them, which took its own soundness for granted.
+    #[test]
+    fn a_key_that_cannot_be_is_a_mistake_not_a_panic() {
+        let by = |names: &[&str]| {
+            let by = names.iter().map(|name| (*name).to_owned()).collect();
+            with_log(&lines(), &SuggestOptions { by, ..SuggestOptions::default() })
+        };
+        assert!(matches!(by(&["client.ip", "client.ip"]), Err(SuggestError::Repeated { .. })));
+        assert!(matches!(by(&["client.ip", ""]), Err(SuggestError::Unnamed)));
+        assert!(matches!(by(&[]), Err(SuggestError::Unnamed)));
     }
 
     #[test]

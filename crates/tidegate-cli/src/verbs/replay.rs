@@ -136,8 +136,8 @@ fn feed(log: &mut Log, runs: &mut Replay, speed: Speed, printer: &Printer) -> Re
     let outcome = log.read(|record| {
         progress.tick();
         if let Speed::Times(times) = speed {
-            let since = record.time.since(*first.get_or_insert(record.time)).div_f64(times);
-            std::thread::sleep(since.saturating_sub(start.elapsed()));
+            let due = slowed(record.time.since(*first.get_or_insert(record.time)), times);
+            std::thread::sleep(due.saturating_sub(start.elapsed()));
         }
         runs.feed(record);
         ControlFlow::Continue(())
@@ -145,6 +145,11 @@ fn feed(log: &mut Log, runs: &mut Replay, speed: Speed, printer: &Printer) -> Re
     progress.finish();
     outcome.map(drop)?;
     Ok(start.elapsed())
+}
+
+/// Returns how long a span of log lasts at so many times its speed; as long as can be where a speed near 0 stretches it further.
+fn slowed(span: Duration, times: f64) -> Duration {
+    Duration::try_from_secs_f64(span.as_secs_f64() / times).unwrap_or(Duration::MAX)
 }
 
 fn headline(tally: &Tally, took: Duration) -> String {
@@ -193,5 +198,18 @@ impl From<&args::Reading> for LogOptions {
             (args::Order::Sort, other) => other,
         };
         Self { format, columns: reading.column.clone(), order }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_speed_near_zero_stretches_without_end() {
+        assert_eq!(slowed(Duration::from_secs(60), 60.0), Duration::from_secs(1));
+        assert_eq!(slowed(Duration::from_secs(1), 1e-300), Duration::MAX);
+        assert_eq!(slowed(Duration::ZERO, 1e-300), Duration::ZERO);
+        assert_eq!(slowed(Duration::from_secs(1), f64::MAX), Duration::ZERO);
     }
 }
