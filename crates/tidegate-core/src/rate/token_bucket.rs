@@ -375,16 +375,8 @@ impl Algorithm for TokenBucket {
         if receipt.act < last {
             return state.clone();
         }
-        let relied_on = match self.relied_on(state, receipt) {
-            Some((index, amount)) => {
-                let settled = self.settled(state, last).nth(index);
-                settled.map_or(0, |(bandwidth, level)| amount.min(bandwidth.debt(level)))
-            }
-            None => {
-                self.settled(state, last).map(|(bandwidth, level)| bandwidth.debt(level)).max().unwrap_or(0)
-            }
-        };
-        if relied_on > 0 {
+        let others_follow = self.relied_on(state, receipt).is_none_or(|(_, amount)| amount > 0);
+        if others_follow && self.settled(state, last).any(|(bandwidth, level)| bandwidth.debt(level) > 0) {
             return state.clone();
         }
         let units = receipt.cost.units();
