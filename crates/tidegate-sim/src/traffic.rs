@@ -62,6 +62,8 @@ enum Keys {
 
 /// More keys than this would be a table of many megabytes for a picture that looks the same.
 const MAX_KEYS: u64 = 1_000_000;
+/// What a fast machine decides in some minutes; a line of text that asks for more is a slip in a unit.
+const MAX_REQUESTS: u128 = 1_000_000_000;
 const MAX_SPAN: u64 = 366 * 86_400 * 1_000_000_000;
 const SHAPES: [&str; 5] = ["steady", "burst", "ramp", "poisson", "idle"];
 const OPTIONS: [&str; 3] = ["keys", "key", "cost"];
@@ -102,10 +104,17 @@ impl std::str::FromStr for Traffic {
 
     fn from_str(text: &str) -> Result<Self, TrafficError> {
         let mut segments = Vec::new();
-        let mut start = 0;
+        let (mut start, mut requests) = (0, 0u128);
         for part in text.split(',') {
             let mut words = Words { text, from: start, to: start + part.len() };
-            segments.push(segment(&mut words)?);
+            let segment = segment(&mut words)?;
+            requests = requests.saturating_add(segment.shape.requests());
+            if requests > MAX_REQUESTS {
+                let column = text[..start].chars().count() + 1;
+                let what = format!("with this segment it is {requests} requests; use at most {MAX_REQUESTS}");
+                return Err(TrafficError { column, what });
+            }
+            segments.push(segment);
             start += part.len() + 1;
         }
         Ok(Self { segments: segments.into() })
@@ -287,6 +296,17 @@ impl Shape {
             | Self::Poisson { span, .. }
             | Self::Idle { span } => span,
             Self::Burst { .. } => 0,
+        }
+    }
+
+    /// Returns how many requests it makes, by the mean of what is left to chance.
+    fn requests(self) -> u128 {
+        let at = |pace: Pace, span: u64| u128::from(pace.count) * u128::from(span) / u128::from(pace.period);
+        match self {
+            Self::Steady { pace, span } | Self::Poisson { pace, span } => at(pace, span),
+            Self::Ramp { from, to, span } => (at(from, span) + at(to, span)) / 2,
+            Self::Burst { count } => u128::from(count),
+            Self::Idle { .. } => 0,
         }
     }
 
@@ -508,6 +528,10 @@ mod tests {
             (
                 "steady 1/s 1x",
                 "traffic, column 12: unknown unit \"x\"; use ms, s, min, h, day, week, month or year",
+            ),
+            (
+                "burst 5,steady 1000000000/s 366d",
+                "traffic, column 9: with this segment it is 31622400000000005 requests; use at most 1000000000",
             ),
             ("burst 0", "traffic, column 7: count `0` is not a whole number from 1 to 1000000000"),
             (

@@ -1,11 +1,18 @@
 //! Every store of this crate passes the conformance suite; so does compare-and-set over bytes with conflicts injected.
 
-use std::collections::HashMap;
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use tidegate::store::{ByteMap, CasStore, MemoryStore, PlainStore, StoreError, Versioned, conformance};
+use tidegate::store::{
+    ByteMap, CasStore, Charge, MemoryStore, Op, PlainStore, Step, Store, StoreError, Versioned, conformance,
+};
+use tidegate::{Cost, Tick};
 
 #[test]
 fn the_plain_map_conforms() {
@@ -24,12 +31,11 @@ fn compare_and_set_over_bytes_conforms_although_every_third_write_loses() {
 
 #[test]
 fn a_key_contended_for_ever_is_an_error_and_changes_nothing() {
-    use tidegate::store::{Charge, Op, Step, Store};
     let map = Conflicting { every: 1, ..Conflicting::default() };
     let store = CasStore::new(map);
     let quotas = conformance::quotas();
-    let charges = [Charge::new(b"k", &quotas[0], tidegate::Cost::ONE)];
-    let step = Step { now: tidegate::Tick::from_secs(1), op: Op::Take, charges: &charges };
+    let charges = [Charge::new(b"k", &quotas[0], Cost::ONE)];
+    let step = Step { now: Tick::from_secs(1), op: Op::Take, charges: &charges };
     assert!(matches!(store.settle(&step), Err(StoreError::Contended { .. })));
     assert_eq!(store.occupancy().used, 0);
 }
@@ -85,5 +91,86 @@ impl ByteMap for Conflicting {
 
     fn len(&self) -> usize {
         self.cells.lock().values().filter(|(_, value)| value.is_some()).count()
+    }
+}
+
+/// Small enough that sixteen keys share one set and push each other about; a dozen keys never lose their place in it.
+#[test]
+fn a_table_of_one_full_set_agrees_with_the_plain_map() {
+    let quotas = conformance::quotas();
+    for seed in 1..60u64 {
+        let (table, plain) = (MemoryStore::with_capacity(1), PlainStore::default());
+        let mut chance = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut below = |count: u64| {
+            chance ^= chance << 13;
+            chance ^= chance >> 7;
+            chance ^= chance << 17;
+            (chance >> 11) % count
+        };
+        let mut now = Tick::from_secs(1_000_000);
+        for _ in 0..600 {
+            now = now.after(Duration::from_millis(below(900)));
+            // A thread may come with a tick that it read a moment ago.
+            let late = Tick::from_nanos(now.as_nanos() - below(2) * 400_000_000);
+            let keys: BTreeSet<u8> = (0..=below(4)).map(|_| below(16) as u8).collect();
+            let keys: Vec<[u8; 1]> = keys.into_iter().map(|key| [key]).collect();
+            let charges: Vec<_> = keys
+                .iter()
+                .map(|key| Charge {
+                    max_wait: Duration::from_millis(below(3) * 500),
+                    binding: below(4) > 0,
+                    spends: below(5) > 0,
+                    ..Charge::new(key, &quotas[below(quotas.len() as u64) as usize], Cost::ONE)
+                })
+                .collect();
+            let op = match below(12) {
+                0 => Op::Refund,
+                1 => Op::Reset,
+                2 => Op::Peek,
+                _ => Op::Take,
+            };
+            let step = Step { now: late, op, charges: &charges };
+            assert_eq!(table.settle(&step), plain.settle(&step), "seed {seed}: {step:?}");
+        }
+        assert_eq!(table.occupancy().evicted, 0);
+    }
+}
+
+/// Steps over several sets, whose keys come in any order: no step waits for another in a circle, none loses a charge,
+/// and whoever was refused by one key has spent nothing of the others.
+#[test]
+fn threads_that_settle_overlapping_steps_admit_exactly_the_limit() {
+    let (threads, keys, limit) = (8u64, 24u64, 500u64);
+    let store = MemoryStore::with_capacity(1000);
+    let quota = Arc::new(tidegate::Quota::per_hour(limit).sliding_window(10).unwrap());
+    let now = Tick::from_secs(1_000_000);
+    let spent: Vec<AtomicU64> = (0..keys).map(|_| AtomicU64::new(0)).collect();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (store, quota, spent) = (store.clone(), &quota, &spent);
+            scope.spawn(move || {
+                for round in 0..4000u64 {
+                    let picked = [0, 1, 2].map(|n| (thread * 7 + round * (n + 1) + n * 8) % keys);
+                    if picked[0] == picked[1] || picked[1] == picked[2] || picked[0] == picked[2] {
+                        continue;
+                    }
+                    let names = picked.map(|key| key.to_le_bytes());
+                    let charges = [0, 1, 2].map(|at: usize| Charge::new(&names[at], quota, Cost::ONE));
+                    let step = Step { now, op: Op::Take, charges: &charges };
+                    if store.settle(&step).unwrap().allowed {
+                        for key in picked {
+                            spent[key as usize].fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    for key in 0..keys {
+        let name = key.to_le_bytes();
+        let charges = [Charge::new(&name, &quota, Cost::ONE)];
+        let settled = store.settle(&Step { now, op: Op::Peek, charges: &charges }).unwrap();
+        let counted = spent[key as usize].load(Ordering::Relaxed);
+        assert_eq!(settled.lines[0].decision.standing.remaining, limit - counted, "key {key}");
     }
 }
