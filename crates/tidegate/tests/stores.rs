@@ -154,7 +154,7 @@ fn threads_that_settle_overlapping_steps_admit_exactly_the_limit() {
                     if picked[0] == picked[1] || picked[1] == picked[2] || picked[0] == picked[2] {
                         continue;
                     }
-                    let names = picked.map(|key| key.to_le_bytes());
+                    let names = picked.map(u64::to_le_bytes);
                     let charges = [0, 1, 2].map(|at: usize| Charge::new(&names[at], quota, Cost::ONE));
                     let step = Step { now, op: Op::Take, charges: &charges };
                     if store.settle(&step).unwrap().allowed {
