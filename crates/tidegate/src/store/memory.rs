@@ -2,8 +2,9 @@
 //!
 //! A key belongs to one small set of slots. A state whose limit is full again is as good as no state, so its slot *is* a free
 //! slot: nothing sweeps, nothing pauses, and a table that is large enough forgets nothing that matters. When all slots of a
-//! set are live, the one nearest to full is given up and counted; a key that is over its limit goes last, or an attacker could
-//! wash its own debt away with made-up keys.
+//! set are live, the one nearest to full is given up and counted: by the share of its limit that is spent, since a day's limit
+//! that was touched once is longer from full than a second's that is all but used up. A key that is over its limit goes last,
+//! or an attacker could wash its own debt away with made-up keys.
 //!
 //! Keys are held as 64-bit fingerprints under a seed of the process, so no caller's address lies in memory and nobody outside
 //! can aim at a set. Two given keys meet with odds of 2⁻⁶⁴; any two among a million live ones with about 3·10⁻⁸.
@@ -15,7 +16,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use foldhash::quality::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use tidegate_core::{Algorithm, Ask, Cost, Tick, Verdict};
+use tidegate_core::{Algorithm, Ask, Cost, Standing, Tick, Verdict};
 
 use super::plain::refuse_repeated;
 use super::{Cell, Occupancy, Settled, Settlement, Step, Store, StoreError, settle};
@@ -23,9 +24,12 @@ use super::{Cell, Occupancy, Settled, Settlement, Step, Store, StoreError, settl
 /// Slots per set. Sixteen at half load lose a live key in 4 of 1,000 full sets (Poisson); eight would lose in 2 of 100.
 const WAYS: usize = 16;
 
+/// A whole limit: shares of it are told apart by one part in 65,536.
+const WHOLE: u32 = 1 << 16;
+
 /// Keeps the state of a bounded number of keys.
 ///
-/// Memory is bounded by the capacity: two slots of about 100 bytes per key of it, taken only as keys come; larger states
+/// Memory is bounded by the capacity: two slots of about 110 bytes per key of it, taken only as keys come; larger states
 /// (logs, windows of many buckets) add their own size. A check takes one short lock per set it touches, in ascending order,
 /// so steps never wait for each other in a circle. A clone shares the table.
 #[derive(Clone, Debug)]
@@ -51,6 +55,10 @@ struct Set {
 #[derive(Debug)]
 struct Slot {
     fingerprint: u64,
+    /// When the cell was written.
+    at: Tick,
+    /// How much of the limit was spent then, out of [`WHOLE`].
+    spent: u32,
     /// From this tick on the cell is as good as none.
     full_at: Tick,
     /// Until this tick the key is over its limit: not even one unit is left.
@@ -172,7 +180,8 @@ impl Shared {
             Some(line) if line.decision.standing.remaining == 0 => blocked_until(&cell, now),
             _ => Tick::EPOCH,
         };
-        let slot = Slot { fingerprint, full_at, blocked_until, cell: Some(cell) };
+        let spent = written.map_or(WHOLE, |line| spent(line.decision.standing));
+        let slot = Slot { fingerprint, at: now, spent, full_at, blocked_until, cell: Some(cell) };
         match own {
             Some(own) => set.slots[own] = slot,
             None => self.admit(set, now, slot),
@@ -191,7 +200,7 @@ impl Shared {
             return;
         }
         // A slot whose cell is in hand belongs to this very step and may not be given away.
-        let rank = |held: &Slot| (held.cell.is_none(), held.blocked_until > now, held.full_at);
+        let rank = |held: &Slot| (held.cell.is_none(), held.blocked_until > now, held.spent_at(now));
         let victim = set.slots.iter_mut().min_by_key(|held| rank(held)).expect("a full set has slots");
         if victim.full_at > now {
             self.evicted.fetch_add(1, Ordering::Relaxed);
@@ -201,6 +210,25 @@ impl Shared {
         }
         *victim = slot;
     }
+}
+
+impl Slot {
+    /// Returns how much of the limit is still spent, out of [`WHOLE`] squared: as if it returned evenly, which is exact for
+    /// rates and near enough for windows to choose by.
+    fn spent_at(&self, now: Tick) -> u64 {
+        let left = u128::from(self.full_at.as_nanos().saturating_sub(now.as_nanos()));
+        let whole = u128::from(self.full_at.as_nanos().saturating_sub(self.at.as_nanos()));
+        let even = u128::from(self.spent) * u128::from(WHOLE) * left.min(whole) / whole.max(1);
+        // At most the square of a whole, which fits.
+        even as u64
+    }
+}
+
+/// Returns the share of a limit that is spent, out of [`WHOLE`].
+fn spent(standing: Standing) -> u32 {
+    let (limit, left) = (u128::from(standing.limit.max(1)), u128::from(standing.remaining));
+    // At most a whole, which fits.
+    (limit.saturating_sub(left) * u128::from(WHOLE)).div_ceil(limit) as u32
 }
 
 /// Returns the tick from which one unit is to be had again.
@@ -238,6 +266,31 @@ mod tests {
         assert!(occupancy.used <= occupancy.capacity, "{occupancy:?}");
         assert_eq!(occupancy.evicted_over_limit, 0);
         assert!(occupancy.evicted > 1000, "the others had to go: {occupancy:?}");
+    }
+
+    /// A key of a hundred a second had one unit again after ten milliseconds, so it was not over its limit, and it was full
+    /// again before any key of a day's limit was. By time alone it went first: made-up keys of the other policy brought
+    /// it a hundred more each time.
+    #[test]
+    fn a_debt_is_not_washed_away_by_made_up_keys_of_a_slower_limit() {
+        let store = MemoryStore::with_capacity(64);
+        let fast = Arc::new(Quota::per_second(100).gcra().unwrap());
+        let mut made_up = 0u64;
+        for slow in [Quota::per_day(5).gcra().unwrap(), Quota::per_day(5).fixed_window().unwrap()] {
+            let slow = Arc::new(slow);
+            let key = format!("{slow:?}");
+            let mut taken = 0;
+            for round in 0..20 {
+                let now = Tick::from_secs(1000).after(Duration::from_millis(11 * round));
+                taken += (0..100).filter(|_| take(&store, now, key.as_bytes(), &fast)).count();
+                let later = now.after(Duration::from_millis(10));
+                for _ in 0..2000 {
+                    made_up += 1;
+                    let _ = take(&store, later, &made_up.to_le_bytes(), &slow);
+                }
+            }
+            assert_eq!(taken, 100 + 20, "what returns in 209 ms, and no more");
+        }
     }
 
     #[test]
