@@ -192,7 +192,12 @@ pub(crate) fn time(at: Tick) -> String {
 }
 
 fn when(at: Tick, recorded: bool) -> String {
-    if recorded { time(at) } else { format!("{:.3} s", at.since(Tick::EPOCH).as_secs_f64()) }
+    let since = at.since(Tick::EPOCH);
+    match (recorded, since < Duration::from_secs(60)) {
+        (true, _) => time(at),
+        (false, true) => format!("{:.3} s", since.as_secs_f64()),
+        (false, false) => span(since),
+    }
 }
 
 /// A span in its two largest units: `6 h 12 min`, `850 ms`.

@@ -163,7 +163,7 @@ impl Engine {
     ) -> Ulid {
         let (at, charged) = match verdict {
             Verdict::Decided(decision) if decision.allowed => {
-                let spent = decision.limits.iter().filter(|limit| limit.spends);
+                let spent = decision.limits.iter().filter(|limit| limit.spends && limit.binding);
                 (decision.at, spent.map(|limit| limit.cost.units()).max().unwrap_or(0))
             }
             Verdict::Decided(decision) => (decision.at, 0),

@@ -177,15 +177,15 @@ impl Gate {
 
     /// Gives back what a request was charged, or `cost` of it: work that was not done, or turned out cheaper.
     ///
-    /// Never above a full limit, nor more than a policy with a cost of its own charges. Limits that a check does not spend
-    /// are left alone.
+    /// Never above a full limit, nor more than a policy with a cost of its own charges. Left alone are limits that a check
+    /// does not spend, and shadows: which of them refused and took nothing is not known here.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not settle it.
     pub fn refund(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<(), StoreError> {
         let policies = self.policies.load();
         let mut plan = policies.plan(request, cost);
-        plan.lines.retain(|line| line.spends);
+        plan.lines.retain(|line| line.spends && line.binding);
         if let Some(cost) = cost {
             for line in &mut plan.lines {
                 line.cost = line.cost.min(cost);

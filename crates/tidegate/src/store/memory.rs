@@ -6,6 +6,10 @@
 //! that was touched once is longer from full than a second's that is all but used up. A key that is over its limit goes last,
 //! or an attacker could wash its own debt away with made-up keys.
 //!
+//! All policies of a gate share the table. Where a policy's limit is one unit, each made-up key of it is over its limit at
+//! once, and with more of those than slots, keys of other policies go before them: give such a table room, and watch what it
+//! counts as evicted.
+//!
 //! Keys are held as 64-bit fingerprints under a seed of the process, so no caller's address lies in memory and nobody outside
 //! can aim at a set. Two given keys meet with odds of 2⁻⁶⁴; any two among a million live ones with about 3·10⁻⁸.
 

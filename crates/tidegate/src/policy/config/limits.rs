@@ -34,8 +34,13 @@ pub(super) fn limit(
     let table = if base.is_some() { &SHADOW_LIMIT } else { &LIMIT };
     let words = Words { node, base: base.filter(|_| node.get("algorithm").is_none()) };
     let algorithm = words.text("algorithm").unwrap_or("gcra");
-    // An unknown algorithm was reported; what belongs to it cannot be said.
-    let known = ALGORITHMS.iter().find(|known| known.name == algorithm)?;
+    let Some(known) = ALGORITHMS.iter().find(|known| known.name == algorithm) else {
+        // The shape has reported an unknown word; a limit that is dropped in silence would let everybody pass.
+        if !findings.refused() {
+            findings.error(node.spot, format_args!("algorithm {algorithm} is not known"));
+        }
+        return None;
+    };
     for (name, _) in node.entries() {
         let own = COMMON.contains(&name.text.as_str()) || known.takes.contains(&name.text.as_str());
         if !own && ALGORITHMS.iter().any(|other| other.takes.contains(&name.text.as_str())) {

@@ -99,6 +99,9 @@ pub enum HeaderForm {
     None,
 }
 
+/// The longest file that is read: a hundred thousand policies, and far from what a machine cannot hold.
+const MOST_BYTES: u64 = 16 << 20;
+
 /// A whole validated file.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -127,8 +130,17 @@ impl Config {
     /// Every mistake, in the order of the file, warnings included; or the one reason why the file cannot be read.
     pub fn read(path: &Path) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         let name = path.display().to_string();
-        match std::fs::read_to_string(path) {
-            Ok(text) => Self::parse(&text, &name, Format::of(path)),
+        let mut text = String::new();
+        let read = std::fs::File::open(path).and_then(|file| {
+            std::io::Read::read_to_string(&mut std::io::Read::take(file, MOST_BYTES + 1), &mut text)
+        });
+        match read {
+            Ok(bytes) if bytes as u64 > MOST_BYTES => {
+                let mut findings = Findings::of(&name);
+                findings.error(Spot::default(), "is longer than 16 MiB, which no policy file is");
+                Err(findings.finish())
+            }
+            Ok(_) => Self::parse(&text, &name, Format::of(path)),
             Err(error) => {
                 let mut findings = Findings::of(&name);
                 findings.error(Spot::default(), format_args!("cannot be read: {error}"));
