@@ -124,7 +124,7 @@ pub(crate) struct Serve {
     /// Address of the HTTP door [default: the file's, else 127.0.0.1:8080]
     #[arg(long, env = "TIDEGATE_HTTP", value_name = "ADDR")]
     pub(crate) http: Option<SocketAddr>,
-    /// How many keys to remember at once [default: the file's, else 100000]
+    /// How many keys to remember at once [default: the file's, else 1000000]
     #[arg(long, env = "TIDEGATE_KEYS", value_name = "N", value_parser = keys)]
     pub(crate) keys: Option<usize>,
     /// File that holds the token callers must send; needed to bind beyond loopback
