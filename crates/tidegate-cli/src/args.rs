@@ -270,6 +270,8 @@ pub(crate) enum LogFormat {
     Combined,
     /// Common log format
     Common,
+    /// Combined behind `host:port`, as Debian's other_vhosts_access.log
+    Vhost,
     /// One JSON object a line
     Json,
     /// Comma- or tab-separated with a header line

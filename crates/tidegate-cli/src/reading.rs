@@ -109,8 +109,8 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
     }
     if tally.malformed > 0 {
         printer.remark(&format!(
-            "{} lines are no request and were left out; the first:",
-            thousands(tally.malformed)
+            "{} malformed, no request to be read, left out; the first:",
+            lines(tally.malformed)
         ));
         for line in &tally.first_malformed {
             printer.remark(&format!("  {line}"));
@@ -120,6 +120,10 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
         let files: Vec<&str> = tally.files.iter().map(|(file, _)| file.as_str()).collect();
         printer.remark(&format!("files were read in the order of their times: {}", files.join(", ")));
     }
+}
+
+fn lines(count: u64) -> String {
+    if count == 1 { "1 line is".to_owned() } else { format!("{} lines are", thousands(count)) }
 }
 
 /// A title for pictures: what was read.

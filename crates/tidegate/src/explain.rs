@@ -25,6 +25,8 @@ pub struct Explanation {
     pub retry_after_ms: Option<u64>,
     /// How long it would be held back, in milliseconds rounded up.
     pub delay_ms: u64,
+    /// Whether a deny-list refused it: no limit was asked.
+    pub denied_by_list: bool,
     /// The policies, in the order of the file.
     pub reasons: Vec<Reason>,
 }
@@ -134,6 +136,7 @@ impl Explanation {
             policy: decision.policy().map(|place| decision.policies.policies()[place].name.clone()),
             retry_after_ms: (!decision.allowed).then(|| decision.retry_after()).flatten().map(millis_up),
             delay_ms: millis_up(decision.wait),
+            denied_by_list: decision.denied_by_list.is_some(),
             reasons: reasons.collect(),
         }
     }
@@ -215,8 +218,10 @@ impl fmt::Display for Explanation {
             ("delayed", _, _) => writeln!(f, "DELAYED {}", seconds(self.delay_ms))?,
             ("allowed", Some(name), _) => writeln!(f, "ALLOWED, tightest is {name}")?,
             ("allowed", None, _) => writeln!(f, "ALLOWED, no policy limits it")?,
+            (_, Some(name), _) if self.denied_by_list => writeln!(f, "DENIED by the deny-list of {name}")?,
+            (_, None, _) if self.denied_by_list => writeln!(f, "DENIED by the deny-list for all policies")?,
             (_, name, wait) => {
-                write!(f, "DENIED by {}, ", name.as_deref().unwrap_or("a deny-list"))?;
+                write!(f, "DENIED by {}, ", name.as_deref().unwrap_or("no policy"))?;
                 match wait {
                     Some(wait) => writeln!(f, "retry after {}", seconds(wait))?,
                     None => writeln!(f, "at this cost for ever")?,

@@ -159,7 +159,7 @@ impl Gate {
 
     /// Decides a request and spends what it costs, on all matching limits or on none.
     ///
-    /// `cost` overrides the cost that the policies compute.
+    /// `cost` is what the caller says; a policy with a cost of its own goes by that.
     ///
     /// # Errors
     /// [`StoreError`] when no decision could be made; the caller chooses to fail open or closed.

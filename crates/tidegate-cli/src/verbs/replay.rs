@@ -71,6 +71,9 @@ fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<Pol
     let mut sets = Vec::new();
     match (&words, policies::file(&replay.policies)) {
         (Some(words), _) => {
+            if let Some(file) = &replay.policies.config {
+                printer.remark(&format!("{} is not used: a limit is spelled out", file.display()));
+            }
             sets.push((words.algorithm().to_owned(), single(words, replay)?));
         }
         (None, Some(file)) => {
@@ -189,6 +192,7 @@ impl From<&args::Reading> for LogOptions {
             args::LogFormat::Auto => Format::Auto,
             args::LogFormat::Combined => Format::Combined,
             args::LogFormat::Common => Format::Common,
+            args::LogFormat::Vhost => Format::Vhost,
             args::LogFormat::Json => Format::Json,
             args::LogFormat::Csv => Format::Csv,
         };

@@ -64,6 +64,9 @@ impl fmt::Display for Relevance {
             Self::Unlimited => f.write_str("not charged: unlimited for this request"),
             Self::Off => f.write_str("not charged: mode is off"),
             Self::OtherDirection => f.write_str("not charged: speaks of the other direction"),
+            Self::NoMatch { part: "attributes" } => {
+                f.write_str("not charged: headers or attributes do not match")
+            }
             Self::NoMatch { part } => write!(f, "not charged: {part} does not match"),
             Self::NothingToKeyBy { absent } => {
                 write!(f, "not charged: the request has no {}", absent.join(", "))

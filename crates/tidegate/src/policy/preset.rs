@@ -116,8 +116,7 @@ defaults:
 policies:
 ";
 
-const API: &str = "\
-  # A shield for everyone together. 503, not 429: it is we who are short, not this caller who is over a quota.
+const API: &str = "  # A shield for everyone together. 503, not 429: it is we who are short, not this caller who is over a quota.
   - name: global-protect
     limit: { algorithm: token-bucket, rate: 5000/s, burst: 5000 }
     deny: { status: 503, problem: temporary-reduced-capacity }
@@ -141,8 +140,8 @@ const API: &str = "\
     cost: { by: request.method, values: { POST: 5 }, otherwise: 1 }
 ";
 
-const LOGIN: &str = "\
-  # Three wrong passwords an hour, for each address and name. Only failures are charged, by a report.
+const LOGIN: &str =
+    "  # Three wrong passwords an hour, for each address and name. Only failures are charged, by a report.
   - name: login
     match: { method: POST, path: /login }
     by: [client.ip, form.username]
@@ -159,8 +158,8 @@ const LOGIN: &str = "\
       - { algorithm: fixed-window, rate: 1/min }
 ";
 
-const OUTBOUND: &str = "\
-  # Somebody else's limit, kept on our side: calls are delayed up to ten seconds instead of refused.
+const OUTBOUND: &str =
+    "  # Somebody else's limit, kept on our side: calls are delayed up to ten seconds instead of refused.
   - name: partner-api
     direction: outbound
     match: { host: api.partner.example }
