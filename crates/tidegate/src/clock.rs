@@ -8,17 +8,21 @@
 //! [`Clock::sleep_until`], as [`TokioClock`] (feature `tokio`) does.
 
 mod manual;
+mod system;
+mod time;
 #[cfg(feature = "tokio")]
 mod tokio;
 
 pub use manual::ManualClock;
+pub use system::SystemClock;
+pub(crate) use time::{Time, hold};
 #[cfg(feature = "tokio")]
 pub use tokio::TokioClock;
 
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tidegate_core::Tick;
 
@@ -33,6 +37,14 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(86_400);
 pub trait Clock: Debug + Send + Sync {
     /// Returns the current tick. Called once per check. May stand still; limits treat a step back as standing still.
     fn now(&self) -> Tick;
+
+    /// Returns a tick that costs less than [`Clock::now`] and may be a little older, never later than what `now` would say. Called
+    /// once per check in place of `now`, which is then asked only before a refusal (see [`crate::Mode`]).
+    ///
+    /// The default is `now` itself: a clock without a cheaper answer has no staleness.
+    fn recent(&self) -> Tick {
+        self.now()
+    }
 
     /// Returns a future that ends when the clock has come to `tick`. Called when an async waiter has to wait, once or more
     /// per wait: a sleep may end early, and the waiter then asks again.
@@ -59,43 +71,13 @@ pub trait Clock: Debug + Send + Sync {
     }
 }
 
-/// The machine's monotonic clock, anchored to the Unix epoch when it is made.
-///
-/// Ticks are nanoseconds since 1970, so that calendar windows work, but they advance with the monotonic clock: setting the
-/// wall clock neither mints nor blocks capacity. After such a step, calendar windows keep the old wall time until the
-/// process restarts. A clone shares the anchor. Cost: one `clock_gettime`, about 20 ns.
-#[derive(Clone, Copy, Debug)]
-pub struct SystemClock {
-    origin: Instant,
-    /// Wall time at `origin`, in nanoseconds since the Unix epoch.
-    anchor: u64,
-}
-
-impl SystemClock {
-    /// Anchors a clock to the present.
-    #[must_use]
-    #[allow(clippy::disallowed_methods, reason = "this is the clock")]
-    pub fn new() -> Self {
-        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        Self { origin: Instant::now(), anchor: tidegate_core::time::nanos(wall) }
-    }
-}
-
-impl Default for SystemClock {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Clock for SystemClock {
-    fn now(&self) -> Tick {
-        Tick::from_nanos(self.anchor).after(self.origin.elapsed())
-    }
-}
-
 impl<C: Clock + ?Sized> Clock for Arc<C> {
     fn now(&self) -> Tick {
         (**self).now()
+    }
+
+    fn recent(&self) -> Tick {
+        (**self).recent()
     }
 
     fn sleep_until(&self, tick: Tick) -> Sleep {
@@ -104,18 +86,5 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
     fn block_until(&self, tick: Tick) {
         (**self).block_until(tick);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_system_clock_counts_from_1970_and_never_goes_back() {
-        let clock = SystemClock::new();
-        let first = clock.now();
-        assert!(first > Tick::from_secs(1_700_000_000));
-        assert!(clock.now() >= first);
     }
 }

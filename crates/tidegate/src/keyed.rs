@@ -249,7 +249,7 @@ impl KeyedLimiter {
     /// Returns how the key stands now.
     #[must_use]
     pub fn standing(&self, key: impl AsRef<[u8]>) -> Standing {
-        self.peek(key).decision.standing
+        self.peek(key).standing()
     }
 
     /// Puts `quota` in the place of the standard limit, for all keys and all clones. A key takes over what it spent, as `how`
@@ -336,7 +336,8 @@ impl KeyedLimiter {
     /// Decides once and tells the observer.
     fn take(&self, key: &[u8], terms: Terms<'_>, asked: Asked) -> (Settled, Event) {
         let settled = self.settle(key, terms, Op::Take, asked);
-        let Answer { decision, binding } = Answer::of(&settled);
+        let answer = Answer::of(&settled);
+        let (decision, binding) = (answer.decision(), answer.binding());
         let Asked { now, cost, max_wait } = asked;
         let mut event = Event { at: now, cost, max_wait, decision, binding, key: None };
         if let Some(observer) = &self.shared.observer {

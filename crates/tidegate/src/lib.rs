@@ -1,6 +1,7 @@
 //! Decides which requests may pass, which must wait and which are shed: everything that lives in one process.
 //!
 //! * [`Limiter`], [`KeyedLimiter`]: allow, reserve, wait; one limit, several at once, or one per key in bounded memory
+//! * [`Mode`]: how exactly they take the time, and what a check costs
 //! * [`queue`]: jobs run in order at a constant rate
 //! * [`observer`]: who is told about decisions
 //! * [`clock`]: where ticks come from; a virtual clock for tests
@@ -16,8 +17,10 @@ pub mod explain;
 pub mod gate;
 mod keyed;
 mod limiter;
+mod mode;
 pub mod observer;
 pub mod policy;
+mod posted;
 pub mod queue;
 pub mod store;
 mod wait;
@@ -26,6 +29,7 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use gate::{Gate, GateDecision, LimitDecision, Report};
 pub use keyed::KeyedLimiter;
 pub use limiter::{Answer, Denied, Limiter, Reservation};
+pub use mode::Mode;
 pub use policy::{Descriptor, Policy, PolicySet};
 pub use queue::JobQueue;
 pub use tidegate_core::{

@@ -13,7 +13,6 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use tidegate_core::decision::Outcome;
 use tidegate_core::{Cost, Tick};
 
 use crate::clock::Sleep;
@@ -90,10 +89,9 @@ impl Wait {
             Bound::Within(timeout) => source.reserve(now, cost, timeout),
             Bound::Until(deadline) if now <= deadline => source.reserve(now, cost, deadline.since(now)),
             Bound::Until(_) => {
-                let mut answer = source.peek(cost);
-                answer.decision.outcome = Outcome::Denied { retry_after: None };
+                let answer = source.peek(cost).never();
                 source.tell(|observer| {
-                    let Answer { decision, binding } = answer;
+                    let (decision, binding) = (answer.decision(), answer.binding());
                     let max_wait = Duration::ZERO;
                     let event = Event { at: now, cost, max_wait, decision, binding, key: source.digest() };
                     observer.on_decision(&event);

@@ -66,16 +66,16 @@ fn several_quotas_are_charged_all_or_none_and_the_binding_one_is_named() {
         Limiter::all([Quota::per_second(10), Quota::per_hour(25)]).unwrap().with_clock(clock.clone());
     assert_eq!(limiter.allow_n(cost(10)).binding, 0);
     let refused = limiter.allow();
-    assert_eq!((refused.is_allowed(), refused.binding), (false, 0));
+    assert_eq!((refused.is_allowed(), refused.binding()), (false, 0));
     assert_eq!(refused.retry_after(), Some(Duration::from_millis(100)));
 
     clock.advance(Duration::from_secs(1));
     let passed = limiter.allow_n(cost(10));
-    assert_eq!((passed.binding, passed.standing.remaining), (0, 0));
+    assert_eq!((passed.binding, passed.remaining()), (0, 0));
     clock.advance(Duration::from_secs(1));
     assert_eq!(limiter.standing().remaining, 5, "of the hour");
     let refused = limiter.allow_n(cost(6));
-    assert_eq!((refused.is_allowed(), refused.binding), (false, 1));
+    assert_eq!((refused.is_allowed(), refused.binding()), (false, 1));
     assert!(limiter.allow_n(cost(5)).is_allowed(), "the refusal has spent nothing of the second");
     assert_eq!(limiter.allow_n(cost(20)).retry_after(), None, "more than a burst of one is never");
 }
@@ -88,7 +88,7 @@ fn a_reservation_over_several_quotas_waits_for_the_slowest() {
     let reservation = limiter.reserve(Cost::ONE, Duration::MAX).unwrap();
     assert_eq!(reservation.wait(), Duration::from_secs(1));
     assert_eq!(reservation.act(), Tick::from_secs(1));
-    assert_eq!(reservation.answer().binding, 1);
+    assert_eq!(reservation.answer().binding(), 1);
     reservation.cancel();
     assert_eq!(limiter.reserve(Cost::ONE, Duration::MAX).unwrap().wait(), Duration::from_secs(1));
 }
@@ -152,7 +152,7 @@ fn a_key_may_have_a_limit_of_its_own() {
 fn a_peek_neither_spends_nor_takes_room() {
     let limiter = KeyedLimiter::new(Quota::per_second(1), 100).unwrap().with_clock(ManualClock::default());
     assert!(limiter.peek("ann").is_allowed());
-    assert_eq!(limiter.peek("ann").standing.remaining, 1);
+    assert_eq!(limiter.peek("ann").remaining(), 1);
     assert_eq!(limiter.occupancy().used, 0);
     assert!(limiter.allow("ann").used_up());
     assert_eq!(limiter.occupancy().used, 1);

@@ -7,6 +7,10 @@
 //! therefore kept in units of `1/c` ns: a unit then takes exactly `p`, a nanosecond exactly `c`, and nothing is ever rounded
 //! until a wait leaves the door.
 
+mod word;
+
+pub use word::GcraWord;
+
 use core::time::Duration;
 
 use super::Algorithm;
@@ -42,6 +46,13 @@ pub struct GcraState {
     /// A promise that the arrival time no longer shows, because units before it were given back: somebody acts as late as
     /// this, in the same units.
     promised: u128,
+}
+
+/// The law, over scaled time of 64 bits in a word and of 128 in the general form: what a charge makes of the arrival time. It may
+/// act as soon as that is no more than the whole burst away.
+#[inline]
+fn arrival<T: Ord>(tat: T, now: T, charge: T, plus: impl FnOnce(T, T) -> T) -> T {
+    plus(tat.max(now), charge)
 }
 
 impl Gcra {
@@ -126,7 +137,7 @@ impl Algorithm for Gcra {
         }
         let at = ask.now.max(state.last);
         let now = self.scaled(at);
-        let tat = state.tat.max(now).saturating_add(self.time_of(units));
+        let tat = arrival(state.tat, now, self.time_of(units), u128::saturating_add);
         let act = tat.saturating_sub(self.time_of(self.burst)).max(now);
         if act == now {
             let receipt = Receipt { at, act: at, cost: ask.cost, mark: now };

@@ -3,13 +3,16 @@
 //! Three lines make the paved path: a quota, a limiter, a check. Reserve and wait ask the same question with a delay; all of
 //! them are one step of [`crate::store::settle`], so a limiter decides exactly as a gate over a store does.
 //!
-//! The state is behind one lock, held for the arithmetic only: no clock is read, no observer called and nothing allocated
-//! under it (states that grow, as logs do, and lists of more than two quotas excepted). The clock is read before the lock is taken, so two threads may arrive in
-//! another order than their ticks; the later arrival with the earlier tick counts as simultaneous, which never gives anything
-//! away.
+//! One GCRA quota, the paved path, is one atomic word (the `word` module): checks of it take no lock. All other states are
+//! behind one lock, held for the arithmetic only: no clock is read, no observer called and nothing allocated under it
+//! (states that grow, as logs do, and lists of more than two quotas excepted). The clock is read before the lock is taken, so
+//! two threads may arrive in another order than their ticks; the later arrival with the earlier tick counts as
+//! simultaneous, which never gives anything away.
 
 mod answer;
+mod lease;
 mod reservation;
+mod word;
 
 pub use answer::{Answer, Denied};
 pub use reservation::Reservation;
@@ -22,10 +25,12 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tidegate_core::{Algorithm, Cost, Quota, QuotaError, Receipt, Replace, Standing, Tick};
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, Time};
+use crate::mode::Mode;
 use crate::observer::{Event, Observer};
 use crate::store::{Cell, Charge, Op, Settled, Step, settle};
 use crate::wait::Wait;
+use word::Word;
 
 /// One limit of any [`Quota`], or several that are charged all or none.
 ///
@@ -53,7 +58,7 @@ use crate::wait::Wait;
 /// }
 /// let refused = limiter.allow();
 /// assert!(!refused.is_allowed());
-/// assert_eq!(refused.binding, 0);
+/// assert_eq!(refused.binding(), 0);
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -63,10 +68,15 @@ pub struct Limiter {
 
 #[derive(Debug)]
 struct Shared {
+    /// The state, where it fits a word.
+    word: Word,
+    mode: Mode,
+    time: Time,
+    /// Tells the limiters of a process apart, for leases.
+    number: u64,
+    observer: Option<Arc<dyn Observer>>,
     /// Protects the quotas with what was spent of them. Never held while a clock, an observer or a waker is called.
     limits: Mutex<Limits>,
-    clock: Arc<dyn Clock>,
-    observer: Option<Arc<dyn Observer>>,
 }
 
 /// Quotas and cells in the same order.
@@ -86,6 +96,20 @@ impl Limits {
         let line = |quota| Charge { max_wait, spends, ..Charge::new(b"", quota, cost) };
         let charges: SmallVec<[Charge<'_>; 4]> = self.quotas.iter().map(line).collect();
         settle(&Step { now, op, charges: &charges }, &mut self.cells).0
+    }
+}
+
+impl Shared {
+    /// The long way: does something with the cells under the lock, the word being away meanwhile.
+    fn with_cells<R>(&self, now: Tick, then: impl FnOnce(&mut Limits) -> R) -> R {
+        let mut limits = self.limits.lock();
+        limits.take_over(&self.word, now);
+        let result = then(&mut limits);
+        // An observer is told of every check, so there is no short way past it.
+        if self.observer.is_none() {
+            limits.hand_back(&self.word, now);
+        }
+        result
     }
 }
 
@@ -115,17 +139,22 @@ impl Limiter {
         Q: TryInto<Quota>,
         QuotaError: From<Q::Error>,
     {
-        Ok(Self::build(parse(quotas)?, Arc::new(SystemClock::new()), None))
+        Ok(Self::build(parse(quotas)?, Time::new(SystemClock::new()), Mode::default(), None))
     }
 
     fn build(
         quotas: SmallVec<[Arc<Quota>; 1]>,
-        clock: Arc<dyn Clock>,
+        time: Time,
+        mode: Mode,
         observer: Option<Arc<dyn Observer>>,
     ) -> Self {
         let cells = quotas.iter().map(|_| None).collect();
         let limits = Mutex::new(Limits { quotas, cells, terms: 0 });
-        Self { shared: Arc::new(Shared { limits, clock, observer }) }
+        let number = lease::number();
+        let shared = Shared { word: Word::new(), mode, time, number, observer, limits };
+        let now = shared.time.now();
+        shared.with_cells(now, |_| ());
+        Self { shared: Arc::new(shared) }
     }
 
     /// Returns a limiter of the same quotas that lives by `clock`. A step of construction: the result starts full and shares
@@ -133,7 +162,15 @@ impl Limiter {
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
-        Self::build(quotas, Arc::new(clock), self.shared.observer.clone())
+        Self::build(quotas, Time::new(clock), self.shared.mode, self.shared.observer.clone())
+    }
+
+    /// Returns a limiter of the same quotas and clock in another [`Mode`]. A step of construction, as
+    /// [`Limiter::with_clock`] is.
+    #[must_use]
+    pub fn with_mode(self, mode: Mode) -> Self {
+        let quotas = self.shared.limits.lock().quotas.clone();
+        Self::build(quotas, self.shared.time.again(), mode, self.shared.observer.clone())
     }
 
     /// Returns a limiter of the same quotas and clock whose decisions `observer` is told; hand in an `Arc` to keep a hold of it. A
@@ -141,13 +178,16 @@ impl Limiter {
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
-        Self::build(quotas, Arc::clone(&self.shared.clock), Some(Arc::new(observer)))
+        Self::build(quotas, self.shared.time.again(), self.shared.mode, Some(Arc::new(observer)))
     }
 
     /// Spends one unit now, or refuses and changes nothing.
     ///
-    /// One clock read and one short lock; never allocates for quotas whose state is of fixed size.
+    /// Lock-free for one GCRA quota without an observer: a load of the shared tick and one compare-exchange when permitted, a
+    /// clock read when refused; [`Mode`] chooses otherwise. One clock read and one short lock for all others. Never allocates
+    /// for quotas whose state is of fixed size.
     #[must_use = "a refusal goes unnoticed otherwise"]
+    #[inline]
     pub fn allow(&self) -> Answer {
         self.allow_n(Cost::ONE)
     }
@@ -155,7 +195,26 @@ impl Limiter {
     /// Spends `cost` now, or refuses and changes nothing. A cost above the burst is refused for ever: the answer's
     /// `retry_after` is `None`.
     #[must_use = "a refusal goes unnoticed otherwise"]
+    #[inline]
     pub fn allow_n(&self, cost: Cost) -> Answer {
+        let units = cost.units();
+        let quick = match self.shared.mode {
+            Mode::Shared => self.shared.permit_by_tick(units),
+            Mode::Leased => lease::spend(&self.shared, units),
+            Mode::Exact => None,
+        };
+        if let Some(answer) = quick {
+            return answer;
+        }
+        if let Some(answer) = self.shared.decide_by_clock(units) {
+            return answer;
+        }
+        self.allow_under_lock(cost).apart()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allow_under_lock(&self, cost: Cost) -> Answer {
         self.take(self.now(), cost, Duration::ZERO).0.answer()
     }
 
@@ -217,8 +276,12 @@ impl Limiter {
     /// Says what [`Limiter::allow_n`] would answer, with the standing of now; changes nothing and tells no observer.
     #[must_use]
     pub fn peek(&self, cost: Cost) -> Answer {
+        if let Some(answer) = self.shared.peek_by_clock(cost.units()) {
+            return answer;
+        }
         let now = self.now();
-        Answer::of(&self.shared.limits.lock().settle(now, Op::Peek, cost, Duration::ZERO))
+        let settle = |limits: &mut Limits| limits.settle(now, Op::Peek, cost, Duration::ZERO);
+        Answer::of(&self.shared.with_cells(now, settle))
     }
 
     /// Gives back `cost` of a charge whose work turned out cheaper, up to full limits; all quotas alike.
@@ -226,20 +289,24 @@ impl Limiter {
     /// Give back only what was charged: a limiter keeps no list of its charges and takes your word.
     pub fn refund(&self, cost: Cost) {
         let now = self.now();
-        self.shared.limits.lock().settle(now, Op::Refund, cost, Duration::ZERO);
+        self.shared.with_cells(now, |limits| limits.settle(now, Op::Refund, cost, Duration::ZERO));
     }
 
     /// Returns how the limit stands now: of several quotas, the one with the least remaining.
     #[must_use]
     pub fn standing(&self) -> Standing {
+        if let Some(answer) = self.shared.peek_by_clock(1) {
+            return answer.standing();
+        }
         let now = self.now();
-        let limits = self.shared.limits.lock();
         let standing = |(quota, cell): (&Arc<Quota>, &Option<Cell>)| match cell {
             Some(cell) => quota.standing(&cell.state, now),
             None => quota.standing(&quota.fresh(now), now),
         };
-        let each = limits.quotas.iter().zip(&limits.cells).map(standing);
-        each.min_by_key(Answer::scarcity).expect("a limiter has a quota")
+        self.shared.with_cells(now, |limits| {
+            let each = limits.quotas.iter().zip(&limits.cells).map(standing);
+            each.min_by_key(Answer::scarcity).expect("a limiter has a quota")
+        })
     }
 
     /// Returns the quotas that hold now, in order.
@@ -287,35 +354,35 @@ impl Limiter {
     {
         let quotas = parse(quotas)?;
         let now = self.now();
-        let mut guard = self.shared.limits.lock();
-        let limits = &mut *guard;
-        limits.cells.resize(quotas.len(), None);
-        for (cell, quota) in limits.cells.iter_mut().zip(&quotas) {
-            if let Some(cell) = cell {
-                cell.state = quota.carry(&cell.quota, &cell.state, now, how);
-                cell.quota = Arc::clone(quota);
+        self.shared.with_cells(now, |limits| {
+            limits.cells.resize(quotas.len(), None);
+            for (cell, quota) in limits.cells.iter_mut().zip(&quotas) {
+                if let Some(cell) = cell {
+                    cell.state = quota.carry(&cell.quota, &cell.state, now, how);
+                    cell.quota = Arc::clone(quota);
+                }
             }
-        }
-        limits.quotas = quotas;
-        limits.terms += 1;
+            limits.quotas = quotas;
+            limits.terms += 1;
+        });
         Ok(())
     }
 
     pub(crate) fn clock(&self) -> &dyn Clock {
-        &*self.shared.clock
+        self.shared.time.clock()
     }
 
     fn now(&self) -> Tick {
-        self.shared.clock.now()
+        self.shared.time.now()
     }
 
     /// Decides once and tells the observer; returns the terms and receipts with it.
     fn take(&self, now: Tick, cost: Cost, max_wait: Duration) -> (Event, u64, SmallVec<[Receipt; 1]>) {
-        let (settled, terms) = {
-            let mut limits = self.shared.limits.lock();
-            (limits.settle(now, Op::Take, cost, max_wait), limits.terms)
-        };
-        let Answer { decision, binding } = Answer::of(&settled);
+        let (settled, terms) = self
+            .shared
+            .with_cells(now, |limits| (limits.settle(now, Op::Take, cost, max_wait), limits.terms));
+        let answer = Answer::of(&settled);
+        let (decision, binding) = (answer.decision(), answer.binding());
         let event = Event { at: now, cost, max_wait, decision, binding, key: None };
         self.tell(|observer| observer.on_decision(&event));
         (event, terms, settled.lines.iter().filter_map(|line| line.receipt).collect())
@@ -336,12 +403,11 @@ impl Limiter {
 
     pub(crate) fn cancel(&self, held: &Held) {
         let now = self.now();
-        {
-            let mut limits = self.shared.limits.lock();
+        self.shared.with_cells(now, |limits| {
             if limits.terms == held.terms {
                 limits.settle(now, Op::Cancel(&held.receipts), held.event.cost, Duration::ZERO);
             }
-        }
+        });
         self.tell(|observer| observer.on_cancel(&held.event));
     }
 

@@ -5,9 +5,12 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use tidegate_core::bytes::{Bytes, DecodeError, Reader, Writer};
 use tidegate_core::{Quota, State};
+
+use crate::clock::hold;
 
 use super::plain::refuse_repeated;
 use super::{Cell, Occupancy, Settled, Step, Store, StoreError, settle};
@@ -59,19 +62,22 @@ pub trait ByteMap: Debug + Send + Sync {
 #[derive(Debug, Default)]
 pub struct CasStore<M> {
     map: M,
+    /// The latest tick that was seen here; other nodes' ticks are in the states.
+    latest: AtomicU64,
 }
 
 impl<M: ByteMap> CasStore<M> {
     /// Wraps an engine.
     #[must_use]
     pub const fn new(map: M) -> Self {
-        Self { map }
+        Self { map, latest: AtomicU64::new(0) }
     }
 }
 
 impl<M: ByteMap> Store for CasStore<M> {
     fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
         refuse_repeated(step)?;
+        let step = &Step { now: hold(&self.latest, step.now), ..*step };
         let keys: Vec<&[u8]> = step.charges.iter().map(|charge| charge.key).collect();
         for _ in 0..ATTEMPTS {
             let read = self.map.read(&keys)?;

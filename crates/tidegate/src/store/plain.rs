@@ -1,8 +1,11 @@
 //! A plain map under a lock: the twin that tests compare every other store with.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
+
+use crate::clock::hold;
 
 use super::{Cell, Occupancy, Settled, Step, Store, StoreError, settle};
 
@@ -12,12 +15,15 @@ use super::{Cell, Occupancy, Settled, Step, Store, StoreError, settle};
 #[derive(Debug, Default)]
 pub struct PlainStore {
     cells: Mutex<HashMap<Vec<u8>, Cell>>,
+    /// The latest tick that was seen.
+    latest: AtomicU64,
 }
 
 impl Store for PlainStore {
     fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
         refuse_repeated(step)?;
         let mut cells = self.cells.lock();
+        let step = &Step { now: hold(&self.latest, step.now), ..*step };
         let mut seen: Vec<_> = step.charges.iter().map(|charge| cells.get(charge.key).cloned()).collect();
         let (settled, changed) = settle(step, &mut seen);
         if changed {

@@ -61,7 +61,7 @@ pub enum Op<'a> {
 /// A list of charges to settle at one tick.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// When. Each cell treats a tick before its last change as that change's.
+    /// When. A tick before the latest that a store has seen counts as that one: its time does not step back.
     pub now: Tick,
     /// What is done.
     pub op: Op<'a>,

@@ -1,0 +1,309 @@
+//! A GCRA state in one 64-bit word.
+//!
+//! The arrival time alone, in the same scaled time as the general form but counted from an origin of its own: 64 bits then
+//! last for 146 years of a limit whose unit takes whole nanoseconds, and `2⁶² / scale` nanoseconds of any other. Nothing is rounded,
+//! so a word and a [`GcraState`] of the same history give the same answers for as long as the word can be used. Two things
+//! it does not hold, and whoever keeps words does without them or goes back to the general form: the tick of the last change
+//! (ticks must not step back), and promises that the arrival time no longer shows (see [`GcraWord::narrow`]).
+
+use core::num::NonZeroU64;
+use core::time::Duration;
+
+use super::{Gcra, GcraState, arrival};
+use crate::decision::Standing;
+use crate::time::Tick;
+
+/// Scaled time runs to here; a full burst more, and twice that for debts, still fits 64 bits.
+const LIMIT: u64 = 1 << 62;
+
+/// A limit that is worth a word lasts this long from its origin: an hour. Then a new origin is taken.
+const SHORTEST: u64 = 3_600_000_000_000;
+
+/// A [`Gcra`] whose states are words. Six numbers, `Copy`; every call is a few instructions and never allocates.
+///
+/// The word 0 is a limit never used, hence full.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::{rate::{Gcra, GcraWord}, Rate, Tick};
+///
+/// let limit = Gcra::new(Rate::new(10, Duration::from_secs(1))?, 2)?;
+/// let start = Tick::from_secs(1_700_000_000);
+/// let word = GcraWord::new(&limit, start).expect("a unit takes 100 ms, in whole nanoseconds");
+/// let now = word.scaled(start).expect("the origin itself");
+/// let spent = word.take(0, now, 1).and_then(|one| word.take(one, now, 1)).expect("a burst of two");
+/// assert_eq!(word.take(spent, now, 1), None);
+/// assert_eq!(word.retry_after(spent, now, 1), Some(Duration::from_millis(100)));
+/// # Ok::<(), tidegate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GcraWord {
+    /// Scaled time that one unit takes. Not zero, and said so: a division that cannot panic costs nothing where nobody asks for
+    /// its result.
+    unit: NonZeroU64,
+    /// Scaled time that the burst takes.
+    full: u64,
+    /// How much scaled time passes in a nanosecond.
+    scale: NonZeroU64,
+    /// The tick at which scaled time is 0, in nanoseconds.
+    origin: u64,
+    /// How many nanoseconds from the origin on a word can follow.
+    lasts: u64,
+    burst: u64,
+}
+
+impl GcraWord {
+    /// Makes the word form of a limit, counted from `origin`; `None` where a word would not last an hour.
+    #[must_use]
+    pub fn new(limit: &Gcra, origin: Tick) -> Option<Self> {
+        let full = limit.unit.checked_mul(limit.burst).filter(|full| *full <= LIMIT)?;
+        let (unit, scale) = (NonZeroU64::new(limit.unit)?, NonZeroU64::new(limit.scale)?);
+        let (origin, lasts, burst) = (origin.as_nanos(), LIMIT / scale, limit.burst);
+        (lasts >= SHORTEST).then_some(Self { unit, full, scale, origin, lasts, burst })
+    }
+
+    /// Makes it of the numbers that [`GcraWord::parts`] gave; `None` for numbers that no form has.
+    #[must_use]
+    #[inline]
+    pub const fn from_parts([unit, full, scale, origin, lasts, burst]: [u64; 6]) -> Option<Self> {
+        match (NonZeroU64::new(unit), NonZeroU64::new(scale)) {
+            (Some(unit), Some(scale)) => Some(Self { unit, full, scale, origin, lasts, burst }),
+            _ => None,
+        }
+    }
+
+    /// Returns its numbers, for whoever keeps them in atomics.
+    #[must_use]
+    pub const fn parts(&self) -> [u64; 6] {
+        [self.unit.get(), self.full, self.scale.get(), self.origin, self.lasts, self.burst]
+    }
+
+    /// Returns the tick at which scaled time is 0.
+    #[must_use]
+    pub const fn origin(&self) -> Tick {
+        Tick::from_nanos(self.origin)
+    }
+
+    /// Returns the burst.
+    #[must_use]
+    pub const fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    /// Returns scaled time at a tick: 0 up to the origin, `None` where a word cannot reach any more.
+    #[must_use]
+    #[inline]
+    pub fn scaled(&self, tick: Tick) -> Option<u64> {
+        let elapsed = tick.as_nanos().saturating_sub(self.origin);
+        (elapsed <= self.lasts).then_some(elapsed.wrapping_mul(self.scale.get()))
+    }
+
+    /// Spends `units` at once: the next word, or `None` and nothing changes.
+    ///
+    /// `now` comes from [`GcraWord::scaled`]. Units above the burst are refused for ever.
+    #[must_use]
+    #[inline]
+    pub fn take(&self, word: u64, now: u64, units: u64) -> Option<u64> {
+        if units > self.burst {
+            return None;
+        }
+        let tat = self.arrival(word, now, units);
+        (tat <= now + self.full).then_some(tat)
+    }
+
+    /// Returns the arrival time that so many units would make. A word is below 2⁶³ + 2⁶², which leaves room for a burst.
+    #[inline]
+    fn arrival(&self, word: u64, now: u64, units: u64) -> u64 {
+        arrival(word, now, self.time_of(units), u64::wrapping_add)
+    }
+
+    /// Returns the least wait after which `units` could be spent; zero where they can be, `None` above the burst.
+    #[must_use]
+    #[inline]
+    pub fn retry_after(&self, word: u64, now: u64, units: u64) -> Option<Duration> {
+        if units > self.burst {
+            return None;
+        }
+        Some(self.span(self.arrival(word, now, units).saturating_sub(now + self.full)))
+    }
+
+    /// Returns what the limit looks like.
+    #[must_use]
+    #[inline]
+    pub fn standing(&self, word: u64, now: u64) -> Standing {
+        let spent = word.saturating_sub(now);
+        Standing {
+            limit: self.burst,
+            remaining: self.full.saturating_sub(spent) / self.unit,
+            reset_after: self.span(spent),
+        }
+    }
+
+    /// Scaled time that `units` take; right for all up to the burst.
+    #[inline]
+    const fn time_of(&self, units: u64) -> u64 {
+        units.wrapping_mul(self.unit.get())
+    }
+
+    /// Returns scaled time as a wait, rounded up.
+    #[inline]
+    fn span(&self, scaled: u64) -> Duration {
+        Duration::from_nanos(scaled / self.scale + u64::from(scaled % self.scale != 0))
+    }
+
+    /// Returns how many units could be spent at once.
+    #[must_use]
+    #[inline]
+    pub fn remaining(&self, word: u64, now: u64) -> u64 {
+        self.full.saturating_sub(word.saturating_sub(now)) / self.unit
+    }
+
+    /// Gives `units` back, up to a full limit.
+    #[must_use]
+    #[inline]
+    pub const fn give_back(&self, word: u64, units: u64) -> u64 {
+        word.saturating_sub(units.saturating_mul(self.unit.get()))
+    }
+
+    /// Returns the share of the limit that is spent, out of 2³²; more than all of it for debts.
+    #[must_use]
+    pub fn spent_share(&self, word: u64, now: u64) -> u64 {
+        let share = (u128::from(word.saturating_sub(now)) << 32) / u128::from(self.full);
+        // A full is at least 1 and a word at most 2^64: saturates for debts that no store meets.
+        u64::try_from(share).unwrap_or(u64::MAX)
+    }
+
+    /// Says whether a word stands for a full limit, which is as good as none.
+    #[must_use]
+    #[inline]
+    pub const fn is_full(&self, word: u64, now: u64) -> bool {
+        word <= now
+    }
+
+    /// Says whether not even one unit is left.
+    #[must_use]
+    #[inline]
+    pub fn is_used_up(&self, word: u64, now: u64) -> bool {
+        word.saturating_sub(now) > self.full - self.unit.get()
+    }
+
+    /// Returns the state that a word stands for, at a tick not before the word's last change.
+    #[must_use]
+    pub fn widen(&self, word: u64, now: Tick) -> GcraState {
+        let tat = if word == 0 { 0 } else { self.origin_scaled() + u128::from(word) };
+        GcraState { tat, last: now, promised: 0 }
+    }
+
+    /// Returns the word of a state at `now`, or `None` where it needs the general form: somebody acts later than its arrival time
+    /// shows, or its debts reach further than a word.
+    #[must_use]
+    pub fn narrow(&self, state: &GcraState, now: Tick) -> Option<u64> {
+        let now = now.max(state.last);
+        let absolute = u128::from(now.as_nanos()) * u128::from(self.scale.get());
+        let (tat, promised) = (state.tat, state.promised);
+        if promised > absolute || self.scaled(now).is_none() {
+            return None;
+        }
+        // An arrival time before the origin lies in the past, so the limit is full.
+        let word = u64::try_from(tat.saturating_sub(self.origin_scaled())).ok()?;
+        (word <= LIMIT * 2 + self.full).then_some(word)
+    }
+
+    /// Returns the general form's scaled time of an instant, as receipts carry it.
+    #[must_use]
+    #[inline]
+    pub fn mark(&self, now: u64) -> u128 {
+        self.origin_scaled() + u128::from(now)
+    }
+
+    fn origin_scaled(&self) -> u128 {
+        u128::from(self.origin) * u128::from(self.scale.get())
+    }
+
+    /// Returns the tick whose scaled time `now` is, rounded down to the nanosecond.
+    #[must_use]
+    pub fn tick(&self, now: u64) -> Tick {
+        Tick::from_nanos(self.origin.saturating_add(now / self.scale))
+    }
+
+    /// Returns how long the word form lasts from its origin.
+    #[must_use]
+    pub const fn lasts(&self) -> Duration {
+        Duration::from_nanos(self.lasts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::decision::{Ask, Cost, Verdict};
+    use crate::rate::Algorithm;
+    use crate::time::Rate;
+
+    fn limit(count: u64, period: u64, burst: u64) -> Gcra {
+        Gcra::new(Rate::new(count, Duration::from_nanos(period)).unwrap(), burst).unwrap()
+    }
+
+    proptest! {
+        /// The word and the general form, side by side, over the same asks: every answer is the same.
+        #[test]
+        fn a_word_answers_like_the_general_form(
+            count in prop_oneof![1u64..2000, Just(999_983), Just(1_000_000)],
+            period in prop_oneof![Just(1_000_000_000u64), Just(60_000_000_000), 1u64..1_000_000_000_000],
+            burst in 1u64..2000,
+            origin in 0u64..2_000_000_000_000_000_000,
+            asks in prop::collection::vec((0u64..3_000_000_000, 1u64..5, 0u8..10), 1..60),
+        ) {
+            let general = limit(count, period, burst);
+            let origin = Tick::from_nanos(origin);
+            let Some(form) = GcraWord::new(&general, origin) else { return Ok(()) };
+            let (mut tick, mut word, mut state) = (origin, 0, general.fresh(origin));
+            for (pause, units, kind) in asks {
+                tick = tick.after(Duration::from_nanos(if kind < 3 { 0 } else { pause >> (3 * (kind - 3)) }));
+                let Some(now) = form.scaled(tick) else { break };
+                let cost = Cost::new(units).unwrap();
+                let verdict = general.decide(&state, Ask::allow(tick, cost));
+                match (verdict, form.take(word, now, units)) {
+                    (Verdict::Allowed { next, receipt, .. }, Some(taken)) => {
+                        prop_assert_eq!(receipt.mark, form.mark(now));
+                        (state, word) = (next, taken);
+                    }
+                    (Verdict::Denied { retry_after }, None) => {
+                        prop_assert_eq!(retry_after, form.retry_after(word, now, units));
+                    }
+                    (general, narrow) => prop_assert!(false, "{:?} against {:?}", general, narrow),
+                }
+                prop_assert_eq!(general.standing(&state, tick), form.standing(word, now));
+                prop_assert_eq!(form.remaining(word, now), form.standing(word, now).remaining);
+                prop_assert_eq!(form.narrow(&state, tick), Some(word));
+                prop_assert_eq!(form.is_used_up(word, now), form.remaining(word, now) == 0);
+                let widened = form.widen(word, tick);
+                prop_assert_eq!(general.standing(&widened, tick), general.standing(&state, tick));
+                prop_assert_eq!(general.full_at(&widened), general.full_at(&state));
+            }
+        }
+    }
+
+    #[test]
+    fn limits_that_a_word_cannot_follow_for_an_hour_are_left_to_the_general_form() {
+        let origin = Tick::from_secs(1);
+        assert!(GcraWord::new(&limit(999_999_937, 1_000_000_000, 1000), origin).is_none());
+        assert!(GcraWord::new(&limit(1, 1 << 40, 1 << 40), origin).is_none(), "a full limit is too long");
+        let odd = GcraWord::new(&limit(999_983, 1_000_000_000, 1000), origin).unwrap();
+        assert!(odd.lasts() > Duration::from_secs(3600));
+        assert_eq!(odd.scaled(origin.after(odd.lasts() + Duration::from_secs(1))), None);
+    }
+
+    #[test]
+    fn what_a_word_cannot_hold_is_not_narrowed() {
+        let limit = limit(1, 1_000_000_000, 1);
+        let origin = Tick::from_secs(1);
+        let form = GcraWord::new(&limit, origin).unwrap();
+        let promised = GcraState { tat: 0, last: origin, promised: u128::from(Tick::from_secs(9).as_nanos()) };
+        assert_eq!(form.narrow(&promised, origin), None);
+        assert_eq!(form.narrow(&promised, Tick::from_secs(9)), Some(0), "by then the promise was kept");
+    }
+}

@@ -1,0 +1,166 @@
+//! The shared tick, and the agreement about when it is kept.
+//!
+//! One word says all of it, so there is no moment between two words in which a reader could take an old tick for a kept one:
+//! * [`ASLEEP`]: nobody keeps the tick. Readers read the clock; when they do so often, one of them wakes the keeper.
+//! * [`ASKING`]: the keeper is there and asks whether it is still wanted. The first reader to come by answers by putting its own
+//!   fresh reading in place.
+//! * anything else is the tick, and the keeper renews it with every beat.
+//!
+//! The keeper goes to sleep only by turning its own unanswered question into `ASLEEP`, in one compare-exchange that an answer
+//! would have failed. So a tick that is not kept is never in sight: an idle gap makes no old tick.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Nobody keeps the tick.
+const ASLEEP: u64 = 0;
+/// The keeper asks whether anybody wants it.
+const ASKING: u64 = 1;
+
+/// A keeper is worth its wakeups when so many readings are missed ...
+const MISSES: u32 = 64;
+/// ... within so many nanoseconds: a hundred thousand checks a second.
+const MISSED_WITHIN: u64 = 640_000;
+
+/// The word, alone on its cache lines: it is read by every check and written a thousand times a second.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Pulse {
+    tick: AtomicU64,
+    /// The latest tick that the keeper has said.
+    floor: AtomicU64,
+    wanted: AtomicBool,
+    misses: AtomicU32,
+    /// When the misses were last counted.
+    counted: AtomicU64,
+}
+
+impl Pulse {
+    pub(super) const fn new() -> Self {
+        Self {
+            tick: AtomicU64::new(ASLEEP),
+            floor: AtomicU64::new(0),
+            wanted: AtomicBool::new(false),
+            misses: AtomicU32::new(0),
+            counted: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the tick, if it is kept.
+    #[inline]
+    pub(super) fn tick(&self) -> Option<u64> {
+        // Acquire, with the Release of `begin` and `beat`: who sees a tick sees the counter's bearings of that beat.
+        let tick = self.tick.load(Ordering::Acquire);
+        (tick > ASKING).then_some(tick)
+    }
+
+    /// Returns the latest tick that the keeper has said.
+    pub(super) fn floor(&self) -> u64 {
+        self.floor.load(Ordering::Acquire)
+    }
+
+    /// A reader found no tick and has read the clock: `now`. Answers a question if one is there; else returns whether the keeper
+    /// is to be woken.
+    pub(super) fn missed(&self, now: u64) -> bool {
+        if self.tick.compare_exchange(ASKING, now, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return false;
+        }
+        // Relaxed, all three: a guess about how busy it is, and a wake too many or too few does no harm.
+        if self.misses.fetch_add(1, Ordering::Relaxed) % MISSES != MISSES - 1 {
+            return false;
+        }
+        let busy = now.saturating_sub(self.counted.swap(now, Ordering::Relaxed)) < MISSED_WITHIN;
+        busy && !self.wanted.swap(true, Ordering::Relaxed)
+    }
+
+    /// A reader found the keeper gone: nobody keeps the tick.
+    pub(super) fn give_up(&self, tick: u64) {
+        // Fails when the keeper has come back meanwhile.
+        let _ = self.tick.compare_exchange(tick, ASLEEP, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Says whether somebody has asked for the keeper.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// The keeper starts.
+    pub(super) fn begin(&self, now: u64) {
+        self.floor.fetch_max(now, Ordering::AcqRel);
+        self.tick.store(now, Ordering::Release);
+    }
+
+    /// The keeper has read the clock.
+    pub(super) fn beat(&self, now: u64) {
+        let floor = self.floor.fetch_max(now, Ordering::AcqRel).max(now);
+        let tick = self.tick.load(Ordering::Relaxed);
+        // An answer to the question may come between the two and is renewed by the next beat; a tick given up stays so until
+        // the question finds out.
+        if tick > ASKING && tick < floor {
+            let _ = self.tick.compare_exchange(tick, floor, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// The keeper asks whether it is wanted, and returns whether anybody answered since the last time.
+    pub(super) fn ask(&self) -> bool {
+        if self.tick.compare_exchange(ASKING, ASLEEP, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            || self.tick.load(Ordering::Relaxed) == ASLEEP
+        {
+            self.wanted.store(false, Ordering::Relaxed);
+            return false;
+        }
+        self.tick.store(ASKING, Ordering::Release);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn busy(pulse: &Pulse, from: u64) -> bool {
+        (0..2 * u64::from(MISSES)).any(|miss| pulse.missed(from + 1000 * miss))
+    }
+
+    #[test]
+    fn few_readers_keep_nobody_awake() {
+        let pulse = Pulse::new();
+        assert!((0..10_000).all(|second| !pulse.missed(second * 1000 * MS)), "one check a second");
+        assert_eq!(pulse.tick(), None);
+        assert!(busy(&pulse, 10_000_000 * MS), "a million a second");
+    }
+
+    #[test]
+    fn a_tick_nobody_wants_is_given_up_before_the_keeper_sleeps() {
+        let pulse = Pulse::new();
+        assert!(busy(&pulse, MS));
+        pulse.begin(5 * MS);
+        assert_eq!(pulse.tick(), Some(5 * MS));
+        pulse.beat(6 * MS);
+        assert_eq!(pulse.tick(), Some(6 * MS));
+        assert!(pulse.ask(), "the first question: no answer is due yet");
+        assert_eq!(pulse.tick(), None, "and the tick is out of sight");
+        pulse.beat(7 * MS);
+        assert_eq!(pulse.tick(), None, "a beat does not answer the keeper's own question");
+        assert!(!pulse.missed(8 * MS), "a reader does");
+        assert_eq!(pulse.tick(), Some(8 * MS));
+        assert!(pulse.ask() && !pulse.ask(), "nobody answers the second one");
+        assert_eq!(pulse.tick(), None, "an hour of idleness later there is no old tick to go by");
+        assert!(busy(&pulse, 3_600_000 * MS), "and the keeper can be woken again");
+    }
+
+    #[test]
+    fn a_tick_never_steps_back() {
+        let pulse = Pulse::new();
+        pulse.begin(9 * MS);
+        pulse.beat(7 * MS);
+        assert_eq!(pulse.tick(), Some(9 * MS), "a reading that lags behind is not said");
+        assert_eq!(pulse.floor(), 9 * MS);
+        pulse.give_up(9 * MS);
+        assert_eq!(pulse.tick(), None);
+        pulse.beat(10 * MS);
+        assert_eq!(pulse.tick(), None, "what was given up stays so until the keeper starts anew");
+        assert!(!pulse.ask());
+    }
+}

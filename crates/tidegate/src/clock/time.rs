@@ -1,0 +1,83 @@
+//! The clock that a limiter lives by, without the price of a trait object for the usual one.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate_core::Tick;
+
+use super::{Clock, SystemClock};
+
+/// The system's clock, or another one whose steps back are held.
+///
+/// The limits in words do not remember when they were last changed, so ticks must not step back. The system's clock does not;
+/// another one stands still meanwhile, at the latest tick that anybody has read by it here.
+#[derive(Debug)]
+pub(crate) enum Time {
+    System(SystemClock),
+    Other { clock: Arc<dyn Clock>, latest: AtomicU64 },
+}
+
+impl Time {
+    pub(crate) fn new(clock: impl Clock + 'static) -> Self {
+        match (&clock as &dyn Any).downcast_ref::<SystemClock>() {
+            Some(system) => Self::System(*system),
+            None => Self::of(Arc::new(clock)),
+        }
+    }
+
+    pub(crate) fn of(clock: Arc<dyn Clock>) -> Self {
+        Self::Other { clock, latest: AtomicU64::new(0) }
+    }
+
+    /// Returns another with the same clock: how far that has come is kept apart.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::System(system) => Self::System(*system),
+            Self::Other { clock, .. } => Self::of(Arc::clone(clock)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn now(&self) -> Tick {
+        match self {
+            Self::System(system) => system.now(),
+            Self::Other { clock, latest } => hold(latest, clock.now()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn recent(&self) -> Tick {
+        match self {
+            Self::System(system) => system.recent(),
+            Self::Other { clock, latest } => hold(latest, clock.recent()),
+        }
+    }
+
+    /// Returns the tick that all threads see for a while, where there is one.
+    #[inline]
+    pub(crate) fn shared(&self) -> Option<Tick> {
+        match self {
+            Self::System(system) => system.shared(),
+            Self::Other { .. } => Some(self.recent()),
+        }
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        match self {
+            Self::System(system) => system,
+            Self::Other { clock, .. } => &**clock,
+        }
+    }
+}
+
+/// Returns the later of a tick and the latest that was seen, and remembers it.
+pub(crate) fn hold(latest: &AtomicU64, tick: Tick) -> Tick {
+    let tick = tick.as_nanos();
+    // Relaxed: the word itself is the message. Written only when time goes on, which a shared tick seldom does.
+    let seen = latest.load(Ordering::Relaxed);
+    if seen >= tick {
+        return Tick::from_nanos(seen);
+    }
+    Tick::from_nanos(latest.fetch_max(tick, Ordering::Relaxed).max(tick))
+}

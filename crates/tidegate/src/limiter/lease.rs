@@ -1,0 +1,142 @@
+//! Units drawn ahead by a thread, spent without touching what others share.
+//!
+//! A thread keeps a few leases, one per limiter it asks ([`PLACES`] by the limiter's number). A lease is good while the shared
+//! tick stands still, a millisecond at most: so what is spent from it was drawn no longer ago than that, and the bound
+//! of [`crate::Mode::Shared`] holds for leases as it is. What is left of it then goes back into the limit before anything else
+//! is drawn, and at the latest when the thread ends.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tidegate_core::rate::GcraWord;
+use tidegate_core::{Cost, Tick};
+
+use super::{Answer, Shared};
+use crate::store::Op;
+
+/// The most units drawn at once: the price of a draw, spread over so many, is less than that of a thread's own counter.
+const LARGEST: u64 = 64;
+
+/// A draw takes at most this part of what remains, so that threads near the limit draw single units.
+const PART: u64 = 8;
+
+/// Leases of one thread. Two limiters whose numbers meet in one place take turns: right, and no faster than without leases.
+const PLACES: usize = 16;
+
+/// Returns a number for a new limiter.
+pub(super) fn number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    // Relaxed: the numbers only have to differ.
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// What a thread has drawn from one limiter: cells of their own, so that spending writes one number.
+struct Lease {
+    /// Of the limiter; 0 for none.
+    number: Cell<u64>,
+    /// The shared tick of the draw.
+    tick: Cell<u64>,
+    /// Units not spent yet.
+    left: Cell<u64>,
+    /// The limit's form, its word after the draw and its scaled time: what answers tell.
+    drawn: Cell<Option<Drawn>>,
+}
+
+#[derive(Clone, Copy)]
+struct Drawn {
+    form: GcraWord,
+    word: u64,
+    now: u64,
+    /// The limiter's terms: units drawn under others are not given back.
+    terms: u64,
+}
+
+impl Lease {
+    const NONE: Self =
+        Self { number: Cell::new(0), tick: Cell::new(0), left: Cell::new(0), drawn: Cell::new(None) };
+
+    #[inline]
+    fn answer(&self) -> Option<Answer> {
+        let Drawn { form, word, now, .. } = self.drawn.get()?;
+        Some(Answer::permitted(form, form.give_back(word, self.left.get()), now))
+    }
+}
+
+thread_local! {
+    // Apart from the homes below: what has no destructor costs no look at whether it still lives.
+    static LEASES: [Lease; PLACES] = const { [const { Lease::NONE }; PLACES] };
+    static HOMES: RefCell<Homes> = const { RefCell::new(Homes([const { Weak::new() }; PLACES])) };
+}
+
+/// Where leases are given back to. A lease does not keep its limiter alive.
+struct Homes([Weak<Shared>; PLACES]);
+
+impl Drop for Homes {
+    fn drop(&mut self) {
+        LEASES.with(|leases| leases.iter().zip(&self.0).for_each(|(lease, home)| give_back(home, lease)));
+    }
+}
+
+/// Spends units of the thread's lease, or draws a new one; `None` where there is none to be had.
+#[inline]
+pub(super) fn spend(shared: &Arc<Shared>, units: u64) -> Option<Answer> {
+    let tick = shared.time.shared()?.as_nanos();
+    LEASES.with(|leases| {
+        let lease = &leases[shared.number as usize % PLACES];
+        let left = lease.left.get();
+        if lease.number.get() != shared.number || lease.tick.get() != tick || left < units {
+            return draw(shared, lease, tick, units);
+        }
+        lease.left.set(left - units);
+        lease.answer()
+    })
+}
+
+/// Gives back what the place still holds, draws, and spends `units` of it.
+#[cold]
+#[inline(never)]
+fn draw(shared: &Arc<Shared>, lease: &Lease, tick: u64, units: u64) -> Option<Answer> {
+    // Fails only while the thread ends: then nothing is leased any more.
+    HOMES
+        .try_with(|homes| {
+            let home = &mut homes.borrow_mut().0[shared.number as usize % PLACES];
+            give_back(home, lease);
+            if lease.number.replace(shared.number) != shared.number {
+                *home = Arc::downgrade(shared);
+            }
+        })
+        .ok()?;
+    let (terms, form) = (shared.word.terms(), shared.word.form()?);
+    let (now, word) = (form.scaled(Tick::from_nanos(tick))?, shared.word.load()?);
+    let size = (form.remaining(word, now) / PART).min(LARGEST);
+    if size <= units {
+        return None;
+    }
+    let next = form.take(word, now, size).filter(|next| shared.word.exchange(word, *next))?;
+    lease.tick.set(tick);
+    lease.left.set(size - units);
+    lease.drawn.set(Some(Drawn { form, word: next, now, terms }));
+    lease.answer()
+}
+
+/// Gives back what a lease still holds.
+fn give_back(home: &Weak<Shared>, lease: &Lease) {
+    let left = lease.left.replace(0);
+    let (Some(left), Some(drawn), Some(shared)) = (Cost::new(left), lease.drawn.take(), home.upgrade()) else {
+        return;
+    };
+    if shared.number != lease.number.get() || shared.word.terms() != drawn.terms {
+        return;
+    }
+    // A limit on which others wait takes it back the long way: the word does not know what they were promised.
+    let short = shared.word.load().is_some_and(|word| {
+        let next = drawn.form.give_back(word, left.units());
+        !drawn.form.is_used_up(word, drawn.now) && shared.word.exchange(word, next)
+    });
+    if !short {
+        let now = shared.time.now();
+        shared.with_cells(now, |limits| limits.settle(now, Op::Refund, left, Duration::ZERO));
+    }
+}

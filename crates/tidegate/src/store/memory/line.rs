@@ -1,0 +1,227 @@
+//! One cache line of the table: four slots of sixteen bytes, and the lock that holds them together.
+//!
+//! A slot is a *name* and a *word*. The name says whose state the word is and how to read it:
+//!
+//! ```text
+//! 63                      16 15             1   0
+//! ┌─────────────────────────┬────────────────┬──────┐
+//! │ tag: 48 bits of the     │ class: which   │ lock │   0 is an empty slot
+//! │ key's keyed fingerprint │ limit, or wide │      │
+//! └─────────────────────────┴────────────────┴──────┘
+//! ```
+//!
+//! The lowest bit of the first slot's name locks the whole line. So taking the lock is the one locked instruction of a check, on
+//! a line that it has to fetch anyway; a compare-exchange on the word would cost the same and could not tell that the slot has
+//! meanwhile been given to another key. The lock is held for a few instructions, never across a call that is not this table's
+//! own, and given back by a plain store.
+
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// Slots per line: what 64 bytes hold.
+pub(super) const WAYS: usize = 4;
+
+const LOCK: u64 = 1;
+const TAG: u64 = !0 << 16;
+
+/// So often a thread looks at a taken lock before it lets others run: its holder may be one of those.
+const SPINS: u32 = 100;
+
+/// Whose slot it is, and how its word is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Name(u64);
+
+/// Which limit gives a word its meaning; [`Class::WIDE`] where the state lies beside the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Class(u16);
+
+impl Class {
+    /// The state does not fit a word.
+    pub(super) const WIDE: Self = Self(0);
+    /// The largest number: 15 bits.
+    pub(super) const MAX: u16 = (1 << 15) - 1;
+
+    /// Makes a class of a number from 1 to [`Class::MAX`].
+    pub(crate) fn new(number: u64) -> Option<Self> {
+        u16::try_from(number).ok().filter(|number| (1..=Self::MAX).contains(number)).map(Self)
+    }
+
+    pub(crate) const fn number(self) -> u16 {
+        self.0
+    }
+}
+
+impl Name {
+    pub(super) const EMPTY: Self = Self(0);
+
+    /// Makes the name of a key. The lower 16 bits of a fingerprint are for choosing lines, so its upper 48 are the tag.
+    #[inline]
+    pub(super) const fn new(fingerprint: u64, class: Class) -> Self {
+        // No tag is zero, which is how empty slots look: one in 2⁴⁸ keys shares its tag with another then.
+        let tag = if fingerprint & TAG == 0 { 1 << 16 } else { fingerprint & TAG };
+        Self(tag | (class.0 as u64) << 1)
+    }
+
+    /// Says whether it is the same key, under whatever limit.
+    #[inline]
+    pub(super) const fn is_key_of(self, other: Self) -> bool {
+        (self.0 ^ other.0) & TAG == 0
+    }
+
+    pub(super) const fn class(self) -> Class {
+        Class((self.0 >> 1) as u16 & Class::MAX)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    name: AtomicU64,
+    word: AtomicU64,
+}
+
+/// Four slots.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Line {
+    slots: [Slot; WAYS],
+}
+
+impl Line {
+    /// Finds the slot of exactly this name. A glance: what is found may be gone before the line is locked.
+    #[inline]
+    pub(super) fn glance(&self, name: Name) -> Option<usize> {
+        // Relaxed: only a hint, looked at again under the lock.
+        let is = |slot: &Slot| slot.name.load(Ordering::Relaxed) & !LOCK == name.0;
+        self.slots.iter().position(is)
+    }
+
+    /// Finds the name under which a key has a slot, at a glance.
+    #[inline]
+    pub(super) fn glance_key(&self, key: Name) -> Option<Name> {
+        let names = self.slots.iter().map(|slot| Name(slot.name.load(Ordering::Relaxed) & !LOCK));
+        names.into_iter().find(|name| name.is_key_of(key))
+    }
+
+    /// Touches the line, so that it is on its way from memory while others are looked at.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        self.slots[0].name.load(Ordering::Relaxed)
+    }
+
+    /// Locks the line. Ends as soon as whoever holds it lets go, which takes them a few instructions of their own.
+    #[inline]
+    pub(super) fn lock(&self) -> Held<'_> {
+        let first = &self.slots[0].name;
+        let name = first.load(Ordering::Relaxed) & !LOCK;
+        // Acquire, with the Release of `drop`: what the last holder wrote is seen.
+        if first.compare_exchange(name, name | LOCK, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.lock_slowly();
+        }
+        Held { line: self }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slowly(&self) {
+        let first = &self.slots[0].name;
+        for turn in 1u32.. {
+            let name = first.load(Ordering::Relaxed);
+            if name & LOCK == 0 {
+                let taken = first.compare_exchange_weak(name, name | LOCK, Ordering::Acquire, Ordering::Relaxed);
+                if taken.is_ok() {
+                    return;
+                }
+            }
+            if turn % SPINS == 0 { thread::yield_now() } else { spin_loop() }
+        }
+    }
+}
+
+/// A locked line; dropping it unlocks.
+// All accesses below are Relaxed: the lock orders them.
+#[derive(Debug)]
+pub(super) struct Held<'l> {
+    line: &'l Line,
+}
+
+impl Held<'_> {
+    #[inline]
+    pub(super) fn name(&self, slot: usize) -> Name {
+        Name(self.line.slots[slot].name.load(Ordering::Relaxed) & !LOCK)
+    }
+
+    #[inline]
+    pub(super) fn word(&self, slot: usize) -> u64 {
+        self.line.slots[slot].word.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(super) fn set_word(&self, slot: usize, word: u64) {
+        self.line.slots[slot].word.store(word, Ordering::Relaxed);
+    }
+
+    pub(super) fn set(&self, slot: usize, name: Name, word: u64) {
+        let lock = if slot == 0 { LOCK } else { 0 };
+        self.set_word(slot, word);
+        self.line.slots[slot].name.store(name.0 | lock, Ordering::Relaxed);
+    }
+
+    /// Finds the slot of a key, under whatever limit.
+    pub(super) fn find(&self, key: Name) -> Option<usize> {
+        (0..WAYS).find(|slot| self.name(*slot).is_key_of(key) && self.name(*slot) != Name::EMPTY)
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let first = &self.line.slots[0].name;
+        first.store(first.load(Ordering::Relaxed) & !LOCK, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_cache_line() {
+        assert_eq!(size_of::<Line>(), 64);
+    }
+
+    #[test]
+    fn names_keep_tag_and_class_apart_and_are_never_empty() {
+        let class = Class::new(u64::from(Class::MAX)).unwrap();
+        for fingerprint in [0, 1, 0xFFFF, 0x1_0000, u64::MAX] {
+            let name = Name::new(fingerprint, class);
+            assert_ne!(name, Name::EMPTY);
+            assert_eq!(name.class(), class);
+            assert!(name.is_key_of(Name::new(fingerprint, Class::WIDE)));
+        }
+        assert_eq!(Class::new(0), None);
+        assert_eq!(Class::new(1 << 15), None);
+    }
+
+    #[test]
+    fn what_is_written_under_the_lock_is_whole() {
+        let line = Line::default();
+        let (one, two) = (Name::new(1 << 20, Class(3)), Name::new(2 << 20, Class(4)));
+        thread::scope(|scope| {
+            for name in [one, two] {
+                let line = &line;
+                scope.spawn(move || {
+                    for _ in 0..50_000 {
+                        let held = line.lock();
+                        for slot in 0..WAYS {
+                            held.set(slot, name, held.word(0) + u64::from(slot == 0));
+                        }
+                    }
+                });
+            }
+        });
+        let held = line.lock();
+        assert_eq!(held.word(0), 100_000, "no turn was lost");
+        assert!((0..WAYS).all(|slot| held.name(slot) == held.name(0)));
+    }
+}

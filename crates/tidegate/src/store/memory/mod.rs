@@ -1,0 +1,335 @@
+//! Bounded keyed state in memory: a table of cache lines that survives callers who never repeat a key.
+//!
+//! A key lives in one of two cache lines ([`line`]), as a name and one word of state; whatever needs more lies beside the table
+//! ([`side`]). Memory is allocated once and never grows with the keys. A state whose limit is full again is as good as no
+//! state, so its slot *is* a free slot: nothing sweeps, nothing pauses, and a table that is large enough forgets nothing that
+//! matters. When all slots of a key's lines are live, the one nearest to full is given up and counted: by the share of its
+//! limit that is spent, since a day's limit that was touched once is longer from full than a second's that is all but used
+//! up. A key that is over its limit goes last, or an attacker could wash its own debt away with made-up keys.
+//!
+//! All policies of a gate share the table. Where a policy's limit is one unit, each made-up key of it is over its limit at
+//! once, and with more of those than slots, keys of other policies go before them: give such a table room, and watch what it
+//! counts as evicted.
+//!
+//! # Fingerprints
+//! Keys are held as 64-bit fingerprints under a seed of the process, so no caller's address lies in memory and nobody outside
+//! can aim at a line. 48 bits stand in the slot, the others choose the lines, so two given keys are taken for one with odds of
+//! about 2⁻⁴⁸ · 4 / lines. Of `n` live keys in a table made for `n`, which has `3n/8` lines, any two meet with odds of about
+//! `n · 5.3 · 2⁻⁴⁸`: 2·10⁻⁸ for a million.
+//!
+//! # Time
+//! Words do not tell when they were last changed, so a store's ticks must not step back: an earlier tick than the latest one
+//! counts as that one.
+
+mod classes;
+mod line;
+mod side;
+mod table;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+use tidegate_core::decision::Outcome;
+use tidegate_core::{Algorithm, Decision, Quota, Receipt, State, Tick};
+
+use super::plain::refuse_repeated;
+use super::{Cell, Charge, Occupancy, Op, Settled, Settlement, Step, Store, StoreError, settle};
+use crate::clock::hold;
+pub(crate) use line::Class;
+use line::{Held, Name};
+pub(crate) use table::{Print, Reading, Taken};
+use table::{Both, Place, Table};
+
+/// Keeps the state of a bounded number of keys.
+///
+/// Memory is allocated when the store is made and stays: 24 bytes per key of the capacity. Larger states (all but GCRA's; logs,
+/// windows of many buckets) add their own size, as they come. A check of one key takes one short lock of its cache line; a step
+/// over several takes those of all its keys, in ascending order, so steps never wait for each other in a circle. A clone shares
+/// the table.
+#[derive(Clone, Debug)]
+pub struct MemoryStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    table: Table,
+    /// The latest tick that was seen.
+    latest: AtomicU64,
+}
+
+impl MemoryStore {
+    /// Makes an empty store with room for `keys` live keys: zero counts as one.
+    ///
+    /// Up to that many live keys, one is lost to crowding with odds of about 0.2 %; beyond, the nearest to full go first.
+    #[must_use]
+    pub fn with_capacity(keys: usize) -> Self {
+        let (table, latest) = (Table::new(keys), AtomicU64::new(0));
+        Self { shared: Arc::new(Shared { table, latest }) }
+    }
+
+    /// Returns the fingerprint of a key.
+    #[inline]
+    pub(crate) fn print(&self, key: &[u8]) -> Print {
+        self.shared.table.print(key)
+    }
+
+    /// Touches the memory of a key, so that it is on its way while others are looked at. The result only keeps it from being
+    /// left out.
+    #[inline]
+    pub(crate) fn touch(&self, print: Print) -> u64 {
+        let table = &self.shared.table;
+        table.line(table.first(print)).touch()
+    }
+
+    /// Returns how to read words of a limit; `None` where its states do not fit one.
+    pub(crate) fn reading(&self, quota: &Arc<Quota>, tick: Tick) -> Option<Reading> {
+        let (class, limit) = self.shared.table.classes.of(quota, tick)?;
+        Some(Reading { class, form: limit.form, tick, now: limit.form.scaled(tick)? })
+    }
+
+    /// Spends units of a key now by its word. Ticks must come from a clock that does not step back.
+    #[inline]
+    pub(crate) fn take(&self, print: Print, by: &Reading, units: u64) -> Taken {
+        self.shared.table.take(print, by, units)
+    }
+}
+
+impl Store for MemoryStore {
+    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
+        let step = Step { now: hold(&self.shared.latest, step.now), ..*step };
+        let table = &self.shared.table;
+        if let [charge] = step.charges {
+            let print = table.print(charge.key);
+            let short = table.settle_short(&step, charge, print);
+            return Ok(short.unwrap_or_else(|| table.settle_long(&step, &[print])));
+        }
+        refuse_repeated(&step)?;
+        let prints: SmallVec<[Print; 8]> = step.charges.iter().map(|charge| table.print(charge.key)).collect();
+        // Two keys of one step with one fingerprint would share a slot unnoticed; odds 2^-64, refused all the same.
+        if prints.iter().enumerate().any(|(at, print)| prints[..at].contains(print)) {
+            return Err(StoreError::RepeatedKey);
+        }
+        Ok(table.settle_long(&step, &prints))
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        let table = &self.shared.table;
+        Occupancy {
+            capacity: table.slots(),
+            // Relaxed, all three: counts for people, ordered with nothing.
+            used: table.used.load(Ordering::Relaxed),
+            evicted: table.evicted.load(Ordering::Relaxed),
+            evicted_over_limit: table.evicted_over_limit.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Table {
+    /// Settles a step of one charge on a word, where it asks for units at once and the key's state is a word of the very limit.
+    fn settle_short(&self, step: &Step<'_>, charge: &Charge<'_>, print: Print) -> Option<Settled> {
+        let plain = charge.max_wait.is_zero() && charge.binding && charge.spends;
+        if !plain || !matches!(step.op, Op::Take) {
+            return None;
+        }
+        let known = self.class(print).and_then(|class| Some((class, self.classes.get(class)?)));
+        let (class, limit) =
+            known.filter(|(_, limit)| limit.is(charge.quota)).or_else(|| self.classes.of(charge.quota, step.now))?;
+        let (form, tick) = (limit.form, step.now);
+        let now = form.scaled(tick)?;
+        let units = charge.cost.units();
+        let (outcome, word, receipt) = match self.take(print, &Reading { class, form, tick, now }, units) {
+            Taken::Elsewhere => return None,
+            Taken::Permitted(word) => {
+                let receipt = Receipt { at: tick, act: tick, cost: charge.cost, mark: form.mark(now) };
+                (Outcome::Allowed { wait: Duration::ZERO }, word, Some(receipt))
+            }
+            Taken::Refused(word) => {
+                (Outcome::Denied { retry_after: form.retry_after(word, now, units) }, word, None)
+            }
+        };
+        let decision = Decision { outcome, standing: form.standing(word, now) };
+        let lines = smallvec![Settlement { decision, receipt }];
+        Some(Settled { allowed: decision.is_allowed(), wait: Duration::ZERO, lines })
+    }
+
+    /// Settles any step: turns the slots of its keys into cells, under the locks of all their lines, and back.
+    fn settle_long(&self, step: &Step<'_>, prints: &[Print]) -> Settled {
+        let mut order: SmallVec<[usize; 8]> = prints.iter().flat_map(|print| self.both(*print)).collect();
+        order.sort_unstable();
+        order.dedup();
+        let locked: SmallVec<[Held<'_>; 8]> = order.iter().map(|line| self.line(*line).lock()).collect();
+        let held = |line: usize| {
+            let at = order.binary_search(&line).expect("the lines of each key were put into the order above");
+            (line, &locked[at])
+        };
+        let both = |print: Print| {
+            let [low, high] = self.both(print);
+            Both { lines: [held(low), held(high)] }
+        };
+        let mut places: SmallVec<[Option<Place>; 4]> =
+            prints.iter().map(|print| both(*print).place(Name::new(print.bits(), Class::WIDE))).collect();
+        let mut cells: SmallVec<[Option<Cell>; 4]> =
+            places.iter().map(|place| place.and_then(|place| self.cell(held(place.line).1, place, step.now))).collect();
+        let (settled, changed) = settle(step, &mut cells);
+        for (at, (print, cell)) in prints.iter().zip(cells).enumerate() {
+            let both = both(*print);
+            match (cell, places[at]) {
+                (None, None) => {}
+                (None, Some(place)) => self.free(&both, place),
+                // Taken back: a wide state from beside the table; a word never left.
+                (Some(cell), Some(place)) if !changed => {
+                    if both.at(place).name(place.slot).class() == Class::WIDE {
+                        self.side.put(place.line, place.slot, cell);
+                    }
+                }
+                (Some(cell), place) => {
+                    places[at] = place.or_else(|| {
+                        let in_hand: SmallVec<[Place; 8]> = places.iter().flatten().copied().collect();
+                        self.claim(&both, self.first(*print), step.now, None, &in_hand)
+                    });
+                    if let Some(place) = places[at] {
+                        self.write(&both, place, *print, cell, step.now);
+                    }
+                }
+            }
+        }
+        settled
+    }
+
+    /// Turns a slot into a cell. A wide one is in hand from then on.
+    fn cell(&self, held: &Held<'_>, place: Place, now: Tick) -> Option<Cell> {
+        let class = held.name(place.slot).class();
+        match self.classes.get(class) {
+            None => self.side.take(place.line, place.slot),
+            Some(limit) => {
+                let state = State::Gcra(limit.form.widen(held.word(place.slot), now));
+                Some(Cell { quota: Arc::clone(&limit.quota), state })
+            }
+        }
+    }
+
+    /// Writes a cell into a slot: as a word where it fits one, else beside the table.
+    fn write(&self, both: &Both<'_>, place: Place, print: Print, cell: Cell, now: Tick) {
+        let narrow = match &cell.state {
+            State::Gcra(state) => self
+                .classes
+                .of(&cell.quota, now)
+                .and_then(|(class, limit)| Some((class, limit.form.narrow(state, now)?))),
+            _ => None,
+        };
+        let (class, word) = narrow.unwrap_or_else(|| {
+            let full = cell.quota.full_at(&cell.state).unwrap_or(Tick::MAX);
+            (Class::WIDE, full.as_nanos())
+        });
+        if class == Class::WIDE {
+            self.side.put(place.line, place.slot, cell);
+        }
+        both.at(place).set(place.slot, Name::new(print.bits(), class), word);
+    }
+
+    /// Gives a slot up.
+    fn free(&self, both: &Both<'_>, place: Place) {
+        both.at(place).set(place.slot, Name::EMPTY, 0);
+        self.used.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::{Charge, Op};
+    use tidegate_core::Cost;
+
+    fn take(store: &MemoryStore, now: Tick, key: &[u8], quota: &Arc<Quota>) -> bool {
+        let charges = [Charge::new(key, quota, Cost::ONE)];
+        store.settle(&Step { now, op: Op::Take, charges: &charges }).unwrap().allowed
+    }
+
+    #[test]
+    fn a_flood_of_new_keys_neither_grows_the_table_nor_frees_a_key_over_its_limit() {
+        let store = MemoryStore::with_capacity(64);
+        let quota = Arc::new(Quota::per_minute(2).gcra().unwrap());
+        let now = Tick::from_secs(1);
+        assert!(take(&store, now, b"abuser", &quota) && take(&store, now, b"abuser", &quota));
+        for key in 0..50 * 64u32 {
+            assert!(take(&store, now, &key.to_le_bytes(), &quota), "a new key starts full");
+        }
+        assert!(!take(&store, now, b"abuser", &quota), "still over its limit");
+        let occupancy = store.occupancy();
+        assert!(occupancy.used <= occupancy.capacity, "{occupancy:?}");
+        assert_eq!(occupancy.evicted_over_limit, 0);
+        assert!(occupancy.evicted > 1000, "the others had to go: {occupancy:?}");
+    }
+
+    /// A key of a hundred a second had one unit again after ten milliseconds, so it was not over its limit, and it was full
+    /// again before any key of a day's limit was. By time alone it went first: made-up keys of the other policy brought
+    /// it a hundred more each time.
+    #[test]
+    fn a_debt_is_not_washed_away_by_made_up_keys_of_a_slower_limit() {
+        let fast = Arc::new(Quota::per_second(100).gcra().unwrap());
+        let mut made_up = 0u64;
+        for slow in [Quota::per_day(5).gcra().unwrap(), Quota::per_day(5).fixed_window().unwrap()] {
+            let store = MemoryStore::with_capacity(64);
+            let slow = Arc::new(slow);
+            let key = format!("{slow:?}");
+            let mut taken = 0;
+            for round in 0..20 {
+                let now = Tick::from_secs(1000).after(Duration::from_millis(11 * round));
+                taken += (0..100).filter(|_| take(&store, now, key.as_bytes(), &fast)).count();
+                let later = now.after(Duration::from_millis(10));
+                for _ in 0..2000 {
+                    made_up += 1;
+                    let _ = take(&store, later, &made_up.to_le_bytes(), &slow);
+                }
+            }
+            assert_eq!(taken, 100 + 20, "what returns in 209 ms, and no more");
+        }
+    }
+
+    /// Sixteen keys in a table of eight slots: those that find none are counted as given up, and nothing breaks.
+    #[test]
+    fn a_step_of_more_keys_than_slots_is_settled() {
+        let store = MemoryStore::with_capacity(1);
+        let quota = Arc::new(Quota::per_minute(2).gcra().unwrap());
+        let window = Arc::new(Quota::per_minute(2).fixed_window().unwrap());
+        let keys: Vec<[u8; 1]> = (0..16).map(|key| [key]).collect();
+        for (turn, quota) in [&quota, &window, &quota].into_iter().enumerate() {
+            let charges: Vec<_> = keys.iter().map(|key| Charge::new(key, quota, Cost::ONE)).collect();
+            let now = Tick::from_secs(1 + turn as u64);
+            assert!(store.settle(&Step { now, op: Op::Take, charges: &charges }).unwrap().allowed);
+        }
+        let occupancy = store.occupancy();
+        assert_eq!((occupancy.used, occupancy.capacity), (8, 8));
+        assert!(occupancy.evicted >= 8, "{occupancy:?}");
+    }
+
+    #[test]
+    fn memory_is_24_bytes_a_key_and_a_thousandth_of_the_keys_is_lost_to_crowding() {
+        const KEYS: usize = 100_000;
+        let store = MemoryStore::with_capacity(KEYS);
+        assert!(size_of::<line::Line>() * store.occupancy().capacity / line::WAYS <= 24 * KEYS + 128);
+        let quota = Arc::new(Quota::per_minute(2).gcra().unwrap());
+        for key in 0..KEYS as u32 {
+            assert!(take(&store, Tick::from_secs(1), &key.to_le_bytes(), &quota));
+        }
+        let occupancy = store.occupancy();
+        assert_eq!(occupancy.used + occupancy.evicted as usize, KEYS);
+        assert!(occupancy.evicted < KEYS as u64 / 300, "{occupancy:?}");
+    }
+
+    #[test]
+    fn forgettable_slots_are_reused_before_any_live_key_goes() {
+        let store = MemoryStore::with_capacity(64);
+        let quota = Arc::new(Quota::per_second(1).gcra().unwrap());
+        for second in 0..1000 {
+            let now = Tick::from_nanos(0).after(Duration::from_secs(2 * second));
+            assert!(take(&store, now, &second.to_le_bytes(), &quota));
+        }
+        assert_eq!(store.occupancy().evicted, 0, "each key was full again before the next came");
+    }
+}

@@ -1,0 +1,306 @@
+//! Where a key's slot is, and whose slot a new key gets.
+//!
+//! A key has two lines, both named by its fingerprint. It lives in one of them; a new key takes the first until that is half full,
+//! then the emptier of the two. With half again as many slots as keys, 1 key in 400 finds all eight slots live;
+//! with one line of four it would be 1 in 12. Who settles a key that is there locks one line; who brings a new one locks both,
+//! the lower first, so that nobody waits in a circle and no key gets two slots.
+//!
+//! A slot whose limit is full again is as good as empty, so nothing is ever swept.
+
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use foldhash::quality::RandomState;
+use tidegate_core::rate::GcraWord;
+use tidegate_core::{Algorithm, Tick};
+
+use super::classes::Classes;
+use super::line::{Class, Held, Line, Name, WAYS};
+use super::side::Side;
+
+/// Slots for each key of the capacity, as a ratio: three to two.
+const SLOTS: (usize, usize) = (3, 2);
+
+/// A key's fingerprint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Print(u64);
+
+impl Print {
+    pub(super) const fn bits(self) -> u64 {
+        self.0
+    }
+}
+
+/// The outcome of a check on a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Spent; the word that stands now.
+    Permitted(u64),
+    /// Not spent; the word that stands.
+    Refused(u64),
+    /// Not here: another limit, or a state that is no word.
+    Elsewhere,
+}
+
+/// What a word is read by: a limit's class and form, and the present in ticks and in the form's scaled time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    pub(crate) class: Class,
+    pub(crate) form: GcraWord,
+    pub(crate) tick: Tick,
+    pub(crate) now: u64,
+}
+
+/// The free places of a line.
+#[derive(Clone, Copy, Debug, Default)]
+struct Free {
+    count: usize,
+    empty: Option<Place>,
+    forgettable: Option<Place>,
+}
+
+impl Free {
+    fn add(&mut self, place: Place, empty: bool) {
+        self.count += 1;
+        *(if empty { &mut self.empty } else { &mut self.forgettable }) = Some(place);
+    }
+}
+
+/// A place in the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) line: usize,
+    pub(super) slot: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    hasher: RandomState,
+    lines: Box<[Line]>,
+    pub(super) classes: Classes,
+    pub(super) side: Side,
+    pub(super) used: AtomicUsize,
+    pub(super) evicted: AtomicU64,
+    pub(super) evicted_over_limit: AtomicU64,
+}
+
+impl Table {
+    pub(super) fn new(keys: usize) -> Self {
+        let slots = keys.max(1).saturating_mul(SLOTS.0).div_ceil(SLOTS.1);
+        let lines = slots.div_ceil(WAYS).max(2);
+        Self {
+            hasher: RandomState::default(),
+            lines: (0..lines).map(|_| Line::default()).collect(),
+            classes: Classes::default(),
+            side: Side::new(lines),
+            used: AtomicUsize::new(0),
+            evicted: AtomicU64::new(0),
+            evicted_over_limit: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn slots(&self) -> usize {
+        self.lines.len() * WAYS
+    }
+
+    /// The seed hides which keys meet in a line, so that nobody can crowd a victim's.
+    #[inline]
+    pub(super) fn print(&self, key: &[u8]) -> Print {
+        Print(self.hasher.hash_one(key))
+    }
+
+    /// Returns the line a key lives in by preference.
+    #[inline]
+    pub(super) fn first(&self, print: Print) -> usize {
+        // The 16 bits that are not in the tag go first, so that tag and line together are as wide as the fingerprint.
+        spread(print.0.rotate_right(16), self.lines.len())
+    }
+
+    /// Returns the other line.
+    #[inline]
+    fn second(&self, print: Print) -> usize {
+        // Another number of the same fingerprint (the multiplier of Fibonacci hashing), whose upper bits depend on all of its.
+        let number = (print.0 ^ print.0 >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let other = self.first(print) + 1 + spread(number, self.lines.len() - 1);
+        if other < self.lines.len() { other } else { other - self.lines.len() }
+    }
+
+    /// Returns the two lines of a key in ascending order.
+    pub(super) fn both(&self, print: Print) -> [usize; 2] {
+        let (first, second) = (self.first(print), self.second(print));
+        [first.min(second), first.max(second)]
+    }
+
+    #[inline]
+    pub(super) fn line(&self, line: usize) -> &Line {
+        &self.lines[line]
+    }
+
+    /// Spends units of a key by its word, if that is where its state is; a new key gets a slot.
+    #[inline]
+    pub(super) fn take(&self, print: Print, by: &Reading, units: u64) -> Taken {
+        let name = Name::new(print.0, by.class);
+        for line in [self.first(print), self.second(print)] {
+            let line = &self.lines[line];
+            if let Some(slot) = line.glance(name) {
+                let held = line.lock();
+                if held.name(slot) != name {
+                    break;
+                }
+                let word = held.word(slot);
+                return match by.form.take(word, by.now, units) {
+                    None => Taken::Refused(word),
+                    Some(next) => {
+                        held.set_word(slot, next);
+                        Taken::Permitted(next)
+                    }
+                };
+            }
+        }
+        self.admit(print, by, units)
+    }
+
+    /// Returns the word of a key that is there, without changing anything.
+    pub(super) fn look(&self, print: Print, by: &Reading) -> Option<u64> {
+        let name = Name::new(print.0, by.class);
+        self.both(print).into_iter().find_map(|line| {
+            let line = &self.lines[line];
+            let slot = line.glance(name)?;
+            let held = line.lock();
+            (held.name(slot) == name).then(|| held.word(slot))
+        })
+    }
+
+    /// Finds the class under which a key is there, at a glance.
+    pub(super) fn class(&self, print: Print) -> Option<Class> {
+        let key = Name::new(print.0, Class::WIDE);
+        let both = [self.first(print), self.second(print)];
+        both.into_iter().find_map(|line| self.lines[line].glance_key(key)).map(Name::class)
+    }
+
+    /// Spends units of a key that was not there at a glance.
+    #[cold]
+    #[inline(never)]
+    fn admit(&self, print: Print, by: &Reading, units: u64) -> Taken {
+        let name = Name::new(print.0, by.class);
+        let [low, high] = self.both(print);
+        let (first, second) = (self.lines[low].lock(), self.lines[high].lock());
+        let both = Both { lines: [(low, &first), (high, &second)] };
+        if both.place(name).is_some() {
+            // It came meanwhile, or is there under another limit.
+            return Taken::Elsewhere;
+        }
+        let Some(next) = by.form.take(0, by.now, units) else { return Taken::Refused(0) };
+        if let Some(place) = self.claim(&both, self.first(print), by.tick, Some(by), &[]) {
+            both.at(place).set(place.slot, name, next);
+        }
+        Taken::Permitted(next)
+    }
+
+    /// Finds a slot for a new key: an empty one, a forgettable one, or that of the key nearest to full, which is counted.
+    ///
+    /// `by` is the limit most of them are likely to be under. Slots in hand belong to the same step and are not given away; `None`,
+    /// counted like a key given up, when all of them are.
+    pub(super) fn claim(
+        &self,
+        both: &Both<'_>,
+        first: usize,
+        tick: Tick,
+        by: Option<&Reading>,
+        in_hand: &[Place],
+    ) -> Option<Place> {
+        let mut free = [Free::default(); 2];
+        let mut least: Option<((bool, u64), Place)> = None;
+        for (free, (line, held)) in free.iter_mut().zip(both.lines) {
+            for slot in 0..WAYS {
+                let place = Place { line, slot };
+                if in_hand.contains(&place) {
+                    continue;
+                }
+                match self.rank(held, place, tick, by) {
+                    None => free.add(place, held.name(slot) == Name::EMPTY),
+                    Some(rank) if least.is_none_or(|(lowest, _)| rank < lowest) => least = Some((rank, place)),
+                    Some(_) => {}
+                }
+            }
+        }
+        // The preferred line until it is half full; then the emptier one.
+        let [low, high] = if both.lines[0].0 == first { free } else { [free[1], free[0]] };
+        let [one, other] = if low.count > WAYS / 2 || low.count >= high.count { [low, high] } else { [high, low] };
+        // What was never used before what is not needed any more: a state that is as good as none can still be a little better,
+        // such as that of a limit that starts cold.
+        if let Some(place) = one.empty.or(other.empty).or(one.forgettable).or(other.forgettable) {
+            self.vacate(both, place);
+            return Some(place);
+        }
+        // Relaxed, both: counts for people, ordered with nothing.
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        let ((over_limit, _), place) = least?;
+        self.evicted_over_limit.fetch_add(u64::from(over_limit), Ordering::Relaxed);
+        self.vacate(both, place);
+        Some(place)
+    }
+
+    /// Makes a slot ready for another key.
+    fn vacate(&self, both: &Both<'_>, place: Place) {
+        let name = both.at(place).name(place.slot);
+        if name == Name::EMPTY {
+            self.used.fetch_add(1, Ordering::Relaxed);
+        } else if name.class() == Class::WIDE {
+            self.side.take(place.line, place.slot);
+        }
+    }
+
+    /// Says how near to full the limit of a slot is: whether it is over its limit, and how much of it is spent out of 2³². `None`
+    /// for a slot that nobody needs.
+    fn rank(&self, held: &Held<'_>, place: Place, tick: Tick, by: Option<&Reading>) -> Option<(bool, u64)> {
+        let (name, word) = (held.name(place.slot), held.word(place.slot));
+        if name == Name::EMPTY {
+            return None;
+        }
+        if let Some(by) = by.filter(|by| by.class == name.class()) {
+            let rank = || (by.form.is_used_up(word, by.now), by.form.spent_share(word, by.now));
+            return (!by.form.is_full(word, by.now)).then(rank);
+        }
+        if name.class() == Class::WIDE {
+            // The word of a wide state is the tick from which it is as good as none.
+            let look = |cell: &crate::store::Cell| {
+                let standing = cell.quota.standing(&cell.state, tick);
+                let spent = u128::from(standing.limit.saturating_sub(standing.remaining));
+                // At most the whole, which is 2³².
+                (standing.remaining == 0, ((spent << 32) / u128::from(standing.limit.max(1))) as u64)
+            };
+            return (word > tick.as_nanos()).then(|| self.side.with(place.line, place.slot, look)).flatten();
+        }
+        let form = &self.classes.get(name.class())?.form;
+        // A form that has come to its end counts as it stood then; it is an hour old at least.
+        let now = form.scaled(tick).unwrap_or(form.scaled(form.origin().after(form.lasts()))?);
+        (!form.is_full(word, now)).then(|| (form.is_used_up(word, now), form.spent_share(word, now)))
+    }
+}
+
+/// Spreads numbers evenly over `0..count`, by their upper bits and without a division.
+#[inline]
+fn spread(number: u64, count: usize) -> usize {
+    ((u128::from(number) * count as u128) >> 64) as usize
+}
+
+/// The two lines of one key, locked, with their numbers in ascending order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Both<'h> {
+    pub(super) lines: [(usize, &'h Held<'h>); 2],
+}
+
+impl<'h> Both<'h> {
+    /// Returns the line of a place in one of them.
+    pub(super) fn at(&self, place: Place) -> &'h Held<'h> {
+        let [(low, first), (_, second)] = self.lines;
+        if place.line == low { first } else { second }
+    }
+
+    /// Finds the place of a key, under whatever limit.
+    pub(super) fn place(&self, key: Name) -> Option<Place> {
+        let find = |(line, held): (usize, &Held<'_>)| held.find(key).map(|slot| Place { line, slot });
+        self.lines.into_iter().find_map(find)
+    }
+}
