@@ -11,12 +11,16 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use foldhash::quality::RandomState;
+use parking_lot::Mutex;
+use tidegate_core::rate::GcraWord;
 use tidegate_core::{Cost, Quota, QuotaError, Replace, Standing, Tick};
 
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SystemClock, Time};
 use crate::limiter::{Answer, Denied, Held, Reservation, Source};
+use crate::mode::Mode;
 use crate::observer::{Event, KeyDigest, Observer};
-use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store};
+use crate::posted::Posted;
+use crate::store::{Charge, Class, MemoryStore, Occupancy, Op, Print, Reading, Settled, Step, Store, Taken};
 use crate::wait::Wait;
 
 /// Says which keys have a limit of their own.
@@ -44,11 +48,17 @@ pub struct KeyedLimiter {
 }
 
 struct Shared {
-    standard: ArcSwap<Standard>,
-    resolver: Option<Arc<Resolver>>,
+    /// The numbers of the standard limit and its class in the store, where its states are words and nothing else has a say: no
+    /// limit per key, no observer.
+    quick: Posted<7>,
+    mode: Mode,
+    time: Time,
     store: MemoryStore,
+    standard: ArcSwap<Standard>,
+    /// Held while the numbers are posted.
+    posting: Mutex<()>,
+    resolver: Option<Arc<Resolver>>,
     capacity: usize,
-    clock: Arc<dyn Clock>,
     observer: Option<Arc<dyn Observer>>,
     /// Digests for observers; not the store's seed, so that a logged digest says nothing about the table.
     digests: RandomState,
@@ -69,7 +79,8 @@ impl fmt::Debug for Shared {
             .field("standard", &self.standard)
             .field("resolver", &self.resolver.is_some())
             .field("occupancy", &self.store.occupancy())
-            .field("clock", &self.clock)
+            .field("mode", &self.mode)
+            .field("time", &self.time)
             .field("observer", &self.observer)
             .finish_non_exhaustive()
     }
@@ -86,24 +97,33 @@ impl KeyedLimiter {
         QuotaError: From<Q::Error>,
     {
         let standard = Standard { quota: Arc::new(quota.try_into()?), replace: Replace::AsIs, terms: 0 };
-        Ok(Self {
-            shared: Arc::new(Shared {
-                standard: ArcSwap::from_pointee(standard),
-                resolver: None,
-                store: MemoryStore::with_capacity(capacity),
-                capacity,
-                clock: Arc::new(SystemClock::new()),
-                observer: None,
-                digests: RandomState::default(),
-            }),
-        })
+        let shared = Shared {
+            quick: Posted::nothing(),
+            mode: Mode::default(),
+            time: Time::new(SystemClock::new()),
+            store: MemoryStore::with_capacity(capacity),
+            standard: ArcSwap::from_pointee(standard),
+            posting: Mutex::new(()),
+            resolver: None,
+            capacity,
+            observer: None,
+            digests: RandomState::default(),
+        };
+        shared.post();
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Returns a limiter that lives by `clock`. A step of construction: the result starts full and shares nothing with
     /// earlier clones, for ticks of two clocks cannot be compared.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
-        self.rebuilt(|shared| shared.clock = Arc::new(clock))
+        self.rebuilt(|shared| shared.time = Time::new(clock))
+    }
+
+    /// Returns a limiter in another [`Mode`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
+    #[must_use]
+    pub fn with_mode(self, mode: Mode) -> Self {
+        self.rebuilt(|shared| shared.mode = mode)
     }
 
     /// Returns a limiter whose decisions `observer` is told; hand in an `Arc` to keep a hold of it. A step of construction, as
@@ -141,31 +161,93 @@ impl KeyedLimiter {
     fn rebuilt(&self, replace: impl FnOnce(&mut Shared)) -> Self {
         let old = &*self.shared;
         let mut shared = Shared {
-            standard: ArcSwap::new(old.standard.load_full()),
-            resolver: old.resolver.clone(),
+            quick: Posted::nothing(),
+            mode: old.mode,
+            time: old.time.again(),
             store: MemoryStore::with_capacity(old.capacity),
+            standard: ArcSwap::new(old.standard.load_full()),
+            posting: Mutex::new(()),
+            resolver: old.resolver.clone(),
             capacity: old.capacity,
-            clock: Arc::clone(&old.clock),
             observer: old.observer.clone(),
             digests: RandomState::default(),
         };
         replace(&mut shared);
+        shared.post();
         Self { shared: Arc::new(shared) }
     }
 
     /// Spends one unit of the key now, or refuses and changes nothing.
     ///
-    /// One clock read, one hash and one short lock of the key's neighbourhood; never allocates for a known key and a quota whose
-    /// state is of fixed size.
+    /// For a GCRA quota without an observer or limits per key: one load of the shared tick ([`Mode`] chooses otherwise), one hash
+    /// and one short lock of the key's cache line. All others read the clock and take a little longer. Never allocates for a
+    /// known key and a quota whose state is of fixed size.
     #[must_use = "a refusal goes unnoticed otherwise"]
+    #[inline]
     pub fn allow(&self, key: impl AsRef<[u8]>) -> Answer {
         self.allow_n(key, Cost::ONE)
     }
 
     /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is refused for ever.
     #[must_use = "a refusal goes unnoticed otherwise"]
+    #[inline]
     pub fn allow_n(&self, key: impl AsRef<[u8]>, cost: Cost) -> Answer {
-        let key = key.as_ref();
+        let (shared, key) = (&*self.shared, key.as_ref());
+        if let Some(by) = shared.reading(shared.tick()) {
+            let print = shared.store.print(key);
+            if let Some(answer) = shared.decide(print, &by, cost.units()) {
+                return answer;
+            }
+        }
+        self.allow_at_length(key, cost).apart()
+    }
+
+    /// Spends one unit of each of `keys`, in order, as [`KeyedLimiter::allow`] would one by one, and hands each with its answer to
+    /// `tell`.
+    ///
+    /// The keys share one clock reading, and their memory is fetched together: a third of the time of single calls where
+    /// there are more keys than the processor's caches hold. Takes any number of keys, sixteen at a time. Not one
+    /// decision but many: each key is charged or refused for itself.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::{KeyedLimiter, ManualClock, Quota};
+    ///
+    /// let limiter = KeyedLimiter::new(Quota::per_minute(1), 1000)?.with_clock(ManualClock::default());
+    /// let mut allowed = Vec::new();
+    /// limiter.allow_each(&["ann", "bob", "ann"], |key, answer| {
+    ///     if answer.is_allowed() {
+    ///         allowed.push(*key);
+    ///     }
+    /// });
+    /// assert_eq!(allowed, ["ann", "bob"]);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    pub fn allow_each<K: AsRef<[u8]>>(&self, keys: &[K], mut tell: impl FnMut(&K, Answer)) {
+        let shared = &*self.shared;
+        for keys in keys.chunks(BATCH) {
+            let Some(by) = shared.reading(shared.tick()) else {
+                keys.iter().for_each(|key| tell(key, self.allow(key)));
+                continue;
+            };
+            let mut prints = [shared.store.print(b""); BATCH];
+            let mut touched = 0;
+            for (print, key) in prints.iter_mut().zip(keys) {
+                *print = shared.store.print(key.as_ref());
+            }
+            for print in &prints[..keys.len()] {
+                touched ^= shared.store.touch(*print);
+            }
+            std::hint::black_box(touched);
+            for (print, key) in prints.iter().zip(keys) {
+                let answer = shared.decide(*print, &by, 1);
+                tell(key, answer.unwrap_or_else(|| self.allow_at_length(key.as_ref(), Cost::ONE)));
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn allow_at_length(&self, key: &[u8], cost: Cost) -> Answer {
         let asked = self.asked(cost, Duration::ZERO);
         self.with_terms(key, |terms| self.take(key, terms, asked).1.answer())
     }
@@ -270,6 +352,7 @@ impl KeyedLimiter {
             replace: how,
             terms: old.terms + 1,
         });
+        self.shared.post();
         Ok(())
     }
 
@@ -302,13 +385,78 @@ struct Terms<'a> {
     count: u64,
 }
 
+/// Keys looked up together: as many misses as a core keeps under way at once, and a little more.
+const BATCH: usize = 16;
+
+impl Shared {
+    /// Posts the numbers of the standard limit, if checks can go by them alone.
+    fn post(&self) {
+        let _guard = self.posting.lock();
+        let plain = self.resolver.is_none() && self.observer.is_none();
+        let reading = self.store.reading(&self.standard.load().quota, self.time.now()).filter(|_| plain);
+        self.quick.post(reading.map(|Reading { class, form, .. }| {
+            let [unit, full, scale, origin, lasts, burst] = form.parts();
+            [unit, full, scale, origin, lasts, burst, u64::from(class.number())]
+        }));
+    }
+
+    /// Returns the tick that permits are booked under.
+    #[inline]
+    fn tick(&self) -> Tick {
+        if self.mode == Mode::Exact { self.time.now() } else { self.time.recent() }
+    }
+
+    /// Returns how to read words of the standard limit at a tick.
+    #[inline]
+    fn reading(&self, tick: Tick) -> Option<Reading> {
+        let posted = self.quick.read(|[unit, full, scale, origin, lasts, burst, class]| {
+            Some((GcraWord::from_parts([unit, full, scale, origin, lasts, burst])?, Class::new(class)?))
+        });
+        let (form, class) = posted??;
+        let Some(now) = form.scaled(tick) else {
+            // The form has come to its end, in an hour or in a century: the limit gets another.
+            self.post();
+            return None;
+        };
+        Some(Reading { class, form, tick, now })
+    }
+
+    /// Spends units of a key by its word; a refusal is left to the clock.
+    #[inline]
+    fn decide(&self, print: Print, by: &Reading, units: u64) -> Option<Answer> {
+        match self.store.take(print, by, units) {
+            Taken::Permitted(word) => Some(Answer::permitted(by.form, word, by.now)),
+            Taken::Elsewhere => None,
+            Taken::Refused(word) => self.decide_by_clock(print, units, word),
+        }
+    }
+
+    /// Reads the clock for units that were refused on `seen`. Refuses only on a word that was there before the clock was read:
+    /// all that it was charged for had then been asked for by an earlier tick. Ends, for another word means that another check
+    /// was permitted.
+    #[inline(never)]
+    fn decide_by_clock(&self, print: Print, units: u64, mut seen: u64) -> Option<Answer> {
+        loop {
+            let by = self.reading(self.time.now())?;
+            match self.store.take(print, &by, units) {
+                Taken::Permitted(word) => return Some(Answer::permitted(by.form, word, by.now)),
+                Taken::Refused(word) if word == seen => {
+                    return Some(Answer::refused(by.form, word, by.now, units));
+                }
+                Taken::Refused(word) => seen = word,
+                Taken::Elsewhere => return None,
+            }
+        }
+    }
+}
+
 impl KeyedLimiter {
     pub(crate) fn clock(&self) -> &dyn Clock {
-        &*self.shared.clock
+        self.shared.time.clock()
     }
 
     fn now(&self) -> Tick {
-        self.shared.clock.now()
+        self.shared.time.now()
     }
 
     fn asked(&self, cost: Cost, max_wait: Duration) -> Asked {

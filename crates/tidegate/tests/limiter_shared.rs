@@ -64,14 +64,14 @@ fn several_quotas_are_charged_all_or_none_and_the_binding_one_is_named() {
     let clock = ManualClock::default();
     let limiter =
         Limiter::all([Quota::per_second(10), Quota::per_hour(25)]).unwrap().with_clock(clock.clone());
-    assert_eq!(limiter.allow_n(cost(10)).binding, 0);
+    assert_eq!(limiter.allow_n(cost(10)).binding(), 0);
     let refused = limiter.allow();
     assert_eq!((refused.is_allowed(), refused.binding()), (false, 0));
     assert_eq!(refused.retry_after(), Some(Duration::from_millis(100)));
 
     clock.advance(Duration::from_secs(1));
     let passed = limiter.allow_n(cost(10));
-    assert_eq!((passed.binding, passed.remaining()), (0, 0));
+    assert_eq!((passed.binding(), passed.remaining()), (0, 0));
     clock.advance(Duration::from_secs(1));
     assert_eq!(limiter.standing().remaining, 5, "of the hour");
     let refused = limiter.allow_n(cost(6));
@@ -117,7 +117,7 @@ fn a_change_reaches_all_clones_and_gives_nobody_a_fresh_burst() {
     limiter.change(Quota::per_second(50), Replace::Reset).unwrap();
     assert_eq!(clone.standing().remaining, 50);
     limiter.change_all([Quota::per_second(50), Quota::per_hour(3)], Replace::AsIs).unwrap();
-    assert_eq!(clone.allow_n(cost(4)).binding, 1);
+    assert_eq!(clone.allow_n(cost(4)).binding(), 1);
     assert_eq!(clone.quotas().len(), 2);
 }
 

@@ -12,6 +12,7 @@ mod settle;
 
 pub use cas::{ByteMap, CasStore, Versioned};
 pub use memory::MemoryStore;
+pub(crate) use memory::{Class, Print, Reading, Taken};
 pub use plain::PlainStore;
 pub use settle::{Cell, Charge, Op, Settled, Settlement, Step, settle};
 

@@ -160,17 +160,6 @@ impl Table {
         self.admit(print, by, units)
     }
 
-    /// Returns the word of a key that is there, without changing anything.
-    pub(super) fn look(&self, print: Print, by: &Reading) -> Option<u64> {
-        let name = Name::new(print.0, by.class);
-        self.both(print).into_iter().find_map(|line| {
-            let line = &self.lines[line];
-            let slot = line.glance(name)?;
-            let held = line.lock();
-            (held.name(slot) == name).then(|| held.word(slot))
-        })
-    }
-
     /// Finds the class under which a key is there, at a glance.
     pub(super) fn class(&self, print: Print) -> Option<Class> {
         let key = Name::new(print.0, Class::WIDE);
