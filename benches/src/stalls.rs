@@ -17,6 +17,9 @@ const CHUNK: usize = 256;
 /// A check longer than this is a stall.
 const STALL_NS: u64 = 100_000;
 
+/// The longest time that is told apart: a map of many millions has been seen to grow for three seconds.
+const LONGEST_NS: u64 = 60_000_000_000;
+
 /// A histogram of checks under way.
 pub(crate) struct Stalls {
     clock: quanta::Clock,
@@ -28,7 +31,7 @@ pub(crate) struct Stalls {
 
 impl Stalls {
     pub(crate) fn new() -> Result<Self> {
-        let checks = Histogram::new(3)?;
+        let checks = Histogram::new_with_max(LONGEST_NS, 3)?;
         Ok(Self { clock: quanta::Clock::new(), checks, stalls: 0, own: 0, longest_own: 0 })
     }
 
