@@ -57,7 +57,7 @@ const fn contender<F: Copy>(name: &'static str, role: Role, title: &'static str,
 
 type ReadClock = fn() -> Result<f64>;
 type AskOne = fn(&mut One<'_>) -> Result<()>;
-type AskKeyed = fn(&mut Keyed<'_>) -> Result<()>;
+pub(crate) type AskKeyed = fn(&mut Keyed<'_>) -> Result<()>;
 
 use Role::{Floor, Less, Peer, Tidegate, Tuned};
 
@@ -110,8 +110,12 @@ pub(crate) const KEYED: &[Contender<AskKeyed>] = &[
     contender("floor-requests", Floor, "walking the requests", floor_table::requests),
 ];
 
-/// Those of [`KEYED`] that are flooded: a table without bounds or removal has nothing to say here.
-const FLOODED: &[&str] = &["tidegate", "tidegate-exact", "governor", "rate-net", "floor-requests"];
+/// Those of [`KEYED`] that are flooded, in one form each.
+const FLOODED: &[&str] = &["tidegate", "tidegate-exact", "governor", "rate-net"];
+
+/// What is flooded beside them, to show what the machine does to anyone.
+pub(crate) const NOBODY: &[Contender<AskKeyed>] =
+    &[contender("floor-host", Floor, "no limiter: 250 ns of reading the clock", floor::host)];
 
 /// Finds a contender by name.
 pub(crate) fn find<F>(list: &'static [Contender<F>], name: &str) -> Result<&'static Contender<F>> {
@@ -129,7 +133,7 @@ pub(crate) fn list() -> Vec<Value> {
     lines.extend(KEYED.iter().map(|contender| line("keyed", contender)));
     for workload in ["flood", "expire"] {
         let flooded = KEYED.iter().filter(|contender| FLOODED.contains(&contender.name));
-        lines.extend(flooded.map(|contender| line(workload, contender)));
+        lines.extend(flooded.chain(NOBODY).map(|contender| line(workload, contender)));
     }
     for workload in ["gate", "growth"] {
         lines.push(line(workload, &contender("tidegate", Tidegate, "Tidegate", ())));

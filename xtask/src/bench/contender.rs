@@ -50,7 +50,7 @@ impl Ring {
         let (manifest, folder) = (manifest.to_string_lossy(), target.to_string_lossy());
         run_program(
             "cargo",
-            &["build", "--locked", "--release", "--manifest-path", &manifest, "--target-dir", &folder],
+            &["build", "--release", "--manifest-path", &manifest, "--target-dir", &folder],
             &[],
         )?;
         let program = target.join("release/contender");

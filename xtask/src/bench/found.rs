@@ -114,3 +114,76 @@ pub(crate) fn is_rate(figure: &str) -> bool {
 fn unbatched(figure: &str) -> String {
     figure.replace(".batch", "")
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn found(lines: &[Value]) -> Found {
+        let contender = |name: &str, role| Contender {
+            workload: "keyed".to_owned(),
+            name: name.to_owned(),
+            title: name.to_owned(),
+            role,
+        };
+        let mut found = Found::new(vec![
+            contender("ours", Role::Tidegate),
+            contender("fast", Role::Tuned),
+            contender("slow", Role::Peer),
+        ]);
+        for line in lines {
+            found.add(line).unwrap();
+        }
+        found
+    }
+
+    fn line(contender: &str, figures: &Value, unclean: &[&str]) -> Value {
+        json!({"workload": "keyed", "contender": contender, "figures": figures, "unclean": unclean})
+    }
+
+    #[test]
+    fn speeds_read_alike_for_times_and_for_rates() {
+        let found = found(&[
+            line("ours", &json!({"zipf": 10.0, "zipf.pair": 80.0}), &[]),
+            line("slow", &json!({"zipf": 40.0, "zipf.pair": 20.0}), &[]),
+        ]);
+        assert_eq!(found.speed("keyed", "zipf", "ours", "slow"), Some(4.0));
+        assert_eq!(found.speed("keyed", "zipf.pair", "ours", "slow"), Some(4.0));
+    }
+
+    #[test]
+    fn who_has_no_batches_is_compared_by_single_checks() {
+        let found = found(&[
+            line("ours", &json!({"zipf": 20.0, "zipf.batch": 10.0}), &[]),
+            line("slow", &json!({"zipf": 50.0}), &[]),
+        ]);
+        assert_eq!(found.speed("keyed", "zipf.batch", "ours", "slow"), Some(5.0));
+        assert_eq!(found.speed("keyed", "zipf.batch", "slow", "ours"), None);
+    }
+
+    #[test]
+    fn disturbed_rounds_count_only_when_there_are_no_others() {
+        let rounds = [
+            line("slow", &json!({"zipf.pair": 5.0}), &["zipf.pair"]),
+            line("slow", &json!({"zipf.pair": 20.0}), &[]),
+            line("fast", &json!({"zipf.pair": 7.0}), &["zipf.pair"]),
+        ];
+        let found = found(&rounds);
+        assert_eq!(found.median("keyed", "slow", "zipf.pair"), Some(20.0));
+        assert!(!found.figure("keyed", "fast", "zipf.pair").unwrap().clean);
+    }
+
+    #[test]
+    fn the_best_is_the_fastest_of_the_roles_asked_for() {
+        let found = found(&[
+            line("ours", &json!({"zipf": 1.0}), &[]),
+            line("fast", &json!({"zipf": 2.0}), &[]),
+            line("slow", &json!({"zipf": 3.0}), &[]),
+        ]);
+        let best = |roles| found.best("keyed", "zipf", roles).map(|best| best.name.as_str());
+        assert_eq!(best(&[Role::Peer, Role::Tuned]), Some("fast"));
+        assert_eq!(best(&[Role::Peer]), Some("slow"));
+    }
+}

@@ -64,7 +64,7 @@ const FLOOD: &str = "\
 
 A limiter with room for a million keys, where it takes a number, in which every key stays live throughout. Each check is timed on
 its own. Stalls are checks above 100 µs; of these \"own\" are the ones left when the time that their thread was off its core
-is taken off. The loop without a limiter shows what the machine does by itself. Memory is what the process has beyond its start: after a
+is taken off. Reading the clock for as long as a check takes shows what the machine does by itself. Memory is what the process has beyond its start: after a
 quarter of the flood, at most, and after it.
 ";
 
