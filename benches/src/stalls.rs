@@ -1,8 +1,10 @@
 //! How long single checks take, and who is to blame for the longest.
 //!
 //! Each check is timed by the wall, since a caller who stands still does not care why. But a thread that the host put aside
-//! stands still as well. So CPU time is read once per chunk: what a chunk spent off its core is taken off its slowest checks, and
-//! only what is left counts as a stall of the limiter. The loop without a limiter shows what this machine does anyway.
+//! stands still as well. So CPU time is read once per chunk: what a chunk spent off its core is taken off its slowest check, and
+//! only what is left counts as a stall of the limiter. That errs on both sides: a limiter's stall is excused when its chunk was
+//! put aside as well, and time that a hypervisor takes may count as CPU time. The loop without a limiter shows how much of either
+//! there is.
 
 use anyhow::Result;
 use hdrhistogram::Histogram;

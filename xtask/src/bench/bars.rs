@@ -172,13 +172,16 @@ fn flood(found: &Found) -> Vec<Bar> {
 fn stalls(found: &Found, workload: &str) -> [Bar; 2] {
     let of = |contender, figure| found.median(workload, contender, figure);
     let ours = |figure| of(found.ours(workload)?, figure);
-    let host = of("floor-host", "own stalls").unwrap_or(0.0);
+    let alone = |figure| of("floor-host", figure);
+    let tail =
+        Bar::at_most(format!("{workload}: p99.99"), 5.0, ours("p99.99").map(|nanos| nanos / 1e3), "µs");
+    let rival = alone("p99.99").map(|nanos| format!("{:.2} µs without a limiter", nanos / 1e3));
     [
-        Bar::at_most(format!("{workload}: p99.99"), 5.0, ours("p99.99").map(|nanos| nanos / 1e3), "µs"),
+        Bar { rival, ..tail },
         // What the loop without a limiter counts, the limiter did not cause.
         Bar::at_most(
-            format!("{workload}: stalls above 100 µs on the core"),
-            host,
+            format!("{workload}: stalls above 100 µs on the core, beside those without a limiter"),
+            alone("own stalls").unwrap_or(0.0),
             ours("own stalls"),
             "stalls",
         ),

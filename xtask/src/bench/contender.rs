@@ -3,7 +3,7 @@
 //! In turn, so that a machine that is slower for a minute is slower for everybody.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -62,18 +62,20 @@ impl Ring {
 
     /// Lets everyone of a workload have a turn, `rounds` times.
     ///
-    /// Who fails is left out and named; the others stay comparable.
+    /// Who fails is left out of that round and named; the others stay comparable.
     pub(crate) fn run(&self, workload: &str, rounds: usize, huge: bool, found: &mut Found) -> Result<()> {
         for round in 1..=rounds {
             for contender in self.contenders.iter().filter(|contender| contender.workload == workload) {
                 eprintln!("{workload} {round}/{rounds}: {}", contender.title);
                 let mut command = Command::new(&self.program);
                 command.args([workload, &contender.name]).args(huge.then_some("--huge"));
-                let output = command.stderr(Stdio::inherit()).output()?;
+                let output = command.output()?;
                 if output.status.success() {
                     found.add(&serde_json::from_slice(&output.stdout)?)?;
                 } else {
-                    found.failed(format!("{workload} {}", contender.name));
+                    let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                    eprintln!("{reason}");
+                    found.failed(reason);
                 }
             }
         }

@@ -54,8 +54,8 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     let asked = |part: &str| parts.is_empty() || parts.contains(&part);
     let (mut page, mut rows, mut bars) = (String::new(), Vec::new(), Vec::new());
     let mut take = |part: Measured| {
-        page += &part.page;
-        page += "\n";
+        page += part.page.trim_end();
+        page += "\n\n";
         rows.extend(part.row);
         bars.extend(part.bars);
     };
@@ -82,11 +82,11 @@ const OPENING: &str = "\
 
 Measured by `cargo xtask bench`, which writes this page; nothing here is typed.
 
-Contenders have a process each and take turns; figures are medians of the rounds, with the least and the most in brackets. One thread is
-measured by its CPU time; two threads, each on a core of its own, by the time that passes. What is marked with \\* was never
-measured with both cores undisturbed: a neighbour was there, or the limiter itself puts threads to sleep. \"x\" says how many times as
-fast a row is as another, measured in the same run: above one is faster. Best peer is the fastest of those that do the whole
-job, tuned ones included.
+Contenders have a process each and take turns; figures are medians of the rounds, with the least and the most in brackets. One
+thread is measured by its CPU time; two threads, each on a core of its own, by the time that passes. What is marked with \\* was never
+measured with both cores undisturbed: a neighbour was there, or the limiter itself puts threads to sleep. \"x\" says how many times
+as fast a row is as another, measured in the same run: above one is faster. Best peer is the fastest of those that do the whole
+job, tuned ones included; as it comes means with the settings that its documentation shows first.
 
 ";
 
@@ -104,8 +104,11 @@ fn contenders(asked: impl Fn(&str) -> bool, huge: bool) -> Result<Measured> {
         page += &tables::of(workload, &found)?;
     }
     if !found.failed.is_empty() {
-        let failed: Vec<&str> = found.failed.iter().map(String::as_str).collect();
-        writeln!(page, "Failed, and so missing above: {}.\n", failed.join(", "))?;
+        page += "## Failures\n\nRounds in which a contender did not answer as its limit says, left out above:\n\n";
+        for reason in &found.failed {
+            writeln!(page, "* {reason}")?;
+        }
+        page += "\n";
     }
     Ok(Measured { page, row: row(&found), bars: bars::all(&found, asked) })
 }

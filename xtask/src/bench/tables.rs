@@ -62,10 +62,10 @@ pub(crate) fn of(workload: &str, found: &Found) -> Result<String> {
 const FLOOD: &str = "\
 ## A flood of 20 million keys that come once each
 
-A limiter with room for a million keys, where it takes a number, in which every key stays live throughout. Each check is timed on
-its own. Stalls are checks above 100 µs; of these \"own\" are the ones left when the time that their thread was off its core
-is taken off. Reading the clock for as long as a check takes shows what the machine does by itself. Memory is what the process has beyond its start: after a
-quarter of the flood, at most, and after it.
+A limiter with room for a million keys, where it takes a number, in which every key stays live throughout. Each check is timed
+on its own. Stalls are checks above 100 µs; of these \"own\" are the ones left when the time that their thread was off its core
+is taken off. Reading the clock for as long as a check takes shows what the machine does by itself. Memory is what the process
+has beyond its start: after a quarter of the flood, at most, and after it.
 ";
 
 const EXPIRY: &str = "\
