@@ -12,7 +12,9 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
   test    install what the tests need (Debian packages, as root or with sudo) and run every check CI runs
-  bench   measure what the documentation states, and write it to docs/performance.md
+  bench   measure Tidegate beside its peers, and write what was found to docs/performance.md and the README;
+          with parts (clock one keyed flood expire gate growth replay start): only these, and only print them;
+          --huge: up to 100 million keys; TIDEGATE_BENCH_ROUNDS: how often each contender has its turn
   docs    write the files made from the program: man pages, completions, the config schema";
 
 fn main() -> ExitCode {
@@ -20,7 +22,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = match words[..] {
         ["test"] => test::run(),
-        ["bench"] => bench::run(),
+        ["bench", ref parts @ ..] => bench::run(parts),
         ["docs"] => docs::run(),
         ["replay-once", binary, log] => bench::replay::once(binary, log),
         _ => {

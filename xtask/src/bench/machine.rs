@@ -16,5 +16,8 @@ pub(crate) fn describe() -> Result<String> {
     let rust = Command::new("rustc").arg("--version").output()?;
     let rust = String::from_utf8_lossy(&rust.stdout);
     let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    Ok(format!("Machine: {}, Linux {}, {}.\n", name(), kernel.trim(), rust.trim()))
+    let clock = std::fs::read_to_string("/sys/devices/system/clocksource/clocksource0/current_clocksource");
+    let clock = clock.unwrap_or_else(|_| "unknown".to_owned());
+    let (name, kernel, rust, clock) = (name(), kernel.trim(), rust.trim(), clock.trim());
+    Ok(format!("Machine: {name}, Linux {kernel}, {rust}, clock source {clock}.\n"))
 }

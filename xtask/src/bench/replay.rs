@@ -46,7 +46,7 @@ pub(crate) fn measure(binary: &Path, machine: &str) -> Result<Measured> {
     }
     let row =
         format!("| `replay` of {} combined lines, parsing included | {best_known} | {machine} |", LINES * 16);
-    Ok(Measured { page, row })
+    Ok(Measured { page, row: Some(row), bars: Vec::new() })
 }
 
 struct Round {

@@ -1,0 +1,118 @@
+//! What the machine allows: the steps that a limiter cannot do without, and nothing around them.
+
+use std::cell::Cell;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Result;
+use quanta::Clock;
+
+use crate::measure::{Want, alone, wall};
+use crate::workloads::{Keyed, One};
+
+pub(crate) fn empty() -> Result<f64> {
+    alone(Want::Permitted, || true)
+}
+
+pub(crate) fn counter() -> Result<f64> {
+    let clock = Clock::new();
+    alone(Want::Permitted, || clock.raw() > 0)
+}
+
+pub(crate) fn scaled_counter() -> Result<f64> {
+    let clock = Clock::new();
+    alone(Want::Permitted, || clock.delta_as_nanos(0, clock.raw()) > 0)
+}
+
+pub(crate) fn instant() -> Result<f64> {
+    let start = wall();
+    alone(Want::Permitted, || wall() >= start)
+}
+
+pub(crate) fn tick() -> Result<f64> {
+    let tick = AtomicU64::new(1);
+    // Relaxed: the tick publishes nothing but itself.
+    alone(Want::Permitted, || black_box(&tick).load(Ordering::Relaxed) > 0)
+}
+
+/// No limiter, in about the time of one: the longer a check, the likelier the machine interrupts it.
+pub(crate) fn host(run: &mut Keyed<'_>) -> Result<()> {
+    let clock = Clock::new();
+    run.shared(|_| {
+        let start = clock.raw();
+        while clock.delta_as_nanos(start, clock.raw()) < 250 {}
+        true
+    })
+}
+
+/// The generic cell rate algorithm in one word: the time at which the limit is full again.
+pub(crate) struct Word {
+    full_at: AtomicU64,
+    unit: u64,
+    depth: u64,
+}
+
+impl Word {
+    fn new(run: &One<'_>) -> Self {
+        let (count, period) = run.limit();
+        let depth = period.as_nanos() as u64;
+        Self { full_at: AtomicU64::new(0), unit: depth / u64::from(count), depth }
+    }
+
+    /// Takes `units`. Relaxed throughout: the word publishes nothing but itself. Ends because a failed exchange means that
+    /// another thread's succeeded.
+    fn take(&self, now: u64, units: u64) -> bool {
+        let mut full_at = self.full_at.load(Ordering::Relaxed);
+        loop {
+            let next = full_at.max(now) + self.unit * units;
+            if next - now > self.depth {
+                return false;
+            }
+            match self.full_at.compare_exchange_weak(full_at, next, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(seen) => full_at = seen,
+            }
+        }
+    }
+}
+
+pub(crate) fn one_clock(run: &mut One<'_>) -> Result<()> {
+    let (word, clock) = (Word::new(run), Clock::new());
+    run.shared(|| word.take(clock.raw(), 1))
+}
+
+/// Time stands still: the burst has to last, so a unit weighs nothing where all shall pass.
+pub(crate) fn one(run: &mut One<'_>) -> Result<()> {
+    let mut word = Word::new(run);
+    if run.want == Want::Permitted {
+        word.unit = 0;
+    }
+    run.shared(|| word.take(black_box(1), 1))
+}
+
+/// Units that a thread takes from the shared word at once.
+const LEASE: u64 = 64;
+
+pub(crate) fn one_lease(run: &mut One<'_>) -> Result<()> {
+    thread_local! {
+        static LEFT: Cell<u64> = const { Cell::new(0) };
+    }
+    if run.want == Want::Denied {
+        return Ok(());
+    }
+    let (word, clock) = (Word::new(run), Clock::new());
+    run.shared(|| {
+        LEFT.with(|left| match left.get() {
+            0 => {
+                word.take(clock.raw(), LEASE) && {
+                    left.set(LEASE - 1);
+                    true
+                }
+            }
+            some => {
+                left.set(some - 1);
+                true
+            }
+        })
+    })
+}

@@ -1,0 +1,77 @@
+//! Runs one workload over one contender and prints what it found as one line of JSON.
+//!
+//! One contender per process: caches, allocator and page tables are its own, and none finds them as another left them.
+//! `cargo xtask bench` starts these processes in turn and compares; `contender list` tells it whom to start.
+
+mod contenders;
+mod figures;
+mod measure;
+mod memory;
+mod pair;
+mod stalls;
+mod traffic;
+mod workloads;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use contenders::{KEYED, NOBODY, ONE, READS};
+use figures::Figures;
+use measure::Want;
+use workloads::{Keyed, One, Question, gate, growth};
+
+const USAGE: &str = "usage: contender list | WORKLOAD CONTENDER [--huge]";
+
+/// Keys that stay, in the workload that gives each contender the same many.
+const KEYS: usize = 1_000_000;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let outcome = match words[..] {
+        ["list"] => {
+            contenders::list().iter().for_each(|line| println!("{line}"));
+            Ok(())
+        }
+        [workload, contender] => run(workload, contender, false),
+        [workload, contender, "--huge"] => run(workload, contender, true),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("contender: {}: {error:#}", words.join(" "));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(workload: &str, contender: &str, huge: bool) -> Result<()> {
+    let mut figures = Figures::default();
+    match workload {
+        "clock" => figures.set("read", (contenders::find(READS, contender)?.run)()?),
+        "one" => {
+            let contender = contenders::find(ONE, contender)?;
+            for want in [Want::Permitted, Want::Denied] {
+                (contender.run)(&mut One { want, figures: &mut figures }).context(format!("{want:?}"))?;
+            }
+        }
+        "keyed" => keyed(contender, Question::Keys(KEYS), &mut figures)?,
+        "flood" => keyed(contender, Question::Flood, &mut figures)?,
+        "expire" => keyed(contender, Question::Expiry, &mut figures)?,
+        "gate" => gate::run(&mut figures)?,
+        "growth" => growth::run(huge, &mut figures)?,
+        _ => bail!("there is no workload `{workload}`"),
+    }
+    println!("{}", figures.line(workload, contender));
+    Ok(())
+}
+
+fn keyed(contender: &str, question: Question, figures: &mut Figures) -> Result<()> {
+    let contender = contenders::find(NOBODY, contender).or_else(|_| contenders::find(KEYED, contender))?;
+    (contender.run)(&mut Keyed::new(question, figures)?)
+}

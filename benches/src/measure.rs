@@ -1,0 +1,66 @@
+//! What one check costs one thread: its CPU time, so that a neighbour who takes the core costs nothing.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Checks between two looks at the clock: a look costs some 300 ns, a chunk of the fastest checks 40 µs.
+const CHUNK: u64 = 1 << 17;
+
+/// CPU time of one measurement. The median of its chunks is what is reported, so it wants a few dozen of them.
+const SPAN_NS: u64 = 100_000_000;
+
+/// Returns the CPU time of the calling thread so far.
+pub(crate) fn cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Returns now, for spans of wall time.
+#[allow(clippy::disallowed_methods, reason = "a bench reads the time")]
+pub(crate) fn wall() -> Instant {
+    Instant::now()
+}
+
+/// What every check of a measurement has to answer: one that answers otherwise does other work than the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    Permitted,
+    Denied,
+}
+
+impl Want {
+    /// Fails unless all checks answered as wanted.
+    pub(crate) fn verify(self, permitted: u64, checks: u64) -> Result<()> {
+        let right = match self {
+            Self::Permitted => permitted == checks,
+            Self::Denied => permitted == 0,
+        };
+        ensure!(right, "{permitted} of {checks} checks were permitted; wanted all {self:?}");
+        Ok(())
+    }
+}
+
+/// Returns the nanoseconds of one check on one thread, after a chunk to warm up.
+pub(crate) fn alone(want: Want, mut check: impl FnMut() -> bool) -> Result<f64> {
+    let mut chunk = || {
+        let start = cpu_ns();
+        let mut permitted = 0;
+        for _ in 0..CHUNK {
+            permitted += u64::from(black_box(check()));
+        }
+        (cpu_ns() - start, permitted)
+    };
+    chunk();
+    let (mut spent, mut chunks) = (0, Vec::new());
+    while spent < SPAN_NS {
+        let (nanos, permitted) = chunk();
+        want.verify(permitted, CHUNK)?;
+        spent += nanos;
+        chunks.push(nanos as f64 / CHUNK as f64);
+    }
+    chunks.sort_by(f64::total_cmp);
+    Ok(chunks[chunks.len() / 2])
+}

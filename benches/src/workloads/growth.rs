@@ -1,0 +1,53 @@
+//! How Tidegate's cost grows with what it is given: keys, the entries of a log, the buckets of a window.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Result;
+use tidegate::{Clock, Quota, Tick};
+
+use super::{Keyed, Question};
+use crate::contenders::tidegate as contender;
+use crate::figures::Figures;
+use crate::measure::{Want, alone};
+
+const SECOND: u64 = 1_000_000_000;
+
+pub(crate) fn run(huge: bool, figures: &mut Figures) -> Result<()> {
+    let most = if huge { 8 } else { 7 };
+    for exponent in 3..=most {
+        let mut found = Figures::default();
+        contender::keyed(&mut Keyed::new(Question::Keys(10_usize.pow(exponent)), &mut found)?)?;
+        figures.take(&format!("keys 1e{exponent} "), found);
+    }
+    for entries in [10, 100, 1000, 10_000, 100_000] {
+        figures.set(format!("log {entries}"), steady(Quota::per_second(entries).sliding_log()?, entries)?);
+    }
+    for buckets in [1, 4, 16, 64] {
+        let units = 100_000;
+        let quota = Quota::per_second(units).sliding_window(buckets)?;
+        figures.set(format!("buckets {buckets}"), steady(quota, units / 2)?);
+    }
+    Ok(())
+}
+
+/// Checks a limiter of one second at as many a second as it just permits for ever.
+fn steady(quota: Quota, per_second: u64) -> Result<f64> {
+    let clock = Stepping { now: AtomicU64::new(SECOND), step: SECOND / per_second + 1 };
+    alone(Want::Permitted, contender::on_clock(quota, clock)?)
+}
+
+/// A clock that moves on by one step whenever it is read: the same traffic at whatever speed it is checked.
+#[derive(Debug)]
+struct Stepping {
+    now: AtomicU64,
+    step: u64,
+}
+
+impl Clock for Stepping {
+    fn now(&self) -> Tick {
+        // One thread reads it, so a load and a store do; an exchange would be measured with the check.
+        let now = self.now.load(Ordering::Relaxed) + self.step;
+        self.now.store(now, Ordering::Relaxed);
+        Tick::from_nanos(now)
+    }
+}

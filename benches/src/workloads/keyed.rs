@@ -1,0 +1,187 @@
+//! One limit per key: a million keys that stay, a flood of keys that do not, keys whose limit is full again.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::figures::Figures;
+use crate::measure::{Want, alone, cpu_ns};
+use crate::memory::resident;
+use crate::pair::{pair, pause};
+use crate::stalls::Stalls;
+use crate::traffic::{Key, Stream, keys, write_key};
+
+/// Keys of one call where a contender takes several.
+pub(crate) const BATCH: usize = 16;
+
+/// Keys that come once each.
+const FLOOD: usize = 20_000_000;
+
+/// What is asked of a keyed contender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Question {
+    /// What do inserting, checking and keeping so many keys cost?
+    Keys(usize),
+    /// What does a flood of never-repeated keys do to memory and to the slowest checks?
+    Flood,
+    /// What do a million new keys cost when the million before have run out?
+    Expiry,
+}
+
+/// One run over one keyed limiter.
+pub(crate) struct Keyed<'a> {
+    question: Question,
+    keys: Vec<Key>,
+    streams: [(&'static str, Stream); 2],
+    /// Memory before there was a limiter, everything above made and touched.
+    before: u64,
+    /// The contender has put in the keys that stay by itself, so nothing is said about inserting them.
+    pub(crate) filled: bool,
+    figures: &'a mut Figures,
+}
+
+impl<'a> Keyed<'a> {
+    pub(crate) fn new(question: Question, figures: &'a mut Figures) -> Result<Self> {
+        let count = if let Question::Keys(count) = question { count } else { 1 };
+        let keys = keys(count);
+        let streams = [("zipf", Stream::zipf(&keys)), ("uniform", Stream::uniform(&keys))];
+        Ok(Self { question, keys, streams, before: resident()?, filled: false, figures })
+    }
+
+    /// The keys that stay; few where they do not.
+    pub(crate) fn keys(&self) -> &[Key] {
+        &self.keys
+    }
+
+    /// Live keys to make room for, where a contender wants to know.
+    pub(crate) fn capacity(&self) -> usize {
+        match self.question {
+            Question::Keys(count) => count,
+            Question::Flood | Question::Expiry => 1_000_000,
+        }
+    }
+
+    /// The limit of each key: how long one unit takes to come back, and the burst.
+    ///
+    /// A key stays live for that long after one check. Five seconds: longer than a run takes, so all million keys are live, and
+    /// in a flood many times more than there is room for. Twenty million units: more than the most popular key is asked for.
+    pub(crate) fn limit(&self) -> (Duration, u32) {
+        match self.question {
+            Question::Expiry => (LIFE, 100),
+            Question::Keys(_) | Question::Flood => (Duration::from_secs(5), 20_000_000),
+        }
+    }
+
+    /// Asks a limiter that threads can share.
+    pub(crate) fn shared(&mut self, check: impl Fn(&Key) -> bool + Sync) -> Result<()> {
+        self.alone(&check)?;
+        let Question::Keys(_) = self.question else { return Ok(()) };
+        let Self { streams, figures, .. } = self;
+        for (name, stream) in streams {
+            let both = pair(Want::Permitted, |thread| {
+                let mut next = stream.walk(thread);
+                let check = &check;
+                move || check(next())
+            })?;
+            figures.set_pair(format!("{name}.pair"), &both);
+        }
+        Ok(())
+    }
+
+    /// Asks a limiter that belongs to one thread.
+    pub(crate) fn alone(&mut self, mut check: impl FnMut(&Key) -> bool) -> Result<()> {
+        match self.question {
+            Question::Keys(_) => self.stay(check),
+            Question::Flood => self.flood(|key| {
+                black_box(check(key));
+            }),
+            Question::Expiry => self.expire(check),
+        }
+    }
+
+    /// Asks for [`BATCH`] keys at a time; the answer is whether all of them were permitted. Only after [`Keyed::shared`]: the
+    /// keys are there already.
+    pub(crate) fn batches(&mut self, check: impl Fn(&[&Key; BATCH]) -> bool + Sync) -> Result<()> {
+        let Question::Keys(_) = self.question else { return Ok(()) };
+        let Self { streams, figures, .. } = self;
+        for (name, stream) in streams {
+            let worker = |thread| {
+                let mut next = stream.walk(thread);
+                let check = &check;
+                move || check(&std::array::from_fn(|_| next()))
+            };
+            let nanos = alone(Want::Permitted, worker(0))?;
+            figures.set(format!("{name}.batch"), nanos / BATCH as f64);
+            let mut both = pair(Want::Permitted, worker)?;
+            both.mops *= BATCH as f64;
+            figures.set_pair(format!("{name}.batch.pair"), &both);
+        }
+        Ok(())
+    }
+
+    /// All keys once, which inserts them, then the streams.
+    fn stay(&mut self, mut check: impl FnMut(&Key) -> bool) -> Result<()> {
+        let Self { keys, streams, figures, .. } = self;
+        let start = cpu_ns();
+        let permitted = keys.iter().filter(|key| black_box(check(key))).count();
+        let count = keys.len() as f64;
+        if !self.filled {
+            figures.set("insert", (cpu_ns() - start) as f64 / count);
+        }
+        figures.set("bytes", resident()?.saturating_sub(self.before) as f64 / count);
+        Want::Permitted.verify(permitted as u64, keys.len() as u64)?;
+        for (name, stream) in streams {
+            let mut next = stream.walk(0);
+            figures.set(*name, alone(Want::Permitted, || check(next()))?);
+        }
+        Ok(())
+    }
+
+    fn flood(&mut self, mut check: impl FnMut(&Key)) -> Result<()> {
+        let mut stalls = Stalls::new()?;
+        let (mut peak, mut quarter) = (0, 0);
+        const STEPS: usize = 20;
+        for step in 0..STEPS {
+            let first = step * (FLOOD / STEPS);
+            stalls.time(FLOOD / STEPS, |number, key| write_key(first + number, key), &mut check);
+            peak = resident()?.max(peak);
+            if step == STEPS / 4 - 1 {
+                quarter = peak;
+            }
+        }
+        let mib = |bytes: u64| bytes.saturating_sub(self.before) as f64 / f64::from(1 << 20);
+        self.figures.set("quarter MiB", mib(quarter));
+        self.figures.set("peak MiB", mib(peak));
+        self.figures.set("after MiB", mib(resident()?));
+        stalls.report(self.figures);
+        Ok(())
+    }
+
+    /// A million keys; their limits run full; a million others, timed.
+    fn expire(&mut self, mut check: impl FnMut(&Key) -> bool) -> Result<()> {
+        let (count, mut key) = (self.capacity(), Key::new());
+        for number in 0..count {
+            write_key(number, &mut key);
+            black_box(check(&key));
+        }
+        let grown = resident()?;
+        pause(LIFE + LIFE / 10);
+        let mut stalls = Stalls::new()?;
+        stalls.time(
+            count,
+            |number, key| write_key(count + number, key),
+            |key| {
+                black_box(check(key));
+            },
+        );
+        let mib = |bytes: u64| bytes.saturating_sub(self.before) as f64 / f64::from(1 << 20);
+        self.figures.set("first MiB", mib(grown));
+        self.figures.set("second MiB", mib(resident()?));
+        stalls.report(self.figures);
+        Ok(())
+    }
+}
+
+/// How long a unit takes to come back where keys shall expire: longer than inserting a million of them.
+const LIFE: Duration = Duration::from_secs(2);

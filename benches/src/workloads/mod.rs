@@ -1,0 +1,9 @@
+//! What is asked of the contenders.
+
+pub(crate) mod gate;
+pub(crate) mod growth;
+mod keyed;
+mod one;
+
+pub(crate) use keyed::{BATCH, Keyed, Question};
+pub(crate) use one::One;

@@ -1,0 +1,53 @@
+//! One limit, asked again and again.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::figures::Figures;
+use crate::measure::{Want, alone};
+use crate::pair::pair;
+
+/// A limit that nobody reaches: as many a second as governor's interval of whole nanoseconds can say.
+const PLENTY: u32 = 1_000_000_000;
+
+/// One run over one limiter: all its checks permitted, or all denied.
+pub(crate) struct One<'a> {
+    pub(crate) want: Want,
+    pub(crate) figures: &'a mut Figures,
+}
+
+impl One<'_> {
+    /// The limit to build: units, and the span in which as many come back. The burst is the count.
+    pub(crate) fn limit(&self) -> (u32, Duration) {
+        match self.want {
+            Want::Permitted => (PLENTY, Duration::from_secs(1)),
+            // Not one: a limit of one has corners of its own, and a peer that never denies it.
+            Want::Denied => (10, Duration::from_secs(86_400)),
+        }
+    }
+
+    /// Measures a limiter that threads can share.
+    pub(crate) fn shared(&mut self, check: impl Fn() -> bool + Sync) -> Result<()> {
+        self.alone(&check)?;
+        let both = pair(self.want, |_| &check)?;
+        self.figures.set_pair(format!("{}.pair", self.name()), &both);
+        Ok(())
+    }
+
+    /// Measures a limiter that belongs to one thread.
+    pub(crate) fn alone(&mut self, mut check: impl FnMut() -> bool) -> Result<()> {
+        if self.want == Want::Denied {
+            ensure!((0..100).any(|_| !check()), "a spent limit went on permitting");
+        }
+        self.figures.set(self.name(), alone(self.want, check)?);
+        Ok(())
+    }
+
+    fn name(&self) -> &'static str {
+        match self.want {
+            Want::Permitted => "permitted",
+            Want::Denied => "denied",
+        }
+    }
+}

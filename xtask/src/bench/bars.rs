@@ -1,0 +1,213 @@
+//! What the project wants of itself, against what was measured.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use super::contender::Role;
+use super::found::Found;
+
+/// One wish.
+#[derive(Debug)]
+pub(crate) struct Bar {
+    what: String,
+    wanted: f64,
+    sense: Sense,
+    measured: Option<f64>,
+    unit: &'static str,
+    /// Against whom, where that was not known beforehand.
+    rival: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Sense {
+    AtLeast,
+    AtMost,
+}
+
+impl Bar {
+    pub(crate) fn at_least(
+        what: impl Into<String>,
+        wanted: f64,
+        measured: Option<f64>,
+        unit: &'static str,
+    ) -> Self {
+        Self { what: what.into(), wanted, sense: Sense::AtLeast, measured, unit, rival: None }
+    }
+
+    pub(crate) fn at_most(
+        what: impl Into<String>,
+        wanted: f64,
+        measured: Option<f64>,
+        unit: &'static str,
+    ) -> Self {
+        Self { sense: Sense::AtMost, ..Self::at_least(what, wanted, measured, unit) }
+    }
+
+    fn row(&self) -> String {
+        let Self { what, wanted, sense, measured, unit, rival } = self;
+        let sense = match sense {
+            Sense::AtLeast => "at least",
+            Sense::AtMost => "at most",
+        };
+        let (found, met) = match measured {
+            Some(found) => {
+                (format!("{found:.2} {unit}"), if self.met(*found) { "met" } else { "**not met**" })
+            }
+            None => ("–".to_owned(), "not measured"),
+        };
+        let rival = rival.as_ref().map(|rival| format!(" ({rival})")).unwrap_or_default();
+        format!("| {what} | {sense} {wanted} {unit} | {found}{rival} | {met} |")
+    }
+
+    fn met(&self, found: f64) -> bool {
+        match self.sense {
+            Sense::AtLeast => found >= self.wanted,
+            Sense::AtMost => found <= self.wanted,
+        }
+    }
+}
+
+/// Writes the bars as a table.
+pub(crate) fn table(bars: &[Bar]) -> Result<String> {
+    let mut page = String::from("## Bars\n\n| bar | wanted | measured | |\n|---|---|---|---|\n");
+    for bar in bars {
+        writeln!(page, "{}", bar.row())?;
+    }
+    Ok(page)
+}
+
+/// The bars of everything the contenders measure. Those of a workload that was not run are left out.
+pub(crate) fn all(found: &Found, ran: impl Fn(&str) -> bool) -> Vec<Bar> {
+    let mut bars = Vec::new();
+    for workload in ["one", "keyed", "flood", "expire", "gate"].into_iter().filter(|workload| ran(workload)) {
+        bars.extend(match workload {
+            "one" => one(found),
+            "keyed" => keyed(found),
+            "flood" => flood(found),
+            "expire" => stalls(found, workload).into(),
+            _ => gate(found),
+        });
+    }
+    bars
+}
+
+/// The forms of Tidegate, by the names of its contenders.
+const DEFAULT: &str = "tidegate";
+const EXACT: &str = "tidegate-exact";
+const LEASED: &str = "tidegate-leased";
+
+/// The rival that everybody knows, as it comes.
+const GOVERNOR: &str = "governor";
+
+/// Peers as they come, and peers at their best.
+const AS_IT_COMES: &[Role] = &[Role::Peer];
+const AT_BEST: &[Role] = &[Role::Peer, Role::Tuned];
+
+/// Nobody is faster, within what two runs of the same program differ.
+const LEVEL: f64 = 0.95;
+
+fn one(found: &Found) -> Vec<Bar> {
+    let against = |figure, contender, rival| found.speed("one", figure, contender, rival);
+    let best = |what: &str, wanted, figure, contender| {
+        against_best(found, "one", what, wanted, figure, contender, AS_IT_COMES)
+    };
+    vec![
+        Bar::at_least("one limiter, permitted: governor", 1.8, against("permitted", DEFAULT, GOVERNOR), "x"),
+        Bar::at_least("leased: governor", 10.0, against("permitted", LEASED, GOVERNOR), "x"),
+        Bar::at_most(
+            "fresh clock, permitted: the floor",
+            1.1,
+            against("permitted", "floor-clock", EXACT),
+            "x",
+        ),
+        best("fresh clock, permitted: best peer as it comes", LEVEL, "permitted", EXACT),
+        Bar::at_most("fresh clock, denied: the floor", 1.1, against("denied", "floor-clock", EXACT), "x"),
+        best("fresh clock, denied: best peer as it comes", LEVEL, "denied", EXACT),
+        best("one limiter, two threads, permitted: best peer as it comes", 1.7, "permitted.pair", DEFAULT),
+        best("leased, two threads: best peer as it comes", 15.0, "permitted.pair", LEASED),
+    ]
+}
+
+fn keyed(found: &Found) -> Vec<Bar> {
+    let against = |figure: &str, contender: &str| found.speed("keyed", figure, contender, GOVERNOR);
+    let mut bars = Vec::new();
+    for (traffic, default, best, fresh, batch, pair) in
+        [("zipf", 4.5, 1.8, 2.2, 9.0, 5.8), ("uniform", 6.5, 2.0, 2.2, 16.0, 7.7)]
+    {
+        let (batched, both) = (format!("{traffic}.batch"), format!("{traffic}.pair"));
+        let what = format!("a million keys, {traffic}");
+        bars.extend([
+            Bar::at_least(format!("{what}: governor"), default, against(traffic, DEFAULT), "x"),
+            against_best(
+                found,
+                "keyed",
+                &format!("{what}: best tuned peer"),
+                best,
+                traffic,
+                DEFAULT,
+                AT_BEST,
+            ),
+            Bar::at_least(format!("{what}, fresh clock: governor"), fresh, against(traffic, EXACT), "x"),
+            Bar::at_least(format!("{what}, batches: governor"), batch, against(&batched, DEFAULT), "x"),
+            Bar::at_least(format!("{what}, two threads: governor"), pair, against(&both, DEFAULT), "x"),
+        ]);
+    }
+    let bytes = found.ours("keyed").and_then(|ours| found.median("keyed", ours, "bytes"));
+    bars.push(Bar::at_most("memory of a live key", 24.0, bytes, "bytes"));
+    bars
+}
+
+fn flood(found: &Found) -> Vec<Bar> {
+    let of = |figure| found.median("flood", found.ours("flood")?, figure);
+    let growth = of("peak MiB").zip(of("quarter MiB")).map(|(peak, quarter)| peak / quarter);
+    let mut bars = vec![
+        Bar::at_most("flood of a million-key limiter: memory", 32.0, of("peak MiB"), "MiB"),
+        Bar::at_most("flood: memory at its end, by that of its first quarter", 1.05, growth, "x"),
+    ];
+    bars.extend(stalls(found, "flood"));
+    bars
+}
+
+fn stalls(found: &Found, workload: &str) -> [Bar; 2] {
+    let of = |contender, figure| found.median(workload, contender, figure);
+    let ours = |figure| of(found.ours(workload)?, figure);
+    let alone = |figure| of("floor-host", figure);
+    let tail =
+        Bar::at_most(format!("{workload}: p99.99"), 5.0, ours("p99.99").map(|nanos| nanos / 1e3), "µs");
+    let rival = alone("p99.99").map(|nanos| format!("{:.2} µs without a limiter", nanos / 1e3));
+    [
+        Bar { rival, ..tail },
+        // What the loop without a limiter counts, the limiter did not cause.
+        Bar::at_most(
+            format!("{workload}: stalls above 100 µs on the core, beside those without a limiter"),
+            alone("own stalls").unwrap_or(0.0),
+            ours("own stalls"),
+            "stalls",
+        ),
+    ]
+}
+
+fn gate(found: &Found) -> Vec<Bar> {
+    let bar = |(matching, wanted)| {
+        let nanos = found.median("gate", "tidegate", &format!("matching {matching}"));
+        let what = format!("gate, {matching} of 1,000 policies match");
+        Bar::at_most(what, wanted, nanos.map(|nanos| nanos / 1e3), "µs")
+    };
+    [(1, 0.2), (4, 0.6), (16, 2.0)].map(bar).into()
+}
+
+fn against_best(
+    found: &Found,
+    workload: &str,
+    what: &str,
+    wanted: f64,
+    figure: &str,
+    contender: &str,
+    roles: &[Role],
+) -> Bar {
+    let best = found.best(workload, figure, roles);
+    let speed = best.and_then(|best| found.speed(workload, figure, contender, &best.name));
+    let rival = best.map(|best| best.title.clone());
+    Bar { rival, ..Bar::at_least(what, wanted, speed, "x") }
+}

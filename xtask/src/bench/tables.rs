@@ -1,0 +1,199 @@
+//! One table per question.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+
+use super::contender::Role;
+use super::found::{Figure, Found, is_rate};
+
+/// A question, and where its answers are.
+struct Question {
+    workload: &'static str,
+    figure: &'static str,
+    asks: &'static str,
+    /// The floor that does the same work.
+    floor: &'static str,
+}
+
+const fn question(
+    workload: &'static str,
+    figure: &'static str,
+    floor: &'static str,
+    asks: &'static str,
+) -> Question {
+    Question { workload, figure, asks, floor }
+}
+
+const QUESTIONS: &[Question] = &[
+    question("clock", "read", "empty", "What does it cost to read the time?"),
+    question("one", "permitted", "floor-clock", "One limiter, one thread, permitted"),
+    question("one", "denied", "floor-clock", "One limiter, one thread, denied"),
+    question("one", "permitted.pair", "floor-clock", "One limiter, two threads, permitted"),
+    question("one", "denied.pair", "floor-clock", "One limiter, two threads, denied"),
+    question("keyed", "zipf", "floor-table-clock", "A million keys, zipf, one thread"),
+    question("keyed", "uniform", "floor-table-clock", "A million keys, uniform, one thread"),
+    question("keyed", "zipf.batch", "floor-table-clock", "The same, zipf, in batches of 16 keys"),
+    question("keyed", "uniform.batch", "floor-table-clock", "The same, uniform, in batches of 16 keys"),
+    question("keyed", "zipf.pair", "floor-table-clock", "A million keys, zipf, two threads"),
+    question("keyed", "uniform.pair", "floor-table-clock", "A million keys, uniform, two threads"),
+    question("keyed", "zipf.batch.pair", "floor-table-clock", "Zipf, in batches, two threads"),
+    question("keyed", "uniform.batch.pair", "floor-table-clock", "Uniform, in batches, two threads"),
+    question("keyed", "insert", "floor-table-clock", "Inserting a million new keys"),
+];
+
+/// Writes what a workload answers.
+pub(crate) fn of(workload: &str, found: &Found) -> Result<String> {
+    let mut page = String::new();
+    for question in QUESTIONS.iter().filter(|question| question.workload == workload) {
+        page += &compared(question, found)?;
+    }
+    match workload {
+        "keyed" => page += &memory(found)?,
+        "flood" => page += &stalls(found, workload, FLOOD, &["quarter MiB", "peak MiB", "after MiB"])?,
+        "expire" => page += &stalls(found, workload, EXPIRY, &["first MiB", "second MiB"])?,
+        "gate" => page += &gate(found)?,
+        "growth" => page += &growth(found)?,
+        _ => {}
+    }
+    Ok(page)
+}
+
+const FLOOD: &str = "\
+## A flood of 20 million keys that come once each
+
+A limiter with room for a million keys, where it takes a number, in which every key stays live throughout. Each check is timed
+on its own. Stalls are checks above 100 µs; of these \"own\" are the ones left when the time that their thread was off its core
+is taken off. Reading the clock for as long as a check takes shows what the machine does by itself. Memory is what the process
+has beyond its start: after a quarter of the flood, at most, and after it.
+";
+
+const EXPIRY: &str = "\
+## A million keys when a million others have run out
+
+As above; the limit of the first million is full again when the second million comes. Memory: after the first, after the second.
+";
+
+/// A table of everyone, with what they are to governor, to the best peer, and to the floor.
+fn compared(question: &Question, found: &Found) -> Result<String> {
+    let Question { workload, figure, asks, floor } = question;
+    let rows: Vec<_> = found
+        .of(workload)
+        .filter_map(|contender| Some((contender, found.figure(workload, &contender.name, figure)?)))
+        .collect();
+    if rows.is_empty() {
+        return Ok(String::new());
+    }
+    let unit = if is_rate(figure) { "million a second" } else { "ns" };
+    let mut page = format!("## {asks}\n\n");
+    if *workload == "clock" {
+        page += "| clock | ns |\n|---|---|\n";
+        for (contender, figure) in rows {
+            writeln!(page, "| {} | {} |", contender.title, spread(figure))?;
+        }
+        return Ok(page + "\n");
+    }
+    let best = found.best(workload, figure, &[Role::Peer, Role::Tuned]);
+    writeln!(page, "| | {unit} | x governor | x best peer | x floor |\n|---|---|---|---|---|")?;
+    for (contender, measured) in rows {
+        let title = match contender.role {
+            Role::Tidegate => format!("**{}**", contender.title),
+            Role::Floor => format!("*{}*", contender.title),
+            Role::Peer | Role::Tuned | Role::Less => contender.title.clone(),
+        };
+        let speed = |rival: Option<&str>| {
+            let speed = found.speed(workload, figure, &contender.name, rival?)?;
+            Some(format!("{speed:.2}"))
+        };
+        let speed = |rival| speed(rival).unwrap_or_default();
+        let (governor, floor) = (speed(Some("governor")), speed(Some(floor)));
+        let best = speed(best.map(|best| best.name.as_str()));
+        writeln!(page, "| {title} | {} | {governor} | {best} | {floor} |", spread(measured))?;
+    }
+    Ok(page + "\n")
+}
+
+/// The median, and the least and the most of the rounds.
+fn spread(Figure { median, least, most, clean }: Figure) -> String {
+    let mark = if clean { "" } else { " \\*" };
+    let digits = if median < 10.0 { 1 } else { 0 };
+    format!("{median:.digits$} [{least:.digits$}-{most:.digits$}]{mark}")
+}
+
+fn memory(found: &Found) -> Result<String> {
+    let mut page = String::from("## Memory of a live key, of a million\n\n| | bytes |\n|---|---|\n");
+    for contender in found.of("keyed") {
+        if let Some(bytes) = found.figure("keyed", &contender.name, "bytes") {
+            writeln!(page, "| {} | {} |", contender.title, spread(bytes))?;
+        }
+    }
+    Ok(page + "\n")
+}
+
+fn stalls(found: &Found, workload: &str, opening: &str, memory: &[&str]) -> Result<String> {
+    let mut page = format!("{opening}\n| |");
+    for name in memory {
+        write!(page, " {name} |")?;
+    }
+    page += " p50 ns | p99 | p99.9 | p99.99 | longest µs | stalls | own | longest own µs |\n|---|";
+    page += &"---|".repeat(memory.len() + 8);
+    page += "\n";
+    for contender in found.of(workload) {
+        let of = |figure: &str| found.median(workload, &contender.name, figure);
+        if of("p50").is_none() {
+            continue;
+        }
+        let cell = |figure: &str, by: f64| {
+            of(figure).map_or_else(String::new, |value| format!(" {:.0} |", value / by))
+        };
+        write!(page, "| {} |", contender.title)?;
+        for name in memory.iter().chain(&["p50", "p99", "p99.9", "p99.99"]) {
+            page += &cell(name, 1.0);
+        }
+        page += &cell("max", 1e3);
+        page += &cell("stalls", 1.0);
+        page += &cell("own stalls", 1.0);
+        page += &cell("longest own", 1e3);
+        page += "\n";
+    }
+    Ok(page + "\n")
+}
+
+fn gate(found: &Found) -> Result<String> {
+    let mut page = String::from(
+        "## One check over many policies\n\nThe making of its descriptor of four attributes included; limits by client, of 10,000 clients (zipf).\n\n| policies | of which match | µs |\n|---|---|---|\n",
+    );
+    let rows = [(10, 1), (100, 1), (1000, 1), (10_000, 1), (1000, 4), (1000, 16)];
+    for (policies, matching) in rows {
+        let figure =
+            if matching == 1 { format!("policies {policies}") } else { format!("matching {matching}") };
+        if let Some(nanos) = found.median("gate", "tidegate", &figure) {
+            writeln!(page, "| {policies} | {matching} | {:.2} |", nanos / 1e3)?;
+        }
+    }
+    Ok(page + "\n")
+}
+
+fn growth(found: &Found) -> Result<String> {
+    let of = |figure: &str| found.median("growth", "tidegate", figure);
+    let cell = |figure: &str| of(figure).map_or_else(|| "–".to_owned(), |value| format!("{value:.0}"));
+    let mut page = String::from(
+        "## How Tidegate grows\n\n| keys | insert ns | bytes a key | zipf ns | uniform ns | uniform, two threads, million a second |\n|---|---|---|---|---|---|\n",
+    );
+    for exponent in 3..=8 {
+        let of_keys = |figure: &str| cell(&format!("keys 1e{exponent} {figure}"));
+        if of(&format!("keys 1e{exponent} zipf")).is_some() {
+            let cells = ["insert", "bytes", "zipf", "uniform", "uniform.pair"].map(of_keys).join(" | ");
+            writeln!(page, "| 10^{exponent} | {cells} |")?;
+        }
+    }
+    page += "\n| sliding log of | ns |\n|---|---|\n";
+    for entries in [10, 100, 1000, 10_000, 100_000] {
+        writeln!(page, "| {entries} | {} |", cell(&format!("log {entries}")))?;
+    }
+    page += "\n| sliding window of buckets | ns |\n|---|---|\n";
+    for buckets in [1, 4, 16, 64] {
+        writeln!(page, "| {buckets} | {} |", cell(&format!("buckets {buckets}")))?;
+    }
+    Ok(page + "\n")
+}
