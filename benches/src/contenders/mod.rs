@@ -72,7 +72,9 @@ pub(crate) const READS: &[Contender<ReadClock>] = &[
 
 /// One limit.
 pub(crate) const ONE: &[Contender<AskOne>] = &[
-    contender("tidegate-exact", Tidegate, "Tidegate, clock read on each check", tidegate::one),
+    contender("tidegate", Tidegate, "Tidegate", tidegate::one),
+    contender("tidegate-exact", Tidegate, "Tidegate, exact: clock read on each check", tidegate::one_exact),
+    contender("tidegate-leased", Tidegate, "Tidegate, leased: up to 64 units a thread", tidegate::one_leased),
     contender("governor", Peer, "governor", governor::one),
     contender("governor-upkeep", Tuned, "governor, upkeep clock of 1 ms", governor::one_upkeep),
     contender("rate-net", Peer, "rate-net", rate_net::one),
@@ -91,7 +93,8 @@ pub(crate) const ONE: &[Contender<AskOne>] = &[
 
 /// One limit per key.
 pub(crate) const KEYED: &[Contender<AskKeyed>] = &[
-    contender("tidegate-exact", Tidegate, "Tidegate, clock read on each check", tidegate::keyed),
+    contender("tidegate", Tidegate, "Tidegate", tidegate::keyed),
+    contender("tidegate-exact", Tidegate, "Tidegate, exact: clock read on each check", tidegate::keyed_exact),
     contender("governor", Peer, "governor", governor::keyed),
     contender("governor-tuned", Tuned, "governor, ahash, upkeep clock of 1 ms", governor::keyed_tuned),
     contender("rate-net", Peer, "rate-net", rate_net::keyed),
@@ -111,7 +114,7 @@ pub(crate) const KEYED: &[Contender<AskKeyed>] = &[
 ];
 
 /// Those of [`KEYED`] that are flooded, in one form each.
-const FLOODED: &[&str] = &["tidegate", "tidegate-exact", "governor", "rate-net"];
+const FLOODED: &[&str] = &["tidegate", "governor", "rate-net"];
 
 /// What is flooded beside them, to show what the machine does to anyone.
 pub(crate) const NOBODY: &[Contender<AskKeyed>] =

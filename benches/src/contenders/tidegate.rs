@@ -1,20 +1,46 @@
 //! Tidegate itself.
 
 use anyhow::Result;
-use tidegate::{Clock, KeyedLimiter, Limiter, Quota};
+use tidegate::{Clock, KeyedLimiter, Limiter, Mode, Quota};
 
 use crate::workloads::{Keyed, One};
 
 pub(crate) fn one(run: &mut One<'_>) -> Result<()> {
+    one_in(Mode::Shared, run)
+}
+
+pub(crate) fn one_exact(run: &mut One<'_>) -> Result<()> {
+    one_in(Mode::Exact, run)
+}
+
+pub(crate) fn one_leased(run: &mut One<'_>) -> Result<()> {
+    one_in(Mode::Leased, run)
+}
+
+fn one_in(mode: Mode, run: &mut One<'_>) -> Result<()> {
     let (count, period) = run.limit();
-    let limiter = Limiter::new(Quota::per(count.into(), period))?;
+    let limiter = Limiter::new(Quota::per(count.into(), period))?.with_mode(mode);
     run.shared(|| limiter.allow().is_allowed())
 }
 
 pub(crate) fn keyed(run: &mut Keyed<'_>) -> Result<()> {
+    keyed_in(Mode::Shared, run)
+}
+
+pub(crate) fn keyed_exact(run: &mut Keyed<'_>) -> Result<()> {
+    keyed_in(Mode::Exact, run)
+}
+
+fn keyed_in(mode: Mode, run: &mut Keyed<'_>) -> Result<()> {
     let (period, burst) = run.limit();
-    let limiter = KeyedLimiter::new(Quota::per(1, period).burst(burst.into()), run.capacity())?;
-    run.shared(|key| limiter.allow(key).is_allowed())
+    let quota = Quota::per(1, period).burst(burst.into());
+    let limiter = KeyedLimiter::new(quota, run.capacity())?.with_mode(mode);
+    run.shared(|key| limiter.allow(key).is_allowed())?;
+    run.batches(|keys| {
+        let mut allowed = true;
+        limiter.allow_each(keys, |_, answer| allowed &= answer.is_allowed());
+        allowed
+    })
 }
 
 /// One limiter of any quota, on a clock of the caller's.

@@ -7,19 +7,18 @@
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
-use tidegate_core::rate::GcraWord;
 use tidegate_core::{Cost, Quota, QuotaError, Replace, Standing, Tick};
 
 use crate::clock::{Clock, SystemClock, Time};
 use crate::limiter::{Answer, Denied, Held, Reservation, Source};
 use crate::mode::Mode;
 use crate::observer::{Event, KeyDigest, Observer};
-use crate::posted::Posted;
 use crate::store::{Charge, Class, MemoryStore, Occupancy, Op, Print, Reading, Settled, Step, Store, Taken};
 use crate::wait::Wait;
 
@@ -48,9 +47,9 @@ pub struct KeyedLimiter {
 }
 
 struct Shared {
-    /// The numbers of the standard limit and its class in the store, where its states are words and nothing else has a say: no
-    /// limit per key, no observer.
-    quick: Posted<7>,
+    /// The class of the standard limit in the store, where its states are words and nothing else has a say: no limit per key, no
+    /// observer. 0 otherwise.
+    quick: AtomicU16,
     mode: Mode,
     time: Time,
     store: MemoryStore,
@@ -98,7 +97,7 @@ impl KeyedLimiter {
     {
         let standard = Standard { quota: Arc::new(quota.try_into()?), replace: Replace::AsIs, terms: 0 };
         let shared = Shared {
-            quick: Posted::nothing(),
+            quick: AtomicU16::new(0),
             mode: Mode::default(),
             time: Time::new(SystemClock::new()),
             store: MemoryStore::with_capacity(capacity),
@@ -161,7 +160,7 @@ impl KeyedLimiter {
     fn rebuilt(&self, replace: impl FnOnce(&mut Shared)) -> Self {
         let old = &*self.shared;
         let mut shared = Shared {
-            quick: Posted::nothing(),
+            quick: AtomicU16::new(0),
             mode: old.mode,
             time: old.time.again(),
             store: MemoryStore::with_capacity(old.capacity),
@@ -183,14 +182,14 @@ impl KeyedLimiter {
     /// and one short lock of the key's cache line. All others read the clock and take a little longer. Never allocates for a
     /// known key and a quota whose state is of fixed size.
     #[must_use = "a refusal goes unnoticed otherwise"]
-    #[inline]
+    #[inline(always)]
     pub fn allow(&self, key: impl AsRef<[u8]>) -> Answer {
         self.allow_n(key, Cost::ONE)
     }
 
     /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is refused for ever.
     #[must_use = "a refusal goes unnoticed otherwise"]
-    #[inline]
+    #[inline(always)]
     pub fn allow_n(&self, key: impl AsRef<[u8]>, cost: Cost) -> Answer {
         let (shared, key) = (&*self.shared, key.as_ref());
         if let Some(by) = shared.reading(shared.tick()) {
@@ -389,43 +388,38 @@ struct Terms<'a> {
 const BATCH: usize = 16;
 
 impl Shared {
-    /// Posts the numbers of the standard limit, if checks can go by them alone.
+    /// Posts the class of the standard limit, if checks can go by that alone.
     fn post(&self) {
         let _guard = self.posting.lock();
         let plain = self.resolver.is_none() && self.observer.is_none();
-        let reading = self.store.reading(&self.standard.load().quota, self.time.now()).filter(|_| plain);
-        self.quick.post(reading.map(|Reading { class, form, .. }| {
-            let [unit, full, scale, origin, lasts, burst] = form.parts();
-            [unit, full, scale, origin, lasts, burst, u64::from(class.number())]
-        }));
+        let class = self.store.class(&self.standard.load().quota, self.time.now()).filter(|_| plain);
+        // Relaxed: a limit can be read as soon as its class is known, however that came about.
+        self.quick.store(class.map_or(0, Class::number), Ordering::Relaxed);
     }
 
     /// Returns the tick that permits are booked under.
-    #[inline]
+    #[inline(always)]
     fn tick(&self) -> Tick {
         if self.mode == Mode::Exact { self.time.now() } else { self.time.recent() }
     }
 
     /// Returns how to read words of the standard limit at a tick.
-    #[inline]
-    fn reading(&self, tick: Tick) -> Option<Reading> {
-        let posted = self.quick.read(|[unit, full, scale, origin, lasts, burst, class]| {
-            Some((GcraWord::from_parts([unit, full, scale, origin, lasts, burst])?, Class::new(class)?))
-        });
-        let (form, class) = posted??;
-        let Some(now) = form.scaled(tick) else {
+    #[inline(always)]
+    fn reading(&self, tick: Tick) -> Option<Reading<'_>> {
+        let limit = self.store.limit(Class::new(self.quick.load(Ordering::Relaxed))?)?;
+        let reading = Reading::at(limit, tick);
+        if reading.is_none() {
             // The form has come to its end, in an hour or in a century: the limit gets another.
             self.post();
-            return None;
-        };
-        Some(Reading { class, form, tick, now })
+        }
+        reading
     }
 
     /// Spends units of a key by its word; a refusal is left to the clock.
-    #[inline]
-    fn decide(&self, print: Print, by: &Reading, units: u64) -> Option<Answer> {
+    #[inline(always)]
+    fn decide(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<Answer> {
         match self.store.take(print, by, units) {
-            Taken::Permitted(word) => Some(Answer::permitted(by.form, word, by.now)),
+            Taken::Permitted(word) => Some(Answer::permitted(by.limit.form.report(word, by.now))),
             Taken::Elsewhere => None,
             Taken::Refused(word) => self.decide_by_clock(print, units, word),
         }
@@ -439,9 +433,11 @@ impl Shared {
         loop {
             let by = self.reading(self.time.now())?;
             match self.store.take(print, &by, units) {
-                Taken::Permitted(word) => return Some(Answer::permitted(by.form, word, by.now)),
+                Taken::Permitted(word) => {
+                    return Some(Answer::permitted(by.limit.form.report(word, by.now)));
+                }
                 Taken::Refused(word) if word == seen => {
-                    return Some(Answer::refused(by.form, word, by.now, units));
+                    return Some(Answer::refused(by.limit.form.report(word, by.now), units));
                 }
                 Taken::Refused(word) => seen = word,
                 Taken::Elsewhere => return None,

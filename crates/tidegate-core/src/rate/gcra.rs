@@ -9,7 +9,7 @@
 
 mod word;
 
-pub use word::GcraWord;
+pub use word::{GcraReport, GcraWord};
 
 use core::time::Duration;
 

@@ -22,7 +22,7 @@ mod warm_up;
 
 pub use calendar::{CalendarUnit, zone_names};
 pub use fixed_window::{FixedWindow, FixedWindowState};
-pub use gcra::{Gcra, GcraState, GcraWord};
+pub use gcra::{Gcra, GcraReport, GcraState, GcraWord};
 pub use leaky_bucket::{LeakyBucket, LeakyBucketState};
 pub use leaky_queue::{LeakyQueue, LeakyQueueState};
 pub use profile::{GuavaBursty, GuavaState, GuavaWarming, UberPacer, UberPacerState, XTime, XTimeState};

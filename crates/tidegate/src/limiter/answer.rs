@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use tidegate_core::decision::Outcome;
-use tidegate_core::rate::GcraWord;
+use tidegate_core::rate::GcraReport;
 use tidegate_core::{Decision, Standing};
 
 use crate::observer::Event;
@@ -26,9 +26,15 @@ pub struct Answer {
 
 #[derive(Clone, Copy)]
 enum Told {
-    /// Decided on a word: the word that stood afterwards, and what was asked of it.
-    Word { form: GcraWord, word: u64, now: u64, units: u64 },
-    Settled { decision: Decision, binding: usize },
+    /// Decided on a word: what it said afterwards, and how much was refused.
+    Word {
+        report: GcraReport,
+        refused: u64,
+    },
+    Settled {
+        decision: Decision,
+        binding: usize,
+    },
 }
 
 impl Answer {
@@ -50,16 +56,16 @@ impl Answer {
         Self { allowed: decision.is_allowed(), told: Told::Settled { decision, binding } }
     }
 
-    /// Makes the answer to a permit after which `word` stands.
+    /// Makes the answer to a permit after which a word says this.
     #[inline]
-    pub(crate) const fn permitted(form: GcraWord, word: u64, now: u64) -> Self {
-        Self { allowed: true, told: Told::Word { form, word, now, units: 0 } }
+    pub(crate) const fn permitted(report: GcraReport) -> Self {
+        Self { allowed: true, told: Told::Word { report, refused: 0 } }
     }
 
-    /// Makes the answer to a refusal of `units`.
+    /// Makes the answer to a refusal of so many units.
     #[inline]
-    pub(crate) const fn refused(form: GcraWord, word: u64, now: u64, units: u64) -> Self {
-        Self { allowed: false, told: Told::Word { form, word, now, units } }
+    pub(crate) const fn refused(report: GcraReport, units: u64) -> Self {
+        Self { allowed: false, told: Told::Word { report, refused: units } }
     }
 
     /// Returns a copy that the compiler takes for a stranger.
@@ -97,13 +103,13 @@ impl Answer {
     pub fn decision(&self) -> Decision {
         match self.told {
             Told::Settled { decision, .. } => decision,
-            Told::Word { form, word, now, units } => {
+            Told::Word { report, refused } => {
                 let outcome = if self.allowed {
                     Outcome::Allowed { wait: Duration::ZERO }
                 } else {
-                    Outcome::Denied { retry_after: form.retry_after(word, now, units) }
+                    Outcome::Denied { retry_after: report.retry_after(refused) }
                 };
-                Decision { outcome, standing: form.standing(word, now) }
+                Decision { outcome, standing: report.standing() }
             }
         }
     }

@@ -54,19 +54,20 @@ struct Drawn {
 }
 
 impl Lease {
-    const NONE: Self =
-        Self { number: Cell::new(0), tick: Cell::new(0), left: Cell::new(0), drawn: Cell::new(None) };
+    const fn none() -> Self {
+        Self { number: Cell::new(0), tick: Cell::new(0), left: Cell::new(0), drawn: Cell::new(None) }
+    }
 
     #[inline]
     fn answer(&self) -> Option<Answer> {
         let Drawn { form, word, now, .. } = self.drawn.get()?;
-        Some(Answer::permitted(form, form.give_back(word, self.left.get()), now))
+        Some(Answer::permitted(form.report(form.give_back(word, self.left.get()), now)))
     }
 }
 
 thread_local! {
     // Apart from the homes below: what has no destructor costs no look at whether it still lives.
-    static LEASES: [Lease; PLACES] = const { [const { Lease::NONE }; PLACES] };
+    static LEASES: [Lease; PLACES] = const { [const { Lease::none() }; PLACES] };
     static HOMES: RefCell<Homes> = const { RefCell::new(Homes([const { Weak::new() }; PLACES])) };
 }
 
@@ -124,7 +125,8 @@ fn draw(shared: &Arc<Shared>, lease: &Lease, tick: u64, units: u64) -> Option<An
 /// Gives back what a lease still holds.
 fn give_back(home: &Weak<Shared>, lease: &Lease) {
     let left = lease.left.replace(0);
-    let (Some(left), Some(drawn), Some(shared)) = (Cost::new(left), lease.drawn.take(), home.upgrade()) else {
+    let (Some(left), Some(drawn), Some(shared)) = (Cost::new(left), lease.drawn.take(), home.upgrade())
+    else {
         return;
     };
     if shared.number != lease.number.get() || shared.word.terms() != drawn.terms {

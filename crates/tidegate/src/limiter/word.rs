@@ -78,7 +78,7 @@ impl Shared {
         let now = form.scaled(self.time.recent())?;
         let word = self.word.load()?;
         let next = form.take(word, now, units)?;
-        self.word.exchange(word, next).then(|| Answer::permitted(form, next, now))
+        self.word.exchange(word, next).then(|| Answer::permitted(form.report(next, now)))
     }
 
     /// Spends units or refuses, by the clock; `None` where the long way has to be gone.
@@ -91,9 +91,9 @@ impl Shared {
             let word = self.word.load()?;
             let now = form.scaled(self.time.now())?;
             match form.take(word, now, units) {
-                None => return Some(Answer::refused(form, word, now, units)),
+                None => return Some(Answer::refused(form.report(word, now), units)),
                 Some(next) if self.word.exchange(word, next) => {
-                    return Some(Answer::permitted(form, next, now));
+                    return Some(Answer::permitted(form.report(next, now)));
                 }
                 Some(_) => {}
             }
@@ -106,8 +106,8 @@ impl Shared {
         let word = self.word.load()?;
         let now = form.scaled(self.time.now())?;
         Some(match form.take(word, now, units) {
-            Some(_) => Answer::permitted(form, word, now),
-            None => Answer::refused(form, word, now, units),
+            Some(_) => Answer::permitted(form.report(word, now)),
+            None => Answer::refused(form.report(word, now), units),
         })
     }
 }

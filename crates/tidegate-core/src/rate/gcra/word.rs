@@ -122,34 +122,28 @@ impl GcraWord {
     #[must_use]
     #[inline]
     pub fn retry_after(&self, word: u64, now: u64, units: u64) -> Option<Duration> {
-        if units > self.burst {
-            return None;
-        }
-        Some(self.span(self.arrival(word, now, units).saturating_sub(now + self.full)))
+        self.report(word, now).retry_after(units)
     }
 
     /// Returns what the limit looks like.
     #[must_use]
     #[inline]
     pub fn standing(&self, word: u64, now: u64) -> Standing {
-        let spent = word.saturating_sub(now);
-        Standing {
-            limit: self.burst,
-            remaining: self.full.saturating_sub(spent) / self.unit,
-            reset_after: self.span(spent),
-        }
+        self.report(word, now).standing()
+    }
+
+    /// Returns what a word says at one moment, to be worked out when somebody asks.
+    #[must_use]
+    #[inline]
+    pub const fn report(&self, word: u64, now: u64) -> GcraReport {
+        let Self { unit, scale, burst, .. } = *self;
+        GcraReport { unit, scale, burst, spent: word.saturating_sub(now) }
     }
 
     /// Scaled time that `units` take; right for all up to the burst.
     #[inline]
     const fn time_of(&self, units: u64) -> u64 {
         units.wrapping_mul(self.unit.get())
-    }
-
-    /// Returns scaled time as a wait, rounded up.
-    #[inline]
-    fn span(&self, scaled: u64) -> Duration {
-        Duration::from_nanos(scaled / self.scale + u64::from(scaled % self.scale != 0))
     }
 
     /// Returns how many units could be spent at once.
@@ -234,6 +228,49 @@ impl GcraWord {
     }
 }
 
+/// What a word of a limit says at one moment. Four numbers, `Copy`: making it costs a subtraction, reading it divisions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GcraReport {
+    unit: NonZeroU64,
+    scale: NonZeroU64,
+    burst: u64,
+    /// Scaled time until the limit is full.
+    spent: u64,
+}
+
+impl GcraReport {
+    /// Returns what the limit looks like.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        Standing {
+            limit: self.burst,
+            remaining: self.full().saturating_sub(self.spent) / self.unit,
+            reset_after: self.span(self.spent),
+        }
+    }
+
+    /// Returns the least wait after which `units` could be spent; zero where they can be, `None` above the burst.
+    #[must_use]
+    pub fn retry_after(&self, units: u64) -> Option<Duration> {
+        if units > self.burst {
+            return None;
+        }
+        // At most a burst, which fits beside any word.
+        let wanted = self.spent + units * self.unit.get();
+        Some(self.span(wanted.saturating_sub(self.full())))
+    }
+
+    /// A form's burst times its unit fits.
+    const fn full(&self) -> u64 {
+        self.burst.wrapping_mul(self.unit.get())
+    }
+
+    /// Returns scaled time as a wait, rounded up.
+    fn span(&self, scaled: u64) -> Duration {
+        Duration::from_nanos(scaled / self.scale + u64::from(scaled % self.scale != 0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -302,7 +339,8 @@ mod tests {
         let limit = limit(1, 1_000_000_000, 1);
         let origin = Tick::from_secs(1);
         let form = GcraWord::new(&limit, origin).unwrap();
-        let promised = GcraState { tat: 0, last: origin, promised: u128::from(Tick::from_secs(9).as_nanos()) };
+        let promised =
+            GcraState { tat: 0, last: origin, promised: u128::from(Tick::from_secs(9).as_nanos()) };
         assert_eq!(form.narrow(&promised, origin), None);
         assert_eq!(form.narrow(&promised, Tick::from_secs(9)), Some(0), "by then the promise was kept");
     }

@@ -123,7 +123,8 @@ fn anchor() -> (Instant, u64) {
 fn wake() {
     static KEEPER: OnceLock<Option<Thread>> = OnceLock::new();
     let keeper = KEEPER.get_or_init(|| {
-        let spawned = thread::Builder::new().name("tidegate-tick".to_owned()).spawn(|| keep(&PULSE, &COUNTER));
+        let spawned =
+            thread::Builder::new().name("tidegate-tick".to_owned()).spawn(|| keep(&PULSE, &COUNTER));
         spawned.ok().map(|handle| handle.thread().clone())
     });
     if let Some(thread) = keeper {

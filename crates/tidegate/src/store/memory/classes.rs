@@ -16,9 +16,10 @@ use super::line::Class;
 
 /// One limit.
 #[derive(Debug)]
-pub(super) struct Limit {
+pub(crate) struct Limit {
+    pub(crate) class: Class,
     pub(super) quota: Arc<Quota>,
-    pub(super) form: GcraWord,
+    pub(crate) form: GcraWord,
 }
 
 impl Limit {
@@ -43,9 +44,9 @@ impl Classes {
         self.limits.get(usize::from(class.number()).checked_sub(1)?)
     }
 
-    /// Returns the class of a limit, with a form that will still do a while after `now`; `None` for limits whose states do not
+    /// Returns the limit of a quota, with a form that will still do a while after `now`; `None` for quotas whose states do not
     /// fit a word.
-    pub(super) fn of(&self, quota: &Arc<Quota>, now: Tick) -> Option<(Class, &Limit)> {
+    pub(super) fn of(&self, quota: &Arc<Quota>, now: Tick) -> Option<&Limit> {
         let Quota::Gcra(limit) = &**quota else { return None };
         let known = self.numbers.read().get(limit).copied();
         if let Some(found) = known.and_then(|number| self.usable(number, now)) {
@@ -58,20 +59,17 @@ impl Classes {
         if let Some(found) = known.and_then(|number| self.usable(number, now)) {
             return Some(found);
         }
-        if self.limits.count() >= usize::from(Class::MAX) {
-            return None;
-        }
-        // Fits: just compared.
-        let number = self.limits.push(Limit { quota: Arc::clone(quota), form }) as u16 + 1;
-        numbers.insert(*limit, number);
+        // The lock is held, so the next number is this one's; `None` when there are no more.
+        let class = Class::new(u16::try_from(self.limits.count() + 1).ok()?)?;
+        self.limits.push(Limit { class, quota: Arc::clone(quota), form });
+        numbers.insert(*limit, class.number());
         drop(numbers);
-        self.usable(number, now)
+        self.usable(class.number(), now)
     }
 
-    fn usable(&self, number: u16, now: Tick) -> Option<(Class, &Limit)> {
-        let class = Class::new(u64::from(number))?;
-        let limit = self.get(class)?;
+    fn usable(&self, number: u16, now: Tick) -> Option<&Limit> {
+        let limit = self.get(Class::new(number)?)?;
         // Half of what a form lasts is left to it, so that it does not end between here and its use.
-        (now.since(limit.form.origin()) <= limit.form.lasts() / 2).then_some((class, limit))
+        (now.since(limit.form.origin()) <= limit.form.lasts() / 2).then_some(limit)
     }
 }

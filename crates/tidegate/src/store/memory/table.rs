@@ -1,8 +1,8 @@
 //! Where a key's slot is, and whose slot a new key gets.
 //!
-//! A key has two lines, both named by its fingerprint. It lives in one of them; a new key takes the first until that is half full,
-//! then the emptier of the two. With half again as many slots as keys, 1 key in 400 finds all eight slots live;
-//! with one line of four it would be 1 in 12. Who settles a key that is there locks one line; who brings a new one locks both,
+//! A key has two lines, both named by its fingerprint. It lives in one of them; a new key takes the first while that has two
+//! places or more, then the emptier of the two. With half again as many slots as keys, 1 key in 200 finds all eight slots live,
+//! and 1 in 7 is in its second line. (Always the emptier one: 1 in 700, and 2 in 7. One line of four: 1 in 12.) Who settles a key that is there locks one line; who brings a new one locks both,
 //! the lower first, so that nobody waits in a circle and no key gets two slots.
 //!
 //! A slot whose limit is full again is as good as empty, so nothing is ever swept.
@@ -11,10 +11,9 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::quality::RandomState;
-use tidegate_core::rate::GcraWord;
 use tidegate_core::{Algorithm, Tick};
 
-use super::classes::Classes;
+use super::classes::{Classes, Limit};
 use super::line::{Class, Held, Line, Name, WAYS};
 use super::side::Side;
 
@@ -42,13 +41,20 @@ pub(crate) enum Taken {
     Elsewhere,
 }
 
-/// What a word is read by: a limit's class and form, and the present in ticks and in the form's scaled time.
+/// What words are read by: a limit, and the present in ticks and in the limit's scaled time.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading {
-    pub(crate) class: Class,
-    pub(crate) form: GcraWord,
+pub(crate) struct Reading<'t> {
+    pub(crate) limit: &'t Limit,
     pub(crate) tick: Tick,
     pub(crate) now: u64,
+}
+
+impl<'t> Reading<'t> {
+    /// Makes it; `None` where the limit's form has come to its end.
+    #[inline]
+    pub(crate) fn at(limit: &'t Limit, tick: Tick) -> Option<Self> {
+        Some(Self { limit, tick, now: limit.form.scaled(tick)? })
+    }
 }
 
 /// The free places of a line.
@@ -138,26 +144,20 @@ impl Table {
 
     /// Spends units of a key by its word, if that is where its state is; a new key gets a slot.
     #[inline]
-    pub(super) fn take(&self, print: Print, by: &Reading, units: u64) -> Taken {
-        let name = Name::new(print.0, by.class);
-        for line in [self.first(print), self.second(print)] {
-            let line = &self.lines[line];
-            if let Some(slot) = line.glance(name) {
-                let held = line.lock();
-                if held.name(slot) != name {
-                    break;
-                }
-                let word = held.word(slot);
-                return match by.form.take(word, by.now, units) {
-                    None => Taken::Refused(word),
-                    Some(next) => {
-                        held.set_word(slot, next);
-                        Taken::Permitted(next)
-                    }
-                };
-            }
+    pub(super) fn take(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
+        let name = Name::new(print.0, by.limit.class);
+        match self.lines[self.first(print)].take(name, by, units) {
+            Some(taken) => taken,
+            None => self.take_elsewhere(print, by, units),
         }
-        self.admit(print, by, units)
+    }
+
+    /// Spends units of a key that is not in its preferred line: one in seven of a table as full as it is made for, and every
+    /// new one.
+    #[inline(never)]
+    fn take_elsewhere(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
+        let name = Name::new(print.0, by.limit.class);
+        self.lines[self.second(print)].take(name, by, units).unwrap_or_else(|| self.admit(print, by, units))
     }
 
     /// Finds the class under which a key is there, at a glance.
@@ -168,10 +168,8 @@ impl Table {
     }
 
     /// Spends units of a key that was not there at a glance.
-    #[cold]
-    #[inline(never)]
-    fn admit(&self, print: Print, by: &Reading, units: u64) -> Taken {
-        let name = Name::new(print.0, by.class);
+    fn admit(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
+        let name = Name::new(print.0, by.limit.class);
         let [low, high] = self.both(print);
         let (first, second) = (self.lines[low].lock(), self.lines[high].lock());
         let both = Both { lines: [(low, &first), (high, &second)] };
@@ -179,7 +177,7 @@ impl Table {
             // It came meanwhile, or is there under another limit.
             return Taken::Elsewhere;
         }
-        let Some(next) = by.form.take(0, by.now, units) else { return Taken::Refused(0) };
+        let Some(next) = by.limit.form.take(0, by.now, units) else { return Taken::Refused(0) };
         if let Some(place) = self.claim(&both, self.first(print), by.tick, Some(by), &[]) {
             both.at(place).set(place.slot, name, next);
         }
@@ -195,7 +193,7 @@ impl Table {
         both: &Both<'_>,
         first: usize,
         tick: Tick,
-        by: Option<&Reading>,
+        by: Option<&Reading<'_>>,
         in_hand: &[Place],
     ) -> Option<Place> {
         let mut free = [Free::default(); 2];
@@ -208,14 +206,17 @@ impl Table {
                 }
                 match self.rank(held, place, tick, by) {
                     None => free.add(place, held.name(slot) == Name::EMPTY),
-                    Some(rank) if least.is_none_or(|(lowest, _)| rank < lowest) => least = Some((rank, place)),
+                    Some(rank) if least.is_none_or(|(lowest, _)| rank < lowest) => {
+                        least = Some((rank, place));
+                    }
                     Some(_) => {}
                 }
             }
         }
-        // The preferred line until it is half full; then the emptier one.
+        // The preferred line while it has two places or more; then the emptier one.
         let [low, high] = if both.lines[0].0 == first { free } else { [free[1], free[0]] };
-        let [one, other] = if low.count > WAYS / 2 || low.count >= high.count { [low, high] } else { [high, low] };
+        let [one, other] =
+            if low.count >= WAYS / 2 || low.count >= high.count { [low, high] } else { [high, low] };
         // What was never used before what is not needed any more: a state that is as good as none can still be a little better,
         // such as that of a limit that starts cold.
         if let Some(place) = one.empty.or(other.empty).or(one.forgettable).or(other.forgettable) {
@@ -242,14 +243,20 @@ impl Table {
 
     /// Says how near to full the limit of a slot is: whether it is over its limit, and how much of it is spent out of 2³². `None`
     /// for a slot that nobody needs.
-    fn rank(&self, held: &Held<'_>, place: Place, tick: Tick, by: Option<&Reading>) -> Option<(bool, u64)> {
+    fn rank(
+        &self,
+        held: &Held<'_>,
+        place: Place,
+        tick: Tick,
+        by: Option<&Reading<'_>>,
+    ) -> Option<(bool, u64)> {
         let (name, word) = (held.name(place.slot), held.word(place.slot));
         if name == Name::EMPTY {
             return None;
         }
-        if let Some(by) = by.filter(|by| by.class == name.class()) {
-            let rank = || (by.form.is_used_up(word, by.now), by.form.spent_share(word, by.now));
-            return (!by.form.is_full(word, by.now)).then(rank);
+        if let Some(by) = by.filter(|by| by.limit.class == name.class()) {
+            let rank = || (by.limit.form.is_used_up(word, by.now), by.limit.form.spent_share(word, by.now));
+            return (!by.limit.form.is_full(word, by.now)).then(rank);
         }
         if name.class() == Class::WIDE {
             // The word of a wide state is the tick from which it is as good as none.
