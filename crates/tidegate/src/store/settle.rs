@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::decision::Outcome;
-use tidegate_core::{Algorithm, Ask, Cost, Decision, Quota, Receipt, Replace, State, Tick, Verdict};
+use tidegate_core::{
+    Algorithm, Ask, Cost, Decision, Quota, Receipt, Replace, Standing, State, Tick, Verdict,
+};
 
 /// One line of a step: whose capacity, under which quota, how much.
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +120,44 @@ pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
     }
 }
 
+/// The state of one charge's key while a step has it in hand, in whatever form the store keeps it.
+pub(super) trait Hand {
+    /// A state that would follow.
+    type Next;
+
+    /// Decides one charge for itself: the outcome, and what follows if the step is allowed.
+    fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Outcome, Option<(Self::Next, Receipt)>);
+
+    /// Returns how the limit stands, or would stand.
+    fn standing(&self, charge: &Charge<'_>, next: Option<&Self::Next>, now: Tick) -> Standing;
+
+    /// Puts a state in place.
+    fn keep(&mut self, charge: &Charge<'_>, next: Self::Next);
+}
+
+impl Hand for Option<Cell> {
+    type Next = State;
+
+    fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Outcome, Option<(State, Receipt)>) {
+        let state = current(charge, self.as_ref(), now);
+        match charge.quota.decide(&state, Ask::within(now, charge.cost, charge.max_wait)) {
+            Verdict::Allowed { wait, next, receipt } => (Outcome::Allowed { wait }, Some((next, receipt))),
+            Verdict::Denied { retry_after } => (Outcome::Denied { retry_after }, None),
+        }
+    }
+
+    fn standing(&self, charge: &Charge<'_>, next: Option<&State>, now: Tick) -> Standing {
+        match next {
+            Some(next) => charge.quota.standing(next, now),
+            None => charge.quota.standing(&current(charge, self.as_ref(), now), now),
+        }
+    }
+
+    fn keep(&mut self, charge: &Charge<'_>, next: State) {
+        keep(self, charge.quota, next);
+    }
+}
+
 /// Returns the state of a cell as the charge's quota sees it.
 fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c, State> {
     match cell {
@@ -138,39 +178,31 @@ fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State) {
     }
 }
 
-fn take(step: &Step<'_>, cells: &mut [Option<Cell>], spend: bool) -> (Settled, bool) {
+/// All or nothing: decides each charge for itself, and keeps what follows only if no binding one was refused.
+pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool) -> (Settled, bool) {
     let now = step.now;
-    let mut verdicts: SmallVec<[Verdict<State>; 2]> = SmallVec::new();
+    let mut decided: SmallVec<[(Outcome, Option<(H::Next, Receipt)>); 2]> = SmallVec::new();
     let (mut allowed, mut longest) = (true, Duration::ZERO);
-    for (charge, cell) in step.charges.iter().zip(&*cells) {
-        let state = current(charge, cell.as_ref(), now);
-        let verdict = charge.quota.decide(&state, Ask::within(now, charge.cost, charge.max_wait));
-        match &verdict {
-            Verdict::Allowed { wait, .. } if charge.binding => longest = longest.max(*wait),
-            Verdict::Denied { .. } if charge.binding => allowed = false,
+    for (charge, hand) in step.charges.iter().zip(&*hands) {
+        let (outcome, next) = hand.decide(charge, now);
+        match outcome {
+            Outcome::Allowed { wait } if charge.binding => longest = longest.max(wait),
+            Outcome::Denied { .. } if charge.binding => allowed = false,
             _ => {}
         }
-        verdicts.push(verdict);
+        decided.push((outcome, next));
     }
     let mut changed = false;
-    let mut lines = SmallVec::new();
-    for ((charge, cell), verdict) in step.charges.iter().zip(cells).zip(verdicts) {
-        let (outcome, spent) = match verdict {
-            Verdict::Denied { retry_after } => (Outcome::Denied { retry_after }, None),
-            Verdict::Allowed { wait, next, receipt } => {
-                (Outcome::Allowed { wait }, (allowed && charge.spends).then_some((next, receipt)))
-            }
-        };
+    let mut lines = SmallVec::with_capacity(decided.len());
+    for ((charge, hand), (outcome, next)) in step.charges.iter().zip(hands).zip(decided) {
         // A peek tells what there is, not what would be left.
-        let standing = match &spent {
-            Some((next, _)) if spend => charge.quota.standing(next, now),
-            _ => charge.quota.standing(&current(charge, cell.as_ref(), now), now),
-        };
-        let mut receipt = None;
-        if let (Some((next, issued)), true) = (spent, spend) {
-            keep(cell, charge.quota, next);
-            (changed, receipt) = (true, Some(issued));
-        }
+        let spent = next.filter(|_| allowed && charge.spends && spend);
+        let standing = hand.standing(charge, spent.as_ref().map(|(next, _)| next), now);
+        let receipt = spent.map(|(next, receipt)| {
+            hand.keep(charge, next);
+            changed = true;
+            receipt
+        });
         lines.push(Settlement { decision: Decision { outcome, standing }, receipt });
     }
     (Settled { allowed, wait: if allowed { longest } else { Duration::ZERO }, lines }, changed)

@@ -23,19 +23,18 @@
 
 mod classes;
 mod line;
+mod short;
 mod side;
 mod table;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use smallvec::{SmallVec, smallvec};
-use tidegate_core::decision::Outcome;
-use tidegate_core::{Algorithm, Decision, Quota, Receipt, State, Tick};
+use smallvec::SmallVec;
+use tidegate_core::{Algorithm, Quota, State, Tick};
 
 use super::plain::refuse_repeated;
-use super::{Cell, Charge, Occupancy, Op, Settled, Settlement, Step, Store, StoreError, settle};
+use super::{Cell, Occupancy, Settled, Step, Store, StoreError, settle};
 use crate::clock::hold;
 pub(crate) use classes::Limit;
 pub(crate) use line::Class;
@@ -109,8 +108,9 @@ impl Store for MemoryStore {
         let table = &self.shared.table;
         if let [charge] = step.charges {
             let print = table.print(charge.key);
-            let short = table.settle_short(&step, charge, print);
-            return Ok(short.unwrap_or_else(|| table.settle_long(&step, &[print])));
+            let settled =
+                table.settle_word(&step, charge, print).or_else(|| table.settle_words(&step, &[print]));
+            return Ok(settled.unwrap_or_else(|| table.settle_long(&step, &[print])));
         }
         refuse_repeated(&step)?;
         let prints: SmallVec<[Print; 8]> =
@@ -119,7 +119,7 @@ impl Store for MemoryStore {
         if prints.iter().enumerate().any(|(at, print)| prints[..at].contains(print)) {
             return Err(StoreError::RepeatedKey);
         }
-        Ok(table.settle_long(&step, &prints))
+        Ok(table.settle_words(&step, &prints).unwrap_or_else(|| table.settle_long(&step, &prints)))
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -135,34 +135,6 @@ impl Store for MemoryStore {
 }
 
 impl Table {
-    /// Settles a step of one charge on a word, where it asks for units at once and the key's state is a word of the very limit.
-    fn settle_short(&self, step: &Step<'_>, charge: &Charge<'_>, print: Print) -> Option<Settled> {
-        let plain = charge.max_wait.is_zero() && charge.binding && charge.spends;
-        if !plain || !matches!(step.op, Op::Take) {
-            return None;
-        }
-        let known = self.class(print).and_then(|class| self.classes.get(class));
-        let limit = known
-            .filter(|limit| limit.is(charge.quota))
-            .or_else(|| self.classes.of(charge.quota, step.now))?;
-        let by = Reading::at(limit, step.now)?;
-        let Reading { limit: Limit { form, .. }, tick, now } = by;
-        let units = charge.cost.units();
-        let (outcome, word, receipt) = match self.take(print, &by, units) {
-            Taken::Elsewhere => return None,
-            Taken::Permitted(word) => {
-                let receipt = Receipt { at: tick, act: tick, cost: charge.cost, mark: form.mark(now) };
-                (Outcome::Allowed { wait: Duration::ZERO }, word, Some(receipt))
-            }
-            Taken::Refused(word) => {
-                (Outcome::Denied { retry_after: form.retry_after(word, now, units) }, word, None)
-            }
-        };
-        let decision = Decision { outcome, standing: form.standing(word, now) };
-        let lines = smallvec![Settlement { decision, receipt }];
-        Some(Settled { allowed: decision.is_allowed(), wait: Duration::ZERO, lines })
-    }
-
     /// Settles any step: turns the slots of its keys into cells, under the locks of all their lines, and back.
     fn settle_long(&self, step: &Step<'_>, prints: &[Print]) -> Settled {
         let mut order: SmallVec<[usize; 8]> = prints.iter().flat_map(|print| self.both(*print)).collect();

@@ -124,7 +124,7 @@ impl Table {
 
     /// Returns the other line.
     #[inline]
-    fn second(&self, print: Print) -> usize {
+    pub(super) fn second(&self, print: Print) -> usize {
         // Another number of the same fingerprint (the multiplier of Fibonacci hashing), whose upper bits depend on all of its.
         let number = (print.0 ^ print.0 >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let other = self.first(print) + 1 + spread(number, self.lines.len() - 1);
@@ -158,13 +158,6 @@ impl Table {
     fn take_elsewhere(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
         let name = Name::new(print.0, by.limit.class);
         self.lines[self.second(print)].take(name, by, units).unwrap_or_else(|| self.admit(print, by, units))
-    }
-
-    /// Finds the class under which a key is there, at a glance.
-    pub(super) fn class(&self, print: Print) -> Option<Class> {
-        let key = Name::new(print.0, Class::WIDE);
-        let both = [self.first(print), self.second(print)];
-        both.into_iter().find_map(|line| self.lines[line].glance_key(key)).map(Name::class)
     }
 
     /// Spends units of a key that was not there at a glance.
