@@ -16,23 +16,23 @@ use super::client_ip::{address, keyed_network};
 use super::descriptor::Descriptor;
 
 /// Appends a number in groups of seven bits, the lowest first.
-fn push_number(out: &mut impl Extend<u8>, mut number: usize) {
+fn push_number(mut push: impl FnMut(u8), mut number: usize) {
     while number >= 0x80 {
-        out.extend([(number & 0x7f) as u8 | 0x80]);
+        push((number & 0x7f) as u8 | 0x80);
         number >>= 7;
     }
-    out.extend([number as u8]);
+    push(number as u8);
 }
 
 /// Returns the part of a limit's keys that is the same for all: policy, limit, names.
 pub(crate) fn prefix(policy: &str, limit: usize, by: &[String]) -> Box<[u8]> {
     let mut out = Vec::new();
-    push_number(&mut out, policy.len());
+    push_number(|byte| out.push(byte), policy.len());
     out.extend(policy.bytes());
-    push_number(&mut out, limit);
-    push_number(&mut out, by.len());
+    push_number(|byte| out.push(byte), limit);
+    push_number(|byte| out.push(byte), by.len());
     for name in by {
-        push_number(&mut out, name.len());
+        push_number(|byte| out.push(byte), name.len());
         out.extend(name.bytes());
     }
     out.into()
@@ -62,7 +62,7 @@ pub(crate) fn push_values(
 }
 
 fn push_text(out: &mut SmallVec<[u8; 96]>, text: &[u8]) {
-    push_number(out, text.len() + 1);
+    push_number(|byte| out.push(byte), text.len() + 1);
     out.extend_from_slice(text);
 }
 

@@ -43,19 +43,15 @@ pub struct Plan<'p> {
 
 impl Plan<'_> {
     /// Returns the lines as a store wants them.
-    #[must_use]
-    pub fn charges(&self) -> SmallVec<[Charge<'_>; 4]> {
-        self.lines
-            .iter()
-            .map(|line| Charge {
-                key: &self.keys[line.key.clone()],
-                quota: line.quota,
-                cost: line.cost,
-                max_wait: line.max_wait,
-                binding: line.binding,
-                spends: line.spends,
-                replace: line.replace,
-            })
-            .collect()
+    pub fn charges(&self) -> impl ExactSizeIterator<Item = Charge<'_>> {
+        self.lines.iter().map(|line| Charge {
+            key: &self.keys[line.key.clone()],
+            quota: line.quota,
+            cost: line.cost,
+            max_wait: line.max_wait,
+            binding: line.binding,
+            spends: line.spends,
+            replace: line.replace,
+        })
     }
 }
