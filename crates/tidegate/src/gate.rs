@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Tick};
 
 use crate::clock::{Clock, SystemClock};
-use crate::policy::{Descriptor, Plan, PolicySet, Refusal};
+use crate::policy::{Descriptor, LINES, Plan, PolicySet, Refusal};
 use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
 
 /// Decides requests under a policy set.
@@ -276,6 +276,7 @@ impl Gate {
             Ok(settled) => settled,
             Err(error) => return Err(error.clone()),
         };
+        decision.limits.reserve_exact(plan.lines.len());
         for (line, settlement) in plan.lines.iter().zip(&settled.lines) {
             decision.limits.push(LimitDecision {
                 policy: line.policy,
@@ -297,7 +298,7 @@ impl Gate {
         if plan.lines.is_empty() {
             return Ok(Settled { allowed: true, wait: Duration::ZERO, lines: SmallVec::new() });
         }
-        let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::new();
+        let mut charges: SmallVec<[Charge<'_>; LINES]> = SmallVec::new();
         charges.reserve_exact(plan.lines.len());
         // Pushed and not collected: a collected list is moved once more.
         for charge in plan.charges() {

@@ -73,7 +73,9 @@ impl Index {
     /// Calls `visit` with each place that may match, once, in order. Allocates nothing for up to eight lists.
     pub(crate) fn candidates(&self, view: &View<'_, '_>, mut visit: impl FnMut(usize)) {
         let mut lists: Lists<'_> = SmallVec::new();
-        lists.push(&self.always);
+        if !self.always.is_empty() {
+            lists.push(&self.always);
+        }
         for (name, drawer) in &self.by_attribute {
             if let Some(value) = view.descriptor.value(name) {
                 look_up(drawer, value, &mut lists);
@@ -94,7 +96,6 @@ impl Index {
                 }
             }
         }
-        lists.retain(|list| !list.is_empty());
         merge(&mut lists, |place| visit(place as usize));
     }
 }

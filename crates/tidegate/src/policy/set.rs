@@ -64,6 +64,7 @@ pub struct PolicySet {
     compiled: Vec<Compiled>,
     index: Index,
     access: Access,
+    /// Whether some policy has a deny-list of its own.
     guarded: bool,
     ipv6_prefix: u8,
 }
@@ -108,7 +109,7 @@ impl PolicySet {
             Compiled::of(policy, like)
         });
         let compiled = compiled.collect();
-        let guarded = !access.deny.is_empty() || policies.iter().any(|policy| !policy.access.deny.is_empty());
+        let guarded = policies.iter().any(|policy| !policy.access.deny.is_empty());
         Ok(Self { policies, compiled, index, access, guarded, ipv6_prefix: ipv6_prefix.clamp(1, 128) })
     }
 
@@ -149,16 +150,19 @@ impl PolicySet {
         self.compiled.get(policy).map_or(0, |compiled| compiled.cost_fallbacks.load(Ordering::Relaxed))
     }
 
-    /// Says whether a deny-list refuses a request, before any limit is asked. Free when no list exists.
+    /// Says whether a deny-list refuses a request, before any limit is asked. Free when no list exists; the policies
+    /// are looked up only when one of them has a list.
     ///
     /// A policy in shadow refuses nobody.
     #[must_use]
     pub fn access(&self, descriptor: &Descriptor<'_>) -> Option<Refusal> {
+        if !self.access.deny.is_empty()
+            && let Some(entry) = self.access.deny.find(descriptor)
+        {
+            return Some(Refusal { policy: None, entry, status: self.access.status });
+        }
         if !self.guarded {
             return None;
-        }
-        if let Some(entry) = self.access.deny.find(descriptor) {
-            return Some(Refusal { policy: None, entry, status: self.access.status });
         }
         let view = View::of(descriptor);
         let mut refusal = None;
@@ -180,7 +184,7 @@ impl PolicySet {
     ///
     /// `cost` is what the caller says the request costs; a policy with a cost of its own goes by that, because the file is
     /// the operator's word. Allow-lists are heeded, deny-lists are not: ask [`PolicySet::access`] first. Allocates only for
-    /// more than four lines, more than 128 bytes of keys, or an odd path.
+    /// more than sixteen lines, more than 1,024 bytes of keys, or an odd path.
     #[must_use]
     pub fn plan(&self, descriptor: &Descriptor<'_>, cost: Option<Cost>) -> Plan<'_> {
         let mut plan = Plan::default();
