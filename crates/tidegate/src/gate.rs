@@ -4,16 +4,17 @@
 //! once, and has the store settle them all in one step. What comes back names the policy that binds. The gate knows no
 //! protocol: status codes and headers are the doors' business.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Tick};
 
 use crate::clock::{Clock, SystemClock};
-use crate::policy::{Descriptor, Plan, PolicySet, Refusal};
-use crate::store::{MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
+use crate::policy::{Descriptor, LINES, Plan, PolicySet, Refusal};
+use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
 
 /// Decides requests under a policy set.
 ///
@@ -56,11 +57,32 @@ pub struct GateDecision {
     /// Index into `limits` of the one that binds: of a denial the one that lasts longest, else the one with least left.
     pub binding: Option<usize>,
     /// The deny-list that refused the request; no limit was asked then.
-    pub denied_by_list: Option<Refusal>,
+    pub denied_by_list: Option<Box<Refusal>>,
     /// When it was decided.
     pub at: Tick,
     /// The policies it was decided under.
-    pub policies: Arc<PolicySet>,
+    pub policies: InForce,
+}
+
+/// The policies that were in force at one moment; reads as an `Arc<PolicySet>`.
+///
+/// What a check takes and drops is a lease and not a count on the `Arc`, on which all threads would meet. A clone is a count.
+/// Leases are made for as long as a request takes: to keep the policies, clone the `Arc`.
+#[derive(Debug)]
+pub struct InForce(Guard<Arc<PolicySet>>);
+
+impl Deref for InForce {
+    type Target = Arc<PolicySet>;
+
+    fn deref(&self) -> &Arc<PolicySet> {
+        &self.0
+    }
+}
+
+impl Clone for InForce {
+    fn clone(&self) -> Self {
+        Self(Guard::from_inner(Arc::clone(&self.0)))
+    }
 }
 
 impl GateDecision {
@@ -232,57 +254,116 @@ impl Gate {
         cost: Option<Cost>,
         op: Op<'_>,
     ) -> Result<GateDecision, StoreError> {
-        let policies = self.policies.load();
-        let at = self.clock.now();
+        // Filled in place: the limits lie within, and moving them costs more than deciding them.
+        let mut decision = GateDecision {
+            allowed: false,
+            wait: Duration::ZERO,
+            limits: SmallVec::new(),
+            binding: None,
+            denied_by_list: None,
+            at: self.clock.now(),
+            policies: InForce(self.policies.load()),
+        };
+        let policies: &PolicySet = &decision.policies;
         if let Some(refusal) = policies.access(request) {
-            return Ok(GateDecision {
-                allowed: false,
-                wait: Duration::ZERO,
-                limits: SmallVec::new(),
-                binding: None,
-                denied_by_list: Some(refusal),
-                at,
-                policies: Arc::clone(&policies),
-            });
+            decision.denied_by_list = Some(Box::new(refusal));
+            return Ok(decision);
         }
-        let plan = policies.plan(request, cost);
-        let settled = self.settle(&plan, at, op)?;
-        let limits: SmallVec<[LimitDecision; 4]> = plan
-            .lines
-            .iter()
-            .zip(&settled.lines)
-            .map(|(line, settlement)| LimitDecision {
+        let mut plan = Plan::default();
+        policies.plan_into(request, cost, &mut plan);
+        let settled = self.settle(&plan, decision.at, op);
+        let settled = match &settled {
+            Ok(settled) => settled,
+            Err(error) => return Err(error.clone()),
+        };
+        decision.limits.reserve_exact(plan.lines.len());
+        for (line, settlement) in plan.lines.iter().zip(&settled.lines) {
+            decision.limits.push(LimitDecision {
                 policy: line.policy,
                 limit: line.limit,
                 binding: line.binding,
                 spends: line.spends,
                 cost: line.cost,
                 decision: settlement.decision,
-            })
-            .collect();
-        let binding = binding(&limits);
-        let Settled { allowed, wait, .. } = settled;
-        let policies = Arc::clone(&policies);
-        Ok(GateDecision { allowed, wait, limits, binding, denied_by_list: None, at, policies })
+            });
+        }
+        drop(plan);
+        decision.allowed = settled.allowed;
+        decision.wait = settled.wait;
+        decision.binding = binding(&decision.limits);
+        Ok(decision)
     }
 
     fn settle(&self, plan: &Plan<'_>, now: Tick, op: Op<'_>) -> Result<Settled, StoreError> {
         if plan.lines.is_empty() {
             return Ok(Settled { allowed: true, wait: Duration::ZERO, lines: SmallVec::new() });
         }
-        self.store.settle(&Step { now, op, charges: &plan.charges() })
+        let mut charges: SmallVec<[Charge<'_>; LINES]> = SmallVec::new();
+        charges.reserve_exact(plan.lines.len());
+        // Pushed and not collected: a collected list is moved once more.
+        for charge in plan.charges() {
+            charges.push(charge);
+        }
+        self.store.settle(&Step { now, op, charges: &charges })
     }
 }
 
 /// Picks the limit that a caller should hear of: among refusals the one that lasts longest, else the one with least left.
+///
+/// Of equals, the first policy of the file is named.
 fn binding(limits: &[LimitDecision]) -> Option<usize> {
     let lasting = |limit: &LimitDecision| limit.decision.retry_after().unwrap_or(Duration::MAX);
-    let enforced = || limits.iter().enumerate().filter(|(_, limit)| limit.binding);
-    enforced()
-        .filter(|(_, limit)| !limit.decision.is_allowed())
-        // `rev`, so that of equals the first policy of the file is named.
-        .rev()
-        .max_by_key(|(_, limit)| lasting(limit))
-        .or_else(|| enforced().min_by_key(|(_, limit)| limit.decision.standing.remaining))
-        .map(|(at, _)| at)
+    let tighter = |limit: &LimitDecision, than: &LimitDecision| match (
+        limit.decision.is_allowed(),
+        than.decision.is_allowed(),
+    ) {
+        (true, true) => limit.decision.standing.remaining < than.decision.standing.remaining,
+        (false, false) => lasting(limit) > lasting(than),
+        (allowed, _) => !allowed,
+    };
+    let enforced = limits.iter().enumerate().filter(|(_, limit)| limit.binding);
+    enforced.reduce(|held, next| if tighter(next.1, held.1) { next } else { held }).map(|(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_core::Standing;
+    use tidegate_core::decision::Outcome;
+
+    use super::*;
+
+    fn limit(binding: bool, remaining: u64, retry_after: Option<Option<u64>>) -> LimitDecision {
+        let outcome = match retry_after {
+            None => Outcome::Allowed { wait: Duration::ZERO },
+            Some(after) => Outcome::Denied { retry_after: after.map(Duration::from_secs) },
+        };
+        let standing = Standing { limit: 9, remaining, reset_after: Duration::ZERO };
+        let decision = Decision { outcome, standing };
+        LimitDecision { policy: 0, limit: 0, binding, spends: true, cost: Cost::ONE, decision }
+    }
+
+    /// The obvious way: the refusals first, then the rest.
+    fn model(limits: &[LimitDecision]) -> Option<usize> {
+        let lasting = |limit: &LimitDecision| limit.decision.retry_after().unwrap_or(Duration::MAX);
+        let enforced = || limits.iter().enumerate().filter(|(_, limit)| limit.binding);
+        let refused = enforced().filter(|(_, limit)| !limit.decision.is_allowed());
+        let longest = refused.rev().max_by_key(|(_, limit)| lasting(limit));
+        longest
+            .or_else(|| enforced().min_by_key(|(_, limit)| limit.decision.standing.remaining))
+            .map(|(at, _)| at)
+    }
+
+    proptest! {
+        #[test]
+        fn the_binding_limit_is_the_first_of_the_tightest(
+            asked in proptest::collection::vec(
+                (proptest::bool::weighted(0.8), 0..3_u64, proptest::option::weighted(0.3, proptest::option::of(0..3_u64))),
+                0..6,
+            ),
+        ) {
+            let limits: Vec<_> = asked.into_iter().map(|(binding, left, after)| limit(binding, left, after)).collect();
+            prop_assert_eq!(binding(&limits), model(&limits));
+        }
+    }
 }

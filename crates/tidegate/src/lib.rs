@@ -26,7 +26,7 @@ pub mod store;
 mod wait;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use gate::{Gate, GateDecision, LimitDecision, Report};
+pub use gate::{Gate, GateDecision, InForce, LimitDecision, Report};
 pub use keyed::KeyedLimiter;
 pub use limiter::{Answer, Denied, Limiter, Reservation};
 pub use mode::Mode;

@@ -57,3 +57,18 @@ fn a_failure_is_charged_to_each_limit_that_has_room_for_it() {
     gate.report(&request, None, Report::Success).unwrap();
     assert_eq!(remaining(&gate, &request), [3, 100]);
 }
+
+/// Threads that keep decisions keep the policies they were made under, however many are kept and whatever replaces them.
+#[test]
+fn a_decision_keeps_its_policies_when_others_are_put_in_force() {
+    let gate = gate(vec![policy("before", 100)]);
+    let kept: Vec<_> = (0..20).map(|_| gate.check(&Descriptor::new(), None).unwrap()).collect();
+    let copy = kept[0].clone();
+    gate.replace(PolicySet::new(vec![policy("after", 100)]).unwrap());
+    let after = gate.check(&Descriptor::new(), None).unwrap();
+    let name = |decision: &tidegate::GateDecision| decision.policies.policies()[0].name.clone();
+    let names =
+        std::thread::spawn(move || kept.iter().chain([&copy]).map(name).collect::<Vec<_>>()).join().unwrap();
+    assert_eq!(names, vec!["before"; 21]);
+    assert_eq!(name(&after), "after");
+}

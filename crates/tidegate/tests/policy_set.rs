@@ -244,6 +244,56 @@ fn sets_that_cannot_be_are_refused() {
     assert!(PolicySet::new(vec![empty]).is_err());
 }
 
+fn any_pair() -> impl Strategy<Value = (&'static str, String)> {
+    prop_oneof![
+        (Just("request.method"), "(GET|post)"),
+        (Just("request.host"), "(a\\.com|A\\.com:80|b\\.com)"),
+        (Just("request.path"), "(/(a|b|%61|\\.\\.|a;x|)){0,3}"),
+        (Just("request.direction"), "(outbound|inbound)"),
+        (Just("client.ip"), "(10\\.0\\.0\\.[12]|2001:db8::[12])"),
+        (Just("user.id"), "[ab]"),
+    ]
+}
+
+fn any_match() -> impl Strategy<Value = Match> {
+    let parts = prop_oneof![
+        (Just("method"), "(GET|POST)"),
+        (Just("host"), "(a\\.com|\\*\\.com)"),
+        (Just("path"), "(/(a|b|\\*|\\*\\*)){1,3}"),
+        (Just("user"), "(a|b|\\*)"),
+        (Just("client"), "10\\.0\\.0\\.1"),
+    ];
+    proptest::collection::vec(parts, 0..3).prop_map(|parts| {
+        parts.into_iter().fold(Match::any(), |matching, (part, text)| match part {
+            "method" => matching.method(&text),
+            "host" => matching.host(&text).unwrap(),
+            "path" => matching.path(&text).unwrap(),
+            "user" => matching.attribute("user.id", Want::value(&text).unwrap()),
+            _ => matching.attribute("client.ip", Want::value(&text).unwrap()),
+        })
+    })
+}
+
+fn any_policy() -> impl Strategy<Value = Policy> {
+    let by = prop_oneof![
+        Just(&[][..]),
+        Just(&["client.ip"][..]),
+        Just(&["user.id"][..]),
+        Just(&["user.id", "client.ip"][..])
+    ];
+    (any_match(), proptest::option::of(any_match()), by, proptest::bool::weighted(0.2)).prop_map(
+        |(matching, not, by, outbound)| {
+            let mut policy = policy("any", by);
+            policy.matching = match not {
+                Some(not) => matching.not(not),
+                None => matching,
+            };
+            policy.direction = if outbound { Direction::Outbound } else { Direction::Inbound };
+            policy
+        },
+    )
+}
+
 fn value() -> impl Strategy<Value = Option<String>> {
     proptest::option::of("[ab\u{0}\u{1}\u{2}]{0,3}")
 }
@@ -285,5 +335,33 @@ proptest! {
         let descriptor = Descriptor::new().with("request.path", path.as_str());
         let expected: Vec<String> = (0..matches.len()).filter(|at| matches[*at].matches(&descriptor)).map(|at| at.to_string()).collect();
         prop_assert_eq!(charged(&set, &descriptor), expected);
+    }
+
+    /// What a request meets and is keyed by is what each policy says when asked alone: whatever was looked up once for
+    /// several policies, or left out because the first of them did not ask for it.
+    #[test]
+    fn a_plan_is_what_every_policy_says_in_turn(
+        mut policies in proptest::collection::vec(any_policy(), 1..8),
+        pairs in proptest::collection::vec(any_pair(), 0..7),
+    ) {
+        for (at, policy) in policies.iter_mut().enumerate() {
+            policy.name = at.to_string();
+        }
+        let set = set(policies);
+        let mut descriptor = Descriptor::new();
+        for (name, value) in &pairs {
+            descriptor.push(*name, value.as_str());
+        }
+        let expected: Vec<_> = (0..set.len()).filter_map(|at| {
+            let policy = &set.policies()[at];
+            let outbound = descriptor.value("request.direction") == Some("outbound");
+            let there = policy.by.is_empty() || policy.key_values(&descriptor).any(|(_, value)| value.is_some());
+            let charged = there && policy.matching.matches(&descriptor)
+                && (policy.direction == Direction::Outbound) == outbound;
+            charged.then(|| (at, set.key(at, 0, &descriptor).unwrap()))
+        }).collect();
+        let plan = set.plan(&descriptor, None);
+        let planned = plan.lines.iter().map(|line| (line.policy, plan.keys[line.key.clone()].to_vec()));
+        prop_assert_eq!(planned.collect::<Vec<_>>(), expected);
     }
 }

@@ -189,6 +189,10 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
         let port_is_fine = after.is_empty() || after.strip_prefix(':').is_some_and(is_port);
         return port_is_fine.then(|| v6(inner)).flatten();
     }
+    // IPv4 has a dot before any colon, also with a port: what has not need not be tried as such.
+    if text.bytes().find(|byte| matches!(byte, b'.' | b':')) == Some(b':') {
+        return v6(text);
+    }
     if let Ok(address) = text.parse::<Ipv4Addr>() {
         return Some(IpAddr::V4(address));
     }

@@ -17,29 +17,34 @@ pub struct Descriptor<'a> {
 impl<'a> Descriptor<'a> {
     /// Makes a descriptor without pairs.
     #[must_use]
+    #[inline]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a pair and returns the descriptor, for chains.
     #[must_use]
+    #[inline]
     pub fn with(mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) -> Self {
         self.push(name, value);
         self
     }
 
     /// Adds a pair.
+    #[inline]
     pub fn push(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) {
         self.pairs.push((name.into(), value.into()));
     }
 
     /// Returns the value of a name; the last one if it was given twice.
     #[must_use]
+    #[inline]
     pub fn value(&self, name: &str) -> Option<&str> {
         self.pairs.iter().rev().find(|(have, _)| have == name).map(|(_, value)| value.as_ref())
     }
 
     /// Returns the pairs in order.
+    #[inline]
     pub fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.pairs.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
     }

@@ -46,7 +46,25 @@ pub enum GlobError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Glob {
     source: Box<str>,
-    alternatives: SmallVec<[Box<str>; 1]>,
+    alternatives: SmallVec<[Pattern; 1]>,
+}
+
+/// One alternative, without braces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pattern {
+    text: Box<str>,
+    shape: Shape,
+}
+
+/// What a pattern asks for, told once, so that the common ones are a comparison per request and no walk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// This very text.
+    Literal,
+    /// A path and all below it: literal segments, then `/**`.
+    Below,
+    /// Anything else.
+    Wild,
 }
 
 impl Glob {
@@ -58,19 +76,26 @@ impl Glob {
         if pattern.is_empty() {
             return Err(GlobError::Empty);
         }
-        Ok(Self { source: pattern.into(), alternatives: expand(pattern)? })
+        let flat = |text: String| {
+            let shape = if has_wildcard(&text) { Shape::Wild } else { Shape::Literal };
+            Pattern { text: text.into(), shape }
+        };
+        Ok(Self { source: pattern.into(), alternatives: expand(pattern)?.map(flat).collect() })
     }
 
     /// Says whether the whole text fits.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
-        self.alternatives.iter().any(|pattern| fits(pattern, text))
+        self.alternatives.iter().any(|pattern| match pattern.shape {
+            Shape::Literal => *pattern.text == *text,
+            _ => fits(&pattern.text, text),
+        })
     }
 
     /// Returns the texts it matches when they can be listed.
     pub(crate) fn literals(&self) -> Option<impl Iterator<Item = &str>> {
-        let literal = self.alternatives.iter().all(|pattern| !has_wildcard(pattern));
-        literal.then(|| self.alternatives.iter().map(AsRef::as_ref))
+        let literal = self.alternatives.iter().all(|pattern| pattern.shape == Shape::Literal);
+        literal.then(|| self.alternatives.iter().map(|pattern| &*pattern.text))
     }
 
     /// Returns the pattern as written.
@@ -86,7 +111,7 @@ impl Glob {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathGlob {
     source: Box<str>,
-    alternatives: SmallVec<[Box<str>; 1]>,
+    alternatives: SmallVec<[Pattern; 1]>,
 }
 
 impl PathGlob {
@@ -98,33 +123,45 @@ impl PathGlob {
         if pattern.is_empty() {
             return Err(GlobError::Empty);
         }
-        let mut alternatives = expand(pattern)?;
-        for alternative in &mut alternatives {
+        let rooted = |alternative: String| {
             if !alternative.starts_with('/') && !alternative.starts_with("**") {
                 return Err(GlobError::NotRooted { pattern: pattern.to_owned() });
             }
-            if segments(alternative).any(|segment| segment.contains("**") && segment != "**") {
+            if segments(&alternative).any(|segment| segment.contains("**") && segment != "**") {
                 return Err(GlobError::DoubleStar { pattern: pattern.to_owned() });
             }
             let mut tidy = String::with_capacity(alternative.len());
-            for segment in segments(alternative) {
+            for segment in segments(&alternative) {
                 tidy.push('/');
                 tidy.push_str(segment);
             }
-            *alternative = tidy.into();
-        }
+            let shape = match tidy.strip_suffix("/**").unwrap_or(&tidy) {
+                wild if has_wildcard(wild) => Shape::Wild,
+                literal if literal.len() == tidy.len() => Shape::Literal,
+                _ => Shape::Below,
+            };
+            Ok(Pattern { text: tidy.into(), shape })
+        };
+        let alternatives = expand(pattern)?.map(rooted).collect::<Result<_, _>>()?;
         Ok(Self { source: pattern.into(), alternatives })
     }
 
     /// Says whether a normalised path fits, see [`crate::policy`].
     #[must_use]
     pub fn matches(&self, path: &str) -> bool {
-        self.alternatives.iter().any(|pattern| fits_path(pattern, path))
+        self.alternatives.iter().any(|pattern| match pattern.shape {
+            Shape::Literal => *pattern.text == *path || (pattern.text.is_empty() && path == "/"),
+            Shape::Below => {
+                let above = &pattern.text[..pattern.text.len() - "/**".len()];
+                path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+            Shape::Wild => fits_path(&pattern.text, path),
+        })
     }
 
     /// Returns, for each alternative, the leading segments without wildcards, as a path; up to `depth` of them.
     pub(crate) fn literal_prefixes(&self, depth: usize) -> impl Iterator<Item = (usize, &str)> {
-        self.alternatives.iter().map(move |pattern| {
+        self.alternatives.iter().map(move |Pattern { text: pattern, .. }| {
             let count = segments(pattern).take(depth).take_while(|segment| !has_wildcard(segment)).count();
             (count, prefix(pattern, count))
         })
@@ -138,7 +175,7 @@ impl PathGlob {
 }
 
 /// Returns the first `count` segments of a rooted path, slash included; fewer if there are fewer.
-pub(crate) fn prefix(path: &str, count: usize) -> &str {
+fn prefix(path: &str, count: usize) -> &str {
     let end = path
         .bytes()
         .enumerate()
@@ -149,7 +186,7 @@ pub(crate) fn prefix(path: &str, count: usize) -> &str {
 }
 
 fn has_wildcard(text: &str) -> bool {
-    text.contains(['*', '?'])
+    text.bytes().any(|byte| matches!(byte, b'*' | b'?'))
 }
 
 fn segments(path: &str) -> impl Iterator<Item = &str> + Clone {
@@ -157,7 +194,7 @@ fn segments(path: &str) -> impl Iterator<Item = &str> + Clone {
 }
 
 /// Multiplies `{a,b}` out.
-fn expand(pattern: &str) -> Result<SmallVec<[Box<str>; 1]>, GlobError> {
+fn expand(pattern: &str) -> Result<impl Iterator<Item = String>, GlobError> {
     let braces = || GlobError::Braces { pattern: pattern.to_owned() };
     let mut done: Vec<String> = vec![String::new()];
     let mut rest = pattern;
@@ -178,7 +215,7 @@ fn expand(pattern: &str) -> Result<SmallVec<[Box<str>; 1]>, GlobError> {
             .collect();
         rest = after;
     }
-    Ok(done.into_iter().map(|start| Box::from(start + rest)).collect())
+    Ok(done.into_iter().map(move |start| start + rest))
 }
 
 /// Matches one flat pattern: on a mismatch, the last `*` takes one character more.
@@ -212,9 +249,6 @@ fn fits(pattern: &str, text: &str) -> bool {
 
 /// Matches a path pattern segment by segment: on a mismatch, the last `**` takes one segment more.
 fn fits_path(pattern: &str, path: &str) -> bool {
-    if !has_wildcard(pattern) {
-        return pattern == path || (pattern.is_empty() && path == "/");
-    }
     let (mut pattern, mut path) = (segments(pattern), segments(path));
     let mut retry = None;
     loop {
@@ -294,6 +328,16 @@ mod tests {
     }
 
     proptest! {
+        /// What is compared at once is what the walk over segments would have found.
+        #[test]
+        fn shapes_are_shortcuts_of_the_walk(
+            pattern in "(/([ab]|\\*|\\*\\*)){0,4}", path in "(/[ab]{1,2}){0,4}",
+        ) {
+            let (pattern, path) = (format!("{pattern}/"), if path.is_empty() { "/" } else { &path });
+            let glob = PathGlob::new(&pattern).unwrap();
+            prop_assert_eq!(glob.matches(path), fits_path(&pattern, path));
+        }
+
         #[test]
         fn the_walk_agrees_with_the_obvious_matcher(pattern in "[ab*?]{1,8}", text in "[ab]{0,10}") {
             let (p, t): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());

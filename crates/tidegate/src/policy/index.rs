@@ -9,13 +9,15 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
-use super::glob::prefix;
 use super::matching::{Match, View, Want};
 
 /// How many leading segments of a path are looked at: `/api/v1/users` and its kind are told apart.
 const MAX_DEPTH: usize = 4;
 
 type Drawer = HashMap<Box<str>, Vec<u32>, RandomState>;
+
+/// Ascending places, as found in several drawers.
+type Lists<'i> = SmallVec<[&'i [u32]; 8]>;
 
 /// The drawers of one set.
 #[derive(Clone, Debug, Default)]
@@ -70,20 +72,27 @@ impl Index {
 
     /// Calls `visit` with each place that may match, once, in order. Allocates nothing for up to eight lists.
     pub(crate) fn candidates(&self, view: &View<'_, '_>, mut visit: impl FnMut(usize)) {
-        let mut lists: SmallVec<[&[u32]; 8]> = SmallVec::new();
-        lists.push(&self.always);
+        let mut lists: Lists<'_> = SmallVec::new();
+        if !self.always.is_empty() {
+            lists.push(&self.always);
+        }
         for (name, drawer) in &self.by_attribute {
-            lists.extend(view.descriptor.value(name).and_then(|value| places(drawer, value)));
+            if let Some(value) = view.descriptor.value(name) {
+                look_up(drawer, value, &mut lists);
+            }
         }
-        if !self.by_host.is_empty() {
-            lists.extend(view.host.as_deref().and_then(|host| places(&self.by_host, host)));
+        if !self.by_host.is_empty()
+            && let Some(host) = view.host()
+        {
+            look_up(&self.by_host, host, &mut lists);
         }
-        if let Some(readings) = &view.path {
+        let depth = MAX_DEPTH - self.by_path.iter().rev().take_while(|drawer| drawer.is_empty()).count();
+        if depth > 0
+            && let Some(readings) = view.path()
+        {
             for path in readings.each() {
-                for (at, drawer) in self.by_path.iter().enumerate() {
-                    if !drawer.is_empty() {
-                        lists.extend(places(drawer, prefix(path, at + 1)));
-                    }
+                for (drawer, prefix) in self.by_path[..depth].iter().zip(prefixes(path)) {
+                    look_up(drawer, prefix, &mut lists);
                 }
             }
         }
@@ -91,8 +100,18 @@ impl Index {
     }
 }
 
-fn places<'i>(drawer: &'i Drawer, value: &str) -> Option<&'i [u32]> {
-    drawer.get(value).map(Vec::as_slice)
+fn look_up<'i>(drawer: &'i Drawer, value: &str, lists: &mut Lists<'i>) {
+    if !drawer.is_empty()
+        && let Some(list) = drawer.get(value)
+    {
+        lists.push(list);
+    }
+}
+
+/// Returns the first segment of a rooted path, the first two, and so on to the whole.
+fn prefixes(path: &str) -> impl Iterator<Item = &str> {
+    let ends = path.bytes().enumerate().skip(1).filter(|(_, byte)| *byte == b'/').map(|(at, _)| at);
+    ends.chain([path.len()]).map(|end| &path[..end])
 }
 
 fn add(drawer: &mut Drawer, value: &str, place: u32) {
@@ -103,8 +122,7 @@ fn add(drawer: &mut Drawer, value: &str, place: u32) {
 }
 
 /// Merges ascending lists, each number once.
-fn merge(lists: &mut SmallVec<[&[u32]; 8]>, mut visit: impl FnMut(u32)) {
-    lists.retain(|list| !list.is_empty());
+fn merge(lists: &mut Lists<'_>, mut visit: impl FnMut(u32)) {
     if let [only] = lists.as_slice() {
         return only.iter().copied().for_each(visit);
     }

@@ -8,6 +8,7 @@
 //! attributes are compared as they are.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
 use super::descriptor::Descriptor;
 use super::glob::{Glob, GlobError, PathGlob};
@@ -106,27 +107,23 @@ impl Match {
                 return Some("attributes");
             }
         }
-        match (&view.path, self.reads_path()) {
-            (_, false) => {
-                let left_out = self.not.as_deref().is_some_and(|not| not.misfit(view).is_none());
-                left_out.then_some("not")
-            }
-            (None, true) => self.misfit_without_path(view),
-            // One reading must pass all of it: fit the paths, and not fit what is left out.
-            (Some(readings), true) => {
-                let mut reason = "path";
-                for path in readings.each() {
-                    if !self.path_fits(path) {
-                        continue;
-                    }
-                    if !self.not.as_deref().is_some_and(|not| not.fits_reading(view, path)) {
-                        return None;
-                    }
-                    reason = "not";
-                }
-                Some(reason)
-            }
+        if !self.reads_path() {
+            let left_out = self.not.as_deref().is_some_and(|not| not.misfit(view).is_none());
+            return left_out.then_some("not");
         }
+        let Some(readings) = view.path() else { return self.misfit_without_path(view) };
+        // One reading must pass all of it: fit the paths, and not fit what is left out.
+        let mut reason = "path";
+        for path in readings.each() {
+            if !self.path_fits(path) {
+                continue;
+            }
+            if !self.not.as_deref().is_some_and(|not| not.fits_reading(view, path)) {
+                return None;
+            }
+            reason = "not";
+        }
+        Some(reason)
     }
 
     fn misfit_without_path(&self, view: &View<'_, '_>) -> Option<&'static str> {
@@ -158,7 +155,7 @@ impl Match {
     }
 
     fn host_fits(&self, view: &View<'_, '_>) -> bool {
-        view.host.as_deref().is_some_and(|have| self.hosts.iter().any(|want| want.matches(have)))
+        view.host().is_some_and(|have| self.hosts.iter().any(|want| want.matches(have)))
     }
 
     pub(crate) fn paths(&self) -> &[PathGlob] {
@@ -192,34 +189,51 @@ impl Want {
     }
 }
 
-/// A request as matching sees it: looked up and normalised once, however many policies there are.
+/// A request as matching sees it: looked up and normalised at most once, however many policies there are.
+///
+/// Host and path are normalised when first asked for: where no policy speaks of them, they cost nothing.
 #[derive(Debug)]
 pub(crate) struct View<'d, 'v> {
     pub(crate) descriptor: &'d Descriptor<'v>,
-    pub(crate) method: Option<&'d str>,
-    pub(crate) host: Option<Cow<'d, str>>,
-    pub(crate) path: Option<Readings<'d>>,
     pub(crate) outbound: bool,
+    method: Option<&'d str>,
+    raw_host: Option<&'d str>,
+    raw_path: Option<&'d str>,
+    host: OnceCell<Cow<'d, str>>,
+    path: OnceCell<Readings<'d>>,
 }
 
 impl<'d, 'v> View<'d, 'v> {
     /// Looks the named parts up in one pass over the pairs.
     pub(crate) fn of(descriptor: &'d Descriptor<'v>) -> Self {
-        let mut view = Self { descriptor, method: None, host: None, path: None, outbound: false };
-        let (mut path, mut host) = (None, None);
+        let mut view = Self {
+            descriptor,
+            outbound: false,
+            method: None,
+            raw_host: None,
+            raw_path: None,
+            host: OnceCell::new(),
+            path: OnceCell::new(),
+        };
         for (name, value) in descriptor.pairs() {
             let Some(part) = name.strip_prefix("request.") else { continue };
             match part {
                 "method" => view.method = Some(value),
-                "path" => path = Some(value),
-                "host" => host = Some(value),
+                "path" => view.raw_path = Some(value),
+                "host" => view.raw_host = Some(value),
                 "direction" => view.outbound = value == "outbound",
                 _ => {}
             }
         }
-        view.path = path.map(Readings::of);
-        view.host = host.map(host_name);
         view
+    }
+
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.raw_host.map(|raw| self.host.get_or_init(|| host_name(raw)).as_ref())
+    }
+
+    pub(crate) fn path(&self) -> Option<&Readings<'d>> {
+        self.raw_path.map(|raw| self.path.get_or_init(|| Readings::of(raw)))
     }
 }
 

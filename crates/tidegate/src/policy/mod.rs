@@ -38,6 +38,7 @@ pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
 pub use matching::{Match, Want};
+pub(crate) use plan::LINES;
 pub use plan::{Line, Plan};
 pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, OnStoreError, Policy, Terms};
 pub use preset::{Preset, QUICKSTART, UnknownPreset};

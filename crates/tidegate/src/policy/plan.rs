@@ -32,30 +32,32 @@ pub struct Line<'p> {
     pub replace: Replace,
 }
 
+/// How many lines a plan holds without allocating: 16 limits on one request are many, and a plan is filled where it lies,
+/// so that unused room costs nothing.
+pub(crate) const LINES: usize = 16;
+
 /// All charges of one request, in the order of the policies.
+///
+/// Some two kilobytes, for sixteen lines without allocation: make one and have it filled rather than moved.
 #[derive(Clone, Debug, Default)]
 pub struct Plan<'p> {
     /// One line per limit of each matching policy.
-    pub lines: SmallVec<[Line<'p>; 4]>,
-    /// The bytes of all keys.
-    pub keys: SmallVec<[u8; 128]>,
+    pub lines: SmallVec<[Line<'p>; LINES]>,
+    /// The bytes of all keys; one has about 40, for an address under a policy of a word or two.
+    pub keys: SmallVec<[u8; LINES * 64]>,
 }
 
 impl Plan<'_> {
     /// Returns the lines as a store wants them.
-    #[must_use]
-    pub fn charges(&self) -> SmallVec<[Charge<'_>; 4]> {
-        self.lines
-            .iter()
-            .map(|line| Charge {
-                key: &self.keys[line.key.clone()],
-                quota: line.quota,
-                cost: line.cost,
-                max_wait: line.max_wait,
-                binding: line.binding,
-                spends: line.spends,
-                replace: line.replace,
-            })
-            .collect()
+    pub fn charges(&self) -> impl ExactSizeIterator<Item = Charge<'_>> {
+        self.lines.iter().map(|line| Charge {
+            key: &self.keys[line.key.clone()],
+            quota: line.quota,
+            cost: line.cost,
+            max_wait: line.max_wait,
+            binding: line.binding,
+            spends: line.spends,
+            replace: line.replace,
+        })
     }
 }

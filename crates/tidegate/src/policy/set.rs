@@ -1,5 +1,6 @@
 //! The whole validated file's policies: which of them a request meets, and what it is charged.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
@@ -47,6 +48,8 @@ pub enum PolicySetError {
 struct Compiled {
     /// The start of the keys of each limit, the shadow limit's last.
     prefixes: SmallVec<[Box<[u8]>; 2]>,
+    /// The first policy of the set with the same `by`: their keys end alike.
+    like: usize,
     /// How often its cost could not be found.
     cost_fallbacks: AtomicU64,
 }
@@ -61,6 +64,7 @@ pub struct PolicySet {
     compiled: Vec<Compiled>,
     index: Index,
     access: Access,
+    /// Whether some policy has a deny-list of its own.
     guarded: bool,
     ipv6_prefix: u8,
 }
@@ -79,7 +83,7 @@ impl PolicySet {
     /// # Errors
     /// As [`PolicySet::new`].
     pub fn with(policies: Vec<Policy>, access: Access, ipv6_prefix: u8) -> Result<Self, PolicySetError> {
-        let mut names = std::collections::HashSet::new();
+        let mut names = HashSet::new();
         for policy in &policies {
             let name = policy.name.clone();
             if name.is_empty() {
@@ -99,8 +103,13 @@ impl PolicySet {
         }
         let applied = policies.iter().enumerate().filter(|(_, policy)| policy.mode != Mode::Off);
         let index = Index::build(applied.map(|(place, policy)| (place as u32, &policy.matching)));
-        let compiled = policies.iter().map(Compiled::of).collect();
-        let guarded = !access.deny.is_empty() || policies.iter().any(|policy| !policy.access.deny.is_empty());
+        let mut first_by = HashMap::new();
+        let compiled = policies.iter().enumerate().map(|(place, policy)| {
+            let like = *first_by.entry(policy.by.as_slice()).or_insert(place);
+            Compiled::of(policy, like)
+        });
+        let compiled = compiled.collect();
+        let guarded = policies.iter().any(|policy| !policy.access.deny.is_empty());
         Ok(Self { policies, compiled, index, access, guarded, ipv6_prefix: ipv6_prefix.clamp(1, 128) })
     }
 
@@ -141,16 +150,19 @@ impl PolicySet {
         self.compiled.get(policy).map_or(0, |compiled| compiled.cost_fallbacks.load(Ordering::Relaxed))
     }
 
-    /// Says whether a deny-list refuses a request, before any limit is asked. Free when no list exists.
+    /// Says whether a deny-list refuses a request, before any limit is asked. Free when no list exists; the policies
+    /// are looked up only when one of them has a list.
     ///
     /// A policy in shadow refuses nobody.
     #[must_use]
     pub fn access(&self, descriptor: &Descriptor<'_>) -> Option<Refusal> {
+        if !self.access.deny.is_empty()
+            && let Some(entry) = self.access.deny.find(descriptor)
+        {
+            return Some(Refusal { policy: None, entry, status: self.access.status });
+        }
         if !self.guarded {
             return None;
-        }
-        if let Some(entry) = self.access.deny.find(descriptor) {
-            return Some(Refusal { policy: None, entry, status: self.access.status });
         }
         let view = View::of(descriptor);
         let mut refusal = None;
@@ -172,7 +184,7 @@ impl PolicySet {
     ///
     /// `cost` is what the caller says the request costs; a policy with a cost of its own goes by that, because the file is
     /// the operator's word. Allow-lists are heeded, deny-lists are not: ask [`PolicySet::access`] first. Allocates only for
-    /// more than four lines, more than 128 bytes of keys, or an odd path.
+    /// more than sixteen lines, more than 1,024 bytes of keys, or an odd path.
     #[must_use]
     pub fn plan(&self, descriptor: &Descriptor<'_>, cost: Option<Cost>) -> Plan<'_> {
         let mut plan = Plan::default();
@@ -220,6 +232,8 @@ impl PolicySet {
         }
         let view = View::of(descriptor);
         let mut values: SmallVec<[u8; 96]> = SmallVec::new();
+        // Whose values those are, and how many are there.
+        let mut made = None;
         self.index.candidates(&view, |place| {
             let policy = &self.policies[place];
             if !wanted(policy) || !policy.speaks_of(&view) {
@@ -228,12 +242,18 @@ impl PolicySet {
             if !policy.access.allow.is_empty() && policy.access.allow.find(descriptor).is_some() {
                 return;
             }
-            values.clear();
-            let there = key::push_values(&mut values, &policy.by, descriptor, self.ipv6_prefix);
+            let compiled = &self.compiled[place];
+            let there = match made {
+                Some((like, there)) if like == compiled.like => there,
+                _ => {
+                    values.clear();
+                    key::push_values(&mut values, &policy.by, descriptor, self.ipv6_prefix)
+                }
+            };
+            made = Some((compiled.like, there));
             if !policy.charges_with(there) {
                 return;
             }
-            let compiled = &self.compiled[place];
             let cost = compiled.cost(policy, descriptor, cost);
             let limits = policy.limits.iter().chain(&policy.shadow_limit);
             for (at, (limit, prefix)) in limits.zip(&compiled.prefixes).enumerate() {
@@ -261,10 +281,10 @@ impl PolicySet {
 }
 
 impl Compiled {
-    fn of(policy: &Policy) -> Self {
+    fn of(policy: &Policy, like: usize) -> Self {
         let limits: Vec<&Limit> = policy.limits.iter().chain(&policy.shadow_limit).collect();
         let prefixes = (0..limits.len()).map(|at| key::prefix(&policy.name, at, &policy.by)).collect();
-        Self { prefixes, cost_fallbacks: AtomicU64::new(0) }
+        Self { prefixes, like, cost_fallbacks: AtomicU64::new(0) }
     }
 
     fn cost(&self, policy: &Policy, descriptor: &Descriptor<'_>, asked: Option<Cost>) -> Cost {
