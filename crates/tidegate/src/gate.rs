@@ -1,7 +1,9 @@
 //! Policies, store and clock together: one check over many limits, all or nothing.
 //!
-//! A door turns bytes into a [`Descriptor`] and a [`Cost`]; the gate asks the policy set which limits match, reads the clock
-//! once, and has the store settle them all in one step. What comes back names the policy that binds. The gate knows no
+//! A door turns bytes into a [`Descriptor`] and a [`Cost`]; the gate asks the policy set which limits match, takes the time,
+//! and has the store settle them all in one step. Where every limit either permits at once or refuses, that is the process's
+//! shared tick, and a refusal is settled once more by the clock (see [`Mode`]); shadows and queues, whose answers cannot
+//! be taken back, go by the clock from the start. What comes back names the policy that binds. The gate knows no
 //! protocol: status codes and headers are the doors' business.
 
 use std::ops::Deref;
@@ -12,8 +14,9 @@ use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Tick};
 
-use crate::clock::{Clock, SystemClock};
-use crate::policy::{Descriptor, LINES, Plan, PolicySet, Refusal};
+use crate::clock::{Clock, SystemClock, Time};
+use crate::mode::Mode;
+use crate::policy::{Descriptor, LINES, Line, Plan, PolicySet, Refusal};
 use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
 
 /// Decides requests under a policy set.
@@ -24,7 +27,8 @@ use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, Sto
 pub struct Gate {
     policies: ArcSwap<PolicySet>,
     store: Box<dyn Store>,
-    clock: Arc<dyn Clock>,
+    time: Time,
+    mode: Mode,
 }
 
 /// One limit's part in a [`GateDecision`].
@@ -138,8 +142,8 @@ impl Gate {
     /// Makes a gate over a store, on the machine's clock.
     #[must_use]
     pub fn new(policies: impl Into<Arc<PolicySet>>, store: impl Store + 'static) -> Self {
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        Self { policies: ArcSwap::new(policies.into()), store: Box::new(store), clock }
+        let time = Time::new(SystemClock::new());
+        Self { policies: ArcSwap::new(policies.into()), store: Box::new(store), time, mode: Mode::default() }
     }
 
     /// Makes a gate with room for `keys` live keys in memory.
@@ -151,7 +155,14 @@ impl Gate {
     /// Replaces the clock: a virtual one for tests and replays.
     #[must_use]
     pub fn with_clock(mut self, clock: impl Clock + 'static) -> Self {
-        self.clock = Arc::new(clock);
+        self.time = Time::new(clock);
+        self
+    }
+
+    /// Chooses how exactly it takes the time: [`Mode::Exact`], or [`Mode::Shared`], which [`Mode::Leased`] means as well here.
+    #[must_use]
+    pub const fn with_mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
         self
     }
 
@@ -176,7 +187,7 @@ impl Gate {
     /// Returns now, by the gate's clock.
     #[must_use]
     pub fn now(&self) -> Tick {
-        self.clock.now()
+        self.time.now()
     }
 
     /// Decides a request and spends what it costs, on all matching limits or on none.
@@ -213,7 +224,7 @@ impl Gate {
                 line.cost = line.cost.min(cost);
             }
         }
-        self.settle(&plan, self.clock.now(), Op::Refund).map(drop)
+        self.settle(&plan, self.time.now(), Op::Refund).map(drop)
     }
 
     /// Forgets what was spent by the keys of a request under one policy, or under all: their limits are full again.
@@ -224,7 +235,7 @@ impl Gate {
         let policies = self.policies.load();
         let mut plan = policies.plan(request, None);
         plan.lines.retain(|line| policy.is_none_or(|only| line.policy == only));
-        self.settle(&plan, self.clock.now(), Op::Reset).map(drop)
+        self.settle(&plan, self.time.now(), Op::Reset).map(drop)
     }
 
     /// Tells how the work ended: a failure spends the `charge: on-failure` limits of the request, a success resets them.
@@ -245,7 +256,7 @@ impl Gate {
             Report::Failure => Op::Take,
         };
         let policies = self.policies.load();
-        self.settle(&policies.plan_report(request, cost), self.clock.now(), op).map(drop)
+        self.settle(&policies.plan_report(request, cost), self.time.now(), op).map(drop)
     }
 
     fn decide(
@@ -261,17 +272,26 @@ impl Gate {
             limits: SmallVec::new(),
             binding: None,
             denied_by_list: None,
-            at: self.clock.now(),
+            at: Tick::EPOCH,
             policies: InForce(self.policies.load()),
         };
         let policies: &PolicySet = &decision.policies;
         if let Some(refusal) = policies.access(request) {
+            decision.at = self.time.now();
             decision.denied_by_list = Some(Box::new(refusal));
             return Ok(decision);
         }
         let mut plan = Plan::default();
         policies.plan_into(request, cost, &mut plan);
-        let settled = self.settle(&plan, decision.at, op);
+        let by_tick =
+            self.mode != Mode::Exact && matches!(op, Op::Take) && plan.lines.iter().all(Line::is_plain);
+        decision.at = if by_tick { self.time.recent() } else { self.time.now() };
+        let mut settled = self.settle(&plan, decision.at, op);
+        if by_tick && settled.as_ref().is_ok_and(|settled| !settled.allowed) {
+            // Refused and so not spent: asked again by the clock, which alone may refuse.
+            decision.at = self.time.now();
+            settled = self.settle(&plan, decision.at, op);
+        }
         let settled = match &settled {
             Ok(settled) => settled,
             Err(error) => return Err(error.clone()),

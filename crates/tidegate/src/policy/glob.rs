@@ -63,6 +63,8 @@ enum Shape {
     Literal,
     /// A path and all below it: literal segments, then `/**`.
     Below,
+    /// A path of so many segments, each literal or a `*` by itself.
+    Whole,
     /// Anything else.
     Wild,
 }
@@ -135,7 +137,9 @@ impl PathGlob {
                 tidy.push('/');
                 tidy.push_str(segment);
             }
+            let whole = segments(&tidy).all(|segment| segment == "*" || !has_wildcard(segment));
             let shape = match tidy.strip_suffix("/**").unwrap_or(&tidy) {
+                wild if has_wildcard(wild) && whole => Shape::Whole,
                 wild if has_wildcard(wild) => Shape::Wild,
                 literal if literal.len() == tidy.len() => Shape::Literal,
                 _ => Shape::Below,
@@ -155,6 +159,7 @@ impl PathGlob {
                 let above = &pattern.text[..pattern.text.len() - "/**".len()];
                 path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             }
+            Shape::Whole => fits_whole(pattern.text.as_bytes(), path.as_bytes()),
             Shape::Wild => fits_path(&pattern.text, path),
         })
     }
@@ -244,6 +249,21 @@ fn fits(pattern: &str, text: &str) -> bool {
                 retry = Some((after_star, taken));
             }
         }
+    }
+}
+
+/// Matches a path pattern whose stars are whole segments: one pass, for nothing has to be tried twice.
+fn fits_whole(mut pattern: &[u8], mut path: &[u8]) -> bool {
+    loop {
+        (pattern, path) = match (pattern, path) {
+            ([], []) => return true,
+            ([b'*', rest @ ..], [have, ..]) if *have != b'/' => {
+                let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
+                (rest, &path[end..])
+            }
+            ([want, rest @ ..], [have, below @ ..]) if want == have && *want != b'*' => (rest, below),
+            _ => return false,
+        };
     }
 }
 

@@ -36,6 +36,13 @@ pub struct Line<'p> {
 /// so that unused room costs nothing.
 pub(crate) const LINES: usize = 16;
 
+impl Line<'_> {
+    /// Says whether it permits at once or refuses the step: no shadow, no queue.
+    pub(crate) const fn is_plain(&self) -> bool {
+        self.binding && self.max_wait.is_zero()
+    }
+}
+
 /// All charges of one request, in the order of the policies.
 ///
 /// Some two kilobytes, for sixteen lines without allocation: make one and have it filled rather than moved.

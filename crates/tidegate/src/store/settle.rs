@@ -120,6 +120,9 @@ pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
     }
 }
 
+/// What one charge came to for itself, and what follows if the step is allowed.
+type Decided<H> = (Outcome, Option<(<H as Hand>::Next, Receipt)>);
+
 /// The state of one charge's key while a step has it in hand, in whatever form the store keeps it.
 pub(super) trait Hand {
     /// A state that would follow.
@@ -181,7 +184,7 @@ fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State) {
 /// All or nothing: decides each charge for itself, and keeps what follows only if no binding one was refused.
 pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool) -> (Settled, bool) {
     let now = step.now;
-    let mut decided: SmallVec<[(Outcome, Option<(H::Next, Receipt)>); 2]> = SmallVec::new();
+    let mut decided: SmallVec<[Decided<H>; 2]> = SmallVec::new();
     let (mut allowed, mut longest) = (true, Duration::ZERO);
     for (charge, hand) in step.charges.iter().zip(&*hands) {
         let (outcome, next) = hand.decide(charge, now);
