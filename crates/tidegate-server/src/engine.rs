@@ -80,6 +80,10 @@ impl Store for Shared {
         self.0.settle(step)
     }
 
+    fn settle_into(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
+        self.0.settle_into(step, settled)
+    }
+
     fn occupancy(&self) -> Occupancy {
         self.0.occupancy()
     }

@@ -224,7 +224,7 @@ impl Gate {
                 line.cost = line.cost.min(cost);
             }
         }
-        self.settle(&plan, self.time.now(), Op::Refund).map(drop)
+        self.settle(&plan, self.time.now(), Op::Refund, &mut Settled::default())
     }
 
     /// Forgets what was spent by the keys of a request under one policy, or under all: their limits are full again.
@@ -235,7 +235,7 @@ impl Gate {
         let policies = self.policies.load();
         let mut plan = policies.plan(request, None);
         plan.lines.retain(|line| policy.is_none_or(|only| line.policy == only));
-        self.settle(&plan, self.time.now(), Op::Reset).map(drop)
+        self.settle(&plan, self.time.now(), Op::Reset, &mut Settled::default())
     }
 
     /// Tells how the work ended: a failure spends the `charge: on-failure` limits of the request, a success resets them.
@@ -256,7 +256,7 @@ impl Gate {
             Report::Failure => Op::Take,
         };
         let policies = self.policies.load();
-        self.settle(&policies.plan_report(request, cost), self.time.now(), op).map(drop)
+        self.settle(&policies.plan_report(request, cost), self.time.now(), op, &mut Settled::default())
     }
 
     fn decide(
@@ -286,16 +286,13 @@ impl Gate {
         let by_tick =
             self.mode != Mode::Exact && matches!(op, Op::Take) && plan.lines.iter().all(Line::is_plain);
         decision.at = if by_tick { self.time.recent() } else { self.time.now() };
-        let mut settled = self.settle(&plan, decision.at, op);
-        if by_tick && settled.as_ref().is_ok_and(|settled| !settled.allowed) {
+        let mut settled = Settled::default();
+        self.settle(&plan, decision.at, op, &mut settled)?;
+        if by_tick && !settled.allowed {
             // Refused and so not spent: asked again by the clock, which alone may refuse.
             decision.at = self.time.now();
-            settled = self.settle(&plan, decision.at, op);
+            self.settle(&plan, decision.at, op, &mut settled)?;
         }
-        let settled = match &settled {
-            Ok(settled) => settled,
-            Err(error) => return Err(error.clone()),
-        };
         decision.limits.reserve_exact(plan.lines.len());
         for (line, settlement) in plan.lines.iter().zip(&settled.lines) {
             decision.limits.push(LimitDecision {
@@ -314,9 +311,16 @@ impl Gate {
         Ok(decision)
     }
 
-    fn settle(&self, plan: &Plan<'_>, now: Tick, op: Op<'_>) -> Result<Settled, StoreError> {
+    fn settle(
+        &self,
+        plan: &Plan<'_>,
+        now: Tick,
+        op: Op<'_>,
+        settled: &mut Settled,
+    ) -> Result<(), StoreError> {
         if plan.lines.is_empty() {
-            return Ok(Settled { allowed: true, wait: Duration::ZERO, lines: SmallVec::new() });
+            settled.allowed = true;
+            return Ok(());
         }
         let mut charges: SmallVec<[Charge<'_>; LINES]> = SmallVec::new();
         charges.reserve_exact(plan.lines.len());
@@ -324,7 +328,7 @@ impl Gate {
         for charge in plan.charges() {
             charges.push(charge);
         }
-        self.store.settle(&Step { now, op, charges: &charges })
+        self.store.settle_into(&Step { now, op, charges: &charges }, settled)
     }
 }
 

@@ -28,6 +28,16 @@ pub trait Store: Debug + Send + Sync {
     /// [`StoreError`] only when no decision could be made. A refusal is a [`Settled`], not an error.
     fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError>;
 
+    /// Settles one step into an answer that the caller keeps. Called by the gate: the answer is large, and in memory moving it
+    /// would cost as much as deciding.
+    ///
+    /// # Errors
+    /// As [`Store::settle`]; the answer then says nothing.
+    fn settle_into(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
+        *settled = self.settle(step)?;
+        Ok(())
+    }
+
     /// Returns how full the store is.
     fn occupancy(&self) -> Occupancy;
 }

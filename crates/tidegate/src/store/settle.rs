@@ -90,7 +90,7 @@ pub struct Settlement {
 }
 
 /// The answer to a step: one settlement per charge, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     /// Whether every binding charge was allowed.
     pub allowed: bool,
@@ -109,15 +109,19 @@ pub struct Settled {
 /// When `cells` is shorter than the charges, or receipts are: a store's mistake, never an outsider's.
 pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
     assert!(cells.len() >= step.charges.len(), "a cell for each charge");
-    match step.op {
-        Op::Take => take(step, cells, true),
-        Op::Peek => take(step, cells, false),
-        Op::Refund => adjust(step, cells, |quota, state, _, cost| Some(quota.refund(state, step.now, cost))),
-        Op::Cancel(receipts) => adjust(step, cells, |quota, state, index, _| {
+    let mut settled = Settled::default();
+    let changed = match step.op {
+        Op::Take => take(step, cells, true, &mut settled),
+        Op::Peek => take(step, cells, false, &mut settled),
+        Op::Refund => adjust(step, cells, &mut settled, |quota, state, _, cost| {
+            Some(quota.refund(state, step.now, cost))
+        }),
+        Op::Cancel(receipts) => adjust(step, cells, &mut settled, |quota, state, index, _| {
             Some(quota.cancel(state, step.now, &receipts[index]))
         }),
-        Op::Reset => adjust(step, cells, |_, _, _, _| None),
-    }
+        Op::Reset => adjust(step, cells, &mut settled, |_, _, _, _| None),
+    };
+    (settled, changed)
 }
 
 /// What one charge came to for itself, and what follows if the step is allowed.
@@ -181,8 +185,9 @@ fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State) {
     }
 }
 
-/// All or nothing: decides each charge for itself, and keeps what follows only if no binding one was refused.
-pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool) -> (Settled, bool) {
+/// All or nothing: decides each charge for itself, and keeps what follows only if no binding one was refused. Writes the answer
+/// and returns whether the hands changed.
+pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settled: &mut Settled) -> bool {
     let now = step.now;
     let mut decided: SmallVec<[Decided<H>; 2]> = SmallVec::new();
     let (mut allowed, mut longest) = (true, Duration::ZERO);
@@ -196,7 +201,8 @@ pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool) -> (S
         decided.push((outcome, next));
     }
     let mut changed = false;
-    let mut lines = SmallVec::with_capacity(decided.len());
+    settled.lines.clear();
+    settled.lines.reserve_exact(decided.len());
     for ((charge, hand), (outcome, next)) in step.charges.iter().zip(hands).zip(decided) {
         // A peek tells what there is, not what would be left.
         let spent = next.filter(|_| allowed && charge.spends && spend);
@@ -206,18 +212,21 @@ pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool) -> (S
             changed = true;
             receipt
         });
-        lines.push(Settlement { decision: Decision { outcome, standing }, receipt });
+        settled.lines.push(Settlement { decision: Decision { outcome, standing }, receipt });
     }
-    (Settled { allowed, wait: if allowed { longest } else { Duration::ZERO }, lines }, changed)
+    settled.allowed = allowed;
+    settled.wait = if allowed { longest } else { Duration::ZERO };
+    changed
 }
 
 fn adjust(
     step: &Step<'_>,
     cells: &mut [Option<Cell>],
+    settled: &mut Settled,
     change: impl Fn(&Quota, &State, usize, Cost) -> Option<State>,
-) -> (Settled, bool) {
+) -> bool {
     let mut changed = false;
-    let mut lines = SmallVec::new();
+    settled.allowed = true;
     for (index, (charge, cell)) in step.charges.iter().zip(cells).enumerate() {
         // A key never seen is full: there is nothing to give back.
         if cell.is_some() {
@@ -230,9 +239,9 @@ fn adjust(
         }
         let standing = charge.quota.standing(&current(charge, cell.as_ref(), step.now), step.now);
         let decision = Decision { outcome: Outcome::Allowed { wait: Duration::ZERO }, standing };
-        lines.push(Settlement { decision, receipt: None });
+        settled.lines.push(Settlement { decision, receipt: None });
     }
-    (Settled { allowed: true, wait: Duration::ZERO, lines }, changed)
+    changed
 }
 
 #[cfg(test)]

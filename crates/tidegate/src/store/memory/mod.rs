@@ -104,22 +104,30 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
+        let mut settled = Settled::default();
+        self.settle_into(step, &mut settled)?;
+        Ok(settled)
+    }
+
+    fn settle_into(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
         let step = Step { now: hold(&self.shared.latest, step.now), ..*step };
         let table = &self.shared.table;
         if let [charge] = step.charges {
             let print = table.print(charge.key);
-            let settled =
-                table.settle_word(&step, charge, print).or_else(|| table.settle_words(&step, &[print]));
-            return Ok(settled.unwrap_or_else(|| table.settle_long(&step, &[print])));
+            if !table.settle_word(&step, charge, print, settled) {
+                table.settle_any(&step, &[print], settled);
+            }
+            return Ok(());
         }
         refuse_repeated(&step)?;
-        let prints: SmallVec<[Print; 8]> =
+        let prints: SmallVec<[Print; 16]> =
             step.charges.iter().map(|charge| table.print(charge.key)).collect();
         // Two keys of one step with one fingerprint would share a slot unnoticed; odds 2^-64, refused all the same.
         if prints.iter().enumerate().any(|(at, print)| prints[..at].contains(print)) {
             return Err(StoreError::RepeatedKey);
         }
-        Ok(table.settle_words(&step, &prints).unwrap_or_else(|| table.settle_long(&step, &prints)))
+        table.settle_any(&step, &prints, settled);
+        Ok(())
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -135,6 +143,12 @@ impl Store for MemoryStore {
 }
 
 impl Table {
+    fn settle_any(&self, step: &Step<'_>, prints: &[Print], settled: &mut Settled) {
+        if self.settle_words(step, prints, settled).is_none() {
+            *settled = self.settle_long(step, prints);
+        }
+    }
+
     /// Settles any step: turns the slots of its keys into cells, under the locks of all their lines, and back.
     fn settle_long(&self, step: &Step<'_>, prints: &[Print]) -> Settled {
         let mut order: SmallVec<[usize; 8]> = prints.iter().flat_map(|print| self.both(*print)).collect();

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use tidegate_core::decision::Outcome;
 use tidegate_core::{Decision, Receipt, Standing, Tick};
 
@@ -52,41 +52,54 @@ impl Hand for Word<'_> {
 }
 
 impl Table {
-    /// Settles a step of one charge that asks for units at once, in one visit to the key's line. A new key gets a slot.
-    pub(super) fn settle_word(&self, step: &Step<'_>, charge: &Charge<'_>, print: Print) -> Option<Settled> {
+    /// Settles a step of one charge that asks for units at once, in one visit to the key's line; `false` where it does not. A new
+    /// key gets a slot.
+    pub(super) fn settle_word(
+        &self,
+        step: &Step<'_>,
+        charge: &Charge<'_>,
+        print: Print,
+        settled: &mut Settled,
+    ) -> bool {
         let plain = charge.max_wait.is_zero() && charge.binding && charge.spends;
         if !plain || !matches!(step.op, Op::Take) {
-            return None;
+            return false;
         }
         let known = self.name(print).and_then(|(_, name)| self.classes.get(name.class()));
-        let limit = known
-            .filter(|limit| limit.is(charge.quota))
-            .or_else(|| self.classes.of(charge.quota, step.now))?;
-        let by = Reading::at(limit, step.now)?;
+        let limit =
+            known.filter(|limit| limit.is(charge.quota)).or_else(|| self.classes.of(charge.quota, step.now));
+        let Some(by) = limit.and_then(|limit| Reading::at(limit, step.now)) else { return false };
         let taken = self.take(print, &by, charge.cost.units());
-        let (Taken::Permitted(word) | Taken::Refused(word)) = taken else { return None };
-        let hand = Word { limit, now: by.now, word };
+        let (Taken::Permitted(word) | Taken::Refused(word)) = taken else { return false };
+        let hand = Word { limit: by.limit, now: by.now, word };
         let (outcome, receipt) = if matches!(taken, Taken::Permitted(_)) {
             (Outcome::Allowed { wait: Duration::ZERO }, Some(hand.receipt(charge, step.now)))
         } else {
             (hand.decide(charge, step.now).0, None)
         };
         let decision = Decision { outcome, standing: hand.standing(charge, None, step.now) };
-        let lines = smallvec![Settlement { decision, receipt }];
-        Some(Settled { allowed: decision.is_allowed(), wait: Duration::ZERO, lines })
+        (settled.allowed, settled.wait) = (receipt.is_some(), Duration::ZERO);
+        settled.lines.clear();
+        settled.lines.push(Settlement { decision, receipt });
+        true
     }
 
     /// Settles a step whose keys are all there, as words of the limits it names; `None`, and nothing is changed, where that is not
     /// so.
-    pub(super) fn settle_words(&self, step: &Step<'_>, prints: &[Print]) -> Option<Settled> {
+    pub(super) fn settle_words(
+        &self,
+        step: &Step<'_>,
+        prints: &[Print],
+        settled: &mut Settled,
+    ) -> Option<()> {
         let spend = match step.op {
             Op::Take => true,
             Op::Peek => false,
             _ => return None,
         };
         // First at a glance and without a lock: in which line each key is, and under which name.
-        let mut seats: SmallVec<[(usize, Name); 8]> = SmallVec::new();
-        let mut words: SmallVec<[Word<'_>; 8]> = SmallVec::new();
+        let mut seats: SmallVec<[(usize, Name); 16]> = SmallVec::new();
+        let mut words: SmallVec<[Word<'_>; 16]> = SmallVec::new();
         for (charge, print) in step.charges.iter().zip(prints) {
             let (line, name) = self.name(*print).filter(|_| charge.max_wait.is_zero())?;
             let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
@@ -94,24 +107,23 @@ impl Table {
             seats.push((line, name));
         }
         // Then the lines are locked, in ascending order, and looked at again.
-        let mut order: SmallVec<[usize; 8]> = seats.iter().map(|(line, _)| *line).collect();
+        let mut order: SmallVec<[usize; 16]> = seats.iter().map(|(line, _)| *line).collect();
         order.sort_unstable();
         order.dedup();
-        let locked: SmallVec<[Held<'_>; 8]> = order.iter().map(|line| self.line(*line).lock()).collect();
-        let mut slots: SmallVec<[(usize, usize); 8]> = SmallVec::new();
+        let locked: SmallVec<[Held<'_>; 16]> = order.iter().map(|line| self.line(*line).lock()).collect();
+        let mut slots: SmallVec<[(usize, usize); 16]> = SmallVec::new();
         for ((line, name), word) in seats.iter().zip(&mut words) {
             let held = order.binary_search(line).ok()?;
             let slot = self.line(*line).glance(*name)?;
             word.word = locked[held].word(slot);
             slots.push((held, slot));
         }
-        let (settled, changed) = take(step, &mut words, spend);
-        if changed {
+        if take(step, &mut words, spend, settled) {
             for ((held, slot), word) in slots.iter().zip(&words) {
                 locked[*held].set_word(*slot, word.word);
             }
         }
-        Some(settled)
+        Some(())
     }
 
     /// Finds the line in which a key is and the name it has there, at a glance.
