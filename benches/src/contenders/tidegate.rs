@@ -20,7 +20,7 @@ pub(crate) fn one_leased(run: &mut One<'_>) -> Result<()> {
 fn one_in(mode: Mode, run: &mut One<'_>) -> Result<()> {
     let (count, period) = run.limit();
     let limiter = Limiter::new(Quota::per(count.into(), period))?.with_mode(mode);
-    run.shared(|| limiter.allow().is_allowed())
+    run.shared(|| limiter.admit())
 }
 
 pub(crate) fn keyed(run: &mut Keyed<'_>) -> Result<()> {
@@ -35,7 +35,7 @@ fn keyed_in(mode: Mode, run: &mut Keyed<'_>) -> Result<()> {
     let (period, burst) = run.limit();
     let quota = Quota::per(1, period).burst(burst.into());
     let limiter = KeyedLimiter::new(quota, run.capacity())?.with_mode(mode);
-    run.shared(|key| limiter.allow(key).is_allowed())?;
+    run.shared(|key| limiter.admit(key))?;
     run.batches(|keys| {
         let mut allowed = true;
         limiter.allow_each(keys, |_, answer| allowed &= answer.is_allowed());
@@ -46,5 +46,5 @@ fn keyed_in(mode: Mode, run: &mut Keyed<'_>) -> Result<()> {
 /// One limiter of any quota, on a clock of the caller's.
 pub(crate) fn on_clock(quota: Quota, clock: impl Clock + 'static) -> Result<impl Fn() -> bool> {
     let limiter = Limiter::new(quota)?.with_clock(clock);
-    Ok(move || limiter.allow().is_allowed())
+    Ok(move || limiter.admit())
 }

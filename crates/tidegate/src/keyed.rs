@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tidegate_core::{Cost, Quota, QuotaError, Replace, Standing, Tick};
 
 use crate::clock::{Clock, SystemClock, Time};
-use crate::limiter::{Answer, Denied, Held, Reservation, Source};
+use crate::limiter::{Answer, Denied, Held, Reservation, Source, Tell};
 use crate::mode::Mode;
 use crate::observer::{Event, KeyDigest, Observer};
 use crate::store::{Charge, Class, MemoryStore, Occupancy, Op, Print, Reading, Settled, Step, Store, Taken};
@@ -182,23 +182,41 @@ impl KeyedLimiter {
     /// and one short lock of the key's cache line. All others read the clock and take a little longer. Never allocates for a
     /// known key and a quota whose state is of fixed size.
     #[must_use = "a refusal goes unnoticed otherwise"]
-    #[inline(always)]
+    #[inline]
     pub fn allow(&self, key: impl AsRef<[u8]>) -> Answer {
         self.allow_n(key, Cost::ONE)
     }
 
     /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is refused for ever.
     #[must_use = "a refusal goes unnoticed otherwise"]
-    #[inline(always)]
+    #[inline]
     pub fn allow_n(&self, key: impl AsRef<[u8]>, cost: Cost) -> Answer {
-        let (shared, key) = (&*self.shared, key.as_ref());
-        if let Some(by) = shared.reading(shared.tick()) {
-            let print = shared.store.print(key);
-            if let Some(answer) = shared.decide(print, &by, cost.units()) {
-                return answer;
-            }
+        self.decide(key.as_ref(), cost)
+    }
+
+    /// Spends one unit of the key now and says whether it did: [`KeyedLimiter::allow`] for whoever asks for no more than that.
+    #[must_use = "a refusal goes unnoticed otherwise"]
+    #[inline]
+    pub fn admit(&self, key: impl AsRef<[u8]>) -> bool {
+        self.admit_n(key, Cost::ONE)
+    }
+
+    /// Spends `cost` of the key now and says whether it did; see [`KeyedLimiter::admit`].
+    #[must_use = "a refusal goes unnoticed otherwise"]
+    #[inline]
+    pub fn admit_n(&self, key: impl AsRef<[u8]>, cost: Cost) -> bool {
+        self.decide(key.as_ref(), cost)
+    }
+
+    #[inline]
+    fn decide<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
+        let shared = &*self.shared;
+        if let Some(by) = shared.reading(shared.tick())
+            && let Some(told) = shared.decide(shared.store.print(key), &by, cost.units())
+        {
+            return told;
         }
-        self.allow_at_length(key, cost).apart()
+        T::of(self.allow_at_length(key, cost))
     }
 
     /// Spends one unit of each of `keys`, in order, as [`KeyedLimiter::allow`] would one by one, and hands each with its answer to
@@ -239,7 +257,7 @@ impl KeyedLimiter {
             }
             std::hint::black_box(touched);
             for (print, key) in prints.iter().zip(keys) {
-                let answer = shared.decide(*print, &by, 1);
+                let answer: Option<Answer> = shared.decide(*print, &by, 1);
                 tell(key, answer.unwrap_or_else(|| self.allow_at_length(key.as_ref(), Cost::ONE)));
             }
         }
@@ -314,7 +332,7 @@ impl KeyedLimiter {
     /// Says what [`KeyedLimiter::allow_n`] would answer; see [`KeyedLimiter::peek`].
     #[must_use]
     pub fn peek_n(&self, key: impl AsRef<[u8]>, cost: Cost) -> Answer {
-        Answer::of(&self.adjust(key.as_ref(), Op::Peek, cost))
+        Answer::binding_of(&self.adjust(key.as_ref(), Op::Peek, cost))
     }
 
     /// Gives back `cost` of a charge whose work turned out cheaper, up to a full limit. Give back only what was charged.
@@ -417,9 +435,9 @@ impl Shared {
 
     /// Spends units of a key by its word; a refusal is left to the clock.
     #[inline(always)]
-    fn decide(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<Answer> {
+    fn decide<T: Tell>(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<T> {
         match self.store.take(print, by, units) {
-            Taken::Permitted(word) => Some(Answer::permitted(by.limit.form.report(word, by.now))),
+            Taken::Permitted(word) => Some(T::permitted(by.limit.form.report(word, by.now))),
             Taken::Elsewhere => None,
             Taken::Refused(word) => self.decide_by_clock(print, units, word),
         }
@@ -429,15 +447,15 @@ impl Shared {
     /// all that it was charged for had then been asked for by an earlier tick. Ends, for another word means that another check
     /// was permitted.
     #[inline(never)]
-    fn decide_by_clock(&self, print: Print, units: u64, mut seen: u64) -> Option<Answer> {
+    fn decide_by_clock<T: Tell>(&self, print: Print, units: u64, mut seen: u64) -> Option<T> {
         loop {
             let by = self.reading(self.time.now())?;
             match self.store.take(print, &by, units) {
                 Taken::Permitted(word) => {
-                    return Some(Answer::permitted(by.limit.form.report(word, by.now)));
+                    return Some(T::permitted(by.limit.form.report(word, by.now)));
                 }
                 Taken::Refused(word) if word == seen => {
-                    return Some(Answer::refused(by.limit.form.report(word, by.now), units));
+                    return Some(T::refused(by.limit.form.report(word, by.now), units));
                 }
                 Taken::Refused(word) => seen = word,
                 Taken::Elsewhere => return None,
@@ -480,7 +498,7 @@ impl KeyedLimiter {
     /// Decides once and tells the observer.
     fn take(&self, key: &[u8], terms: Terms<'_>, asked: Asked) -> (Settled, Event) {
         let settled = self.settle(key, terms, Op::Take, asked);
-        let answer = Answer::of(&settled);
+        let answer = Answer::binding_of(&settled);
         let (decision, binding) = (answer.decision(), answer.binding());
         let Asked { now, cost, max_wait } = asked;
         let mut event = Event { at: now, cost, max_wait, decision, binding, key: None };

@@ -39,7 +39,7 @@ enum Told {
 
 impl Answer {
     /// Finds the line that binds. A step has at least one.
-    pub(crate) fn of(settled: &Settled) -> Self {
+    pub(crate) fn binding_of(settled: &Settled) -> Self {
         let lines = settled.lines.iter().map(|line| line.decision).enumerate();
         let (binding, decision) = lines
             .filter(|(_, decision)| decision.is_allowed() == settled.allowed)
@@ -54,27 +54,6 @@ impl Answer {
 
     pub(crate) const fn settled(decision: Decision, binding: usize) -> Self {
         Self { allowed: decision.is_allowed(), told: Told::Settled { decision, binding } }
-    }
-
-    /// Makes the answer to a permit after which a word says this.
-    #[inline]
-    pub(crate) const fn permitted(report: GcraReport) -> Self {
-        Self { allowed: true, told: Told::Word { report, refused: 0 } }
-    }
-
-    /// Makes the answer to a refusal of so many units.
-    #[inline]
-    pub(crate) const fn refused(report: GcraReport, units: u64) -> Self {
-        Self { allowed: false, told: Told::Word { report, refused: units } }
-    }
-
-    /// Returns a copy that the compiler takes for a stranger.
-    ///
-    /// For an answer that came back from a call, where the usual one is made in place: the two would else share one place in
-    /// memory, and what nobody looks at would be written there on every check. Worth 2 ns of 7.
-    #[inline]
-    pub(crate) fn apart(&self) -> Self {
-        *std::hint::black_box(self)
     }
 
     /// Orders standings, the scarcest first.
@@ -175,6 +154,53 @@ impl Eq for Answer {}
 impl Event {
     pub(crate) const fn answer(&self) -> Answer {
         Answer::settled(self.decision, self.binding)
+    }
+}
+
+/// As much of an answer as is asked for: all of it, or whether it is a yes.
+///
+/// The way to a decision is written once, for both. Where only the yes is wanted nothing else is ever made, which is half of a
+/// check's price: an answer of five numbers passes through memory, and divides when read.
+pub(crate) trait Tell: Copy {
+    /// Tells of a permit after which a word says this.
+    fn permitted(report: GcraReport) -> Self;
+
+    /// Tells of a refusal of so many units, on a word that says this.
+    fn refused(report: GcraReport, units: u64) -> Self;
+
+    /// Tells what an answer says.
+    fn of(answer: Answer) -> Self;
+}
+
+impl Tell for Answer {
+    #[inline]
+    fn permitted(report: GcraReport) -> Self {
+        Self { allowed: true, told: Told::Word { report, refused: 0 } }
+    }
+
+    #[inline]
+    fn refused(report: GcraReport, units: u64) -> Self {
+        Self { allowed: false, told: Told::Word { report, refused: units } }
+    }
+
+    fn of(answer: Answer) -> Self {
+        answer
+    }
+}
+
+impl Tell for bool {
+    #[inline]
+    fn permitted(_: GcraReport) -> Self {
+        true
+    }
+
+    #[inline]
+    fn refused(_: GcraReport, _: u64) -> Self {
+        false
+    }
+
+    fn of(answer: Answer) -> Self {
+        answer.is_allowed()
     }
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Cost, Tick};
 
-use super::{Answer, Shared};
+use super::{Shared, Tell};
 use crate::store::Op;
 
 /// The most units drawn at once: the price of a draw, spread over so many, is less than that of a thread's own counter.
@@ -59,9 +59,9 @@ impl Lease {
     }
 
     #[inline]
-    fn answer(&self) -> Option<Answer> {
+    fn tell<T: Tell>(&self) -> Option<T> {
         let Drawn { form, word, now, .. } = self.drawn.get()?;
-        Some(Answer::permitted(form.report(form.give_back(word, self.left.get()), now)))
+        Some(T::permitted(form.report(form.give_back(word, self.left.get()), now)))
     }
 }
 
@@ -82,7 +82,7 @@ impl Drop for Homes {
 
 /// Spends units of the thread's lease, or draws a new one; `None` where there is none to be had.
 #[inline]
-pub(super) fn spend(shared: &Arc<Shared>, units: u64) -> Option<Answer> {
+pub(super) fn spend<T: Tell>(shared: &Arc<Shared>, units: u64) -> Option<T> {
     let tick = shared.time.shared()?.as_nanos();
     LEASES.with(|leases| {
         let lease = &leases[shared.number as usize % PLACES];
@@ -91,24 +91,18 @@ pub(super) fn spend(shared: &Arc<Shared>, units: u64) -> Option<Answer> {
             return draw(shared, lease, tick, units);
         }
         lease.left.set(left - units);
-        lease.answer()
+        lease.tell()
     })
 }
 
-/// Gives back what the place still holds, draws, and spends `units` of it.
+/// Draws, and spends `units` of it.
 #[cold]
 #[inline(never)]
-fn draw(shared: &Arc<Shared>, lease: &Lease, tick: u64, units: u64) -> Option<Answer> {
-    // Fails only while the thread ends: then nothing is leased any more.
-    HOMES
-        .try_with(|homes| {
-            let home = &mut homes.borrow_mut().0[shared.number as usize % PLACES];
-            give_back(home, lease);
-            if lease.number.replace(shared.number) != shared.number {
-                *home = Arc::downgrade(shared);
-            }
-        })
-        .ok()?;
+fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: u64, units: u64) -> Option<T> {
+    // A lease spent to the end, of this very limiter, is drawn anew without looking where it came from.
+    if lease.number.get() != shared.number || lease.left.get() > 0 {
+        move_in(shared, lease)?;
+    }
     let (terms, form) = (shared.word.terms(), shared.word.form()?);
     let (now, word) = (form.scaled(Tick::from_nanos(tick))?, shared.word.load()?);
     let size = (form.remaining(word, now) / PART).min(LARGEST);
@@ -119,7 +113,21 @@ fn draw(shared: &Arc<Shared>, lease: &Lease, tick: u64, units: u64) -> Option<An
     lease.tick.set(tick);
     lease.left.set(size - units);
     lease.drawn.set(Some(Drawn { form, word: next, now, terms }));
-    lease.answer()
+    lease.tell()
+}
+
+/// Gives back what the place still holds, and makes it this limiter's; `None` while the thread ends, when nothing is leased any
+/// more.
+fn move_in(shared: &Arc<Shared>, lease: &Lease) -> Option<()> {
+    HOMES
+        .try_with(|homes| {
+            let home = &mut homes.borrow_mut().0[shared.number as usize % PLACES];
+            give_back(home, lease);
+            if lease.number.replace(shared.number) != shared.number {
+                *home = Arc::downgrade(shared);
+            }
+        })
+        .ok()
 }
 
 /// Gives back what a lease still holds.

@@ -14,6 +14,7 @@ mod lease;
 mod reservation;
 mod word;
 
+pub(crate) use answer::Tell;
 pub use answer::{Answer, Denied};
 pub use reservation::Reservation;
 pub(crate) use reservation::{Held, Source};
@@ -197,19 +198,48 @@ impl Limiter {
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn allow_n(&self, cost: Cost) -> Answer {
+        self.decide(cost)
+    }
+
+    /// Spends one unit now and says whether it did: [`Limiter::allow`] for whoever asks for no more than that, at half the price.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::{Limiter, ManualClock, Quota};
+    ///
+    /// let limiter = Limiter::new(Quota::per_minute(2))?.with_clock(ManualClock::default());
+    /// assert!(limiter.admit() && limiter.admit() && !limiter.admit());
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use = "a refusal goes unnoticed otherwise"]
+    #[inline]
+    pub fn admit(&self) -> bool {
+        self.admit_n(Cost::ONE)
+    }
+
+    /// Spends `cost` now and says whether it did; see [`Limiter::admit`].
+    #[must_use = "a refusal goes unnoticed otherwise"]
+    #[inline]
+    pub fn admit_n(&self, cost: Cost) -> bool {
+        self.decide(cost)
+    }
+
+    // Inlined, for it chooses among three short ways that are inlined into it.
+    #[inline]
+    fn decide<T: Tell>(&self, cost: Cost) -> T {
         let units = cost.units();
         let quick = match self.shared.mode {
             Mode::Shared => self.shared.permit_by_tick(units),
             Mode::Leased => lease::spend(&self.shared, units),
             Mode::Exact => None,
         };
-        if let Some(answer) = quick {
-            return answer;
+        if let Some(told) = quick {
+            return told;
         }
-        if let Some(answer) = self.shared.decide_by_clock(units) {
-            return answer;
+        if let Some(told) = self.shared.decide_by_clock(units) {
+            return told;
         }
-        self.allow_under_lock(cost).apart()
+        T::of(self.allow_under_lock(cost))
     }
 
     #[cold]
@@ -281,7 +311,7 @@ impl Limiter {
         }
         let now = self.now();
         let settle = |limits: &mut Limits| limits.settle(now, Op::Peek, cost, Duration::ZERO);
-        Answer::of(&self.shared.with_cells(now, settle))
+        Answer::binding_of(&self.shared.with_cells(now, settle))
     }
 
     /// Gives back `cost` of a charge whose work turned out cheaper, up to full limits; all quotas alike.
@@ -381,7 +411,7 @@ impl Limiter {
         let (settled, terms) = self
             .shared
             .with_cells(now, |limits| (limits.settle(now, Op::Take, cost, max_wait), limits.terms));
-        let answer = Answer::of(&settled);
+        let answer = Answer::binding_of(&settled);
         let (decision, binding) = (answer.decision(), answer.binding());
         let event = Event { at: now, cost, max_wait, decision, binding, key: None };
         self.tell(|observer| observer.on_decision(&event));

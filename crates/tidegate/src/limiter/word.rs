@@ -11,12 +11,13 @@
 //! clock before it exchanged the word, so a clock that does not step back has by then come at least as far: a refusal is
 //! never given for a charge that lies in the future of its own tick.
 
+use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Quota, State, Tick};
 
-use super::{Answer, Limits, Shared};
+use super::{Answer, Limits, Shared, Tell};
 use crate::posted::Posted;
 use crate::store::Cell;
 
@@ -73,31 +74,52 @@ impl Word {
 impl Shared {
     /// Spends units by the shared tick; `None` where that does not decide: a refusal, a lost exchange, no word.
     #[inline]
-    pub(super) fn permit_by_tick(&self, units: u64) -> Option<Answer> {
+    pub(super) fn permit_by_tick<T: Tell>(&self, units: u64) -> Option<T> {
         let form = self.word.form()?;
         let now = form.scaled(self.time.recent())?;
         let word = self.word.load()?;
         let next = form.take(word, now, units)?;
-        self.word.exchange(word, next).then(|| Answer::permitted(form.report(next, now)))
+        if self.word.exchange(word, next) {
+            return Some(T::permitted(form.report(next, now)));
+        }
+        self.permit_after_a_pause(units)
+    }
+
+    /// Spends units by the shared tick, after an exchange was lost.
+    #[cold]
+    #[inline(never)]
+    fn permit_after_a_pause<T: Tell>(&self, units: u64) -> Option<T> {
+        let form = self.word.form()?;
+        for lost in 0.. {
+            pause(lost);
+            let now = form.scaled(self.time.recent())?;
+            let word = self.word.load()?;
+            let next = form.take(word, now, units)?;
+            if self.word.exchange(word, next) {
+                return Some(T::permitted(form.report(next, now)));
+            }
+        }
+        None
     }
 
     /// Spends units or refuses, by the clock; `None` where the long way has to be gone.
     ///
     /// Lock-free: a lost exchange means that another check won it.
     #[inline]
-    pub(super) fn decide_by_clock(&self, units: u64) -> Option<Answer> {
+    pub(super) fn decide_by_clock<T: Tell>(&self, units: u64) -> Option<T> {
         let form = self.word.form()?;
-        loop {
+        for lost in 0.. {
             let word = self.word.load()?;
             let now = form.scaled(self.time.now())?;
             match form.take(word, now, units) {
-                None => return Some(Answer::refused(form.report(word, now), units)),
+                None => return Some(T::refused(form.report(word, now), units)),
                 Some(next) if self.word.exchange(word, next) => {
-                    return Some(Answer::permitted(form.report(next, now)));
+                    return Some(T::permitted(form.report(next, now)));
                 }
-                Some(_) => {}
+                Some(_) => pause(lost),
             }
         }
+        None
     }
 
     /// Returns the answer to units that are not to be spent, by the word.
@@ -111,6 +133,21 @@ impl Shared {
         })
     }
 }
+
+/// Leaves the word to whoever has it, for as long as some dozens of checks take them.
+///
+/// A lost exchange says that another core asks as fast as this one. If both went on, each would wait for the cache line to come
+/// over on every check; left alone, the other makes its checks at its own speed meanwhile. Longer after each loss in a row, up
+/// to a few microseconds, so that many cores find room too.
+#[cold]
+fn pause(lost: u32) {
+    for _ in 0..PAUSE << lost.min(4) {
+        spin_loop();
+    }
+}
+
+/// Turns of a first pause: about a fifth of a microsecond on the processors of these years.
+const PAUSE: u32 = 16;
 
 impl Limits {
     /// Turns the word into a cell. Called with the lock held, before the cells are looked at.
