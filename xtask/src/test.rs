@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::packages;
+use crate::{counts, packages};
 
 pub(crate) fn run() -> Result<()> {
     let complete = packages::install()?;
@@ -13,6 +13,7 @@ pub(crate) fn run() -> Result<()> {
     cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"], &[])?;
     // The library alone, without the features that the rest of the workspace switches on for it.
     cargo(&["check", "-p", "tidegate", "--no-default-features"], &[])?;
+    counts::run(&[])?;
     cargo(&["test", "--workspace", "--all-features"], &servers)?;
     cargo(&["doc", "--workspace", "--all-features", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
 }
