@@ -4,13 +4,19 @@ use anyhow::Result;
 
 use crate::{counts, packages};
 
+/// The bench with peers: a workspace of its own.
+const BENCHES: &str = "benches/Cargo.toml";
+
 pub(crate) fn run() -> Result<()> {
     let complete = packages::install()?;
     let servers = [("TIDEGATE_REQUIRE_SERVERS", if complete { "1" } else { "0" })];
     let cargo =
         |arguments: &[&str], environment: &[(&str, &str)]| crate::run("cargo", arguments, environment);
     cargo(&["fmt", "--all", "--check"], &[])?;
+    cargo(&["fmt", "--manifest-path", BENCHES, "--check"], &[])?;
     cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"], &[])?;
+    // Looked at and neither linked nor run: half a minute keeps the bench with peers in step with what it measures.
+    cargo(&["clippy", "--manifest-path", BENCHES, "--locked", "--all-targets", "--", "-D", "warnings"], &[])?;
     // The library alone, without the features that the rest of the workspace switches on for it.
     cargo(&["check", "-p", "tidegate", "--no-default-features"], &[])?;
     counts::run(&[])?;
