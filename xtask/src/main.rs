@@ -1,10 +1,12 @@
-//! What CI runs, anyone can run: `cargo xtask test | bench | docs`.
+//! What CI runs, anyone can run: `cargo xtask test | counts | bench | docs`.
 
 mod bench;
+mod counts;
 mod docs;
 mod packages;
 mod test;
 
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
@@ -12,6 +14,8 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
   test    install what the tests need (Debian packages, as root or with sudo) and run every check CI runs
+  counts  count the instructions of each hot path under valgrind, and compare with benches/counts/recorded.txt;
+          --record: write that file anew
   bench   measure Tidegate beside its peers, and write what was found to docs/performance.md and the README;
           with parts (clock one keyed flood expire gate growth replay start): only these, and only print them;
           --huge: up to 100 million keys; TIDEGATE_BENCH_ROUNDS: how often each contender has its turn
@@ -22,6 +26,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = match words[..] {
         ["test"] => test::run(),
+        ["counts", ref words @ ..] => counts::run(words),
         ["bench", ref parts @ ..] => bench::run(parts),
         ["docs"] => docs::run(),
         ["replay-once", binary, log] => bench::replay::once(binary, log),
@@ -55,6 +60,11 @@ fn run(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Resul
 }
 
 /// The workspace root, wherever xtask is started from.
-fn root() -> &'static std::path::Path {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace root")
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace root")
+}
+
+/// Where cargo puts what it builds for the main workspace: a file named by profile and program.
+fn built(file: &str) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join(file)
 }

@@ -1,4 +1,4 @@
-//! The Debian packages that the tests drive: real proxies.
+//! The Debian packages that the tests drive: real proxies, and valgrind.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,8 @@ use anyhow::Result;
 use crate::run;
 
 /// A program or file a test looks for, and the package that brings it.
-const WANTED: [(&str, &str); 2] = [("/usr/sbin/nginx", "nginx"), ("/usr/bin/caddy", "caddy")];
+const WANTED: [(&str, &str); 3] =
+    [("/usr/sbin/nginx", "nginx"), ("/usr/bin/caddy", "caddy"), ("/usr/bin/valgrind", "valgrind")];
 
 /// Installs what is missing. Where it cannot, it says so and the tests that need it say that they skip.
 pub(crate) fn install() -> Result<bool> {
@@ -22,6 +23,13 @@ pub(crate) fn install() -> Result<bool> {
         return Ok(false);
     }
     let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.starts_with(b"0\n"));
+    if !root && Command::new("sudo").arg("--version").output().is_err() {
+        eprintln!(
+            "neither root nor sudo: have {} installed, or the tests that need them skip",
+            missing.join(", ")
+        );
+        return Ok(false);
+    }
     let (program, lead): (&str, &[&str]) = if root { ("apt-get", &[]) } else { ("sudo", &["apt-get"]) };
     let quiet = [("DEBIAN_FRONTEND", "noninteractive")];
     // Packaged servers start themselves on ports that may be taken; the tests start their own.

@@ -2,7 +2,10 @@
 
 use anyhow::Result;
 
-use crate::packages;
+use crate::{counts, packages};
+
+/// The bench with peers: a workspace of its own.
+const BENCHES: &str = "benches/Cargo.toml";
 
 pub(crate) fn run() -> Result<()> {
     let complete = packages::install()?;
@@ -10,9 +13,13 @@ pub(crate) fn run() -> Result<()> {
     let cargo =
         |arguments: &[&str], environment: &[(&str, &str)]| crate::run("cargo", arguments, environment);
     cargo(&["fmt", "--all", "--check"], &[])?;
+    cargo(&["fmt", "--manifest-path", BENCHES, "--check"], &[])?;
     cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"], &[])?;
+    // Looked at and neither linked nor run: half a minute keeps the bench with peers in step with what it measures.
+    cargo(&["clippy", "--manifest-path", BENCHES, "--locked", "--all-targets", "--", "-D", "warnings"], &[])?;
     // The library alone, without the features that the rest of the workspace switches on for it.
     cargo(&["check", "-p", "tidegate", "--no-default-features"], &[])?;
+    counts::run(&[])?;
     cargo(&["test", "--workspace", "--all-features"], &servers)?;
     cargo(&["doc", "--workspace", "--all-features", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
 }

@@ -9,11 +9,11 @@ mod start;
 mod tables;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{root, run as run_program};
+use crate::{built, root, run as run_program};
 use bars::Bar;
 use contender::Ring;
 use found::Found;
@@ -129,9 +129,7 @@ fn row(found: &Found) -> Option<String> {
 /// Builds the program and says where it is.
 fn program() -> Result<PathBuf> {
     run_program("cargo", &["build", "--release"], &[])?;
-    let binary = root().join("target/release/tidegate");
-    Ok(std::env::var_os("CARGO_TARGET_DIR")
-        .map_or(binary, |target| Path::new(&target).join("release/tidegate")))
+    Ok(built("release/tidegate"))
 }
 
 /// Writes the page, and the README's rows of it.

@@ -1,0 +1,134 @@
+//! The paths that are counted.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use tidegate::policy::{Limit, Match, Want as Wanted};
+use tidegate::{Descriptor, Gate, KeyedLimiter, Limiter, Mode, Policy, PolicySet, Quota, QuotaBuilder};
+
+use crate::Want::{Denied, Permitted};
+use crate::{CHECKS, Stepping, path};
+
+/// Keys that are there already, in a table with room for twice as many.
+const KEYS: usize = CHECKS as usize;
+
+/// Keys of one call of `allow_each`.
+const BATCH: usize = 16;
+
+pub(crate) fn run() -> Result<()> {
+    for (name, mode) in [("shared", Mode::Shared), ("exact", Mode::Exact), ("leased", Mode::Leased)] {
+        for (answer, want, quota) in [("permitted", Permitted, plenty()), ("denied", Denied, spent())] {
+            path(&format!("one {name} {answer}"), want, 1, || {
+                let limiter = Limiter::new(quota)?.with_clock(Stepping::by(0)).with_mode(mode);
+                Ok(move || limiter.allow().is_allowed())
+            })?;
+        }
+    }
+    let second = 1_000_000_000;
+    // Each is asked as often as it just permits for ever.
+    steady("token bucket", &Quota::per_second(100).token_bucket()?, second / 100)?;
+    steady("sliding window of 4 buckets", &Quota::per_second(100).sliding_window(4)?, second / 50)?;
+    steady("sliding log of 100 entries", &Quota::per_second(100).sliding_log()?, second / 100 + 1)?;
+    keyed()?;
+    for matching in [1, 4, 16] {
+        gate(1000, matching)?;
+    }
+    Ok(())
+}
+
+/// A limit that nobody reaches.
+fn plenty() -> QuotaBuilder {
+    Quota::per_second(1_000_000_000)
+}
+
+/// A limit that is used up by its first check.
+fn spent() -> QuotaBuilder {
+    Quota::per_day(1)
+}
+
+/// A limiter of another algorithm, which goes the general way.
+fn steady(name: &str, quota: &Quota, step: u64) -> Result<()> {
+    path(&format!("one {name}"), Permitted, 1, || {
+        let limiter = Limiter::new(quota.clone())?.with_clock(Stepping::by(step));
+        // A log or a window has come to its full size.
+        for _ in 0..1000 {
+            black_box(limiter.allow());
+        }
+        Ok(move || limiter.allow().is_allowed())
+    })
+}
+
+fn keyed() -> Result<()> {
+    let keys: Vec<String> = (0..3 * KEYS).map(|number| format!("user:{number}")).collect();
+    let filled = |quota: QuotaBuilder, stay: usize| -> Result<KeyedLimiter> {
+        let limiter = KeyedLimiter::new(quota, 4 * KEYS)?.with_clock(Stepping::by(0));
+        for key in &keys[..stay] {
+            black_box(limiter.allow(key));
+        }
+        Ok(limiter)
+    };
+    for (name, want, quota) in [("permitted", Permitted, plenty().burst(1000)), ("denied", Denied, spent())] {
+        path(&format!("keyed {name}"), want, 1, || {
+            let limiter = filled(quota, KEYS)?;
+            let mut each = keys[..KEYS].iter().cycle();
+            Ok(move || each.next().is_some_and(|key| limiter.allow(key).is_allowed()))
+        })?;
+    }
+    path("keyed new key", Permitted, 1, || {
+        let limiter = filled(spent(), 0)?;
+        let mut each = keys.iter();
+        Ok(move || each.next().is_some_and(|key| limiter.allow(key).is_allowed()))
+    })?;
+    path("keyed each of 16", Permitted, BATCH as u64, || {
+        let limiter = filled(Quota::per(1000, Duration::from_secs(3600)), KEYS)?;
+        let mut batches = keys[..KEYS].chunks(BATCH).cycle();
+        Ok(move || {
+            let mut allowed = true;
+            let batch = batches.next().unwrap_or_default();
+            limiter.allow_each(batch, |_, answer| allowed &= answer.is_allowed());
+            allowed
+        })
+    })
+}
+
+/// A check of which `matching` of `policies` speak, the making of its descriptor included.
+fn gate(policies: usize, matching: usize) -> Result<()> {
+    let clients: Vec<String> = (0..256).map(|client| format!("10.0.0.{client}")).collect();
+    path(&format!("gate {matching} matching of {policies}"), Permitted, 1, || {
+        // The matching ones lie among the others, as they do in a file that grew.
+        let every = policies / matching;
+        let set = (0..policies).map(|at| policy(at, at % every == every / 2)).collect::<Result<Vec<_>>>()?;
+        let set = PolicySet::new(set).map_err(|error| anyhow!("{error}"))?;
+        let gate = Gate::in_memory(set, 16 * clients.len() * matching).with_clock(Stepping::by(0));
+        let mut each = clients.iter().cycle();
+        let mut check = move || {
+            let request = Descriptor::new()
+                .with("client.ip", each.next().map_or("", String::as_str))
+                .with("request.method", "GET")
+                .with("request.host", "shop.example")
+                .with("request.path", "/api/items/42");
+            let decision = gate.check(&request, None);
+            decision.is_ok_and(|decision| decision.allowed && decision.limits.len() == matching)
+        };
+        for _ in 0..clients.len() {
+            black_box(check());
+        }
+        Ok(check)
+    })
+}
+
+/// A policy that speaks of the request, or one of four kinds that do not: by path, method, host and an attribute.
+fn policy(at: usize, matches: bool) -> Result<Policy> {
+    let quota = plenty().burst(1_000_000_000);
+    let mut policy = Policy::new(format!("policy-{at}"), Limit::new(quota.gcra()?, "plenty"));
+    policy.by = vec!["client.ip".to_owned()];
+    policy.matching = match (matches, at % 4) {
+        (true, _) => Match::any().method("GET").path("/api/items/*")?,
+        (false, 0) => Match::any().path(&format!("/api/kind-{at}/**"))?,
+        (false, 1) => Match::any().method("POST").path(&format!("/api/kind-{at}/*"))?,
+        (false, 2) => Match::any().host(&format!("shop-{at}.example"))?,
+        (false, _) => Match::any().attribute("client.tier", Wanted::value(&format!("tier-{at}"))?),
+    };
+    Ok(policy)
+}
