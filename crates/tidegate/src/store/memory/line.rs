@@ -19,6 +19,8 @@ use std::hint::{select_unpredictable, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use zerocopy::FromZeros;
+
 use super::table::{Reading, Taken};
 
 /// Slots per line: what 64 bytes hold.
@@ -77,14 +79,14 @@ impl Name {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, FromZeros)]
 struct Slot {
     name: AtomicU64,
     word: AtomicU64,
 }
 
-/// Four slots.
-#[derive(Debug, Default)]
+/// Four slots; all zeros are four empty ones.
+#[derive(Debug, Default, FromZeros)]
 #[repr(align(64))]
 pub(super) struct Line {
     slots: [Slot; WAYS],

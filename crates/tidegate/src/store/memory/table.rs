@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::quality::RandomState;
 use tidegate_core::{Algorithm, Tick};
+use zerocopy::FromZeros;
 
 use super::classes::{Classes, Limit};
 use super::line::{Class, Held, Line, Name, WAYS};
@@ -96,7 +97,7 @@ impl Table {
         let lines = slots.div_ceil(WAYS).max(2);
         Self {
             hasher: RandomState::default(),
-            lines: (0..lines).map(|_| Line::default()).collect(),
+            lines: blank(lines),
             classes: Classes::default(),
             side: Side::new(lines),
             used: AtomicUsize::new(0),
@@ -266,6 +267,14 @@ impl Table {
         let now = form.scaled(tick).unwrap_or(form.scaled(form.origin().after(form.lasts()))?);
         (!form.is_full(word, now)).then(|| (form.is_used_up(word, now), form.spent_share(word, now)))
     }
+}
+
+/// Returns empty lines in memory that the system hands out when they are first touched: a table for a million keys is then made in no
+/// time, and takes no more than its keys do.
+fn blank(lines: usize) -> Box<[Line]> {
+    // Where that cannot be had, the usual way reports it.
+    <[Line]>::new_box_zeroed_with_elems(lines)
+        .unwrap_or_else(|_| (0..lines).map(|_| Line::default()).collect())
 }
 
 /// Spreads numbers evenly over `0..count`, by their upper bits and without a division.
