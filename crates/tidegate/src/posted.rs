@@ -1,6 +1,6 @@
 //! A few numbers that are written seldom, read on every check, and belong together.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// `N` numbers that are read without a lock and never torn: a sequence lock, made of atomics only.
 ///

@@ -11,14 +11,13 @@
 //! clock before it exchanged the word, so a clock that does not step back has by then come at least as far: a refusal is
 //! never given for a charge that lies in the future of its own tick.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Quota, State, Tick};
 
 use super::{Answer, Limits, Shared};
 use crate::posted::Posted;
 use crate::store::Cell;
+use crate::sync::{AtomicU64, Ordering};
 
 /// No word: the state is in the hands of whoever holds the lock, or needs the general form.
 const AWAY: u64 = u64::MAX;
@@ -42,13 +41,20 @@ impl Word {
         Self { word: Alone(AtomicU64::new(AWAY)), form: Posted::nothing() }
     }
 
-    #[inline]
-    pub(super) fn form(&self) -> Option<GcraWord> {
+    fn form(&self) -> Option<GcraWord> {
         self.form.read(GcraWord::from_parts)?
     }
 
+    /// Returns the word and the form it is to be read by. Read together: the form of a moment ago would take a word with
+    /// another origin for one of long ago.
     #[inline]
-    pub(super) fn load(&self) -> Option<u64> {
+    pub(super) fn read(&self) -> Option<(GcraWord, u64)> {
+        let (form, word) = self.form.read(|parts| (GcraWord::from_parts(parts), self.load()))?;
+        Some((form?, word?))
+    }
+
+    #[inline]
+    fn load(&self) -> Option<u64> {
         // Acquire, with the Release of `exchange`: pairs the word with the clock readings before it; see the module.
         let word = self.word.0.load(Ordering::Acquire);
         (word != AWAY).then_some(word)
@@ -62,8 +68,9 @@ impl Word {
 
     /// Puts `next` in the place of `word`, unless somebody was faster.
     ///
-    /// A quota may be changed between reading its form and this; the word is [`AWAY`] meanwhile. A word that comes back the very same
-    /// is charged by the form it was read with: as if the check had come just before the change.
+    /// A quota may be changed between reading its form and this; the word is [`AWAY`] meanwhile. That the very same word comes back
+    /// under another form takes a coincidence of two times since two origins to the nanosecond, and full limits, which
+    /// would be one often, are told apart; see [`Limits::hand_back`].
     #[inline]
     pub(super) fn exchange(&self, word: u64, next: u64) -> bool {
         self.word.0.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -74,9 +81,8 @@ impl Shared {
     /// Spends units by the shared tick; `None` where that does not decide: a refusal, a lost exchange, no word.
     #[inline]
     pub(super) fn permit_by_tick(&self, units: u64) -> Option<Answer> {
-        let form = self.word.form()?;
+        let (form, word) = self.word.read()?;
         let now = form.scaled(self.time.recent())?;
-        let word = self.word.load()?;
         let next = form.take(word, now, units)?;
         self.word.exchange(word, next).then(|| Answer::permitted(form.report(next, now)))
     }
@@ -86,9 +92,8 @@ impl Shared {
     /// Lock-free: a lost exchange means that another check won it.
     #[inline]
     pub(super) fn decide_by_clock(&self, units: u64) -> Option<Answer> {
-        let form = self.word.form()?;
         loop {
-            let word = self.word.load()?;
+            let (form, word) = self.word.read()?;
             let now = form.scaled(self.time.now())?;
             match form.take(word, now, units) {
                 None => return Some(Answer::refused(form.report(word, now), units)),
@@ -102,8 +107,7 @@ impl Shared {
 
     /// Returns the answer to units that are not to be spent, by the word.
     pub(super) fn peek_by_clock(&self, units: u64) -> Option<Answer> {
-        let form = self.word.form()?;
-        let word = self.word.load()?;
+        let (form, word) = self.word.read()?;
         let now = form.scaled(self.time.now())?;
         Some(match form.take(word, now, units) {
             Some(_) => Answer::permitted(form.report(word, now)),
@@ -138,7 +142,9 @@ impl Limits {
         let form = match current {
             Some(form) => form,
             None => {
-                let form = GcraWord::new(limit, now);
+                // Early enough for a mark that no other form has; see below.
+                let mark = (word.terms() | 1) + 1;
+                let form = GcraWord::new(limit, Tick::from_nanos(now.as_nanos().saturating_sub(mark)));
                 word.form.post(form.map(|form| form.parts()));
                 let Some(form) = form else { return };
                 form
@@ -149,7 +155,35 @@ impl Limits {
             Some(Cell { state: State::Gcra(state), .. }) => form.narrow(state, now),
             Some(_) => None,
         };
+        // All words of the past say "full", and 0 would say so under every form: a check that read it before a change would
+        // exchange it after. So what says "full" is the number of the form, which no other has.
+        let full = form.scaled(now).map_or(0, |now| word.terms().min(now));
+        let held = held.map(|held| held.max(full));
         // Release: the form was posted before.
         word.word.0.store(held.unwrap_or(AWAY), Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use crate::{Cost, KeyedLimiter, Limiter, ManualClock, Quota};
+
+    /// Who goes the long way reads the clock before it has the lock. A check that came in between, a nanosecond later, used to
+    /// count as lying in the future: the other was refused the last unit, with a `retry_after` of that nanosecond.
+    #[test]
+    fn a_charge_of_a_later_tick_does_not_refuse_what_is_there() {
+        let (clock, quota) = (ManualClock::default(), Quota::per_second(1).burst(2));
+        clock.advance(Duration::from_secs(1000));
+        let limiter = Limiter::new(quota).unwrap().with_clock(clock.clone());
+        let keys = KeyedLimiter::new(quota, 10).unwrap().with_clock(clock.clone());
+        let read = limiter.now();
+        clock.advance(Duration::from_nanos(1));
+        assert!(limiter.allow().is_allowed() && keys.allow("ann").is_allowed());
+        assert!(limiter.reserve_at(read, Cost::ONE, Duration::ZERO).is_ok(), "two were there");
+        assert!(keys.reserve_at(b"ann", read, Cost::ONE, Duration::ZERO).is_ok(), "two were there");
+        let refused = limiter.reserve_at(read, Cost::ONE, Duration::ZERO).unwrap_err();
+        assert!(refused.retry_after() >= Some(Duration::from_secs(1)));
     }
 }

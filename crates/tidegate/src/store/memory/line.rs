@@ -15,11 +15,10 @@
 //! meanwhile been given to another key. The lock is held for a few instructions, never across a call that is not this table's
 //! own, and given back by a plain store.
 
-use std::hint::{select_unpredictable, spin_loop};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::hint::select_unpredictable;
 
 use super::table::{Reading, Taken};
+use crate::sync::{AtomicU64, Ordering, spin_loop, yield_now};
 
 /// Slots per line: what 64 bytes hold.
 pub(super) const WAYS: usize = 4;
@@ -158,7 +157,7 @@ impl Line {
                     return;
                 }
             }
-            if turn % SPINS == 0 { thread::yield_now() } else { spin_loop() }
+            if turn % SPINS == 0 { yield_now() } else { spin_loop() }
         }
     }
 }
@@ -232,7 +231,7 @@ mod tests {
     fn what_is_written_under_the_lock_is_whole() {
         let line = Line::default();
         let (one, two) = (Name::new(1 << 20, Class(3)), Name::new(2 << 20, Class(4)));
-        thread::scope(|scope| {
+        std::thread::scope(|scope| {
             for name in [one, two] {
                 let line = &line;
                 scope.spawn(move || {

@@ -1,0 +1,50 @@
+//! The atomics of the shared cells: the standard library's, or loom's where their interleavings are checked.
+
+#[cfg(not(loom))]
+pub(crate) use std::hint::spin_loop;
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+pub(crate) use std::thread::yield_now;
+
+#[cfg(loom)]
+pub(crate) use checked::{AtomicBool, AtomicU32, AtomicU64};
+#[cfg(loom)]
+pub(crate) use loom::hint::spin_loop;
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{Ordering, fence};
+#[cfg(loom)]
+pub(crate) use loom::thread::yield_now;
+
+/// Loom's atomics behind a `const fn new`, which the statics need and loom does not have. Made at the first look, so a model
+/// looks at its cells once before it starts threads.
+#[cfg(loom)]
+mod checked {
+    use std::ops::Deref;
+    use std::sync::OnceLock;
+
+    macro_rules! atomic {
+        ($name:ident, $number:ty) => {
+            #[derive(Debug, Default)]
+            pub(crate) struct $name($number, OnceLock<loom::sync::atomic::$name>);
+
+            impl $name {
+                pub(crate) const fn new(number: $number) -> Self {
+                    Self(number, OnceLock::new())
+                }
+            }
+
+            impl Deref for $name {
+                type Target = loom::sync::atomic::$name;
+
+                fn deref(&self) -> &Self::Target {
+                    self.1.get_or_init(|| Self::Target::new(self.0))
+                }
+            }
+        };
+    }
+
+    atomic!(AtomicBool, bool);
+    atomic!(AtomicU32, u32);
+    atomic!(AtomicU64, u64);
+}
