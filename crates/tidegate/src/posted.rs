@@ -92,3 +92,38 @@ mod tests {
         assert_ne!(board.version(), before);
     }
 }
+
+#[cfg(all(test, tidegate_loom))]
+mod loom_model {
+    use loom::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_reader_never_sees_numbers_of_two_posts() {
+        loom::model(|| {
+            let board = Arc::new(Posted::<2>::nothing());
+            board.post(Some([1, 10]));
+            let writer = {
+                let board = Arc::clone(&board);
+                loom::thread::spawn(move || {
+                    board.post(Some([2, 20]));
+                    board.post(None);
+                    board.post(Some([3, 30]));
+                })
+            };
+            for _ in 0..2 {
+                let version = board.version();
+                if let Some([one, ten]) = board.read(|numbers| numbers) {
+                    assert_eq!(ten, 10 * one);
+                    assert!(
+                        board.version() != version || version == [2, 4, 8][one as usize - 1],
+                        "told by its version"
+                    );
+                }
+            }
+            writer.join().unwrap();
+            assert_eq!(board.read(|numbers| numbers), Some([3, 30]));
+        });
+    }
+}

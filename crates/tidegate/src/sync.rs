@@ -1,24 +1,24 @@
 //! The atomics of the shared cells: the standard library's, or loom's where their interleavings are checked.
 
-#[cfg(not(loom))]
+#[cfg(not(tidegate_loom))]
 pub(crate) use std::hint::spin_loop;
-#[cfg(not(loom))]
+#[cfg(not(tidegate_loom))]
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
-#[cfg(not(loom))]
+#[cfg(not(tidegate_loom))]
 pub(crate) use std::thread::yield_now;
 
-#[cfg(loom)]
+#[cfg(tidegate_loom)]
 pub(crate) use checked::{AtomicBool, AtomicU32, AtomicU64};
-#[cfg(loom)]
+#[cfg(tidegate_loom)]
 pub(crate) use loom::hint::spin_loop;
-#[cfg(loom)]
+#[cfg(tidegate_loom)]
 pub(crate) use loom::sync::atomic::{Ordering, fence};
-#[cfg(loom)]
+#[cfg(tidegate_loom)]
 pub(crate) use loom::thread::yield_now;
 
 /// Loom's atomics behind a `const fn new`, which the statics need and loom does not have. Made at the first look, so a model
 /// looks at its cells once before it starts threads.
-#[cfg(loom)]
+#[cfg(tidegate_loom)]
 mod checked {
     use std::ops::Deref;
     use std::sync::OnceLock;

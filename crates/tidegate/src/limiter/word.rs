@@ -164,7 +164,7 @@ impl Limits {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(tidegate_loom)))]
 mod tests {
     use std::time::Duration;
 
@@ -185,5 +185,118 @@ mod tests {
         assert!(keys.reserve_at(b"ann", read, Cost::ONE, Duration::ZERO).is_ok(), "two were there");
         let refused = limiter.reserve_at(read, Cost::ONE, Duration::ZERO).unwrap_err();
         assert!(refused.retry_after() >= Some(Duration::from_secs(1)));
+    }
+}
+
+#[cfg(all(test, tidegate_loom))]
+mod loom_model {
+    use std::sync::Arc as Plain;
+    use std::time::Duration;
+
+    use loom::sync::{Arc, Mutex};
+    use smallvec::smallvec;
+    use tidegate_core::{Cost, Replace};
+
+    use super::*;
+    use crate::store::Op;
+
+    const NOW: Tick = Tick::from_secs(1_700_000_000);
+
+    /// A limiter without its clock: the word, and the lock that the long way takes. Loom knows its own locks only.
+    struct Miniature {
+        word: Word,
+        limits: Mutex<Limits>,
+    }
+
+    impl Miniature {
+        fn new(burst: u64) -> Arc<Self> {
+            let quota = Plain::new(Quota::per_hour(1).burst(burst).gcra().unwrap());
+            let limits = Limits { quotas: smallvec![quota], cells: smallvec![None], terms: 0 };
+            let this = Arc::new(Self { word: Word::new(), limits: Mutex::new(limits) });
+            this.long(|_| ());
+            this
+        }
+
+        /// As `Shared::with_cells`.
+        fn long<R>(&self, then: impl FnOnce(&mut Limits) -> R) -> R {
+            let mut limits = self.limits.lock().unwrap();
+            limits.take_over(&self.word, NOW);
+            let result = then(&mut limits);
+            limits.hand_back(&self.word, NOW);
+            result
+        }
+
+        /// As `Shared::decide_by_clock`, and the long way where that has no answer.
+        fn take(&self) -> bool {
+            while let Some((form, word)) = self.word.read() {
+                let now = form.scaled(NOW).unwrap();
+                match form.take(word, now, 1) {
+                    None => return false,
+                    Some(next) if self.word.exchange(word, next) => return true,
+                    Some(_) => {}
+                }
+            }
+            self.long(|limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO).allowed)
+        }
+
+        fn remaining(&self) -> u64 {
+            self.long(|limits| {
+                limits.settle(NOW, Op::Peek, Cost::ONE, Duration::ZERO).lines[0].decision.standing.remaining
+            })
+        }
+    }
+
+    fn race(bound: usize, burst: u64, long: impl Fn(&Miniature) -> u64 + Sync + Send + Copy + 'static) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(bound);
+        model.check(move || {
+            let limiter = Miniature::new(burst);
+            let takers: Vec<_> = (0..2)
+                .map(|_| {
+                    let limiter = Arc::clone(&limiter);
+                    loom::thread::spawn(move || u64::from(limiter.take()))
+                })
+                .collect();
+            let total = long(&limiter);
+            let taken: u64 = takers.into_iter().map(|taker| taker.join().unwrap()).sum();
+            assert_eq!(taken + limiter.remaining(), total, "{taken} were taken");
+        });
+    }
+
+    #[test]
+    fn permits_are_neither_lost_nor_doubled_while_the_word_is_away() {
+        race(3, 3, |limiter| {
+            limiter.long(|limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO));
+            2
+        });
+    }
+
+    /// Two are spent and one is given back: whoever takes over meets words that were taken by others in between.
+    #[test]
+    fn a_refund_between_two_checks_gives_back_what_it_says() {
+        race(2, 5, |limiter| {
+            assert!(limiter.take() && limiter.take());
+            limiter.long(|limits| limits.settle(NOW, Op::Refund, Cost::ONE, Duration::ZERO));
+            4
+        });
+    }
+
+    /// A change puts another form up: a check goes by the old one wholly or by the new one wholly. A unit of the old limit is
+    /// a unit of the new one, so the sum tells.
+    #[test]
+    fn a_change_between_two_checks_keeps_what_was_spent() {
+        race(2, 5, |limiter| {
+            let quota = Plain::new(Quota::per_day(7).burst(5).gcra().unwrap());
+            limiter.long(|limits| {
+                if let Some(cell) = &mut limits.cells[0] {
+                    use tidegate_core::Algorithm;
+                    cell.state = quota.carry(&cell.quota, &cell.state, NOW, Replace::AsIs);
+                    cell.quota = Plain::clone(&quota);
+                }
+                limits.quotas = smallvec![quota];
+                limits.terms += 1;
+            });
+            5
+        });
     }
 }

@@ -186,3 +186,82 @@ mod tests {
         assert!(!pulse.ask());
     }
 }
+
+#[cfg(all(test, tidegate_loom))]
+mod loom_model {
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicBool as Flag, AtomicU64 as Number};
+
+    use super::*;
+
+    /// Readers answer, or do not, while the keeper asks, beats and goes to sleep. Once it sleeps nobody sees a tick, and
+    /// before that nobody sees one that is older than the beat before the last.
+    #[test]
+    fn no_reader_sees_a_tick_when_the_keeper_has_gone_to_sleep() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let pulse = Arc::new(Pulse::new());
+            let (time, asleep) = (Arc::new(Number::new(10)), Arc::new(Flag::new(false)));
+            // Every cell is looked at once before the threads start.
+            assert!(!pulse.is_wanted() && !pulse.missed(10) && pulse.tick().is_none());
+            pulse.begin(10);
+            assert!(pulse.ask());
+            let reader = {
+                let (pulse, time, asleep) = (Arc::clone(&pulse), Arc::clone(&time), Arc::clone(&asleep));
+                loom::thread::spawn(move || {
+                    for _ in 0..2 {
+                        let now = time.load(Ordering::Acquire);
+                        let slept = asleep.load(Ordering::Acquire);
+                        match pulse.tick() {
+                            Some(tick) => {
+                                assert!(!slept, "a tick that nobody keeps: {tick}");
+                                assert!(tick + 10 >= now, "{tick} at {now}");
+                            }
+                            None => {
+                                let _ = pulse.missed(now);
+                            }
+                        }
+                    }
+                })
+            };
+            for now in [20, 30] {
+                time.store(now, Ordering::Release);
+                pulse.beat(now);
+                if !pulse.ask() {
+                    asleep.store(true, Ordering::Release);
+                    break;
+                }
+            }
+            reader.join().unwrap();
+            if asleep.load(Ordering::Acquire) {
+                assert_eq!(pulse.tick(), None);
+                assert!(!pulse.missed(40), "and no late answer brings one back");
+                assert_eq!(pulse.tick(), None);
+            }
+        });
+    }
+
+    /// A reader that takes the keeper for dead races with its next beat: the tick is renewed or gone, never old.
+    #[test]
+    fn a_tick_given_up_does_not_come_back_old() {
+        loom::model(|| {
+            let pulse = Arc::new(Pulse::new());
+            assert!(!pulse.is_wanted() && !pulse.missed(10) && pulse.tick().is_none());
+            pulse.begin(10);
+            let reader = {
+                let pulse = Arc::clone(&pulse);
+                loom::thread::spawn(move || {
+                    if let Some(tick) = pulse.tick() {
+                        pulse.give_up(tick);
+                    }
+                })
+            };
+            pulse.beat(20);
+            reader.join().unwrap();
+            assert!(pulse.tick().is_none_or(|tick| tick == 20));
+            pulse.beat(30);
+            assert!(pulse.tick().is_none_or(|tick| tick == 30));
+        });
+    }
+}

@@ -249,3 +249,75 @@ mod tests {
         assert!((0..WAYS).all(|slot| held.name(slot) == held.name(0)));
     }
 }
+
+#[cfg(all(test, tidegate_loom))]
+mod loom_model {
+    use loom::sync::Arc;
+
+    use super::*;
+
+    /// Looks at every cell, so that it is there before the threads are.
+    fn line() -> Arc<Line> {
+        let line = Arc::new(Line::default());
+        {
+            let held = line.lock();
+            (0..WAYS).for_each(|slot| held.set(slot, Name::EMPTY, 0));
+        }
+        line
+    }
+
+    /// The first slot's name carries the lock and is written under it, the other slot's is not: both ways to lose a turn.
+    #[test]
+    fn turns_under_the_lock_are_whole_and_none_is_lost() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let line = line();
+            let turn = |line: &Line, number: u64| {
+                let held = line.lock();
+                let (first, second) = (held.word(0), held.word(1));
+                assert_eq!(first, second, "nobody is between the two writes");
+                assert_eq!(held.name(0), held.name(1));
+                let name = Name::new(number << 20, Class(3));
+                held.set(0, name, first + 1);
+                held.set(1, name, second + 1);
+            };
+            let others: Vec<_> = (1..3)
+                .map(|number| {
+                    let line = Arc::clone(&line);
+                    loom::thread::spawn(move || turn(&line, number))
+                })
+                .collect();
+            turn(&line, 3);
+            others.into_iter().for_each(|other| other.join().unwrap());
+            assert_eq!(line.lock().word(0), 3);
+        });
+    }
+
+    /// A check finds its slot at a glance and locks afterwards; meanwhile the slot goes to another key.
+    #[test]
+    fn a_check_never_spends_of_the_key_that_got_its_slot() {
+        use std::sync::Arc as Shared;
+        use tidegate_core::{Quota, Tick, rate::GcraWord};
+
+        loom::model(|| {
+            let quota = Quota::per_second(1).burst(5).gcra().unwrap();
+            let Quota::Gcra(gcra) = &quota else { unreachable!() };
+            let form = GcraWord::new(gcra, Tick::EPOCH).unwrap();
+            let class = Class(1);
+            let limit = crate::store::memory::classes::Limit::of_test(class, Shared::new(quota), form);
+            let (ann, bob) = (Name::new(1 << 20, class), Name::new(2 << 20, class));
+            let line = line();
+            line.lock().set(0, ann, 0);
+            let other = {
+                let line = Arc::clone(&line);
+                loom::thread::spawn(move || line.lock().set(0, bob, 7))
+            };
+            let by = Reading::at(&limit, Tick::from_secs(1)).unwrap();
+            let taken = line.take(ann, &by, 1);
+            other.join().unwrap();
+            let held = line.lock();
+            assert_eq!((held.name(0), held.word(0)), (bob, 7), "{taken:?}");
+        });
+    }
+}
