@@ -48,3 +48,19 @@ mod checked {
     atomic!(AtomicU32, u32);
     atomic!(AtomicU64, u64);
 }
+
+/// Runs a model through all its interleavings, of at most so many preemptions where a bound is named, and says how many they were.
+#[cfg(all(test, tidegate_loom))]
+pub(crate) fn explore(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
+    use std::sync::atomic::AtomicU64 as Count;
+
+    let counted = std::sync::Arc::new(Count::new(0));
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    let count = std::sync::Arc::clone(&counted);
+    builder.check(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    println!("{counted:?} interleavings, preemptions bounded by {preemptions:?}");
+}

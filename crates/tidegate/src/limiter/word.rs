@@ -199,6 +199,7 @@ mod loom_model {
 
     use super::*;
     use crate::store::Op;
+    use crate::sync::explore;
 
     const NOW: Tick = Tick::from_secs(1_700_000_000);
 
@@ -246,12 +247,15 @@ mod loom_model {
         }
     }
 
-    fn race(bound: usize, burst: u64, long: impl Fn(&Miniature) -> u64 + Sync + Send + Copy + 'static) {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(bound);
-        model.check(move || {
+    fn race(
+        bound: usize,
+        threads: u64,
+        burst: u64,
+        long: impl Fn(&Miniature) -> u64 + Sync + Send + Copy + 'static,
+    ) {
+        explore(Some(bound), move || {
             let limiter = Miniature::new(burst);
-            let takers: Vec<_> = (0..2)
+            let takers: Vec<_> = (0..threads)
                 .map(|_| {
                     let limiter = Arc::clone(&limiter);
                     loom::thread::spawn(move || u64::from(limiter.take()))
@@ -265,7 +269,7 @@ mod loom_model {
 
     #[test]
     fn permits_are_neither_lost_nor_doubled_while_the_word_is_away() {
-        race(3, 3, |limiter| {
+        race(3, 2, 3, |limiter| {
             limiter.long(|limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO));
             2
         });
@@ -274,7 +278,7 @@ mod loom_model {
     /// Two are spent and one is given back: whoever takes over meets words that were taken by others in between.
     #[test]
     fn a_refund_between_two_checks_gives_back_what_it_says() {
-        race(2, 5, |limiter| {
+        race(2, 2, 5, |limiter| {
             assert!(limiter.take() && limiter.take());
             limiter.long(|limits| limits.settle(NOW, Op::Refund, Cost::ONE, Duration::ZERO));
             4
@@ -285,7 +289,7 @@ mod loom_model {
     /// a unit of the new one, so the sum tells.
     #[test]
     fn a_change_between_two_checks_keeps_what_was_spent() {
-        race(2, 5, |limiter| {
+        race(2, 1, 5, |limiter| {
             let quota = Plain::new(Quota::per_day(7).burst(5).gcra().unwrap());
             limiter.long(|limits| {
                 if let Some(cell) = &mut limits.cells[0] {

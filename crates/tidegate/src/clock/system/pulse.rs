@@ -193,14 +193,13 @@ mod loom_model {
     use loom::sync::atomic::{AtomicBool as Flag, AtomicU64 as Number};
 
     use super::*;
+    use crate::sync::explore;
 
     /// Readers answer, or do not, while the keeper asks, beats and goes to sleep. Once it sleeps nobody sees a tick, and
     /// before that nobody sees one that is older than the beat before the last.
     #[test]
     fn no_reader_sees_a_tick_when_the_keeper_has_gone_to_sleep() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
+        explore(Some(3), || {
             let pulse = Arc::new(Pulse::new());
             let (time, asleep) = (Arc::new(Number::new(10)), Arc::new(Flag::new(false)));
             // Every cell is looked at once before the threads start.
@@ -245,7 +244,7 @@ mod loom_model {
     /// A reader that takes the keeper for dead races with its next beat: the tick is renewed or gone, never old.
     #[test]
     fn a_tick_given_up_does_not_come_back_old() {
-        loom::model(|| {
+        explore(None, || {
             let pulse = Arc::new(Pulse::new());
             assert!(!pulse.is_wanted() && !pulse.missed(10) && pulse.tick().is_none());
             pulse.begin(10);

@@ -255,6 +255,7 @@ mod loom_model {
     use loom::sync::Arc;
 
     use super::*;
+    use crate::sync::explore;
 
     /// Looks at every cell, so that it is there before the threads are.
     fn line() -> Arc<Line> {
@@ -269,9 +270,7 @@ mod loom_model {
     /// The first slot's name carries the lock and is written under it, the other slot's is not: both ways to lose a turn.
     #[test]
     fn turns_under_the_lock_are_whole_and_none_is_lost() {
-        let mut model = loom::model::Builder::new();
-        model.preemption_bound = Some(3);
-        model.check(|| {
+        explore(Some(2), || {
             let line = line();
             let turn = |line: &Line, number: u64| {
                 let held = line.lock();
@@ -282,14 +281,13 @@ mod loom_model {
                 held.set(0, name, first + 1);
                 held.set(1, name, second + 1);
             };
-            let others: Vec<_> = (1..3)
-                .map(|number| {
-                    let line = Arc::clone(&line);
-                    loom::thread::spawn(move || turn(&line, number))
-                })
-                .collect();
+            let other = Arc::clone(&line);
+            let other = loom::thread::spawn(move || {
+                turn(&other, 1);
+                turn(&other, 2);
+            });
             turn(&line, 3);
-            others.into_iter().for_each(|other| other.join().unwrap());
+            other.join().unwrap();
             assert_eq!(line.lock().word(0), 3);
         });
     }
@@ -300,7 +298,7 @@ mod loom_model {
         use std::sync::Arc as Shared;
         use tidegate_core::{Quota, Tick, rate::GcraWord};
 
-        loom::model(|| {
+        explore(None, || {
             let quota = Quota::per_second(1).burst(5).gcra().unwrap();
             let Quota::Gcra(gcra) = &quota else { unreachable!() };
             let form = GcraWord::new(gcra, Tick::EPOCH).unwrap();
