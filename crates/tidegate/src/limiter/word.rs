@@ -201,7 +201,9 @@ mod loom_model {
     use crate::store::Op;
     use crate::sync::explore;
 
-    const NOW: Tick = Tick::from_secs(1_700_000_000);
+    const BUILT: Tick = Tick::from_secs(1_700_000_000);
+    /// A month later: who reads a word by the form of another origin is wrong by as much.
+    const NOW: Tick = Tick::from_secs(1_702_592_000);
 
     /// A limiter without its clock: the word, and the lock that the long way takes. Loom knows its own locks only.
     struct Miniature {
@@ -214,7 +216,7 @@ mod loom_model {
             let quota = Plain::new(Quota::per_hour(1).burst(burst).gcra().unwrap());
             let limits = Limits { quotas: smallvec![quota], cells: smallvec![None], terms: 0 };
             let this = Arc::new(Self { word: Word::new(), limits: Mutex::new(limits) });
-            this.long(|_| ());
+            this.limits.lock().unwrap().hand_back(&this.word, BUILT);
             this
         }
 

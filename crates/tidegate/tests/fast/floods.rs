@@ -87,12 +87,15 @@ fn chance(number: u64) -> Vec<u8> {
     (0..3).flat_map(|_| random.below(u64::MAX).to_le_bytes()).collect()
 }
 
+/// A name, and a key for each number.
+type Pattern<'a> = (&'a str, &'a dyn Fn(u64) -> Vec<u8>);
+
 /// Sequences, keys that agree in their low or high bits, keys of zeros that differ in length, common prefixes and suffixes: what
 /// crowds a table without a seed. They spread as keys by chance do, of which one in two hundred is given up.
 #[test]
 fn keys_made_to_meet_spread_like_keys_by_chance() {
     let capacity = steps(10_000) as usize;
-    let patterns: [(&str, &dyn Fn(u64) -> Vec<u8>); 9] = [
+    let patterns: [Pattern<'_>; 9] = [
         ("chance", &chance),
         ("in sequence", &|n| n.to_le_bytes().to_vec()),
         ("low bits alike", &|n| (n << 40).to_le_bytes().to_vec()),
