@@ -115,7 +115,7 @@ fn every_span_keeps_the_bound_of_its_mode_and_no_refusal_comes_early() {
             let unit = 1_000_000_000 / u128::from(rate);
             // The arrival time of an exact limiter that had admitted the same.
             let (mut now, mut exact) = (START, 0u128);
-            for step in 0..steps(4000) {
+            for step in 0..steps(2500) {
                 let told = format!("{mode:?}, keyed {keyed}, {rate}/s burst {burst}, step {step}");
                 now += match random.below(600) {
                     0 => 7_200_000_000_000,

@@ -34,10 +34,12 @@ fn quotas() -> Vec<Quota> {
 
 /// Mostly within the time of a few units, now and then far beyond: hours, years, half a century.
 fn pause(random: &mut Random) -> Duration {
+    if random.below(1500) == 0 {
+        return Duration::from_secs(50 * 365 * 86_400);
+    }
     match random.below(200) {
-        0 => Duration::from_secs(50 * 365 * 86_400),
-        1 => Duration::from_secs(random.below(400 * 86_400)),
-        2..8 => Duration::from_secs(random.below(9000)),
+        0 => Duration::from_secs(random.below(40 * 86_400)),
+        1..8 => Duration::from_secs(random.below(9000)),
         8..60 => Duration::from_nanos(random.below(400_000_000)),
         60..110 => Duration::from_nanos(random.below(4000)),
         _ => Duration::ZERO,
