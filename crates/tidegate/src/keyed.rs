@@ -469,7 +469,7 @@ impl KeyedLimiter {
         self.shared.time.clock()
     }
 
-    fn now(&self) -> Tick {
+    pub(crate) fn now(&self) -> Tick {
         self.shared.time.now()
     }
 
@@ -496,9 +496,19 @@ impl KeyedLimiter {
     }
 
     /// Decides once and tells the observer.
-    fn take(&self, key: &[u8], terms: Terms<'_>, asked: Asked) -> (Settled, Event) {
-        let settled = self.settle(key, terms, Op::Take, asked);
-        let answer = Answer::binding_of(&settled);
+    fn take(&self, key: &[u8], terms: Terms<'_>, mut asked: Asked) -> (Settled, Event) {
+        let (settled, answer) = loop {
+            let settled = self.settle(key, terms, Op::Take, asked);
+            let answer = Answer::binding_of(&settled);
+            if answer.is_allowed() {
+                break (settled, answer);
+            }
+            // As a limiter of one does it: a word may hold a charge of a later tick than was asked by.
+            match answer.retry_after().zip(Some(self.now())) {
+                Some((wait, later)) if later.since(asked.now) >= wait => asked.now = later,
+                _ => break (settled, answer),
+            }
+        };
         let (decision, binding) = (answer.decision(), answer.binding());
         let Asked { now, cost, max_wait } = asked;
         let mut event = Event { at: now, cost, max_wait, decision, binding, key: None };

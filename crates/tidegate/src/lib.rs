@@ -23,6 +23,7 @@ pub mod policy;
 mod posted;
 pub mod queue;
 pub mod store;
+mod sync;
 mod wait;
 
 pub use clock::{Clock, ManualClock, SystemClock};

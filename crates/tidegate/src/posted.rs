@@ -1,6 +1,6 @@
 //! A few numbers that are written seldom, read on every check, and belong together.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// `N` numbers that are read without a lock and never torn: a sequence lock, made of atomics only.
 ///
@@ -90,5 +90,48 @@ mod tests {
         board.post(None);
         board.post(Some([5]));
         assert_ne!(board.version(), before);
+    }
+}
+
+#[cfg(all(test, tidegate_loom))]
+mod loom_model {
+    use loom::sync::Arc;
+    use loom::thread::spawn;
+
+    use super::*;
+    use crate::sync::explore;
+
+    #[test]
+    fn a_reader_never_sees_numbers_of_two_posts() {
+        explore(None, || {
+            let board = Arc::new(Posted::<2>::nothing());
+            board.post(Some([1, 10]));
+            let posts = Arc::clone(&board);
+            let writer = spawn(move || posts.post(Some([2, 20])));
+            if let Some([one, ten]) = board.read(|numbers| numbers) {
+                assert_eq!(ten, 10 * one);
+            }
+            writer.join().unwrap();
+            assert_eq!(board.read(|numbers| numbers), Some([2, 20]));
+        });
+    }
+
+    #[test]
+    fn numbers_taken_down_and_put_up_again_are_told_by_their_version() {
+        explore(Some(3), || {
+            let board = Arc::new(Posted::<2>::nothing());
+            board.post(Some([1, 10]));
+            let posts = Arc::clone(&board);
+            let writer = spawn(move || {
+                posts.post(None);
+                posts.post(Some([3, 30]));
+            });
+            let version = board.version();
+            if let Some([one, ten]) = board.read(|numbers| numbers) {
+                assert_eq!(ten, 10 * one);
+                assert!(board.version() != version || version == [2, 0, 6][one as usize - 1]);
+            }
+            writer.join().unwrap();
+        });
     }
 }

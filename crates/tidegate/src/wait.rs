@@ -84,7 +84,7 @@ impl Wait {
     }
 
     fn reserve(source: &Source, cost: Cost, bound: Bound) -> Result<Reservation, Denied> {
-        let now = source.clock().now();
+        let now = source.now();
         match bound {
             Bound::Within(timeout) => source.reserve(now, cost, timeout),
             Bound::Until(deadline) if now <= deadline => source.reserve(now, cost, deadline.since(now)),

@@ -103,8 +103,10 @@ fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: u64, units: u64) -> 
     if lease.number.get() != shared.number || lease.left.get() > 0 {
         move_in(shared, lease)?;
     }
-    let (terms, form) = (shared.word.terms(), shared.word.form()?);
-    let (now, word) = (form.scaled(Tick::from_nanos(tick))?, shared.word.load()?);
+    // The terms first: a change that comes between makes the lease one of terms gone by, not one of terms to come.
+    let terms = shared.word.terms();
+    let (form, word) = shared.word.read()?;
+    let now = form.scaled(Tick::from_nanos(tick))?;
     let size = (form.remaining(word, now) / PART).min(LARGEST);
     if size <= units {
         return None;
@@ -130,23 +132,29 @@ fn move_in(shared: &Arc<Shared>, lease: &Lease) -> Option<()> {
         .ok()
 }
 
-/// Gives back what a lease still holds.
+/// Gives back what a lease still holds and time has not given back already.
+///
+/// A lease may have lain for hours, and the limit have been filled by time and spent anew. Of the units drawn, those are still
+/// out that lie between now and the arrival time the draw made; the others would be given twice.
 fn give_back(home: &Weak<Shared>, lease: &Lease) {
     let left = lease.left.replace(0);
     let (Some(left), Some(drawn), Some(shared)) = (Cost::new(left), lease.drawn.take(), home.upgrade())
     else {
         return;
     };
+    let read = shared.word.read();
     if shared.number != lease.number.get() || shared.word.terms() != drawn.terms {
         return;
     }
+    // After the word: no charge that it holds is of a later tick.
+    let now = shared.time.now();
+    let Some(scaled) = drawn.form.scaled(now) else { return };
+    let Some(left) = Cost::new(left.units().min(drawn.form.outstanding(drawn.word, scaled))) else { return };
     // A limit on which others wait takes it back the long way: the word does not know what they were promised.
-    let short = shared.word.load().is_some_and(|word| {
-        let next = drawn.form.give_back(word, left.units());
-        !drawn.form.is_used_up(word, drawn.now) && shared.word.exchange(word, next)
+    let short = read.is_some_and(|(form, word)| {
+        !form.is_used_up(word, scaled) && shared.word.exchange(word, form.give_back(word, left.units()))
     });
     if !short {
-        let now = shared.time.now();
         shared.with_cells(now, |limits| limits.settle(now, Op::Refund, left, Duration::ZERO));
     }
 }

@@ -402,16 +402,26 @@ impl Limiter {
         self.shared.time.clock()
     }
 
-    fn now(&self) -> Tick {
+    pub(crate) fn now(&self) -> Tick {
         self.shared.time.now()
     }
 
     /// Decides once and tells the observer; returns the terms and receipts with it.
-    fn take(&self, now: Tick, cost: Cost, max_wait: Duration) -> (Event, u64, SmallVec<[Receipt; 1]>) {
-        let (settled, terms) = self
-            .shared
-            .with_cells(now, |limits| (limits.settle(now, Op::Take, cost, max_wait), limits.terms));
-        let answer = Answer::binding_of(&settled);
+    fn take(&self, mut now: Tick, cost: Cost, max_wait: Duration) -> (Event, u64, SmallVec<[Receipt; 1]>) {
+        let (settled, answer, terms) = loop {
+            let settle = |limits: &mut Limits| (limits.settle(now, Op::Take, cost, max_wait), limits.terms);
+            let (settled, terms) = self.shared.with_cells(now, settle);
+            let answer = Answer::binding_of(&settled);
+            if answer.is_allowed() {
+                break (settled, answer, terms);
+            }
+            // A word does not tell the tick of its last charge, which may be later than `now`. Refused is only who would
+            // be by a tick read after it too; ends, for each turn takes the wait that the last one told.
+            match answer.retry_after().zip(Some(self.now())) {
+                Some((wait, later)) if later.since(now) >= wait => now = later,
+                _ => break (settled, answer, terms),
+            }
+        };
         let (decision, binding) = (answer.decision(), answer.binding());
         let event = Event { at: now, cost, max_wait, decision, binding, key: None };
         self.tell(|observer| observer.on_decision(&event));

@@ -103,6 +103,14 @@ impl Source {
         }
     }
 
+    /// Returns the limiter's time, which stands still where its clock steps back.
+    pub(crate) fn now(&self) -> Tick {
+        match self {
+            Self::Limiter(limiter) => limiter.now(),
+            Self::Key { limiter, .. } => limiter.now(),
+        }
+    }
+
     pub(crate) fn reserve(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied> {
         match self {
             Self::Limiter(limiter) => limiter.reserve_at(now, cost, max_wait),

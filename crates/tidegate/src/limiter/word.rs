@@ -12,7 +12,6 @@
 //! never given for a charge that lies in the future of its own tick.
 
 use std::hint::spin_loop;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Quota, State, Tick};
@@ -20,6 +19,7 @@ use tidegate_core::{Quota, State, Tick};
 use super::{Answer, Limits, Shared, Tell};
 use crate::posted::Posted;
 use crate::store::Cell;
+use crate::sync::{AtomicU64, Ordering};
 
 /// No word: the state is in the hands of whoever holds the lock, or needs the general form.
 const AWAY: u64 = u64::MAX;
@@ -43,13 +43,20 @@ impl Word {
         Self { word: Alone(AtomicU64::new(AWAY)), form: Posted::nothing() }
     }
 
-    #[inline]
-    pub(super) fn form(&self) -> Option<GcraWord> {
+    fn form(&self) -> Option<GcraWord> {
         self.form.read(GcraWord::from_parts)?
     }
 
+    /// Returns the word and the form it is to be read by. Read together: the form of a moment ago would take a word with
+    /// another origin for one of long ago.
     #[inline]
-    pub(super) fn load(&self) -> Option<u64> {
+    pub(super) fn read(&self) -> Option<(GcraWord, u64)> {
+        let (form, word) = self.form.read(|parts| (GcraWord::from_parts(parts), self.load()))?;
+        Some((form?, word?))
+    }
+
+    #[inline]
+    fn load(&self) -> Option<u64> {
         // Acquire, with the Release of `exchange`: pairs the word with the clock readings before it; see the module.
         let word = self.word.0.load(Ordering::Acquire);
         (word != AWAY).then_some(word)
@@ -63,8 +70,9 @@ impl Word {
 
     /// Puts `next` in the place of `word`, unless somebody was faster.
     ///
-    /// A quota may be changed between reading its form and this; the word is [`AWAY`] meanwhile. A word that comes back the very same
-    /// is charged by the form it was read with: as if the check had come just before the change.
+    /// A quota may be changed between reading its form and this; the word is [`AWAY`] meanwhile. That the very same word comes back
+    /// under another form takes a coincidence of two times since two origins to the nanosecond, and full limits, which
+    /// would be one often, are told apart; see [`Limits::hand_back`].
     #[inline]
     pub(super) fn exchange(&self, word: u64, next: u64) -> bool {
         self.word.0.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -75,9 +83,8 @@ impl Shared {
     /// Spends units by the shared tick; `None` where that does not decide: a refusal, a lost exchange, no word.
     #[inline]
     pub(super) fn permit_by_tick<T: Tell>(&self, units: u64) -> Option<T> {
-        let form = self.word.form()?;
+        let (form, word) = self.word.read()?;
         let now = form.scaled(self.time.recent())?;
-        let word = self.word.load()?;
         let next = form.take(word, now, units)?;
         if self.word.exchange(word, next) {
             return Some(T::permitted(form.report(next, now)));
@@ -89,11 +96,10 @@ impl Shared {
     #[cold]
     #[inline(never)]
     fn permit_after_a_pause<T: Tell>(&self, units: u64) -> Option<T> {
-        let form = self.word.form()?;
-        for lost in 0.. {
+        for lost in 0u32.. {
             pause(lost);
+            let (form, word) = self.word.read()?;
             let now = form.scaled(self.time.recent())?;
-            let word = self.word.load()?;
             let next = form.take(word, now, units)?;
             if self.word.exchange(word, next) {
                 return Some(T::permitted(form.report(next, now)));
@@ -107,9 +113,8 @@ impl Shared {
     /// Lock-free: a lost exchange means that another check won it.
     #[inline]
     pub(super) fn decide_by_clock<T: Tell>(&self, units: u64) -> Option<T> {
-        let form = self.word.form()?;
-        for lost in 0.. {
-            let word = self.word.load()?;
+        for lost in 0u32.. {
+            let (form, word) = self.word.read()?;
             let now = form.scaled(self.time.now())?;
             match form.take(word, now, units) {
                 None => return Some(T::refused(form.report(word, now), units)),
@@ -124,8 +129,7 @@ impl Shared {
 
     /// Returns the answer to units that are not to be spent, by the word.
     pub(super) fn peek_by_clock(&self, units: u64) -> Option<Answer> {
-        let form = self.word.form()?;
-        let word = self.word.load()?;
+        let (form, word) = self.word.read()?;
         let now = form.scaled(self.time.now())?;
         Some(match form.take(word, now, units) {
             Some(_) => Answer::permitted(form.report(word, now)),
@@ -175,7 +179,9 @@ impl Limits {
         let form = match current {
             Some(form) => form,
             None => {
-                let form = GcraWord::new(limit, now);
+                // Early enough for a mark that no other form has; see below.
+                let mark = (word.terms() | 1) + 1;
+                let form = GcraWord::new(limit, Tick::from_nanos(now.as_nanos().saturating_sub(mark)));
                 word.form.post(form.map(|form| form.parts()));
                 let Some(form) = form else { return };
                 form
@@ -186,7 +192,154 @@ impl Limits {
             Some(Cell { state: State::Gcra(state), .. }) => form.narrow(state, now),
             Some(_) => None,
         };
+        // All words of the past say "full", and 0 would say so under every form: a check that read it before a change would
+        // exchange it after. So what says "full" is the number of the form, which no other has.
+        let full = form.scaled(now).map_or(0, |now| word.terms().min(now));
+        let held = held.map(|held| held.max(full));
         // Release: the form was posted before.
         word.word.0.store(held.unwrap_or(AWAY), Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use crate::{Cost, KeyedLimiter, Limiter, ManualClock, Quota};
+
+    /// Who goes the long way reads the clock before it has the lock. A check that came in between, a nanosecond later, used to
+    /// count as lying in the future: the other was refused the last unit, with a `retry_after` of that nanosecond.
+    #[test]
+    fn a_charge_of_a_later_tick_does_not_refuse_what_is_there() {
+        let (clock, quota) = (ManualClock::default(), Quota::per_second(1).burst(2));
+        clock.advance(Duration::from_secs(1000));
+        let limiter = Limiter::new(quota).unwrap().with_clock(clock.clone());
+        let keys = KeyedLimiter::new(quota, 10).unwrap().with_clock(clock.clone());
+        let read = limiter.now();
+        clock.advance(Duration::from_nanos(1));
+        assert!(limiter.allow().is_allowed() && keys.allow("ann").is_allowed());
+        assert!(limiter.reserve_at(read, Cost::ONE, Duration::ZERO).is_ok(), "two were there");
+        assert!(keys.reserve_at(b"ann", read, Cost::ONE, Duration::ZERO).is_ok(), "two were there");
+        let refused = limiter.reserve_at(read, Cost::ONE, Duration::ZERO).unwrap_err();
+        assert!(refused.retry_after() >= Some(Duration::from_secs(1)));
+    }
+}
+
+#[cfg(all(test, tidegate_loom))]
+mod loom_model {
+    use std::sync::Arc as Plain;
+    use std::time::Duration;
+
+    use loom::sync::{Arc, Mutex};
+    use smallvec::smallvec;
+    use tidegate_core::{Cost, Replace};
+
+    use super::*;
+    use crate::store::Op;
+    use crate::sync::explore;
+
+    const BUILT: Tick = Tick::from_secs(1_700_000_000);
+    /// A month later: who reads a word by the form of another origin is wrong by as much.
+    const NOW: Tick = Tick::from_secs(1_702_592_000);
+
+    /// A limiter without its clock: the word, and the lock that the long way takes. Loom knows its own locks only.
+    struct Miniature {
+        word: Word,
+        limits: Mutex<Limits>,
+    }
+
+    impl Miniature {
+        fn new(burst: u64) -> Arc<Self> {
+            let quota = Plain::new(Quota::per_hour(1).burst(burst).gcra().unwrap());
+            let limits = Limits { quotas: smallvec![quota], cells: smallvec![None], terms: 0 };
+            let this = Arc::new(Self { word: Word::new(), limits: Mutex::new(limits) });
+            this.limits.lock().unwrap().hand_back(&this.word, BUILT);
+            this
+        }
+
+        /// As `Shared::with_cells`.
+        fn long<R>(&self, then: impl FnOnce(&mut Limits) -> R) -> R {
+            let mut limits = self.limits.lock().unwrap();
+            limits.take_over(&self.word, NOW);
+            let result = then(&mut limits);
+            limits.hand_back(&self.word, NOW);
+            result
+        }
+
+        /// As `Shared::decide_by_clock`, and the long way where that has no answer.
+        fn take(&self) -> bool {
+            while let Some((form, word)) = self.word.read() {
+                let now = form.scaled(NOW).unwrap();
+                match form.take(word, now, 1) {
+                    None => return false,
+                    Some(next) if self.word.exchange(word, next) => return true,
+                    Some(_) => {}
+                }
+            }
+            self.long(|limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO).allowed)
+        }
+
+        fn remaining(&self) -> u64 {
+            self.long(|limits| {
+                limits.settle(NOW, Op::Peek, Cost::ONE, Duration::ZERO).lines[0].decision.standing.remaining
+            })
+        }
+    }
+
+    fn race(
+        bound: usize,
+        threads: u64,
+        burst: u64,
+        long: impl Fn(&Miniature) -> u64 + Sync + Send + Copy + 'static,
+    ) {
+        explore(Some(bound), move || {
+            let limiter = Miniature::new(burst);
+            let takers: Vec<_> = (0..threads)
+                .map(|_| {
+                    let limiter = Arc::clone(&limiter);
+                    loom::thread::spawn(move || u64::from(limiter.take()))
+                })
+                .collect();
+            let total = long(&limiter);
+            let taken: u64 = takers.into_iter().map(|taker| taker.join().unwrap()).sum();
+            assert_eq!(taken + limiter.remaining(), total, "{taken} were taken");
+        });
+    }
+
+    #[test]
+    fn permits_are_neither_lost_nor_doubled_while_the_word_is_away() {
+        race(3, 2, 3, |limiter| {
+            limiter.long(|limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO));
+            2
+        });
+    }
+
+    /// Two are spent and one is given back: whoever takes over meets words that were taken by others in between.
+    #[test]
+    fn a_refund_between_two_checks_gives_back_what_it_says() {
+        race(2, 2, 5, |limiter| {
+            assert!(limiter.take() && limiter.take());
+            limiter.long(|limits| limits.settle(NOW, Op::Refund, Cost::ONE, Duration::ZERO));
+            4
+        });
+    }
+
+    /// A change puts another form up: a check goes by the old one wholly or by the new one wholly. A unit of the old limit is
+    /// a unit of the new one, so the sum tells.
+    #[test]
+    fn a_change_between_two_checks_keeps_what_was_spent() {
+        race(2, 1, 5, |limiter| {
+            let quota = Plain::new(Quota::per_day(7).burst(5).gcra().unwrap());
+            limiter.long(|limits| {
+                if let Some(cell) = &mut limits.cells[0] {
+                    use tidegate_core::Algorithm;
+                    cell.state = quota.carry(&cell.quota, &cell.state, NOW, Replace::AsIs);
+                    cell.quota = Plain::clone(&quota);
+                }
+                limits.quotas = smallvec![quota];
+                limits.terms += 1;
+            });
+            5
+        });
     }
 }

@@ -153,6 +153,13 @@ impl GcraWord {
         self.full.saturating_sub(word.saturating_sub(now)) / self.unit
     }
 
+    /// Returns how many whole units time has not given back yet.
+    #[must_use]
+    #[inline]
+    pub fn outstanding(&self, word: u64, now: u64) -> u64 {
+        word.saturating_sub(now) / self.unit
+    }
+
     /// Gives `units` back, up to a full limit.
     #[must_use]
     #[inline]

@@ -2,19 +2,23 @@
 //!
 //! One word says all of it, so there is no moment between two words in which a reader could take an old tick for a kept one:
 //! * [`ASLEEP`]: nobody keeps the tick. Readers read the clock; when they do so often, one of them wakes the keeper.
-//! * [`ASKING`]: the keeper is there and asks whether it is still wanted. The first reader to come by answers by putting its own
-//!   fresh reading in place.
+//! * [`ASKING`]: the keeper is there and asks whether it is still wanted. Readers read the clock, and the first of them
+//!   turns it into an answer.
+//! * [`WANTED`]: the answer. Readers read the clock until the keeper's next beat, a millisecond at most. No reader puts a tick up:
+//!   one that was held up between reading the clock and answering would show everybody a tick as old as that.
 //! * anything else is the tick, and the keeper renews it with every beat.
 //!
 //! The keeper goes to sleep only by turning its own unanswered question into `ASLEEP`, in one compare-exchange that an answer
 //! would have failed. So a tick that is not kept is never in sight: an idle gap makes no old tick.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Nobody keeps the tick.
 const ASLEEP: u64 = 0;
 /// The keeper asks whether anybody wants it.
 const ASKING: u64 = 1;
+/// Somebody does.
+const WANTED: u64 = 2;
 
 /// A keeper is worth its wakeups when so many readings are missed ...
 const MISSES: u32 = 64;
@@ -50,7 +54,7 @@ impl Pulse {
     pub(super) fn tick(&self) -> Option<u64> {
         // Acquire, with the Release of `begin` and `beat`: who sees a tick sees the counter's bearings of that beat.
         let tick = self.tick.load(Ordering::Acquire);
-        (tick > ASKING).then_some(tick)
+        (tick > WANTED).then_some(tick)
     }
 
     /// Returns the latest tick that the keeper has said.
@@ -61,7 +65,7 @@ impl Pulse {
     /// A reader found no tick and has read the clock: `now`. Answers a question if one is there; else returns whether the keeper
     /// is to be woken.
     pub(super) fn missed(&self, now: u64) -> bool {
-        if self.tick.compare_exchange(ASKING, now, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if self.tick.compare_exchange(ASKING, WANTED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return false;
         }
         // Relaxed, all three: a guess about how busy it is, and a wake too many or too few does no harm.
@@ -93,8 +97,8 @@ impl Pulse {
     pub(super) fn beat(&self, now: u64) {
         let floor = self.floor.fetch_max(now, Ordering::AcqRel).max(now);
         let tick = self.tick.load(Ordering::Relaxed);
-        // An answer to the question may come between the two and is renewed by the next beat; a tick given up stays so until
-        // the question finds out.
+        // An answer to the question that comes between the two waits for the next beat; a tick given up stays so until the
+        // question finds out.
         if tick > ASKING && tick < floor {
             let _ = self.tick.compare_exchange(tick, floor, Ordering::AcqRel, Ordering::Relaxed);
         }
@@ -144,10 +148,28 @@ mod tests {
         pulse.beat(7 * MS);
         assert_eq!(pulse.tick(), None, "a beat does not answer the keeper's own question");
         assert!(!pulse.missed(8 * MS), "a reader does");
-        assert_eq!(pulse.tick(), Some(8 * MS));
+        assert_eq!(pulse.tick(), None, "and goes on by its own reading");
+        pulse.beat(9 * MS);
+        assert_eq!(pulse.tick(), Some(9 * MS));
         assert!(pulse.ask() && !pulse.ask(), "nobody answers the second one");
         assert_eq!(pulse.tick(), None, "an hour of idleness later there is no old tick to go by");
         assert!(busy(&pulse, 3_600_000 * MS), "and the keeper can be woken again");
+    }
+
+    /// The answer used to be the reader's own clock reading. A reader that was held up between reading and answering (for a
+    /// second, under load) put an old tick up for everybody until the next beat: permits were booked under it, so limits let
+    /// through what a second brings.
+    #[test]
+    fn a_reader_that_was_held_up_does_not_put_an_old_tick_up() {
+        let pulse = Pulse::new();
+        pulse.begin(5 * MS);
+        let read = 6 * MS;
+        assert!(pulse.ask());
+        pulse.beat(1006 * MS);
+        assert!(!pulse.missed(read));
+        assert!(pulse.tick().is_none_or(|tick| tick >= 1006 * MS), "{:?}", pulse.tick());
+        pulse.beat(1007 * MS);
+        assert_eq!(pulse.tick(), Some(1007 * MS));
     }
 
     #[test]
@@ -162,5 +184,85 @@ mod tests {
         pulse.beat(10 * MS);
         assert_eq!(pulse.tick(), None, "what was given up stays so until the keeper starts anew");
         assert!(!pulse.ask());
+    }
+}
+
+#[cfg(all(test, tidegate_loom))]
+mod loom_model {
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicBool as Flag, AtomicU64 as Number};
+
+    use super::*;
+    use crate::sync::explore;
+
+    /// Readers answer, late or not at all, while the keeper asks, beats and goes to sleep. Once it sleeps nobody sees a tick, and
+    /// before that nobody sees one that is older than the beat before the last.
+    #[test]
+    fn no_reader_sees_a_tick_when_the_keeper_has_gone_to_sleep() {
+        explore(Some(3), || {
+            let pulse = Arc::new(Pulse::new());
+            let (time, asleep) = (Arc::new(Number::new(10)), Arc::new(Flag::new(false)));
+            // Every cell is looked at once before the threads start.
+            assert!(!pulse.is_wanted() && !pulse.missed(10) && pulse.tick().is_none());
+            pulse.begin(10);
+            assert!(pulse.ask());
+            let reader = {
+                let (pulse, time, asleep) = (Arc::clone(&pulse), Arc::clone(&time), Arc::clone(&asleep));
+                loom::thread::spawn(move || {
+                    for _ in 0..2 {
+                        let (now, said) = (time.load(Ordering::Acquire), pulse.floor());
+                        let slept = asleep.load(Ordering::Acquire);
+                        match pulse.tick() {
+                            Some(tick) => {
+                                assert!(!slept, "a tick that nobody keeps: {tick}");
+                                assert!(tick + 10 >= said, "{tick} when {said} was said");
+                            }
+                            None => {
+                                let _ = pulse.missed(now);
+                            }
+                        }
+                    }
+                })
+            };
+            for beats in [[20, 30], [40, 50]] {
+                for now in beats {
+                    time.store(now, Ordering::Release);
+                    pulse.beat(now);
+                }
+                if !pulse.ask() {
+                    asleep.store(true, Ordering::Release);
+                    break;
+                }
+            }
+            reader.join().unwrap();
+            if asleep.load(Ordering::Acquire) {
+                assert_eq!(pulse.tick(), None);
+                assert!(!pulse.missed(40), "and no late answer brings one back");
+                assert_eq!(pulse.tick(), None);
+            }
+        });
+    }
+
+    /// A reader that takes the keeper for dead races with its next beat: the tick is renewed or gone, never old.
+    #[test]
+    fn a_tick_given_up_does_not_come_back_old() {
+        explore(None, || {
+            let pulse = Arc::new(Pulse::new());
+            assert!(!pulse.is_wanted() && !pulse.missed(10) && pulse.tick().is_none());
+            pulse.begin(10);
+            let reader = {
+                let pulse = Arc::clone(&pulse);
+                loom::thread::spawn(move || {
+                    if let Some(tick) = pulse.tick() {
+                        pulse.give_up(tick);
+                    }
+                })
+            };
+            pulse.beat(20);
+            reader.join().unwrap();
+            assert!(pulse.tick().is_none_or(|tick| tick == 20));
+            pulse.beat(30);
+            assert!(pulse.tick().is_none_or(|tick| tick == 30));
+        });
     }
 }

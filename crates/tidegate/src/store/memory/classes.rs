@@ -27,6 +27,11 @@ impl Limit {
     pub(super) fn is(&self, quota: &Arc<Quota>) -> bool {
         Arc::ptr_eq(&self.quota, quota) || self.quota == *quota
     }
+
+    #[cfg(all(test, tidegate_loom))]
+    pub(super) const fn of_test(class: Class, quota: Arc<Quota>, form: GcraWord) -> Self {
+        Self { class, quota, form }
+    }
 }
 
 #[derive(Debug, Default)]

@@ -15,13 +15,12 @@
 //! meanwhile been given to another key. The lock is held for a few instructions, never across a call that is not this table's
 //! own, and given back by a plain store.
 
-use std::hint::{select_unpredictable, spin_loop};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::hint::select_unpredictable;
 
 use zerocopy::FromZeros;
 
 use super::table::{Reading, Taken};
+use crate::sync::{AtomicU64, Ordering, spin_loop, yield_now};
 
 /// Slots per line: what 64 bytes hold.
 pub(super) const WAYS: usize = 4;
@@ -160,7 +159,7 @@ impl Line {
                     return;
                 }
             }
-            if turn % SPINS == 0 { thread::yield_now() } else { spin_loop() }
+            if turn % SPINS == 0 { yield_now() } else { spin_loop() }
         }
     }
 }
@@ -234,7 +233,7 @@ mod tests {
     fn what_is_written_under_the_lock_is_whole() {
         let line = Line::default();
         let (one, two) = (Name::new(1 << 20, Class(3)), Name::new(2 << 20, Class(4)));
-        thread::scope(|scope| {
+        std::thread::scope(|scope| {
             for name in [one, two] {
                 let line = &line;
                 scope.spawn(move || {
@@ -250,5 +249,75 @@ mod tests {
         let held = line.lock();
         assert_eq!(held.word(0), 100_000, "no turn was lost");
         assert!((0..WAYS).all(|slot| held.name(slot) == held.name(0)));
+    }
+}
+
+#[cfg(all(test, tidegate_loom))]
+mod loom_model {
+    use loom::sync::Arc;
+
+    use super::*;
+    use crate::sync::explore;
+
+    /// Looks at every cell, so that it is there before the threads are.
+    fn line() -> Arc<Line> {
+        let line = Arc::new(Line::default());
+        {
+            let held = line.lock();
+            (0..WAYS).for_each(|slot| held.set(slot, Name::EMPTY, 0));
+        }
+        line
+    }
+
+    /// The first slot's name carries the lock and is written under it, the other slot's is not: both ways to lose a turn.
+    #[test]
+    fn turns_under_the_lock_are_whole_and_none_is_lost() {
+        explore(Some(2), || {
+            let line = line();
+            let turn = |line: &Line, number: u64| {
+                let held = line.lock();
+                let (first, second) = (held.word(0), held.word(1));
+                assert_eq!(first, second, "nobody is between the two writes");
+                assert_eq!(held.name(0), held.name(1));
+                let name = Name::new(number << 20, Class(3));
+                held.set(0, name, first + 1);
+                held.set(1, name, second + 1);
+            };
+            let other = Arc::clone(&line);
+            let other = loom::thread::spawn(move || {
+                turn(&other, 1);
+                turn(&other, 2);
+            });
+            turn(&line, 3);
+            other.join().unwrap();
+            assert_eq!(line.lock().word(0), 3);
+        });
+    }
+
+    /// A check finds its slot at a glance and locks afterwards; meanwhile the slot goes to another key.
+    #[test]
+    fn a_check_never_spends_of_the_key_that_got_its_slot() {
+        use std::sync::Arc as Shared;
+        use tidegate_core::{Quota, Tick, rate::GcraWord};
+
+        explore(None, || {
+            let quota = Quota::per_second(1).burst(5).gcra().unwrap();
+            let Quota::Gcra(gcra) = &quota else { unreachable!() };
+            let form = GcraWord::new(gcra, Tick::EPOCH).unwrap();
+            let class = Class(1);
+            let limit = crate::store::memory::classes::Limit::of_test(class, Shared::new(quota), form);
+            let (ann, bob) = (Name::new(1 << 20, class), Name::new(2 << 20, class));
+            let line = line();
+            line.lock().set(0, ann, 0);
+            let other = {
+                let line = Arc::clone(&line);
+                loom::thread::spawn(move || line.lock().set(0, bob, 7))
+            };
+            let by = Reading::at(&limit, Tick::from_secs(1)).unwrap();
+            let taken = line.take(ann, &by, 1);
+            other.join().unwrap();
+            let held = line.lock();
+            assert_eq!((held.name(0), held.word(0)), (bob, 7), "{taken:?}");
+        });
     }
 }

@@ -1,0 +1,238 @@
+//! One call after another on a limiter with its word and on one that goes the long way: every answer is the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::observer::{Event, Observer};
+use tidegate::store::{Charge, Op, PlainStore, Step, Store};
+use tidegate::{Clock, KeyedLimiter, Limiter, ManualClock, Mode, Quota, Replace, Reservation, Tick};
+
+use super::{Random, cost, steps};
+
+/// Sees nothing: there is no short way past an observer.
+#[derive(Debug)]
+struct Blind;
+
+impl Observer for Blind {
+    fn on_decision(&self, _: &Event) {}
+}
+
+fn quotas() -> Vec<Quota> {
+    let gcra = [
+        Quota::per_second(10).burst(5),
+        Quota::per_second(7).burst(3),
+        Quota::per_second(999_983).burst(1000),
+        Quota::per_second(999_999_937).burst(50),
+        Quota::per_day(3).burst(2),
+        Quota::per_minute(1000).burst(1),
+    ];
+    gcra.into_iter()
+        .map(|quota| quota.gcra().unwrap())
+        .chain([Quota::per_second(5).fixed_window().unwrap()])
+        .collect()
+}
+
+/// Mostly within the time of a few units, now and then far beyond: hours, years, half a century.
+fn pause(random: &mut Random) -> Duration {
+    if random.below(1500) == 0 {
+        return Duration::from_secs(50 * 365 * 86_400);
+    }
+    match random.below(200) {
+        0 => Duration::from_secs(random.below(40 * 86_400)),
+        1..8 => Duration::from_secs(random.below(9000)),
+        8..60 => Duration::from_nanos(random.below(400_000_000)),
+        60..110 => Duration::from_nanos(random.below(4000)),
+        _ => Duration::ZERO,
+    }
+}
+
+#[test]
+fn a_word_answers_as_the_long_way_does_call_by_call() {
+    let quotas = quotas();
+    for (seed, mode) in (0..12).zip([Mode::Shared, Mode::Exact].into_iter().cycle()) {
+        let mut random = Random::seeded(seed);
+        let clock = ManualClock::at(Tick::from_secs(1_700_000_000));
+        let first = &quotas[seed as usize % quotas.len()];
+        let short = Limiter::new(first.clone()).unwrap().with_clock(clock.clone()).with_mode(mode);
+        let long = short.clone().with_observer(Blind);
+        let mut held: Vec<(Reservation, Reservation)> = Vec::new();
+        for step in 0..steps(4000) {
+            clock.advance(pause(&mut random));
+            // Two centuries and a half after 1970 a tick has come to its end.
+            if clock.now() > Tick::from_secs(12_000_000_000) {
+                break;
+            }
+            let told = format!("seed {seed}, step {step}");
+            let ask = cost(1 + random.below(4));
+            match random.below(20) {
+                0..9 => assert_eq!(short.allow_n(ask), long.allow_n(ask), "{told}"),
+                9..11 => assert_eq!(short.peek(ask), long.peek(ask), "{told}"),
+                11..15 => {
+                    let wait =
+                        [Duration::ZERO, Duration::from_millis(400), Duration::MAX][random.below(3) as usize];
+                    match (short.reserve(ask, wait), long.reserve(ask, wait)) {
+                        (Ok(ours), Ok(theirs)) => {
+                            assert_eq!(
+                                (ours.act(), ours.answer()),
+                                (theirs.act(), theirs.answer()),
+                                "{told}"
+                            );
+                            held.push((ours, theirs));
+                        }
+                        (Err(ours), Err(theirs)) => assert_eq!(ours, theirs, "{told}"),
+                        (ours, theirs) => panic!("{told}: {ours:?} against {theirs:?}"),
+                    }
+                }
+                15..17 if !held.is_empty() => {
+                    let (ours, theirs) = held.swap_remove(random.below(held.len() as u64) as usize);
+                    ours.cancel();
+                    theirs.cancel();
+                }
+                17 => {
+                    short.refund(ask);
+                    long.refund(ask);
+                }
+                18 if random.below(6) == 0 => {
+                    let how =
+                        [Replace::AsIs, Replace::Proportional, Replace::Reset][random.below(3) as usize];
+                    let quota = &quotas[random.below(quotas.len() as u64) as usize];
+                    short.change(quota.clone(), how).unwrap();
+                    long.change(quota.clone(), how).unwrap();
+                }
+                _ => assert_eq!(short.allow().decision(), long.allow().decision(), "{told}"),
+            }
+            assert_eq!(short.standing(), long.standing(), "{told}");
+        }
+    }
+}
+
+/// Keys on words of the table against cells in a map; the limit changes under them.
+#[test]
+fn keys_answer_as_the_plain_store_does_call_by_call() {
+    let quotas = quotas();
+    for (seed, mode) in (0..12).zip([Mode::Shared, Mode::Exact].into_iter().cycle()) {
+        let mut random = Random::seeded(100 + seed);
+        let clock = ManualClock::at(Tick::from_secs(1_700_000_000));
+        let mut quota = Arc::new(quotas[seed as usize % quotas.len()].clone());
+        let mut replace = Replace::AsIs;
+        let keys =
+            KeyedLimiter::new((*quota).clone(), 1000).unwrap().with_clock(clock.clone()).with_mode(mode);
+        let plain = PlainStore::default();
+        let mut held: Vec<(Reservation, tidegate::Receipt, u64, u64)> = Vec::new();
+        let mut terms = 0;
+        for step in 0..steps(4000) {
+            clock.advance(pause(&mut random));
+            if clock.now() > Tick::from_secs(12_000_000_000) {
+                break;
+            }
+            let told = format!("seed {seed}, step {step}");
+            let (key, units) = (random.below(7), 1 + random.below(4));
+            let name = key.to_le_bytes();
+            let settle = |op: Op<'_>, units, max_wait, key: &[u8]| {
+                let spends = !matches!(op, Op::Peek);
+                let charge = Charge { max_wait, spends, replace, ..Charge::new(key, &quota, cost(units)) };
+                plain.settle(&Step { now: clock.now(), op, charges: &[charge] }).unwrap().lines[0]
+            };
+            match random.below(20) {
+                0..9 => {
+                    let theirs = settle(Op::Take, units, Duration::ZERO, &name);
+                    assert_eq!(keys.allow_n(name, cost(units)).decision(), theirs.decision, "{told}");
+                }
+                9 => {
+                    let theirs = settle(Op::Peek, units, Duration::ZERO, &name);
+                    assert_eq!(keys.peek_n(name, cost(units)).decision(), theirs.decision, "{told}");
+                }
+                10..12 => {
+                    let names: Vec<_> = (0..20).map(|_| random.below(7).to_le_bytes()).collect();
+                    keys.allow_each(&names, |name, ours| {
+                        let theirs = settle(Op::Take, 1, Duration::ZERO, name);
+                        assert_eq!(ours.decision(), theirs.decision, "{told}");
+                    });
+                }
+                12..15 => {
+                    let wait =
+                        [Duration::ZERO, Duration::from_millis(400), Duration::MAX][random.below(3) as usize];
+                    let theirs = settle(Op::Take, units, wait, &name);
+                    match keys.reserve(name, cost(units), wait) {
+                        Ok(ours) => {
+                            let receipt = theirs.receipt.unwrap();
+                            assert_eq!(
+                                (ours.act(), ours.answer().decision()),
+                                (receipt.act, theirs.decision),
+                                "{told}"
+                            );
+                            held.push((ours, receipt, key, terms));
+                        }
+                        Err(ours) => assert_eq!(ours.answer.decision(), theirs.decision, "{told}"),
+                    }
+                }
+                15..17 if !held.is_empty() => {
+                    let (ours, receipt, key, made) =
+                        held.swap_remove(random.below(held.len() as u64) as usize);
+                    ours.cancel();
+                    if made == terms {
+                        settle(
+                            Op::Cancel(&[receipt]),
+                            receipt.cost.units(),
+                            Duration::ZERO,
+                            &key.to_le_bytes(),
+                        );
+                    }
+                }
+                17 => {
+                    settle(Op::Refund, units, Duration::ZERO, &name);
+                    keys.refund(name, cost(units));
+                }
+                18 if random.below(6) == 0 => {
+                    replace =
+                        [Replace::AsIs, Replace::Proportional, Replace::Reset][random.below(3) as usize];
+                    quota = Arc::new(quotas[random.below(quotas.len() as u64) as usize].clone());
+                    terms += 1;
+                    keys.change((*quota).clone(), replace).unwrap();
+                    continue;
+                }
+                _ => {
+                    settle(Op::Reset, 1, Duration::ZERO, &name);
+                    keys.reset(name);
+                }
+            }
+            let theirs = settle(Op::Peek, 1, Duration::ZERO, &name).decision.standing;
+            assert_eq!(keys.standing(name), theirs, "{told}");
+        }
+    }
+}
+
+/// Forms of odd rates last an hour or a little more. The clock goes on in steps of minutes over many of them, and in one of half a
+/// century; nothing shows where a new form begins.
+#[test]
+fn the_end_of_a_form_and_the_next_one_do_not_show() {
+    for quota in [
+        Quota::per_second(999_983).burst(2_000_000),
+        Quota::per_second(7).burst(9),
+        Quota::per_day(1).burst(3),
+    ] {
+        let quota = Arc::new(quota.gcra().unwrap());
+        let clock = ManualClock::at(Tick::from_secs(1_700_000_000));
+        let limiter = Limiter::new((*quota).clone()).unwrap().with_clock(clock.clone());
+        let keys = KeyedLimiter::new((*quota).clone(), 100).unwrap().with_clock(clock.clone());
+        let plain = PlainStore::default();
+        let mut random = Random::seeded(5);
+        for step in 0..steps(6000) {
+            match random.below(1000) {
+                // Six of them fit between 2023 and the end of time.
+                0 if step < steps(6000) / 2 && clock.now() < Tick::from_secs(9_000_000_000) => {
+                    clock.advance(Duration::from_secs(50 * 365 * 86_400));
+                }
+                1..400 => clock.advance(Duration::from_millis(random.below(600_000))),
+                _ => {}
+            }
+            let most = [3, 1_500_000][random.below(2) as usize];
+            let units = cost(1 + random.below(most));
+            let charges = [Charge::new(b"key", &quota, units)];
+            let step = Step { now: clock.now(), op: Op::Take, charges: &charges };
+            let decision = plain.settle(&step).unwrap().lines[0].decision;
+            assert_eq!(limiter.allow_n(units).decision(), decision, "{step:?}");
+            assert_eq!(keys.allow_n("key", units).decision(), decision, "{step:?}");
+        }
+    }
+}
