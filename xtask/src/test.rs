@@ -21,5 +21,10 @@ pub(crate) fn run() -> Result<()> {
     cargo(&["check", "-p", "tidegate", "--no-default-features"], &[])?;
     counts::run(&[])?;
     cargo(&["test", "--workspace", "--all-features"], &servers)?;
+    // The shared cells in all their interleavings: another build of the library, whose atomics are loom's.
+    let models = crate::root().join("target/loom");
+    let models = models.to_string_lossy();
+    let loom = [("RUSTFLAGS", "--cfg tidegate_loom"), ("CARGO_TARGET_DIR", &*models)];
+    cargo(&["test", "-p", "tidegate", "--lib", "--release", "loom"], &loom)?;
     cargo(&["doc", "--workspace", "--all-features", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
 }

@@ -29,6 +29,7 @@ mod table;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{Algorithm, Quota, State, Tick};
@@ -110,24 +111,27 @@ impl Store for MemoryStore {
     }
 
     fn settle_into(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
-        let step = Step { now: hold(&self.shared.latest, step.now), ..*step };
-        let table = &self.shared.table;
-        if let [charge] = step.charges {
-            let print = table.print(charge.key);
-            if !table.settle_word(&step, charge, print, settled) {
-                table.settle_any(&step, &[print], settled);
-            }
-            return Ok(());
+        let (table, latest) = (&self.shared.table, &self.shared.latest);
+        if step.charges.len() > 1 {
+            refuse_repeated(step)?;
         }
-        refuse_repeated(&step)?;
         let prints: SmallVec<[Print; 16]> =
             step.charges.iter().map(|charge| table.print(charge.key)).collect();
         // Two keys of one step with one fingerprint would share a slot unnoticed; odds 2^-64, refused all the same.
         if prints.iter().enumerate().any(|(at, print)| prints[..at].contains(print)) {
             return Err(StoreError::RepeatedKey);
         }
-        table.settle_any(&step, &prints, settled);
-        Ok(())
+        let mut step = Step { now: hold(latest, step.now), ..*step };
+        loop {
+            table.settle_any(&step, &prints, settled);
+            // Another step may have come with a later tick between here and the lock, and have charged by that. Refused is
+            // only who would be by it too; ends, for each turn takes the wait that the last one told.
+            let later = hold(latest, step.now);
+            if settled.allowed || later == step.now || !waited(&step, settled, later) {
+                return Ok(());
+            }
+            step.now = later;
+        }
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -142,8 +146,22 @@ impl Store for MemoryStore {
     }
 }
 
+/// Says whether every binding refusal of a step is over by a later tick.
+fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
+    let passed = later.since(step.now);
+    let over = |wait: Option<Duration>| wait.is_some_and(|wait| wait <= passed);
+    let mut lines = step.charges.iter().zip(&settled.lines);
+    lines.all(|(charge, line)| !charge.binding || over(line.decision.retry_after()))
+}
+
 impl Table {
+    /// Settles a step, by the shortest way it can go.
     fn settle_any(&self, step: &Step<'_>, prints: &[Print], settled: &mut Settled) {
+        if let ([charge], [print]) = (step.charges, prints)
+            && self.settle_word(step, charge, *print, settled)
+        {
+            return;
+        }
         if self.settle_words(step, prints, settled).is_none() {
             *settled = self.settle_long(step, prints);
         }
