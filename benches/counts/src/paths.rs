@@ -21,7 +21,7 @@ pub(crate) fn run() -> Result<()> {
         for (answer, want, quota) in [("permitted", Permitted, plenty()), ("denied", Denied, spent())] {
             path(&format!("one {name} {answer}"), want, 1, || {
                 let limiter = Limiter::new(quota)?.with_clock(Stepping::by(0)).with_mode(mode);
-                Ok(move || limiter.allow().is_allowed())
+                Ok(move || limiter.admit())
             })?;
         }
     }
@@ -72,13 +72,13 @@ fn keyed() -> Result<()> {
         path(&format!("keyed {name}"), want, 1, || {
             let limiter = filled(quota, KEYS)?;
             let mut each = keys[..KEYS].iter().cycle();
-            Ok(move || each.next().is_some_and(|key| limiter.allow(key).is_allowed()))
+            Ok(move || each.next().is_some_and(|key| limiter.admit(key)))
         })?;
     }
     path("keyed new key", Permitted, 1, || {
         let limiter = filled(spent(), 0)?;
         let mut each = keys.iter();
-        Ok(move || each.next().is_some_and(|key| limiter.allow(key).is_allowed()))
+        Ok(move || each.next().is_some_and(|key| limiter.admit(key)))
     })?;
     path("keyed each of 16", Permitted, BATCH as u64, || {
         let limiter = filled(Quota::per(1000, Duration::from_secs(3600)), KEYS)?;
