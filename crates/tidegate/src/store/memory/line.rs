@@ -78,26 +78,31 @@ impl Name {
     }
 }
 
+/// A name and a word; all zeros are an empty one.
 #[derive(Debug, Default, FromZeros)]
-struct Slot {
+pub(super) struct Slot {
     name: AtomicU64,
     word: AtomicU64,
 }
 
-/// Four slots; all zeros are four empty ones.
-#[derive(Debug, Default, FromZeros)]
-#[repr(align(64))]
-pub(super) struct Line {
-    slots: [Slot; WAYS],
+/// Four slots that lie in one cache line, as the table sees to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line<'t> {
+    slots: &'t [Slot; WAYS],
 }
 
-impl Line {
+impl<'t> Line<'t> {
+    #[inline]
+    pub(super) const fn of(slots: &'t [Slot; WAYS]) -> Self {
+        Self { slots }
+    }
+
     /// Finds the slot of exactly this name. A glance: what is found may be gone before the line is locked.
     ///
     /// All four are compared and none is branched on: which of them it is nobody can predict, and a wrong guess would keep
     /// the memory of the next checks from being fetched meanwhile. Worth half of a check among a million keys.
     #[inline]
-    pub(super) fn glance(&self, name: Name) -> Option<usize> {
+    pub(super) fn glance(self, name: Name) -> Option<usize> {
         let mut found = WAYS;
         for (at, slot) in self.slots.iter().enumerate() {
             // Relaxed: only a hint, looked at again under the lock.
@@ -109,7 +114,7 @@ impl Line {
 
     /// Spends units of the key that has this name here; `None` where none has.
     #[inline]
-    pub(super) fn take(&self, name: Name, by: &Reading<'_>, units: u64) -> Option<Taken> {
+    pub(super) fn take(self, name: Name, by: &Reading<'_>, units: u64) -> Option<Taken> {
         let slot = self.glance(name)?;
         let held = self.lock();
         if held.name(slot) != name {
@@ -123,20 +128,20 @@ impl Line {
 
     /// Finds the name under which a key has a slot, at a glance.
     #[inline]
-    pub(super) fn glance_key(&self, key: Name) -> Option<Name> {
+    pub(super) fn glance_key(self, key: Name) -> Option<Name> {
         let names = self.slots.iter().map(|slot| Name(slot.name.load(Ordering::Relaxed) & !LOCK));
         names.into_iter().find(|name| name.is_key_of(key))
     }
 
     /// Touches the line, so that it is on its way from memory while others are looked at.
     #[inline]
-    pub(super) fn touch(&self) -> u64 {
+    pub(super) fn touch(self) -> u64 {
         self.slots[0].name.load(Ordering::Relaxed)
     }
 
     /// Locks the line. Ends as soon as whoever holds it lets go, which takes them a few instructions of their own.
     #[inline]
-    pub(super) fn lock(&self) -> Held<'_> {
+    pub(super) fn lock(self) -> Held<'t> {
         let first = &self.slots[0].name;
         let name = first.load(Ordering::Relaxed) & !LOCK;
         // Acquire, with the Release of `drop`: what the last holder wrote is seen.
@@ -148,7 +153,7 @@ impl Line {
 
     #[cold]
     #[inline(never)]
-    fn lock_slowly(&self) {
+    fn lock_slowly(self) {
         let first = &self.slots[0].name;
         for turn in 1u32.. {
             let name = first.load(Ordering::Relaxed);
@@ -168,7 +173,7 @@ impl Line {
 // All accesses below are Relaxed: the lock orders them.
 #[derive(Debug)]
 pub(super) struct Held<'l> {
-    line: &'l Line,
+    line: Line<'l>,
 }
 
 impl Held<'_> {
@@ -213,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_line_is_a_cache_line() {
-        assert_eq!(size_of::<Line>(), 64);
+        assert_eq!(size_of::<[Slot; WAYS]>(), 64);
     }
 
     #[test]
@@ -231,11 +236,11 @@ mod tests {
 
     #[test]
     fn what_is_written_under_the_lock_is_whole() {
-        let line = Line::default();
+        let slots = <[Slot; WAYS]>::default();
+        let line = Line::of(&slots);
         let (one, two) = (Name::new(1 << 20, Class(3)), Name::new(2 << 20, Class(4)));
         std::thread::scope(|scope| {
             for name in [one, two] {
-                let line = &line;
                 scope.spawn(move || {
                     for _ in 0..50_000 {
                         let held = line.lock();
@@ -260,13 +265,13 @@ mod loom_model {
     use crate::sync::explore;
 
     /// Looks at every cell, so that it is there before the threads are.
-    fn line() -> Arc<Line> {
-        let line = Arc::new(Line::default());
+    fn line() -> Arc<[Slot; WAYS]> {
+        let slots = Arc::new(<[Slot; WAYS]>::default());
         {
-            let held = line.lock();
+            let held = Line::of(&slots).lock();
             (0..WAYS).for_each(|slot| held.set(slot, Name::EMPTY, 0));
         }
-        line
+        slots
     }
 
     /// The first slot's name carries the lock and is written under it, the other slot's is not: both ways to lose a turn.
@@ -274,8 +279,8 @@ mod loom_model {
     fn turns_under_the_lock_are_whole_and_none_is_lost() {
         explore(Some(2), || {
             let line = line();
-            let turn = |line: &Line, number: u64| {
-                let held = line.lock();
+            let turn = |slots: &[Slot; WAYS], number: u64| {
+                let held = Line::of(slots).lock();
                 let (first, second) = (held.word(0), held.word(1));
                 assert_eq!(first, second, "nobody is between the two writes");
                 assert_eq!(held.name(0), held.name(1));
@@ -290,7 +295,7 @@ mod loom_model {
             });
             turn(&line, 3);
             other.join().unwrap();
-            assert_eq!(line.lock().word(0), 3);
+            assert_eq!(Line::of(&line).lock().word(0), 3);
         });
     }
 
@@ -308,15 +313,15 @@ mod loom_model {
             let limit = crate::store::memory::classes::Limit::of_test(class, Shared::new(quota), form);
             let (ann, bob) = (Name::new(1 << 20, class), Name::new(2 << 20, class));
             let line = line();
-            line.lock().set(0, ann, 0);
+            Line::of(&line).lock().set(0, ann, 0);
             let other = {
                 let line = Arc::clone(&line);
-                loom::thread::spawn(move || line.lock().set(0, bob, 7))
+                loom::thread::spawn(move || Line::of(&line).lock().set(0, bob, 7))
             };
             let by = Reading::at(&limit, Tick::from_secs(1)).unwrap();
-            let taken = line.take(ann, &by, 1);
+            let taken = Line::of(&line).take(ann, &by, 1);
             other.join().unwrap();
-            let held = line.lock();
+            let held = Line::of(&line).lock();
             assert_eq!((held.name(0), held.word(0)), (bob, 7), "{taken:?}");
         });
     }

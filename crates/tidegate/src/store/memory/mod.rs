@@ -326,7 +326,7 @@ mod tests {
     fn memory_is_24_bytes_a_key_and_one_key_in_two_hundred_is_lost_to_crowding() {
         const KEYS: usize = 100_000;
         let store = MemoryStore::with_capacity(KEYS);
-        assert!(size_of::<line::Line>() * store.occupancy().capacity / line::WAYS <= 24 * KEYS + 128);
+        assert!(size_of::<line::Slot>() * store.occupancy().capacity <= 24 * KEYS + 64);
         let quota = Arc::new(Quota::per_minute(2).gcra().unwrap());
         for key in 0..KEYS as u32 {
             assert!(take(&store, Tick::from_secs(1), &key.to_le_bytes(), &quota));

@@ -15,7 +15,7 @@ use tidegate_core::{Algorithm, Tick};
 use zerocopy::FromZeros;
 
 use super::classes::{Classes, Limit};
-use super::line::{Class, Held, Line, Name, WAYS};
+use super::line::{Class, Held, Line, Name, Slot, WAYS};
 use super::side::Side;
 
 /// Slots for each key of the capacity, as a ratio: three to two.
@@ -83,7 +83,10 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Table {
     hasher: RandomState,
-    lines: Box<[Line]>,
+    slots: Box<[Slot]>,
+    /// Where the first line starts: slots of 16 bytes begin anywhere, lines at multiples of 64.
+    start: usize,
+    lines: usize,
     pub(super) classes: Classes,
     pub(super) side: Side,
     pub(super) used: AtomicUsize,
@@ -95,9 +98,12 @@ impl Table {
     pub(super) fn new(keys: usize) -> Self {
         let slots = keys.max(1).saturating_mul(SLOTS.0).div_ceil(SLOTS.1);
         let lines = slots.div_ceil(WAYS).max(2);
+        let slots = blank((lines + 1) * WAYS - 1);
         Self {
             hasher: RandomState::default(),
-            lines: blank(lines),
+            start: aligned(&slots),
+            slots,
+            lines,
             classes: Classes::default(),
             side: Side::new(lines),
             used: AtomicUsize::new(0),
@@ -107,7 +113,7 @@ impl Table {
     }
 
     pub(super) fn slots(&self) -> usize {
-        self.lines.len() * WAYS
+        self.lines * WAYS
     }
 
     /// The seed hides which keys meet in a line, so that nobody can crowd a victim's.
@@ -120,7 +126,7 @@ impl Table {
     #[inline]
     pub(super) fn first(&self, print: Print) -> usize {
         // The 16 bits that are not in the tag go first, so that tag and line together are as wide as the fingerprint.
-        spread(print.0.rotate_right(16), self.lines.len())
+        spread(print.0.rotate_right(16), self.lines)
     }
 
     /// Returns the other line.
@@ -128,8 +134,8 @@ impl Table {
     pub(super) fn second(&self, print: Print) -> usize {
         // Another number of the same fingerprint (the multiplier of Fibonacci hashing), whose upper bits depend on all of its.
         let number = (print.0 ^ print.0 >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let other = self.first(print) + 1 + spread(number, self.lines.len() - 1);
-        if other < self.lines.len() { other } else { other - self.lines.len() }
+        let other = self.first(print) + 1 + spread(number, self.lines - 1);
+        if other < self.lines { other } else { other - self.lines }
     }
 
     /// Returns the two lines of a key in ascending order.
@@ -139,15 +145,16 @@ impl Table {
     }
 
     #[inline]
-    pub(super) fn line(&self, line: usize) -> &Line {
-        &self.lines[line]
+    pub(super) fn line(&self, line: usize) -> Line<'_> {
+        let slots = &self.slots[self.start + line * WAYS..];
+        Line::of(slots.first_chunk().expect("there are as many slots as the lines need"))
     }
 
     /// Spends units of a key by its word, if that is where its state is; a new key gets a slot.
     #[inline]
     pub(super) fn take(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
         let name = Name::new(print.0, by.limit.class);
-        match self.lines[self.first(print)].take(name, by, units) {
+        match self.line(self.first(print)).take(name, by, units) {
             Some(taken) => taken,
             None => self.take_elsewhere(print, by, units),
         }
@@ -158,14 +165,14 @@ impl Table {
     #[inline(never)]
     fn take_elsewhere(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
         let name = Name::new(print.0, by.limit.class);
-        self.lines[self.second(print)].take(name, by, units).unwrap_or_else(|| self.admit(print, by, units))
+        self.line(self.second(print)).take(name, by, units).unwrap_or_else(|| self.admit(print, by, units))
     }
 
     /// Spends units of a key that was not there at a glance.
     fn admit(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
         let name = Name::new(print.0, by.limit.class);
         let [low, high] = self.both(print);
-        let (first, second) = (self.lines[low].lock(), self.lines[high].lock());
+        let (first, second) = (self.line(low).lock(), self.line(high).lock());
         let both = Both { lines: [(low, &first), (high, &second)] };
         if both.place(name).is_some() {
             // It came meanwhile, or is there under another limit.
@@ -269,12 +276,18 @@ impl Table {
     }
 }
 
-/// Returns empty lines in memory that the system hands out when they are first touched: a table for a million keys is then made in no
+/// Returns empty slots in memory that the system hands out when they are first touched: a table for a million keys is then made in no
 /// time, and takes no more than its keys do.
-fn blank(lines: usize) -> Box<[Line]> {
-    // Where that cannot be had, the usual way reports it.
-    <[Line]>::new_box_zeroed_with_elems(lines)
-        .unwrap_or_else(|_| (0..lines).map(|_| Line::default()).collect())
+fn blank(slots: usize) -> Box<[Slot]> {
+    // Not of whole lines: memory for what is aligned to 64 bytes is not handed out blank, but written. Where none can be had
+    // this way, the usual way reports it.
+    <[Slot]>::new_box_zeroed_with_elems(slots)
+        .unwrap_or_else(|_| (0..slots).map(|_| Slot::default()).collect())
+}
+
+/// Returns the first slot that starts a cache line; 0 where there is none, which costs speed and nothing else.
+fn aligned(slots: &[Slot]) -> usize {
+    Some(slots.as_ptr().align_offset(64)).filter(|start| *start < WAYS).unwrap_or(0)
 }
 
 /// Spreads numbers evenly over `0..count`, by their upper bits and without a division.
