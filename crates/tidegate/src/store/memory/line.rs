@@ -17,8 +17,6 @@
 
 use std::hint::select_unpredictable;
 
-use zerocopy::FromZeros;
-
 use super::table::{Reading, Taken};
 use crate::sync::{AtomicU64, Ordering, spin_loop, yield_now};
 
@@ -79,7 +77,8 @@ impl Name {
 }
 
 /// A name and a word; all zeros are an empty one.
-#[derive(Debug, Default, FromZeros)]
+#[derive(Debug, Default)]
+#[cfg_attr(not(tidegate_loom), derive(zerocopy::FromZeros))]
 pub(super) struct Slot {
     name: AtomicU64,
     word: AtomicU64,

@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::quality::RandomState;
 use tidegate_core::{Algorithm, Tick};
-use zerocopy::FromZeros;
 
 use super::classes::{Classes, Limit};
 use super::line::{Class, Held, Line, Name, Slot, WAYS};
@@ -281,8 +280,11 @@ impl Table {
 fn blank(slots: usize) -> Box<[Slot]> {
     // Not of whole lines: memory for what is aligned to 64 bytes is not handed out blank, but written. Where none can be had
     // this way, the usual way reports it.
-    <[Slot]>::new_box_zeroed_with_elems(slots)
-        .unwrap_or_else(|_| (0..slots).map(|_| Slot::default()).collect())
+    #[cfg(not(tidegate_loom))]
+    if let Ok(blank) = <[Slot] as zerocopy::FromZeros>::new_box_zeroed_with_elems(slots) {
+        return blank;
+    }
+    (0..slots).map(|_| Slot::default()).collect()
 }
 
 /// Returns the first slot that starts a cache line; 0 where there is none, which costs speed and nothing else.
