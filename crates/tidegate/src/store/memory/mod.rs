@@ -45,7 +45,7 @@ pub(crate) use table::{Print, Reading, Taken};
 
 /// Keeps the state of a bounded number of keys.
 ///
-/// Memory is allocated when the store is made and stays: 24 bytes per key of the capacity. Larger states (all but GCRA's; logs,
+/// Memory is set aside when the store is made, touched as keys come, and never grows: 24 bytes per key of the capacity. Larger states (all but GCRA's; logs,
 /// windows of many buckets) add their own size, as they come. A check of one key takes one short lock of its cache line; a step
 /// over several takes those of all its keys, in ascending order, so steps never wait for each other in a circle. A clone shares
 /// the table.
