@@ -5,13 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::policy::config::{Config, StoreSettings};
-use tidegate::store::{MemoryStore, Store};
+use tidegate::store::Store;
 use tidegate::{Clock, SystemClock};
 
 use crate::auth::Token;
-
-/// Live keys for which the table in memory has room, when nothing else is said.
-const KEYS: usize = 100_000;
 
 /// What a server is made of, beside its configuration.
 #[derive(Clone, Debug)]
@@ -26,7 +23,7 @@ pub struct ServerOptions {
     pub drain: Duration,
     /// The most connections at once, 1 or more; the rest wait in the kernel's queue. 10,000 by default.
     pub connections: usize,
-    /// What keeps the counters. A table in memory for 100,000 live keys by default.
+    /// What keeps the counters. A table in memory for 1,000,000 live keys by default.
     pub store: Arc<dyn Store>,
     /// The kind of store, as metrics name it.
     pub store_kind: &'static str,
@@ -43,7 +40,7 @@ impl Default for ServerOptions {
             token: None,
             drain: Duration::from_secs(10),
             connections: 10_000,
-            store: Arc::new(MemoryStore::with_capacity(KEYS)),
+            store: Arc::new(StoreSettings::default().memory(None)),
             store_kind: "memory",
             clock: Arc::new(SystemClock::new()),
             signals: true,
@@ -55,12 +52,7 @@ impl ServerOptions {
     /// Takes from a config file what cannot change while the server runs: where it listens, and its store.
     #[must_use]
     pub fn of(config: &Config) -> Self {
-        let keys = match config.store {
-            StoreSettings::Memory { keys } => keys,
-            // A store that this crate does not know is made by who calls it.
-            _ => KEYS,
-        };
-        let store = Arc::new(MemoryStore::with_capacity(keys));
+        let store = Arc::new(config.store.memory(None));
         Self { http: config.server.http, store, ..Self::default() }
     }
 }

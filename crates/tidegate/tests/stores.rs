@@ -25,6 +25,11 @@ fn the_memory_table_conforms() {
 }
 
 #[test]
+fn the_memory_table_that_keeps_keys_conforms() {
+    conformance::run(|| MemoryStore::with_whole_keys(10_000), &conformance::quotas(), 50_000);
+}
+
+#[test]
 fn compare_and_set_over_bytes_conforms_although_every_third_write_loses() {
     conformance::run(|| CasStore::new(Conflicting::default()), &conformance::quotas(), 20_000);
 }

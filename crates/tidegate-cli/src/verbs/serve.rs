@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use tidegate::policy::QUICKSTART;
-use tidegate::policy::config::{self, Config, Format, StoreSettings};
-use tidegate::store::MemoryStore;
+use tidegate::policy::config::{self, Config, Format};
 use tidegate_server::{Refused, ServeError, Server, ServerOptions, Settings, Source, Token};
 
 use crate::args::Serve;
@@ -71,12 +70,7 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     let mut options = ServerOptions::default();
     options.http = serve.http.unwrap_or(config.server.http);
     options.drain = serve.drain;
-    let keys = match (serve.keys, &config.store) {
-        (Some(keys), _) => keys,
-        (None, StoreSettings::Memory { keys }) => *keys,
-        (None, _) => 100_000,
-    };
-    options.store = Arc::new(MemoryStore::with_capacity(keys));
+    options.store = Arc::new(config.store.memory(serve.keys));
     let token = match &serve.token_file {
         Some(file) => {
             Some(std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?)

@@ -377,6 +377,12 @@ const STORE: Table = Table {
             Some("1000000"),
             "How many keys are held at most; the nearest to full is given up for a new one",
         ),
+        key(
+            "key_form",
+            Kind::Word(&["fingerprint", "whole"], &[]),
+            Some("fingerprint"),
+            "What is kept of a key: a fingerprint, in 24 bytes a key; or the key, in 48",
+        ),
         key("path", Kind::Unavailable, None, "The folder of the disk store"),
         key("url", Kind::Unavailable, None, "The address of a shared store"),
     ],

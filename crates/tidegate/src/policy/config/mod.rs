@@ -27,6 +27,7 @@ use self::keys::{FILE, Kind};
 use self::node::{Node, Spot};
 use super::client_ip::{ClientIp, ForwardHeader};
 use super::set::PolicySet;
+use crate::store::MemoryStore;
 
 /// How a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,13 +75,26 @@ pub enum StoreSettings {
     Memory {
         /// The most keys held.
         keys: usize,
+        /// Whether keys are kept whole, in twice the memory, and not by their fingerprints.
+        whole: bool,
     },
+}
+
+impl StoreSettings {
+    /// Makes the store, with room for `keys` in place of its own number where one is named.
+    #[must_use]
+    pub fn memory(&self, keys: Option<usize>) -> MemoryStore {
+        match *self {
+            Self::Memory { keys: own, whole: false } => MemoryStore::with_capacity(keys.unwrap_or(own)),
+            Self::Memory { keys: own, whole: true } => MemoryStore::with_whole_keys(keys.unwrap_or(own)),
+        }
+    }
 }
 
 impl Default for StoreSettings {
     fn default() -> Self {
         // Enough for a day's visitors of a large site, and tens of megabytes at most.
-        Self::Memory { keys: 1_000_000 }
+        Self::Memory { keys: 1_000_000, whole: false }
     }
 }
 
@@ -228,11 +242,10 @@ fn client_ip(node: Option<&Node>) -> ClientIp {
 }
 
 fn store(node: Option<&Node>) -> StoreSettings {
+    let StoreSettings::Memory { keys: default, .. } = StoreSettings::default();
     let keys = word(node, "keys").and_then(|text| super::rate_grammar::whole_number(text).ok());
-    match keys.and_then(|keys| usize::try_from(keys).ok()) {
-        Some(keys) => StoreSettings::Memory { keys },
-        None => StoreSettings::default(),
-    }
+    let keys = keys.and_then(|keys| usize::try_from(keys).ok()).unwrap_or(default);
+    StoreSettings::Memory { keys, whole: word(node, "key_form") == Some("whole") }
 }
 
 fn headers(defaults: Option<&Node>) -> HeaderForm {

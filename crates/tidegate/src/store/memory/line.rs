@@ -104,19 +104,27 @@ impl<'t> Line<'t> {
     pub(super) fn glance(self, name: Name) -> Option<usize> {
         let mut found = WAYS;
         for (at, slot) in self.slots.iter().enumerate() {
-            // Relaxed: only a hint, looked at again under the lock.
-            let is = slot.name.load(Ordering::Relaxed) & !LOCK == name.0;
-            found = select_unpredictable(is, at, found);
+            // Relaxed: only a hint, looked at again under the lock, which only the first name has.
+            let seen = slot.name.load(Ordering::Relaxed);
+            let seen = if at == 0 { seen & !LOCK } else { seen };
+            found = select_unpredictable(seen == name.0, at, found);
         }
         (found < WAYS).then_some(found)
     }
 
-    /// Spends units of the key that has this name here; `None` where none has.
+    /// Spends units of the key that has this name here; `None` where none has. `is` says, under the lock, whether a slot of this
+    /// name is that key's.
     #[inline]
-    pub(super) fn take(self, name: Name, by: &Reading<'_>, units: u64) -> Option<Taken> {
+    pub(super) fn take(
+        self,
+        name: Name,
+        is: impl FnOnce(usize) -> bool,
+        by: &Reading<'_>,
+        units: u64,
+    ) -> Option<Taken> {
         let slot = self.glance(name)?;
         let held = self.lock();
-        if held.name(slot) != name {
+        if held.name(slot) != name || !is(slot) {
             return None;
         }
         let word = held.word(slot);
@@ -197,9 +205,10 @@ impl Held<'_> {
         self.line.slots[slot].name.store(name.0 | lock, Ordering::Relaxed);
     }
 
-    /// Finds the slot of a key, under whatever limit.
-    pub(super) fn find(&self, key: Name) -> Option<usize> {
-        (0..WAYS).find(|slot| self.name(*slot).is_key_of(key) && self.name(*slot) != Name::EMPTY)
+    /// Finds the slot of a key, under whatever limit. `is` says whether a slot of its name is that key's.
+    pub(super) fn find(&self, key: Name, is: impl Fn(usize) -> bool) -> Option<usize> {
+        let named = |slot: usize| self.name(slot).is_key_of(key) && self.name(slot) != Name::EMPTY;
+        (0..WAYS).find(|slot| named(*slot) && is(*slot))
     }
 }
 
@@ -318,7 +327,7 @@ mod loom_model {
                 loom::thread::spawn(move || Line::of(&line).lock().set(0, bob, 7))
             };
             let by = Reading::at(&limit, Tick::from_secs(1)).unwrap();
-            let taken = Line::of(&line).take(ann, &by, 1);
+            let taken = Line::of(&line).take(ann, |_| true, &by, 1);
             other.join().unwrap();
             let held = Line::of(&line).lock();
             assert_eq!((held.name(0), held.word(0)), (bob, 7), "{taken:?}");

@@ -23,9 +23,11 @@
 
 mod classes;
 mod line;
+mod lines;
 mod short;
 mod side;
 mod table;
+mod whole;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +42,7 @@ use crate::clock::hold;
 pub(crate) use classes::Limit;
 pub(crate) use line::Class;
 use line::{Held, Name};
-use table::{Both, Place, Table};
+use table::{Both, Keep, Place, Table};
 pub(crate) use table::{Print, Reading, Taken};
 
 /// Keeps the state of a bounded number of keys.
@@ -67,8 +69,35 @@ impl MemoryStore {
     /// Up to that many live keys, one is lost to crowding with odds of about 0.5 %; beyond, the nearest to full go first.
     #[must_use]
     pub fn with_capacity(keys: usize) -> Self {
-        let (table, latest) = (Table::new(keys), AtomicU64::new(0));
-        Self { shared: Arc::new(Shared { table, latest }) }
+        Self::of(Table::new(keys, Keep::Fingerprints))
+    }
+
+    /// Makes an empty store that tells keys apart by themselves and not by their fingerprints: for limits where odds of one in
+    /// ten million per million keys, that two of them share a limit, are too many.
+    ///
+    /// Takes 48 bytes per key of the capacity, and a check a second miss, under way beside the first. Keys of up to 15 bytes are kept as they are;
+    /// of longer ones, 120 bits more than the fingerprint, so that memory does not grow with what callers send: `n` of them hold
+    /// two that are taken for one with odds of about `n² · 2⁻¹⁶⁹`.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::store::{MemoryStore, Store};
+    ///
+    /// let store = MemoryStore::with_whole_keys(1_000_000);
+    /// assert!(store.occupancy().capacity >= 1_000_000);
+    /// ```
+    #[must_use]
+    pub fn with_whole_keys(keys: usize) -> Self {
+        Self::of(Table::new(keys, Keep::Keys))
+    }
+
+    fn of(table: Table) -> Self {
+        Self { shared: Arc::new(Shared { table, latest: AtomicU64::new(0) }) }
+    }
+
+    /// Returns an empty store of the same kind, for so many keys.
+    pub(crate) fn again(&self, keys: usize) -> Self {
+        Self::of(Table::new(keys, self.shared.table.keep()))
     }
 
     /// Returns the fingerprint of a key.
@@ -81,8 +110,7 @@ impl MemoryStore {
     /// left out.
     #[inline]
     pub(crate) fn touch(&self, print: Print) -> u64 {
-        let table = &self.shared.table;
-        table.line(table.first(print)).touch()
+        self.shared.table.touch(print)
     }
 
     /// Returns the class of a quota; `None` where its states do not fit a word.
@@ -97,7 +125,7 @@ impl MemoryStore {
     }
 
     /// Spends units of a key now by its word. Ticks must come from a clock that does not step back.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
         self.shared.table.take(print, by, units)
     }
@@ -182,7 +210,7 @@ impl Table {
             Both { lines: [held(low), held(high)] }
         };
         let mut places: SmallVec<[Option<Place>; 4]> =
-            prints.iter().map(|print| both(*print).place(Name::new(print.bits(), Class::WIDE))).collect();
+            prints.iter().map(|print| self.place(&both(*print), *print)).collect();
         let mut cells: SmallVec<[Option<Cell>; 4]> = places
             .iter()
             .map(|place| place.and_then(|place| self.cell(held(place.line).1, place, step.now)))
@@ -241,7 +269,7 @@ impl Table {
         if class == Class::WIDE {
             self.side.put(place.line, place.slot, cell);
         }
-        both.at(place).set(place.slot, Name::new(print.bits(), class), word);
+        self.set(both, place, print, class, word);
     }
 
     /// Gives a slot up.
@@ -345,5 +373,66 @@ mod tests {
             assert!(take(&store, now, &second.to_le_bytes(), &quota));
         }
         assert_eq!(store.occupancy().evicted, 0, "each key was full again before the next came");
+    }
+
+    #[test]
+    fn whole_keys_take_24_bytes_more() {
+        let store = MemoryStore::with_whole_keys(100_000);
+        let slots = store.occupancy().capacity;
+        assert_eq!(store.shared.table.bytes(), 2 * 16 * slots);
+        assert!(2 * 16 * slots <= 48 * 100_000 + 128);
+        assert_eq!(MemoryStore::with_capacity(100_000).shared.table.bytes(), 16 * slots);
+    }
+
+    /// Six keys of one fingerprint, over all that a step can be, against a plain map: each has its own limit. A table of
+    /// fingerprints takes them for one.
+    #[test]
+    fn keys_of_one_fingerprint_are_told_apart_where_keys_are_kept() {
+        let keys: [&[u8]; 6] =
+            [b"", b"a", b"a\0", b"fifteen letters", b"sixteen  letters", b"seventeen letters"];
+        let quotas: Vec<Arc<Quota>> = [
+            Quota::per_second(1).burst(3).gcra(),
+            Quota::per_second(1).burst(5).gcra(),
+            Quota::per_second(2).fixed_window(),
+        ]
+        .map(|quota| Arc::new(quota.unwrap()))
+        .into();
+        let (whole, blurred) = (MemoryStore::with_whole_keys(6), MemoryStore::with_capacity(6));
+        let plain = crate::store::PlainStore::default();
+        let mut random = 1u64;
+        let mut below = |bound: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % bound
+        };
+        let (mut now, mut differ) = (Tick::from_secs(1000), 0);
+        for turn in 0..20_000 {
+            now = now.after(Duration::from_millis(below(300)));
+            let first = below(6) as usize;
+            let many = if below(3) == 0 { 1 + below(3) as usize } else { 1 };
+            let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::new();
+            for at in first..first + many {
+                let quota = &quotas[if below(8) == 0 { below(3) as usize } else { at % 2 }];
+                charges.push(Charge::new(keys[at % 6], quota, Cost::new(1 + below(2)).unwrap()));
+            }
+            let op = match below(12) {
+                0 => Op::Refund,
+                1 => Op::Peek,
+                2 if below(8) == 0 => Op::Reset,
+                _ => Op::Take,
+            };
+            let step = Step { now, op, charges: &charges };
+            let settled = |store: &MemoryStore| {
+                let prints: Vec<Print> =
+                    charges.iter().map(|charge| store.print(charge.key).with_bits(7 << 30)).collect();
+                let mut settled = Settled::default();
+                store.shared.table.settle_any(&step, &prints, &mut settled);
+                settled
+            };
+            let expected = plain.settle(&step).unwrap();
+            assert_eq!(settled(&whole), expected, "turn {turn}: {step:?}");
+            differ += u32::from(settled(&blurred) != expected);
+        }
+        assert_eq!(whole.occupancy().evicted, 0);
+        assert!(differ > 1000, "the keys do meet");
     }
 }

@@ -112,9 +112,9 @@ impl Table {
         order.dedup();
         let locked: SmallVec<[Held<'_>; 16]> = order.iter().map(|line| self.line(*line).lock()).collect();
         let mut slots: SmallVec<[(usize, usize); 16]> = SmallVec::new();
-        for ((line, name), word) in seats.iter().zip(&mut words) {
+        for (((line, name), word), print) in seats.iter().zip(&mut words).zip(prints) {
             let held = order.binary_search(line).ok()?;
-            let slot = self.line(*line).glance(*name)?;
+            let slot = self.line(*line).glance(*name).filter(|slot| self.is(*line, *slot, *print))?;
             word.word = locked[held].word(slot);
             slots.push((held, slot));
         }
@@ -128,7 +128,7 @@ impl Table {
 
     /// Finds the line in which a key is and the name it has there, at a glance.
     fn name(&self, print: Print) -> Option<(usize, Name)> {
-        let key = Name::new(print.bits(), Class::WIDE);
+        let key = print.name(Class::WIDE);
         let lines = [self.first(print), self.second(print)];
         lines.into_iter().find_map(|line| Some((line, self.line(line).glance_key(key)?)))
     }

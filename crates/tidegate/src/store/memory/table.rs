@@ -15,18 +15,30 @@ use tidegate_core::{Algorithm, Tick};
 
 use super::classes::{Classes, Limit};
 use super::line::{Class, Held, Line, Name, Slot, WAYS};
+use super::lines::Lines;
 use super::side::Side;
+use super::whole::{Whole, Wholes};
 
 /// Slots for each key of the capacity, as a ratio: three to two.
 const SLOTS: (usize, usize) = (3, 2);
 
-/// A key's fingerprint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Print(u64);
+/// A key's fingerprint, and the key itself in a table that keeps those.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Print {
+    bits: u64,
+    whole: Option<Whole>,
+}
 
 impl Print {
-    pub(super) const fn bits(self) -> u64 {
-        self.0
+    #[cfg(test)]
+    pub(super) const fn with_bits(self, bits: u64) -> Self {
+        Self { bits, ..self }
+    }
+
+    /// Returns the name of a slot that holds a word of this limit for the key.
+    #[inline]
+    pub(super) const fn name(self, class: Class) -> Name {
+        Name::new(self.bits, class)
     }
 }
 
@@ -72,6 +84,13 @@ impl Free {
     }
 }
 
+/// What a table keeps of its keys, to tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    Fingerprints,
+    Keys,
+}
+
 /// A place in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
@@ -82,10 +101,9 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Table {
     hasher: RandomState,
-    slots: Box<[Slot]>,
-    /// Where the first line starts: slots of 16 bytes begin anywhere, lines at multiples of 64.
-    start: usize,
-    lines: usize,
+    lines: Lines<Slot>,
+    /// The keys of all slots, where they are kept.
+    wholes: Option<Wholes>,
     pub(super) classes: Classes,
     pub(super) side: Side,
     pub(super) used: AtomicUsize,
@@ -94,15 +112,13 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(keys: usize) -> Self {
+    pub(super) fn new(keys: usize, keep: Keep) -> Self {
         let slots = keys.max(1).saturating_mul(SLOTS.0).div_ceil(SLOTS.1);
         let lines = slots.div_ceil(WAYS).max(2);
-        let slots = blank((lines + 1) * WAYS - 1);
         Self {
             hasher: RandomState::default(),
-            start: aligned(&slots),
-            slots,
-            lines,
+            lines: Lines::new(lines),
+            wholes: (keep == Keep::Keys).then(|| Wholes::new(lines)),
             classes: Classes::default(),
             side: Side::new(lines),
             used: AtomicUsize::new(0),
@@ -112,29 +128,43 @@ impl Table {
     }
 
     pub(super) fn slots(&self) -> usize {
-        self.lines * WAYS
+        self.lines.count() * WAYS
+    }
+
+    /// Returns the bytes of all slots, with what is kept of their keys.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        let slot = size_of::<Slot>() + self.wholes.as_ref().map_or(0, |_| size_of::<Whole>());
+        self.slots() * slot
+    }
+
+    /// Returns what the table keeps of its keys.
+    pub(super) fn keep(&self) -> Keep {
+        if self.wholes.is_some() { Keep::Keys } else { Keep::Fingerprints }
     }
 
     /// The seed hides which keys meet in a line, so that nobody can crowd a victim's.
     #[inline]
     pub(super) fn print(&self, key: &[u8]) -> Print {
-        Print(self.hasher.hash_one(key))
+        let whole = self.wholes.as_ref().map(|wholes| wholes.of(key));
+        Print { bits: self.hasher.hash_one(key), whole }
     }
 
     /// Returns the line a key lives in by preference.
     #[inline]
     pub(super) fn first(&self, print: Print) -> usize {
         // The 16 bits that are not in the tag go first, so that tag and line together are as wide as the fingerprint.
-        spread(print.0.rotate_right(16), self.lines)
+        spread(print.bits.rotate_right(16), self.lines.count())
     }
 
     /// Returns the other line.
     #[inline]
     pub(super) fn second(&self, print: Print) -> usize {
         // Another number of the same fingerprint (the multiplier of Fibonacci hashing), whose upper bits depend on all of its.
-        let number = (print.0 ^ print.0 >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let other = self.first(print) + 1 + spread(number, self.lines - 1);
-        if other < self.lines { other } else { other - self.lines }
+        let number = (print.bits ^ print.bits >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let lines = self.lines.count();
+        let other = self.first(print) + 1 + spread(number, lines - 1);
+        if other < lines { other } else { other - lines }
     }
 
     /// Returns the two lines of a key in ascending order.
@@ -145,41 +175,79 @@ impl Table {
 
     #[inline]
     pub(super) fn line(&self, line: usize) -> Line<'_> {
-        let slots = &self.slots[self.start + line * WAYS..];
-        Line::of(slots.first_chunk().expect("there are as many slots as the lines need"))
+        Line::of(self.lines.get(line))
+    }
+
+    /// Touches the memory of a key's preferred line.
+    #[inline]
+    pub(super) fn touch(&self, print: Print) -> u64 {
+        let line = self.first(print);
+        let kept = self.wholes.as_ref().map_or(0, |wholes| wholes.touch(line));
+        self.line(line).touch() ^ kept
+    }
+
+    /// Says whether a slot with a key's name is that key's; the line must be locked. Always so by fingerprints alone.
+    #[inline]
+    pub(super) fn is(&self, line: usize, slot: usize, print: Print) -> bool {
+        match (&self.wholes, print.whole) {
+            (Some(wholes), Some(whole)) => wholes.is(line, slot, whole),
+            _ => true,
+        }
+    }
+
+    /// Finds the place of a key, under whatever limit.
+    pub(super) fn place(&self, both: &Both<'_>, print: Print) -> Option<Place> {
+        let key = print.name(Class::WIDE);
+        let find = |(line, held): (usize, &Held<'_>)| {
+            let slot = held.find(key, |slot| self.is(line, slot, print))?;
+            Some(Place { line, slot })
+        };
+        both.lines.into_iter().find_map(find)
+    }
+
+    /// Writes a key's slot.
+    pub(super) fn set(&self, both: &Both<'_>, place: Place, print: Print, class: Class, word: u64) {
+        if let (Some(wholes), Some(whole)) = (&self.wholes, print.whole) {
+            wholes.keep(place.line, place.slot, whole);
+        }
+        both.at(place).set(place.slot, print.name(class), word);
     }
 
     /// Spends units of a key by its word, if that is where its state is; a new key gets a slot.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
-        let name = Name::new(print.0, by.limit.class);
-        match self.line(self.first(print)).take(name, by, units) {
+        match self.take_in(self.first(print), print, by, units) {
             Some(taken) => taken,
             None => self.take_elsewhere(print, by, units),
         }
+    }
+
+    #[inline(always)]
+    fn take_in(&self, line: usize, print: Print, by: &Reading<'_>, units: u64) -> Option<Taken> {
+        let is = |slot| self.is(line, slot, print);
+        self.line(line).take(print.name(by.limit.class), is, by, units)
     }
 
     /// Spends units of a key that is not in its preferred line: one in seven of a table as full as it is made for, and every
     /// new one.
     #[inline(never)]
     fn take_elsewhere(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
-        let name = Name::new(print.0, by.limit.class);
-        self.line(self.second(print)).take(name, by, units).unwrap_or_else(|| self.admit(print, by, units))
+        let second = self.take_in(self.second(print), print, by, units);
+        second.unwrap_or_else(|| self.admit(print, by, units))
     }
 
     /// Spends units of a key that was not there at a glance.
     fn admit(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
-        let name = Name::new(print.0, by.limit.class);
         let [low, high] = self.both(print);
         let (first, second) = (self.line(low).lock(), self.line(high).lock());
         let both = Both { lines: [(low, &first), (high, &second)] };
-        if both.place(name).is_some() {
+        if self.place(&both, print).is_some() {
             // It came meanwhile, or is there under another limit.
             return Taken::Elsewhere;
         }
         let Some(next) = by.limit.form.take(0, by.now, units) else { return Taken::Refused(0) };
         if let Some(place) = self.claim(&both, self.first(print), by.tick, Some(by), &[]) {
-            both.at(place).set(place.slot, name, next);
+            self.set(&both, place, print, by.limit.class, next);
         }
         Taken::Permitted(next)
     }
@@ -275,23 +343,6 @@ impl Table {
     }
 }
 
-/// Returns empty slots in memory that the system hands out when they are first touched: a table for a million keys is then made in no
-/// time, and takes no more than its keys do.
-fn blank(slots: usize) -> Box<[Slot]> {
-    // Not of whole lines: memory for what is aligned to 64 bytes is not handed out blank, but written. Where none can be had
-    // this way, the usual way reports it.
-    #[cfg(not(tidegate_loom))]
-    if let Ok(blank) = <[Slot] as zerocopy::FromZeros>::new_box_zeroed_with_elems(slots) {
-        return blank;
-    }
-    (0..slots).map(|_| Slot::default()).collect()
-}
-
-/// Returns the first slot that starts a cache line; 0 where there is none, which costs speed and nothing else.
-fn aligned(slots: &[Slot]) -> usize {
-    Some(slots.as_ptr().align_offset(64)).filter(|start| *start < WAYS).unwrap_or(0)
-}
-
 /// Spreads numbers evenly over `0..count`, by their upper bits and without a division.
 #[inline]
 fn spread(number: u64, count: usize) -> usize {
@@ -309,11 +360,5 @@ impl<'h> Both<'h> {
     pub(super) fn at(&self, place: Place) -> &'h Held<'h> {
         let [(low, first), (_, second)] = self.lines;
         if place.line == low { first } else { second }
-    }
-
-    /// Finds the place of a key, under whatever limit.
-    pub(super) fn place(&self, key: Name) -> Option<Place> {
-        let find = |(line, held): (usize, &Held<'_>)| held.find(key).map(|slot| Place { line, slot });
-        self.lines.into_iter().find_map(find)
     }
 }

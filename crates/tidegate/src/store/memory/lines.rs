@@ -1,0 +1,58 @@
+//! Memory cut into cache lines of four cells, blank until it is touched.
+
+use super::line::WAYS;
+
+/// Cells of sixteen bytes, four to a cache line.
+#[derive(Debug)]
+pub(super) struct Lines<T> {
+    cells: Box<[T]>,
+    /// Where the first line starts: cells begin anywhere, lines at multiples of 64 bytes.
+    start: usize,
+    count: usize,
+}
+
+impl<T: Blank> Lines<T> {
+    pub(super) fn new(count: usize) -> Self {
+        let cells = blank((count + 1) * WAYS - 1);
+        Self { start: aligned(&cells), cells, count }
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    pub(super) fn get(&self, line: usize) -> &[T; WAYS] {
+        let cells = &self.cells[self.start + line * WAYS..];
+        cells.first_chunk().expect("there are as many cells as the lines need")
+    }
+}
+
+/// What is blank when all of its bytes are zero.
+#[cfg(not(tidegate_loom))]
+pub(super) trait Blank: Default + zerocopy::FromZeros {}
+#[cfg(not(tidegate_loom))]
+impl<T: Default + zerocopy::FromZeros> Blank for T {}
+
+/// Loom's atomics are made one by one.
+#[cfg(tidegate_loom)]
+pub(super) trait Blank: Default {}
+#[cfg(tidegate_loom)]
+impl<T: Default> Blank for T {}
+
+/// Returns blank cells in memory that the system hands out when they are first touched: a table for a million keys is then made
+/// in no time, and takes no more than its keys do.
+fn blank<T: Blank>(cells: usize) -> Box<[T]> {
+    // Not of whole lines: memory for what is aligned to 64 bytes is not handed out blank, but written. Where none can be had
+    // this way, the usual way reports it.
+    #[cfg(not(tidegate_loom))]
+    if let Ok(blank) = <[T] as zerocopy::FromZeros>::new_box_zeroed_with_elems(cells) {
+        return blank;
+    }
+    (0..cells).map(|_| T::default()).collect()
+}
+
+/// Returns the first cell that starts a cache line; 0 where there is none, which costs speed and nothing else.
+fn aligned<T>(cells: &[T]) -> usize {
+    Some(cells.as_ptr().align_offset(64)).filter(|start| *start < WAYS).unwrap_or(0)
+}
