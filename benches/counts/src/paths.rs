@@ -75,6 +75,12 @@ fn keyed() -> Result<()> {
             Ok(move || each.next().is_some_and(|key| limiter.admit(key)))
         })?;
     }
+    path("keyed whole permitted", Permitted, 1, || {
+        let limiter = filled(plenty().burst(1000), 0)?.with_whole_keys();
+        keys[..KEYS].iter().for_each(|key| _ = black_box(limiter.admit(key)));
+        let mut each = keys[..KEYS].iter().cycle();
+        Ok(move || each.next().is_some_and(|key| limiter.admit(key)))
+    })?;
     path("keyed new key", Permitted, 1, || {
         let limiter = filled(spent(), 0)?;
         let mut each = keys.iter();
@@ -86,7 +92,7 @@ fn keyed() -> Result<()> {
         Ok(move || {
             let mut allowed = true;
             let batch = batches.next().unwrap_or_default();
-            limiter.allow_each(batch, |_, answer| allowed &= answer.is_allowed());
+            limiter.admit_each(batch, |_, admitted| allowed &= admitted);
             allowed
         })
     })

@@ -24,21 +24,27 @@ fn one_in(mode: Mode, run: &mut One<'_>) -> Result<()> {
 }
 
 pub(crate) fn keyed(run: &mut Keyed<'_>) -> Result<()> {
-    keyed_in(Mode::Shared, run)
+    ask(limiter(run)?, run)
 }
 
 pub(crate) fn keyed_exact(run: &mut Keyed<'_>) -> Result<()> {
-    keyed_in(Mode::Exact, run)
+    ask(limiter(run)?.with_mode(Mode::Exact), run)
 }
 
-fn keyed_in(mode: Mode, run: &mut Keyed<'_>) -> Result<()> {
+pub(crate) fn keyed_whole(run: &mut Keyed<'_>) -> Result<()> {
+    ask(limiter(run)?.with_whole_keys(), run)
+}
+
+fn limiter(run: &Keyed<'_>) -> Result<KeyedLimiter> {
     let (period, burst) = run.limit();
-    let quota = Quota::per(1, period).burst(burst.into());
-    let limiter = KeyedLimiter::new(quota, run.capacity())?.with_mode(mode);
+    Ok(KeyedLimiter::new(Quota::per(1, period).burst(burst.into()), run.capacity())?)
+}
+
+fn ask(limiter: KeyedLimiter, run: &mut Keyed<'_>) -> Result<()> {
     run.shared(|key| limiter.admit(key))?;
     run.batches(|keys| {
         let mut allowed = true;
-        limiter.allow_each(keys, |_, answer| allowed &= answer.is_allowed());
+        limiter.admit_each(keys, |_, admitted| allowed &= admitted);
         allowed
     })
 }

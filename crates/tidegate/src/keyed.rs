@@ -4,10 +4,12 @@
 //! cannot grow the table (see [`MemoryStore`] for who has to go when it is full). For several limits at once, or for stores
 //! beyond the process, there is [`crate::store`] and the gate over it; this is the short way for the common case.
 
+mod quick;
+
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::AtomicU16;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -16,10 +18,10 @@ use parking_lot::Mutex;
 use tidegate_core::{Cost, Quota, QuotaError, Replace, Standing, Tick};
 
 use crate::clock::{Clock, SystemClock, Time};
-use crate::limiter::{Answer, Denied, Held, Reservation, Source, Tell};
+use crate::limiter::{Answer, Denied, Held, Reservation, Source};
 use crate::mode::Mode;
 use crate::observer::{Event, KeyDigest, Observer};
-use crate::store::{Charge, Class, MemoryStore, Occupancy, Op, Print, Reading, Settled, Step, Store, Taken};
+use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store};
 use crate::wait::Wait;
 
 /// Says which keys have a limit of their own.
@@ -215,17 +217,6 @@ impl KeyedLimiter {
         self.decide(key.as_ref(), cost)
     }
 
-    #[inline]
-    fn decide<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
-        let shared = &*self.shared;
-        if let Some(by) = shared.reading(shared.tick())
-            && let Some(told) = shared.decide(shared.store.print(key), &by, cost.units())
-        {
-            return told;
-        }
-        T::of(self.allow_at_length(key, cost))
-    }
-
     /// Spends one unit of each of `keys`, in order, as [`KeyedLimiter::allow`] would one by one, and hands each with its answer to
     /// `tell`.
     ///
@@ -247,27 +238,14 @@ impl KeyedLimiter {
     /// assert_eq!(allowed, ["ann", "bob"]);
     /// # Ok::<(), tidegate::QuotaError>(())
     /// ```
-    pub fn allow_each<K: AsRef<[u8]>>(&self, keys: &[K], mut tell: impl FnMut(&K, Answer)) {
-        let shared = &*self.shared;
-        for keys in keys.chunks(BATCH) {
-            let Some(by) = shared.reading(shared.tick()) else {
-                keys.iter().for_each(|key| tell(key, self.allow(key)));
-                continue;
-            };
-            let mut prints = [Print::default(); BATCH];
-            let mut touched = 0;
-            for (print, key) in prints.iter_mut().zip(keys) {
-                *print = shared.store.print(key.as_ref());
-            }
-            for print in &prints[..keys.len()] {
-                touched ^= shared.store.touch(*print);
-            }
-            std::hint::black_box(touched);
-            for (print, key) in prints.iter().zip(keys) {
-                let answer: Option<Answer> = shared.decide(*print, &by, 1);
-                tell(key, answer.unwrap_or_else(|| self.allow_at_length(key.as_ref(), Cost::ONE)));
-            }
-        }
+    pub fn allow_each<K: AsRef<[u8]>>(&self, keys: &[K], tell: impl FnMut(&K, Answer)) {
+        self.decide_each(keys, tell);
+    }
+
+    /// Spends one unit of each of `keys` and says whether it did: [`KeyedLimiter::allow_each`] for whoever asks for no more than
+    /// that.
+    pub fn admit_each<K: AsRef<[u8]>>(&self, keys: &[K], tell: impl FnMut(&K, bool)) {
+        self.decide_each(keys, tell);
     }
 
     #[inline(never)]
@@ -407,74 +385,6 @@ struct Terms<'a> {
     quota: &'a Arc<Quota>,
     replace: Replace,
     count: u64,
-}
-
-/// Keys looked up together: as many misses as a core keeps under way at once, and a little more.
-const BATCH: usize = 16;
-
-impl Shared {
-    /// Posts the class of the standard limit, if checks can go by that alone.
-    fn post(&self) {
-        let _guard = self.posting.lock();
-        let plain = self.resolver.is_none() && self.observer.is_none();
-        let class = self.store.class(&self.standard.load().quota, self.time.now()).filter(|_| plain);
-        // Relaxed: a limit can be read as soon as its class is known, however that came about.
-        self.quick.store(class.map_or(0, Class::number), Ordering::Relaxed);
-    }
-
-    /// Returns the tick that permits are booked under.
-    #[inline(always)]
-    fn tick(&self) -> Tick {
-        if self.mode == Mode::Exact { self.now() } else { self.time.recent() }
-    }
-
-    /// Apart, so that the way of the shared tick stays short.
-    #[inline(never)]
-    fn now(&self) -> Tick {
-        self.time.now()
-    }
-
-    /// Returns how to read words of the standard limit at a tick.
-    #[inline(always)]
-    fn reading(&self, tick: Tick) -> Option<Reading<'_>> {
-        let limit = self.store.limit(Class::new(self.quick.load(Ordering::Relaxed))?)?;
-        let reading = Reading::at(limit, tick);
-        if reading.is_none() {
-            // The form has come to its end, in an hour or in a century: the limit gets another.
-            self.post();
-        }
-        reading
-    }
-
-    /// Spends units of a key by its word; a refusal is left to the clock.
-    #[inline(always)]
-    fn decide<T: Tell>(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<T> {
-        match self.store.take(print, by, units) {
-            Taken::Permitted(word) => Some(T::permitted(by.limit.form.report(word, by.now))),
-            Taken::Elsewhere => None,
-            Taken::Refused(word) => self.decide_by_clock(print, units, word),
-        }
-    }
-
-    /// Reads the clock for units that were refused on `seen`. Refuses only on a word that was there before the clock was read:
-    /// all that it was charged for had then been asked for by an earlier tick. Ends, for another word means that another check
-    /// was permitted.
-    #[inline(never)]
-    fn decide_by_clock<T: Tell>(&self, print: Print, units: u64, mut seen: u64) -> Option<T> {
-        loop {
-            let by = self.reading(self.time.now())?;
-            match self.store.take(print, &by, units) {
-                Taken::Permitted(word) => {
-                    return Some(T::permitted(by.limit.form.report(word, by.now)));
-                }
-                Taken::Refused(word) if word == seen => {
-                    return Some(T::refused(by.limit.form.report(word, by.now), units));
-                }
-                Taken::Refused(word) => seen = word,
-                Taken::Elsewhere => return None,
-            }
-        }
-    }
 }
 
 impl KeyedLimiter {

@@ -96,6 +96,7 @@ pub(crate) fn all(found: &Found, ran: impl Fn(&str) -> bool) -> Vec<Bar> {
 const DEFAULT: &str = "tidegate";
 const EXACT: &str = "tidegate-exact";
 const LEASED: &str = "tidegate-leased";
+const WHOLE: &str = "tidegate-whole";
 
 /// The rival that everybody knows, as it comes.
 const GOVERNOR: &str = "governor";
@@ -153,8 +154,9 @@ fn keyed(found: &Found) -> Vec<Bar> {
             Bar::at_least(format!("{what}, two threads: governor"), pair, against(&both, DEFAULT), "x"),
         ]);
     }
-    let bytes = found.ours("keyed").and_then(|ours| found.median("keyed", ours, "bytes"));
-    bars.push(Bar::at_most("memory of a live key", 24.0, bytes, "bytes"));
+    let bytes = |contender| found.median("keyed", contender, "bytes");
+    bars.push(Bar::at_most("memory of a live key", 24.0, bytes(DEFAULT), "bytes"));
+    bars.push(Bar::at_most("memory of a live key, kept whole", 48.0, bytes(WHOLE), "bytes"));
     bars
 }
 

@@ -13,7 +13,7 @@ use super::{Gcra, GcraState, arrival};
 use crate::decision::Standing;
 use crate::time::Tick;
 
-/// Scaled time runs to here; a full burst more, and twice that for debts, still fits 64 bits.
+/// Scaled time runs to here; less than as much more is a full burst, and twice that for debts still fits 64 bits.
 const LIMIT: u64 = 1 << 62;
 
 /// A limit that is worth a word lasts this long from its origin: an hour. Then a new origin is taken.
@@ -54,10 +54,13 @@ pub struct GcraWord {
 }
 
 impl GcraWord {
+    /// No word, and above all that are: a mark for whoever keeps words in atomics. [`GcraWord::take`] refuses any units on it.
+    pub const NONE: u64 = 3 * LIMIT;
+
     /// Makes the word form of a limit, counted from `origin`; `None` where a word would not last an hour.
     #[must_use]
     pub fn new(limit: &Gcra, origin: Tick) -> Option<Self> {
-        let full = limit.unit.checked_mul(limit.burst).filter(|full| *full <= LIMIT)?;
+        let full = limit.unit.checked_mul(limit.burst).filter(|full| *full < LIMIT)?;
         let (unit, scale) = (NonZeroU64::new(limit.unit)?, NonZeroU64::new(limit.scale)?);
         let (origin, lasts, burst) = (origin.as_nanos(), LIMIT / scale, limit.burst);
         (lasts >= SHORTEST).then_some(Self { unit, full, scale, origin, lasts, burst })
@@ -208,6 +211,7 @@ impl GcraWord {
         }
         // An arrival time before the origin lies in the past, so the limit is full.
         let word = u64::try_from(tat.saturating_sub(self.origin_scaled())).ok()?;
+        // Below `NONE`, for a full burst is below `LIMIT`.
         (word <= LIMIT * 2 + self.full).then_some(word)
     }
 
@@ -339,6 +343,18 @@ mod tests {
         let odd = GcraWord::new(&limit(999_983, 1_000_000_000, 1000), origin).unwrap();
         assert!(odd.lasts() > Duration::from_secs(3600));
         assert_eq!(odd.scaled(origin.after(odd.lasts() + Duration::from_secs(1))), None);
+    }
+
+    #[test]
+    fn no_word_refuses_whatever_is_asked_of_it() {
+        let origin = Tick::from_secs(1);
+        for limit in [limit(1, 1, 1), limit(1, (1 << 62) - 1, 1), limit(1, 1 << 30, (1 << 32) - 1)] {
+            let form = GcraWord::new(&limit, origin).unwrap();
+            let last = form.scaled(origin.after(form.lasts())).unwrap();
+            for (now, units) in [(0, 1), (last, 1), (0, form.burst()), (last, form.burst())] {
+                assert_eq!(form.take(GcraWord::NONE, now, units), None, "{form:?}");
+            }
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! One cache line of the table: four slots of sixteen bytes, and the lock that holds them together.
+//! One cache line of the table: four slots of sixteen bytes, and the locks that keep them whole.
 //!
 //! A slot is a *name* and a *word*. The name says whose state the word is and how to read it:
 //!
@@ -10,12 +10,21 @@
 //! └─────────────────────────┴────────────────┴──────┘
 //! ```
 //!
-//! The lowest bit of the first slot's name locks the whole line. So taking the lock is the one locked instruction of a check, on
-//! a line that it has to fetch anyway; a compare-exchange on the word would cost the same and could not tell that the slot has
-//! meanwhile been given to another key. The lock is held for a few instructions, never across a call that is not this table's
-//! own, and given back by a plain store.
+//! # Locks
+//! A slot is *seized* by exchanging its word for [`SEIZED`], and let go by writing a word. That is all a check of a known key
+//! does: one locked instruction, on a line that it has to fetch anyway. What follows is computed before it, since a
+//! processor that waits for a locked instruction starts little of what comes after; and a compare-exchange from word to word, which
+//! would save the letting go, could not tell that the slot has meanwhile been given to another key.
+//!
+//! A line is *locked* by the lowest bit of its first name, by whoever brings keys or takes them away. Names change only in a locked
+//! line and a seized slot; so whoever has either can trust them.
+//!
+//! Lines are locked before slots are seized, both in ascending order, and whoever wants a slot out of order only tries: nobody waits
+//! in a circle. Both are held for a few instructions, never across a call that is not this table's own.
 
 use std::hint::select_unpredictable;
+
+use tidegate_core::rate::GcraWord;
 
 use super::table::{Reading, Taken};
 use crate::sync::{AtomicU64, Ordering, spin_loop, yield_now};
@@ -26,7 +35,10 @@ pub(super) const WAYS: usize = 4;
 const LOCK: u64 = 1;
 const TAG: u64 = !0 << 16;
 
-/// So often a thread looks at a taken lock before it lets others run: its holder may be one of those.
+/// The word of a slot in somebody's hands. A limit refuses on it, so that a check looks for it only where it is refused.
+const SEIZED: u64 = GcraWord::NONE;
+
+/// So often a thread looks at what another one holds before it lets others run: its holder may be one of those.
 const SPINS: u32 = 100;
 
 /// Whose slot it is, and how its word is to be read.
@@ -84,6 +96,14 @@ pub(super) struct Slot {
     word: AtomicU64,
 }
 
+impl Slot {
+    #[inline]
+    fn name(&self) -> Name {
+        // Relaxed: trusted only by who has locked the line or seized the slot, and has the order from that.
+        Name(self.name.load(Ordering::Relaxed) & !LOCK)
+    }
+}
+
 /// Four slots that lie in one cache line, as the table sees to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'t> {
@@ -96,15 +116,17 @@ impl<'t> Line<'t> {
         Self { slots }
     }
 
-    /// Finds the slot of exactly this name. A glance: what is found may be gone before the line is locked.
+    /// Finds the slot of exactly this name. A glance: what is found may be gone before it is seized.
     ///
     /// All four are compared and none is branched on: which of them it is nobody can predict, and a wrong guess would keep
-    /// the memory of the next checks from being fetched meanwhile. Worth half of a check among a million keys.
-    #[inline]
+    /// the memory of the next checks from being fetched meanwhile. Only the first name has a lock to be masked: all of this
+    /// waits for the line to come from memory, and a processor has few places for what waits. Together worth half of a
+    /// check among a million keys.
+    #[inline(always)]
     pub(super) fn glance(self, name: Name) -> Option<usize> {
         let mut found = WAYS;
         for (at, slot) in self.slots.iter().enumerate() {
-            // Relaxed: only a hint, looked at again under the lock, which only the first name has.
+            // Relaxed: only a hint.
             let seen = slot.name.load(Ordering::Relaxed);
             let seen = if at == 0 { seen & !LOCK } else { seen };
             found = select_unpredictable(seen == name.0, at, found);
@@ -112,9 +134,28 @@ impl<'t> Line<'t> {
         (found < WAYS).then_some(found)
     }
 
-    /// Spends units of the key that has this name here; `None` where none has. `is` says, under the lock, whether a slot of this
-    /// name is that key's.
-    #[inline]
+    /// Spends units of the key that has this name here, if that goes without waiting: returns the word that stands then. `None` says
+    /// nothing. `is` says, of a slot in hand with this name, whether it is that key's.
+    #[inline(always)]
+    pub(super) fn permit(
+        self,
+        name: Name,
+        is: impl FnOnce(usize) -> bool,
+        by: &Reading<'_>,
+        units: u64,
+    ) -> Option<u64> {
+        let at = self.glance(name)?;
+        let word = self.slots[at].word.load(Ordering::Relaxed);
+        let next = by.limit.form.take(word, by.now, units)?;
+        let mut seized = self.try_seize(at, word)?;
+        if seized.name() != name || !is(at) {
+            return None;
+        }
+        seized.word = next;
+        Some(next)
+    }
+
+    /// Spends units of the key that has this name here, or refuses; `None` where none has.
     pub(super) fn take(
         self,
         name: Name,
@@ -122,22 +163,23 @@ impl<'t> Line<'t> {
         by: &Reading<'_>,
         units: u64,
     ) -> Option<Taken> {
-        let slot = self.glance(name)?;
-        let held = self.lock();
-        if held.name(slot) != name || !is(slot) {
+        let at = self.glance(name)?;
+        let mut seized = self.seize(at);
+        if seized.name() != name || !is(at) {
             return None;
         }
-        let word = held.word(slot);
-        let Some(next) = by.limit.form.take(word, by.now, units) else { return Some(Taken::Refused(word)) };
-        held.set_word(slot, next);
+        let Some(next) = by.limit.form.take(seized.word, by.now, units) else {
+            return Some(Taken::Refused(seized.word));
+        };
+        seized.word = next;
         Some(Taken::Permitted(next))
     }
 
-    /// Finds the name under which a key has a slot, at a glance.
+    /// Finds the slot in which a key has a state, at a glance, and the name it has there.
     #[inline]
-    pub(super) fn glance_key(self, key: Name) -> Option<Name> {
-        let names = self.slots.iter().map(|slot| Name(slot.name.load(Ordering::Relaxed) & !LOCK));
-        names.into_iter().find(|name| name.is_key_of(key))
+    pub(super) fn glance_key(self, key: Name) -> Option<(usize, Name)> {
+        let names = self.slots.iter().map(Slot::name).enumerate();
+        names.into_iter().find(|(_, name)| name.is_key_of(key))
     }
 
     /// Touches the line, so that it is on its way from memory while others are looked at.
@@ -146,69 +188,111 @@ impl<'t> Line<'t> {
         self.slots[0].name.load(Ordering::Relaxed)
     }
 
-    /// Locks the line. Ends as soon as whoever holds it lets go, which takes them a few instructions of their own.
+    /// Seizes a slot if it has still this word, which must not be [`SEIZED`].
+    #[inline(always)]
+    fn try_seize(self, at: usize, word: u64) -> Option<Seized<'t>> {
+        let slot = &self.slots[at];
+        // Acquire, with the Release of `drop`: what the last holder wrote is seen.
+        slot.word.compare_exchange(word, SEIZED, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(Seized { slot, at, word })
+    }
+
+    /// Seizes a slot. Ends as soon as whoever has it lets go.
+    pub(super) fn seize(self, at: usize) -> Seized<'t> {
+        wait_for(|| {
+            let word = self.slots[at].word.load(Ordering::Relaxed);
+            if word == SEIZED { None } else { self.try_seize(at, word) }
+        })
+    }
+
+    /// Locks the line. Ends as soon as whoever has it lets go.
     #[inline]
     pub(super) fn lock(self) -> Held<'t> {
         let first = &self.slots[0].name;
-        let name = first.load(Ordering::Relaxed) & !LOCK;
-        // Acquire, with the Release of `drop`: what the last holder wrote is seen.
-        if first.compare_exchange(name, name | LOCK, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            self.lock_slowly();
+        wait_for(|| {
+            let name = first.load(Ordering::Relaxed);
+            if name & LOCK != 0 {
+                return None;
+            }
+            // Acquire, with the Release of `drop`: what the last holder wrote is seen.
+            first.compare_exchange(name, name | LOCK, Ordering::Acquire, Ordering::Relaxed).ok()?;
+            Some(Held { line: self })
+        })
+    }
+}
+
+/// Tries until it works.
+#[inline]
+fn wait_for<R>(attempt: impl Fn() -> Option<R>) -> R {
+    let mut turn = 0u32;
+    loop {
+        if let Some(result) = attempt() {
+            return result;
         }
-        Held { line: self }
+        turn = turn.wrapping_add(1);
+        if turn.is_multiple_of(SPINS) { yield_now() } else { spin_loop() }
+    }
+}
+
+/// A slot in hand; dropping it lets go, and its word is what was put into it, or what it was.
+#[derive(Debug)]
+pub(super) struct Seized<'l> {
+    slot: &'l Slot,
+    at: usize,
+    pub(super) word: u64,
+}
+
+impl Seized<'_> {
+    #[inline]
+    pub(super) fn name(&self) -> Name {
+        self.slot.name()
     }
 
-    #[cold]
-    #[inline(never)]
-    fn lock_slowly(self) {
-        let first = &self.slots[0].name;
-        for turn in 1u32.. {
-            let name = first.load(Ordering::Relaxed);
-            if name & LOCK == 0 {
-                let taken =
-                    first.compare_exchange_weak(name, name | LOCK, Ordering::Acquire, Ordering::Relaxed);
-                if taken.is_ok() {
-                    return;
-                }
-            }
-            if turn % SPINS == 0 { yield_now() } else { spin_loop() }
-        }
+    /// Gives the slot to another key; nobody else has its line.
+    pub(super) fn rename(&mut self, _: &Held<'_>, name: Name) {
+        let lock = if self.at == 0 { LOCK } else { 0 };
+        self.slot.name.store(name.0 | lock, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Seized<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.slot.word.store(self.word, Ordering::Release);
     }
 }
 
 /// A locked line; dropping it unlocks.
-// All accesses below are Relaxed: the lock orders them.
 #[derive(Debug)]
 pub(super) struct Held<'l> {
     line: Line<'l>,
 }
 
-impl Held<'_> {
-    #[inline]
-    pub(super) fn name(&self, slot: usize) -> Name {
-        Name(self.line.slots[slot].name.load(Ordering::Relaxed) & !LOCK)
+impl<'l> Held<'l> {
+    pub(super) fn name(&self, at: usize) -> Name {
+        self.line.slots[at].name()
     }
 
-    #[inline]
-    pub(super) fn word(&self, slot: usize) -> u64 {
-        self.line.slots[slot].word.load(Ordering::Relaxed)
+    /// Returns a slot's word of this moment; `None` while somebody has it.
+    pub(super) fn word(&self, at: usize) -> Option<u64> {
+        // Acquire, with the Release of `Seized::drop`: what lies beside the table is then seen, too.
+        Some(self.line.slots[at].word.load(Ordering::Acquire)).filter(|word| *word != SEIZED)
     }
 
-    #[inline]
-    pub(super) fn set_word(&self, slot: usize, word: u64) {
-        self.line.slots[slot].word.store(word, Ordering::Relaxed);
+    /// Seizes a slot if it has still this word.
+    pub(super) fn try_seize(&self, at: usize, word: u64) -> Option<Seized<'l>> {
+        self.line.try_seize(at, word)
     }
 
-    pub(super) fn set(&self, slot: usize, name: Name, word: u64) {
-        let lock = if slot == 0 { LOCK } else { 0 };
-        self.set_word(slot, word);
-        self.line.slots[slot].name.store(name.0 | lock, Ordering::Relaxed);
+    /// Seizes a slot. Ends as soon as whoever has it lets go.
+    pub(super) fn seize(&self, at: usize) -> Seized<'l> {
+        self.line.seize(at)
     }
 
     /// Finds the slot of a key, under whatever limit. `is` says whether a slot of its name is that key's.
     pub(super) fn find(&self, key: Name, is: impl Fn(usize) -> bool) -> Option<usize> {
-        let named = |slot: usize| self.name(slot).is_key_of(key) && self.name(slot) != Name::EMPTY;
-        (0..WAYS).find(|slot| named(*slot) && is(*slot))
+        let named = |at: usize| self.name(at).is_key_of(key) && self.name(at) != Name::EMPTY;
+        (0..WAYS).find(|at| named(*at) && is(*at))
     }
 }
 
@@ -216,6 +300,7 @@ impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
         let first = &self.line.slots[0].name;
+        // Relaxed, the load: nobody else writes it meanwhile.
         first.store(first.load(Ordering::Relaxed) & !LOCK, Ordering::Release);
     }
 }
@@ -242,95 +327,33 @@ mod tests {
         assert_eq!(Class::new(1 << 15), None);
     }
 
+    /// Names change under the lock and in hand; words in hand alone.
     #[test]
-    fn what_is_written_under_the_lock_is_whole() {
+    fn what_is_written_in_hand_is_whole() {
         let slots = <[Slot; WAYS]>::default();
         let line = Line::of(&slots);
         let (one, two) = (Name::new(1 << 20, Class(3)), Name::new(2 << 20, Class(4)));
         std::thread::scope(|scope| {
             for name in [one, two] {
                 scope.spawn(move || {
-                    for _ in 0..50_000 {
-                        let held = line.lock();
-                        for slot in 0..WAYS {
-                            held.set(slot, name, held.word(0) + u64::from(slot == 0));
+                    for turn in 0..50_000 {
+                        let held = (turn % 4 == 0).then(|| line.lock());
+                        for at in 0..WAYS {
+                            let mut seized = line.seize(at);
+                            seized.word += 1;
+                            if let Some(held) = &held {
+                                seized.rename(held, name);
+                            }
                         }
                     }
                 });
             }
         });
         let held = line.lock();
-        assert_eq!(held.word(0), 100_000, "no turn was lost");
-        assert!((0..WAYS).all(|slot| held.name(slot) == held.name(0)));
+        assert!((0..WAYS).all(|at| held.word(at) == Some(100_000)), "no turn was lost");
+        assert!((0..WAYS).all(|at| held.name(at) == held.name(0)));
     }
 }
 
 #[cfg(all(test, tidegate_loom))]
-mod loom_model {
-    use loom::sync::Arc;
-
-    use super::*;
-    use crate::sync::explore;
-
-    /// Looks at every cell, so that it is there before the threads are.
-    fn line() -> Arc<[Slot; WAYS]> {
-        let slots = Arc::new(<[Slot; WAYS]>::default());
-        {
-            let held = Line::of(&slots).lock();
-            (0..WAYS).for_each(|slot| held.set(slot, Name::EMPTY, 0));
-        }
-        slots
-    }
-
-    /// The first slot's name carries the lock and is written under it, the other slot's is not: both ways to lose a turn.
-    #[test]
-    fn turns_under_the_lock_are_whole_and_none_is_lost() {
-        explore(Some(2), || {
-            let line = line();
-            let turn = |slots: &[Slot; WAYS], number: u64| {
-                let held = Line::of(slots).lock();
-                let (first, second) = (held.word(0), held.word(1));
-                assert_eq!(first, second, "nobody is between the two writes");
-                assert_eq!(held.name(0), held.name(1));
-                let name = Name::new(number << 20, Class(3));
-                held.set(0, name, first + 1);
-                held.set(1, name, second + 1);
-            };
-            let other = Arc::clone(&line);
-            let other = loom::thread::spawn(move || {
-                turn(&other, 1);
-                turn(&other, 2);
-            });
-            turn(&line, 3);
-            other.join().unwrap();
-            assert_eq!(Line::of(&line).lock().word(0), 3);
-        });
-    }
-
-    /// A check finds its slot at a glance and locks afterwards; meanwhile the slot goes to another key.
-    #[test]
-    fn a_check_never_spends_of_the_key_that_got_its_slot() {
-        use std::sync::Arc as Shared;
-        use tidegate_core::{Quota, Tick, rate::GcraWord};
-
-        explore(None, || {
-            let quota = Quota::per_second(1).burst(5).gcra().unwrap();
-            let Quota::Gcra(gcra) = &quota else { unreachable!() };
-            let form = GcraWord::new(gcra, Tick::EPOCH).unwrap();
-            let class = Class(1);
-            let limit = crate::store::memory::classes::Limit::of_test(class, Shared::new(quota), form);
-            let (ann, bob) = (Name::new(1 << 20, class), Name::new(2 << 20, class));
-            let line = line();
-            Line::of(&line).lock().set(0, ann, 0);
-            let other = {
-                let line = Arc::clone(&line);
-                loom::thread::spawn(move || Line::of(&line).lock().set(0, bob, 7))
-            };
-            let by = Reading::at(&limit, Tick::from_secs(1)).unwrap();
-            let taken = Line::of(&line).take(ann, |_| true, &by, 1);
-            other.join().unwrap();
-            let held = Line::of(&line).lock();
-            assert_eq!((held.name(0), held.word(0)), (bob, 7), "{taken:?}");
-        });
-    }
-}
+mod loom_model;

@@ -11,8 +11,8 @@ use tidegate_core::decision::Outcome;
 use tidegate_core::{Decision, Receipt, Standing, Tick};
 
 use super::classes::Limit;
-use super::line::{Class, Held, Name};
-use super::table::{Print, Reading, Table, Taken};
+use super::line::{Class, Name, Seized};
+use super::table::{Place, Reading, Sought, Table, Taken};
 use crate::store::settle::{Hand, take};
 use crate::store::{Charge, Op, Settled, Settlement, Step};
 
@@ -58,18 +58,18 @@ impl Table {
         &self,
         step: &Step<'_>,
         charge: &Charge<'_>,
-        print: Print,
+        key: Sought,
         settled: &mut Settled,
     ) -> bool {
         let plain = charge.max_wait.is_zero() && charge.binding && charge.spends;
         if !plain || !matches!(step.op, Op::Take) {
             return false;
         }
-        let known = self.name(print).and_then(|(_, name)| self.classes.get(name.class()));
+        let known = self.seat(key).and_then(|(_, name)| self.classes.get(name.class()));
         let limit =
             known.filter(|limit| limit.is(charge.quota)).or_else(|| self.classes.of(charge.quota, step.now));
         let Some(by) = limit.and_then(|limit| Reading::at(limit, step.now)) else { return false };
-        let taken = self.take(print, &by, charge.cost.units());
+        let taken = self.take(key.print(), charge.key, by, charge.cost.units());
         let (Taken::Permitted(word) | Taken::Refused(word)) = taken else { return false };
         let hand = Word { limit: by.limit, now: by.now, word };
         let (outcome, receipt) = if matches!(taken, Taken::Permitted(_)) {
@@ -86,50 +86,50 @@ impl Table {
 
     /// Settles a step whose keys are all there, as words of the limits it names; `None`, and nothing is changed, where that is not
     /// so.
-    pub(super) fn settle_words(
-        &self,
-        step: &Step<'_>,
-        prints: &[Print],
-        settled: &mut Settled,
-    ) -> Option<()> {
+    pub(super) fn settle_words(&self, step: &Step<'_>, keys: &[Sought], settled: &mut Settled) -> Option<()> {
         let spend = match step.op {
             Op::Take => true,
             Op::Peek => false,
             _ => return None,
         };
-        // First at a glance and without a lock: in which line each key is, and under which name.
-        let mut seats: SmallVec<[(usize, Name); 16]> = SmallVec::new();
+        // First at a glance: where each key is, and under which name.
+        let mut seats: SmallVec<[(Place, Name, usize); 16]> = SmallVec::new();
         let mut words: SmallVec<[Word<'_>; 16]> = SmallVec::new();
-        for (charge, print) in step.charges.iter().zip(prints) {
-            let (line, name) = self.name(*print).filter(|_| charge.max_wait.is_zero())?;
+        for (at, (charge, key)) in step.charges.iter().zip(keys).enumerate() {
+            let (place, name) = self.seat(*key).filter(|_| charge.max_wait.is_zero())?;
             let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
             words.push(Word { limit, now: Reading::at(limit, step.now)?.now, word: 0 });
-            seats.push((line, name));
+            seats.push((place, name, at));
         }
-        // Then the lines are locked, in ascending order, and looked at again.
-        let mut order: SmallVec<[usize; 16]> = seats.iter().map(|(line, _)| *line).collect();
-        order.sort_unstable();
-        order.dedup();
-        let locked: SmallVec<[Held<'_>; 16]> = order.iter().map(|line| self.line(*line).lock()).collect();
-        let mut slots: SmallVec<[(usize, usize); 16]> = SmallVec::new();
-        for (((line, name), word), print) in seats.iter().zip(&mut words).zip(prints) {
-            let held = order.binary_search(line).ok()?;
-            let slot = self.line(*line).glance(*name).filter(|slot| self.is(*line, *slot, *print))?;
-            word.word = locked[held].word(slot);
-            slots.push((held, slot));
+        // Then the slots are seized, in ascending order, and looked at again.
+        seats.sort_unstable_by_key(|(place, ..)| *place);
+        if seats.windows(2).any(|two| two[0].0 == two[1].0) {
+            // Keys of one fingerprint, in a table that tells them apart.
+            return None;
+        }
+        let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
+        for (place, name, at) in &seats {
+            let seized = self.line(place.line).seize(place.slot);
+            if seized.name() != *name || !self.is(*place, keys[*at]) {
+                return None;
+            }
+            words[*at].word = seized.word;
+            hands.push(seized);
         }
         if take(step, &mut words, spend, settled) {
-            for ((held, slot), word) in slots.iter().zip(&words) {
-                locked[*held].set_word(*slot, word.word);
+            for ((.., at), seized) in seats.iter().zip(&mut hands) {
+                seized.word = words[*at].word;
             }
         }
         Some(())
     }
 
-    /// Finds the line in which a key is and the name it has there, at a glance.
-    fn name(&self, print: Print) -> Option<(usize, Name)> {
-        let key = print.name(Class::WIDE);
-        let lines = [self.first(print), self.second(print)];
-        lines.into_iter().find_map(|line| Some((line, self.line(line).glance_key(key)?)))
+    /// Finds where a key is and the name it has there, at a glance.
+    fn seat(&self, key: Sought) -> Option<(Place, Name)> {
+        let look = |line: usize| {
+            let (slot, name) = self.line(line).glance_key(key.name(Class::WIDE))?;
+            Some((Place { line, slot }, name))
+        };
+        self.lines_of(key).into_iter().find_map(look)
     }
 }

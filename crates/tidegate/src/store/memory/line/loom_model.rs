@@ -1,0 +1,137 @@
+//! The locks of a line, through all their interleavings.
+
+use std::sync::Arc as Shared;
+
+use loom::sync::Arc;
+use tidegate_core::{Quota, Tick};
+
+use super::*;
+use crate::store::memory::classes::Limit;
+use crate::sync::explore;
+
+const CLASS: Class = Class(1);
+const ANN: Name = Name::new(1 << 20, CLASS);
+const BOB: Name = Name::new(2 << 20, CLASS);
+
+fn limit(burst: u64) -> Limit {
+    let quota = Quota::per_hour(1).burst(burst).gcra().unwrap();
+    let Quota::Gcra(gcra) = &quota else { unreachable!() };
+    let form = GcraWord::new(gcra, Tick::EPOCH).unwrap();
+    Limit::of_test(CLASS, Shared::new(quota), form)
+}
+
+fn reading(limit: &Limit) -> Reading<'_> {
+    Reading::at(limit, Tick::from_secs(1)).unwrap()
+}
+
+/// A line with Ann in it. Looks at every cell, so that it is there before the threads are.
+fn line(at: usize) -> Arc<[Slot; WAYS]> {
+    let slots = Arc::new(<[Slot; WAYS]>::default());
+    let line = Line::of(&slots);
+    {
+        let held = line.lock();
+        (0..WAYS).for_each(|at| line.seize(at).rename(&held, Name::EMPTY));
+        line.seize(at).rename(&held, ANN);
+    }
+    slots
+}
+
+/// As a table asks: the short way, and the way that waits where that says nothing.
+fn ask(slots: &[Slot; WAYS], name: Name, by: &Reading<'_>) -> Option<Taken> {
+    let line = Line::of(slots);
+    let permit = line.permit(name, |_| true, by, 1).map(Taken::Permitted);
+    permit.or_else(|| line.take(name, |_| true, by, 1))
+}
+
+/// Four units are asked for by two threads, three are there.
+#[test]
+fn permits_are_neither_lost_nor_doubled() {
+    explore(Some(3), || {
+        let slots = line(0);
+        let both = |slots: &[Slot; WAYS]| {
+            let limit = limit(3);
+            let permitted = |_| matches!(ask(slots, ANN, &reading(&limit)), Some(Taken::Permitted(_)));
+            (0..2).filter(|turn| permitted(*turn)).count()
+        };
+        let other = Arc::clone(&slots);
+        let other = loom::thread::spawn(move || both(&other));
+        let permits = both(&slots) + other.join().unwrap();
+        assert_eq!(permits, 3);
+    });
+}
+
+/// A check finds its slot at a glance and seizes it afterwards. Meanwhile it goes to another key, whose word is the very one
+/// that was seen.
+#[test]
+fn a_check_never_spends_of_the_key_that_got_its_slot() {
+    for at in 0..2 {
+        explore(None, move || {
+            let limit = limit(5);
+            let by = reading(&limit);
+            let slots = line(at);
+            let Some(Taken::Permitted(word)) = ask(&slots, ANN, &by) else { unreachable!() };
+            let other = {
+                let slots = Arc::clone(&slots);
+                loom::thread::spawn(move || {
+                    let held = Line::of(&slots).lock();
+                    let Some(mut seized) = held.word(at).and_then(|seen| held.try_seize(at, seen)) else {
+                        return false;
+                    };
+                    seized.rename(&held, BOB);
+                    seized.word = word;
+                    true
+                })
+            };
+            let taken = ask(&slots, ANN, &by);
+            let gone = other.join().unwrap();
+            let line = Line::of(&slots);
+            let (held, seized) = (line.lock(), line.seize(at));
+            assert_eq!(held.name(at), if gone { BOB } else { ANN });
+            if gone {
+                assert_eq!(seized.word, word, "{taken:?}");
+            } else {
+                assert_eq!(taken, Some(Taken::Permitted(seized.word)), "not told to be elsewhere");
+            }
+        });
+    }
+}
+
+/// Two slots taken in ascending order, by two threads, beside a third that takes one: all or nothing, and nobody waits for
+/// ever.
+#[test]
+fn two_slots_in_hand_are_changed_as_one() {
+    explore(Some(2), || {
+        let slots = line(0);
+        let turn = |slots: &[Slot; WAYS]| {
+            let (mut first, mut second) = (Line::of(slots).seize(0), Line::of(slots).seize(1));
+            assert_eq!(first.word, second.word, "nobody is between the two");
+            first.word += 1;
+            second.word += 1;
+        };
+        let other = Arc::clone(&slots);
+        let other = loom::thread::spawn(move || turn(&other));
+        turn(&slots);
+        other.join().unwrap();
+        assert_eq!(Line::of(&slots).seize(1).word, 2);
+    });
+}
+
+/// Two bring the same key at once: it gets one slot.
+#[test]
+fn a_key_that_two_bring_gets_one_slot() {
+    explore(Some(3), || {
+        let slots = line(0);
+        let bring = |slots: &[Slot; WAYS]| {
+            let held = Line::of(slots).lock();
+            if held.find(BOB, |_| true).is_none() {
+                let word = held.word(1).unwrap();
+                held.try_seize(1, word).unwrap().rename(&held, BOB);
+                return 1;
+            }
+            0
+        };
+        let other = Arc::clone(&slots);
+        let other = loom::thread::spawn(move || bring(&other));
+        assert_eq!(bring(&slots) + other.join().unwrap(), 1);
+    });
+}
