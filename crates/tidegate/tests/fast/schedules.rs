@@ -1,10 +1,12 @@
 //! Threads that do everything at once, while another moves the clock.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::{KeyedLimiter, Limiter, ManualClock, Mode, Quota, Replace};
+use tidegate::store::{Charge, MemoryStore, Op, Step, Store};
+use tidegate::{Clock, Cost, KeyedLimiter, Limiter, ManualClock, Mode, Quota, Replace};
 
 use super::{Random, cost, steps};
 
@@ -93,10 +95,11 @@ fn whatever_threads_do_no_more_is_kept_than_burst_and_rate_allow() {
 
 #[test]
 fn whatever_threads_do_with_keys_no_more_is_kept_than_burst_and_rate_allow() {
-    for mode in [Mode::Shared, Mode::Exact] {
+    for (mode, whole) in [(Mode::Shared, false), (Mode::Exact, false), (Mode::Shared, true)] {
         let clock = ManualClock::default();
         let quota = Quota::per_second(1000).burst(500);
         let keys = KeyedLimiter::new(quota, 1000).unwrap().with_clock(clock.clone()).with_mode(mode);
+        let keys = if whole { keys.with_whole_keys() } else { keys };
         let (kept, passed) = race(Some(&clock), steps(20_000), |random| {
             let (key, units) = ([random.below(5) as u8], 1 + random.below(3));
             match random.below(40) {
@@ -129,6 +132,32 @@ fn whatever_threads_do_with_keys_no_more_is_kept_than_burst_and_rate_allow() {
         });
         let most = 5 * (500 + passed.as_nanos() as i64 / 1_000_000);
         assert!(kept <= most, "{mode:?}: {kept} kept, {most} in {passed:?}");
+    }
+}
+
+/// Eight slots, and a few more keys than that, of one unit each. Whoever is permitted has just been given a slot, an empty one or
+/// another key's, or was told that there is none: so permits are what is held and what was given up, to the unit. A slot that
+/// two got, or a key that got two, would break the sum.
+#[test]
+fn in_a_crowded_table_every_permit_is_held_or_was_given_up() {
+    for whole in [false, true] {
+        for several in [false, true] {
+            let store = if whole { MemoryStore::with_whole_keys(1) } else { MemoryStore::with_capacity(1) };
+            let quota = Arc::new(Quota::per_day(1).gcra().unwrap());
+            let clock = ManualClock::default();
+            let (permits, _) = race(None, steps(20_000), |random| {
+                let keys = [random.below(12) as u8, 12 + random.below(4) as u8].map(|key| [key]);
+                let count = if several { 1 + random.below(2) as usize } else { 1 };
+                let charges: Vec<_> =
+                    keys[..count].iter().map(|key| Charge::new(key, &quota, Cost::ONE)).collect();
+                let step = Step { now: clock.now(), op: Op::Take, charges: &charges };
+                i64::from(store.settle(&step).unwrap().allowed) * count as i64
+            });
+            let occupancy = store.occupancy();
+            let told = occupancy.used as u64 + occupancy.evicted;
+            assert_eq!(permits as u64, told, "whole keys: {whole}, several: {several}, {occupancy:?}");
+            assert!(occupancy.used <= occupancy.capacity && occupancy.evicted > 0, "{occupancy:?}");
+        }
     }
 }
 
