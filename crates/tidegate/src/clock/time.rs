@@ -63,6 +63,15 @@ impl Time {
         }
     }
 
+    /// Returns the tick that the system's clock shares while it is kept: a load.
+    #[inline(always)]
+    pub(crate) fn kept(&self) -> Option<Tick> {
+        match self {
+            Self::System(system) => system.shared(),
+            Self::Other { .. } => None,
+        }
+    }
+
     pub(crate) fn clock(&self) -> &dyn Clock {
         match self {
             Self::System(system) => system,

@@ -9,6 +9,7 @@
 
 use std::sync::atomic::Ordering;
 
+use tidegate_core::rate::GcraReport;
 use tidegate_core::{Cost, Tick};
 
 use super::{KeyedLimiter, Shared};
@@ -19,9 +20,22 @@ use crate::store::{Class, Print, Reading, Taken};
 /// Keys looked up together: as many misses as a core keeps under way at once, and a little more.
 const BATCH: usize = 16;
 
+/// The longest key that is hashed without a call.
+const SHORT: usize = 16;
+
 impl KeyedLimiter {
-    #[inline(always)]
+    /// Decides. The usual way ends here; it calls nothing, so that it needs no place to keep what calls would overwrite: a processor
+    /// would get that back only after the locked instruction.
+    #[inline]
     pub(super) fn decide<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
+        match self.shared.permit(key, cost.units()) {
+            Some(report) => T::permitted(report),
+            None => self.decide_slowly(key, cost),
+        }
+    }
+
+    #[inline(never)]
+    fn decide_slowly<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
         let shared = &*self.shared;
         if let Some(by) = shared.reading(shared.tick())
             && let Some(told) = shared.decide(shared.store.print(key), key, by, cost.units())
@@ -35,7 +49,7 @@ impl KeyedLimiter {
         let shared = &*self.shared;
         for keys in keys.chunks(BATCH) {
             let Some(by) = shared.reading(shared.tick()) else {
-                keys.iter().for_each(|key| tell(key, self.decide(key.as_ref(), Cost::ONE)));
+                keys.iter().for_each(|key| tell(key, self.decide_slowly(key.as_ref(), Cost::ONE)));
                 continue;
             };
             let mut prints = [Print::default(); BATCH];
@@ -64,20 +78,25 @@ impl Shared {
         self.quick.store(class.map_or(0, Class::number), Ordering::Relaxed);
     }
 
-    /// Returns the tick that permits are booked under.
+    /// Spends units of a key by the tick that the system's clock shares, if that goes without a call: returns what the limit says
+    /// afterwards. `None` says nothing.
     #[inline(always)]
-    fn tick(&self) -> Tick {
-        if self.mode == Mode::Exact { self.now() } else { self.time.recent() }
+    fn permit(&self, key: &[u8], units: u64) -> Option<GcraReport> {
+        if key.len() > SHORT || self.mode == Mode::Exact {
+            return None;
+        }
+        let limit = self.store.limit_at_hand(Class::new(self.quick.load(Ordering::Relaxed))?)?;
+        let by = Reading::at(limit, self.time.kept()?)?;
+        let word = self.store.permit(self.store.print(key), &by, units)?;
+        Some(limit.form.report(word, by.now))
     }
 
-    /// Apart, so that the way of the shared tick stays short.
-    #[inline(never)]
-    fn now(&self) -> Tick {
-        self.time.now()
+    /// Returns the tick that permits are booked under.
+    fn tick(&self) -> Tick {
+        if self.mode == Mode::Exact { self.time.now() } else { self.time.recent() }
     }
 
     /// Returns how to read words of the standard limit at a tick.
-    #[inline(always)]
     fn reading(&self, tick: Tick) -> Option<Reading<'_>> {
         let limit = self.store.limit(Class::new(self.quick.load(Ordering::Relaxed))?)?;
         let reading = Reading::at(limit, tick);

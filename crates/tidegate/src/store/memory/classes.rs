@@ -5,7 +5,7 @@
 //! as right. A gate of a thousand policies could change all of its limits thirty times before that.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use foldhash::fast::RandomState;
 use parking_lot::RwLock;
@@ -13,6 +13,9 @@ use tidegate_core::rate::{Gcra, GcraWord};
 use tidegate_core::{Quota, Tick};
 
 use super::line::Class;
+
+/// Limits that are found without looking into a list that grows.
+const FEW: usize = 8;
 
 /// One limit.
 #[derive(Debug)]
@@ -36,8 +39,10 @@ impl Limit {
 
 #[derive(Debug, Default)]
 pub(super) struct Classes {
-    /// In the order of their numbers, from 1; read without a lock.
-    limits: boxcar::Vec<Limit>,
+    /// The first ones, where they are found soonest: those of a keyed limiter, as a rule.
+    few: [OnceLock<Limit>; FEW],
+    /// The others, in the order of their numbers. Both are read without a lock.
+    more: boxcar::Vec<Limit>,
     /// The latest number of each limit. Protects the giving of numbers; no other lock is taken meanwhile.
     numbers: RwLock<HashMap<Gcra, u16, RandomState>>,
 }
@@ -46,7 +51,23 @@ impl Classes {
     /// Returns a limit; `None` for [`Class::WIDE`].
     #[inline]
     pub(super) fn get(&self, class: Class) -> Option<&Limit> {
-        self.limits.get(usize::from(class.number()).checked_sub(1)?)
+        let at = usize::from(class.number()).checked_sub(1)?;
+        match self.few.get(at) {
+            Some(limit) => limit.get(),
+            None => self.more(at),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn more(&self, at: usize) -> Option<&Limit> {
+        self.more.get(at.checked_sub(FEW)?)
+    }
+
+    /// Returns a limit if it is one of the first, without a call.
+    #[inline(always)]
+    pub(super) fn at_hand(&self, class: Class) -> Option<&Limit> {
+        self.few.get(usize::from(class.number()).checked_sub(1)?)?.get()
     }
 
     /// Returns the limit of a quota, with a form that will still do a while after `now`; `None` for quotas whose states do not
@@ -65,8 +86,13 @@ impl Classes {
             return Some(found);
         }
         // The lock is held, so the next number is this one's; `None` when there are no more.
-        let class = Class::new(u16::try_from(self.limits.count() + 1).ok()?)?;
-        self.limits.push(Limit { class, quota: Arc::clone(quota), form });
+        let at = self.few.iter().filter(|limit| limit.get().is_some()).count() + self.more.count();
+        let class = Class::new(u16::try_from(at + 1).ok()?)?;
+        let new = Limit { class, quota: Arc::clone(quota), form };
+        match self.few.get(at) {
+            Some(first) => _ = first.set(new),
+            None => _ = self.more.push(new),
+        }
         numbers.insert(*limit, class.number());
         drop(numbers);
         self.usable(class.number(), now)
@@ -76,5 +102,27 @@ impl Classes {
         let limit = self.get(Class::new(number)?)?;
         // Half of what a form lasts is left to it, so that it does not end between here and its use.
         (now.since(limit.form.origin()) <= limit.form.lasts() / 2).then_some(limit)
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_keep_their_numbers_however_many_there_are() {
+        let classes = Classes::default();
+        let quotas: Vec<Arc<Quota>> =
+            (1..=3 * FEW as u64).map(|rate| Arc::new(Quota::per_second(rate).gcra().unwrap())).collect();
+        let now = Tick::from_secs(1);
+        for turn in 0..2 {
+            for (at, quota) in quotas.iter().enumerate() {
+                let limit = classes.of(quota, now).unwrap();
+                assert_eq!(usize::from(limit.class.number()), at + 1, "turn {turn}");
+                assert!(classes.get(limit.class).unwrap().is(quota));
+            }
+        }
+        assert!(classes.get(Class::WIDE).is_none());
+        assert!(classes.get(Class::new(Class::MAX).unwrap()).is_none());
     }
 }

@@ -21,7 +21,7 @@ impl<T: Blank> Lines<T> {
         self.count
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, line: usize) -> &[T; WAYS] {
         let cells = &self.cells[self.start + line * WAYS..];
         cells.first_chunk().expect("there are as many cells as the lines need")

@@ -102,7 +102,7 @@ impl MemoryStore {
     }
 
     /// Returns the fingerprint of a key.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn print(&self, key: &[u8]) -> Print {
         self.shared.table.print(key)
     }
@@ -123,6 +123,19 @@ impl MemoryStore {
     #[inline]
     pub(crate) fn limit(&self, class: Class) -> Option<&Limit> {
         self.shared.table.classes.get(class)
+    }
+
+    /// Returns the limit of a class, if that is one of those found soonest.
+    #[inline(always)]
+    pub(crate) fn limit_at_hand(&self, class: Class) -> Option<&Limit> {
+        self.shared.table.classes.at_hand(class)
+    }
+
+    /// Spends units of a key now by its word, if that is in its preferred line and in nobody's hands, and returns the word that
+    /// stands then. `None` says nothing. Calls nothing.
+    #[inline(always)]
+    pub(crate) fn permit(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
+        self.shared.table.permit(print, by, units)
     }
 
     /// Spends units of a key now by its word. Ticks must come from a clock that does not step back.

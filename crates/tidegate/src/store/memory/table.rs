@@ -6,7 +6,7 @@
 //! seizes its slot; who brings a new one locks both lines, the lower first, so that nobody waits in a circle and no key gets two
 //! slots.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use foldhash::quality::RandomState;
@@ -141,9 +141,13 @@ impl Table {
     }
 
     /// The seed hides which keys meet in a line, so that nobody can crowd a victim's.
-    #[inline]
+    #[inline(always)]
     pub(super) fn print(&self, key: &[u8]) -> Print {
-        Print(self.hasher.hash_one(key))
+        // As `hash_one` does, which is not always inlined.
+        let mut hasher = self.hasher.build_hasher();
+        hasher.write_usize(key.len());
+        hasher.write(key);
+        Print(hasher.finish())
     }
 
     /// Returns what a key is looked for by.
@@ -152,7 +156,7 @@ impl Table {
     }
 
     /// Returns the line a key lives in by preference.
-    #[inline]
+    #[inline(always)]
     pub(super) fn first(&self, print: Print) -> usize {
         // The 16 bits that are not in the tag go first, so that tag and line together are as wide as the fingerprint.
         spread(print.0.rotate_right(16), self.lines.count())
@@ -173,7 +177,7 @@ impl Table {
         [self.first(key.print), self.second(key.print)]
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn line(&self, line: usize) -> Line<'_> {
         Line::of(self.lines.get(line))
     }
@@ -214,17 +218,23 @@ impl Table {
         seized.rename(both.at(place), key.name(class));
     }
 
+    /// Spends units of a key by its word, if that is in its preferred line and in nobody's hands; `None` says nothing.
+    #[inline(always)]
+    pub(super) fn permit(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
+        // Whether a key that is kept is the same takes another look; see `is`.
+        if self.wholes.is_some() {
+            return None;
+        }
+        self.line(self.first(print)).permit(Name::new(print.0, by.limit.class), by, units)
+    }
+
     /// Spends units of a key by its word, if that is where its state is; a new key gets a slot.
     #[inline(always)]
     pub(super) fn take(&self, print: Print, key: &[u8], by: Reading<'_>, units: u64) -> Taken {
-        let line = self.first(print);
-        if self.wholes.is_none()
-            && let name = Name::new(print.0, by.limit.class)
-            && let Some(next) = self.line(line).permit(name, |_| true, &by, units)
-        {
-            return Taken::Permitted(next);
+        match self.permit(print, &by, units) {
+            Some(next) => Taken::Permitted(next),
+            None => self.take_slowly(print, key, (by.limit, by.tick, by.now), units),
         }
-        self.take_slowly(print, key, (by.limit, by.tick, by.now), units)
     }
 
     /// Spends units of a key of which the first glance did not tell all: one in seven is in its second line, in a table as full as it is

@@ -39,7 +39,7 @@ fn line(at: usize) -> Arc<[Slot; WAYS]> {
 /// As a table asks: the short way, and the way that waits where that says nothing.
 fn ask(slots: &[Slot; WAYS], name: Name, by: &Reading<'_>) -> Option<Taken> {
     let line = Line::of(slots);
-    let permit = line.permit(name, |_| true, by, 1).map(Taken::Permitted);
+    let permit = line.permit(name, by, 1).map(Taken::Permitted);
     permit.or_else(|| line.take(name, |_| true, by, 1))
 }
 
