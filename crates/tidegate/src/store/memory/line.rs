@@ -136,25 +136,17 @@ impl<'t> Line<'t> {
 
     /// Spends units of the key that has this name here, if that goes without waiting: returns the word that stands then. `None` says
     /// nothing.
-    ///
-    /// Takes the word by a swap: a third of the work that a compare-exchange is inside of a processor, and what the word was is
-    /// compared afterwards.
     #[inline(always)]
     pub(super) fn permit(self, name: Name, by: &Reading<'_>, units: u64) -> Option<u64> {
         let slot = self.glance(name)?;
         let seen = slot.word.load(Ordering::Relaxed);
         let next = by.limit.form.take(seen, by.now, units)?;
-        // Acquire, with the Release of whoever had it before: what they wrote is seen.
-        let word = slot.word.swap(SEIZED, Ordering::Acquire);
-        if word == seen && slot.name() == name {
-            slot.word.store(next, Ordering::Release);
-            return Some(next);
+        let mut seized = self.try_seize(slot, seen)?;
+        if slot.name() != name {
+            return None;
         }
-        // Where it was seized already, nothing has changed: whoever has it writes the word.
-        if word != SEIZED {
-            slot.word.store(word, Ordering::Release);
-        }
-        None
+        seized.word = next;
+        Some(next)
     }
 
     /// Spends units of the key that has this name here, or refuses; `None` where none has.
@@ -191,18 +183,19 @@ impl<'t> Line<'t> {
     }
 
     /// Seizes a slot if it has still this word, which must not be [`SEIZED`].
-    fn try_seize(self, at: usize, word: u64) -> Option<Seized<'t>> {
-        let slot = &self.slots[at];
+    #[inline(always)]
+    fn try_seize(self, slot: &'t Slot, word: u64) -> Option<Seized<'t>> {
         // Acquire, with the Release of `drop`: what the last holder wrote is seen.
         slot.word.compare_exchange(word, SEIZED, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        Some(Seized { slot, at, word })
+        Some(Seized { line: self, slot, word })
     }
 
     /// Seizes a slot. Ends as soon as whoever has it lets go.
     pub(super) fn seize(self, at: usize) -> Seized<'t> {
+        let slot = &self.slots[at];
         wait_for(|| {
-            let word = self.slots[at].word.load(Ordering::Relaxed);
-            if word == SEIZED { None } else { self.try_seize(at, word) }
+            let word = slot.word.load(Ordering::Relaxed);
+            if word == SEIZED { None } else { self.try_seize(slot, word) }
         })
     }
 
@@ -238,8 +231,8 @@ fn wait_for<R>(attempt: impl Fn() -> Option<R>) -> R {
 /// A slot in hand; dropping it lets go, and its word is what was put into it, or what it was.
 #[derive(Debug)]
 pub(super) struct Seized<'l> {
+    line: Line<'l>,
     slot: &'l Slot,
-    at: usize,
     pub(super) word: u64,
 }
 
@@ -251,13 +244,13 @@ impl Seized<'_> {
 
     /// Gives the slot to another key; nobody else has its line.
     pub(super) fn rename(&mut self, _: &Held<'_>, name: Name) {
-        let lock = if self.at == 0 { LOCK } else { 0 };
+        let lock = if std::ptr::eq(self.slot, &self.line.slots[0]) { LOCK } else { 0 };
         self.slot.name.store(name.0 | lock, Ordering::Relaxed);
     }
 }
 
 impl Drop for Seized<'_> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         self.slot.word.store(self.word, Ordering::Release);
     }
@@ -282,7 +275,7 @@ impl<'l> Held<'l> {
 
     /// Seizes a slot if it has still this word.
     pub(super) fn try_seize(&self, at: usize, word: u64) -> Option<Seized<'l>> {
-        self.line.try_seize(at, word)
+        self.line.try_seize(&self.line.slots[at], word)
     }
 
     /// Seizes a slot. Ends as soon as whoever has it lets go.
