@@ -43,21 +43,21 @@ pub enum GlobError {
 }
 
 /// A glob over one flat text: header values, hosts, attributes. `*` matches any run of characters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Glob {
     source: Box<str>,
     alternatives: SmallVec<[Pattern; 1]>,
 }
 
 /// One alternative, without braces.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Pattern {
     text: Box<str>,
     shape: Shape,
 }
 
 /// What a pattern asks for, told once, so that the common ones are a comparison per request and no walk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Shape {
     /// This very text.
     Literal,
@@ -110,7 +110,7 @@ impl Glob {
 /// A glob over a path: `*` and `?` within one segment, `**` for any number of whole segments, none included.
 ///
 /// So `/api/**` matches `/api` and all below it, `/api/*` one level. A slash at the end does not count, on either side.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathGlob {
     source: Box<str>,
     alternatives: SmallVec<[Pattern; 1]>,

@@ -15,7 +15,7 @@ use super::glob::{Glob, GlobError, PathGlob};
 use super::path::Readings;
 
 /// What is asked of one attribute.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Want {
     /// One of these fits the value.
     OneOf(Vec<Glob>),
@@ -26,7 +26,7 @@ pub enum Want {
 }
 
 /// Which requests a policy speaks of. Compiled once; matching never allocates.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Match {
     methods: Vec<Box<str>>,
     paths: Vec<PathGlob>,
