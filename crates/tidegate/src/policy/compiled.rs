@@ -61,18 +61,19 @@ impl Compiled {
         let mut first_of: HashMap<(Direction, &Match), usize> = HashMap::new();
         let mut first_by: HashMap<&[String], usize> = HashMap::new();
         let places = policies.iter().enumerate();
-        places.map(|(place, policy)| Self {
-            speaks_like: *first_of.entry((policy.direction, &policy.matching)).or_insert(place),
-            keyed_like: *first_by.entry(&policy.by).or_insert(place),
-            needs: policy.needs(),
-            outbound: policy.direction == Direction::Outbound,
-            exempts: !policy.access.allow.is_empty(),
-            costs: policy.cost.is_some(),
-            spends: policy.charge == ChargeOn::Check,
-            limits: Ready::all(policy),
-            cost_fallbacks: AtomicU64::new(0),
-        })
-        .collect()
+        places
+            .map(|(place, policy)| Self {
+                speaks_like: *first_of.entry((policy.direction, &policy.matching)).or_insert(place),
+                keyed_like: *first_by.entry(&policy.by).or_insert(place),
+                needs: policy.needs(),
+                outbound: policy.direction == Direction::Outbound,
+                exempts: !policy.access.allow.is_empty(),
+                costs: policy.cost.is_some(),
+                spends: policy.charge == ChargeOn::Check,
+                limits: Ready::all(policy),
+                cost_fallbacks: AtomicU64::new(0),
+            })
+            .collect()
     }
 
     /// Returns what a request costs, where the caller says `asked`.

@@ -63,6 +63,8 @@ fn push_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
+/// Apart from the rest, so that what it needs is not made ready for keys without it.
+#[inline(never)]
 fn push_address(out: &mut Vec<u8>, address: IpAddr, ipv6_prefix: u8) {
     let network = keyed_network(address, ipv6_prefix);
     match network.addr() {

@@ -8,7 +8,7 @@ use tidegate_core::Cost;
 use super::access::{Access, Refusal};
 use super::compiled::Compiled;
 use super::descriptor::Descriptor;
-use super::index::Index;
+use super::index::{Candidates, Index};
 use super::key;
 use super::matching::View;
 use super::plan::{Line, Plan};
@@ -148,19 +148,20 @@ impl PolicySet {
             return None;
         }
         let view = View::of(descriptor);
-        let mut refusal = None;
-        self.index.candidates(&view, |place| {
+        let mut candidates = Candidates::default();
+        self.index.look_up(&view, &mut candidates);
+        candidates.find_map(|place| {
             let policy = &self.policies[place];
-            if refusal.is_some() || policy.access.deny.is_empty() || policy.mode != Mode::Enforce {
-                return;
-            }
-            if policy.speaks_of(&view)
-                && let Some(entry) = policy.access.deny.find(descriptor)
+            if policy.access.deny.is_empty()
+                || policy.mode != Mode::Enforce
+                || (policy.direction == Direction::Outbound) != view.outbound
+                || policy.matching.misfit(&view).is_some()
             {
-                refusal = Some(Refusal { policy: Some(place), entry, status: policy.access.status });
+                return None;
             }
-        });
-        refusal
+            let entry = policy.access.deny.find(descriptor)?;
+            Some(Refusal { policy: Some(place), entry, status: policy.access.status })
+        })
     }
 
     /// Lists the charges of a request, in the order of the policies.
@@ -216,7 +217,10 @@ impl PolicySet {
         // Policies of one kind often follow each other in the file: what was found for the last is asked for once.
         let mut spoken: Option<(usize, bool)> = None;
         let mut keyed: Option<Values> = None;
-        self.index.candidates(&view, |place| {
+        let mut candidates = Candidates::default();
+        self.index.look_up(&view, &mut candidates);
+        // By reference: a loop over the thing itself would move it.
+        for place in candidates.by_ref() {
             let compiled = &self.compiled[place];
             let speaks = match spoken {
                 Some((like, speaks)) if like == compiled.speaks_like => speaks,
@@ -227,11 +231,11 @@ impl PolicySet {
             };
             spoken = Some((compiled.speaks_like, speaks));
             if !speaks || !wanted(compiled) {
-                return;
+                continue;
             }
             let policy = &self.policies[place];
             if compiled.exempts && policy.access.allow.find(descriptor).is_some() {
-                return;
+                continue;
             }
             // The first key is made in one piece; those that end alike take their end from it.
             let mut made = None;
@@ -248,7 +252,7 @@ impl PolicySet {
                 }
             };
             if values.there < compiled.needs {
-                return;
+                continue;
             }
             let cost = compiled.cost(policy, descriptor, cost);
             for (at, ready) in compiled.limits.iter().enumerate() {
@@ -272,7 +276,7 @@ impl PolicySet {
                     replace: ready.replace,
                 });
             }
-        });
+        }
     }
 }
 
@@ -287,16 +291,53 @@ struct Values {
 }
 
 impl Policy {
-    pub(crate) fn speaks_of(&self, view: &View<'_, '_>) -> bool {
-        (self.direction == Direction::Outbound) == view.outbound && self.matching.misfit(view).is_none()
-    }
-
     /// Returns how many attributes of the key a request must have to be charged.
     pub(crate) fn needs(&self) -> usize {
         match self.absent {
             Absent::Charge => 0,
             Absent::Skip => self.by.len(),
             Absent::SkipIfNone => self.by.len().min(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::Quota;
+
+    use super::super::matching::Match;
+    use super::super::policy::{Limit, Terms};
+    use super::*;
+
+    /// Keys that end alike take their end from the first, which may have been skipped or have no limit.
+    #[test]
+    fn planned_keys_are_those_looked_up_by_hand() {
+        let quota = || Limit::new(Quota::per_second(1).gcra().unwrap(), "one");
+        let policy = |name: &str, by: &[&str], absent: Absent, path: &str| {
+            let mut policy = Policy::new(name, quota());
+            policy.by = by.iter().map(|name| (*name).to_owned()).collect();
+            (policy.absent, policy.matching) = (absent, Match::any().path(path).unwrap());
+            policy
+        };
+        let mut unlimited = policy("unlimited first", &["client.ip", "user.id"], Absent::Charge, "/api/**");
+        unlimited.limits = vec![Limit::of(Terms::unlimited()), quota(), quota()];
+        let set = PolicySet::new(vec![
+            policy("skipped", &["client.ip", "user.id"], Absent::Skip, "/api/**"),
+            unlimited,
+            policy("alike", &["client.ip", "user.id"], Absent::SkipIfNone, "/api/**"),
+            policy("elsewhere", &["client.ip", "user.id"], Absent::SkipIfNone, "/other"),
+            policy("of another end", &["client.ip"], Absent::SkipIfNone, "/api/**"),
+            policy("of no end", &[], Absent::SkipIfNone, "/api/**"),
+            policy("the first end again", &["client.ip", "user.id"], Absent::Charge, "/**"),
+        ])
+        .unwrap();
+        let request = Descriptor::new().with("client.ip", "2001:db8::1").with("request.path", "/api/items");
+        let plan = set.plan(&request, None);
+        let places: Vec<_> = plan.lines.iter().map(|line| (line.policy, line.limit)).collect();
+        assert_eq!(places, [(1, 1), (1, 2), (2, 0), (4, 0), (5, 0), (6, 0)]);
+        for line in &plan.lines {
+            let by_hand = set.key(line.policy, line.limit, &request).unwrap();
+            assert_eq!(plan.keys[line.key.clone()], by_hand, "{}", set.policies()[line.policy].name);
         }
     }
 }
