@@ -6,6 +6,7 @@
 //! be taken back, go by the clock from the start. What comes back names the policy that binds. The gate knows no
 //! protocol: status codes and headers are the doors' business.
 
+use std::mem;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tidegate_core::{Cost, Decision, Tick};
 use crate::clock::{Clock, SystemClock, Time};
 use crate::mode::Mode;
 use crate::policy::{Descriptor, LINES, Line, Plan, PolicySet, Refusal};
+use crate::scratch::{Borrowed, Scratch};
 use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
 
 /// Decides requests under a policy set.
@@ -281,29 +283,32 @@ impl Gate {
             decision.denied_by_list = Some(Box::new(refusal));
             return Ok(decision);
         }
-        let mut plan = Plan::default();
+        let mut scratch = Borrowed::take();
+        let Scratch { keys, settled } = &mut *scratch;
+        let mut plan = Plan { lines: SmallVec::new(), keys: mem::take(keys) };
         policies.plan_into(request, cost, &mut plan);
         let by_tick =
             self.mode != Mode::Exact && matches!(op, Op::Take) && plan.lines.iter().all(Line::is_plain);
         decision.at = if by_tick { self.time.recent() } else { self.time.now() };
-        let mut settled = Settled::default();
-        self.settle(&plan, decision.at, op, &mut settled)?;
+        self.settle(&plan, decision.at, op, settled)?;
         if by_tick && !settled.allowed {
             // Refused and so not spent: asked again by the clock, which alone may refuse.
             decision.at = self.time.now();
-            self.settle(&plan, decision.at, op, &mut settled)?;
+            self.settle(&plan, decision.at, op, settled)?;
         }
         decision.limits.reserve_exact(plan.lines.len());
-        for (line, settlement) in plan.lines.iter().zip(&settled.lines) {
-            decision.limits.push(LimitDecision {
+        // Extended by an iterator that knows its length: written where they stay, without a look at the room for each.
+        decision.limits.extend(plan.lines.iter().zip(&settled.lines).map(|(line, settlement)| {
+            LimitDecision {
                 policy: line.policy,
                 limit: line.limit,
                 binding: line.binding,
                 spends: line.spends,
                 cost: line.cost,
                 decision: settlement.decision,
-            });
-        }
+            }
+        }));
+        *keys = mem::take(&mut plan.keys);
         drop(plan);
         decision.allowed = settled.allowed;
         decision.wait = settled.wait;
@@ -319,15 +324,13 @@ impl Gate {
         settled: &mut Settled,
     ) -> Result<(), StoreError> {
         if plan.lines.is_empty() {
-            settled.allowed = true;
+            (settled.allowed, settled.wait) = (true, Duration::ZERO);
             return Ok(());
         }
         let mut charges: SmallVec<[Charge<'_>; LINES]> = SmallVec::new();
         charges.reserve_exact(plan.lines.len());
-        // Pushed and not collected: a collected list is moved once more.
-        for charge in plan.charges() {
-            charges.push(charge);
-        }
+        // Extended and not collected: a collected list is moved once more.
+        charges.extend(plan.charges());
         self.store.settle_into(&Step { now, op, charges: &charges }, settled)
     }
 }

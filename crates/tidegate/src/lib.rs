@@ -22,6 +22,7 @@ pub mod observer;
 pub mod policy;
 mod posted;
 pub mod queue;
+mod scratch;
 pub mod store;
 mod sync;
 mod wait;

@@ -24,9 +24,20 @@ impl<'a> Descriptor<'a> {
 
     /// Adds a pair and returns the descriptor, for chains.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn with(mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) -> Self {
+        if self.pairs.len() == self.pairs.capacity() {
+            return self.grown_with(name.into(), value.into());
+        }
         self.push(name, value);
+        self
+    }
+
+    /// The rare case apart: what no function is given a reference to needs not be copied from call to call of a chain.
+    #[cold]
+    #[inline(never)]
+    fn grown_with(mut self, name: Cow<'a, str>, value: Cow<'a, str>) -> Self {
+        self.pairs.push((name, value));
         self
     }
 

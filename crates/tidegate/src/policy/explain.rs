@@ -114,7 +114,7 @@ impl Policy {
         }
         let absent = self.key_values(descriptor).filter(|(_, value)| value.is_none());
         let absent: Vec<String> = absent.map(|(name, _)| name.to_owned()).collect();
-        if !self.charges_with(self.by.len() - absent.len()) {
+        if self.by.len() - absent.len() < self.needs() {
             return Relevance::NothingToKeyBy { absent };
         }
         let mut limits = self.limits.iter().chain(&self.shadow_limit);

@@ -43,21 +43,30 @@ pub enum GlobError {
 }
 
 /// A glob over one flat text: header values, hosts, attributes. `*` matches any run of characters.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Glob {
     source: Box<str>,
     alternatives: SmallVec<[Pattern; 1]>,
 }
 
 /// One alternative, without braces.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Pattern {
     text: Box<str>,
     shape: Shape,
+    /// How many bytes come before the first wildcard: they are compared at once.
+    head: usize,
+}
+
+impl Pattern {
+    fn new(text: String, shape: Shape) -> Self {
+        let head = text.bytes().position(is_wildcard).unwrap_or(text.len());
+        Self { text: text.into(), shape, head }
+    }
 }
 
 /// What a pattern asks for, told once, so that the common ones are a comparison per request and no walk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Shape {
     /// This very text.
     Literal,
@@ -80,7 +89,7 @@ impl Glob {
         }
         let flat = |text: String| {
             let shape = if has_wildcard(&text) { Shape::Wild } else { Shape::Literal };
-            Pattern { text: text.into(), shape }
+            Pattern::new(text, shape)
         };
         Ok(Self { source: pattern.into(), alternatives: expand(pattern)?.map(flat).collect() })
     }
@@ -110,7 +119,7 @@ impl Glob {
 /// A glob over a path: `*` and `?` within one segment, `**` for any number of whole segments, none included.
 ///
 /// So `/api/**` matches `/api` and all below it, `/api/*` one level. A slash at the end does not count, on either side.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathGlob {
     source: Box<str>,
     alternatives: SmallVec<[Pattern; 1]>,
@@ -144,7 +153,7 @@ impl PathGlob {
                 literal if literal.len() == tidy.len() => Shape::Literal,
                 _ => Shape::Below,
             };
-            Ok(Pattern { text: tidy.into(), shape })
+            Ok(Pattern::new(tidy, shape))
         };
         let alternatives = expand(pattern)?.map(rooted).collect::<Result<_, _>>()?;
         Ok(Self { source: pattern.into(), alternatives })
@@ -152,6 +161,7 @@ impl PathGlob {
 
     /// Says whether a normalised path fits, see [`crate::policy`].
     #[must_use]
+    #[inline]
     pub fn matches(&self, path: &str) -> bool {
         self.alternatives.iter().any(|pattern| match pattern.shape {
             Shape::Literal => *pattern.text == *path || (pattern.text.is_empty() && path == "/"),
@@ -159,7 +169,10 @@ impl PathGlob {
                 let above = &pattern.text[..pattern.text.len() - "/**".len()];
                 path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
             }
-            Shape::Whole => fits_whole(pattern.text.as_bytes(), path.as_bytes()),
+            Shape::Whole => {
+                let (head, stars) = pattern.text.as_bytes().split_at(pattern.head);
+                path.as_bytes().strip_prefix(head).is_some_and(|rest| fits_whole(stars, rest))
+            }
             Shape::Wild => fits_path(&pattern.text, path),
         })
     }
@@ -191,7 +204,11 @@ fn prefix(path: &str, count: usize) -> &str {
 }
 
 fn has_wildcard(text: &str) -> bool {
-    text.bytes().any(|byte| matches!(byte, b'*' | b'?'))
+    text.bytes().any(is_wildcard)
+}
+
+const fn is_wildcard(byte: u8) -> bool {
+    matches!(byte, b'*' | b'?')
 }
 
 fn segments(path: &str) -> impl Iterator<Item = &str> + Clone {

@@ -10,14 +10,15 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::matching::{Match, View, Want};
+use super::path::{DEPTH, Reading};
 
-/// How many leading segments of a path are looked at: `/api/v1/users` and its kind are told apart.
-const MAX_DEPTH: usize = 4;
-
-type Drawer = HashMap<Box<str>, Vec<u32>, RandomState>;
-
-/// Ascending places, as found in several drawers.
-type Lists<'i> = SmallVec<[&'i [u32]; 8]>;
+/// Ascending places by a value that their matches need.
+#[derive(Clone, Debug, Default)]
+struct Drawer {
+    lists: HashMap<Box<str>, Vec<u32>, RandomState>,
+    /// Which lengths, in bytes modulo 64, the values have: most values that nobody asks for need not be hashed.
+    lengths: u64,
+}
 
 /// The drawers of one set.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +27,9 @@ pub(crate) struct Index {
     by_attribute: Vec<(Box<str>, Drawer)>,
     by_host: Drawer,
     /// At `depth - 1`: the first `depth` segments, as a path.
-    by_path: [Drawer; MAX_DEPTH],
+    by_path: [Drawer; DEPTH],
+    /// How many of those there are until the last that is not empty.
+    depth: usize,
 }
 
 impl Index {
@@ -53,85 +56,126 @@ impl Index {
                     &mut self.by_attribute[last].1
                 }
             };
-            return values.into_iter().flatten().for_each(|value| add(drawer, value, place));
+            return values.into_iter().flatten().for_each(|value| drawer.add(value, place));
         }
         let hosts = matching.hosts();
         let literal_hosts = hosts.iter().map(|glob| glob.literals()).collect::<Option<Vec<_>>>();
         if let Some(values) = literal_hosts.filter(|_| !hosts.is_empty()) {
-            return values.into_iter().flatten().for_each(|host| add(&mut self.by_host, host, place));
+            return values.into_iter().flatten().for_each(|host| self.by_host.add(host, place));
         }
         let paths = matching.paths();
-        let prefixes = || paths.iter().flat_map(|glob| glob.literal_prefixes(MAX_DEPTH));
+        let prefixes = || paths.iter().flat_map(|glob| glob.literal_prefixes(DEPTH));
         if paths.is_empty() || prefixes().any(|(depth, _)| depth == 0) {
             return self.always.push(place);
         }
         for (depth, path) in prefixes() {
-            add(&mut self.by_path[depth - 1], path, place);
+            self.by_path[depth - 1].add(path, place);
+            self.depth = self.depth.max(depth);
         }
     }
 
-    /// Calls `visit` with each place that may match, once, in order. Allocates nothing for up to eight lists.
-    pub(crate) fn candidates(&self, view: &View<'_, '_>, mut visit: impl FnMut(usize)) {
-        let mut lists: Lists<'_> = SmallVec::new();
-        if !self.always.is_empty() {
-            lists.push(&self.always);
-        }
+    /// Finds each place that may match, once, in order. Allocates nothing for up to eight lists.
+    ///
+    /// `found` is empty, and is filled where it lies.
+    pub(crate) fn look_up<'i>(&'i self, view: &View<'_, '_>, found: &mut Candidates<'i>) {
+        found.add(&self.always);
         for (name, drawer) in &self.by_attribute {
             if let Some(value) = view.descriptor.value(name) {
-                look_up(drawer, value, &mut lists);
+                found.add(drawer.get(value));
             }
         }
         if !self.by_host.is_empty()
             && let Some(host) = view.host()
         {
-            look_up(&self.by_host, host, &mut lists);
+            found.add(self.by_host.get(host));
         }
-        let depth = MAX_DEPTH - self.by_path.iter().rev().take_while(|drawer| drawer.is_empty()).count();
-        if depth > 0
+        if self.depth > 0
             && let Some(readings) = view.path()
         {
-            for path in readings.each() {
-                for (drawer, prefix) in self.by_path[..depth].iter().zip(prefixes(path)) {
-                    look_up(drawer, prefix, &mut lists);
-                }
+            let (strict, lenient) = readings.each();
+            self.look_up_path(strict, found);
+            if let Some(lenient) = lenient {
+                self.look_up_path(lenient, found);
             }
         }
-        merge(&mut lists, |place| visit(place as usize));
+    }
+
+    #[inline]
+    fn look_up_path<'i>(&'i self, path: &Reading<'_>, found: &mut Candidates<'i>) {
+        for (drawer, prefix) in self.by_path[..self.depth].iter().zip(path.prefixes()) {
+            found.add(drawer.get(prefix));
+        }
     }
 }
 
-fn look_up<'i>(drawer: &'i Drawer, value: &str, lists: &mut Lists<'i>) {
-    if !drawer.is_empty()
-        && let Some(list) = drawer.get(value)
-    {
-        lists.push(list);
+impl Drawer {
+    fn is_empty(&self) -> bool {
+        self.lists.is_empty()
+    }
+
+    fn add(&mut self, value: &str, place: u32) {
+        self.lengths |= length_bit(value);
+        let list = self.lists.entry(value.into()).or_default();
+        if list.last() != Some(&place) {
+            list.push(place);
+        }
+    }
+
+    #[inline]
+    fn get(&self, value: &str) -> &[u32] {
+        if self.lengths & length_bit(value) == 0 {
+            return &[];
+        }
+        self.lists.get(value).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Returns the first segment of a rooted path, the first two, and so on to the whole.
-fn prefixes(path: &str) -> impl Iterator<Item = &str> {
-    let ends = path.bytes().enumerate().skip(1).filter(|(_, byte)| *byte == b'/').map(|(at, _)| at);
-    ends.chain([path.len()]).map(|end| &path[..end])
+const fn length_bit(value: &str) -> u64 {
+    1 << (value.len() % 64)
 }
 
-fn add(drawer: &mut Drawer, value: &str, place: u32) {
-    let list = drawer.entry(value.into()).or_default();
-    if list.last() != Some(&place) {
-        list.push(place);
-    }
+/// Places that may match, ascending, as found in one drawer or in several.
+#[derive(Debug, Default)]
+pub(crate) struct Candidates<'i> {
+    first: &'i [u32],
+    others: SmallVec<[&'i [u32]; 7]>,
 }
 
-/// Merges ascending lists, each number once.
-fn merge(lists: &mut Lists<'_>, mut visit: impl FnMut(u32)) {
-    if let [only] = lists.as_slice() {
-        return only.iter().copied().for_each(visit);
+impl<'i> Candidates<'i> {
+    #[inline]
+    fn add(&mut self, list: &'i [u32]) {
+        if self.first.is_empty() {
+            self.first = list;
+        } else if !list.is_empty() {
+            self.others.push(list);
+        }
     }
-    while let Some(least) = lists.iter().filter_map(|list| list.first()).min().copied() {
-        visit(least);
-        for list in &mut *lists {
-            while list.first() == Some(&least) {
-                *list = &list[1..];
+
+    /// Takes the least place of several lists, from each that has it.
+    fn merge(&mut self) -> Option<u32> {
+        let heads = self.others.iter().filter_map(|list| list.first());
+        let least = *heads.chain(self.first.first()).min()?;
+        for list in self.others.iter_mut().chain([&mut self.first]) {
+            while let [first, rest @ ..] = *list
+                && *first == least
+            {
+                *list = rest;
             }
         }
+        Some(least)
+    }
+}
+
+impl Iterator for Candidates<'_> {
+    type Item = usize;
+
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        if !self.others.is_empty() {
+            return self.merge().map(|place| place as usize);
+        }
+        let (least, rest) = self.first.split_first()?;
+        self.first = rest;
+        Some(*least as usize)
     }
 }

@@ -9,8 +9,6 @@
 
 use std::net::IpAddr;
 
-use smallvec::SmallVec;
-
 use super::client_ip::{address, keyed_network};
 use super::descriptor::Descriptor;
 
@@ -39,7 +37,7 @@ pub(crate) fn prefix(policy: &str, limit: usize, by: &[String]) -> Box<[u8]> {
 
 /// Appends the values of `by`; returns how many are there.
 pub(crate) fn push_values(
-    out: &mut SmallVec<[u8; 96]>,
+    out: &mut Vec<u8>,
     by: &[String],
     descriptor: &Descriptor<'_>,
     ipv6_prefix: u8,
@@ -60,12 +58,14 @@ pub(crate) fn push_values(
     there
 }
 
-fn push_text(out: &mut SmallVec<[u8; 96]>, text: &[u8]) {
+fn push_text(out: &mut Vec<u8>, text: &[u8]) {
     push_number(|byte| out.push(byte), text.len() + 1);
     out.extend_from_slice(text);
 }
 
-fn push_address(out: &mut SmallVec<[u8; 96]>, address: IpAddr, ipv6_prefix: u8) {
+/// Apart from the rest, so that what it needs is not made ready for keys without it.
+#[inline(never)]
+fn push_address(out: &mut Vec<u8>, address: IpAddr, ipv6_prefix: u8) {
     let network = keyed_network(address, ipv6_prefix);
     match network.addr() {
         IpAddr::V4(address) => push_text(out, address.to_string().as_bytes()),
@@ -85,7 +85,7 @@ fn push_address(out: &mut SmallVec<[u8; 96]>, address: IpAddr, ipv6_prefix: u8) 
 /// groups and more is `::`.
 ///
 /// By hand, since formatting took a third of what a key by IPv6 costs.
-fn push_ipv6(out: &mut SmallVec<[u8; 96]>, groups: [u16; 8]) {
+fn push_ipv6(out: &mut Vec<u8>, groups: [u16; 8]) {
     let (mut run, mut longest) = (0..0, 0..0);
     for (at, group) in groups.into_iter().enumerate() {
         run = if group == 0 { run.start..at + 1 } else { at + 1..at + 1 };
@@ -110,7 +110,7 @@ fn push_ipv6(out: &mut SmallVec<[u8; 96]>, groups: [u16; 8]) {
     }
 }
 
-fn push_decimal(out: &mut SmallVec<[u8; 96]>, number: u8) {
+fn push_decimal(out: &mut Vec<u8>, number: u8) {
     for (unit, least) in [(100, 100), (10, 10), (1, 0)] {
         if number >= least {
             out.push(b'0' + number / unit % 10);
@@ -132,7 +132,7 @@ mod tests {
                 descriptor.push(name.as_str(), value.as_str());
             }
         }
-        let mut values = SmallVec::new();
+        let mut values = Vec::new();
         push_values(&mut values, &by, &descriptor, 64);
         [&prefix(policy, limit, &by)[..], &values[..]].concat()
     }
@@ -172,14 +172,14 @@ mod tests {
             prefix in 1..=128_u8,
         ) {
             let address = IpAddr::from(groups);
-            let mut values = SmallVec::new();
+            let mut values = Vec::new();
             push_values(
                 &mut values,
                 &["client.ip".to_owned()],
                 &Descriptor::new().with("client.ip", format!("[{address}]:80")),
                 prefix,
             );
-            let mut expected = SmallVec::new();
+            let mut expected = Vec::new();
             let text = match address.to_canonical() {
                 IpAddr::V4(address) => address.to_string(),
                 IpAddr::V6(_) => keyed_network(address, prefix).to_string(),

@@ -12,10 +12,10 @@ use std::cell::OnceCell;
 
 use super::descriptor::Descriptor;
 use super::glob::{Glob, GlobError, PathGlob};
-use super::path::Readings;
+use super::path::{Reading, Readings};
 
 /// What is asked of one attribute.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Want {
     /// One of these fits the value.
     OneOf(Vec<Glob>),
@@ -26,7 +26,7 @@ pub enum Want {
 }
 
 /// Which requests a policy speaks of. Compiled once; matching never allocates.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Match {
     methods: Vec<Box<str>>,
     paths: Vec<PathGlob>,
@@ -114,7 +114,8 @@ impl Match {
         let Some(readings) = view.path() else { return self.misfit_without_path(view) };
         // One reading must pass all of it: fit the paths, and not fit what is left out.
         let mut reason = "path";
-        for path in readings.each() {
+        let (strict, lenient) = readings.each();
+        for path in [strict].into_iter().chain(lenient).map(Reading::text) {
             if !self.path_fits(path) {
                 continue;
             }
@@ -150,8 +151,11 @@ impl Match {
         self.paths.is_empty() || self.paths.iter().any(|glob| glob.matches(path))
     }
 
+    #[inline]
     fn method_fits(&self, view: &View<'_, '_>) -> bool {
-        view.method.is_some_and(|have| self.methods.iter().any(|want| want.eq_ignore_ascii_case(have)))
+        // As it is first: nearly all callers write it in capitals.
+        let fits = |want: &str, have: &str| want == have || want.eq_ignore_ascii_case(have);
+        view.method.is_some_and(|have| self.methods.iter().any(|want| fits(want, have)))
     }
 
     fn host_fits(&self, view: &View<'_, '_>) -> bool {
@@ -216,12 +220,11 @@ impl<'d, 'v> View<'d, 'v> {
             path: OnceCell::new(),
         };
         for (name, value) in descriptor.pairs() {
-            let Some(part) = name.strip_prefix("request.") else { continue };
-            match part {
-                "method" => view.method = Some(value),
-                "path" => view.raw_path = Some(value),
-                "host" => view.raw_host = Some(value),
-                "direction" => view.outbound = value == "outbound",
+            match name {
+                "request.method" => view.method = Some(value),
+                "request.path" => view.raw_path = Some(value),
+                "request.host" => view.raw_host = Some(value),
+                "request.direction" => view.outbound = value == "outbound",
                 _ => {}
             }
         }
@@ -239,6 +242,11 @@ impl<'d, 'v> View<'d, 'v> {
 
 /// Lower-cases a host and cuts off its port and a last dot; borrows where nothing changes.
 fn host_name(raw: &str) -> Cow<'_, str> {
+    // One pass for the usual one, which is written as it is compared: it has neither a colon, nor a capital, nor a bracket, nor
+    // what lies between them and is in no host.
+    if !raw.bytes().any(|byte| (b':'..=b'[').contains(&byte)) {
+        return Cow::Borrowed(raw.strip_suffix('.').unwrap_or(raw));
+    }
     let bare = match raw.strip_prefix('[') {
         Some(v6) => v6.split_once(']').map_or(raw, |(address, _)| address),
         None => match raw.split_once(':') {

@@ -12,6 +12,7 @@ mod access;
 #[cfg(feature = "cel")]
 mod cel_cost;
 mod client_ip;
+mod compiled;
 #[cfg(feature = "config")]
 pub mod config;
 mod cost;

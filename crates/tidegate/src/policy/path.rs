@@ -13,46 +13,123 @@
 
 use std::borrow::Cow;
 
+/// How many leading segments of a path are told apart when policies are looked up by it: enough for `/api/v1/users/*`.
+pub(crate) const DEPTH: usize = 4;
+
 /// A request path in the one or two ways it can be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Readings<'d> {
-    strict: Cow<'d, str>,
-    lenient: Option<String>,
+    strict: Reading<'d>,
+    lenient: Option<Box<Reading<'d>>>,
 }
+
+/// A path in its normal form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reading<'d> {
+    text: Cow<'d, str>,
+    ends: Ends,
+}
+
+/// Where the first [`DEPTH`] segments of a path end, 16 bits each, the first in the lowest; 0 where there is none.
+///
+/// In one word, since it is made for every request. Ends from 2¹⁶ on are left out, and all after them: no policy has such a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Ends(u64);
+
+const _: () = assert!(DEPTH * 16 == u64::BITS as usize);
 
 impl<'d> Readings<'d> {
     /// Reads a path. Borrows unless there is something to normalise.
     pub(crate) fn of(raw: &'d str) -> Self {
-        if let Some(plain) = plain(raw) {
-            let trimmed = plain.strip_suffix('/').filter(|rest| !rest.is_empty()).unwrap_or(plain);
-            return Self { strict: Cow::Borrowed(trimmed), lenient: None };
+        if let Some(strict) = plain(raw) {
+            return Self { strict, lenient: None };
         }
         let raw = &raw[..raw.find(['?', '#']).unwrap_or(raw.len())];
         let strict = resolve(&decode(raw, false), false);
         let lenient = resolve(&decode(raw, true), true);
-        Self { lenient: (lenient != strict).then_some(lenient), strict: Cow::Owned(strict) }
+        let lenient = (lenient != strict).then(|| Box::new(Reading::owned(lenient)));
+        Self { strict: Reading::owned(strict), lenient }
     }
 
-    /// Returns the readings, one or two.
-    pub(crate) fn each(&self) -> impl Iterator<Item = &str> {
-        std::iter::once(self.strict.as_ref()).chain(self.lenient.as_deref())
+    /// Returns the readings: one, or two where they differ.
+    #[inline]
+    pub(crate) fn each(&self) -> (&Reading<'d>, Option<&Reading<'d>>) {
+        (&self.strict, self.lenient.as_deref())
     }
 }
 
-/// Returns a path without query and fragment if it is its own normal form, but perhaps for one slash at the end.
-///
-/// One pass, since it is made for every request.
-fn plain(raw: &str) -> Option<&str> {
-    let mut after_slash = false;
-    for (at, byte) in raw.bytes().enumerate() {
-        match byte {
-            b'?' | b'#' => return raw.get(..at).filter(|path| path.starts_with('/')),
-            b'%' | b'\\' | b';' => return None,
-            b'/' | b'.' if after_slash => return None,
-            _ => after_slash = byte == b'/',
+impl Ends {
+    /// Adds the end of the segment with this index.
+    #[inline]
+    fn add(&mut self, index: usize, end: usize) {
+        if index < DEPTH && end <= 0xffff {
+            self.0 |= (end as u64) << (16 * index);
         }
     }
-    raw.starts_with('/').then_some(raw)
+
+    fn of(path: &str) -> Self {
+        let mut ends = Self::default();
+        let slashes = path.bytes().enumerate().skip(1).filter(|(_, byte)| *byte == b'/').map(|(at, _)| at);
+        let all = slashes.chain((path.len() > 1).then_some(path.len()));
+        all.take(DEPTH).enumerate().for_each(|(index, end)| ends.add(index, end));
+        ends
+    }
+}
+
+impl Reading<'_> {
+    fn owned(text: String) -> Self {
+        Self { ends: Ends::of(&text), text: Cow::Owned(text) }
+    }
+
+    /// Returns the whole path.
+    #[inline]
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns its first segment, the first two, and so on to the whole or the first [`DEPTH`]. The root has none.
+    #[inline]
+    pub(crate) fn prefixes(&self) -> impl Iterator<Item = &str> {
+        let mut ends = self.ends.0;
+        std::iter::from_fn(move || {
+            let end = (ends & 0xffff) as usize;
+            ends >>= 16;
+            (end > 0).then(|| &self.text[..end])
+        })
+    }
+}
+
+/// Reads a path that, but for a query and perhaps one slash at the end, is its own normal form; `None` for any other.
+///
+/// One pass, since it is made for every request.
+fn plain(raw: &str) -> Option<Reading<'_>> {
+    if !raw.starts_with('/') {
+        return None;
+    }
+    let (mut ends, mut segments, mut start, mut end) = (Ends::default(), 0, 1, raw.len());
+    for (at, byte) in raw.bytes().enumerate().skip(1) {
+        match byte {
+            b'/' if at > start => {
+                ends.add(segments, at);
+                segments += 1;
+                start = at + 1;
+            }
+            b'.' if at > start => {}
+            b'/' | b'.' | b'%' | b'\\' | b';' => return None,
+            b'?' | b'#' => {
+                end = at;
+                break;
+            }
+            _ => {}
+        }
+    }
+    if end > start {
+        ends.add(segments, end);
+    } else if start > 1 {
+        // The slash at the end, but that of the root, does not count.
+        end = start - 1;
+    }
+    Some(Reading { text: Cow::Borrowed(&raw[..end]), ends })
 }
 
 fn decode(path: &str, slashes_too: bool) -> String {
@@ -111,7 +188,9 @@ mod tests {
     use super::*;
 
     fn readings(path: &str) -> Vec<String> {
-        Readings::of(path).each().map(str::to_owned).collect()
+        let readings = Readings::of(path);
+        let (strict, lenient) = readings.each();
+        [strict].into_iter().chain(lenient).map(|reading| reading.text().to_owned()).collect()
     }
 
     #[test]
@@ -142,7 +221,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn prefixes_end_with_segments() {
+        let prefixes =
+            |path: &str| -> Vec<String> { Readings::of(path).strict.prefixes().map(str::to_owned).collect() };
+        for disguise in ["/a/bc/d", "/a/bc/d/?q=/x/y", "//a/bc/./d/"] {
+            assert_eq!(prefixes(disguise), ["/a", "/a/bc", "/a/bc/d"], "{disguise}");
+        }
+        for deep in ["/1/2/3/4/5/6", "/1//2/3/4/5"] {
+            assert_eq!(prefixes(deep), ["/1", "/1/2", "/1/2/3", "/1/2/3/4"], "{deep}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn the_short_way_reads_as_the_long_one(raw in "/?[a./]{0,8}[/.a%2eF;?#\\\\]{0,8}") {
+            if let Some(reading) = plain(&raw) {
+                let cut = &raw[..raw.find(['?', '#']).unwrap_or(raw.len())];
+                for lenient in [false, true] {
+                    prop_assert_eq!(reading.text(), resolve(&decode(cut, lenient), lenient));
+                }
+                prop_assert_eq!(reading.ends, Ends::of(reading.text()));
+            }
+        }
+
         #[test]
         fn a_reading_reads_as_itself(raw in "[/.a%2eF;\\\\]{0,20}") {
             for reading in readings(&raw) {

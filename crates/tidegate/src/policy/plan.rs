@@ -45,13 +45,13 @@ impl Line<'_> {
 
 /// All charges of one request, in the order of the policies.
 ///
-/// Some two kilobytes, for sixteen lines without allocation: make one and have it filled rather than moved.
+/// More than a kilobyte, for sixteen lines without allocation: make one and have it filled rather than moved.
 #[derive(Clone, Debug, Default)]
 pub struct Plan<'p> {
     /// One line per limit of each matching policy.
     pub lines: SmallVec<[Line<'p>; LINES]>,
-    /// The bytes of all keys; one has about 40, for an address under a policy of a word or two.
-    pub keys: SmallVec<[u8; LINES * 64]>,
+    /// The bytes of all keys, and of some that were not needed; one has about 40, for an address under a policy of a word or two.
+    pub keys: Vec<u8>,
 }
 
 impl Plan<'_> {

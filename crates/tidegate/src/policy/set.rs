@@ -1,18 +1,18 @@
 //! The whole validated file's policies: which of them a request meets, and what it is charged.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashSet;
+use std::ops::Range;
 
-use smallvec::SmallVec;
 use tidegate_core::Cost;
 
 use super::access::{Access, Refusal};
+use super::compiled::Compiled;
 use super::descriptor::Descriptor;
-use super::index::Index;
+use super::index::{Candidates, Index};
 use super::key;
 use super::matching::View;
 use super::plan::{Line, Plan};
-use super::policy::{Absent, ChargeOn, Direction, Limit, Mode, Policy};
+use super::policy::{Absent, Direction, Mode, Policy};
 
 /// Why policies make no set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -41,17 +41,6 @@ pub enum PolicySetError {
         /// The attribute.
         attribute: String,
     },
-}
-
-/// What is worked out of a policy once, so that a check does not.
-#[derive(Debug)]
-struct Compiled {
-    /// The start of the keys of each limit, the shadow limit's last.
-    prefixes: SmallVec<[Box<[u8]>; 2]>,
-    /// The first policy of the set with the same `by`: their keys end alike.
-    like: usize,
-    /// How often its cost could not be found.
-    cost_fallbacks: AtomicU64,
 }
 
 /// An immutable set of policies, replaced whole.
@@ -103,12 +92,7 @@ impl PolicySet {
         }
         let applied = policies.iter().enumerate().filter(|(_, policy)| policy.mode != Mode::Off);
         let index = Index::build(applied.map(|(place, policy)| (place as u32, &policy.matching)));
-        let mut first_by = HashMap::new();
-        let compiled = policies.iter().enumerate().map(|(place, policy)| {
-            let like = *first_by.entry(policy.by.as_slice()).or_insert(place);
-            Compiled::of(policy, like)
-        });
-        let compiled = compiled.collect();
+        let compiled = Compiled::all(&policies);
         let guarded = policies.iter().any(|policy| !policy.access.deny.is_empty());
         Ok(Self { policies, compiled, index, access, guarded, ipv6_prefix: ipv6_prefix.clamp(1, 128) })
     }
@@ -146,8 +130,7 @@ impl PolicySet {
     /// Returns how often the cost of a policy could not be found and 1 was charged, since the set was made.
     #[must_use]
     pub fn cost_fallbacks(&self, policy: usize) -> u64 {
-        // Relaxed: a count for people, which orders nothing.
-        self.compiled.get(policy).map_or(0, |compiled| compiled.cost_fallbacks.load(Ordering::Relaxed))
+        self.compiled.get(policy).map_or(0, Compiled::cost_fallbacks)
     }
 
     /// Says whether a deny-list refuses a request, before any limit is asked. Free when no list exists; the policies
@@ -165,26 +148,27 @@ impl PolicySet {
             return None;
         }
         let view = View::of(descriptor);
-        let mut refusal = None;
-        self.index.candidates(&view, |place| {
+        let mut candidates = Candidates::default();
+        self.index.look_up(&view, &mut candidates);
+        candidates.find_map(|place| {
             let policy = &self.policies[place];
-            if refusal.is_some() || policy.access.deny.is_empty() || policy.mode != Mode::Enforce {
-                return;
-            }
-            if policy.speaks_of(&view)
-                && let Some(entry) = policy.access.deny.find(descriptor)
+            if policy.access.deny.is_empty()
+                || policy.mode != Mode::Enforce
+                || (policy.direction == Direction::Outbound) != view.outbound
+                || policy.matching.misfit(&view).is_some()
             {
-                refusal = Some(Refusal { policy: Some(place), entry, status: policy.access.status });
+                return None;
             }
-        });
-        refusal
+            let entry = policy.access.deny.find(descriptor)?;
+            Some(Refusal { policy: Some(place), entry, status: policy.access.status })
+        })
     }
 
     /// Lists the charges of a request, in the order of the policies.
     ///
     /// `cost` is what the caller says the request costs; a policy with a cost of its own goes by that, because the file is
-    /// the operator's word. Allow-lists are heeded, deny-lists are not: ask [`PolicySet::access`] first. Allocates only for
-    /// more than sixteen lines, more than 1,024 bytes of keys, or an odd path.
+    /// the operator's word. Allow-lists are heeded, deny-lists are not: ask [`PolicySet::access`] first. Allocates for the
+    /// keys, and beyond them only for more than sixteen lines or an odd path.
     #[must_use]
     pub fn plan(&self, descriptor: &Descriptor<'_>, cost: Option<Cost>) -> Plan<'_> {
         let mut plan = Plan::default();
@@ -203,7 +187,7 @@ impl PolicySet {
     #[must_use]
     pub fn plan_report(&self, descriptor: &Descriptor<'_>, cost: Option<Cost>) -> Plan<'_> {
         let mut plan = Plan::default();
-        let on_failure = |policy: &Policy| policy.charge == ChargeOn::Failure;
+        let on_failure = |compiled: &Compiled| !compiled.spends;
         self.fill(descriptor, cost, &mut plan, on_failure, Some((false, true)));
         plan
     }
@@ -211,10 +195,9 @@ impl PolicySet {
     /// Returns the bytes of one key, as plans have them: what to look up or reset by hand. `None` for an unknown limit.
     #[must_use]
     pub fn key(&self, policy: usize, limit: usize, descriptor: &Descriptor<'_>) -> Option<Vec<u8>> {
-        let prefix = self.compiled.get(policy)?.prefixes.get(limit)?;
-        let mut values = SmallVec::new();
-        key::push_values(&mut values, &self.policies[policy].by, descriptor, self.ipv6_prefix);
-        Some([prefix, &values[..]].concat())
+        let mut key = self.compiled.get(policy)?.limits.get(limit)?.prefix.to_vec();
+        key::push_values(&mut key, &self.policies[policy].by, descriptor, self.ipv6_prefix);
+        Some(key)
     }
 
     fn fill<'p>(
@@ -222,7 +205,7 @@ impl PolicySet {
         descriptor: &Descriptor<'_>,
         cost: Option<Cost>,
         plan: &mut Plan<'p>,
-        wanted: impl Fn(&Policy) -> bool,
+        wanted: impl Fn(&Compiled) -> bool,
         binding_spends: Option<(bool, bool)>,
     ) {
         plan.lines.clear();
@@ -231,84 +214,130 @@ impl PolicySet {
             return;
         }
         let view = View::of(descriptor);
-        let mut values: SmallVec<[u8; 96]> = SmallVec::new();
-        // Whose values those are, and how many are there.
-        let mut made = None;
-        self.index.candidates(&view, |place| {
-            let policy = &self.policies[place];
-            if !wanted(policy) || !policy.speaks_of(&view) {
-                return;
-            }
-            if !policy.access.allow.is_empty() && policy.access.allow.find(descriptor).is_some() {
-                return;
-            }
+        // Policies of one kind often follow each other in the file: what was found for the last is asked for once.
+        let mut spoken: Option<(usize, bool)> = None;
+        let mut keyed: Option<Values> = None;
+        let mut candidates = Candidates::default();
+        self.index.look_up(&view, &mut candidates);
+        // By reference: a loop over the thing itself would move it.
+        for place in candidates.by_ref() {
             let compiled = &self.compiled[place];
-            let there = match made {
-                Some((like, there)) if like == compiled.like => there,
+            let speaks = match spoken {
+                Some((like, speaks)) if like == compiled.speaks_like => speaks,
                 _ => {
-                    values.clear();
-                    key::push_values(&mut values, &policy.by, descriptor, self.ipv6_prefix)
+                    compiled.outbound == view.outbound
+                        && self.policies[place].matching.misfit(&view).is_none()
                 }
             };
-            made = Some((compiled.like, there));
-            if !policy.charges_with(there) {
-                return;
+            spoken = Some((compiled.speaks_like, speaks));
+            if !speaks || !wanted(compiled) {
+                continue;
+            }
+            let policy = &self.policies[place];
+            if compiled.exempts && policy.access.allow.find(descriptor).is_some() {
+                continue;
+            }
+            // The first key is made in one piece; those that end alike take their end from it.
+            let mut made = None;
+            let values = match &keyed {
+                Some(values) if values.like == compiled.keyed_like => values,
+                _ => {
+                    let start = plan.keys.len();
+                    plan.keys.extend_from_slice(&compiled.limits[0].prefix);
+                    let from = plan.keys.len();
+                    let there = key::push_values(&mut plan.keys, &policy.by, descriptor, self.ipv6_prefix);
+                    made = Some(start..plan.keys.len());
+                    let at = from..plan.keys.len();
+                    keyed.insert(Values { like: compiled.keyed_like, there, at })
+                }
+            };
+            if values.there < compiled.needs {
+                continue;
             }
             let cost = compiled.cost(policy, descriptor, cost);
-            let limits = policy.limits.iter().chain(&policy.shadow_limit);
-            for (at, (limit, prefix)) in limits.zip(&compiled.prefixes).enumerate() {
-                let Some(quota) = &limit.terms_for(descriptor).quota else { continue };
-                let start = plan.keys.len();
-                plan.keys.extend_from_slice(prefix);
-                plan.keys.extend_from_slice(&values);
-                let measured = policy.mode == Mode::Shadow || policy.is_shadow_limit(at);
-                let (binding, spends) =
-                    binding_spends.unwrap_or((!measured, policy.charge == ChargeOn::Check));
+            for (at, ready) in compiled.limits.iter().enumerate() {
+                let Some(quota) = ready.quota(descriptor, || policy.limit(at)) else { continue };
+                let key = made.take_if(|_| at == 0).unwrap_or_else(|| {
+                    let start = plan.keys.len();
+                    plan.keys.extend_from_slice(&ready.prefix);
+                    plan.keys.extend_from_within(values.at.clone());
+                    start..plan.keys.len()
+                });
+                let (binding, spends) = binding_spends.unwrap_or((ready.binding, compiled.spends));
                 plan.lines.push(Line {
                     policy: place,
                     limit: at,
-                    key: start..plan.keys.len(),
+                    key,
                     quota,
                     cost,
-                    max_wait: limit.max_wait,
+                    max_wait: ready.max_wait,
                     binding,
                     spends,
-                    replace: limit.replace,
+                    replace: ready.replace,
                 });
             }
-        });
-    }
-}
-
-impl Compiled {
-    fn of(policy: &Policy, like: usize) -> Self {
-        let limits: Vec<&Limit> = policy.limits.iter().chain(&policy.shadow_limit).collect();
-        let prefixes = (0..limits.len()).map(|at| key::prefix(&policy.name, at, &policy.by)).collect();
-        Self { prefixes, like, cost_fallbacks: AtomicU64::new(0) }
-    }
-
-    fn cost(&self, policy: &Policy, descriptor: &Descriptor<'_>, asked: Option<Cost>) -> Cost {
-        match &policy.cost {
-            None => asked.unwrap_or_default(),
-            Some(rule) => rule.cost(descriptor).unwrap_or_else(|_| {
-                self.cost_fallbacks.fetch_add(1, Ordering::Relaxed);
-                Cost::ONE
-            }),
         }
     }
 }
 
-impl Policy {
-    pub(crate) fn speaks_of(&self, view: &View<'_, '_>) -> bool {
-        (self.direction == Direction::Outbound) == view.outbound && self.matching.misfit(view).is_none()
-    }
+/// The end of keys: the values of a `by`.
+struct Values {
+    /// The first policy with that `by`.
+    like: usize,
+    /// How many of its attributes the request has.
+    there: usize,
+    /// Where their bytes are in [`Plan::keys`].
+    at: Range<usize>,
+}
 
-    /// Says whether a request with so many of the key's attributes is charged.
-    pub(crate) fn charges_with(&self, there: usize) -> bool {
+impl Policy {
+    /// Returns how many attributes of the key a request must have to be charged.
+    pub(crate) fn needs(&self) -> usize {
         match self.absent {
-            Absent::Charge => true,
-            Absent::Skip => there == self.by.len(),
-            Absent::SkipIfNone => there > 0 || self.by.is_empty(),
+            Absent::Charge => 0,
+            Absent::Skip => self.by.len(),
+            Absent::SkipIfNone => self.by.len().min(1),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::Quota;
+
+    use super::super::matching::Match;
+    use super::super::policy::{Limit, Terms};
+    use super::*;
+
+    /// Keys that end alike take their end from the first, which may have been skipped or have no limit.
+    #[test]
+    fn planned_keys_are_those_looked_up_by_hand() {
+        let quota = || Limit::new(Quota::per_second(1).gcra().unwrap(), "one");
+        let policy = |name: &str, by: &[&str], absent: Absent, path: &str| {
+            let mut policy = Policy::new(name, quota());
+            policy.by = by.iter().map(|name| (*name).to_owned()).collect();
+            (policy.absent, policy.matching) = (absent, Match::any().path(path).unwrap());
+            policy
+        };
+        let mut unlimited = policy("unlimited first", &["client.ip", "user.id"], Absent::Charge, "/api/**");
+        unlimited.limits = vec![Limit::of(Terms::unlimited()), quota(), quota()];
+        let set = PolicySet::new(vec![
+            policy("skipped", &["client.ip", "user.id"], Absent::Skip, "/api/**"),
+            unlimited,
+            policy("alike", &["client.ip", "user.id"], Absent::SkipIfNone, "/api/**"),
+            policy("elsewhere", &["client.ip", "user.id"], Absent::SkipIfNone, "/other"),
+            policy("of another end", &["client.ip"], Absent::SkipIfNone, "/api/**"),
+            policy("of no end", &[], Absent::SkipIfNone, "/api/**"),
+            policy("the first end again", &["client.ip", "user.id"], Absent::Charge, "/**"),
+        ])
+        .unwrap();
+        let request = Descriptor::new().with("client.ip", "2001:db8::1").with("request.path", "/api/items");
+        let plan = set.plan(&request, None);
+        let places: Vec<_> = plan.lines.iter().map(|line| (line.policy, line.limit)).collect();
+        assert_eq!(places, [(1, 1), (1, 2), (2, 0), (4, 0), (5, 0), (6, 0)]);
+        for line in &plan.lines {
+            let by_hand = set.key(line.policy, line.limit, &request).unwrap();
+            assert_eq!(plan.keys[line.key.clone()], by_hand, "{}", set.policies()[line.policy].name);
         }
     }
 }

@@ -189,7 +189,8 @@ fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State) {
 /// and returns whether the hands changed.
 pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settled: &mut Settled) -> bool {
     let now = step.now;
-    let mut decided: SmallVec<[Decided<H>; 2]> = SmallVec::new();
+    // As many as a plan holds without allocating; unused room costs nothing.
+    let mut decided: SmallVec<[Decided<H>; 16]> = SmallVec::new();
     let (mut allowed, mut longest) = (true, Duration::ZERO);
     for (charge, hand) in step.charges.iter().zip(&*hands) {
         let (outcome, next) = hand.decide(charge, now);
@@ -203,7 +204,8 @@ pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settl
     let mut changed = false;
     settled.lines.clear();
     settled.lines.reserve_exact(decided.len());
-    for ((charge, hand), (outcome, next)) in step.charges.iter().zip(hands).zip(decided) {
+    // Drained and not consumed: that would move the whole list first.
+    for ((charge, hand), (outcome, next)) in step.charges.iter().zip(hands).zip(decided.drain(..)) {
         // A peek tells what there is, not what would be left.
         let spent = next.filter(|_| allowed && charge.spends && spend);
         let standing = hand.standing(charge, spent.as_ref().map(|(next, _)| next), now);
