@@ -42,7 +42,7 @@ impl Time {
     pub(crate) fn now(&self) -> Tick {
         match self {
             Self::System(system) => system.now(),
-            Self::Other { clock, latest } => other(&**clock, latest, false),
+            Self::Other { .. } => self.other(false),
         }
     }
 
@@ -50,16 +50,25 @@ impl Time {
     pub(crate) fn recent(&self) -> Tick {
         match self {
             Self::System(system) => system.recent(),
-            Self::Other { clock, latest } => other(&**clock, latest, true),
+            Self::Other { .. } => self.other(true),
         }
     }
 
     /// Returns the tick that all threads see for a while, where there is one.
-    #[inline]
     pub(crate) fn shared(&self) -> Option<Tick> {
         match self {
-            Self::System(system) => system.shared(),
+            Self::System(_) => SystemClock::shared(),
             Self::Other { .. } => Some(self.recent()),
+        }
+    }
+
+    /// Asks another clock; apart, so that the usual one's way stays short.
+    #[cold]
+    #[inline(never)]
+    fn other(&self, recent: bool) -> Tick {
+        match self {
+            Self::System(system) => system.now(),
+            Self::Other { clock, latest } => hold(latest, if recent { clock.recent() } else { clock.now() }),
         }
     }
 
@@ -69,12 +78,6 @@ impl Time {
             Self::Other { clock, .. } => &**clock,
         }
     }
-}
-
-/// Asks another clock; apart, so that the usual one's way stays short.
-#[inline(never)]
-fn other(clock: &dyn Clock, latest: &AtomicU64, recent: bool) -> Tick {
-    hold(latest, if recent { clock.recent() } else { clock.now() })
 }
 
 /// Returns the later of a tick and the latest that was seen, and remembers it.
