@@ -46,6 +46,15 @@ impl Time {
         }
     }
 
+    /// Returns now where the processor's counter tells it.
+    #[inline]
+    pub(crate) fn quick(&self) -> Option<Tick> {
+        match self {
+            Self::System(_) => SystemClock::quick(),
+            Self::Other { .. } => None,
+        }
+    }
+
     #[inline]
     pub(crate) fn recent(&self) -> Tick {
         match self {
