@@ -19,22 +19,24 @@ impl<const N: usize> Posted<N> {
         Self { version: AtomicU64::new(1), numbers: [const { AtomicU64::new(0) }; N] }
     }
 
-    /// Hands the numbers to `with`, and returns its result if they held until it was done.
+    /// Hands the numbers to `with`, and returns its result if they held until it was done. Where they did not, they may be of two
+    /// posts or of none, and `with` must bear that.
     #[inline]
     pub(crate) fn read<R>(&self, with: impl FnOnce([u64; N]) -> R) -> Option<R> {
         // Acquire, with the Release at the end of `post`: the numbers below are of this version or of a later one ...
         let version = self.version.load(Ordering::Acquire);
-        if version % 2 == 1 {
-            return None;
-        }
-        let mut numbers = [0; N];
-        for (number, posted) in numbers.iter_mut().zip(&self.numbers) {
-            *number = posted.load(Ordering::Relaxed);
-        }
-        let result = with(numbers);
-        // ... and the fence, with the one in `post`, makes sure that a later one does not go unnoticed here.
+        let result = with(self.unchecked());
+        // ... and the fence, with the one in `post`, makes sure that a later one does not go unnoticed here. An odd version is
+        // no version that holds, so one comparison asks both.
         fence(Ordering::Acquire);
-        (self.version.load(Ordering::Relaxed) == version).then_some(result)
+        (self.version.load(Ordering::Relaxed) == version & !1).then_some(result)
+    }
+
+    /// Returns the numbers as they are, of two posts or of none perhaps: for whoever has another way to find that out, after a
+    /// fence of Acquire.
+    #[inline]
+    pub(crate) fn unchecked(&self) -> [u64; N] {
+        std::array::from_fn(|at| self.numbers[at].load(Ordering::Relaxed))
     }
 
     /// Returns a number that changes with every post.

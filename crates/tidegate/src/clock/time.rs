@@ -42,7 +42,16 @@ impl Time {
     pub(crate) fn now(&self) -> Tick {
         match self {
             Self::System(system) => system.now(),
-            Self::Other { clock, latest } => other(&**clock, latest, false),
+            Self::Other { .. } => self.other(false),
+        }
+    }
+
+    /// Returns now where the processor's counter tells it.
+    #[inline]
+    pub(crate) fn quick(&self) -> Option<Tick> {
+        match self {
+            Self::System(_) => SystemClock::quick(),
+            Self::Other { .. } => None,
         }
     }
 
@@ -50,15 +59,14 @@ impl Time {
     pub(crate) fn recent(&self) -> Tick {
         match self {
             Self::System(system) => system.recent(),
-            Self::Other { clock, latest } => other(&**clock, latest, true),
+            Self::Other { .. } => self.other(true),
         }
     }
 
     /// Returns the tick that all threads see for a while, where there is one.
-    #[inline]
     pub(crate) fn shared(&self) -> Option<Tick> {
         match self {
-            Self::System(system) => system.shared(),
+            Self::System(_) => SystemClock::shared(),
             Self::Other { .. } => Some(self.recent()),
         }
     }
@@ -67,8 +75,18 @@ impl Time {
     #[inline(always)]
     pub(crate) fn kept(&self) -> Option<Tick> {
         match self {
-            Self::System(system) => system.shared(),
+            Self::System(_) => SystemClock::shared(),
             Self::Other { .. } => None,
+        }
+    }
+
+    /// Asks another clock; apart, so that the usual one's way stays short.
+    #[cold]
+    #[inline(never)]
+    fn other(&self, recent: bool) -> Tick {
+        match self {
+            Self::System(system) => system.now(),
+            Self::Other { clock, latest } => hold(latest, if recent { clock.recent() } else { clock.now() }),
         }
     }
 
@@ -78,12 +96,6 @@ impl Time {
             Self::Other { clock, .. } => &**clock,
         }
     }
-}
-
-/// Asks another clock; apart, so that the usual one's way stays short.
-#[inline(never)]
-fn other(clock: &dyn Clock, latest: &AtomicU64, recent: bool) -> Tick {
-    hold(latest, if recent { clock.recent() } else { clock.now() })
 }
 
 /// Returns the later of a tick and the latest that was seen, and remembers it.

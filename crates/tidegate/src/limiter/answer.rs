@@ -165,6 +165,9 @@ pub(crate) trait Tell: Copy {
     /// Tells of a permit after which a word says this.
     fn permitted(report: GcraReport) -> Self;
 
+    /// Tells of a permit whose report has to be made first; `None` where that does not succeed.
+    fn permitted_after(report: impl FnOnce() -> Option<GcraReport>) -> Option<Self>;
+
     /// Tells of a refusal of so many units, on a word that says this.
     fn refused(report: GcraReport, units: u64) -> Self;
 
@@ -176,6 +179,11 @@ impl Tell for Answer {
     #[inline]
     fn permitted(report: GcraReport) -> Self {
         Self { allowed: true, told: Told::Word { report, refused: 0 } }
+    }
+
+    #[inline]
+    fn permitted_after(report: impl FnOnce() -> Option<GcraReport>) -> Option<Self> {
+        report().map(Self::permitted)
     }
 
     #[inline]
@@ -192,6 +200,11 @@ impl Tell for bool {
     #[inline]
     fn permitted(_: GcraReport) -> Self {
         true
+    }
+
+    #[inline]
+    fn permitted_after(_: impl FnOnce() -> Option<GcraReport>) -> Option<Self> {
+        Some(true)
     }
 
     #[inline]

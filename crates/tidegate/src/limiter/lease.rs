@@ -13,7 +13,9 @@ use std::time::Duration;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Cost, Tick};
 
+use super::word::Undecided;
 use super::{Shared, Tell};
+use crate::clock::SystemClock;
 use crate::store::Op;
 
 /// The most units drawn at once: the price of a draw, spread over so many, is less than that of a thread's own counter.
@@ -33,6 +35,8 @@ pub(super) fn number() -> u64 {
 }
 
 /// What a thread has drawn from one limiter: cells of their own, so that spending writes one number.
+// Aligned, so that the place of one is found by a shift.
+#[repr(align(128))]
 struct Lease {
     /// Of the limiter; 0 for none.
     number: Cell<u64>,
@@ -58,10 +62,24 @@ impl Lease {
         Self { number: Cell::new(0), tick: Cell::new(0), left: Cell::new(0), drawn: Cell::new(None) }
     }
 
+    /// Spends units of what the limiter of this number drew at this tick; `None` where it drew none, or has not so many left.
+    #[inline]
+    fn spend<T: Tell>(&self, number: u64, tick: Tick, units: u64) -> Option<T> {
+        let left = self.left.get();
+        if left < units || self.tick.get() != tick.as_nanos() || self.number.get() != number {
+            return None;
+        }
+        self.left.set(left - units);
+        self.tell()
+    }
+
+    /// Tells of what was spent just now. Reads nothing for whoever wants no more than a yes.
     #[inline]
     fn tell<T: Tell>(&self) -> Option<T> {
-        let Drawn { form, word, now, .. } = self.drawn.get()?;
-        Some(T::permitted(form.report(form.give_back(word, self.left.get()), now)))
+        T::permitted_after(|| {
+            let Drawn { form, word, now, .. } = self.drawn.get()?;
+            Some(form.report(form.give_back(word, self.left.get()), now))
+        })
     }
 }
 
@@ -80,39 +98,48 @@ impl Drop for Homes {
     }
 }
 
-/// Spends units of the thread's lease, or draws a new one; `None` where there is none to be had.
+/// Spends units of the thread's lease, where there are enough in it and the tick is at hand.
 #[inline]
+pub(super) fn spend_quickly<T: Tell>(shared: &Shared, units: u64) -> Result<T, Undecided> {
+    let tick = SystemClock::shared().ok_or(Undecided::NotAsked)?;
+    LEASES
+        .with(|leases| leases[shared.number as usize % PLACES].spend(shared.number, tick, units))
+        .ok_or(Undecided::NotAsked)
+}
+
+/// Spends units of the thread's lease, or draws a new one; `None` where there is none to be had.
 pub(super) fn spend<T: Tell>(shared: &Arc<Shared>, units: u64) -> Option<T> {
-    let tick = shared.time.shared()?.as_nanos();
+    let tick = shared.time.shared()?;
     LEASES.with(|leases| {
         let lease = &leases[shared.number as usize % PLACES];
-        let left = lease.left.get();
-        if lease.number.get() != shared.number || lease.tick.get() != tick || left < units {
-            return draw(shared, lease, tick, units);
-        }
-        lease.left.set(left - units);
-        lease.tell()
+        lease.spend(shared.number, tick, units).or_else(|| draw(shared, lease, tick, units))
     })
 }
 
 /// Draws, and spends `units` of it.
-#[cold]
-#[inline(never)]
-fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: u64, units: u64) -> Option<T> {
-    // A lease spent to the end, of this very limiter, is drawn anew without looking where it came from.
-    if lease.number.get() != shared.number || lease.left.get() > 0 {
+fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) -> Option<T> {
+    if lease.left.get() > 0 {
         move_in(shared, lease)?;
     }
     // The terms first: a change that comes between makes the lease one of terms gone by, not one of terms to come.
     let terms = shared.word.terms();
-    let (form, word) = shared.word.read()?;
-    let now = form.scaled(Tick::from_nanos(tick))?;
-    let size = (form.remaining(word, now) / PART).min(LARGEST);
+    let (form, word) = shared.word.look()?;
+    let now = form.scaled(tick)?;
+    // Asked by multiplying, for most draws are of the largest size or of none.
+    let holds = |units: u64| form.take(word, now, units.saturating_mul(PART)).is_some();
+    if !holds(units.saturating_add(1)) {
+        return None;
+    }
+    let size = if holds(LARGEST) { LARGEST } else { form.remaining(word, now) / PART };
     if size <= units {
         return None;
     }
+    // A lease of this very limiter is drawn anew without looking where it came from.
+    if lease.number.get() != shared.number {
+        move_in(shared, lease)?;
+    }
     let next = form.take(word, now, size).filter(|next| shared.word.exchange(word, *next))?;
-    lease.tick.set(tick);
+    lease.tick.set(tick.as_nanos());
     lease.left.set(size - units);
     lease.drawn.set(Some(Drawn { form, word: next, now, terms }));
     lease.tell()
@@ -142,7 +169,7 @@ fn give_back(home: &Weak<Shared>, lease: &Lease) {
     else {
         return;
     };
-    let read = shared.word.read();
+    let read = shared.word.look();
     if shared.number != lease.number.get() || shared.word.terms() != drawn.terms {
         return;
     }

@@ -12,6 +12,7 @@
 mod answer;
 mod lease;
 mod reservation;
+mod way;
 mod word;
 
 pub(crate) use answer::Tell;
@@ -31,6 +32,7 @@ use crate::mode::Mode;
 use crate::observer::{Event, Observer};
 use crate::store::{Cell, Charge, Op, Settled, Step, settle};
 use crate::wait::Wait;
+use way::Way;
 use word::Word;
 
 /// One limit of any [`Quota`], or several that are charged all or none.
@@ -71,6 +73,7 @@ pub struct Limiter {
 struct Shared {
     /// The state, where it fits a word.
     word: Word,
+    way: Way,
     mode: Mode,
     time: Time,
     /// Tells the limiters of a process apart, for leases.
@@ -152,7 +155,8 @@ impl Limiter {
         let cells = quotas.iter().map(|_| None).collect();
         let limits = Mutex::new(Limits { quotas, cells, terms: 0 });
         let number = lease::number();
-        let shared = Shared { word: Word::new(), mode, time, number, observer, limits };
+        let shared =
+            Shared { word: Word::new(), way: Way::of(mode, &time), mode, time, number, observer, limits };
         let now = shared.time.now();
         shared.with_cells(now, |_| ());
         Self { shared: Arc::new(shared) }
@@ -222,24 +226,6 @@ impl Limiter {
     #[inline]
     pub fn admit_n(&self, cost: Cost) -> bool {
         self.decide(cost)
-    }
-
-    // Inlined, for it chooses among three short ways that are inlined into it.
-    #[inline]
-    fn decide<T: Tell>(&self, cost: Cost) -> T {
-        let units = cost.units();
-        let quick = match self.shared.mode {
-            Mode::Shared => self.shared.permit_by_tick(units),
-            Mode::Leased => lease::spend(&self.shared, units),
-            Mode::Exact => None,
-        };
-        if let Some(told) = quick {
-            return told;
-        }
-        if let Some(told) = self.shared.decide_by_clock(units) {
-            return told;
-        }
-        T::of(self.allow_under_lock(cost))
     }
 
     #[cold]

@@ -11,15 +11,16 @@
 //! clock before it exchanged the word, so a clock that does not step back has by then come at least as far: a refusal is
 //! never given for a charge that lies in the future of its own tick.
 
-use std::hint::spin_loop;
+use std::hint::{cold_path, spin_loop};
 
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Quota, State, Tick};
 
 use super::{Answer, Limits, Shared, Tell};
+use crate::clock::SystemClock;
 use crate::posted::Posted;
 use crate::store::Cell;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// No word: the state is in the hands of whoever holds the lock, or needs the general form.
 const AWAY: u64 = u64::MAX;
@@ -44,22 +45,37 @@ impl Word {
     }
 
     fn form(&self) -> Option<GcraWord> {
-        self.form.read(GcraWord::from_parts)?
+        self.form.read(GcraWord::from_parts)
     }
 
-    /// Returns the word and the form it is to be read by. Read together: the form of a moment ago would take a word with
-    /// another origin for one of long ago.
+    /// Returns the word and the form it is to be read by, which is right for as long as the word stays: a form is posted only
+    /// while the word is [`AWAY`]. So the form is not checked here; whoever decides by it asks [`Word::exchange`] or
+    /// [`Word::stays`] whether it held.
     #[inline]
-    pub(super) fn read(&self) -> Option<(GcraWord, u64)> {
-        let (form, word) = self.form.read(|parts| (GcraWord::from_parts(parts), self.load()))?;
-        Some((form?, word?))
+    pub(super) fn look(&self) -> Option<(GcraWord, u64)> {
+        self.word().map(|word| (self.form_of_word(), word))
     }
 
     #[inline]
-    fn load(&self) -> Option<u64> {
-        // Acquire, with the Release of `exchange`: pairs the word with the clock readings before it; see the module.
+    fn word(&self) -> Option<u64> {
+        // Acquire, with the Release of `exchange` and `hand_back`: the numbers read hereafter are those of this word's form or
+        // later ones; and it pairs the word with the clock readings before it, see the module.
         let word = self.word.0.load(Ordering::Acquire);
         (word != AWAY).then_some(word)
+    }
+
+    /// Returns the form of a word that was read before, as [`Word::look`] does.
+    #[inline]
+    fn form_of_word(&self) -> GcraWord {
+        GcraWord::from_parts(self.form.unchecked())
+    }
+
+    /// Says whether `word` is still there, and so whether its form was the right one.
+    #[inline]
+    pub(super) fn stays(&self, word: u64) -> bool {
+        // The fence, with the one in `post`: whoever saw a number of a later form sees here that the word was taken.
+        fence(Ordering::Acquire);
+        self.word.0.load(Ordering::Relaxed) == word
     }
 
     /// Returns a number that changes with the quota.
@@ -70,35 +86,68 @@ impl Word {
 
     /// Puts `next` in the place of `word`, unless somebody was faster.
     ///
-    /// A quota may be changed between reading its form and this; the word is [`AWAY`] meanwhile. That the very same word comes back
+    /// A quota may be changed between reading its form and this; the word is [`AWAY`] meanwhile, so this fails. That the very same word comes back
     /// under another form takes a coincidence of two times since two origins to the nanosecond, and full limits, which
     /// would be one often, are told apart; see [`Limits::hand_back`].
     #[inline]
     pub(super) fn exchange(&self, word: u64, next: u64) -> bool {
+        // As in `stays`.
+        fence(Ordering::Acquire);
         self.word.0.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 }
 
+/// Why a short way had no answer, and so where to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Undecided {
+    /// There was no tick to ask by, or no word to ask.
+    NotAsked,
+    /// What was asked is for the clock to decide.
+    ByClock,
+    /// Another check has changed the word meanwhile.
+    Lost,
+}
+
 impl Shared {
-    /// Spends units by the shared tick; `None` where that does not decide: a refusal, a lost exchange, no word.
+    /// Spends units by the shared tick of the system's clock, where one is kept.
     #[inline]
-    pub(super) fn permit_by_tick<T: Tell>(&self, units: u64) -> Option<T> {
-        let (form, word) = self.word.read()?;
-        let now = form.scaled(self.time.recent())?;
-        let next = form.take(word, now, units)?;
-        if self.word.exchange(word, next) {
-            return Some(T::permitted(form.report(next, now)));
+    pub(super) fn permit_quickly<T: Tell>(&self, units: u64) -> Result<T, Undecided> {
+        let (form, word) = self.word.look().ok_or(Undecided::NotAsked)?;
+        let tick = SystemClock::shared().ok_or(Undecided::NotAsked)?;
+        let now = form.scaled(tick).ok_or(Undecided::NotAsked)?;
+        let next = form.take(word, now, units).ok_or(Undecided::ByClock)?;
+        if !self.word.exchange(word, next) {
+            return Err(Undecided::Lost);
         }
-        self.permit_after_a_pause(units)
+        Ok(T::permitted(form.report(next, now)))
     }
 
-    /// Spends units by the shared tick, after an exchange was lost.
-    #[cold]
-    #[inline(never)]
-    fn permit_after_a_pause<T: Tell>(&self, units: u64) -> Option<T> {
-        for lost in 0u32.. {
+    /// Spends units or refuses, by the clock, where the processor's counter tells it.
+    #[inline]
+    pub(super) fn decide_quickly<T: Tell>(&self, units: u64) -> Result<T, Undecided> {
+        // The form last, so that less has to be kept across a call that reads the counter.
+        let word = self.word.word().ok_or(Undecided::NotAsked)?;
+        let tick = self.time.quick().ok_or(Undecided::NotAsked)?;
+        let form = self.word.form_of_word();
+        let now = form.scaled(tick).ok_or(Undecided::NotAsked)?;
+        let Some(next) = form.take(word, now, units) else {
+            return if self.word.stays(word) {
+                Ok(T::refused(form.report(word, now), units))
+            } else {
+                Err(Undecided::Lost)
+            };
+        };
+        if !self.word.exchange(word, next) {
+            return Err(Undecided::Lost);
+        }
+        Ok(T::permitted(form.report(next, now)))
+    }
+
+    /// Spends units by the shared tick, or whatever tick is recent; `None` where that does not decide: a refusal, no word.
+    pub(super) fn permit_by_tick<T: Tell>(&self, units: u64, lost: u32) -> Option<T> {
+        for lost in lost.. {
             pause(lost);
-            let (form, word) = self.word.read()?;
+            let (form, word) = self.word.look()?;
             let now = form.scaled(self.time.recent())?;
             let next = form.take(word, now, units)?;
             if self.word.exchange(word, next) {
@@ -110,31 +159,32 @@ impl Shared {
 
     /// Spends units or refuses, by the clock; `None` where the long way has to be gone.
     ///
-    /// Lock-free: a lost exchange means that another check won it.
-    #[inline]
-    pub(super) fn decide_by_clock<T: Tell>(&self, units: u64) -> Option<T> {
-        for lost in 0u32.. {
-            let (form, word) = self.word.read()?;
+    /// Lock-free: a word that did not stay means that another check has changed it.
+    pub(super) fn decide_by_clock<T: Tell>(&self, units: u64, lost: u32) -> Option<T> {
+        for lost in lost.. {
+            pause(lost);
+            let (form, word) = self.word.look()?;
             let now = form.scaled(self.time.now())?;
             match form.take(word, now, units) {
-                None => return Some(T::refused(form.report(word, now), units)),
+                None if self.word.stays(word) => return Some(T::refused(form.report(word, now), units)),
                 Some(next) if self.word.exchange(word, next) => {
                     return Some(T::permitted(form.report(next, now)));
                 }
-                Some(_) => pause(lost),
+                _ => {}
             }
         }
         None
     }
 
-    /// Returns the answer to units that are not to be spent, by the word.
+    /// Returns the answer to units that are not to be spent, by the word; `None` where it has changed meanwhile, or is away.
     pub(super) fn peek_by_clock(&self, units: u64) -> Option<Answer> {
-        let (form, word) = self.word.read()?;
+        let (form, word) = self.word.look()?;
         let now = form.scaled(self.time.now())?;
-        Some(match form.take(word, now, units) {
+        let answer = match form.take(word, now, units) {
             Some(_) => Answer::permitted(form.report(word, now)),
             None => Answer::refused(form.report(word, now), units),
-        })
+        };
+        self.word.stays(word).then_some(answer)
     }
 }
 
@@ -142,11 +192,14 @@ impl Shared {
 ///
 /// A lost exchange says that another core asks as fast as this one. If both went on, each would wait for the cache line to come
 /// over on every check; left alone, the other makes its checks at its own speed meanwhile. Longer after each loss in a row, up
-/// to a few microseconds, so that many cores find room too.
-#[cold]
+/// to a few microseconds, so that many cores find room too. No loss, no pause.
+#[inline]
 fn pause(lost: u32) {
-    for _ in 0..PAUSE << lost.min(4) {
-        spin_loop();
+    if lost > 0 {
+        cold_path();
+        for _ in 0..PAUSE << (lost - 1).min(4) {
+            spin_loop();
+        }
     }
 }
 
@@ -268,12 +321,13 @@ mod loom_model {
 
         /// As `Shared::decide_by_clock`, and the long way where that has no answer.
         fn take(&self) -> bool {
-            while let Some((form, word)) = self.word.read() {
-                let now = form.scaled(NOW).unwrap();
+            while let Some((form, word)) = self.word.look() {
+                // Of a form that did not hold this may be anything, also no time at all.
+                let Some(now) = form.scaled(NOW) else { break };
                 match form.take(word, now, 1) {
-                    None => return false,
+                    None if self.word.stays(word) => return false,
                     Some(next) if self.word.exchange(word, next) => return true,
-                    Some(_) => {}
+                    _ => {}
                 }
             }
             self.long(|limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO).allowed)

@@ -6,7 +6,7 @@
 //! it does not hold, and whoever keeps words does without them or goes back to the general form: the tick of the last change
 //! (ticks must not step back), and promises that the arrival time no longer shows (see [`GcraWord::narrow`]).
 
-use core::num::NonZeroU64;
+use core::hint::cold_path;
 use core::time::Duration;
 
 use super::{Gcra, GcraState, arrival};
@@ -39,13 +39,12 @@ const SHORTEST: u64 = 3_600_000_000_000;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcraWord {
-    /// Scaled time that one unit takes. Not zero, and said so: a division that cannot panic costs nothing where nobody asks for
-    /// its result.
-    unit: NonZeroU64,
+    /// Scaled time that one unit takes. Not zero, though its type does not say so: who reads it from an atomic would have to look.
+    unit: u64,
     /// Scaled time that the burst takes.
     full: u64,
-    /// How much scaled time passes in a nanosecond.
-    scale: NonZeroU64,
+    /// How much scaled time passes in a nanosecond; not zero.
+    scale: u64,
     /// The tick at which scaled time is 0, in nanoseconds.
     origin: u64,
     /// How many nanoseconds from the origin on a word can follow.
@@ -61,25 +60,23 @@ impl GcraWord {
     #[must_use]
     pub fn new(limit: &Gcra, origin: Tick) -> Option<Self> {
         let full = limit.unit.checked_mul(limit.burst).filter(|full| *full < LIMIT)?;
-        let (unit, scale) = (NonZeroU64::new(limit.unit)?, NonZeroU64::new(limit.scale)?);
-        let (origin, lasts, burst) = (origin.as_nanos(), LIMIT / scale, limit.burst);
+        let (unit, scale, origin, burst) = (limit.unit, limit.scale, origin.as_nanos(), limit.burst);
+        let lasts = LIMIT / scale;
         (lasts >= SHORTEST).then_some(Self { unit, full, scale, origin, lasts, burst })
     }
 
-    /// Makes it of the numbers that [`GcraWord::parts`] gave; `None` for numbers that no form has.
+    /// Makes it of the numbers that [`GcraWord::parts`] gave. Of any others comes a form whose answers mean nothing; taking units by it
+    /// does not panic, so that numbers may be used first and doubted before the answer is.
     #[must_use]
     #[inline]
-    pub const fn from_parts([unit, full, scale, origin, lasts, burst]: [u64; 6]) -> Option<Self> {
-        match (NonZeroU64::new(unit), NonZeroU64::new(scale)) {
-            (Some(unit), Some(scale)) => Some(Self { unit, full, scale, origin, lasts, burst }),
-            _ => None,
-        }
+    pub const fn from_parts([unit, full, scale, origin, lasts, burst]: [u64; 6]) -> Self {
+        Self { unit, full, scale, origin, lasts, burst }
     }
 
     /// Returns its numbers, for whoever keeps them in atomics.
     #[must_use]
     pub const fn parts(&self) -> [u64; 6] {
-        [self.unit.get(), self.full, self.scale.get(), self.origin, self.lasts, self.burst]
+        [self.unit, self.full, self.scale, self.origin, self.lasts, self.burst]
     }
 
     /// Returns the tick at which scaled time is 0.
@@ -98,8 +95,13 @@ impl GcraWord {
     #[must_use]
     #[inline]
     pub fn scaled(&self, tick: Tick) -> Option<u64> {
-        let elapsed = tick.as_nanos().saturating_sub(self.origin);
-        (elapsed <= self.lasts).then_some(elapsed.wrapping_mul(self.scale.get()))
+        let (elapsed, early) = tick.as_nanos().overflowing_sub(self.origin);
+        if early {
+            // Said to be seldom, so that what follows need not wait for a choice between two numbers.
+            cold_path();
+            return Some(0);
+        }
+        (elapsed <= self.lasts).then_some(elapsed.wrapping_mul(self.scale))
     }
 
     /// Spends `units` at once: the next word, or `None` and nothing changes.
@@ -108,11 +110,12 @@ impl GcraWord {
     #[must_use]
     #[inline]
     pub fn take(&self, word: u64, now: u64, units: u64) -> Option<u64> {
-        if units > self.burst {
+        // One unit fits every burst.
+        if units > 1 && units > self.burst {
             return None;
         }
         let tat = self.arrival(word, now, units);
-        (tat <= now + self.full).then_some(tat)
+        (tat <= now.wrapping_add(self.full)).then_some(tat)
     }
 
     /// Returns the arrival time that so many units would make. A word is below 2⁶³ + 2⁶², which leaves room for a burst.
@@ -146,28 +149,28 @@ impl GcraWord {
     /// Scaled time that `units` take; right for all up to the burst.
     #[inline]
     const fn time_of(&self, units: u64) -> u64 {
-        units.wrapping_mul(self.unit.get())
+        units.wrapping_mul(self.unit)
     }
 
     /// Returns how many units could be spent at once.
     #[must_use]
     #[inline]
     pub fn remaining(&self, word: u64, now: u64) -> u64 {
-        self.full.saturating_sub(word.saturating_sub(now)) / self.unit
+        whole(self.full.saturating_sub(word.saturating_sub(now)), self.unit)
     }
 
     /// Returns how many whole units time has not given back yet.
     #[must_use]
     #[inline]
     pub fn outstanding(&self, word: u64, now: u64) -> u64 {
-        word.saturating_sub(now) / self.unit
+        whole(word.saturating_sub(now), self.unit)
     }
 
     /// Gives `units` back, up to a full limit.
     #[must_use]
     #[inline]
     pub const fn give_back(&self, word: u64, units: u64) -> u64 {
-        word.saturating_sub(units.saturating_mul(self.unit.get()))
+        word.saturating_sub(units.saturating_mul(self.unit))
     }
 
     /// Returns the share of the limit that is spent, out of 2³²; more than all of it for debts.
@@ -189,7 +192,7 @@ impl GcraWord {
     #[must_use]
     #[inline]
     pub fn is_used_up(&self, word: u64, now: u64) -> bool {
-        word.saturating_sub(now) > self.full - self.unit.get()
+        word.saturating_sub(now) > self.full.wrapping_sub(self.unit)
     }
 
     /// Returns the state that a word stands for, at a tick not before the word's last change.
@@ -204,7 +207,7 @@ impl GcraWord {
     #[must_use]
     pub fn narrow(&self, state: &GcraState, now: Tick) -> Option<u64> {
         let now = now.max(state.last);
-        let absolute = u128::from(now.as_nanos()) * u128::from(self.scale.get());
+        let absolute = u128::from(now.as_nanos()) * u128::from(self.scale);
         let (tat, promised) = (state.tat, state.promised);
         if promised > absolute || self.scaled(now).is_none() {
             return None;
@@ -223,13 +226,13 @@ impl GcraWord {
     }
 
     fn origin_scaled(&self) -> u128 {
-        u128::from(self.origin) * u128::from(self.scale.get())
+        u128::from(self.origin) * u128::from(self.scale)
     }
 
     /// Returns the tick whose scaled time `now` is, rounded down to the nanosecond.
     #[must_use]
     pub fn tick(&self, now: u64) -> Tick {
-        Tick::from_nanos(self.origin.saturating_add(now / self.scale))
+        Tick::from_nanos(self.origin.saturating_add(whole(now, self.scale)))
     }
 
     /// Returns how long the word form lasts from its origin.
@@ -242,8 +245,8 @@ impl GcraWord {
 /// What a word of a limit says at one moment. Four numbers, `Copy`: making it costs a subtraction, reading it divisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcraReport {
-    unit: NonZeroU64,
-    scale: NonZeroU64,
+    unit: u64,
+    scale: u64,
     burst: u64,
     /// Scaled time until the limit is full.
     spent: u64,
@@ -255,7 +258,7 @@ impl GcraReport {
     pub fn standing(&self) -> Standing {
         Standing {
             limit: self.burst,
-            remaining: self.full().saturating_sub(self.spent) / self.unit,
+            remaining: whole(self.full().saturating_sub(self.spent), self.unit),
             reset_after: self.span(self.spent),
         }
     }
@@ -267,18 +270,29 @@ impl GcraReport {
             return None;
         }
         // At most a burst, which fits beside any word.
-        let wanted = self.spent + units * self.unit.get();
+        let wanted = self.spent + units * self.unit;
         Some(self.span(wanted.saturating_sub(self.full())))
     }
 
     /// A form's burst times its unit fits.
     const fn full(&self) -> u64 {
-        self.burst.wrapping_mul(self.unit.get())
+        self.burst.wrapping_mul(self.unit)
     }
 
     /// Returns scaled time as a wait, rounded up.
     fn span(&self, scaled: u64) -> Duration {
-        Duration::from_nanos(scaled / self.scale + u64::from(scaled % self.scale != 0))
+        let nanos = whole(scaled, self.scale);
+        Duration::from_nanos(nanos + u64::from(nanos.wrapping_mul(self.scale) != scaled))
+    }
+}
+
+/// Returns how often `part` is contained in `scaled`. No part is zero; saying what becomes of one keeps a panic out of the way, so
+/// that a division costs nothing where nobody asks for its result.
+#[inline]
+const fn whole(scaled: u64, part: u64) -> u64 {
+    match scaled.checked_div(part) {
+        Some(whole) => whole,
+        None => 0,
     }
 }
 

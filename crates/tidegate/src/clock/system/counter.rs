@@ -10,6 +10,7 @@
 
 use std::sync::OnceLock;
 
+use super::LATE;
 use crate::posted::Posted;
 
 /// Fractions of a nanosecond per count: 32 bits of them.
@@ -24,11 +25,11 @@ const PATIENCE: u64 = 64;
 /// The readers' side: bearings, and the instruction to read the counter, which a library knows for each processor.
 #[derive(Debug)]
 pub(super) struct Counter {
-    bearings: Posted<3>,
+    bearings: Posted<4>,
     raw: OnceLock<quanta::Clock>,
 }
 
-/// Three numbers that turn counts into nanoseconds.
+/// Numbers that turn counts into nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bearings {
     at: u64,
@@ -37,11 +38,15 @@ struct Bearings {
 }
 
 impl Bearings {
-    #[inline]
     fn nanos(&self, count: u64) -> u64 {
         // A count before the bearings is one of another core, or of a moment ago: it stands still.
         let counts = u128::from(count.saturating_sub(self.at));
         self.nanos + ((counts * u128::from(self.speed)) >> FRACTION) as u64
+    }
+
+    /// Returns after how many counts the keeper is late.
+    fn reach(&self) -> u64 {
+        (LATE << FRACTION) / self.speed.max(1)
     }
 }
 
@@ -50,17 +55,33 @@ impl Counter {
         Self { bearings: Posted::nothing(), raw: OnceLock::new() }
     }
 
-    /// Returns the nanoseconds, or `None` while there are no bearings.
+    /// Returns the nanoseconds while the keeper is in time; `None` where [`Counter::now`] is to be asked.
+    ///
+    /// The same reading as that, with the fewest steps between the counter and the result, which are what a check waits for: one
+    /// comparison finds counts before the bearings, a keeper that is late, and products beyond 64 bits.
     #[inline]
+    pub(super) fn quick(&self) -> Option<u64> {
+        // First of all, so that little has to be kept across the library's other way to read a counter, which is a call. Bearings
+        // that are newer than the count tell when it was, or that it was before them.
+        let count = self.raw.get()?.raw();
+        let [at, nanos, speed, reach] = self.bearings.read(|numbers| numbers)?;
+        let counts = count.wrapping_sub(at);
+        if counts > reach {
+            return None;
+        }
+        Some(nanos.wrapping_add(counts.wrapping_mul(speed) >> FRACTION))
+    }
+
+    /// Returns the nanoseconds, or `None` while there are no bearings.
     pub(super) fn now(&self) -> Option<u64> {
         let raw = self.raw.get()?;
         // Read while the bearings hold: a thread that was stopped in between must not go by old ones.
-        self.bearings.read(|[at, nanos, speed]| Bearings { at, nanos, speed }.nanos(raw.raw()))
+        self.bearings.read(|[at, nanos, speed, _]| Bearings { at, nanos, speed }.nanos(raw.raw()))
     }
 
     /// Only the keeper publishes.
     fn publish(&self, bearings: Option<Bearings>) {
-        self.bearings.post(bearings.map(|Bearings { at, nanos, speed }| [at, nanos, speed]));
+        self.bearings.post(bearings.map(|all| [all.at, all.nanos, all.speed, all.reach()]));
     }
 }
 
@@ -118,7 +139,8 @@ impl Source {
     }
 }
 
-/// Returns the present and the bearings to go on by, from where the old ones lead to.
+/// Returns the present and the bearings to go on by, from where the old ones lead to. Bearings start at that present: who has seen
+/// it said as the tick cannot read less by them.
 fn steer(
     first: Option<(u64, u64)>,
     old: Option<Bearings>,
@@ -131,7 +153,8 @@ fn steer(
         return (nanos, None);
     };
     if counts == 0 || passed == 0 {
-        return (old.map_or(nanos, |old| old.nanos(count)), old);
+        let led = old.map_or(nanos, |old| old.nanos(count));
+        return (led, old.map(|old| Bearings { at: count.max(old.at), nanos: led, ..old }));
     }
     // Fits: a count lasts at least a tenth of a nanosecond and at most a microsecond.
     let speed = ((u128::from(passed) << FRACTION) / u128::from(counts)) as u64;
@@ -170,6 +193,7 @@ mod tests {
                 assert!(now.abs_diff(nanos) < 1000, "beat {beat}: {now} against {nanos}");
                 let next = next.expect("nothing was lost");
                 assert_eq!(next.nanos(count), now, "the line is bent, not broken");
+                assert_eq!(next.nanos, now, "nothing less is read than what is said");
                 last = next.nanos(count + 2_500_000);
             }
             bearings = next;

@@ -63,24 +63,23 @@ impl SystemClock {
 
     /// Returns the shared tick, if it is kept.
     #[inline]
-    pub(crate) fn shared(self) -> Option<Tick> {
+    pub(crate) fn shared() -> Option<Tick> {
         PULSE.tick().map(Tick::from_nanos)
+    }
+
+    /// Returns now, if the tick is kept and the counter tells it. Not less than the tick, since the bearings that are read after it
+    /// start there or later.
+    #[inline]
+    pub(crate) fn quick() -> Option<Tick> {
+        PULSE.tick()?;
+        COUNTER.quick().map(Tick::from_nanos)
     }
 }
 
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Tick {
-        match PULSE.tick() {
-            Some(tick) => {
-                let now = COUNTER.now().map_or_else(read, |now| now.max(tick));
-                if now - tick > LATE {
-                    PULSE.give_up(tick);
-                }
-                Tick::from_nanos(now)
-            }
-            None => unkept(),
-        }
+        Self::quick().unwrap_or_else(otherwise)
     }
 
     #[inline]
@@ -90,6 +89,18 @@ impl Clock for SystemClock {
             None => unkept(),
         }
     }
+}
+
+/// Reads the clock where the counter has no quick answer, and finds out whether the keeper is gone.
+#[cold]
+#[inline(never)]
+fn otherwise() -> Tick {
+    let Some(tick) = PULSE.tick() else { return unkept() };
+    let now = COUNTER.now().map_or_else(read, |now| now.max(tick));
+    if now - tick > LATE {
+        PULSE.give_up(tick);
+    }
+    Tick::from_nanos(now)
 }
 
 /// Reads the clock where nobody keeps the tick, and sees to it that somebody does if this happens often.
