@@ -157,7 +157,7 @@ impl<'t> Line<'t> {
         by: &Reading<'_>,
         units: u64,
     ) -> Option<Taken> {
-        let at = (0..WAYS).find(|at| self.slots[*at].name() == name)?;
+        let (at, _) = self.glance_key(name).filter(|(_, seen)| *seen == name)?;
         let mut seized = self.seize(at);
         if seized.name() != name || !is(at) {
             return None;
@@ -169,11 +169,14 @@ impl<'t> Line<'t> {
         Some(Taken::Permitted(next))
     }
 
-    /// Finds the slot in which a key has a state, at a glance, and the name it has there.
+    /// Finds the slot in which a key has a state, at a glance, and the name it has there. Without a branch, as [`Line::glance`].
     #[inline]
     pub(super) fn glance_key(self, key: Name) -> Option<(usize, Name)> {
-        let names = self.slots.iter().map(Slot::name).enumerate();
-        names.into_iter().find(|(_, name)| name.is_key_of(key))
+        let mut found = WAYS;
+        for (at, slot) in self.slots.iter().enumerate() {
+            found = select_unpredictable(slot.name().is_key_of(key), at, found);
+        }
+        Some((found, self.slots.get(found)?.name()))
     }
 
     /// Touches the line, so that it is on its way from memory while others are looked at.

@@ -38,7 +38,6 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Quota, Tick};
 
-use super::plain::refuse_repeated;
 use super::{Charge, Occupancy, Settled, Step, Store, StoreError};
 use crate::clock::hold;
 pub(crate) use classes::Limit;
@@ -154,12 +153,10 @@ impl Store for MemoryStore {
 
     fn settle_into(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
         let (table, latest) = (&self.shared.table, &self.shared.latest);
-        if step.charges.len() > 1 {
-            refuse_repeated(step)?;
-        }
         let sought = |charge: &Charge<'_>| table.sought(table.print(charge.key), charge.key);
         let keys: SmallVec<[Sought; 16]> = step.charges.iter().map(sought).collect();
-        // Two keys of one step that the table takes for one would be settled on one slot twice; odds 2^-48, refused all the same.
+        // Two keys of one step that the table takes for one would be settled on one slot twice. That they are not the same has odds
+        // of 2^-48, and is refused all the same.
         let repeated = |(at, key): (usize, &Sought)| keys[..at].iter().any(|other| other.is_as(*key));
         if keys.iter().enumerate().any(repeated) {
             return Err(StoreError::RepeatedKey);

@@ -44,7 +44,7 @@ impl Sought {
 
     /// Says whether a table takes two keys for one, if they meet in a line.
     pub(super) fn is_as(self, other: Self) -> bool {
-        self.whole == other.whole && self.name(Class::WIDE).is_key_of(other.name(Class::WIDE))
+        self.name(Class::WIDE).is_key_of(other.name(Class::WIDE)) && self.whole == other.whole
     }
 
     /// Returns the name of a slot that holds a state of this class for the key.
@@ -221,11 +221,16 @@ impl Table {
     /// Spends units of a key by its word, if that is in its preferred line and in nobody's hands; `None` says nothing.
     #[inline(always)]
     pub(super) fn permit(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
+        self.permit_in(self.first(print), print, by, units)
+    }
+
+    #[inline(always)]
+    fn permit_in(&self, line: usize, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
         // Whether a key that is kept is the same takes another look; see `is`.
         if self.wholes.is_some() {
             return None;
         }
-        self.line(self.first(print)).permit(Name::new(print.0, by.limit.class), by, units)
+        self.line(line).permit(Name::new(print.0, by.limit.class), by, units)
     }
 
     /// Spends units of a key by its word, if that is where its state is; a new key gets a slot.
@@ -233,28 +238,38 @@ impl Table {
     pub(super) fn take(&self, print: Print, key: &[u8], by: Reading<'_>, units: u64) -> Taken {
         match self.permit(print, &by, units) {
             Some(next) => Taken::Permitted(next),
-            None => self.take_slowly(print, key, (by.limit, by.tick, by.now), units),
+            None => self.take_elsewhere(print, key, (by.limit, by.tick, by.now), units),
         }
     }
 
-    /// Spends units of a key of which the first glance did not tell all: one in seven is in its second line, in a table as full as it is
-    /// made for; besides, what is refused, every new key, and all of a table that keeps its keys.
+    /// Spends units of a key that is not in its preferred line: one in seven of a table as full as it is made for.
     #[inline(never)]
-    fn take_slowly(
+    fn take_elsewhere(
         &self,
         print: Print,
         key: &[u8],
         (limit, tick, now): (&Limit, Tick, u64),
         units: u64,
     ) -> Taken {
-        let (key, by) = (self.sought(print, key), Reading { limit, tick, now });
+        let by = Reading { limit, tick, now };
+        match self.permit_in(self.second(print), print, &by, units) {
+            Some(next) => Taken::Permitted(next),
+            None => self.take_slowly(print, key, &by, units),
+        }
+    }
+
+    /// Spends units of a key of which two glances did not tell all: what is refused, what others have in hand, every new key, and
+    /// all of a table that keeps its keys.
+    #[inline(never)]
+    fn take_slowly(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
+        let key = self.sought(print, key);
         for line in self.lines_of(key) {
             let is = |slot| self.is(Place { line, slot }, key);
-            if let Some(taken) = self.line(line).take(key.name(limit.class), is, &by, units) {
+            if let Some(taken) = self.line(line).take(key.name(by.limit.class), is, by, units) {
                 return taken;
             }
         }
-        self.admit(key, &by, units)
+        self.admit(key, by, units)
     }
 
     /// Spends units of a key that was not there at a glance.
