@@ -1,27 +1,30 @@
 //! The paths that are counted.
 
 use std::hint::black_box;
-use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use tidegate::policy::{Limit, Match, Want as Wanted};
 use tidegate::{Descriptor, Gate, KeyedLimiter, Limiter, Mode, Policy, PolicySet, Quota, QuotaBuilder};
 
 use crate::Want::{Denied, Permitted};
-use crate::{CHECKS, Stepping, path};
+use crate::{CHECKS, Stepping, path, until_kept};
 
 /// Keys that are there already, in a table with room for twice as many.
 const KEYS: usize = CHECKS as usize;
 
-/// Keys of one call of `allow_each`.
+/// Keys of one call of `admit_each`.
 const BATCH: usize = 16;
 
 pub(crate) fn run() -> Result<()> {
     for (name, mode) in [("shared", Mode::Shared), ("exact", Mode::Exact), ("leased", Mode::Leased)] {
         for (answer, want, quota) in [("permitted", Permitted, plenty()), ("denied", Denied, spent())] {
             path(&format!("one {name} {answer}"), want, 1, || {
-                let limiter = Limiter::new(quota)?.with_clock(Stepping::by(0)).with_mode(mode);
-                Ok(move || limiter.admit())
+                let limiter = Limiter::new(quota)?.with_mode(mode);
+                if (mode, want) == (Mode::Shared, Permitted) {
+                    until_kept(|| limiter.admit());
+                    return Ok(admitting(limiter));
+                }
+                Ok(admitting(limiter.with_clock(Stepping::by(0))))
             })?;
         }
     }
@@ -35,6 +38,10 @@ pub(crate) fn run() -> Result<()> {
         gate(1000, matching)?;
     }
     Ok(())
+}
+
+fn admitting(limiter: Limiter) -> impl FnMut() -> bool {
+    move || limiter.admit()
 }
 
 /// A limit that nobody reaches.
@@ -61,33 +68,20 @@ fn steady(name: &str, quota: &Quota, step: u64) -> Result<()> {
 
 fn keyed() -> Result<()> {
     let keys: Vec<String> = (0..3 * KEYS).map(|number| format!("user:{number}")).collect();
-    let filled = |quota: QuotaBuilder, stay: usize| -> Result<KeyedLimiter> {
-        let limiter = KeyedLimiter::new(quota, 4 * KEYS)?.with_clock(Stepping::by(0));
-        for key in &keys[..stay] {
-            black_box(limiter.allow(key));
-        }
-        Ok(limiter)
-    };
-    for (name, want, quota) in [("permitted", Permitted, plenty().burst(1000)), ("denied", Denied, spent())] {
-        path(&format!("keyed {name}"), want, 1, || {
-            let limiter = filled(quota, KEYS)?;
+    let limiter = |quota: QuotaBuilder| KeyedLimiter::new(quota, 4 * KEYS);
+    let fill = |limiter: &KeyedLimiter| keys[..KEYS].iter().all(|key| limiter.admit(key));
+    for (name, whole) in [("keyed permitted", false), ("keyed whole permitted", true)] {
+        path(name, Permitted, 1, || {
+            let limiter = limiter(plenty().burst(1_000_000))?;
+            let limiter = if whole { limiter.with_whole_keys() } else { limiter };
+            until_kept(|| fill(&limiter));
             let mut each = keys[..KEYS].iter().cycle();
             Ok(move || each.next().is_some_and(|key| limiter.admit(key)))
         })?;
     }
-    path("keyed whole permitted", Permitted, 1, || {
-        let limiter = filled(plenty().burst(1000), 0)?.with_whole_keys();
-        keys[..KEYS].iter().for_each(|key| _ = black_box(limiter.admit(key)));
-        let mut each = keys[..KEYS].iter().cycle();
-        Ok(move || each.next().is_some_and(|key| limiter.admit(key)))
-    })?;
-    path("keyed new key", Permitted, 1, || {
-        let limiter = filled(spent(), 0)?;
-        let mut each = keys.iter();
-        Ok(move || each.next().is_some_and(|key| limiter.admit(key)))
-    })?;
     path("keyed each of 16", Permitted, BATCH as u64, || {
-        let limiter = filled(Quota::per(1000, Duration::from_secs(3600)), KEYS)?;
+        let limiter = limiter(plenty().burst(1_000_000))?;
+        until_kept(|| fill(&limiter));
         let mut batches = keys[..KEYS].chunks(BATCH).cycle();
         Ok(move || {
             let mut allowed = true;
@@ -95,6 +89,17 @@ fn keyed() -> Result<()> {
             limiter.admit_each(batch, |_, admitted| allowed &= admitted);
             allowed
         })
+    })?;
+    path("keyed denied", Denied, 1, || {
+        let limiter = limiter(spent())?.with_clock(Stepping::by(0));
+        fill(&limiter);
+        let mut each = keys[..KEYS].iter().cycle();
+        Ok(move || each.next().is_some_and(|key| limiter.admit(key)))
+    })?;
+    path("keyed new key", Permitted, 1, || {
+        let limiter = limiter(spent())?.with_clock(Stepping::by(0));
+        let mut each = keys.iter();
+        Ok(move || each.next().is_some_and(|key| limiter.admit(key)))
     })
 }
 

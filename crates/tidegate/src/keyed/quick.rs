@@ -124,7 +124,7 @@ impl Shared {
     fn decide_by_clock<T: Tell>(&self, print: Print, key: &[u8], units: u64, mut seen: u64) -> Option<T> {
         loop {
             let by = self.reading(self.time.now())?;
-            match self.store.take(print, key, by, units) {
+            match self.store.take_slowly(print, key, &by, units) {
                 Taken::Permitted(word) => {
                     return Some(T::permitted(by.limit.form.report(word, by.now)));
                 }

@@ -134,6 +134,12 @@ impl<'t> Line<'t> {
         found
     }
 
+    /// Says whether exactly this name is here, at a glance.
+    #[inline]
+    pub(super) fn has(self, name: Name) -> bool {
+        self.glance(name).is_some()
+    }
+
     /// Spends units of the key that has this name here, if that goes without waiting: returns the word that stands then. `None` says
     /// nothing.
     #[inline(always)]

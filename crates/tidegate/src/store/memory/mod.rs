@@ -142,6 +142,11 @@ impl MemoryStore {
     pub(crate) fn take(&self, print: Print, key: &[u8], by: Reading<'_>, units: u64) -> Taken {
         self.shared.table.take(print, key, by, units)
     }
+
+    /// As [`MemoryStore::take`], for units that are likely to be refused: those are not tried first without waiting.
+    pub(crate) fn take_slowly(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
+        self.shared.table.take_slowly(print, key, by, units)
+    }
 }
 
 impl Store for MemoryStore {

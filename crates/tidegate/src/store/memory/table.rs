@@ -252,24 +252,27 @@ impl Table {
         units: u64,
     ) -> Taken {
         let by = Reading { limit, tick, now };
-        match self.permit_in(self.second(print), print, &by, units) {
-            Some(next) => Taken::Permitted(next),
-            None => self.take_slowly(print, key, &by, units),
+        // Not where it is in its preferred line all the same, as what is refused: that would be a miss for nothing.
+        let here = self.line(self.first(print)).has(Name::new(print.0, limit.class));
+        if !here && let Some(next) = self.permit_in(self.second(print), print, &by, units) {
+            return Taken::Permitted(next);
         }
+        self.take_slowly(print, key, &by, units)
     }
 
     /// Spends units of a key of which two glances did not tell all: what is refused, what others have in hand, every new key, and
     /// all of a table that keeps its keys.
     #[inline(never)]
-    fn take_slowly(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
+    pub(super) fn take_slowly(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
         let key = self.sought(print, key);
-        for line in self.lines_of(key) {
+        let take = |line| {
             let is = |slot| self.is(Place { line, slot }, key);
-            if let Some(taken) = self.line(line).take(key.name(by.limit.class), is, by, units) {
-                return taken;
-            }
+            self.line(line).take(key.name(by.limit.class), is, by, units)
+        };
+        if let Some(taken) = take(self.first(print)) {
+            return taken;
         }
-        self.admit(key, by, units)
+        take(self.second(print)).unwrap_or_else(|| self.admit(key, by, units))
     }
 
     /// Spends units of a key that was not there at a glance.
