@@ -86,8 +86,8 @@ impl Word {
 
     /// Puts `next` in the place of `word`, unless somebody was faster.
     ///
-    /// A quota may be changed between reading its form and this; the word is [`AWAY`] meanwhile, so this fails. That the very same word comes back
-    /// under another form takes a coincidence of two times since two origins to the nanosecond, and full limits, which
+    /// A quota may be changed between reading its form and this; the word is [`AWAY`] meanwhile, so this fails. That the very
+    /// same word comes back under another form takes a coincidence of two times since two origins to the nanosecond, and full limits, which
     /// would be one often, are told apart; see [`Limits::hand_back`].
     #[inline]
     pub(super) fn exchange(&self, word: u64, next: u64) -> bool {

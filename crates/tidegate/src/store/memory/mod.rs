@@ -12,8 +12,8 @@
 //! counts as evicted.
 //!
 //! # Fingerprints
-//! Unless keys are kept whole ([`whole`]), they are held as 64-bit fingerprints under a seed of the process, so no caller's address lies in memory and nobody outside
-//! can aim at a line. 48 bits stand in the slot, the others choose the lines, so two given keys are taken for one with odds of
+//! Unless keys are kept whole ([`whole`]), they are held as 64-bit fingerprints under a seed of the process, so no caller's
+//! address lies in memory. Either way nobody outside can aim at a line. 48 bits stand in the slot, the others choose the lines, so two given keys are taken for one with odds of
 //! about 2⁻⁴⁸ · 4 / lines. Of `n` live keys in a table made for `n`, which has `11n/30` lines, any two meet with odds of about
 //! `n · 5.5 · 2⁻⁴⁸`: 2·10⁻⁸ for a million.
 //!
@@ -47,8 +47,8 @@ pub(crate) use table::{Print, Reading, Taken};
 
 /// Keeps the state of a bounded number of keys.
 ///
-/// Memory is set aside when the store is made, touched as keys come, and never grows: 24 bytes per key of the capacity. Larger states (all but GCRA's; logs,
-/// windows of many buckets) add their own size, as they come. A check of one known key is one locked instruction on its cache
+/// Memory is set aside when the store is made, touched as keys come, and never grows: 24 bytes per key of the capacity, 48 where
+/// keys are kept whole. Larger states (all but GCRA's; logs, windows of many buckets) add their own size, as they come. A check of one known key is one locked instruction on its cache
 /// line; a step over several seizes the slots of all its keys, in ascending order, so steps never wait for each other in a
 /// circle. A clone shares the table.
 #[derive(Clone, Debug)]
@@ -73,10 +73,10 @@ impl MemoryStore {
     }
 
     /// Makes an empty store that tells keys apart by themselves and not by their fingerprints: for limits where odds of one in
-    /// ten million per million keys, that two of them share a limit, are too many.
+    /// fifty million, that any two of a million keys share one, are too many. Zero keys count as one.
     ///
-    /// Takes 48 bytes per key of the capacity, and a check a second miss of the cache. Keys of up to 15 bytes are kept as they
-    /// are; of longer ones, 120 bits more than the fingerprint, so that memory does not grow with what callers send: `n` of
+    /// Takes 48 bytes per key of the capacity; a check takes a second miss of the cache and two to three times as long among a
+    /// million keys. Keys of up to 15 bytes are kept as they are; of longer ones, 120 bits more than the fingerprint, so that memory does not grow with what callers send: `n` of
     /// them hold two that are taken for one with odds of about `n² · 2⁻¹⁶⁹`.
     ///
     /// # Examples
