@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use contenders::{KEYED, NOBODY, ONE, READS};
+use contenders::{KEYED, ONE, READS};
 use figures::Figures;
 use measure::Want;
 use workloads::{Keyed, One, Question, gate, growth};
@@ -72,6 +72,6 @@ fn run(workload: &str, contender: &str, huge: bool) -> Result<()> {
 }
 
 fn keyed(contender: &str, question: Question, figures: &mut Figures) -> Result<()> {
-    let contender = contenders::find(NOBODY, contender).or_else(|_| contenders::find(KEYED, contender))?;
+    let contender = contenders::find(KEYED, contender)?;
     (contender.run)(&mut Keyed::new(question, figures)?)
 }

@@ -8,7 +8,7 @@ use anyhow::Result;
 use quanta::Clock;
 
 use crate::measure::{Want, alone, wall};
-use crate::workloads::{Keyed, One};
+use crate::workloads::One;
 
 pub(crate) fn empty() -> Result<f64> {
     alone(Want::Permitted, || true)
@@ -33,16 +33,6 @@ pub(crate) fn tick() -> Result<f64> {
     let tick = AtomicU64::new(1);
     // Relaxed: the tick publishes nothing but itself.
     alone(Want::Permitted, || black_box(&tick).load(Ordering::Relaxed) > 0)
-}
-
-/// No limiter, in about the time of one: the longer a check, the likelier the machine interrupts it.
-pub(crate) fn host(run: &mut Keyed<'_>) -> Result<()> {
-    let clock = Clock::new();
-    run.shared(|_| {
-        let start = clock.raw();
-        while clock.delta_as_nanos(start, clock.raw()) < 250 {}
-        true
-    })
 }
 
 /// The generic cell rate algorithm in one word: the time at which the limit is full again.

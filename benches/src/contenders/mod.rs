@@ -117,10 +117,6 @@ pub(crate) const KEYED: &[Contender<AskKeyed>] = &[
 /// Those of [`KEYED`] that are flooded, in one form each.
 const FLOODED: &[&str] = &["tidegate", "governor", "rate-net"];
 
-/// What is flooded beside them, to show what the machine does to anyone.
-pub(crate) const NOBODY: &[Contender<AskKeyed>] =
-    &[contender("floor-host", Floor, "no limiter: 250 ns of reading the clock", floor::host)];
-
 /// Finds a contender by name.
 pub(crate) fn find<F>(list: &'static [Contender<F>], name: &str) -> Result<&'static Contender<F>> {
     list.iter().find(|contender| contender.name == name).with_context(|| {
@@ -137,7 +133,7 @@ pub(crate) fn list() -> Vec<Value> {
     lines.extend(KEYED.iter().map(|contender| line("keyed", contender)));
     for workload in ["flood", "expire"] {
         let flooded = KEYED.iter().filter(|contender| FLOODED.contains(&contender.name));
-        lines.extend(flooded.chain(NOBODY).map(|contender| line(workload, contender)));
+        lines.extend(flooded.map(|contender| line(workload, contender)));
     }
     for workload in ["gate", "growth"] {
         lines.push(line(workload, &contender("tidegate", Tidegate, "Tidegate", ())));

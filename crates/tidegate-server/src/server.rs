@@ -100,7 +100,7 @@ pub enum ServeError {
 impl Server {
     /// Reads the configuration and listens.
     ///
-    /// Must be called inside a tokio runtime. Takes milliseconds: the store's table is touched as keys come.
+    /// Must be called inside a tokio runtime. Takes milliseconds: a thread has the system hand out the store's table.
     ///
     /// # Errors
     /// [`ServeError`]: the configuration, the address, a missing token.

@@ -171,20 +171,29 @@ fn flood(found: &Found) -> Vec<Bar> {
     bars
 }
 
+/// What the limiter caused: the idle turns between its checks say what the machine did meanwhile.
 fn stalls(found: &Found, workload: &str) -> [Bar; 2] {
-    let of = |contender, figure| found.median(workload, contender, figure);
-    let ours = |figure| of(found.ours(workload)?, figure);
-    let alone = |figure| of("floor-host", figure);
-    let tail =
-        Bar::at_most(format!("{workload}: p99.99"), 5.0, ours("p99.99").map(|nanos| nanos / 1e3), "µs");
-    let rival = alone("p99.99").map(|nanos| format!("{:.2} µs without a limiter", nanos / 1e3));
+    let of = |figure| found.median(workload, found.ours(workload)?, figure);
+    let micros = |figure| of(figure).map(|nanos| nanos / 1e3);
+    let tail = Bar::at_most(
+        format!("{workload}: p99.99, beyond what the machine does to idle turns"),
+        5.0,
+        micros("caused p99.99"),
+        "µs",
+    );
+    let raw = micros("p99.99").zip(micros("idle p99.99"));
+    let idle = of("idle stalls").unwrap_or(0.0);
+    // Both counts spread by about their square roots; twice that of the difference is chance.
+    let chance = 2.0 * (2.0 * idle).sqrt();
     [
-        Bar { rival, ..tail },
-        // What the loop without a limiter counts, the limiter did not cause.
+        Bar {
+            rival: raw.map(|(checks, idle)| format!("{checks:.0} µs as it is; of idle turns {idle:.0} µs")),
+            ..tail
+        },
         Bar::at_most(
-            format!("{workload}: stalls above 100 µs on the core, beside those without a limiter"),
-            alone("own stalls").unwrap_or(0.0),
-            ours("own stalls"),
+            format!("{workload}: stalls above 100 µs, with {idle:.0} of idle turns, and chance"),
+            (idle + chance).ceil(),
+            of("stalls"),
             "stalls",
         ),
     ]

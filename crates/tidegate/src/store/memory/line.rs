@@ -97,6 +97,12 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// Has the system hand out the memory of the slot, as a write does; changes nothing.
+    pub(super) fn prefault(&self) {
+        // Relaxed: publishes nothing. In whoever's hands the word is, it is not this one that is exchanged for itself.
+        let _ = self.word.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     #[inline]
     fn name(&self) -> Name {
         // Relaxed: trusted only by who has locked the line or seized the slot, and has the order from that.

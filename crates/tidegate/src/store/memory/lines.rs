@@ -1,6 +1,11 @@
 //! Memory cut into cache lines of four cells, blank until it is touched.
 
+use std::ops::Range;
+
 use super::line::WAYS;
+
+/// What a system hands out at once, in bytes. Where that is more, pages are met more often than needed.
+pub(super) const PAGE: usize = 4096;
 
 /// Cells of sixteen bytes, four to a cache line.
 #[derive(Debug)]
@@ -19,6 +24,12 @@ impl<T: Blank> Lines<T> {
 
     pub(super) fn count(&self) -> usize {
         self.count
+    }
+
+    /// Returns a cell of each of so many pages of memory, from the given one on; fewer at the end, none behind it.
+    pub(super) fn pages(&self, pages: Range<usize>) -> impl Iterator<Item = &T> {
+        const CELLS: usize = PAGE / 16;
+        self.cells.iter().step_by(CELLS).skip(pages.start).take(pages.len())
     }
 
     #[inline(always)]

@@ -25,6 +25,7 @@ mod classes;
 mod line;
 mod lines;
 mod long;
+mod prefault;
 mod room;
 mod short;
 mod side;
@@ -47,8 +48,9 @@ pub(crate) use table::{Print, Reading, Taken};
 
 /// Keeps the state of a bounded number of keys.
 ///
-/// Memory is set aside when the store is made, touched as keys come, and never grows: 24 bytes per key of the capacity, 48 where
-/// keys are kept whole. Larger states (all but GCRA's; logs, windows of many buckets) add their own size, as they come. A check of one known key is one locked instruction on its cache
+/// Memory is set aside when the store is made and never grows: 24 bytes per key of the capacity, 48 where keys are kept whole. A
+/// thread that ends within milliseconds has the system hand all of it out at once where it is more than a megabyte, so that no
+/// check waits for that, and a system that has too little shows it at the start. Larger states (all but GCRA's; logs, windows of many buckets) add their own size, as they come. A check of one known key is one locked instruction on its cache
 /// line; a step over several seizes the slots of all its keys, in ascending order, so steps never wait for each other in a
 /// circle. A clone shares the table.
 #[derive(Clone, Debug)]
@@ -92,7 +94,9 @@ impl MemoryStore {
     }
 
     fn of(table: Table) -> Self {
-        Self { shared: Arc::new(Shared { table, latest: AtomicU64::new(0) }) }
+        let shared = Arc::new(Shared { table, latest: AtomicU64::new(0) });
+        prefault::soon(&shared);
+        Self { shared }
     }
 
     /// Returns an empty store of the same kind, for so many keys.

@@ -98,9 +98,9 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Table {
     hasher: RandomState,
-    lines: Lines<Slot>,
+    pub(super) lines: Lines<Slot>,
     /// The keys of all slots, where they are kept.
-    wholes: Option<Wholes>,
+    pub(super) wholes: Option<Wholes>,
     pub(super) classes: Classes,
     pub(super) side: Side,
     pub(super) used: AtomicUsize,

@@ -9,6 +9,7 @@
 use std::array;
 use std::hash::BuildHasher;
 use std::hash::RandomState;
+use std::ops::Range;
 
 use super::line::WAYS;
 use super::lines::Lines;
@@ -58,6 +59,14 @@ impl Wholes {
             bytes[LONGEST] = LONGER;
         }
         Whole(array::from_fn(|half| u64::from_le_bytes(array::from_fn(|byte| bytes[half * 8 + byte]))))
+    }
+
+    /// Has the system hand out the memory of some pages, as writes do; changes nothing. Returns how many there are.
+    pub(super) fn prefault(&self, pages: Range<usize>) -> usize {
+        let prefault = |kept: &Kept| {
+            let _ = kept.low.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
+        };
+        self.kept.pages(pages).map(prefault).count()
     }
 
     /// Says whether a slot is that of a key.

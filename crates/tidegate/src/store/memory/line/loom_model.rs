@@ -60,6 +60,22 @@ fn permits_are_neither_lost_nor_doubled() {
     });
 }
 
+/// Prefaulting exchanges a word for itself, whoever spends of it meanwhile.
+#[test]
+fn prefaulting_takes_nothing_back() {
+    explore(None, || {
+        let slots = line(0);
+        let other = Arc::clone(&slots);
+        let other = loom::thread::spawn(move || other.iter().chain(&*other).for_each(Slot::prefault));
+        let limit = limit(2);
+        let by = reading(&limit);
+        let permitted = |_: &usize| matches!(ask(&slots, ANN, &by), Some(Taken::Permitted(_)));
+        assert_eq!((0..3).filter(permitted).count(), 2);
+        other.join().unwrap();
+        assert!(matches!(ask(&slots, ANN, &by), Some(Taken::Refused(_))));
+    });
+}
+
 /// A check finds its slot at a glance and seizes it afterwards. Meanwhile it goes to another key, whose word is the very one
 /// that was seen.
 #[test]
