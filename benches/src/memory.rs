@@ -2,9 +2,11 @@
 
 use anyhow::{Context, Result};
 
-/// Returns the resident bytes of the process now.
+/// Returns the resident bytes of the process that are its own: not those of program files, which come as code is first run.
 pub(crate) fn resident() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
-    let pages: u64 = text.split_whitespace().nth(1).context("statm has no second field")?.parse()?;
-    Ok(pages * rustix::param::page_size() as u64)
+    let mut fields = text.split_whitespace().skip(1).map(str::parse::<u64>);
+    let mut field = || fields.next().context("statm has fewer fields than three")?.context("statm has words");
+    let (resident, of_files) = (field()?, field()?);
+    Ok((resident - of_files) * rustix::param::page_size() as u64)
 }
