@@ -327,11 +327,17 @@ impl Gate {
             (settled.allowed, settled.wait) = (true, Duration::ZERO);
             return Ok(());
         }
+        let step = |charges: &[Charge<'_>], settled: &mut Settled| {
+            self.store.settle_into(&Step { now, op, charges }, settled)
+        };
+        if let [line] = &*plan.lines {
+            return step(&[plan.charge(line)], settled);
+        }
         let mut charges: SmallVec<[Charge<'_>; LINES]> = SmallVec::new();
         charges.reserve_exact(plan.lines.len());
         // Extended and not collected: a collected list is moved once more.
         charges.extend(plan.charges());
-        self.store.settle_into(&Step { now, op, charges: &charges }, settled)
+        step(&charges, settled)
     }
 }
 

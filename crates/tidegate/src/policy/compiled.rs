@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate_core::rate::Gcra;
 use tidegate_core::{Cost, Quota, Replace};
 
 use super::descriptor::Descriptor;
@@ -60,6 +61,7 @@ impl Compiled {
     pub(crate) fn all(policies: &[Policy]) -> Vec<Self> {
         let mut first_of: HashMap<(Direction, &Match), usize> = HashMap::new();
         let mut first_by: HashMap<&[String], usize> = HashMap::new();
+        let mut shared = Shared::default();
         let places = policies.iter().enumerate();
         places
             .map(|(place, policy)| Self {
@@ -70,7 +72,7 @@ impl Compiled {
                 exempts: !policy.access.allow.is_empty(),
                 costs: policy.cost.is_some(),
                 spends: policy.charge == ChargeOn::Check,
-                limits: Ready::all(policy),
+                limits: Ready::all(policy, &mut shared),
                 cost_fallbacks: AtomicU64::new(0),
             })
             .collect()
@@ -95,11 +97,22 @@ impl Compiled {
     }
 }
 
+/// Quotas that a store keeps as words, once each: it then knows them by where they are.
+#[derive(Debug, Default)]
+struct Shared(HashMap<Gcra, Arc<Quota>>);
+
+impl Shared {
+    fn of(&mut self, quota: &Arc<Quota>) -> Arc<Quota> {
+        let Quota::Gcra(limit) = &**quota else { return Arc::clone(quota) };
+        Arc::clone(self.0.entry(*limit).or_insert_with(|| Arc::clone(quota)))
+    }
+}
+
 impl Ready {
-    fn all(policy: &Policy) -> SmallVec<[Self; 1]> {
+    fn all(policy: &Policy, shared: &mut Shared) -> SmallVec<[Self; 1]> {
         let ready = |(at, limit): (usize, &Limit)| Self {
             prefix: key::prefix(&policy.name, at, &policy.by),
-            quota: limit.terms.quota.clone(),
+            quota: limit.terms.quota.as_ref().map(|quota| shared.of(quota)),
             max_wait: limit.max_wait,
             replace: limit.replace,
             binding: policy.mode != Mode::Shadow && !policy.is_shadow_limit(at),

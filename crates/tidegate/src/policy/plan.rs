@@ -57,7 +57,13 @@ pub struct Plan<'p> {
 impl Plan<'_> {
     /// Returns the lines as a store wants them.
     pub fn charges(&self) -> impl ExactSizeIterator<Item = Charge<'_>> {
-        self.lines.iter().map(|line| Charge {
+        self.lines.iter().map(|line| self.charge(line))
+    }
+
+    /// Returns one of the lines as a store wants it.
+    #[inline]
+    pub(crate) fn charge<'c>(&'c self, line: &Line<'c>) -> Charge<'c> {
+        Charge {
             key: &self.keys[line.key.clone()],
             quota: line.quota,
             cost: line.cost,
@@ -65,6 +71,6 @@ impl Plan<'_> {
             binding: line.binding,
             spends: line.spends,
             replace: line.replace,
-        })
+        }
     }
 }

@@ -103,6 +103,20 @@ impl Slot {
         let _ = self.word.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// Returns the word, at a glance; [`SEIZED`] in somebody's hands.
+    #[inline]
+    pub(super) fn word(&self) -> u64 {
+        self.word.load(Ordering::Relaxed)
+    }
+
+    /// Seizes the slot if it has still this word, which must not be that of one in somebody's hands.
+    #[inline(always)]
+    pub(super) fn try_seize(&self, word: u64) -> Option<Seized<'_>> {
+        // Acquire, with the Release of `drop`: what the last holder wrote is seen.
+        self.word.compare_exchange(word, SEIZED, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        Some(Seized { slot: self, word })
+    }
+
     #[inline]
     fn name(&self) -> Name {
         // Relaxed: trusted only by who has locked the line or seized the slot, and has the order from that.
@@ -151,13 +165,13 @@ impl<'t> Line<'t> {
     #[inline(always)]
     pub(super) fn permit(self, name: Name, by: &Reading<'_>, units: u64) -> Option<u64> {
         let slot = self.glance(name)?;
-        let seen = slot.word.load(Ordering::Relaxed);
+        let seen = slot.word();
         let next = by.limit.form.take(seen, by.now, units)?;
-        let mut seized = self.try_seize(slot, seen)?;
+        let seized = slot.try_seize(seen)?;
         if slot.name() != name {
             return None;
         }
-        seized.word = next;
+        seized.leave(next);
         Some(next)
     }
 
@@ -197,20 +211,17 @@ impl<'t> Line<'t> {
         self.slots[0].name.load(Ordering::Relaxed)
     }
 
-    /// Seizes a slot if it has still this word, which must not be [`SEIZED`].
-    #[inline(always)]
-    fn try_seize(self, slot: &'t Slot, word: u64) -> Option<Seized<'t>> {
-        // Acquire, with the Release of `drop`: what the last holder wrote is seen.
-        slot.word.compare_exchange(word, SEIZED, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        Some(Seized { line: self, slot, word })
+    #[inline]
+    pub(super) fn slot(self, at: usize) -> &'t Slot {
+        &self.slots[at]
     }
 
     /// Seizes a slot. Ends as soon as whoever has it lets go.
     pub(super) fn seize(self, at: usize) -> Seized<'t> {
         let slot = &self.slots[at];
         wait_for(|| {
-            let word = slot.word.load(Ordering::Relaxed);
-            if word == SEIZED { None } else { self.try_seize(slot, word) }
+            let word = slot.word();
+            if word == SEIZED { None } else { slot.try_seize(word) }
         })
     }
 
@@ -246,7 +257,6 @@ fn wait_for<R>(attempt: impl Fn() -> Option<R>) -> R {
 /// A slot in hand; dropping it lets go, and its word is what was put into it, or what it was.
 #[derive(Debug)]
 pub(super) struct Seized<'l> {
-    line: Line<'l>,
     slot: &'l Slot,
     pub(super) word: u64,
 }
@@ -257,9 +267,15 @@ impl Seized<'_> {
         self.slot.name()
     }
 
+    /// Lets go of the slot and leaves a word in it.
+    #[inline(always)]
+    pub(super) fn leave(mut self, word: u64) {
+        self.word = word;
+    }
+
     /// Gives the slot to another key; nobody else has its line.
-    pub(super) fn rename(&mut self, _: &Held<'_>, name: Name) {
-        let lock = if std::ptr::eq(self.slot, &self.line.slots[0]) { LOCK } else { 0 };
+    pub(super) fn rename(&mut self, held: &Held<'_>, name: Name) {
+        let lock = if std::ptr::eq(self.slot, &held.line.slots[0]) { LOCK } else { 0 };
         self.slot.name.store(name.0 | lock, Ordering::Relaxed);
     }
 }
@@ -290,7 +306,7 @@ impl<'l> Held<'l> {
 
     /// Seizes a slot if it has still this word.
     pub(super) fn try_seize(&self, at: usize, word: u64) -> Option<Seized<'l>> {
-        self.line.try_seize(&self.line.slots[at], word)
+        self.line.slots[at].try_seize(word)
     }
 
     /// Seizes a slot. Ends as soon as whoever has it lets go.

@@ -162,6 +162,10 @@ impl Store for MemoryStore {
 
     fn settle_into(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
         let (table, latest) = (&self.shared.table, &self.shared.latest);
+        let mut step = Step { now: hold(latest, step.now), ..*step };
+        if table.settle_at_once(&step, settled).is_some() {
+            return Ok(());
+        }
         let sought = |charge: &Charge<'_>| table.sought(table.print(charge.key), charge.key);
         let keys: SmallVec<[Sought; 16]> = step.charges.iter().map(sought).collect();
         // Two keys of one step that the table takes for one would be settled on one slot twice. That they are not the same has odds
@@ -170,7 +174,6 @@ impl Store for MemoryStore {
         if keys.iter().enumerate().any(repeated) {
             return Err(StoreError::RepeatedKey);
         }
-        let mut step = Step { now: hold(latest, step.now), ..*step };
         loop {
             table.settle_any(&step, &keys, settled);
             // Another step may have come with a later tick between here and the lock, and have charged by that. Refused is

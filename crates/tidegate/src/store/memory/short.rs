@@ -11,10 +11,38 @@ use tidegate_core::decision::Outcome;
 use tidegate_core::{Decision, Receipt, Standing, Tick};
 
 use super::classes::Limit;
-use super::line::{Class, Name, Seized};
-use super::table::{Place, Reading, Sought, Table, Taken};
+use super::line::{Class, Name, Seized, Slot};
+use super::table::{Keep, Place, Reading, Sought, Table, Taken};
 use crate::store::settle::{Hand, take};
 use crate::store::{Charge, Op, Settled, Settlement, Step};
+
+/// A charge that its word permits, as seen at a glance.
+struct Permit<'t> {
+    slot: &'t Slot,
+    name: Name,
+    limit: &'t Limit,
+    now: u64,
+    seen: u64,
+    next: u64,
+}
+
+impl<'t> Permit<'t> {
+    /// Seizes the slot, if it is still as it was seen.
+    #[inline]
+    fn try_seize(&self) -> Option<Seized<'t>> {
+        let seized = self.slot.try_seize(self.seen)?;
+        (seized.name() == self.name).then_some(seized)
+    }
+
+    /// Says what came of the charge.
+    #[inline]
+    fn settlement(&self, charge: &Charge<'_>, tick: Tick) -> Settlement {
+        let hand = Word { limit: self.limit, now: self.now, word: self.next };
+        let outcome = Outcome::Allowed { wait: Duration::ZERO };
+        let decision = Decision { outcome, standing: hand.standing(charge, None, tick) };
+        Settlement { decision, receipt: Some(hand.receipt(charge, tick)) }
+    }
+}
 
 /// A word in hand, with what it is read by.
 struct Word<'t> {
@@ -52,6 +80,59 @@ impl Hand for Word<'_> {
 }
 
 impl Table {
+    /// Settles a step whose charges are all spent at once: of keys that are there, as words of the limits it names, in nobody's
+    /// hands. `None`, and nothing is changed, where that is not so, and in a table that keeps its keys.
+    ///
+    /// Slots are tried and not waited for, so their order is free; where a key is named twice, the second try fails.
+    pub(super) fn settle_at_once(&self, step: &Step<'_>, settled: &mut Settled) -> Option<()> {
+        if !matches!(step.op, Op::Take) || self.keep() == Keep::Keys {
+            return None;
+        }
+        settled.lines.clear();
+        if let [charge] = step.charges {
+            let permit = self.permit_charge(charge, step.now)?;
+            permit.try_seize()?.leave(permit.next);
+            settled.lines.push(permit.settlement(charge, step.now));
+        } else {
+            let mut permits: SmallVec<[Permit<'_>; 16]> = SmallVec::new();
+            for charge in step.charges {
+                permits.push(self.permit_charge(charge, step.now)?);
+            }
+            let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
+            for permit in &permits {
+                hands.push(permit.try_seize()?);
+            }
+            for (permit, seized) in permits.iter().zip(hands.drain(..)) {
+                seized.leave(permit.next);
+            }
+            settled.lines.reserve_exact(permits.len());
+            let both = permits.iter().zip(step.charges);
+            settled.lines.extend(both.map(|(permit, charge)| permit.settlement(charge, step.now)));
+        }
+        (settled.allowed, settled.wait) = (true, Duration::ZERO);
+        Some(())
+    }
+
+    /// Looks at a glance whether a charge can be spent.
+    #[inline(always)]
+    fn permit_charge(&self, charge: &Charge<'_>, tick: Tick) -> Option<Permit<'_>> {
+        if !(charge.max_wait.is_zero() && charge.binding && charge.spends) {
+            return None;
+        }
+        let print = self.print(charge.key);
+        let look = |line: usize| {
+            let line = self.line(line);
+            let (at, name) = line.glance_key(print.name(Class::WIDE))?;
+            Some((line.slot(at), name))
+        };
+        let (slot, name) = look(self.first(print)).or_else(|| look(self.second(print)))?;
+        let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
+        let now = limit.form.scaled(tick)?;
+        let seen = slot.word();
+        let next = limit.form.take(seen, now, charge.cost.units())?;
+        Some(Permit { slot, name, limit, now, seen, next })
+    }
+
     /// Settles a step of one charge that asks for units at once, in one visit to the key's line; `false` where it does not. A new
     /// key gets a slot.
     pub(super) fn settle_word(
@@ -125,11 +206,12 @@ impl Table {
     }
 
     /// Finds where a key is and the name it has there, at a glance.
+    #[inline]
     fn seat(&self, key: Sought) -> Option<(Place, Name)> {
         let look = |line: usize| {
             let (slot, name) = self.line(line).glance_key(key.name(Class::WIDE))?;
             Some((Place { line, slot }, name))
         };
-        self.lines_of(key).into_iter().find_map(look)
+        look(self.first(key.print())).or_else(|| look(self.second(key.print())))
     }
 }

@@ -25,6 +25,14 @@ const SLOTS: (usize, usize) = (22, 15);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Print(u64);
 
+impl Print {
+    /// Returns the name of a slot that holds a state of this class for the key.
+    #[inline]
+    pub(super) const fn name(self, class: Class) -> Name {
+        Name::new(self.0, class)
+    }
+}
+
 /// A key that is looked for: its fingerprint, and the key itself in a table that keeps those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sought {
@@ -50,7 +58,7 @@ impl Sought {
     /// Returns the name of a slot that holds a state of this class for the key.
     #[inline]
     pub(super) const fn name(self, class: Class) -> Name {
-        Name::new(self.print.0, class)
+        self.print.name(class)
     }
 }
 
@@ -164,7 +172,7 @@ impl Table {
 
     /// Returns the other line.
     #[inline]
-    fn second(&self, print: Print) -> usize {
+    pub(super) fn second(&self, print: Print) -> usize {
         // Another number of the same fingerprint (the multiplier of Fibonacci hashing), whose upper bits depend on all of its.
         let number = (print.0 ^ print.0 >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let lines = self.lines.count();
@@ -230,7 +238,7 @@ impl Table {
         if self.wholes.is_some() {
             return None;
         }
-        self.line(line).permit(Name::new(print.0, by.limit.class), by, units)
+        self.line(line).permit(print.name(by.limit.class), by, units)
     }
 
     /// Spends units of a key by its word, if that is where its state is; a new key gets a slot.
@@ -253,7 +261,7 @@ impl Table {
     ) -> Taken {
         let by = Reading { limit, tick, now };
         // Not where it is in its preferred line all the same, as what is refused: that would be a miss for nothing.
-        let here = self.line(self.first(print)).has(Name::new(print.0, limit.class));
+        let here = self.line(self.first(print)).has(print.name(limit.class));
         if !here && let Some(next) = self.permit_in(self.second(print), print, &by, units) {
             return Taken::Permitted(next);
         }
