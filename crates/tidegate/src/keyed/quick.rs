@@ -37,12 +37,17 @@ impl KeyedLimiter {
     #[inline(never)]
     fn decide_slowly<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
         let shared = &*self.shared;
-        if let Some(by) = shared.reading(shared.tick())
-            && let Some(told) = shared.decide(shared.store.print(key), key, by, cost.units())
-        {
-            return told;
+        match shared.reading(shared.tick()) {
+            Some(by) => self.decide_at_length(shared.store.print(key), key, by, cost),
+            None => T::of(self.allow_at_length(key, cost)),
         }
-        T::of(self.allow_at_length(key, cost))
+    }
+
+    /// Decides about a key that was not permitted in its preferred line, or was not looked for.
+    #[inline(never)]
+    fn decide_at_length<T: Tell>(&self, print: Print, key: &[u8], by: Reading<'_>, cost: Cost) -> T {
+        let told = self.shared.decide(print, key, by, cost.units());
+        told.unwrap_or_else(|| T::of(self.allow_at_length(key, cost)))
     }
 
     pub(super) fn decide_each<K: AsRef<[u8]>, T: Tell>(&self, keys: &[K], mut tell: impl FnMut(&K, T)) {
@@ -60,9 +65,11 @@ impl KeyedLimiter {
             }
             std::hint::black_box(touched);
             for (print, key) in prints.iter().zip(keys) {
-                let key_bytes = key.as_ref();
-                let told = shared.decide(*print, key_bytes, by, 1);
-                tell(key, told.unwrap_or_else(|| T::of(self.allow_at_length(key_bytes, Cost::ONE))));
+                let told = match shared.store.permit(*print, &by, 1) {
+                    Some(word) => T::permitted(by.limit.form.report(word, by.now)),
+                    None => self.decide_at_length(*print, key.as_ref(), by, Cost::ONE),
+                };
+                tell(key, told);
             }
         }
     }
@@ -110,10 +117,14 @@ impl Shared {
     /// Spends units of a key by its word; a refusal is left to the clock.
     #[inline(always)]
     fn decide<T: Tell>(&self, print: Print, key: &[u8], by: Reading<'_>, units: u64) -> Option<T> {
-        match self.store.take(print, key, by, units) {
+        let mut taken = self.store.permit_or_see(print, &by, units);
+        if taken == Taken::Elsewhere {
+            taken = self.store.take(print, key, &by, units);
+        }
+        match taken {
             Taken::Permitted(word) => Some(T::permitted(by.limit.form.report(word, by.now))),
             Taken::Elsewhere => None,
-            Taken::Refused(word) => self.decide_by_clock(print, key, units, word),
+            Taken::Refused(seen) => self.decide_by_clock(print, key, units, seen),
         }
     }
 
@@ -124,7 +135,7 @@ impl Shared {
     fn decide_by_clock<T: Tell>(&self, print: Print, key: &[u8], units: u64, mut seen: u64) -> Option<T> {
         loop {
             let by = self.reading(self.time.now())?;
-            match self.store.take_slowly(print, key, &by, units) {
+            match self.store.take(print, key, &by, units) {
                 Taken::Permitted(word) => {
                     return Some(T::permitted(by.limit.form.report(word, by.now)));
                 }

@@ -154,25 +154,31 @@ impl<'t> Line<'t> {
         found
     }
 
-    /// Says whether exactly this name is here, at a glance.
-    #[inline]
-    pub(super) fn has(self, name: Name) -> bool {
-        self.glance(name).is_some()
-    }
-
     /// Spends units of the key that has this name here, if that goes without waiting: returns the word that stands then. `None` says
     /// nothing.
     #[inline(always)]
     pub(super) fn permit(self, name: Name, by: &Reading<'_>, units: u64) -> Option<u64> {
+        match self.permit_or_see(name, by, units) {
+            Some(Taken::Permitted(next)) => Some(next),
+            _ => None,
+        }
+    }
+
+    /// As [`Line::permit`]; of a key that would be refused, it tells the word that was seen. `None` where the name is not here.
+    #[inline(always)]
+    pub(super) fn permit_or_see(self, name: Name, by: &Reading<'_>, units: u64) -> Option<Taken> {
         let slot = self.glance(name)?;
         let seen = slot.word();
-        let next = by.limit.form.take(seen, by.now, units)?;
-        let seized = slot.try_seize(seen)?;
-        if slot.name() != name {
-            return None;
+        let Some(next) = by.limit.form.take(seen, by.now, units) else {
+            return Some(if seen == SEIZED { Taken::Elsewhere } else { Taken::Refused(seen) });
+        };
+        match slot.try_seize(seen) {
+            Some(seized) if slot.name() == name => {
+                seized.leave(next);
+                Some(Taken::Permitted(next))
+            }
+            _ => Some(Taken::Elsewhere),
         }
-        seized.leave(next);
-        Some(next)
     }
 
     /// Spends units of the key that has this name here, or refuses; `None` where none has.

@@ -141,15 +141,15 @@ impl MemoryStore {
         self.shared.table.permit(print, by, units)
     }
 
-    /// Spends units of a key now by its word. Ticks must come from a clock that does not step back.
-    #[inline(always)]
-    pub(crate) fn take(&self, print: Print, key: &[u8], by: Reading<'_>, units: u64) -> Taken {
-        self.shared.table.take(print, key, by, units)
+    /// As [`MemoryStore::permit`], wherever the key is; of one that would be refused, it tells the word that was seen.
+    #[inline]
+    pub(crate) fn permit_or_see(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
+        self.shared.table.permit_or_see(print, by, units)
     }
 
-    /// As [`MemoryStore::take`], for units that are likely to be refused: those are not tried first without waiting.
-    pub(crate) fn take_slowly(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
-        self.shared.table.take_slowly(print, key, by, units)
+    /// Spends units of a key by its word, for certain. Ticks must come from a clock that does not step back.
+    pub(crate) fn take(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
+        self.shared.table.take(print, key, by, units)
     }
 }
 

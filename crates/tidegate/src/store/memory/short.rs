@@ -150,7 +150,7 @@ impl Table {
         let limit =
             known.filter(|limit| limit.is(charge.quota)).or_else(|| self.classes.of(charge.quota, step.now));
         let Some(by) = limit.and_then(|limit| Reading::at(limit, step.now)) else { return false };
-        let taken = self.take(key.print(), charge.key, by, charge.cost.units());
+        let taken = self.take(key.print(), charge.key, &by, charge.cost.units());
         let (Taken::Permitted(word) | Taken::Refused(word)) = taken else { return false };
         let hand = Word { limit: by.limit, now: by.now, word };
         let (outcome, receipt) = if matches!(taken, Taken::Permitted(_)) {

@@ -7,6 +7,7 @@
 //! slots.
 
 use std::hash::{BuildHasher, Hasher};
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use foldhash::quality::RandomState;
@@ -226,52 +227,36 @@ impl Table {
         seized.rename(both.at(place), key.name(class));
     }
 
-    /// Spends units of a key by its word, if that is in its preferred line and in nobody's hands; `None` says nothing.
+    /// Spends units of a key by its word, if that is in its preferred line and in nobody's hands; `None` says nothing, and is all
+    /// that a table says that keeps its keys: whether one is the same takes another look, see [`Table::is`].
     #[inline(always)]
     pub(super) fn permit(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
-        self.permit_in(self.first(print), print, by, units)
-    }
-
-    #[inline(always)]
-    fn permit_in(&self, line: usize, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
-        // Whether a key that is kept is the same takes another look; see `is`.
         if self.wholes.is_some() {
             return None;
         }
-        self.line(line).permit(print.name(by.limit.class), by, units)
+        self.line(self.first(print)).permit(print.name(by.limit.class), by, units)
     }
 
-    /// Spends units of a key by its word, if that is where its state is; a new key gets a slot.
-    #[inline(always)]
-    pub(super) fn take(&self, print: Print, key: &[u8], by: Reading<'_>, units: u64) -> Taken {
-        match self.permit(print, &by, units) {
-            Some(next) => Taken::Permitted(next),
-            None => self.take_elsewhere(print, key, (by.limit, by.tick, by.now), units),
+    /// As [`Table::permit`], in either line: one key in seven of a table as full as it is made for is in its second. Of a key that
+    /// would be refused, it tells the word that was seen.
+    #[inline]
+    pub(super) fn permit_or_see(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
+        if self.wholes.is_some() {
+            return Taken::Elsewhere;
         }
+        let name = print.name(by.limit.class);
+        let see = |line: usize| self.line(line).permit_or_see(name, by, units);
+        see(self.first(print)).or_else(|| see(self.second(print))).unwrap_or(Taken::Elsewhere)
     }
 
-    /// Spends units of a key that is not in its preferred line: one in seven of a table as full as it is made for.
+    /// Spends units of a key of which glances did not tell all: what is refused, what others have in hand, every new key, and all
+    /// of a table that keeps its keys.
     #[inline(never)]
-    fn take_elsewhere(
-        &self,
-        print: Print,
-        key: &[u8],
-        (limit, tick, now): (&Limit, Tick, u64),
-        units: u64,
-    ) -> Taken {
-        let by = Reading { limit, tick, now };
-        // Not where it is in its preferred line all the same, as what is refused: that would be a miss for nothing.
-        let here = self.line(self.first(print)).has(print.name(limit.class));
-        if !here && let Some(next) = self.permit_in(self.second(print), print, &by, units) {
-            return Taken::Permitted(next);
+    pub(super) fn take(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
+        if let Some(wholes) = &self.wholes {
+            // On its way while the slot is, which comes first.
+            black_box(wholes.touch(self.first(print)));
         }
-        self.take_slowly(print, key, &by, units)
-    }
-
-    /// Spends units of a key of which two glances did not tell all: what is refused, what others have in hand, every new key, and
-    /// all of a table that keeps its keys.
-    #[inline(never)]
-    pub(super) fn take_slowly(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
         let key = self.sought(print, key);
         let take = |line| {
             let is = |slot| self.is(Place { line, slot }, key);

@@ -1,7 +1,7 @@
 //! Keys kept whole beside their fingerprints, for whom odds are not enough.
 //!
-//! Sixteen bytes a slot, in lines of their own: a second miss of the cache for a check, which comes after the first, since the key is
-//! compared in hand. A key of up to [`LONGEST`] bytes is kept as it is and compared byte by byte. Of a longer one 120 bits are
+//! Sixteen bytes a slot, in lines of their own: a second miss of the cache for a check, under way while the first is, though the key
+//! is compared in hand. A key of up to [`LONGEST`] bytes is kept as it is and compared byte by byte. Of a longer one 120 bits are
 //! kept, two SipHash values under keys of the process: a table that kept those too would grow with what callers send. For
 //! two of `n` longer keys to be taken for one, they would have to agree in these 120 bits and in the 48 of their slots' names:
 //! odds of about `n² · 2⁻¹⁶⁹`.

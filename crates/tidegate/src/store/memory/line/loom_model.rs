@@ -39,8 +39,10 @@ fn line(at: usize) -> Arc<[Slot; WAYS]> {
 /// As a table asks: the short way, and the way that waits where that says nothing.
 fn ask(slots: &[Slot; WAYS], name: Name, by: &Reading<'_>) -> Option<Taken> {
     let line = Line::of(slots);
-    let permit = line.permit(name, by, 1).map(Taken::Permitted);
-    permit.or_else(|| line.take(name, |_| true, by, 1))
+    match line.permit_or_see(name, by, 1) {
+        Some(permitted @ Taken::Permitted(_)) => Some(permitted),
+        _ => line.take(name, |_| true, by, 1),
+    }
 }
 
 /// Four units are asked for by two threads, three are there.
