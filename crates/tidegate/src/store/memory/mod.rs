@@ -13,9 +13,15 @@
 //!
 //! # Fingerprints
 //! Unless keys are kept whole ([`whole`]), they are held as 64-bit fingerprints under a seed of the process, so no caller's
-//! address lies in memory. Either way nobody outside can aim at a line. 48 bits stand in the slot, the others choose the lines, so two given keys are taken for one with odds of
+//! address lies in memory. 48 bits stand in the slot, the others choose the lines, so two given keys are taken for one with odds of
 //! about 2⁻⁴⁸ · 4 / lines. Of `n` live keys in a table made for `n`, which has `11n/30` lines, any two meet with odds of about
 //! `n · 5.5 · 2⁻⁴⁸`: 2·10⁻⁸ for a million.
+//!
+//! Nobody outside can aim at a line, kept whole or not: keys that crowd another table, and patterns of keys, were tried and spread as
+//! chance would have them (`table/flooding.rs`). The hash, foldhash, is keyed and fast and not cryptographic, which suffices
+//! against callers who see a yes or a no. Whoever can time single checks to the nanosecond, on the same machine, might come to
+//! know the seed; they could then make a victim's lines lose keys, those over their limit last, and share a victim's limit where
+//! keys are not kept whole.
 //!
 //! # Time
 //! Words do not tell when they were last changed, so a store's ticks must not step back: an earlier tick than the latest one

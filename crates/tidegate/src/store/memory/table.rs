@@ -307,3 +307,6 @@ impl<'h> Both<'h> {
         if place.line == low { first } else { second }
     }
 }
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod flooding;
