@@ -61,7 +61,7 @@ impl Compiled {
     pub(crate) fn all(policies: &[Policy]) -> Vec<Self> {
         let mut first_of: HashMap<(Direction, &Match), usize> = HashMap::new();
         let mut first_by: HashMap<&[String], usize> = HashMap::new();
-        let mut shared = Shared::default();
+        let mut quotas = Quotas::default();
         let places = policies.iter().enumerate();
         places
             .map(|(place, policy)| Self {
@@ -72,7 +72,7 @@ impl Compiled {
                 exempts: !policy.access.allow.is_empty(),
                 costs: policy.cost.is_some(),
                 spends: policy.charge == ChargeOn::Check,
-                limits: Ready::all(policy, &mut shared),
+                limits: Ready::all(policy, &mut quotas),
                 cost_fallbacks: AtomicU64::new(0),
             })
             .collect()
@@ -99,9 +99,9 @@ impl Compiled {
 
 /// Quotas that a store keeps as words, once each: it then knows them by where they are.
 #[derive(Debug, Default)]
-struct Shared(HashMap<Gcra, Arc<Quota>>);
+struct Quotas(HashMap<Gcra, Arc<Quota>>);
 
-impl Shared {
+impl Quotas {
     fn of(&mut self, quota: &Arc<Quota>) -> Arc<Quota> {
         let Quota::Gcra(limit) = &**quota else { return Arc::clone(quota) };
         Arc::clone(self.0.entry(*limit).or_insert_with(|| Arc::clone(quota)))
@@ -109,10 +109,10 @@ impl Shared {
 }
 
 impl Ready {
-    fn all(policy: &Policy, shared: &mut Shared) -> SmallVec<[Self; 1]> {
+    fn all(policy: &Policy, quotas: &mut Quotas) -> SmallVec<[Self; 1]> {
         let ready = |(at, limit): (usize, &Limit)| Self {
             prefix: key::prefix(&policy.name, at, &policy.by),
-            quota: limit.terms.quota.as_ref().map(|quota| shared.of(quota)),
+            quota: limit.terms.quota.as_ref().map(|quota| quotas.of(quota)),
             max_wait: limit.max_wait,
             replace: limit.replace,
             binding: policy.mode != Mode::Shadow && !policy.is_shadow_limit(at),

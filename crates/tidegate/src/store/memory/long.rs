@@ -27,11 +27,7 @@ impl Table {
             let at = order.binary_search(&line).expect("the lines of each key were put into the order above");
             (line, &locked[at])
         };
-        let both = |key: Sought| {
-            let mut lines = self.lines_of(key);
-            lines.sort_unstable();
-            Both { lines: lines.map(held) }
-        };
+        let both = |key: Sought| Both { lines: self.lines_of(key).map(held) };
         let places: SmallVec<[Option<Place>; 4]> =
             keys.iter().map(|key| self.place(&both(*key), *key)).collect();
         let mut in_order: SmallVec<[usize; 4]> = (0..keys.len()).filter(|at| places[*at].is_some()).collect();

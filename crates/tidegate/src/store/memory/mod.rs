@@ -54,11 +54,14 @@ pub(crate) use table::{Print, Reading, Taken};
 
 /// Keeps the state of a bounded number of keys.
 ///
-/// Memory is set aside when the store is made and never grows: 24 bytes per key of the capacity, 48 where keys are kept whole. A
-/// thread that ends within milliseconds has the system hand all of it out at once where it is more than a megabyte, so that no
-/// check waits for that, and a system that has too little shows it at the start. Larger states (all but GCRA's; logs, windows of many buckets) add their own size, as they come. A check of one known key is one locked instruction on its cache
-/// line; a step over several seizes the slots of all its keys, in ascending order, so steps never wait for each other in a
-/// circle. A clone shares the table.
+/// Memory is set aside when the store is made and never grows: 24 bytes per key of the capacity, 48 where keys are kept whole. Where
+/// that is more than a megabyte, a thread has the system hand all of it out and ends, after some 13 ms for a million keys: so no
+/// check waits for that, and a system that has too little shows it at the start. Larger states (all but GCRA's; logs, windows of
+/// many buckets) add their own size, as they come.
+///
+/// A check of one known key is one locked instruction on its cache line. A step over several has the slots of all its keys in hand at
+/// once: it tries them, and where one cannot be had seizes them in ascending order, so steps never wait for each other in a circle.
+/// A clone shares the table.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     shared: Arc<Shared>,

@@ -181,9 +181,10 @@ impl Table {
         if other < lines { other } else { other - lines }
     }
 
-    /// Returns the two lines of a key, the preferred one first.
+    /// Returns the two lines of a key in the order in which they are locked.
     pub(super) fn lines_of(&self, key: Sought) -> [usize; 2] {
-        [self.first(key.print), self.second(key.print)]
+        let (first, second) = (self.first(key.print), self.second(key.print));
+        [first.min(second), first.max(second)]
     }
 
     #[inline(always)]
@@ -270,9 +271,7 @@ impl Table {
 
     /// Spends units of a key that was not there at a glance.
     fn admit(&self, key: Sought, by: &Reading<'_>, units: u64) -> Taken {
-        let mut lines = self.lines_of(key);
-        lines.sort_unstable();
-        let [low, high] = lines;
+        let [low, high] = self.lines_of(key);
         let (first, second) = (self.line(low).lock(), self.line(high).lock());
         let both = Both { lines: [(low, &first), (high, &second)] };
         if self.place(&both, key).is_some() {
