@@ -114,11 +114,12 @@ fn gate(policies: usize, matching: usize) -> Result<()> {
         let gate = Gate::in_memory(set, 16 * clients.len() * matching).with_clock(Stepping::by(0));
         let mut each = clients.iter().cycle();
         let mut check = move || {
-            let request = Descriptor::new()
-                .with("client.ip", each.next().map_or("", String::as_str))
-                .with("request.method", "GET")
-                .with("request.host", "shop.example")
-                .with("request.path", "/api/items/42");
+            let request = Descriptor::from([
+                ("client.ip", each.next().map_or("", String::as_str)),
+                ("request.method", "GET"),
+                ("request.host", "shop.example"),
+                ("request.path", "/api/items/42"),
+            ]);
             let decision = gate.check(&request, None);
             decision.is_ok_and(|decision| decision.allowed && decision.limits.len() == matching)
         };

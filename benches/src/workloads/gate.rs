@@ -34,11 +34,12 @@ fn check(policies: usize, matching: usize) -> Result<f64> {
     let mut next = stream.walk(0);
     let mut wrong = false;
     let nanos = alone(Want::Permitted, || {
-        let request = Descriptor::new()
-            .with("client.ip", next().as_str())
-            .with("request.method", "GET")
-            .with("request.host", "shop.example")
-            .with("request.path", "/api/items/42");
+        let request = Descriptor::from([
+            ("client.ip", next().as_str()),
+            ("request.method", "GET"),
+            ("request.host", "shop.example"),
+            ("request.path", "/api/items/42"),
+        ]);
         let decision = gate.check(&request, None);
         wrong |= decision.as_ref().map_or(true, |decision| decision.limits.len() != matching);
         decision.is_ok_and(|decision| decision.allowed)

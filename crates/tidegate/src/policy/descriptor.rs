@@ -65,3 +65,24 @@ impl<'a> Descriptor<'a> {
         self.pairs.clear();
     }
 }
+
+/// All pairs at once, in order: what a door does that knows them all, for a chain of [`Descriptor::with`] may move the
+/// descriptor with each call.
+///
+/// # Examples
+/// ```
+/// use tidegate::Descriptor;
+///
+/// let request = Descriptor::from([("client.ip", "203.0.113.9"), ("request.method", "GET")]);
+/// assert_eq!(request.value("request.method"), Some("GET"));
+/// ```
+impl<'a, N: Into<Cow<'a, str>>, V: Into<Cow<'a, str>>, const COUNT: usize> From<[(N, V); COUNT]>
+    for Descriptor<'a>
+{
+    #[inline]
+    fn from(pairs: [(N, V); COUNT]) -> Self {
+        let mut all = Self::new();
+        all.pairs.extend(pairs.map(|(name, value)| (name.into(), value.into())));
+        all
+    }
+}
