@@ -127,8 +127,8 @@ impl KeyedLimiter {
         self.rebuilt(|shared| shared.mode = mode)
     }
 
-    /// Returns a limiter that tells keys apart by themselves and not by their fingerprints, in twice the memory and at two to three
-    /// times the cost of a check; see [`MemoryStore::with_whole_keys`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter that tells keys apart by themselves and not by their fingerprints, in twice the memory and at about
+    /// twice the cost of a check; see [`MemoryStore::with_whole_keys`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
     #[must_use]
     pub fn with_whole_keys(self) -> Self {
         self.rebuilt(|shared| shared.store = MemoryStore::with_whole_keys(shared.capacity))

@@ -66,8 +66,8 @@ impl<'a> Descriptor<'a> {
     }
 }
 
-/// All pairs at once, in order: what a door does that knows them all, for a chain of [`Descriptor::with`] may move the
-/// descriptor with each call.
+/// All pairs at once, in order, up to eight without allocation: what a door does that knows them all, for a chain of
+/// [`Descriptor::with`] may move the descriptor with each call.
 ///
 /// # Examples
 /// ```

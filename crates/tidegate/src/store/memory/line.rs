@@ -99,7 +99,7 @@ pub(super) struct Slot {
 impl Slot {
     /// Has the system hand out the memory of the slot, as a write does; changes nothing.
     pub(super) fn prefault(&self) {
-        // Relaxed: publishes nothing. In whoever's hands the word is, it is not this one that is exchanged for itself.
+        // Relaxed: publishes nothing. A word nobody has written is exchanged for itself; any other stays as it is.
         let _ = self.word.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -170,7 +170,9 @@ impl<'t> Line<'t> {
         let slot = self.glance(name)?;
         let seen = slot.word();
         let Some(next) = by.limit.form.take(seen, by.now, units) else {
-            return Some(if seen == SEIZED { Taken::Elsewhere } else { Taken::Refused(seen) });
+            // A word that another key has left here says nothing of this one.
+            let told = seen != SEIZED && slot.name() == name;
+            return Some(if told { Taken::Refused(seen) } else { Taken::Elsewhere });
         };
         match slot.try_seize(seen) {
             Some(seized) if slot.name() == name => {

@@ -52,7 +52,7 @@ pub(super) trait Blank: Default {}
 impl<T: Default> Blank for T {}
 
 /// Returns blank cells in memory that the system hands out when they are first touched: a table for a million keys is then made
-/// in no time, and takes no more than its keys do.
+/// in no time, and prefaulted afterwards.
 fn blank<T: Blank>(cells: usize) -> Box<[T]> {
     // Not of whole lines: memory for what is aligned to 64 bytes is not handed out blank, but written. Where none can be had
     // this way, the usual way reports it.

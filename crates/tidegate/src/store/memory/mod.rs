@@ -86,7 +86,7 @@ impl MemoryStore {
     /// Makes an empty store that tells keys apart by themselves and not by their fingerprints: for limits where odds of one in
     /// fifty million, that any two of a million keys share one, are too many. Zero keys count as one.
     ///
-    /// Takes 48 bytes per key of the capacity; a check takes a second miss of the cache and two to three times as long among a
+    /// Takes 48 bytes per key of the capacity; a check takes a second miss of the cache and about twice as long among a
     /// million keys. Keys of up to 15 bytes are kept as they are; of longer ones, 120 bits more than the fingerprint, so that memory does not grow with what callers send: `n` of
     /// them hold two that are taken for one with odds of about `n² · 2⁻¹⁶⁹`.
     ///

@@ -133,8 +133,8 @@ impl Table {
         Some(Permit { slot, name, limit, now, seen, next })
     }
 
-    /// Settles a step of one charge that asks for units at once, in one visit to the key's line; `false` where it does not. A new
-    /// key gets a slot.
+    /// Settles a step of one charge that asks for units at once and is not permitted at a glance: a refusal, or a new key, which gets
+    /// a slot. `false` where it asks for anything else.
     pub(super) fn settle_word(
         &self,
         step: &Step<'_>,

@@ -68,9 +68,9 @@ impl Sought {
 pub(crate) enum Taken {
     /// Spent; the word that stands now.
     Permitted(u64),
-    /// Not spent; the word that stands.
+    /// Not spent; the word that stands, or that was seen at a glance.
     Refused(u64),
-    /// Not here: another limit, or a state that is no word.
+    /// Not here: another limit, a state that is no word, or more than a glance can tell.
     Elsewhere,
 }
 
