@@ -1,5 +1,6 @@
-//! What CI runs, anyone can run: `cargo xtask test | counts | bench | docs`.
+//! What CI runs, anyone can run: `cargo xtask test | attack | counts | bench | docs`.
 
+mod attack;
 mod bench;
 mod counts;
 mod docs;
@@ -14,6 +15,7 @@ use anyhow::{Context, Result, bail};
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
   test    install what the tests need (Debian packages, as root or with sudo) and run every check CI runs
+  attack  attack the real program, behind real proxies too, at length; with words: only the attacks whose names have them
   counts  count the instructions of each hot path under valgrind, and compare with benches/counts/recorded.txt;
           --record: write that file anew
   bench   measure Tidegate beside its peers, and write what was found to docs/performance.md and the README;
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = match words[..] {
         ["test"] => test::run(),
+        ["attack", ref words @ ..] => attack::run(words),
         ["counts", ref words @ ..] => counts::run(words),
         ["bench", ref parts @ ..] => bench::run(parts),
         ["docs"] => docs::run(),

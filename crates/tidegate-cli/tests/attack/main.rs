@@ -1,0 +1,31 @@
+//! Attacks on the real program, as a stranger, a caller with a token or the author of a file would try them.
+//!
+//! Every test starts the `tidegate` binary on a free loopback port, where it says so behind the real nginx or the real Caddy
+//! with the manual's own configuration, and attacks it over plain sockets. Nothing here knows the inside of the server.
+//! What the server promises, bound by bound, is written in `docs/security.md`; each chapter holds one part of it:
+//!
+//! | chapter | who attacks | what must hold |
+//! |---|---|---|
+//! | `every_door` | a stranger with a socket | whatever is sent is answered or closed, and honest callers are served meanwhile |
+//!
+//! In `cargo xtask test` each chapter runs in its short form. `cargo xtask attack` runs the long form: the same attacks with
+//! [`rounds`] taken at their larger number. Random bytes come from a printed seed; `TIDEGATE_ATTACK_SEED` repeats a run.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod every_door;
+mod proxy;
+mod raw;
+mod seed;
+mod serving;
+
+use std::time::Duration;
+
+/// Long enough for a busy machine; a test that passes never waits for it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often an attack is repeated: the first number in CI, the second in `cargo xtask attack`.
+pub(crate) fn rounds(short: usize, long: usize) -> usize {
+    if std::env::var("TIDEGATE_ATTACK").is_ok_and(|form| form == "long") { long } else { short }
+}

@@ -1,0 +1,152 @@
+//! Real proxies in front of the server, with the configuration that the manual prints.
+//!
+//! Needs the Debian packages `nginx` and `caddy`. Where one is missing the attack says so and skips, unless
+//! `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// A proxy with a small site behind it, stopped when the attack ends, however it ends.
+pub(crate) struct Proxy {
+    child: Child,
+    pub(crate) addr: SocketAddr,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // SIGTERM by its own id, so that a master takes its workers along; killing it would leave them.
+        let _ = Command::new("kill").arg(self.child.id().to_string()).status();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns the first code block of the manual that begins with these words.
+#[track_caller]
+pub(crate) fn manual(begins: &str) -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/http-api.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let blocks = page.split("\n```").skip(1).step_by(2);
+    let block = blocks.filter_map(|block| block.split_once('\n')).find(|(_, text)| text.starts_with(begins));
+    block.unwrap_or_else(|| panic!("the manual has no block that begins with `{begins}`")).1.to_owned()
+}
+
+/// Puts this stand's addresses in place of the manual's; each must be there.
+#[track_caller]
+fn in_place(mut block: String, words: &[(&str, String)]) -> String {
+    for (manuals, ours) in words {
+        assert!(block.contains(manuals), "the manual's block no longer says `{manuals}`:\n{block}");
+        block = block.replace(manuals, ours);
+    }
+    block
+}
+
+impl Proxy {
+    /// Starts nginx with the manual's block, asking that server. `None` where nginx is not installed.
+    pub(crate) fn nginx(tidegate: SocketAddr) -> Option<Self> {
+        Self::nginx_with(&format!("server {tidegate};"))
+    }
+
+    /// As [`Proxy::nginx`], with other `server` lines in the block's `upstream`.
+    pub(crate) fn nginx_with(servers: &str) -> Option<Self> {
+        there("nginx")?;
+        let (dir, port) = (site(), free_port());
+        let prefix = dir.path().display().to_string();
+        let http = in_place(
+            manual("http {"),
+            &[
+                ("server 127.0.0.1:8080;", servers.to_owned()),
+                ("listen 80;", format!("listen 127.0.0.1:{port};")),
+                ("root /srv/site;", format!("root {prefix}/site;")),
+            ],
+        );
+        let folders = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|kind| format!("{kind}_temp_path {prefix}/{kind};"))
+            .join(" ");
+        let http = http.replacen(
+            "http {",
+            &format!("http {{ access_log off; types {{ }} default_type text/plain; {folders}"),
+            1,
+        );
+        let config = format!(
+            "daemon off; master_process off; pid {prefix}/nginx.pid; error_log {prefix}/error.log;\n\
+             events {{ worker_connections 512; }}\n{http}"
+        );
+        let file = dir.path().join("nginx.conf");
+        std::fs::write(&file, config).unwrap();
+        let mut command = Command::new("nginx");
+        command.arg("-p").arg(dir.path()).arg("-e").arg(dir.path().join("error.log")).arg("-c").arg(file);
+        Some(Self::start(command, dir, port))
+    }
+
+    /// Starts Caddy with the manual's block, asking that server; the site is `example.org`. `None` where Caddy is not
+    /// installed.
+    pub(crate) fn caddy(tidegate: SocketAddr) -> Option<Self> {
+        there("caddy")?;
+        let (dir, port) = (site(), free_port());
+        let site = in_place(
+            manual("example.org {"),
+            &[
+                ("example.org {", format!("http://example.org:{port} {{\n  bind 127.0.0.1")),
+                ("127.0.0.1:8080", tidegate.to_string()),
+                ("/srv/site", dir.path().join("site").display().to_string()),
+            ],
+        );
+        let home = dir.path().join("caddy");
+        let config = format!(
+            "{{\n  admin off\n  auto_https off\n  storage file_system {}\n}}\n{site}",
+            home.display()
+        );
+        let file = dir.path().join("Caddyfile");
+        std::fs::write(&file, config).unwrap();
+        let mut command = Command::new("caddy");
+        command.args(["run", "--adapter", "caddyfile", "--config"]).arg(file);
+        for name in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
+            command.env(name, dir.path());
+        }
+        Some(Self::start(command, dir, port))
+    }
+
+    fn start(mut command: Command, dir: tempfile::TempDir, port: u16) -> Self {
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut proxy = Self { child, addr, _dir: dir };
+        // A refused connection costs microseconds, so this ends soon, one way or the other.
+        while TcpStream::connect(addr).is_err() {
+            assert_eq!(proxy.child.try_wait().unwrap(), None, "the proxy ended");
+            std::thread::yield_now();
+        }
+        proxy
+    }
+}
+
+/// A small site: a front page, a thing under `/api/` and something free of limits.
+fn site() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(dir.path().join("site/api")).unwrap();
+    std::fs::write(dir.path().join("site/index.html"), "the front page").unwrap();
+    std::fs::write(dir.path().join("site/free"), "free of limits").unwrap();
+    std::fs::write(dir.path().join("site/api/thing"), "a thing").unwrap();
+    dir
+}
+
+/// Says whether a program is there; says so when it is not.
+fn there(program: &str) -> Option<()> {
+    let version = if program == "caddy" { "version" } else { "-v" };
+    let asked = Command::new(program).arg(version).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if asked.is_ok() {
+        return Some(());
+    }
+    let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
+    assert!(
+        !required,
+        "{program} is not installed and TIDEGATE_REQUIRE_SERVERS=1; apt-get install {program}"
+    );
+    eprintln!("SKIPPED: {program} is not installed; apt-get install {program}");
+    None
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}

@@ -1,0 +1,144 @@
+//! The program under attack: started on a policy file, asked, signalled, stopped.
+
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use crate::PATIENCE;
+use crate::raw::{Answer, ask};
+
+/// A folder with a policy file, for the program to run in.
+pub(crate) struct Desk(tempfile::TempDir);
+
+impl Desk {
+    /// Makes a folder with this policy file in it, as `p.yaml`.
+    pub(crate) fn with(policies: &str) -> Self {
+        let desk = Self(tempfile::tempdir().unwrap());
+        std::fs::write(desk.path("p.yaml"), policies).unwrap();
+        desk
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The command, to run in this folder, without what the developer's shell says.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("TIDEGATE_") || name == "NOTIFY_SOCKET" {
+                command.env_remove(name);
+            }
+        }
+        command.current_dir(self.0.path()).args(arguments);
+        command
+    }
+
+    /// Starts `tidegate serve` on `p.yaml`, with more arguments.
+    #[track_caller]
+    pub(crate) fn serve(&self, arguments: &[&str]) -> Serving {
+        let all = [&["serve", "--http", "127.0.0.1:0", "-c", "p.yaml"], arguments].concat();
+        Serving::start(self.command(&all))
+    }
+}
+
+/// A running server. Killed when dropped, lest a failed test leave it behind.
+pub(crate) struct Serving {
+    pub(crate) child: Child,
+    pub(crate) addr: SocketAddr,
+    said: Receiver<String>,
+}
+
+impl Serving {
+    /// Starts a server whose standard error says where it listens.
+    #[track_caller]
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let (say, said) = channel();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        // Reads to the end, so that the server never waits for room in the pipe.
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(say.send(line))));
+        let mut serving = Self { child, addr: SocketAddr::from(([127, 0, 0, 1], 0)), said };
+        let greeting = serving.hears("tidegate serves");
+        serving.addr = greeting.split_once(" on http://").unwrap().1.parse().unwrap();
+        serving
+    }
+
+    /// Waits for a line of the log that has these words in it.
+    #[track_caller]
+    pub(crate) fn hears(&self, words: &str) -> String {
+        let mut before = Vec::new();
+        loop {
+            match self.said.recv_timeout(PATIENCE) {
+                Ok(line) if line.contains(words) => return line,
+                Ok(line) => before.push(line),
+                Err(error) => panic!("no `{words}`: {error}; but {before:#?}"),
+            }
+        }
+    }
+
+    /// Asks as an honest caller does, on a connection of its own.
+    #[track_caller]
+    pub(crate) fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        ask(self.addr, method, path, headers, body.as_bytes())
+    }
+
+    #[track_caller]
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.ask("GET", path, &[], "")
+    }
+
+    /// Checks a request with this one attribute.
+    #[track_caller]
+    pub(crate) fn check(&self, name: &str, value: &str) -> Answer {
+        let body = serde_json::json!({ "attributes": { name: value } });
+        self.ask("POST", "/v1/check", &[("content-type", "application/json")], &body.to_string())
+    }
+
+    /// Requires that it lives and answers: its health, and one check.
+    #[track_caller]
+    pub(crate) fn is_well(&mut self) {
+        assert_eq!(self.child.try_wait().unwrap(), None, "the server ended");
+        assert_eq!(self.get("/livez").status, 200);
+        assert!(matches!(self.check("attack.witness", "1").status, 200 | 429));
+    }
+
+    /// The memory of the process that is resident, in KiB.
+    pub(crate) fn resident(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches("kB").trim().parse().unwrap()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    }
+
+    /// Waits until it has ended, at most so long.
+    pub(crate) fn ended_within(&mut self, most: Duration) -> Option<ExitStatus> {
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "a real process ends in its own time; the wait is bounded"
+        )]
+        let start = Instant::now();
+        while start.elapsed() < most {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return Some(status);
+            }
+            std::thread::yield_now();
+        }
+        None
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // It has ended already when the test went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
