@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use cel::common::types::{CelMap, CelMapKey, CelString};
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
@@ -15,6 +16,7 @@ use tidegate_core::Cost;
 
 use super::cost::CostError;
 use super::descriptor::Descriptor;
+use super::named::Named;
 
 /// The longest expression: a cost, not a program.
 const MAX_LENGTH: usize = 2000;
@@ -72,6 +74,31 @@ impl Expression {
         &self.source
     }
 
+    /// Adds the attributes that an evaluation may look up.
+    ///
+    /// `a.b.c` may be the attribute of that name, or the field `c` of all that begin with `a.b`; a name that ends so, as
+    /// `request.header` in `request.header["x-batch"]`, may reach any of its fields. Which of them is known only when it runs.
+    pub(crate) fn names(&self, named: &mut Named) {
+        let mut left = vec![self.program.expression()];
+        while let Some(part) = left.pop() {
+            let mut segments = Vec::new();
+            let mut inner = part;
+            while let Expr::Select(select) = &inner.expr {
+                segments.push(select.field.as_str());
+                inner = &select.operand;
+            }
+            if let Expr::Ident(root) = &inner.expr {
+                segments.push(root);
+                segments.reverse();
+                named.add_with_fields(&segments.join("."));
+            } else if segments.is_empty() {
+                parts(&part.expr, &mut left);
+            } else {
+                left.push(inner);
+            }
+        }
+    }
+
     /// Evaluates the expression for a request.
     ///
     /// # Errors
@@ -92,6 +119,28 @@ impl Expression {
             Err(failed) => return Err(CostError::Failed { reason: failed.to_string() }),
         };
         units.and_then(Cost::new).ok_or_else(|| CostError::NotACost { found: format!("{value:?}") })
+    }
+}
+
+/// Hands over the expressions that an expression is made of.
+fn parts<'e>(expr: &'e Expr, left: &mut Vec<&'e IdedExpr>) {
+    match expr {
+        Expr::Call(call) => left.extend(call.target.as_deref().into_iter().chain(&call.args)),
+        Expr::Comprehension(all) => {
+            left.extend([&all.iter_range, &all.accu_init, &all.loop_cond, &all.loop_step, &all.result])
+        }
+        Expr::List(list) => left.extend(&list.elements),
+        Expr::Map(map) => map.entries.iter().for_each(|entry| entry_parts(&entry.expr, left)),
+        Expr::Select(select) => left.push(&select.operand),
+        Expr::Struct(fields) => fields.entries.iter().for_each(|entry| entry_parts(&entry.expr, left)),
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
+    }
+}
+
+fn entry_parts<'e>(entry: &'e EntryExpr, left: &mut Vec<&'e IdedExpr>) {
+    match entry {
+        EntryExpr::StructField(field) => left.push(&field.value),
+        EntryExpr::MapEntry(entry) => left.extend([&entry.key, &entry.value]),
     }
 }
 
@@ -167,6 +216,23 @@ mod tests {
         assert_eq!(cost("int(request.header[\"x-batch\"])"), Ok(7));
         assert_eq!(cost("has(llm.tokens) ? 4 : 1"), Ok(4));
         assert_eq!(cost("has(llm.model) ? 4 : 1"), Ok(1));
+    }
+
+    #[test]
+    fn what_it_may_look_up_is_named() {
+        for (source, reaches, not) in [
+            ("int(llm.tokens) + 1", "llm.tokens", "llm.model"),
+            ("int(request.header[\"x-batch\"])", "request.header.x-batch", "request.head"),
+            ("has(request.header.cost) ? 2 : 1", "request.header.cost", "request.header.other"),
+            ("request.header.exists(name, name == \"x\") ? 2 : 1", "request.header.x", "client.ip"),
+            ("[user.tier, client.ip].exists(x, x == \"a\") ? 2 : 1", "user.tier", "user.id"),
+            ("{\"a\": user.tier}[\"a\"] == \"b\" ? 2 : 1", "user.tier", "user.id"),
+            ("request.header[request.header[\"x-which\"]].size()", "request.header.any", "user.id"),
+        ] {
+            let mut named = Named::default();
+            Expression::compile(source).unwrap().names(&mut named);
+            assert!(named.contains(reaches) && !named.contains(not), "{source}: {named:?}");
+        }
     }
 
     #[test]

@@ -173,6 +173,15 @@ impl Match {
     pub(crate) fn attributes(&self) -> &[(Box<str>, Want)] {
         &self.attributes
     }
+
+    /// Hands over the name of each attribute asked for, those of what is left out included.
+    pub(crate) fn names(&self, each: &mut impl FnMut(&str)) {
+        let mut part = Some(self);
+        while let Some(asked) = part {
+            asked.attributes.iter().for_each(|(name, _)| each(name));
+            part = asked.not.as_deref();
+        }
+    }
 }
 
 impl Want {

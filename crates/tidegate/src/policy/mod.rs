@@ -22,6 +22,7 @@ mod glob;
 mod index;
 mod key;
 mod matching;
+mod named;
 mod path;
 mod plan;
 #[expect(clippy::module_inception, reason = "one policy lives in the file of its name")]
@@ -33,12 +34,14 @@ mod set;
 pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Refusal};
 #[cfg(feature = "cel")]
 pub use cel_cost::{Expression, ExpressionError};
-pub use client_ip::{ClientIp, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
+pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
 pub use cost::{CostError, CostRule};
 pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
 pub use matching::{Match, Want};
+pub use named::Named;
+pub use path::spelled_plainly;
 pub(crate) use plan::LINES;
 pub use plan::{Line, Plan};
 pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, OnStoreError, Policy, Terms};

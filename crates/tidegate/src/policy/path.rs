@@ -38,6 +38,42 @@ struct Ends(u64);
 
 const _: () = assert!(DEPTH * 16 == u64::BITS as usize);
 
+/// Returns a path without query and fragment, in the one spelling that all spellings of the same path have.
+///
+/// For attributes whose values are compared as they are: keys by path, costs, lists. Patterns read the result as they read
+/// the path. A path that servers read in two ways has no one spelling and only loses its query. Borrows unless there is
+/// something to change.
+///
+/// # Examples
+/// ```
+/// use tidegate::policy::spelled_plainly;
+/// assert_eq!(spelled_plainly("//api/./%74hing/?q=1"), "/api/thing");
+/// assert_eq!(spelled_plainly("/50%25%3F"), "/50%25%3F");
+/// assert_eq!(spelled_plainly("/a;v=1/b?q"), "/a;v=1/b");
+/// ```
+#[must_use]
+pub fn spelled_plainly(raw: &str) -> Cow<'_, str> {
+    if let Some(plain) = plain(raw) {
+        return plain.text;
+    }
+    let cut = &raw[..raw.find(['?', '#']).unwrap_or(raw.len())];
+    let readings = Readings::of(raw);
+    if readings.lenient.is_some() {
+        return Cow::Borrowed(cut);
+    }
+    // Encoded again is what would be read as something else: an escape, the end of the path, what has two readings.
+    let mut out = String::with_capacity(cut.len());
+    for letter in readings.strict.text.chars() {
+        match letter {
+            '%' => out.push_str("%25"),
+            '?' => out.push_str("%3F"),
+            '#' => out.push_str("%23"),
+            other => out.push(other),
+        }
+    }
+    Cow::Owned(out)
+}
+
 impl<'d> Readings<'d> {
     /// Reads a path. Borrows unless there is something to normalise.
     pub(crate) fn of(raw: &'d str) -> Self {
@@ -243,6 +279,15 @@ mod tests {
                 }
                 prop_assert_eq!(reading.ends, Ends::of(reading.text()));
             }
+        }
+
+        #[test]
+        fn spelled_plainly_a_path_is_read_as_before(raw in "/?[a./]{0,8}[/.a%25eF3;?#\\\\\u{e9}]{0,12}") {
+            let plain = spelled_plainly(&raw);
+            prop_assert_eq!(readings(&plain), readings(&raw), "{}", plain);
+            let again = spelled_plainly(&plain);
+            prop_assert_eq!(&again, &plain);
+            prop_assert!(!plain.contains('?'));
         }
 
         #[test]
