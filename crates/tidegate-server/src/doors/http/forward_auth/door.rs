@@ -39,12 +39,12 @@ impl Door {
     /// Returns how the proxy asks.
     ///
     /// # Errors
-    /// 500 when nothing says so: which headers are the proxy's and which its caller's cannot be seen from a request.
+    /// 503 when nothing says so: which headers are the proxy's and which its caller's cannot be seen from a request.
     pub(super) fn asks(&self) -> Result<&ForwardAuth, Problem> {
         self.asks.as_ref().ok_or_else(|| {
             let names = OriginalHeaders::NAMES.join(", ");
             self.misconfigured(Problem::new(
-                StatusCode::INTERNAL_SERVER_ERROR,
+                StatusCode::SERVICE_UNAVAILABLE,
                 format!(
                     "forward-auth is not set up: nothing says in which headers the proxy tells of the original request; \
                      write `forward_auth: {{ proxy: NAME }}` into the policy file or start with --forward-auth NAME, \

@@ -42,7 +42,7 @@ impl<'r> Original<'r> {
     /// At most 64 attributes, and beyond them those that policies name.
     ///
     /// # Errors
-    /// 500 when the door is not set up; 400 when the proxy does not do its part; the door's status of a refusal, else 400,
+    /// 503 when the door is not set up; 400 when the proxy does not do its part; the door's status of a refusal, else 400,
     /// when the caller sent a header that policies name in a way that two readers would understand differently.
     pub(super) fn of(headers: &'r HeaderMap, peer: IpAddr, door: &Door) -> Result<Self, Problem> {
         let family = &door.asks()?.original;
@@ -192,7 +192,7 @@ fn host_name(authority: Cow<'_, str>) -> Option<Cow<'_, str>> {
         return None;
     }
     let host = match authority.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
         _ => authority.as_ref(),
     };
     let host = host.strip_suffix('.').unwrap_or(host);
