@@ -114,8 +114,7 @@ impl Match {
         let Some(readings) = view.path() else { return self.misfit_without_path(view) };
         // One reading must pass all of it: fit the paths, and not fit what is left out.
         let mut reason = "path";
-        let (strict, lenient) = readings.each();
-        for path in [strict].into_iter().chain(lenient).map(Reading::text) {
+        for path in readings.each().map(Reading::text) {
             if !self.path_fits(path) {
                 continue;
             }

@@ -4,8 +4,8 @@
 //! whole file's policies. A request is a [`Descriptor`]; the set makes a [`Plan`] of it, which a store settles.
 //!
 //! Two rules decide what a request means here. *The path* is normalised before it is matched: query cut off, escapes decoded
-//! once, `//` and dot segments resolved, and a path that servers read in two ways (an escaped slash, a backslash, a
-//! `;parameter`) is matched in both. *A missing attribute* of the key counts as a value of its own, distinct from the empty
+//! once, `//` and dot segments resolved, and a path that servers read in several ways (an escaped slash, a backslash, a
+//! `;parameter`) is matched in each. *A missing attribute* of the key counts as a value of its own, distinct from the empty
 //! text; when all are missing there is nobody to charge and the policy is skipped, unless [`Absent`] says otherwise.
 
 mod access;
@@ -41,7 +41,6 @@ pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
 pub use matching::{Match, Want};
 pub use named::Named;
-pub use path::spelled_plainly;
 pub(crate) use plan::LINES;
 pub use plan::{Line, Plan};
 pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, OnStoreError, Policy, Terms};

@@ -16,7 +16,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED,
     HOST, HeaderMap, HeaderName, HeaderValue, VIA,
 };
-use tidegate::policy::{Descriptor, spelled_plainly};
+use tidegate::policy::Descriptor;
 
 use super::super::body::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 use super::super::problem::{Problem, quoted};
@@ -166,11 +166,11 @@ fn text(value: &HeaderValue) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Cuts a URL down to its path, spelled plainly; `None` for what is neither a path, nor `*`, nor a URL.
+/// Cuts a URL down to path and query, which policies cut off; `None` for what is neither a path, nor `*`, nor a URL.
 fn path(uri: Cow<'_, str>) -> Option<Cow<'_, str>> {
     match uri {
-        Cow::Borrowed(uri) => path_of(uri).map(spelled_plainly),
-        Cow::Owned(uri) => path_of(&uri).map(|path| Cow::Owned(spelled_plainly(path).into_owned())),
+        Cow::Borrowed(uri) => path_of(uri).map(Cow::Borrowed),
+        Cow::Owned(uri) => path_of(&uri).map(|path| Cow::Owned(path.to_owned())),
     }
 }
 
@@ -267,7 +267,7 @@ policies:
         ];
         let read = |name: &str| value(&door, &others, name).unwrap().unwrap();
         assert_eq!(read("request.method"), "GET");
-        assert_eq!(read("request.path"), "/thing");
+        assert_eq!(read("request.path"), "/thing?q");
         assert_eq!(read("request.host"), "example.org");
         assert_eq!(read("client.ip"), "203.0.113.9");
         assert_eq!(read("request.header.x-forwarded-uri"), "/free", "his header, as any other");
@@ -301,12 +301,11 @@ policies:
     fn bytes_count_as_what_they_are() {
         let door = door(FILE);
         let path = |uri: &[u8]| value(&door, &[("x-original-uri", uri)], "request.path").unwrap().unwrap();
-        assert_eq!(path(b"/thing?\xff"), "/thing");
-        assert_eq!(path(b"/th%69ng/\xff"), path(b"/thing/%ff"));
-        assert_eq!(path("/caf\u{e9}".as_bytes()), path(b"/caf%C3%A9"));
-        assert_eq!(path(b"http://other.org/thing?q"), "/thing");
+        assert_eq!(path(b"/thing?\xff"), "/thing?%FF");
+        assert_eq!(path("/caf\u{e9}".as_bytes()), "/caf\u{e9}");
+        assert_eq!(path(b"http://other.org/thing?q"), "/thing?q");
         assert_eq!(path(b"HTTP://other.org?/free"), "/");
-        assert_eq!(path(b"/free?://x/thing"), "/free");
+        assert_eq!(path(b"/free?://x/thing"), "/free?://x/thing");
         let key =
             |key: &[u8]| value(&door, &[("x-api-key", key)], "request.header.x-api-key").unwrap().unwrap();
         assert_eq!(key(b"k\xff"), "k%FF");
