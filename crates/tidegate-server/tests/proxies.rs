@@ -15,10 +15,13 @@ use std::process::{Child, Command, Stdio};
 
 use http::{Method, StatusCode};
 use running::{Answer, Running, send, start};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 
 const FILE: &str = "
 version: 1
-client_ip: { trusted_proxies: [127.0.0.0/8] }
+client_ip: { trusted_proxies: [127.0.0.1] }
+access: { deny: [127.0.0.66] }
 policies:
   - name: per-ip
     match: { path: /api/** }
@@ -88,6 +91,43 @@ fn site(dir: &Path) {
     std::fs::write(dir.join("site/api/thing"), "a thing").unwrap();
 }
 
+/// Asks from another address of this machine, with these bytes as `X-Forwarded-For`; returns the status.
+async fn status_from(client: [u8; 4], proxy: SocketAddr, forwarded: &[u8]) -> u16 {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((client, 0))).unwrap();
+    let mut stream = socket.connect(proxy).await.unwrap();
+    let head = b"GET /api/thing HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\nX-Forwarded-For: ";
+    stream.write_all(&[head, forwarded, b"\r\n\r\n"].concat()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let status = String::from_utf8_lossy(answer.get(9..12).unwrap_or_default()).into_owned();
+    status.parse().unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&answer)))
+}
+
+/// A caller who writes into `X-Forwarded-For` was taken for the proxy: off every deny-list, under nobody's limit.
+async fn nobody_is_taken_for_the_proxy(proxy: SocketAddr, barred: u16) {
+    let written: [&[u8]; 9] = [
+        b"",
+        b"\xff",
+        b"\xff, 9.9.9.9",
+        b"unknown",
+        b",,,",
+        b"127.0.0.1",
+        b"9.9.9.9, 127.0.0.1",
+        b"\"9.9.9.9",
+        &[b','; 4000],
+    ];
+    for forwarded in written {
+        let status = status_from([127, 0, 0, 66], proxy, forwarded).await;
+        assert_eq!(status, barred, "{}", forwarded.escape_ascii());
+    }
+    for (at, forwarded) in written.into_iter().enumerate() {
+        let status = status_from([127, 0, 0, 7], proxy, forwarded).await;
+        assert_eq!(status, if at < 2 { 200 } else { 429 }, "{}", forwarded.escape_ascii());
+    }
+    assert_eq!(status_from([127, 0, 0, 8], proxy, b"127.0.0.7").await, 200, "nobody spends another's limit");
+}
+
 async fn get(addr: SocketAddr, path: &str) -> Answer {
     send(addr, Method::GET, path, &[("host", "example.org")], "").await
 }
@@ -149,6 +189,8 @@ async fn nginx_asks_and_obeys() {
     let addr = up(port).await;
     limits(&server, addr, StatusCode::TOO_MANY_REQUESTS).await;
     assert!(get(addr, "/api/thing").await.header("ratelimit").starts_with("\"per-ip\";r=0;t="));
+    // The block's `error_page` makes 429 of every 403.
+    nobody_is_taken_for_the_proxy(addr, 429).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -182,4 +224,5 @@ async fn caddy_asks_and_obeys() {
     let denied = get(addr, "/api/thing").await;
     assert_eq!(denied.header("ratelimit"), "\"per-ip\";r=0;t=30");
     assert_eq!(denied.json()["violated-policies"][0], "per-ip", "the caller gets the whole answer");
+    nobody_is_taken_for_the_proxy(addr, 403).await;
 }

@@ -166,7 +166,7 @@ fn nobody_walks_around(proxy: SocketAddr, seed: &str) {
 
 /// Draws a spelling of the thing's path, and with odds a byte that none has.
 fn spelled(seed: &mut Seed) -> Vec<u8> {
-    let between: [&[u8]; 12] = [
+    let between: [&[u8]; 16] = [
         b"/",
         b"//",
         b"/./",
@@ -179,12 +179,18 @@ fn spelled(seed: &mut Seed) -> Vec<u8> {
         b";b/",
         b"/%5c../",
         b"/\xfe/../",
+        b"%2f..",
+        b"/..;/",
+        b"/%3b/../",
+        b"/x%2f../",
     ];
     let mut path = b"/".to_vec();
     for (at, part) in [&b"api"[..], b"thing"].into_iter().enumerate() {
         if at > 0 || seed.below(2) == 0 {
-            let separator: &&[u8] = seed.one_of(&between);
-            path.extend_from_slice(separator);
+            for _ in 0..=seed.below(3) {
+                let separator: &&[u8] = seed.one_of(&between);
+                path.extend_from_slice(separator);
+            }
         }
         for byte in part {
             match seed.below(4) {
