@@ -52,15 +52,42 @@ static STANDS: LazyLock<[Stand; 3]> = LazyLock::new(|| {
             DYNAMIC,
             ["x-forwarded-method", "x-forwarded-uri", "x-forwarded-host", "forwarded"],
         ),
-        stand("x-real-ip", "{ method: x-m, uri: x-u, host: x-h }", POLICIES, ["x-m", "x-u", "x-h", "x-real-ip"]),
+        stand(
+            "x-real-ip",
+            "{ method: x-m, uri: x-u, host: x-h }",
+            POLICIES,
+            ["x-m", "x-u", "x-h", "x-real-ip"],
+        ),
     ]
 });
 
 const NAMES: [&str; 26] = [
-    "x-original-method", "x-original-uri", "x-original-host", "x-forwarded-for", "x-forwarded-method",
-    "x-forwarded-uri", "x-forwarded-host", "forwarded", "x-m", "x-u", "x-h", "x-real-ip", "x-api-key", "x_api_key",
-    "x-tenant", "x-plan", "x_old", "x-old", "accept", "x-batch", "cookie", "host", "connection",
-    "x-tidegate-token", "x_original_uri", "x-other",
+    "x-original-method",
+    "x-original-uri",
+    "x-original-host",
+    "x-forwarded-for",
+    "x-forwarded-method",
+    "x-forwarded-uri",
+    "x-forwarded-host",
+    "forwarded",
+    "x-m",
+    "x-u",
+    "x-h",
+    "x-real-ip",
+    "x-api-key",
+    "x_api_key",
+    "x-tenant",
+    "x-plan",
+    "x_old",
+    "x-old",
+    "accept",
+    "x-batch",
+    "cookie",
+    "host",
+    "connection",
+    "x-tidegate-token",
+    "x_original_uri",
+    "x-other",
 ];
 
 /// What a proxy sets where the input does not say otherwise, so that most inputs get past the first checks.

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use foldhash::fast::RandomState;
 
+use super::access::AccessList;
 use super::cost::CostRule;
 use super::policy::Policy;
 use super::set::PolicySet;
@@ -34,15 +35,16 @@ impl Named {
         self.names.iter().map(String::as_str)
     }
 
-    pub(super) fn add(&mut self, name: &str) {
+    fn add(&mut self, name: &str) {
         if !self.names.contains(name) {
             self.names.insert(name.to_owned());
         }
     }
 
-    /// Names an attribute, and all whose names go on after it with a dot.
+    /// Names an attribute, and all whose names go on after it with a dot: which of a group an expression looks at is known
+    /// only when it runs.
     #[cfg(feature = "cel")]
-    pub(super) fn add_with_fields(&mut self, name: &str) {
+    fn add_with_fields(&mut self, name: &str) {
         self.add(name);
         let prefix = format!("{name}.");
         if !self.prefixes.contains(&prefix) {
@@ -60,11 +62,13 @@ impl Named {
             Some(CostRule::Table { by, .. }) => self.add(by),
             Some(CostRule::Attribute(name)) => self.add(name),
             #[cfg(feature = "cel")]
-            Some(CostRule::Expression(expression)) => expression.names(self),
+            Some(CostRule::Expression(expression)) => {
+                expression.names().for_each(|name| self.add_with_fields(name));
+            }
             Some(CostRule::Fixed(_)) | None => {}
         }
         let lists = [&policy.access.allow, &policy.access.deny];
-        lists.into_iter().flat_map(|list| list.attribute_names()).for_each(|name| self.add(name));
+        lists.into_iter().flat_map(AccessList::attribute_names).for_each(|name| self.add(name));
     }
 }
 
@@ -79,7 +83,51 @@ impl PolicySet {
         self.policies().iter().for_each(|policy| named.add_policy(policy));
         let shared = self.shared_access();
         let lists = [&shared.allow, &shared.deny];
-        lists.into_iter().flat_map(|list| list.attribute_names()).for_each(|name| named.add(name));
+        lists.into_iter().flat_map(AccessList::attribute_names).for_each(|name| named.add(name));
         named
+    }
+}
+
+#[cfg(all(test, feature = "cel"))]
+mod tests {
+    use super::super::config::{Config, Format};
+    use super::*;
+
+    fn named(policy: &str) -> Named {
+        let file = format!("version: 1\naccess: {{ allow: [\"user.role=root\"] }}\npolicies: [{policy}]\n");
+        Config::parse(&file, "f", Format::Yaml).unwrap().0.policies.named()
+    }
+
+    #[test]
+    fn whatever_decides_is_named() {
+        let named = named(
+            "{ name: a, by: [user.id], cost: llm.tokens, access: { deny: [\"user.name=eve\"] },
+               match: { header: { X-Plan: [a, b] }, attributes: { user.tier: false }, not: { header: { x-in: true } } },
+               limit: { rate_by: user.plan, rates: { a: 1/s }, otherwise: 2/s,
+                        overrides: [{ key: { user.id: vip }, rate: 9/s }] } }",
+        );
+        let names =
+            ["user.id", "llm.tokens", "user.name", "user.tier", "user.plan", "user.role", "client.ip"];
+        for name in names.into_iter().chain(["request.header.x-plan", "request.header.x-in", "request.path"])
+        {
+            assert!(named.contains(name), "{name}: {named:?}");
+        }
+        assert!(!named.contains("request.header.x-other") && !named.contains("user.plans"));
+    }
+
+    #[test]
+    fn what_an_expression_may_look_up_is_named() {
+        for (cost, reaches, not) in [
+            ("int(llm.tokens) + 1", "llm.tokens", "llm.model"),
+            ("int(request.header['x-batch'])", "request.header.x-batch", "request.head"),
+            ("has(request.header.cost) ? 2 : 1", "request.header.cost", "request.header.other"),
+            ("size(request.header) > 9 ? 2 : 1", "request.header.x", "user.id"),
+            ("user.tier in ['a', client.asn] ? 2 : 1", "client.asn", "user.id"),
+            ("{'a': user.tier}['a'] == 'b' ? 2 : 1", "user.tier", "user.id"),
+            ("request.header[request.header['x-which']].size()", "request.header.any", "user.id"),
+        ] {
+            let named = named(&format!("{{ name: a, limit: {{ rate: 1/s }}, cost: \"{cost}\" }}"));
+            assert!(named.contains(reaches) && !named.contains(not), "{cost}: {named:?}");
+        }
     }
 }

@@ -141,7 +141,7 @@ const NOT_THE_PROXYS: [&str; 5] =
 /// Builds the section; `None` where there is none, or where its mistakes are among the findings.
 pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<ForwardAuth> {
     let (name, section) = file.entry("forward_auth")?;
-    let original = match (section.entry("proxy"), HEADERS.map(|key| section.entry(key))) {
+    let original = match (section.entry("proxy"), HEADERS.map(|key| section.get(key))) {
         (Some((_, proxy)), [None, None, None]) => OriginalHeaders::named(proxy.text()?)?,
         (Some((proxy, _)), _) => {
             findings.error(
@@ -161,7 +161,7 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
             return None;
         }
         (None, [method, uri, host]) => {
-            let mut read = |key: &str, entry: Option<(_, &Node)>| header(key, entry, name.spot, findings);
+            let mut read = |key: &str, node: Option<&Node>| header(key, node, name.spot, findings);
             let (method, uri, host) = (read("method", method), read("uri", uri), read("host", host));
             let (method, uri, host) = (method?, uri?, host?);
             if method == uri || uri == host || method == host {
@@ -196,8 +196,8 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
 }
 
 /// Reads the name of a header, in lower case.
-fn header<N>(key: &str, entry: Option<(N, &Node)>, section: Spot, findings: &mut Findings) -> Option<String> {
-    let Some((_, node)) = entry else {
+fn header(key: &str, node: Option<&Node>, section: Spot, findings: &mut Findings) -> Option<String> {
+    let Some(node) = node else {
         findings.error(section, format_args!("forward_auth has no {key}; name the header that holds it"));
         return None;
     };

@@ -94,13 +94,14 @@ pub(crate) mod fuzzing {
     use crate::settings::Settings;
 
     /// The most attributes that no policy names.
-    pub use super::super::body::MAX_ATTRIBUTES;
+    pub const MAX_ATTRIBUTES: usize = super::super::body::MAX_ATTRIBUTES;
 
     /// A door as the server makes it of its settings.
     #[derive(Debug)]
     pub struct ForwardAuthDoor(Door);
 
     impl ForwardAuthDoor {
+        /// Makes the door of settings.
         #[must_use]
         pub fn new(settings: &Settings) -> Self {
             Self(Door::new(settings))
