@@ -25,7 +25,17 @@ pub(crate) fn run(serve: &Serve, printer: &Printer) -> Result<Exit> {
     let watched = file.clone().filter(|_| !serve.no_watch);
     let quickstart = file.is_none();
     let proxy = serve.forward_auth;
-    let load = move || load(file.as_deref()).map(|(config, warnings)| settings(config, warnings, proxy));
+    let load = move || {
+        let mut settings =
+            load(file.as_deref()).map(|(config, warnings)| settings(config, warnings, proxy))?;
+        if quickstart && proxy.is_some() {
+            // The quickstart trusts nobody; with a proxy named, all its callers would be one. It is asked from this machine.
+            let loopback = ["127.0.0.0/8", "::1/128"].into_iter();
+            settings.client_ip.trusted_proxies =
+                loopback.filter_map(|network| network.parse().ok()).collect();
+        }
+        Ok(settings)
+    };
     let source = match watched {
         Some(watched) => Source::new(load).watching(watched),
         None => Source::new(load),

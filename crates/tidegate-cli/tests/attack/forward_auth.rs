@@ -269,6 +269,30 @@ fn nobody_walks_around_behind_caddy() {
     serving.is_well();
 }
 
+/// Without a file the quickstart holds, five a second and ten at once for each caller, and the proxy is on this machine.
+#[test]
+fn the_quickstart_behind_a_proxy_limits_each_caller_by_himself() {
+    let desk = Desk::with(FILE);
+    std::fs::remove_file(desk.path("p.yaml")).unwrap();
+    let mut serving =
+        Serving::start(desk.command(&["serve", "--http", "127.0.0.1:0", "--forward-auth", "caddy"]));
+    let from = |client: &str| {
+        let headers = [
+            ("x-forwarded-method", "GET"),
+            ("x-forwarded-uri", "/"),
+            ("x-forwarded-host", "example.org"),
+            ("x-forwarded-for", client),
+        ];
+        serving.ask("GET", "/v1/forward-auth", &headers, "")
+    };
+    for client in ["203.0.113.9", "203.0.113.10"] {
+        let answer = from(client);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert!(answer.header("ratelimit").unwrap().contains("\"per-ip\";r=9"), "{client}: {answer:?}");
+    }
+    serving.is_well();
+}
+
 #[test]
 fn a_door_that_nobody_set_up_lets_nobody_through() {
     let desk = Desk::with(FILE);
