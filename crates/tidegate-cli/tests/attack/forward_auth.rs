@@ -251,6 +251,11 @@ fn nobody_walks_around_behind_nginx() {
     let Some(nginx) = Proxy::nginx(serving.addr) else { return };
     nobody_walks_around(nginx.addr, "behind_nginx");
     nobody_hides_a_named_header(nginx.addr);
+    // Who names no host is served as the site that answers him, and limited as it.
+    for line in ["GET /api/thing HTTP/1.0\r\n\r\n", "GET /api/thing HTTP/1.0\r\nHost:\r\n\r\n"] {
+        let answers = send(nginx.addr, line.as_bytes()).unwrap_or_default();
+        assert!(answers.iter().all(|answer| !answer.body.contains("a thing")), "{answers:?}");
+    }
     serving.is_well();
 }
 

@@ -192,6 +192,17 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
             "forward_auth asks for client_ip.trusted_proxies: without the proxy's network there, every caller is the proxy",
         );
     }
+    let client_header = file.get("client_ip").and_then(|node| node.entry("header"));
+    if let Some((_, node)) = client_header
+        && let Some(header) = node.text().filter(|header| !header.eq_ignore_ascii_case("x-forwarded-for"))
+        && !matches!(original, OriginalHeaders::Custom { .. })
+    {
+        let header = header.escape_debug();
+        findings.warn(
+            node.spot,
+            format_args!("client_ip.header: the proxy of forward_auth does not set {header} unless it is told to; else callers choose their own address"),
+        );
+    }
     Some(ForwardAuth { original, stated_status, charge_preflights })
 }
 
@@ -273,6 +284,15 @@ mod tests {
             let mistakes = parse(&format!("forward_auth: {section}")).unwrap_err().join("\n");
             assert!(mistakes.contains(says), "{section}: {mistakes}");
         }
+        let text =
+            "version: 1\nclient_ip: { header: X-Real-IP }\nforward_auth: { proxy: caddy }\npolicies: []\n";
+        let (_, warnings) = Config::parse(text, "f", Format::Yaml).unwrap();
+        let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+        assert!(
+            warnings[0].contains("the proxy of forward_auth does not set X-Real-IP unless it is told to"),
+            "{warnings:?}"
+        );
+        assert!(warnings[1].contains("asks for client_ip.trusted_proxies"), "{warnings:?}");
         let (_, warnings) = parse("forward_auth: { proxy: nginx, deny_status: 429 }").unwrap();
         assert!(warnings[0].contains("nginx makes 500 of every refusal but 401 and 403"), "{warnings:?}");
     }

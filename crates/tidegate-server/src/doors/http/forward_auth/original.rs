@@ -49,9 +49,13 @@ impl<'r> Original<'r> {
         let proxys = |detail: String| door.misconfigured(Problem::bad_request(detail));
         let set = |name: &str| once(headers, name).map_err(proxys);
         let (method, uri, host) = (set(family.method())?, set(family.uri())?, set(family.host())?);
+        // Not for the log: a caller can write such a host, and the log is told once.
         let is_no = |what: &str, name: &str, value: &HeaderValue| {
             let value = text(value);
-            proxys(format!("{name}: {} is no {what}; the proxy must set this header itself", quoted(&value)))
+            Problem::bad_request(format!(
+                "{name}: {} is no {what}; the proxy must set this header itself",
+                quoted(&value)
+            ))
         };
         let method = Method::from_bytes(method.as_bytes())
             .ok()
