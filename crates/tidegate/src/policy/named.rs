@@ -88,7 +88,8 @@ impl PolicySet {
     }
 }
 
-#[cfg(all(test, feature = "cel"))]
+#[cfg(test)]
+#[cfg(feature = "cel")]
 mod tests {
     use super::super::config::{Config, Format};
     use super::*;
