@@ -109,8 +109,8 @@ impl AccessList {
         self.networks.is_empty() && self.attributes.is_empty()
     }
 
-    /// Returns the names of the attributes whose values are listed.
-    pub(crate) fn attribute_names(&self) -> impl Iterator<Item = &str> {
+    /// Returns the names of the attributes that it has values of.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.attributes.keys().map(String::as_str)
     }
 

@@ -68,7 +68,7 @@ impl Named {
             Some(CostRule::Fixed(_)) | None => {}
         }
         let lists = [&policy.access.allow, &policy.access.deny];
-        lists.into_iter().flat_map(AccessList::attribute_names).for_each(|name| self.add(name));
+        lists.into_iter().flat_map(AccessList::names).for_each(|name| self.add(name));
     }
 }
 
@@ -83,7 +83,7 @@ impl PolicySet {
         self.policies().iter().for_each(|policy| named.add_policy(policy));
         let shared = self.shared_access();
         let lists = [&shared.allow, &shared.deny];
-        lists.into_iter().flat_map(AccessList::attribute_names).for_each(|name| named.add(name));
+        lists.into_iter().flat_map(AccessList::names).for_each(|name| named.add(name));
         named
     }
 }
