@@ -285,7 +285,7 @@ mod tests {
             ("/%2fapi/;a/../thing", "/api/thing"),
             ("/%2Fapi/x;a/../thing", "/api/thing"),
             ("/api\\x/../api/thing", "/api/thing"),
-            ("/x%5c../api\\thing", "/x%5c../api/thing"),
+            ("/x%5C../api\\thing", "/x%5C../api/thing"),
             ("/api//../thing", "/api/thing"),
             ("/api/;/../thing", "/api/thing"),
             ("/x%2f;/..;/api/thing", "/x/api/thing"),
