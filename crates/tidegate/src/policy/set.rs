@@ -274,6 +274,7 @@ impl PolicySet {
                     binding,
                     spends,
                     replace: ready.replace,
+                    owner: ready.owner,
                 });
             }
         }
