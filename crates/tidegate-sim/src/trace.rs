@@ -280,6 +280,7 @@ type Answer = (Option<Result<Duration, Option<Duration>>>, Standing);
 fn write(out: &mut String, now: Tick, key: &str, op: Op, answer: Answer, algorithm: &str, state: &State) {
     let (verdict, standing) = answer;
     let key = serde_json::to_string(key).unwrap_or_default();
+    let key = tidegate::visible::json(&key);
     let _ = write!(out, r#"{{"t":{},"key":{key},"op":"{}""#, now.as_nanos(), op.word());
     match verdict {
         None => {}

@@ -7,6 +7,7 @@
 //! | chapter | who attacks | what must hold |
 //! |---|---|---|
 //! | `every_door` | a stranger with a socket | whatever is sent is answered or closed, and honest callers are served meanwhile |
+//! | `operations` | a full disk, a hung mount, a planted name, a log's author | decisions go on, signals are heard, files stay whole, terminals are left alone |
 //! | `full_store` | callers who never repeat a key | the keys of one policy cost no other policy its debtors |
 //!
 //! In `cargo xtask test` each chapter runs in its short form. `cargo xtask attack` runs the long form: the same attacks with
@@ -17,6 +18,7 @@
 
 mod every_door;
 mod full_store;
+mod operations;
 mod proxy;
 mod raw;
 mod seed;
