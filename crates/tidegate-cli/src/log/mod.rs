@@ -90,7 +90,7 @@ impl Drop for Log {
 fn filter(global: &Global) -> Result<EnvFilter, Mistake> {
     let level = match (global.quiet, global.verbose) {
         (true, _) => "error",
-        (false, 0) => "warn,tidegate=info,tidegate_server=info",
+        (false, 0) => "warn,tidegate_server=info",
         (false, 1) => "info",
         (false, _) => "debug",
     };

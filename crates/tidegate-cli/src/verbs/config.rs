@@ -33,7 +33,7 @@ pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
 pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
     let mut found: Vec<Diagnostic> = Vec::new();
     for file in files {
-        match PolicyConfig::read(file) {
+        match policies::load(file)? {
             Ok((_, warnings)) => found.extend(warnings),
             Err(mistakes) => found.extend(mistakes),
         }
@@ -94,7 +94,7 @@ fn show(named: &PolicyFile, origin: bool, printer: &Printer) -> Result<Exit> {
 fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exit> {
     let mut untidy = Vec::new();
     for file in files {
-        let text = read_text(file, MAX_BYTES as u64)
+        let text = policies::patiently(file, |file| read_text(file, MAX_BYTES as u64))?
             .map_err(|error| anyhow::anyhow!("{} {error}", file.display()))?;
         let before = policies::read(file, printer)?;
         let tidy = tidied(&text);

@@ -21,7 +21,12 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         let file = file.unwrap_or_else(|| PathBuf::from(policies::DEFAULT_FILE));
         return super::config::check(&[file], printer);
     }
-    let (config, _) = load(file.as_deref()).map_err(|refused| Mistake(refused.to_string()))?;
+    let first = match file.clone() {
+        // The server reads it anew, and is as patient.
+        Some(file) => policies::patiently(&file, |file| load(Some(file)))?,
+        None => load(None),
+    };
+    let (config, _) = first.map_err(|refused| Mistake(refused.to_string()))?;
     let mut options = options(serve, &config)?;
     options.log_lines_dropped = log.dropped();
     log.take_panics();
@@ -80,7 +85,7 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     options.drain = serve.drain;
     options.store = Arc::new(config.store.memory(serve.keys));
     let token = match &serve.token_file {
-        Some(file) => Token::from_file(file).map(Some),
+        Some(file) => policies::patiently(file, Token::from_file)?.map(Some),
         None => Token::from_env(),
     };
     options.token = token.map_err(|error| match error {

@@ -259,6 +259,13 @@ fn a_file_that_is_none_is_named_at_once_by_every_verb() {
 }
 
 #[test]
+fn a_line_of_a_trace_that_never_ends_is_an_error() {
+    let desk = Desk::with(FILE);
+    let output = ended(desk.command(&["simulate", "--rate", "5/s", "--trace", "/dev/zero"]));
+    assert!(output.status.code() == Some(2) && words(&output).contains("longer than 64 KiB"), "{output:?}");
+}
+
+#[test]
 fn a_file_that_becomes_none_is_refused_and_the_server_goes_on() {
     let desk = Desk::with(FILE);
     let mut serving = desk.serve(&[]);
@@ -320,6 +327,17 @@ fn a_file_system_that_does_not_answer_stops_neither_signals_nor_decisions() {
     let desk = Desk::with(FILE);
     let at = desk.path("mount");
     let Some(mount) = HungMount::at(&at) else { return };
+    let hung: Vec<_> = [
+        &["config", "check", "mount/p.yaml"][..],
+        &["serve", "-c", "mount/p.yaml", "--http", "127.0.0.1:0"],
+        &["serve", "-c", "p.yaml", "--http", "127.0.0.1:0", "--token-file", "mount/token"],
+    ]
+    .into_iter()
+    .map(|verb| {
+        let command = desk.command(verb);
+        std::thread::spawn(move || ended(command))
+    })
+    .collect();
     for long in [false, true] {
         let mut serving = desk.serve(&["--drain", "1s"]);
         symlink("mount/p.yaml", desk.path("beside")).unwrap();
@@ -341,6 +359,10 @@ fn a_file_system_that_does_not_answer_stops_neither_signals_nor_decisions() {
         if rounds(1, 2) == 1 {
             break;
         }
+    }
+    for output in hung {
+        let output = output.join().unwrap();
+        assert!(!output.status.success() && words(&output).contains("takes longer than 10 s"), "{output:?}");
     }
     drop(mount);
 }
@@ -369,6 +391,7 @@ fn texts_of_strangers_leave_the_terminal_alone() {
     let logged = |at: u32| format!("{{\"time\":\"2026-10-10T13:55:{at:02}Z\",\"tenant\":{json}}}\n");
     std::fs::write(desk.path("log.jsonl"), (0..60).map(logged).collect::<String>()).unwrap();
     std::fs::write(desk.path(ESCAPES), "nonsense").unwrap();
+    std::fs::write(desk.path("trace.jsonl"), format!("{{\"t\":1,\"key\":{json}}}\n")).unwrap();
     let policies = format!(
         "version: 1\npolicies:\n  - name: {json}\n    by: [tenant, {json}]\n    limit: {{ rate: {json} }}\n    {json}: 1\n"
     );
@@ -396,6 +419,7 @@ fn texts_of_strangers_leave_the_terminal_alone() {
             &*Box::leak(format!("client.ip={ESCAPES}").into_boxed_str()),
         ],
         vec!["simulate", "--traffic", ESCAPES, "--rate", "5/s"],
+        vec!["simulate", "--trace", "trace.jsonl", "--rate", "5/s"],
         vec!["simulate", "--traffic", "burst 5", "--rate", ESCAPES],
         vec!["replay", "access.log", "--limit", ESCAPES],
         vec!["replay", "access.log", "--rate", "5/s", "--fail-if", ESCAPES],
