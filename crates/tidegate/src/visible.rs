@@ -81,7 +81,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "config")]
     fn json_keeps_its_value() {
         let value = serde_json::json!({ HOSTILE: [HOSTILE, "plain"] });
         let text = serde_json::to_string_pretty(&value).unwrap();
