@@ -229,7 +229,7 @@ mod tests {
         std::fs::write(&file, "0123456789abcdef\n").unwrap();
         let (secret, path) = ("0123456789abcdef", file.display().to_string());
         let from = |token: Option<&str>, file: Option<&str>| {
-            let set = |name| if name == "TIDEGATE_TOKEN" { token } else { file };
+            let set = |name: &str| if name == "TIDEGATE_TOKEN" { token } else { file };
             Token::from_variables(|name| set(name).map(Into::into))
         };
         assert!(from(None, None).unwrap().is_none());

@@ -176,3 +176,20 @@ async fn a_reload_that_hangs_keeps_no_signal_from_being_heard() {
     server.signal("TERM");
     assert!(!server.end().is_empty());
 }
+
+/// A service manager that hangs kept the server from starting: what it is told waits for room in its queue.
+#[tokio::test]
+async fn a_service_manager_that_hangs_holds_nothing_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, socket) = (dir.path().join("tidegate.yaml"), dir.path().join("notify"));
+    std::fs::write(&file, FILE).unwrap();
+    let _manager = UnixDatagram::bind(&socket).unwrap();
+    let filler = UnixDatagram::unbound().unwrap();
+    filler.set_nonblocking(true).unwrap();
+    while filler.send_to(b"x", &socket).is_ok() {}
+    let server = start(&file, Some(&socket));
+    let answer = running::send(server.addr, Method::POST, "/v1/reload", &[], "").await;
+    assert_eq!(answer.status, http::StatusCode::OK);
+    server.signal("TERM");
+    assert!(server.end().contains("Drained"));
+}
