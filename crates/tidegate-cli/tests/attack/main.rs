@@ -6,6 +6,7 @@
 //!
 //! | chapter | who attacks | what must hold |
 //! |---|---|---|
+//! | `connections` | a stranger who only connects | every buffer and wait has a bound, everything is answered, and operators always get in |
 //! | `every_door` | a stranger with a socket | whatever is sent is answered or closed, and honest callers are served meanwhile |
 //! | `operations` | a full disk, a hung mount, a planted name, a log's author | decisions go on, signals are heard, files stay whole, terminals are left alone |
 //! | `full_store` | callers who never repeat a key | the keys of one policy cost no other policy its debtors |
@@ -16,6 +17,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod connections;
 mod every_door;
 mod full_store;
 mod operations;

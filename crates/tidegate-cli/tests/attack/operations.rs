@@ -542,7 +542,7 @@ fn a_full_disk_leaves_the_old_file() {
         .map(|verb| ended(desk.command(verb)))
         .into();
     let left = std::fs::read_to_string(disk.join("p.yaml"));
-    let names = std::fs::read_dir(&disk).map(|entries| entries.count());
+    let names = std::fs::read_dir(&disk).map(Iterator::count);
     umount2(&disk, MntFlags::MNT_DETACH).unwrap();
     assert!(filled.is_err(), "the disk is full");
     for output in ran {
