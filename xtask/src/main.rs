@@ -1,8 +1,9 @@
-//! What CI runs, anyone can run: `cargo xtask test | attack | counts | bench | docs`.
+//! What CI runs, anyone can run: `cargo xtask test | attack | counts | deny | bench | docs`.
 
 mod attack;
 mod bench;
 mod counts;
+mod deny;
 mod docs;
 mod packages;
 mod step;
@@ -17,6 +18,7 @@ usage: cargo xtask COMMAND
   attack  attack the real program, behind real proxies too, at length; with words: only the attacks whose names have them
   counts  count the instructions of each hot path under valgrind, and compare with benches/counts/recorded.txt;
           --record: write that file anew
+  deny    check licences, sources, bans and, where its database can be had, known holes of what is depended on
   bench   measure Tidegate beside its peers, and write what was found to docs/performance.md and the README;
           with parts (clock one keyed flood expire gate growth replay start): only these, and only print them;
           --huge: up to 100 million keys; TIDEGATE_BENCH_ROUNDS: how often each contender has its turn
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         ["attack", ref words @ ..] => attack::run(words),
         ["counts", ref words @ ..] => counts::run(words),
         ["bench", ref parts @ ..] => bench::run(parts),
+        ["deny"] => deny::run(),
         ["docs"] => docs::run(),
         ["replay-once", binary, log] => bench::replay::once(binary, log),
         _ => {

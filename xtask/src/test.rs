@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::{counts, packages, step};
+use crate::{counts, deny, packages, step};
 
 /// The bench with peers: a workspace of its own.
 const BENCHES: &str = "benches/Cargo.toml";
@@ -16,6 +16,7 @@ pub(crate) fn run() -> Result<()> {
     cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"], &[])?;
     // Looked at and neither linked nor run: half a minute keeps the bench with peers in step with what it measures.
     cargo(&["clippy", "--manifest-path", BENCHES, "--locked", "--all-targets", "--", "-D", "warnings"], &[])?;
+    deny::run()?;
     // The library alone, without the features that the rest of the workspace switches on for it.
     cargo(&["check", "-p", "tidegate", "--no-default-features"], &[])?;
     counts::run(&[])?;

@@ -2,41 +2,58 @@
 
 mod args;
 mod exit;
+mod log;
 mod online;
 mod outcome;
 mod output;
 mod policies;
 mod reading;
 mod verbs;
+mod writing;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser as _;
-use tracing_subscriber::EnvFilter;
+use tidegate::visible;
 
 use crate::args::{Cli, Verb};
 use crate::exit::{Exit, Mistake};
+use crate::log::Log;
 use crate::output::Printer;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misunderstood(&error),
+    };
     let printer = Printer::new(&cli.global);
-    log(&cli.global);
-    match run(&cli, &printer) {
+    let log = match Log::start(&cli.global) {
+        Ok(log) => log,
+        Err(mistake) => {
+            printer.error(&mistake.to_string());
+            return Exit::Bad.into();
+        }
+    };
+    match run(&cli, &printer, &log) {
         Ok(exit) => exit.into(),
         // Whoever closed the pipe has seen enough.
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            printer.error(&format!("{error:#}"));
+            let text = format!("{error:#}");
+            match cli.verb {
+                // A server ends even when nobody reads why.
+                Verb::Serve(_) => log.say(&text),
+                _ => printer.error(&text),
+            }
             if error.is::<Mistake>() { Exit::Bad.into() } else { Exit::No.into() }
         }
     }
 }
 
-fn run(cli: &Cli, printer: &Printer) -> Result<Exit> {
+fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
     match &cli.verb {
-        Verb::Serve(serve) => verbs::serve::run(serve, printer),
+        Verb::Serve(serve) => verbs::serve::run(serve, printer, log),
         Verb::Init(init) => verbs::init::run(init, printer),
         Verb::Config(config) => verbs::config::run(config, printer),
         Verb::Explain(explain) => verbs::explain::run(explain, &cli.global.server, printer),
@@ -48,22 +65,17 @@ fn run(cli: &Cli, printer: &Printer) -> Result<Exit> {
     }
 }
 
-/// Logs for people on a terminal, JSON lines otherwise.
-fn log(global: &args::Global) {
-    use std::io::IsTerminal as _;
-    let level = match (global.quiet, global.verbose) {
-        (true, _) => "error",
-        (false, 0) => "warn,tidegate_server=info",
-        (false, 1) => "info",
-        (false, _) => "debug",
-    };
-    let filter = EnvFilter::try_from_env("TIDEGATE_LOG").unwrap_or_else(|_| EnvFilter::new(level));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    if std::io::stderr().is_terminal() {
-        builder.without_time().with_target(false).init();
+/// Prints what was wrong with the words, or the help that was asked for. A word that came from elsewhere may hold what a
+/// terminal acts on; then the message goes without its colours.
+fn misunderstood(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    if visible::lines(&text) == text {
+        // Nobody is left to tell when the stream is closed.
+        let _ = error.print();
     } else {
-        builder.json().init();
+        output::error(&text, anstream::ColorChoice::Never);
     }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
 fn broken_pipe(error: &anyhow::Error) -> bool {

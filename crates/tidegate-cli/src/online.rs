@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
+use tidegate_server::Token;
+
+use crate::exit::Mistake;
 
 /// Gets a path, or posts JSON to it, and returns the JSON answered; a problem becomes an error with its words.
 pub(crate) fn ask(server: &str, path: &str, body: Option<&Value>) -> Result<Value> {
@@ -13,7 +16,8 @@ pub(crate) fn ask(server: &str, path: &str, body: Option<&Value>) -> Result<Valu
         .http_status_as_error(false)
         .build()
         .into();
-    let token = std::env::var("TIDEGATE_TOKEN").ok().map(|token| format!("Bearer {token}"));
+    let token = Token::from_env().map_err(|error| Mistake(error.to_string()))?;
+    let token = token.map(|token| format!("Bearer {}", token.secret()));
     let sent = match body {
         None => {
             let request = agent.get(&url);

@@ -1,4 +1,7 @@
 //! How results are printed: one set of values, five forms.
+//!
+//! Everything printed passes here, and what a terminal acts on is written out: names, log lines and servers' answers come
+//! from elsewhere.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -6,6 +9,7 @@ use anstream::{AutoStream, ColorChoice};
 use anyhow::Result;
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
+use tidegate::visible;
 
 use crate::args::{Color, Global, Output};
 
@@ -44,28 +48,38 @@ impl Printer {
     }
 
     /// Prints text meant for people.
+    ///
+    /// Whoever closed the pipe has seen enough: that is no error, and the verb comes to its own end and exit code.
     pub(crate) fn text(&self, text: &str) -> Result<()> {
+        self.print(&visible::lines(text))
+    }
+
+    /// Prints a text in which nothing is hidden.
+    fn print(&self, text: &str) -> Result<()> {
         let mut out = self.out();
-        out.write_all(text.as_bytes())?;
-        if !text.ends_with('\n') {
-            out.write_all(b"\n")?;
+        let end = if text.ends_with('\n') { "" } else { "\n" };
+        let done = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
+        match done.and_then(|()| out.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            done => Ok(done?),
         }
-        Ok(())
     }
 
     /// Prints a remark on standard error, unless asked to be quiet.
     pub(crate) fn remark(&self, text: &str) {
         if !self.quiet {
-            let mut err = AutoStream::new(io::stderr(), self.color);
-            // Nobody is left to tell when standard error is closed.
-            let _ = writeln!(err, "{text}");
+            error(text, self.color);
         }
     }
 
     /// Prints an error on standard error, whether quiet or not.
     pub(crate) fn error(&self, text: &str) {
-        let mut err = AutoStream::new(io::stderr(), self.color);
-        let _ = writeln!(err, "{text}");
+        error(text, self.color);
+    }
+
+    /// Says whether remarks are wanted.
+    pub(crate) fn remarks(&self) -> bool {
+        !self.quiet
     }
 
     /// Prints what only people want to read on standard output; programs have [`Self::programs`].
@@ -89,11 +103,26 @@ impl Printer {
     ) -> Result<()> {
         match self.format {
             Output::Table | Output::Wide => self.text(&people(self)?),
-            Output::Json => self.text(&serde_json::to_string_pretty(value)?),
-            Output::Jsonl => self.text(&json_lines(&serde_json::to_value(value)?)?),
-            Output::Yaml => self.text(&serde_saphyr::to_string(value)?),
+            Output::Json => self.print(&visible::json(&serde_json::to_string_pretty(value)?)),
+            Output::Jsonl => self.print(&visible::json(&json_lines(&serde_json::to_value(value)?)?)),
+            Output::Yaml => self.print(&yaml(value)?),
         }
     }
+}
+
+/// Prints a line on standard error. Nobody is left to tell when that is closed or full.
+pub(crate) fn error(text: &str, color: ColorChoice) {
+    let _ = writeln!(AutoStream::new(io::stderr(), color), "{}", visible::lines(text));
+}
+
+/// YAML quotes most of what a terminal acts on, and not marks of direction: a document that holds such is written as JSON,
+/// which is YAML too.
+fn yaml<T: Serialize>(value: &T) -> Result<String> {
+    let text = serde_saphyr::to_string(value)?;
+    if visible::lines(&text) == text {
+        return Ok(text);
+    }
+    Ok(visible::json(&serde_json::to_string_pretty(value)?).into_owned())
 }
 
 /// A list becomes a line per element, anything else one line.
@@ -109,7 +138,8 @@ pub(crate) fn table(header: &[&str], right: &[usize], rows: impl IntoIterator<It
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header.iter().copied());
     for row in rows {
-        table.add_row(row);
+        // A line end within a cell would begin a row of its own.
+        table.add_row(row.iter().map(|cell| visible::line(cell)));
     }
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 3));
@@ -140,6 +170,21 @@ mod tests {
     #[test]
     fn numbers_for_people() {
         assert_eq!([0, 999, 1000, 1_204_331].map(thousands), ["0", "999", "1,000", "1,204,331"]);
+    }
+
+    #[test]
+    fn a_cell_is_one_line_and_moves_no_cursor() {
+        let drawn = table(&["KEY"], &[], [vec!["a\nFORGED\u{1b}[2J".to_owned()]]);
+        assert_eq!(drawn.lines().count(), 2, "{drawn}");
+        assert!(drawn.contains(r"a\nFORGED\u{1b}[2J"), "{drawn}");
+    }
+
+    #[test]
+    fn yaml_hides_nothing() {
+        let value = serde_json::json!({ "key": "a\u{202e}b\u{9b}\u{1b}" });
+        let text = yaml(&value).unwrap();
+        assert_eq!(visible::lines(&text), text);
+        assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&text).unwrap(), value);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};
@@ -23,9 +25,41 @@ pub(crate) fn file(named: &PolicyFile) -> Option<PathBuf> {
     })
 }
 
+/// The longest wait for a file that is read whole: far longer than a disk takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Reads a file by a function that may never return, as on a file system that does not answer: on a thread of its own, which
+/// is left behind then.
+///
+/// # Errors
+/// When it takes longer than 10 s.
+pub(crate) fn patiently<T: Send + 'static>(
+    path: &Path,
+    read: impl FnOnce(&Path) -> T + Send + 'static,
+) -> Result<T> {
+    let (tell, told) = channel();
+    let own = path.to_owned();
+    std::thread::Builder::new().spawn(move || drop(tell.send(read(&own))))?;
+    told.recv_timeout(PATIENCE).map_err(|_| {
+        let (name, most) = (path.display(), PATIENCE.as_secs());
+        anyhow::anyhow!("{name}: reading it takes longer than {most} s and was given up")
+    })
+}
+
+/// What reading a policy file comes to: the configuration with its warnings, or its mistakes.
+type Outcome = Result<(Config, Vec<Diagnostic>), Vec<Diagnostic>>;
+
+/// Reads a policy file.
+///
+/// # Errors
+/// When it takes longer than 10 s.
+pub(crate) fn load(path: &Path) -> Result<Outcome> {
+    patiently(path, Config::read)
+}
+
 /// Reads a policy file; warnings are remarks, mistakes end the verb.
 pub(crate) fn read(path: &Path, printer: &Printer) -> Result<Config> {
-    accept(Config::read(path), printer)
+    accept(load(path)?, printer)
 }
 
 /// Reads a policy file from text, in the words of YAML.
@@ -41,7 +75,7 @@ pub(crate) fn parse_quietly(text: &str) -> Result<Config, String> {
     }
 }
 
-fn accept(outcome: Result<(Config, Vec<Diagnostic>), Vec<Diagnostic>>, printer: &Printer) -> Result<Config> {
+fn accept(outcome: Outcome, printer: &Printer) -> Result<Config> {
     match outcome {
         Ok((config, warnings)) => {
             for warning in warnings {

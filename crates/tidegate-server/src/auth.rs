@@ -4,14 +4,16 @@
 //! to loopback, which its `Origin` betrays, and it may give its own name our address, which `Host` betrays. With a token,
 //! every request but health carries it.
 
-use std::collections::hash_map::RandomState;
+use std::ffi::OsString;
 use std::fmt;
-use std::hash::BuildHasher;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
-use http::{HeaderName, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
+use subtle::ConstantTimeEq as _;
+use tidegate::policy::config::{ReadError, read_text};
 
 use crate::doors::http::Problem;
 
@@ -19,12 +21,13 @@ use crate::doors::http::Problem;
 const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-tidegate-token");
 /// Below this many bytes a token can be guessed; asked for when the token is made.
 pub(crate) const SHORTEST: usize = 16;
+/// The most bytes of a file that holds a token: more is another file.
+const MOST_FILE_BYTES: u64 = 64 << 10;
 
 /// The secret that callers show. Never printed.
 #[derive(Clone)]
 pub struct Token {
     secret: String,
-    hasher: RandomState,
 }
 
 /// Why a token is none.
@@ -43,13 +46,19 @@ pub enum TokenError {
         /// Where, counted from 0.
         at: usize,
     },
-    /// The file that `TIDEGATE_TOKEN_FILE` names cannot be read.
-    #[error("cannot read the token from {path}")]
+    /// The file that is to hold it cannot be read.
+    #[error("the token's file {} {why}", path.display())]
     File {
         /// The file.
-        path: String,
-        /// What the system said.
-        source: Arc<std::io::Error>,
+        path: PathBuf,
+        /// Why.
+        why: Arc<ReadError>,
+    },
+    /// A variable is set to bytes that are no text. Taken for unset, it would leave the server open.
+    #[error("{variable} is set to bytes that are no UTF-8 text; set it to printable ASCII, or unset it")]
+    NotText {
+        /// Which.
+        variable: &'static str,
     },
     /// Both variables are set.
     #[error("TIDEGATE_TOKEN and TIDEGATE_TOKEN_FILE are both set; keep one")]
@@ -69,34 +78,50 @@ impl Token {
         if secret.len() < SHORTEST {
             return Err(TokenError::Short { length: secret.len() });
         }
-        Ok(Self { secret: secret.to_owned(), hasher: RandomState::new() })
+        Ok(Self { secret: secret.to_owned() })
+    }
+
+    /// Reads the token from a file: a regular one, of at most 64 KiB. White space around the token is not part of it.
+    ///
+    /// # Errors
+    /// As [`Token::new`], and when the file cannot be read.
+    pub fn from_file(path: &Path) -> Result<Self, TokenError> {
+        match read_text(path, MOST_FILE_BYTES) {
+            Ok(secret) => Self::new(&secret),
+            Err(error) => Err(TokenError::File { path: path.to_owned(), why: Arc::new(error) }),
+        }
     }
 
     /// Reads the token from the environment: `TIDEGATE_TOKEN`, or the file that `TIDEGATE_TOKEN_FILE` names. `None` when
-    /// neither is set, or set to nothing.
+    /// neither is set. One that is set to nothing is a token too short: an empty secret must not open the server.
     ///
     /// # Errors
-    /// As [`Token::new`]; when both are set; when the file cannot be read.
+    /// As [`Token::new`]; when both are set; when the file cannot be read; when a variable is no text.
     pub fn from_env() -> Result<Option<Self>, TokenError> {
-        Self::from_variables(|name| std::env::var(name).ok())
+        Self::from_variables(|name| std::env::var_os(name))
     }
 
-    fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, TokenError> {
-        let set = |name| variable(name).filter(|value| !value.trim().is_empty());
-        match (set("TIDEGATE_TOKEN"), set("TIDEGATE_TOKEN_FILE")) {
+    fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, TokenError> {
+        match (variable("TIDEGATE_TOKEN"), variable("TIDEGATE_TOKEN_FILE")) {
             (None, None) => Ok(None),
-            (Some(secret), None) => Self::new(&secret).map(Some),
-            (None, Some(path)) => match std::fs::read_to_string(&path) {
-                Ok(secret) => Self::new(&secret).map(Some),
-                Err(error) => Err(TokenError::File { path, source: Arc::new(error) }),
+            (Some(secret), None) => match secret.to_str() {
+                Some(secret) => Self::new(secret).map(Some),
+                None => Err(TokenError::NotText { variable: "TIDEGATE_TOKEN" }),
             },
+            (None, Some(path)) => Self::from_file(Path::new(&path)).map(Some),
             (Some(_), Some(_)) => Err(TokenError::Both),
         }
     }
 
-    fn is(&self, shown: &str) -> bool {
-        // Hashes under a key of this process are compared first: how long that takes says nothing of the secret.
-        self.hasher.hash_one(shown) == self.hasher.hash_one(&self.secret) && shown == self.secret
+    /// Returns the token as it is sent. Whoever asks sees to it that it is not printed.
+    #[must_use]
+    pub fn secret(&self) -> &str {
+        &self.secret
+    }
+
+    /// Compares in a time that tells how long the token is and nothing else of it.
+    fn is(&self, shown: &[u8]) -> bool {
+        self.secret.as_bytes().ct_eq(shown).into()
     }
 }
 
@@ -111,11 +136,11 @@ impl fmt::Debug for Token {
 /// # Errors
 /// 401 when the token is missing or wrong.
 pub(crate) fn with_token(token: &Token, headers: &HeaderMap) -> Result<(), Problem> {
-    let bearer = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(|value| {
-        let (scheme, shown) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| shown.trim())
+    let bearer = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).and_then(|value| {
+        let (scheme, shown) = value.split_at(value.iter().position(|byte| *byte == b' ')?);
+        scheme.eq_ignore_ascii_case(b"bearer").then(|| shown.trim_ascii())
     });
-    let own = headers.get(TOKEN_HEADER).and_then(|value| value.to_str().ok());
+    let own = headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes);
     if [own, bearer].into_iter().flatten().any(|shown| token.is(shown)) {
         return Ok(());
     }
@@ -159,8 +184,6 @@ fn names_this_machine(authority: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
-
     use super::*;
 
     fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
@@ -181,6 +204,8 @@ mod tests {
             ("authorization", "Bearer 0123456789abcdee", false),
             ("authorization", "Bearer", false),
             ("x-tidegate-token", "", false),
+            ("x-tidegate-token", "0123456789abcde", false),
+            ("x-tidegate-token", "0123456789abcdef0", false),
         ] {
             assert_eq!(with_token(&token, &headers(&[(name, value)])).is_ok(), passes, "{name}: {value}");
         }
@@ -203,14 +228,29 @@ mod tests {
         let file = dir.path().join("token");
         std::fs::write(&file, "0123456789abcdef\n").unwrap();
         let (secret, path) = ("0123456789abcdef", file.display().to_string());
-        let from = |token: &str, file: &str| {
-            Token::from_variables(|name| Some(if name == "TIDEGATE_TOKEN" { token } else { file }.to_owned()))
+        let from = |token: Option<&str>, file: Option<&str>| {
+            let set = |name: &str| if name == "TIDEGATE_TOKEN" { token } else { file };
+            Token::from_variables(|name| set(name).map(Into::into))
         };
-        assert!(from("", "").unwrap().is_none());
-        assert!(from(secret, "").unwrap().is_some_and(|token| token.is(secret)));
-        assert!(from("", &path).unwrap().is_some_and(|token| token.is(secret)));
-        assert!(matches!(from(secret, &path), Err(TokenError::Both)));
-        assert!(matches!(from("", "/nowhere/at/all"), Err(TokenError::File { .. })));
+        assert!(from(None, None).unwrap().is_none());
+        assert!(from(Some(secret), None).unwrap().is_some_and(|token| token.is(secret.as_bytes())));
+        assert!(from(None, Some(&path)).unwrap().is_some_and(|token| token.is(secret.as_bytes())));
+        assert!(matches!(from(Some(""), None), Err(TokenError::Short { length: 0 })));
+        assert!(matches!(from(Some(secret), Some(&path)), Err(TokenError::Both)));
+        assert!(matches!(from(None, Some("/nowhere/at/all")), Err(TokenError::File { .. })));
+        let error = from(None, Some("/dev/zero")).unwrap_err().to_string();
+        assert_eq!(error, "the token's file /dev/zero is a device; only a regular file is read");
+    }
+
+    /// Bytes that are no text were taken for no token, and the server let everybody in.
+    #[cfg(unix)]
+    #[test]
+    fn a_variable_that_is_no_text_is_not_unset() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let bytes = OsString::from_vec(b"0123456789abcdef\xff".to_vec());
+        let from = |set: &str| Token::from_variables(|name| (name == set).then(|| bytes.clone()));
+        assert!(matches!(from("TIDEGATE_TOKEN"), Err(TokenError::NotText { variable: "TIDEGATE_TOKEN" })));
+        assert!(matches!(from("TIDEGATE_TOKEN_FILE"), Err(TokenError::File { .. })));
     }
 
     #[test]

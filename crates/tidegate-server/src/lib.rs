@@ -24,6 +24,7 @@
 //! # }
 //! ```
 
+mod aside;
 mod auth;
 mod connections;
 mod doors;

@@ -5,6 +5,7 @@
 //! [`crate::live::Live`], without a look-up by name.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub(crate) struct Metrics {
     cut: Family<CutLabel, Counter>,
     reload_ok: Gauge<i64, AtomicI64>,
     reload_at: Gauge<f64, AtomicU64>,
+    /// Counted by whoever writes the log.
+    pub(crate) log_lines_dropped: Arc<AtomicU64>,
     /// Times decisions. Apart from the gate's clock, which a test may stop.
     stopwatch: SystemClock,
 }
@@ -227,6 +230,7 @@ impl Metrics {
             cut,
             reload_ok,
             reload_at,
+            log_lines_dropped: Arc::default(),
             stopwatch,
         };
         metrics.reloaded(true);
@@ -331,9 +335,17 @@ impl Metrics {
             "Of those, keys that were over their limit",
             ConstCounter::new(occupancy.evicted_over_limit),
         );
+        let mut log = Registry::with_prefix("tidegate_log");
+        let dropped = self.log_lines_dropped.load(Ordering::Relaxed);
+        log.register(
+            "lines_dropped",
+            "Log lines that were not written: the log was full or failed, or one cause came too often",
+            ConstCounter::new(dropped),
+        );
         let mut text = String::new();
         // Writing to a String cannot fail. The first call would end the text; what belongs before the end goes first.
         let _ = prometheus_client::encoding::text::encode_registry(&mut text, &store);
+        let _ = prometheus_client::encoding::text::encode_registry(&mut text, &log);
         let _ = encode(&mut text, &self.registry);
         text
     }
@@ -350,6 +362,7 @@ mod tests {
         series.enforce.count(Decided::denied);
         series.utilization.note(Tick::from_secs(60), 150, 200);
         metrics.store_error("memory");
+        metrics.log_lines_dropped.store(7, Ordering::Relaxed);
         metrics.time(|| ());
         let text = metrics.write(
             Tick::from_secs(61),
@@ -366,6 +379,7 @@ mod tests {
             "tidegate_store_errors_total{store=\"memory\"} 1",
             "tidegate_connections_cut_total{reason=\"head\"} 0",
             "tidegate_store_keys 3",
+            "tidegate_log_lines_dropped_total 7",
             "tidegate_config_last_reload_successful 1",
             "tidegate_build_info{version=\"0.1.0\",commit=\"unknown\"} 1",
         ] {

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tidegate::policy::config::{Config, StoreSettings};
@@ -36,6 +37,8 @@ pub struct ServerOptions {
     pub store_kind: &'static str,
     /// Where time comes from. The machine's clock by default.
     pub clock: Arc<dyn Clock>,
+    /// How many lines of the log were dropped so far, counted by whoever writes it; shown as a metric. 0 by default.
+    pub log_lines_dropped: Arc<AtomicU64>,
     /// Whether `SIGHUP` reloads and `SIGTERM` and `SIGINT` stop. On by default.
     pub signals: bool,
 }
@@ -79,6 +82,7 @@ impl Default for ServerOptions {
             store: Arc::new(StoreSettings::default().memory(None)),
             store_kind: "memory",
             clock: Arc::new(SystemClock::new()),
+            log_lines_dropped: Arc::default(),
             signals: true,
         }
     }

@@ -1,21 +1,28 @@
 //! Reads the configuration again and puts it in force, or keeps the old one and says why.
 //!
-//! One reload at a time, whoever asks: a signal, the file, a request. Reading may block, so it runs beside the requests.
+//! One reload at a time, whoever asks: a signal, the file, a request. Reading may block, so it runs aside from the requests
+//! and from what stops the server, and is given up after [`PATIENCE`].
 //! A refused configuration changes nothing but a gauge and what `readyz?verbose` tells.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
+use crate::aside::Aside;
 use crate::engine::Engine;
-use crate::settings::{Refused, Source};
+use crate::settings::{Refused, Settings, Source};
 use crate::systemd;
+
+/// The longest wait for a configuration: far longer than a disk takes, and short enough for a person who asked by hand.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reloads from one source.
 #[derive(Debug)]
 pub(crate) struct Reload {
     source: Source,
+    aside: Aside,
     turn: Turn<()>,
     refused: Mutex<Option<Arc<Refused>>>,
 }
@@ -28,24 +35,34 @@ pub(crate) struct Loaded {
 
 impl Reload {
     pub(crate) fn new(source: Source) -> Self {
-        Self { source, turn: Turn::new(()), refused: Mutex::new(None) }
+        Self { source, aside: Aside::new(PATIENCE), turn: Turn::new(()), refused: Mutex::new(None) }
+    }
+
+    /// Reads without putting in force.
+    ///
+    /// # Errors
+    /// [`Refused`] with every mistake, or with the one reason why there is nothing to read: it takes longer than
+    /// [`PATIENCE`], or an earlier reading still hangs.
+    pub(crate) async fn read(&self) -> Result<Settings, Refused> {
+        let source = self.source.clone();
+        let read = self.aside.run(move || source.load()).await;
+        read.unwrap_or_else(|none| {
+            let name = self.source.watched().map(|path| path.display().to_string());
+            Err(format!("{}: reading it {none}", name.as_deref().unwrap_or("the configuration")).into())
+        })
     }
 
     /// Reads and puts in force.
     ///
     /// # Errors
-    /// [`Refused`] with every mistake; the old configuration stays.
+    /// [`Refused`] as for [`Reload::read`]; the old configuration stays.
     ///
     /// # Cancel safety
     /// A call that is dropped while reading puts nothing in force.
     pub(crate) async fn now(&self, engine: &Engine) -> Result<Loaded, Refused> {
         let _turn = self.turn.lock().await;
         systemd::reloading();
-        let source = self.source.clone();
-        let read = tokio::task::spawn_blocking(move || source.load()).await;
-        let read =
-            read.unwrap_or_else(|error| Err(format!("reading the configuration failed: {error}").into()));
-        let done = match read {
+        let done = match self.read().await {
             Ok(mut settings) => {
                 let warnings = std::mem::take(&mut settings.warnings);
                 for warning in &warnings {

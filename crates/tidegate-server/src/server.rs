@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::connections::{self, Drained, Phase};
 use crate::doors::http::App;
@@ -101,7 +101,8 @@ pub enum ServeError {
 impl Server {
     /// Reads the configuration and listens.
     ///
-    /// Must be called inside a tokio runtime. Takes milliseconds: a thread has the system hand out the store's table.
+    /// Must be called inside a tokio runtime with time. Takes milliseconds: a thread has the system hand out the store's
+    /// table. A configuration that is not read within 10 s is an error.
     ///
     /// # Errors
     /// [`ServeError`]: the configuration, the address, a missing token.
@@ -110,7 +111,9 @@ impl Server {
         if !addr.ip().to_canonical().is_loopback() && options.token.is_none() {
             return Err(ServeError::Open { addr });
         }
-        let settings = source.load()?;
+        let watched = source.watched().map(ToOwned::to_owned);
+        let reload = Reload::new(source);
+        let settings = reload.read().await?;
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
         }
@@ -118,18 +121,22 @@ impl Server {
         let listener = connections::listen(addr).map_err(listen)?;
         let addr = listener.local_addr().map_err(listen)?;
         let signals = options.signals.then(Signals::listen).transpose().map_err(ServeError::Signals)?;
-        let watch = source.watched().and_then(|path| match FileWatch::new(path) {
-            Ok(watch) => Some(watch),
-            Err(error) => {
-                // The server is of use without it: a signal and a request reload as well.
-                tracing::warn!(%error, path = %path.display(), "the file is not watched");
-                None
-            }
-        });
+        let watch = match &watched {
+            None => None,
+            Some(path) => match FileWatch::new(path).await {
+                Ok(watch) => Some(watch),
+                Err(error) => {
+                    // The server is of use without it: a signal and a request reload as well.
+                    tracing::warn!(%error, path = %path.display(), "the file is not watched");
+                    None
+                }
+            },
+        };
         let ready = Ready { addr, policies: settings.policies.len() };
-        let engine = Engine::new(&settings, options.store, options.store_kind, options.clock);
+        let mut engine = Engine::new(&settings, options.store, options.store_kind, options.clock);
+        engine.metrics.log_lines_dropped = options.log_lines_dropped;
         let (phase, seen) = watch::channel(Phase::Serving);
-        let app = Arc::new(App::new(engine, Reload::new(source), options.token, seen));
+        let app = Arc::new(App::new(engine, reload, options.token, seen));
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, timeouts) = (options.drain, options.timeouts);
         let connections = connections::fitting(options.connections);
@@ -200,41 +207,41 @@ impl ServerHandle {
 }
 
 /// Follows signals and the file for as long as the server runs.
-async fn beside(
-    handle: &ServerHandle,
-    mut signals: Option<Signals>,
-    mut watch: Option<FileWatch>,
-) -> Infallible {
-    let mut watchdog = std::pin::pin!(systemd::watchdog());
-    loop {
-        let signal = async {
-            match &mut signals {
-                Some(signals) => signals.next().await,
-                None => std::future::pending().await,
-            }
-        };
-        let change = async {
-            match &mut watch {
-                Some(watch) => watch.changed().await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            signal = signal => match signal {
+///
+/// A stop is acted on whatever a reload waits for: the four run side by side. Reloads asked for during one become one more.
+async fn beside(handle: &ServerHandle, signals: Option<Signals>, watch: Option<FileWatch>) -> Infallible {
+    let wanted = Notify::new();
+    let signals = async {
+        let Some(mut signals) = signals else { return std::future::pending().await };
+        loop {
+            match signals.next().await {
                 Signal::Stop(name) => {
                     tracing::info!(signal = name, "stopping");
                     handle.stop();
                 }
-                Signal::Reload => {
-                    // The reload logs its own outcome.
-                    let _ = handle.reload().await;
-                }
-            },
-            () = change => {
-                tracing::info!("the config file changed");
-                let _ = handle.reload().await;
+                Signal::Reload => wanted.notify_one(),
             }
-            never = &mut watchdog => match never {},
         }
+    };
+    let changes = async {
+        let Some(mut watch) = watch else { return std::future::pending().await };
+        loop {
+            watch.changed().await;
+            tracing::info!("the config file changed");
+            wanted.notify_one();
+        }
+    };
+    let reloads = async {
+        loop {
+            wanted.notified().await;
+            // The reload logs its own outcome.
+            let _ = handle.reload().await;
+        }
+    };
+    tokio::select! {
+        never = signals => never,
+        never = changes => never,
+        never = reloads => never,
+        never = systemd::watchdog() => never,
     }
 }

@@ -78,7 +78,10 @@ pub struct Source {
 type Load = dyn Fn() -> Result<Settings, Refused> + Send + Sync;
 
 impl Source {
-    /// Makes a source of a function that reads and checks the whole configuration; it may block.
+    /// Makes a source of a function that reads and checks the whole configuration.
+    ///
+    /// It may block: it runs on a thread of its own and is given up after 10 s, as a refusal. Until it returns it is not
+    /// called again.
     pub fn new(load: impl Fn() -> Result<Settings, Refused> + Send + Sync + 'static) -> Self {
         Self { load: Arc::new(load), watched: None }
     }

@@ -2,25 +2,36 @@
 //!
 //! Does nothing outside systemd: without `NOTIFY_SOCKET` there is nobody to tell. For `Type=notify-reload` a reload is
 //! announced with the monotonic time; without it `systemctl reload` cannot tell this reload from an earlier one.
+//!
+//! Telling waits while the manager's queue is full, for good if it hangs. So it is done on a thread of its own, waited for
+//! only briefly, and left out while an earlier telling hangs: the server starts, serves and stops all the same.
 
 use std::convert::Infallible;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sd_notify::NotifyState;
 
+/// The longest wait for the manager to take a message; it takes microseconds.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// The telling that hangs, if one does; its channel closes when it ends. One telling at a time, so that they arrive in order.
+static HANGING: Mutex<Option<Receiver<()>>> = Mutex::new(None);
+
 pub(crate) fn ready() {
-    tell(&[NotifyState::Ready]);
+    tell([NotifyState::Ready]);
 }
 
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Ok(now) => tell([NotifyState::Reloading, now]),
         Err(error) => tracing::warn!(%error, "cannot tell systemd of the reload: no monotonic clock"),
     }
 }
 
 pub(crate) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    tell([NotifyState::Stopping]);
 }
 
 /// Pets the watchdog as often as the service manager wants, if it does; never returns.
@@ -30,12 +41,32 @@ pub(crate) async fn watchdog() -> Infallible {
     let mut due = tokio::time::interval((period / 2).max(Duration::from_millis(1)));
     loop {
         due.tick().await;
-        tell(&[NotifyState::Watchdog]);
+        tell([NotifyState::Watchdog]);
     }
 }
 
-fn tell(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!(%error, "cannot notify systemd");
+fn tell<const N: usize>(state: [NotifyState<'static>; N]) {
+    if std::env::var_os("NOTIFY_SOCKET").is_none() {
+        return;
     }
+    let Some(mut hanging) = HANGING.try_lock_for(PATIENCE) else { return };
+    if hanging.as_ref().is_some_and(|hanging| hanging.try_recv() == Err(TryRecvError::Empty)) {
+        return;
+    }
+    let (ends, ended) = channel::<()>();
+    let told = std::thread::Builder::new().spawn(move || {
+        let _ends = ends;
+        if let Err(error) = sd_notify::notify(&state) {
+            tracing::warn!(%error, "cannot notify systemd");
+        }
+    });
+    if let Err(error) = told {
+        tracing::warn!(%error, "cannot notify systemd: no thread");
+        return;
+    }
+    let hangs = ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
+    if hangs {
+        tracing::warn!("systemd does not take what it is told; nothing more is told until it does");
+    }
+    *hanging = hangs.then_some(ended);
 }

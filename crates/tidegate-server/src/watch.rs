@@ -3,6 +3,9 @@
 //! Editors write a new file and rename it over the old one; Kubernetes swaps a symlink in the directory. A watch on the
 //! file itself would follow the old inode and hear nothing more, so the directory is watched, and what decides is whether
 //! the *content* behind the path is another one. Events come in bursts: the file is looked at when they pause.
+//!
+//! Looking reads the file as a reload does: a regular file, of bounded length, aside from what must not wait. What cannot be
+//! read any more is a change as well, so that the reload which follows says what is wrong with it.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -10,12 +13,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tidegate::policy::config::{MAX_BYTES, ReadError, read_file};
 use tokio::sync::mpsc;
+
+use crate::aside::{Aside, NoOutcome};
 
 /// How long events must pause before the file is read: longer than an editor's write and rename lie apart.
 const PAUSE: Duration = Duration::from_millis(50);
 /// The longest wait for such a pause, should another file beside it be written all the time.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest wait for a look at the file. Looking comes first and a reload may wait for it, so it is given up sooner.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// Watches one file by its directory. Stops when dropped.
 #[derive(Debug)]
@@ -23,6 +31,7 @@ pub(crate) struct FileWatch {
     path: PathBuf,
     events: mpsc::Receiver<()>,
     seen: Option<u64>,
+    aside: Aside,
     _watcher: RecommendedWatcher,
 }
 
@@ -31,7 +40,7 @@ impl FileWatch {
     ///
     /// # Errors
     /// When the directory cannot be watched.
-    pub(crate) fn new(path: &Path) -> Result<Self, notify::Error> {
+    pub(crate) async fn new(path: &Path) -> Result<Self, notify::Error> {
         // One place: "something happened" is all there is to say, and saying it twice adds nothing.
         let (tell, events) = mpsc::channel(1);
         let mut watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
@@ -45,14 +54,16 @@ impl FileWatch {
             _ => Path::new("."),
         };
         watcher.watch(parent, RecursiveMode::NonRecursive)?;
-        let seen = fingerprint(path);
-        Ok(Self { path: path.to_owned(), events, seen, _watcher: watcher })
+        let mut watch =
+            Self { path: path.to_owned(), events, seen: None, aside: Aside::new(LOOK), _watcher: watcher };
+        watch.seen = watch.look().await.unwrap_or_default();
+        Ok(watch)
     }
 
     /// Waits until the file holds something else. A file that is gone for a moment is no change.
     ///
     /// # Cancel safety
-    /// Cancel safe: an event not acted on stays in the channel or is followed by a look at the file on the next call.
+    /// A call that is dropped may lose a change: it is seen with the next event.
     pub(crate) async fn changed(&mut self) {
         loop {
             if self.events.recv().await.is_none() {
@@ -62,19 +73,37 @@ impl FileWatch {
             let settle =
                 async { while let Ok(Some(())) = tokio::time::timeout(PAUSE, self.events.recv()).await {} };
             let _ = tokio::time::timeout(PATIENCE, settle).await;
-            let now = fingerprint(&self.path);
-            if now.is_some() && now != self.seen {
-                self.seen = now;
-                return;
+            match self.look().await {
+                Ok(None) => {}
+                Ok(now) if now == self.seen => {}
+                Ok(now) => {
+                    self.seen = now;
+                    return;
+                }
+                // Said once, by the reload that meets the same; what it is now shows when a look succeeds.
+                Err(NoOutcome::Busy(_)) => {}
+                Err(_) => {
+                    self.seen = None;
+                    return;
+                }
             }
         }
     }
+
+    async fn look(&self) -> Result<Option<u64>, NoOutcome> {
+        let path = self.path.clone();
+        self.aside.run(move || fingerprint(&path)).await
+    }
 }
 
-/// Hashes what a path leads to; `None` when it leads nowhere or cannot be read.
+/// Hashes what a path leads to, or why that cannot be read; `None` when it leads nowhere.
 fn fingerprint(path: &Path) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
-    std::fs::read(path).ok()?.hash(&mut hasher);
+    match read_file(path, MAX_BYTES as u64) {
+        Ok(bytes) => bytes.hash(&mut hasher),
+        Err(ReadError::System(error)) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => error.to_string().hash(&mut hasher),
+    }
     Some(hasher.finish())
 }
 
@@ -91,7 +120,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tidegate.yaml");
         std::fs::write(&file, "one").unwrap();
-        let mut watch = FileWatch::new(&file).unwrap();
+        let mut watch = FileWatch::new(&file).await.unwrap();
 
         std::fs::write(&file, "two").unwrap();
         changes(&mut watch).await;
@@ -118,7 +147,7 @@ mod tests {
         let (data, file) = (dir.path().join("..data"), dir.path().join("tidegate.yaml"));
         symlink("v1", &data).unwrap();
         symlink("..data/tidegate.yaml", &file).unwrap();
-        let mut watch = FileWatch::new(&file).unwrap();
+        let mut watch = FileWatch::new(&file).await.unwrap();
         symlink("v2", dir.path().join("..data_tmp")).unwrap();
         std::fs::rename(dir.path().join("..data_tmp"), &data).unwrap();
         changes(&mut watch).await;

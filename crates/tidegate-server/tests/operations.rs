@@ -157,7 +157,16 @@ async fn a_token_is_asked_for_everywhere_but_health() {
         assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{path}");
         assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"tidegate\"");
     }
+    // Health is for everybody; what the checks found is not.
+    let public = "[+] serving\nready\n";
+    let wrong = [("x-tidegate-token", "0123456789abcdef0124")];
+    for headers in [&[][..], &wrong] {
+        assert_eq!(send(server.addr, Method::GET, "/readyz?verbose", headers, "").await.text, public);
+        assert_eq!(send(server.addr, Method::GET, "/healthz?verbose", headers, "").await.text, public);
+    }
     let bearer = format!("Bearer {token}");
+    let all = send(server.addr, Method::GET, "/readyz?verbose", &[("authorization", &bearer)], "").await.text;
+    assert!(all.contains("[+] config #1 in force, 1 policies"), "{all}");
     let shown = send(server.addr, Method::GET, "/version", &[("authorization", &bearer)], "").await;
     assert_eq!(shown.status, StatusCode::OK);
     let wrong = send(server.addr, Method::GET, "/version", &[("x-tidegate-token", "guess")], "").await;
@@ -170,7 +179,37 @@ async fn web_pages_cannot_use_a_server_without_a_token() {
     for headers in [&[("origin", "https://evil.example")][..], &[("host", "evil.example")]] {
         let answer = send(server.addr, Method::POST, "/v1/reload", headers, "").await;
         assert_eq!(answer.status, StatusCode::FORBIDDEN);
+        let health = send(server.addr, Method::GET, "/readyz?verbose", headers, "").await;
+        assert_eq!(health.text, "[+] serving\nready\n", "a page learns no more than a load balancer");
     }
+}
+
+/// What replaced the file was read without bound, or waited for, or taken for no change at all.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_file_that_became_something_else_is_refused_at_once_and_reloads_go_on() {
+    let server = start(FILE).await;
+    let beside = server.file.with_extension("new");
+    let pipe = || {
+        assert!(std::process::Command::new("mkfifo").arg(&beside).status().unwrap().success());
+    };
+    let zero = || std::os::unix::fs::symlink("/dev/zero", &beside).unwrap();
+    let large = || std::fs::write(&beside, vec![b'#'; (4 << 20) + 1]).unwrap();
+    let hostile: [(&dyn Fn(), &str); 3] = [
+        (&pipe, "is a pipe; only a regular file is read"),
+        (&zero, "is a device; only a regular file is read"),
+        (&large, "is longer than 4 MiB"),
+    ];
+    for (plant, words) in hostile {
+        plant();
+        std::fs::rename(&beside, &server.file).unwrap();
+        until("the watch notices", async || server.get("/readyz?verbose").await.text.contains(words)).await;
+        let refused = server.post("/v1/reload", "").await;
+        assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);
+        assert!(refused.text.contains(words), "{}", refused.text);
+    }
+    server.write(&FILE.replace("burst: 3", "burst: 7"));
+    until("a good file is read", async || server.check("a").await.json()["limit"] == 7).await;
 }
 
 #[tokio::test]

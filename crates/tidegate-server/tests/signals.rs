@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use http::Method;
@@ -24,6 +25,25 @@ policies:
 /// Set in the process that is to serve: the file.
 const SERVE: &str = "TIDEGATE_TEST_SERVE";
 
+/// Set there too when every reading after the first is to hang for good.
+const HANG: &str = "TIDEGATE_TEST_HANG";
+
+/// A source that reads a file once and never returns from its second reading, as on a file system whose server is gone.
+fn hanging(file: &Path) -> Source {
+    let file = file.to_owned();
+    let first = AtomicBool::new(true);
+    Source::new(move || {
+        if !first.swap(false, Ordering::Relaxed) {
+            println!("\nhanging");
+            loop {
+                std::thread::park();
+            }
+        }
+        let (config, _) = tidegate::policy::config::Config::read(&file).unwrap();
+        Ok(config.into())
+    })
+}
+
 /// Not a test of its own: the server, when the test binary is started as one.
 #[test]
 fn server_process() {
@@ -33,7 +53,9 @@ fn server_process() {
         let mut options = ServerOptions::default();
         options.http = SocketAddr::from(([127, 0, 0, 1], 0));
         options.drain = Duration::from_secs(3600);
-        let server = Server::bind(options, Source::file(Path::new(&file))).await.unwrap();
+        let file = Path::new(&file);
+        let source = if std::env::var_os(HANG).is_some() { hanging(file) } else { Source::file(file) };
+        let server = Server::bind(options, source).await.unwrap();
         println!("\nlistening {}", server.local_addr());
         server.run().await
     });
@@ -47,9 +69,16 @@ struct Process {
 }
 
 fn start(file: &Path, notify: Option<&Path>) -> Process {
+    start_with(file, notify, false)
+}
+
+fn start_with(file: &Path, notify: Option<&Path>, hang: bool) -> Process {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "server_process", "--nocapture"]).env(SERVE, file).stdout(Stdio::piped());
-    command.env_remove("NOTIFY_SOCKET");
+    command.env_remove("NOTIFY_SOCKET").env_remove(HANG);
+    if hang {
+        command.env(HANG, "1");
+    }
     if let Some(socket) = notify {
         command.env("NOTIFY_SOCKET", socket);
     }
@@ -65,6 +94,11 @@ fn start(file: &Path, notify: Option<&Path>) -> Process {
 }
 
 impl Process {
+    fn says(&mut self, words: &str) {
+        let line = self.lines.find(|line| line.as_ref().is_ok_and(|line| line == words));
+        assert!(line.is_some(), "the server says `{words}`");
+    }
+
     fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
@@ -122,4 +156,40 @@ async fn a_second_signal_leaves_at_once() {
     running::until("it drains", async || tokio::net::TcpStream::connect(server.addr).await.is_err()).await;
     server.signal("INT");
     assert!(server.end().contains("Cut { connections: "));
+}
+
+/// A reload that hung kept the signals from being heard: the server could not be stopped but by killing it.
+#[tokio::test]
+async fn a_reload_that_hangs_keeps_no_signal_from_being_heard() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate.yaml");
+    std::fs::write(&file, FILE).unwrap();
+    let mut server = start_with(&file, None, true);
+    server.signal("HUP");
+    server.says("hanging");
+    // More of them wait for nothing.
+    server.signal("HUP");
+    let answer = running::send(server.addr, Method::POST, "/v1/check", &[], "{\"attributes\": {}}").await;
+    assert_eq!(answer.status, http::StatusCode::OK);
+    server.signal("TERM");
+    running::until("it drains", async || tokio::net::TcpStream::connect(server.addr).await.is_err()).await;
+    server.signal("TERM");
+    assert!(!server.end().is_empty());
+}
+
+/// A service manager that hangs kept the server from starting: what it is told waits for room in its queue.
+#[tokio::test]
+async fn a_service_manager_that_hangs_holds_nothing_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, socket) = (dir.path().join("tidegate.yaml"), dir.path().join("notify"));
+    std::fs::write(&file, FILE).unwrap();
+    let _manager = UnixDatagram::bind(&socket).unwrap();
+    let filler = UnixDatagram::unbound().unwrap();
+    filler.set_nonblocking(true).unwrap();
+    while filler.send_to(b"x", &socket).is_ok() {}
+    let server = start(&file, Some(&socket));
+    let answer = running::send(server.addr, Method::POST, "/v1/reload", &[], "").await;
+    assert_eq!(answer.status, http::StatusCode::OK);
+    server.signal("TERM");
+    assert!(server.end().contains("Drained"));
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use tidegate::visible;
 
 use crate::chart::{ChartError, Curve, Falling, Level, OverTime, TimeAxis};
 use crate::log::Tally;
@@ -147,7 +148,8 @@ pub fn page(title: &str, replay: &Replay, log: Option<&Tally>) -> Result<String,
             }
         }
     };
-    Ok(page.into_string())
+    // Keys and log lines of strangers: a browser draws some of what a terminal acts on, and the page is read in either.
+    Ok(visible::lines(&page.into_string()).into_owned())
 }
 
 fn source(tally: &Tally) -> Markup {

@@ -14,6 +14,8 @@ use serde::Deserialize;
 use tidegate::{Ask, Cost, Quota, Receipt, Replace, Standing, Tick};
 use tidegate_core::{Algorithm, State, Verdict};
 
+use crate::source::MAX_LINE;
+
 /// Why a trace ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -152,10 +154,14 @@ impl<F: Fn(Option<&str>, Option<u64>) -> Result<Quota, String>> Trace<F> {
             text.clear();
             line += 1;
             let io = |source| TraceError::Io { line, source };
-            // A line is as long as its author made it; traces are files of our own users, not hostile input.
-            if from.read_line(&mut text).map_err(io)? == 0 {
+            // One byte more than a line may have, so that a line of just that length is told from a longer one.
+            if io::Read::take(&mut from, MAX_LINE as u64 + 1).read_line(&mut text).map_err(io)? == 0 {
                 to.flush().map_err(io)?;
                 return Ok(tally);
+            }
+            if text.len() > MAX_LINE {
+                let what = format!("is longer than {} KiB", MAX_LINE >> 10);
+                return Err(TraceError::Line { line, what });
             }
             if text.trim().is_empty() {
                 continue;
@@ -280,6 +286,7 @@ type Answer = (Option<Result<Duration, Option<Duration>>>, Standing);
 fn write(out: &mut String, now: Tick, key: &str, op: Op, answer: Answer, algorithm: &str, state: &State) {
     let (verdict, standing) = answer;
     let key = serde_json::to_string(key).unwrap_or_default();
+    let key = tidegate::visible::json(&key);
     let _ = write!(out, r#"{{"t":{},"key":{key},"op":"{}""#, now.as_nanos(), op.word());
     match verdict {
         None => {}

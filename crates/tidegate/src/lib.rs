@@ -9,6 +9,7 @@
 //! * [`gate`]: policies, store and clock together: one check over many limits
 //! * [`policy`]: who is limited, by what; the file format
 //! * [`store`]: settles a list of charges in one step, all or nothing
+//! * [`visible`]: text from elsewhere, made safe to print
 //! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]
 #![doc = include_str!("docs/limiting.md")]
 
@@ -25,6 +26,7 @@ pub mod queue;
 mod scratch;
 pub mod store;
 mod sync;
+pub mod visible;
 mod wait;
 
 pub use clock::{Clock, ManualClock, SystemClock};

@@ -1,15 +1,15 @@
 //! Checks, shows and tidies policy files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::json;
-use tidegate::policy::config::{Config as PolicyConfig, Diagnostic, Severity, schema};
+use tidegate::policy::config::{Config as PolicyConfig, Diagnostic, MAX_BYTES, Severity, read_text, schema};
 
 use crate::args::{Config, PolicyFile};
 use crate::exit::{Exit, Mistake};
 use crate::output::{Printer, table};
-use crate::policies;
+use crate::{policies, writing};
 
 pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
     match verb {
@@ -33,7 +33,7 @@ pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
 pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
     let mut found: Vec<Diagnostic> = Vec::new();
     for file in files {
-        match PolicyConfig::read(file) {
+        match policies::load(file)? {
             Ok((_, warnings)) => found.extend(warnings),
             Err(mistakes) => found.extend(mistakes),
         }
@@ -94,8 +94,8 @@ fn show(named: &PolicyFile, origin: bool, printer: &Printer) -> Result<Exit> {
 fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exit> {
     let mut untidy = Vec::new();
     for file in files {
-        let text =
-            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let text = policies::patiently(file, |file| read_text(file, MAX_BYTES as u64))?
+            .map_err(|error| anyhow::anyhow!("{} {error}", file.display()))?;
         let before = policies::read(file, printer)?;
         let tidy = tidied(&text);
         if tidy == text {
@@ -113,7 +113,7 @@ fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exi
         if check {
             printer.people(&format!("{} is not tidy", file.display()))?;
         } else {
-            replace(file, &tidy)?;
+            writing::replace(file, &tidy)?;
             printer.remark(&format!("tidied {}", file.display()));
         }
     }
@@ -138,13 +138,6 @@ fn tidied(text: &str) -> String {
         tidy.pop();
     }
     tidy
-}
-
-/// Writes beside the file and renames, so that a server that watches it never reads half.
-fn replace(file: &Path, text: &str) -> Result<()> {
-    let beside = file.with_extension("tidegate-tmp");
-    std::fs::write(&beside, text).with_context(|| format!("cannot write {}", beside.display()))?;
-    std::fs::rename(&beside, file).with_context(|| format!("cannot replace {}", file.display()))
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! Writes a commented policy file to start from.
 
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::json;
 use tidegate::policy;
 
 use crate::args::{Init, Preset};
 use crate::exit::{Exit, Mistake};
 use crate::output::Printer;
+use crate::writing;
 
 pub(crate) fn run(init: &Init, printer: &Printer) -> Result<Exit> {
     let text = match init.preset {
@@ -24,18 +24,16 @@ pub(crate) fn run(init: &Init, printer: &Printer) -> Result<Exit> {
         printer.value(&json!({ "file": "-", "text": text }), |_| Ok(text.clone()))?;
         return Ok(Exit::Done);
     }
-    let mut options = OpenOptions::new();
-    options.write(true).truncate(true).create(init.force).create_new(!init.force);
-    let mut file = match options.open(&init.file) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            return Err(Mistake(format!(
+    if init.force && init.file.symlink_metadata().is_ok() {
+        writing::replace(&init.file, &text)?;
+    } else {
+        writing::create(&init.file, &text).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => anyhow::Error::from(Mistake(format!(
                 "{path} is already there; name another file, or overwrite it with --force"
-            ))
-            .into());
-        }
-        opened => opened.with_context(|| format!("cannot write {path}"))?,
-    };
-    file.write_all(text.as_bytes()).with_context(|| format!("cannot write {path}"))?;
+            ))),
+            _ => anyhow::Error::from(error).context(format!("cannot write {path}")),
+        })?;
+    }
     printer.programs(&json!({ "file": init.file }))?;
     printer.remark(&format!("wrote {path}\n  tidegate config check {path}\n  tidegate serve -c {path}"));
     Ok(Exit::Done)

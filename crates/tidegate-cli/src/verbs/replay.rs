@@ -17,7 +17,7 @@ use crate::args::{self, Speed};
 use crate::exit::{Exit, Mistake};
 use crate::output::{Printer, thousands};
 use crate::policies::{self, LimitWords};
-use crate::{outcome, reading};
+use crate::{outcome, reading, writing};
 
 pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     let thresholds = thresholds(&replay.fail_if)?;
@@ -177,7 +177,7 @@ fn draw(runs: &Replay, tally: &Tally, folder: &Path, printer: &Printer) -> Resul
     files.extend(report::pictures(runs)?.into_iter().map(|picture| (picture.name, picture.svg)));
     for (name, text) in files {
         let path = folder.join(name);
-        std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+        writing::put(&path, &text)?;
         printer.remark(&format!("wrote {}", path.display()));
     }
     Ok(())

@@ -4,24 +4,32 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use tidegate::policy::QUICKSTART;
 use tidegate::policy::config::{self, Config, Format, ForwardAuth, OriginalHeaders};
-use tidegate_server::{Refused, ServeError, Server, ServerOptions, Settings, Source, Token};
+use tidegate_server::{Refused, ServeError, Server, ServerOptions, Settings, Source, Token, TokenError};
 
 use crate::args::{Proxy, Serve};
 use crate::exit::{Exit, Mistake};
+use crate::log::Log;
 use crate::output::Printer;
 use crate::policies;
 
-pub(crate) fn run(serve: &Serve, printer: &Printer) -> Result<Exit> {
+pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let file = policies::file(&serve.policies);
     if serve.check {
         let file = file.unwrap_or_else(|| PathBuf::from(policies::DEFAULT_FILE));
         return super::config::check(&[file], printer);
     }
-    let (config, _) = load(file.as_deref()).map_err(|refused| Mistake(refused.to_string()))?;
-    let options = options(serve, &config)?;
+    let first = match file.clone() {
+        // The server reads it anew, and is as patient.
+        Some(file) => policies::patiently(&file, |file| load(Some(file)))?,
+        None => load(None),
+    };
+    let (config, _) = first.map_err(|refused| Mistake(refused.to_string()))?;
+    let mut options = options(serve, &config)?;
+    options.log_lines_dropped = log.dropped();
+    log.take_panics();
     let watched = file.clone().filter(|_| !serve.no_watch);
     let quickstart = file.is_none();
     let proxy = serve.forward_auth;
@@ -41,12 +49,17 @@ pub(crate) fn run(serve: &Serve, printer: &Printer) -> Result<Exit> {
         None => Source::new(load),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async {
+    let ended = runtime.block_on(async {
         let server = Server::bind(options, source).await.map_err(refusal)?;
-        printer.remark(&greeting(&server, quickstart));
+        if printer.remarks() {
+            log.say(&greeting(&server, quickstart));
+        }
         server.run().await;
         Ok(Exit::Done)
-    })
+    });
+    // Waits for nobody: the drain is over, and what still runs would run for good.
+    runtime.shutdown_background();
+    ended
 }
 
 /// A wrong file or an address that needs a token is the caller's mistake; a taken port is not.
@@ -95,15 +108,13 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     options.connections = serve.connections;
     options.store = Arc::new(config.store.memory(serve.keys));
     let token = match &serve.token_file {
-        Some(file) => {
-            Some(std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?)
-        }
-        None => std::env::var("TIDEGATE_TOKEN").ok(),
+        Some(file) => policies::patiently(file, Token::from_file)?.map(Some),
+        None => Token::from_env(),
     };
-    options.token = match token {
-        Some(token) => Some(Token::new(token.trim()).map_err(|error| Mistake(error.to_string()))?),
-        None => None,
-    };
+    options.token = token.map_err(|error| match error {
+        TokenError::File { .. } => anyhow::Error::from(error),
+        wrong => Mistake(wrong.to_string()).into(),
+    })?;
     Ok(options)
 }
 

@@ -18,6 +18,7 @@ use crate::exit::{Exit, Mistake};
 use crate::outcome;
 use crate::output::{Printer, thousands};
 use crate::policies::{self, LimitWords};
+use crate::writing;
 
 pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     if let Some(trace) = &simulate.trace {
@@ -53,7 +54,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     if let Some(path) = &simulate.plot {
         // The first picture is the load over time, or the algorithms side by side.
         if let Some(picture) = report::pictures(&replay)?.into_iter().next() {
-            std::fs::write(path, picture.svg).with_context(|| format!("cannot write {}", path.display()))?;
+            writing::put(path, &picture.svg)?;
             printer.remark(&format!("wrote {}", path.display()));
         }
     }

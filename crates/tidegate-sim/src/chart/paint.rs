@@ -6,6 +6,7 @@ use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use tidegate::visible;
 
 use super::ChartError;
 
@@ -74,7 +75,8 @@ pub(super) fn page(
         draw(&page)?;
         page.present().map_err(failed)?;
     }
-    Ok(finish(&svg, title))
+    // XML allows no control characters, and a name with one would leave a picture that nothing draws.
+    Ok(visible::lines(&finish(&svg, title)).into_owned())
 }
 
 pub(super) fn write(

@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Method, Request, StatusCode};
 use serde::Serialize;
 use tokio::sync::watch;
@@ -114,22 +114,30 @@ impl App {
         self.route(request).await.unwrap_or_else(Problem::into_response)
     }
 
+    /// Checks that whoever sent these headers may ask for everything.
+    ///
+    /// # Errors
+    /// 401 without the token, where there is one; 403 for what only a web page would send, where there is none.
+    fn authorized(&self, headers: &HeaderMap) -> Result<(), Problem> {
+        match &self.token {
+            Some(token) => auth::with_token(token, headers),
+            None => auth::without_token(headers),
+        }
+    }
+
     async fn route(&self, request: Request<Body>) -> Result<Response, Problem> {
         let uri = request.uri().clone();
         let method = request.method().clone();
         let path = match uri.path() {
             "/livez" => return read(&method).map(|()| operations::livez()),
             "/readyz" | "/healthz" => {
-                return read(&method).and_then(|()| operations::readyz(self, &uri));
+                return read(&method).and_then(|()| operations::readyz(self, &uri, request.headers()));
             }
             path => path,
         };
-        let headers = request.headers();
-        match &self.token {
-            Some(token) => auth::with_token(token, headers)?,
-            // A proxy hands its caller's `Host` and `Origin` on.
-            None if path == "/v1/forward-auth" => {}
-            None => auth::without_token(headers)?,
+        // A proxy hands its caller's `Host` and `Origin` on.
+        if self.token.is_some() || path != "/v1/forward-auth" {
+            self.authorized(request.headers())?;
         }
         match path {
             "/v1/check" => {

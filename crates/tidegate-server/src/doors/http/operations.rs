@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde_json::json;
 
 use super::App;
@@ -18,15 +18,30 @@ pub(crate) fn livez() -> Response {
 }
 
 /// `/readyz`: send requests here. 503 from the moment a drain begins. `?verbose` lists the checks.
-pub(crate) fn readyz(app: &App, uri: &http::Uri) -> Result<Response, Problem> {
+///
+/// Health needs no token, so that a load balancer may ask. What the checks found speaks of the file, of keys and of traffic,
+/// and is for those who may ask everything else as well: others are told the state alone.
+pub(crate) fn readyz(app: &App, uri: &http::Uri, headers: &HeaderMap) -> Result<Response, Problem> {
     let verbose = Query::of(uri, &["verbose"])?.flag("verbose")?;
     let serving = *app.phase.borrow() == Phase::Serving;
-    let live = app.engine.live();
-    let occupancy = app.engine.occupancy();
     let status = if serving { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if !verbose {
         return Ok((status, if serving { "ok\n" } else { "draining\n" }).into_response());
     }
+    let text = if app.authorized(headers).is_ok() { checks(app, serving) } else { state(serving) };
+    Ok((status, text).into_response())
+}
+
+/// What everybody may know.
+fn state(serving: bool) -> String {
+    let (mark, word) = if serving { ("[+]", "ready") } else { ("[-]", "not ready") };
+    format!("{mark} serving\n{word}\n")
+}
+
+/// Every check with what it found.
+fn checks(app: &App, serving: bool) -> String {
+    let live = app.engine.live();
+    let occupancy = app.engine.occupancy();
     let mark = |good: bool| if good { "[+]" } else { "[-]" };
     let reload = app.reload.last();
     // A refused file is no reason to take the server out: the old one is in force.
@@ -39,7 +54,7 @@ pub(crate) fn readyz(app: &App, uri: &http::Uri) -> Result<Response, Problem> {
             refused.diagnostics.first().map_or("", String::as_str)
         ),
     };
-    let text = format!(
+    format!(
         "{} serving\n{config}\n[+] store {}: {} of {} slots\n[+] {} requests in flight\n{}\n",
         mark(serving),
         app.engine.store_kind(),
@@ -48,8 +63,7 @@ pub(crate) fn readyz(app: &App, uri: &http::Uri) -> Result<Response, Problem> {
         // This one left out.
         app.in_flight.load(Ordering::Relaxed).saturating_sub(1),
         if serving { "ready" } else { "not ready" },
-    );
-    Ok((status, text).into_response())
+    )
 }
 
 /// `/metrics`, in the OpenMetrics text form.

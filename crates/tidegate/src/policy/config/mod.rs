@@ -4,6 +4,7 @@
 //! settings and policies are built of it. A file with an error gives nothing: the running configuration stays.
 
 mod diagnostic;
+mod file;
 mod forward_auth;
 mod keys;
 mod limits;
@@ -16,7 +17,9 @@ mod shape;
 mod show;
 
 pub use diagnostic::{Diagnostic, Severity, report};
+pub use file::{ReadError, read_file, read_text};
 pub use forward_auth::{ForwardAuth, OriginalHeaders};
+pub use read::MAX_BYTES;
 pub use schema::schema;
 pub use show::Effective;
 
@@ -115,9 +118,6 @@ pub enum HeaderForm {
     None,
 }
 
-/// The longest file that is read: a hundred thousand policies, and far from what a machine cannot hold.
-const MOST_BYTES: u64 = 16 << 20;
-
 /// A whole validated file.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
@@ -148,20 +148,11 @@ impl Config {
     /// Every mistake, in the order of the file, warnings included; or the one reason why the file cannot be read.
     pub fn read(path: &Path) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         let name = path.display().to_string();
-        let mut text = String::new();
-        let read = std::fs::File::open(path).and_then(|file| {
-            std::io::Read::read_to_string(&mut std::io::Read::take(file, MOST_BYTES + 1), &mut text)
-        });
-        match read {
-            Ok(bytes) if bytes as u64 > MOST_BYTES => {
-                let mut findings = Findings::of(&name);
-                findings.error(Spot::default(), "is longer than 16 MiB, which no policy file is");
-                Err(findings.finish())
-            }
-            Ok(_) => Self::parse(&text, &name, Format::of(path)),
+        match read_text(path, MAX_BYTES as u64) {
+            Ok(text) => Self::parse(&text, &name, Format::of(path)),
             Err(error) => {
                 let mut findings = Findings::of(&name);
-                findings.error(Spot::default(), format_args!("cannot be read: {error}"));
+                findings.error(Spot::default(), error);
                 Err(findings.finish())
             }
         }

@@ -13,8 +13,8 @@ use super::Format;
 use super::diagnostic::Findings;
 use super::node::{Name, Node, Spot, Value};
 
-/// The largest text: ten thousand policies take about three megabytes.
-const MAX_BYTES: usize = 16 << 20;
+/// The most bytes of a file: ten thousand policies take about three megabytes.
+pub const MAX_BYTES: usize = 4 << 20;
 
 /// The deepest nesting: the deepest sensible file has nine levels.
 const MAX_DEPTH: usize = 32;

@@ -1,0 +1,109 @@
+//! The log: who is told what, and how a line of it looks.
+//!
+//! Lines for people on a terminal, JSON lines otherwise. Both go through [`Queue`], so that no decision waits for whoever
+//! reads the log. A line holds text of strangers: what a terminal acts on is written out, and its length is bounded. How
+//! often one place in the program speaks is bounded too, so that no stranger can fill a disk by what he sends.
+
+mod format;
+mod queue;
+mod seldom;
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use tidegate::visible;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::EnvFilter;
+
+use self::format::Bounded;
+use self::queue::Queue;
+use self::seldom::Seldom;
+use crate::args::{Color, Global};
+use crate::exit::Mistake;
+
+/// How long an ending program waits for its log to be written: whoever reads it has been slow already.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// The log of this process. Writes what is left when dropped, for a second at most.
+#[derive(Debug)]
+pub(crate) struct Log {
+    queue: Arc<Queue>,
+}
+
+impl Log {
+    /// Starts the log on standard error.
+    ///
+    /// # Errors
+    /// When `TIDEGATE_LOG` says nothing that can be read.
+    pub(crate) fn start(global: &Global) -> Result<Self, Mistake> {
+        let queue = Queue::start(queue::standard_error());
+        let filter = filter(global)?;
+        let terminal = std::io::stderr().is_terminal();
+        let builder = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(Seldom::new(Arc::clone(&queue)))
+            .with_ansi(terminal && global.color != Color::Never);
+        if terminal {
+            let people = builder.without_time().with_target(false).with_level(false);
+            people.map_event_format(|inner| Bounded { inner, json: false }).init();
+        } else {
+            builder.json().map_event_format(|inner| Bounded { inner, json: true }).init();
+        }
+        Ok(Self { queue })
+    }
+
+    /// Says something to people, after the lines before it, as it stands.
+    pub(crate) fn say(&self, text: &str) {
+        let text = visible::lines(text.trim_end_matches('\n'));
+        self.queue.push(format!("{text}\n").into_bytes());
+    }
+
+    /// Has panics told by the log: the usual way waits for standard error, and with it whoever asked meanwhile.
+    pub(crate) fn take_panics(&self) {
+        std::panic::set_hook(Box::new(|panic| {
+            let backtrace = std::backtrace::Backtrace::capture();
+            let thread = std::thread::current();
+            let thread = thread.name().unwrap_or("without a name");
+            if backtrace.status() == std::backtrace::BacktraceStatus::Captured {
+                tracing::error!(thread, %backtrace, "{panic}");
+            } else {
+                tracing::error!(thread, "{panic}");
+            }
+        }));
+    }
+
+    /// Returns how many lines were dropped so far.
+    pub(crate) fn dropped(&self) -> Arc<AtomicU64> {
+        self.queue.dropped()
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.queue.flush(LAST_WORDS);
+    }
+}
+
+/// `TIDEGATE_LOG` before the flags.
+fn filter(global: &Global) -> Result<EnvFilter, Mistake> {
+    let level = match (global.quiet, global.verbose) {
+        (true, _) => "error",
+        (false, 0) => "warn,tidegate_server=info",
+        (false, 1) => "info",
+        (false, _) => "debug",
+    };
+    let wrong = |why: String| {
+        Mistake(format!("TIDEGATE_LOG: {why}; write a level such as info or debug, or target=level pairs"))
+    };
+    match std::env::var_os("TIDEGATE_LOG").filter(|set| !set.is_empty()) {
+        None => Ok(EnvFilter::new(level)),
+        Some(set) => {
+            let set =
+                set.to_str().ok_or_else(|| wrong("is set to bytes that are no UTF-8 text".to_owned()))?;
+            let builder = EnvFilter::builder().with_default_directive(LevelFilter::ERROR.into());
+            builder.parse(set).map_err(|error| wrong(error.to_string()))
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Reads small files whole, and nothing that is no file.
+//!
+//! A path may lead anywhere: to a pipe whose other end never writes, to a device that never ends, to a terminal. Reading one
+//! stops whoever reads for good, so what the path leads to is looked at before anything is asked of it and again once it is
+//! open, and no more is read than the caller allows. Symlinks are followed: Kubernetes mounts its files as such.
+//!
+//! A regular file may still take its time, on a file system whose server is gone. That cannot be seen from here: whoever
+//! must not wait reads on a thread of its own.
+
+use std::fs::{File, FileType, OpenOptions};
+use std::io::{self, Read as _};
+use std::path::Path;
+
+/// Why a file was not read. Prints as the end of a sentence that begins with the file's name.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// The system refused.
+    #[error("cannot be read: {0}")]
+    System(io::Error),
+    /// The path leads to something else than a regular file.
+    #[error("is {what}; only a regular file is read")]
+    NotRegular {
+        /// What it leads to, with its article.
+        what: &'static str,
+    },
+    /// It is longer than allowed.
+    #[error("is longer than {}", size(*.most))]
+    TooLong {
+        /// The most bytes that were allowed.
+        most: u64,
+    },
+    /// It is no text.
+    #[error("is no UTF-8 text: byte {at} is something else")]
+    NotText {
+        /// Where, counted from 0.
+        at: usize,
+    },
+}
+
+/// Reads a file of at most `most` bytes whole.
+///
+/// Opens without waiting, so a pipe, a device or a socket is an error at once. Waits as long as the file system takes to
+/// read a regular file. Allocates as it reads, never more than twice what was read.
+///
+/// # Errors
+/// [`ReadError`]; a path that leads nowhere is `System` with the kind `NotFound`.
+pub fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, ReadError> {
+    // Before it is opened, because opening is enough to start some devices.
+    regular(std::fs::metadata(path).map_err(ReadError::System)?.file_type())?;
+    let file = open(path).map_err(ReadError::System)?;
+    // And after, because the path may lead elsewhere by now.
+    regular(file.metadata().map_err(ReadError::System)?.file_type())?;
+    let mut bytes = Vec::new();
+    file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(ReadError::System)?;
+    if bytes.len() as u64 > most { Err(ReadError::TooLong { most }) } else { Ok(bytes) }
+}
+
+/// Reads a text file of at most `most` bytes whole: as [`read_file`], and the bytes must be UTF-8.
+///
+/// # Errors
+/// [`ReadError`].
+pub fn read_text(path: &Path, most: u64) -> Result<String, ReadError> {
+    String::from_utf8(read_file(path, most)?)
+        .map_err(|error| ReadError::NotText { at: error.utf8_error().valid_up_to() })
+}
+
+#[cfg(unix)]
+fn open(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)
+}
+
+#[cfg(not(unix))]
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).open(path)
+}
+
+fn regular(kind: FileType) -> Result<(), ReadError> {
+    if kind.is_file() { Ok(()) } else { Err(ReadError::NotRegular { what: name(kind) }) }
+}
+
+fn name(kind: FileType) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt as _;
+        if kind.is_fifo() {
+            return "a pipe";
+        }
+        if kind.is_socket() {
+            return "a socket";
+        }
+        if kind.is_char_device() || kind.is_block_device() {
+            return "a device";
+        }
+    }
+    if kind.is_dir() { "a folder" } else { "no file" }
+}
+
+/// Writes a size in the largest unit that is whole.
+fn size(bytes: u64) -> String {
+    match bytes {
+        _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        _ if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_in_words() {
+        assert_eq!([10, 1024, 1536, 4 << 20].map(size), ["10 bytes", "1 KiB", "1536 bytes", "4 MiB"]);
+    }
+
+    /// A pipe that nobody writes to, and a device that never ends, stopped whoever read them for good.
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_regular_file_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&pipe, &link).unwrap();
+        let socket = dir.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        for (path, words) in [
+            (pipe.as_path(), "is a pipe; only a regular file is read"),
+            (link.as_path(), "is a pipe; only a regular file is read"),
+            (socket.as_path(), "is a socket; only a regular file is read"),
+            (Path::new("/dev/zero"), "is a device; only a regular file is read"),
+            (dir.path(), "is a folder; only a regular file is read"),
+            (Path::new("/nowhere/at/all"), "cannot be read: No such file or directory (os error 2)"),
+        ] {
+            assert_eq!(read_file(path, 10).unwrap_err().to_string(), words, "{}", path.display());
+        }
+    }
+
+    #[test]
+    fn no_more_is_read_than_allowed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "0123456789").unwrap();
+        assert_eq!(read_text(&file, 10).unwrap(), "0123456789");
+        assert_eq!(read_text(&file, 9).unwrap_err().to_string(), "is longer than 9 bytes");
+        std::fs::write(&file, b"01\xff").unwrap();
+        let error = read_text(&file, 10).unwrap_err().to_string();
+        assert_eq!(error, "is no UTF-8 text: byte 2 is something else");
+    }
+
+    /// A symlink to a regular file is one, as config maps are mounted.
+    #[cfg(unix)]
+    #[test]
+    fn symlinks_to_files_are_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "text").unwrap();
+        std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
+        assert_eq!(read_text(&dir.path().join("link"), 10).unwrap(), "text");
+    }
+}

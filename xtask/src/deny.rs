@@ -1,0 +1,56 @@
+//! What may be depended on: licences, sources, bans and known holes, by cargo-deny and `deny.toml`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::step;
+
+/// The cargo-deny that `deny.toml` is written for. Building it takes about a minute on two cores, once per target folder.
+const VERSION: &str = "0.20.2";
+/// Every workspace of the repository.
+const WORKSPACES: [&str; 3] = ["Cargo.toml", "benches/Cargo.toml", "fuzz/Cargo.toml"];
+/// The longest wait for the database of known holes, which is a clone of a few megabytes.
+const FETCH: Duration = Duration::from_secs(120);
+
+pub(crate) fn run() -> Result<()> {
+    let program = install()?;
+    let program = program.to_string_lossy();
+    let fetched = step::within(FETCH, &program, &["fetch", "db"], &[]);
+    for workspace in WORKSPACES {
+        let manifest = ["--manifest-path", workspace, "--config", "deny.toml", "--locked", "check"];
+        // Of two versions of one crate only the number is told: the trees behind them are a page each.
+        let what = ["--hide-inclusion-graph", "licenses", "sources", "bans"];
+        step::run(&program, &[&manifest[..], &what].concat(), &[])?;
+        if fetched.is_ok() {
+            let known = ["--disable-fetch", "--hide-inclusion-graph", "advisories"];
+            step::run(&program, &[&manifest[..], &known].concat(), &[])?;
+        }
+    }
+    if let Err(error) = fetched {
+        eprintln!("NOT CHECKED: advisories; their database on GitHub cannot be had from here ({error:#})");
+    }
+    Ok(())
+}
+
+/// Returns the program of that version: the one installed for everybody, or our own, built if need be.
+fn install() -> Result<PathBuf> {
+    let version = |program: &Path| {
+        let asked = Command::new(program).arg("--version").output();
+        asked.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).trim().ends_with(VERSION))
+    };
+    let everybodys = PathBuf::from("cargo-deny");
+    if version(&everybodys) {
+        return Ok(everybodys);
+    }
+    let tools = crate::built("tools");
+    let own = tools.join("bin/cargo-deny");
+    if !version(&own) {
+        let tools = tools.to_string_lossy();
+        let how = ["--version", VERSION, "--locked", "--debug", "--force", "--root", &tools];
+        step::run("cargo", &[&["install", "cargo-deny"][..], &how].concat(), &[])?;
+    }
+    Ok(own)
+}
