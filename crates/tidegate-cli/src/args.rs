@@ -133,12 +133,26 @@ pub(crate) struct Serve {
     /// File that holds the token callers must send; needed to bind beyond loopback
     #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
+    /// Which proxy asks /v1/forward-auth; without it, and without forward_auth in the file, that door refuses everyone
+    #[arg(long, env = "TIDEGATE_FORWARD_AUTH", value_name = "PROXY", value_enum)]
+    pub(crate) forward_auth: Option<Proxy>,
     /// How long to let requests finish after SIGTERM
     #[arg(long, env = "TIDEGATE_DRAIN", value_name = "TIME", default_value = "10s", value_parser = duration)]
     pub(crate) drain: Duration,
     /// Do not watch the policy file; SIGHUP still reloads it
     #[arg(long)]
     pub(crate) no_watch: bool,
+}
+
+/// A proxy that tells of the original request in headers of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Proxy {
+    /// X-Original-Method, -URI and -Host
+    Nginx,
+    /// X-Forwarded-Method, -Uri and -Host
+    Caddy,
+    /// As caddy
+    Traefik,
 }
 
 #[derive(Args, Debug)]

@@ -45,3 +45,10 @@ pub use auth::{Token, TokenError};
 pub use options::{ServerOptions, Timeouts};
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, Source};
+
+/// What the fuzz targets call; no part of the API.
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::doors::http::fuzzing::{ForwardAuthDoor, MAX_ATTRIBUTES};
+}

@@ -12,6 +12,7 @@ use tidegate::policy::{ClientIp, Limit, Policy, PolicySet};
 use tidegate::{Cost, Quota, Tick};
 use tidegate_core::{Algorithm, Ask, Verdict};
 
+use crate::doors::http::Door;
 use crate::metrics::{Metrics, PolicySeries};
 use crate::settings::Settings;
 use crate::top::Sketch;
@@ -23,6 +24,7 @@ pub(crate) struct Live {
     pub(crate) policies: Arc<[Facts]>,
     pub(crate) client_ip: ClientIp,
     pub(crate) headers: HeaderForm,
+    pub(crate) door: Door,
     /// Counts the configurations put in force since start, from 1.
     pub(crate) number: u64,
     /// When it was put in force, by the gate's clock.
@@ -70,6 +72,7 @@ impl Live {
             policies: facts.collect(),
             client_ip: settings.client_ip.clone(),
             headers: settings.headers,
+            door: Door::new(settings),
             number: before.map_or(0, |live| live.number) + 1,
             since,
             set,

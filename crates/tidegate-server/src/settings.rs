@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tidegate::policy::config::{Config, HeaderForm};
+use tidegate::policy::config::{Config, ForwardAuth, HeaderForm};
 use tidegate::policy::{ClientIp, PolicySet};
 
 /// The part of a configuration that can change while the server runs.
@@ -15,6 +15,8 @@ pub struct Settings {
     pub policies: Arc<PolicySet>,
     /// How a caller's address is found behind proxies.
     pub client_ip: ClientIp,
+    /// Which proxy asks `/v1/forward-auth`; with `None` that door refuses everyone, and says why.
+    pub forward_auth: Option<ForwardAuth>,
     /// Which rate-limit headers answers carry.
     pub headers: HeaderForm,
     /// What is odd about it and yet works; logged when it is put in force.
@@ -22,7 +24,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Makes settings of policies, with nobody trusted as a proxy and the default headers.
+    /// Makes settings of policies, with nobody trusted as a proxy, no forward-auth and the default headers.
     #[must_use]
     pub fn new(policies: impl Into<Arc<PolicySet>>) -> Self {
         Self { policies: policies.into(), ..Self::default() }
@@ -31,8 +33,8 @@ impl Settings {
 
 impl From<Config> for Settings {
     fn from(config: Config) -> Self {
-        let Config { policies, client_ip, headers, .. } = config;
-        Self { policies, client_ip, headers, warnings: Vec::new() }
+        let Config { policies, client_ip, forward_auth, headers, .. } = config;
+        Self { policies, client_ip, forward_auth, headers, warnings: Vec::new() }
     }
 }
 

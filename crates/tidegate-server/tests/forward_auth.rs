@@ -10,6 +10,7 @@ use running::{Answer, Running, send, start};
 const FILE: &str = "
 version: 1
 client_ip: { trusted_proxies: [127.0.0.0/8] }
+access: { deny: [203.0.113.66] }
 policies:
   - name: login
     match: { method: POST, path: /login, host: example.org }
@@ -20,8 +21,26 @@ policies:
     limit: { rate: 2/min }
 ";
 
+/// Starts a server that this proxy asks; `door` is what the file says of it.
+async fn asked_by(door: &str) -> Running {
+    start(&FILE.replacen("version: 1\n", &format!("version: 1\nforward_auth: {door}\n"), 1)).await
+}
+
 async fn ask(server: &Running, path: &str, headers: &[(&str, &str)]) -> Answer {
     send(server.addr, Method::GET, path, headers, "").await
+}
+
+/// What Caddy sends of a request, with more headers of its caller.
+fn caddy<'h>(method: &'h str, uri: &'h str, more: &[(&'h str, &'h str)]) -> Vec<(&'h str, &'h str)> {
+    let mut headers = vec![
+        ("x-forwarded-method", method),
+        ("x-forwarded-uri", uri),
+        ("x-forwarded-host", "example.org"),
+        ("x-forwarded-for", "203.0.113.9"),
+    ];
+    headers.retain(|(name, _)| more.iter().all(|(other, _)| name != other));
+    headers.extend_from_slice(more);
+    headers
 }
 
 #[tokio::test]
@@ -29,7 +48,7 @@ async fn the_original_request_is_what_is_limited() {
     let nginx = [
         ("x-original-uri", "/login?next=%2F"),
         ("x-original-method", "POST"),
-        ("host", "example.org"),
+        ("x-original-host", "example.org"),
         ("x-forwarded-for", "203.0.113.9"),
     ];
     let caddy = [
@@ -38,57 +57,145 @@ async fn the_original_request_is_what_is_limited() {
         ("x-forwarded-host", "Example.org:443"),
         ("x-forwarded-for", "203.0.113.9"),
     ];
-    for headers in [nginx, caddy] {
-        let server = start(FILE).await;
+    let own =
+        [("x-u", "/login"), ("x-m", "POST"), ("x-h", "example.org"), ("x-forwarded-for", "203.0.113.9")];
+    for (door, headers, status) in [
+        ("{ proxy: nginx }", nginx, StatusCode::FORBIDDEN),
+        ("{ proxy: nginx, deny_status: 401 }", nginx, StatusCode::UNAUTHORIZED),
+        ("{ proxy: caddy }", caddy, StatusCode::TOO_MANY_REQUESTS),
+        ("{ proxy: traefik, deny_status: 418 }", caddy, StatusCode::IM_A_TEAPOT),
+        ("{ method: X-M, uri: X-U, host: X-H }", own, StatusCode::TOO_MANY_REQUESTS),
+    ] {
+        let server = asked_by(door).await;
         let passed = ask(&server, "/v1/forward-auth", &headers).await;
         assert_eq!((passed.status, passed.text.as_str()), (StatusCode::OK, ""));
         assert!(passed.header("ratelimit").contains("\"login\";r=0"), "{passed:?}");
         assert_eq!(passed.header("x-tidegate-decision-id").len(), 26);
         let denied = ask(&server, "/v1/forward-auth", &headers).await;
-        assert_eq!((denied.status, denied.header("retry-after")), (StatusCode::TOO_MANY_REQUESTS, "60"));
+        assert_eq!((denied.status, denied.header("retry-after")), (status, "60"), "{door}");
         assert_eq!(denied.json()["violated-policies"][0], "login");
-        let for_nginx = ask(&server, "/v1/forward-auth?deny_status=403", &headers).await;
-        assert_eq!((for_nginx.status, for_nginx.header("retry-after")), (StatusCode::FORBIDDEN, "60"));
         let mut other = headers;
         other[3].1 = "203.0.113.9, 198.51.100.7";
-        assert_eq!(
-            ask(&server, "/v1/forward-auth", &other).await.status,
-            StatusCode::OK,
-            "the right-most hop"
-        );
+        let other = ask(&server, "/v1/forward-auth", &other).await;
+        assert_eq!(other.status, StatusCode::OK, "the right-most hop");
     }
 }
 
+/// `curl -H 'X-Original-URI: /free'` through Caddy was never limited: the door took the first family that it found.
 #[tokio::test]
-async fn headers_are_attributes_and_preflights_pass() {
-    let server = start(FILE).await;
-    let with = |method| [("x-forwarded-uri", "/"), ("x-forwarded-method", method), ("x-api-key", "k1")];
+async fn a_caller_cannot_speak_in_another_family() {
+    let server = asked_by("{ proxy: caddy }").await;
+    let his = [
+        ("x-original-uri", "/free"),
+        ("x-original-url", "/free"),
+        ("x-original-method", "OPTIONS"),
+        ("x-original-host", "other.org"),
+        ("host", "other.org"),
+    ];
+    let headers = caddy("POST", "/login", &his);
+    for status in [200, 429, 429] {
+        assert_eq!(ask(&server, "/v1/forward-auth", &headers).await.status, status);
+    }
+    let only_his = ask(&server, "/v1/forward-auth", &his).await;
+    assert_eq!(only_his.status, StatusCode::BAD_REQUEST);
+    assert!(only_his.detail().contains("the proxy sent no x-forwarded-method"), "{}", only_his.detail());
+}
+
+#[tokio::test]
+async fn only_a_true_preflight_passes_uncharged_and_deny_lists_hold() {
+    let preflight =
+        [("origin", "https://a.example"), ("access-control-request-method", "POST"), ("x-api-key", "k")];
+    let server = asked_by("{ proxy: caddy }").await;
+    let options = |more: &[(&'static str, &'static str)]| caddy("OPTIONS", "/", more);
     for status in [200, 200, 429] {
-        assert_eq!(ask(&server, "/v1/forward-auth", &with("GET")).await.status, status);
+        assert_eq!(ask(&server, "/v1/forward-auth", &options(&[("x-api-key", "k")])).await.status, status);
     }
-    assert_eq!(ask(&server, "/v1/forward-auth", &with("OPTIONS")).await.status, StatusCode::OK);
-    let charged = ask(&server, "/v1/forward-auth?options=charge", &with("OPTIONS")).await;
-    assert_eq!(charged.status, StatusCode::TOO_MANY_REQUESTS);
+    let true_one = ask(&server, "/v1/forward-auth", &options(&preflight)).await;
+    assert_eq!((true_one.status, true_one.header("ratelimit")), (StatusCode::OK, ""));
+    for dressed in [
+        vec![preflight[0], preflight[2]],
+        vec![preflight[1], preflight[2]],
+        [&preflight[..], &[("authorization", "Bearer x")]].concat(),
+        [&preflight[..], &[("cookie", "a=b")]].concat(),
+        vec![("origin", ""), preflight[1], preflight[2]],
+    ] {
+        let refused = ask(&server, "/v1/forward-auth", &options(&dressed)).await;
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{dressed:?}");
+    }
+    let lower = ask(&server, "/v1/forward-auth", &caddy("options", "/", &preflight)).await;
+    assert_eq!(lower.status, StatusCode::TOO_MANY_REQUESTS, "no browser sends that");
+    let mut denied = options(&preflight);
+    denied.retain(|(name, _)| *name != "x-forwarded-for");
+    denied.push(("x-forwarded-for", "203.0.113.66"));
+    assert_eq!(ask(&server, "/v1/forward-auth", &denied).await.status, StatusCode::FORBIDDEN);
+    let charging = asked_by("{ proxy: caddy, options: charge }").await;
+    for status in [200, 200, 429] {
+        assert_eq!(ask(&charging, "/v1/forward-auth", &options(&preflight)).await.status, status);
+    }
 }
 
 #[tokio::test]
-async fn a_proxy_that_is_set_up_wrong_is_told_so() {
+async fn a_door_that_is_not_set_up_refuses_and_says_what_to_set() {
     let server = start(FILE).await;
+    let asked = ask(&server, "/v1/forward-auth", &caddy("GET", "/free", &[])).await;
+    assert_eq!(asked.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(
+        asked.detail().contains("write `forward_auth: { proxy: NAME }` into the policy file"),
+        "{asked:?}"
+    );
+    assert!(asked.detail().contains("nginx, caddy, traefik"), "{asked:?}");
+    server.write(&FILE.replacen("version: 1\n", "version: 1\nforward_auth: { proxy: caddy }\n", 1));
+    server.handle.reload().await.unwrap();
+    let asked = ask(&server, "/v1/forward-auth", &caddy("GET", "/free", &[])).await;
+    assert_eq!(asked.status, StatusCode::OK, "a reload sets it up");
+}
+
+#[tokio::test]
+async fn a_proxy_that_does_not_do_its_part_is_told_so() {
+    let server = asked_by("{ proxy: nginx }").await;
     let bare = ask(&server, "/v1/forward-auth", &[]).await;
     assert_eq!(bare.status, StatusCode::BAD_REQUEST);
-    assert!(bare.detail().contains("the proxy must send x-original-uri (nginx)"), "{}", bare.detail());
-    let uri = [("x-original-uri", "/")];
-    let wrong = ask(&server, "/v1/forward-auth?deny_status=200", &uri).await;
-    assert!(wrong.detail().contains("use 400 to 599, 403 for nginx"), "{}", wrong.detail());
-    let slip = ask(&server, "/v1/forward-auth?deny_statu=403", &uri).await;
-    assert!(slip.detail().contains("did you mean `deny_status`?"), "{}", slip.detail());
+    assert!(bare.detail().contains("the proxy sent no x-original-method"), "{}", bare.detail());
+    let whole = [("x-original-method", "GET"), ("x-original-uri", "/"), ("x-original-host", "a.org")];
+    let no_client = ask(&server, "/v1/forward-auth", &whole).await;
+    assert!(no_client.detail().contains("127.0.0.1 sent no x-forwarded-for"), "{}", no_client.detail());
+    let twice = [&whole[..], &[("x-original-uri", "/free"), ("x-forwarded-for", "203.0.113.9")]].concat();
+    let twice = ask(&server, "/v1/forward-auth", &twice).await;
+    assert!(twice.detail().contains("x-original-uri came 2 times"), "{}", twice.detail());
 }
 
 #[tokio::test]
-async fn parameters_of_the_caller_are_not_ours() {
-    let server = start(FILE).await;
-    let headers = [("x-forwarded-uri", "/?deny_status=418&q=1"), ("x-api-key", "k")];
+async fn a_query_of_a_sub_request_changes_nothing() {
+    let server = asked_by("{ proxy: caddy }").await;
+    let headers = caddy("GET", "/?q=1", &[("x-api-key", "k")]);
+    for (query, status) in
+        [("deny_status=418&q=1", 200), ("options=charge", 200), ("deny_status=418", 429), ("%", 429)]
+    {
+        let answer = ask(&server, &format!("/v1/forward-auth?{query}"), &headers).await;
+        assert_eq!(answer.status, status, "{query}");
+    }
+}
+
+#[tokio::test]
+async fn what_policies_name_is_neither_pushed_out_nor_given_twice() {
+    let server = asked_by("{ proxy: caddy }").await;
+    let fillers: Vec<String> = (0..70).map(|at| format!("a-filler-{at}")).collect();
+    let mut more: Vec<(&str, &str)> = fillers.iter().map(|name| (name.as_str(), "x")).collect();
+    more.push(("x-api-key", "k"));
     for status in [200, 200, 429] {
-        assert_eq!(ask(&server, "/v1/forward-auth?deny_status=418&q=1", &headers).await.status, status);
+        assert_eq!(ask(&server, "/v1/forward-auth", &caddy("GET", "/", &more)).await.status, status);
+    }
+    let long = "k".repeat(20_000);
+    for status in [200, 200, 429] {
+        let more = [("x-api-key", long.as_str())];
+        assert_eq!(ask(&server, "/v1/forward-auth", &caddy("GET", "/", &more)).await.status, status);
+    }
+    for (more, says) in [
+        ([("x-api-key", "k"), ("x-api-key", "other")], "several values"),
+        ([("x-api-key", "other"), ("x_api_key", "k")], "take the header `x_api_key` for one"),
+    ] {
+        let refused = ask(&server, "/v1/forward-auth", &caddy("GET", "/", &more)).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+        assert!(refused.detail().contains(says), "{}", refused.detail());
     }
 }

@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 
 const FILE: &str = "
 version: 1
+forward_auth: { proxy: caddy }
 policies:
   - { name: per-ip, by: [client.ip], limit: { rate: 1000/s } }
   - { name: windows, by: [user.id], limit: { algorithm: sliding-window, rate: 100/min } }

@@ -1,4 +1,5 @@
-//! Real nginx and real Caddy in front of a small site, asking a running server about each request.
+//! Real nginx and real Caddy in front of a small site, with the blocks that the manual prints, asking a running server about
+//! each request.
 //!
 //! Needs the Debian packages `nginx` and `caddy`. Where one is missing its test says so and skips, unless
 //! `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
@@ -14,10 +15,13 @@ use std::process::{Child, Command, Stdio};
 
 use http::{Method, StatusCode};
 use running::{Answer, Running, send, start};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
 
 const FILE: &str = "
 version: 1
-client_ip: { trusted_proxies: [127.0.0.0/8] }
+client_ip: { trusted_proxies: [127.0.0.1] }
+access: { deny: [127.0.0.66] }
 policies:
   - name: per-ip
     match: { path: /api/** }
@@ -56,6 +60,25 @@ fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
+/// Returns the first code block of the manual that begins with these words, with this stand's addresses in place of its own.
+#[track_caller]
+fn manual(begins: &str, words: &[(&str, String)]) -> String {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/http-api.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let mut blocks = page.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
+    let block = blocks.find(|(_, text)| text.starts_with(begins));
+    let (_, text) = block.unwrap_or_else(|| panic!("the manual has no block that begins with `{begins}`"));
+    words.iter().fold(text.to_owned(), |text, (manuals, ours)| {
+        assert!(text.contains(manuals), "the manual's block no longer says `{manuals}`:\n{text}");
+        text.replace(manuals, ours)
+    })
+}
+
+/// The policies, for a server that this proxy asks.
+fn asked_by(proxy: &str) -> String {
+    FILE.replacen("version: 1\n", &format!("version: 1\nforward_auth: {{ proxy: {proxy} }}\n"), 1)
+}
+
 async fn up(port: u16) -> SocketAddr {
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     running::until("the proxy listens", async || tokio::net::TcpStream::connect(addr).await.is_ok()).await;
@@ -66,6 +89,43 @@ fn site(dir: &Path) {
     std::fs::create_dir_all(dir.join("site/api")).unwrap();
     std::fs::write(dir.join("site/index.html"), "the front page").unwrap();
     std::fs::write(dir.join("site/api/thing"), "a thing").unwrap();
+}
+
+/// Asks from another address of this machine, with these bytes as `X-Forwarded-For`; returns the status.
+async fn status_from(client: [u8; 4], proxy: SocketAddr, forwarded: &[u8]) -> u16 {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((client, 0))).unwrap();
+    let mut stream = socket.connect(proxy).await.unwrap();
+    let head = b"GET /api/thing HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\nX-Forwarded-For: ";
+    stream.write_all(&[head, forwarded, b"\r\n\r\n"].concat()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    let status = String::from_utf8_lossy(answer.get(9..12).unwrap_or_default()).into_owned();
+    status.parse().unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&answer)))
+}
+
+/// A caller who writes into `X-Forwarded-For` was taken for the proxy: off every deny-list, under nobody's limit.
+async fn nobody_is_taken_for_the_proxy(proxy: SocketAddr, barred: u16) {
+    let written: [&[u8]; 9] = [
+        b"",
+        b"\xff",
+        b"\xff, 9.9.9.9",
+        b"unknown",
+        b",,,",
+        b"127.0.0.1",
+        b"9.9.9.9, 127.0.0.1",
+        b"\"9.9.9.9",
+        &[b','; 4000],
+    ];
+    for forwarded in written {
+        let status = status_from([127, 0, 0, 66], proxy, forwarded).await;
+        assert_eq!(status, barred, "{}", forwarded.escape_ascii());
+    }
+    for (at, forwarded) in written.into_iter().enumerate() {
+        let status = status_from([127, 0, 0, 7], proxy, forwarded).await;
+        assert_eq!(status, if at < 2 { 200 } else { 429 }, "{}", forwarded.escape_ascii());
+    }
+    assert_eq!(status_from([127, 0, 0, 8], proxy, b"127.0.0.7").await, 200, "nobody spends another's limit");
 }
 
 async fn get(addr: SocketAddr, path: &str) -> Answer {
@@ -95,40 +155,31 @@ async fn nginx_asks_and_obeys() {
     if !there("nginx") {
         return;
     }
-    let server = start(FILE).await;
+    let server = start(&asked_by("nginx")).await;
     let dir = tempfile::tempdir().unwrap();
     site(dir.path());
     std::fs::create_dir(dir.path().join("logs")).unwrap();
     let port = free_port();
     let (prefix, tidegate) = (dir.path().display(), server.addr);
+    let block = manual(
+        "http {",
+        &[
+            ("server 127.0.0.1:8080;", format!("server {tidegate};")),
+            ("listen 80;", format!("listen 127.0.0.1:{port};")),
+            ("root /srv/site;", format!("root {prefix}/site;")),
+        ],
+    );
+    let folders = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .map(|kind| format!("{kind}_temp_path {prefix}/{kind};"))
+        .join(" ");
+    let block = block.replacen(
+        "http {",
+        &format!("http {{ access_log off; types {{ }} default_type text/plain; {folders}"),
+        1,
+    );
     let config = format!(
-        "daemon off; master_process off; pid {prefix}/nginx.pid; error_log {prefix}/logs/error.log;
-events {{ worker_connections 64; }}
-http {{
-  access_log off; types {{ }} default_type text/plain;
-  client_body_temp_path {prefix}/body; proxy_temp_path {prefix}/proxy; fastcgi_temp_path {prefix}/fastcgi;
-  uwsgi_temp_path {prefix}/uwsgi; scgi_temp_path {prefix}/scgi;
-  upstream tidegate {{ server {tidegate}; keepalive 8; }}
-  server {{
-    listen 127.0.0.1:{port}; root {prefix}/site;
-    auth_request /_tidegate;
-    auth_request_set $tidegate_retry $upstream_http_retry_after;
-    auth_request_set $tidegate_limit $upstream_http_ratelimit;
-    add_header Retry-After $tidegate_retry always;
-    add_header RateLimit $tidegate_limit always;
-    error_page 403 = @refused;
-    location = /_tidegate {{
-      internal; auth_request off;
-      proxy_pass http://tidegate/v1/forward-auth?deny_status=403;
-      proxy_http_version 1.1; proxy_set_header Connection \"\";
-      proxy_pass_request_body off; proxy_set_header Content-Length \"\";
-      proxy_set_header X-Original-URI $request_uri; proxy_set_header X-Original-Method $request_method;
-      proxy_set_header Host $host; proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;
-    }}
-    location @refused {{ auth_request off; return 429 \"slow down\"; }}
-  }}
-}}
-"
+        "daemon off; master_process off; pid {prefix}/nginx.pid; error_log {prefix}/logs/error.log;\n\
+         events {{ worker_connections 64; }}\n{block}"
     );
     let file = dir.path().join("nginx.conf");
     std::fs::write(&file, config).unwrap();
@@ -138,6 +189,8 @@ http {{
     let addr = up(port).await;
     limits(&server, addr, StatusCode::TOO_MANY_REQUESTS).await;
     assert!(get(addr, "/api/thing").await.header("ratelimit").starts_with("\"per-ip\";r=0;t="));
+    // The block's `error_page` makes 429 of every 403.
+    nobody_is_taken_for_the_proxy(addr, 429).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -145,30 +198,21 @@ async fn caddy_asks_and_obeys() {
     if !there("caddy") {
         return;
     }
-    let server = start(FILE).await;
+    let server = start(&asked_by("caddy")).await;
     let dir = tempfile::tempdir().unwrap();
     site(dir.path());
     let port = free_port();
-    let (root, tidegate) = (dir.path().join("site"), server.addr);
-    let config = format!(
-        "{{
-  admin off
-  auto_https off
-  storage file_system {home}
-}}
-http://example.org:{port} {{
-  bind 127.0.0.1
-  root * {root}
-  forward_auth {tidegate} {{
-    uri /v1/forward-auth
-    copy_headers RateLimit RateLimit-Policy
-  }}
-  file_server
-}}
-",
-        home = dir.path().join("caddy").display(),
-        root = root.display()
+    let block = manual(
+        "example.org {",
+        &[
+            ("example.org {", format!("http://example.org:{port} {{\n  bind 127.0.0.1")),
+            ("127.0.0.1:8080", server.addr.to_string()),
+            ("/srv/site", dir.path().join("site").display().to_string()),
+        ],
     );
+    let home = dir.path().join("caddy");
+    let config =
+        format!("{{\n  admin off\n  auto_https off\n  storage file_system {}\n}}\n{block}", home.display());
     let file = dir.path().join("Caddyfile");
     std::fs::write(&file, config).unwrap();
     let mut caddy = Command::new("caddy");
@@ -180,4 +224,5 @@ http://example.org:{port} {{
     let denied = get(addr, "/api/thing").await;
     assert_eq!(denied.header("ratelimit"), "\"per-ip\";r=0;t=30");
     assert_eq!(denied.json()["violated-policies"][0], "per-ip", "the caller gets the whole answer");
+    nobody_is_taken_for_the_proxy(addr, 403).await;
 }

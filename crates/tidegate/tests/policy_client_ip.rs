@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use tidegate::policy::{ClientIp, ForwardHeader, IpSource, keyed_network};
+use tidegate::policy::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, keyed_network};
 
 fn finder(header: &str, trusted: &[&str]) -> ClientIp {
     ClientIp {
@@ -11,6 +11,10 @@ fn finder(header: &str, trusted: &[&str]) -> ClientIp {
         header: ForwardHeader::named(header),
         ..ClientIp::default()
     }
+}
+
+fn find(ours: &ClientIp, peer: &str, lines: &[&[u8]]) -> Result<FoundIp, ClientIpError> {
+    ours.find(ip(peer), lines.iter().copied())
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -36,15 +40,48 @@ fn the_rightmost_untrusted_hop_is_the_client() {
         ("10.0.0.1", &["::ffff:203.0.113.9"], "203.0.113.9"),
         ("::ffff:10.0.0.1", &["203.0.113.9"], "203.0.113.9"),
         ("fd00::1", &["fe80::1%eth0"], "fe80::1"),
-        // malformed hops end the walk at the last good one
-        ("10.0.0.1", &["203.0.113.9, unknown, 10.0.0.2"], "10.0.0.2"),
-        ("10.0.0.1", &["203.0.113.9, "], "10.0.0.1"),
-        ("10.0.0.1", &["203.0.113.999"], "10.0.0.1"),
-        ("10.0.0.1", &["203.0.113.9:port"], "10.0.0.1"),
-        ("10.0.0.1", &[], "10.0.0.1"),
+        // what an untrusted hop stands right of is never looked at
+        ("10.0.0.1", &["", "unknown,,", ", \"203.0.113.9, 203.0.113.9"], "203.0.113.9"),
     ] {
-        assert_eq!(ours.find(ip(peer), lines.iter().copied()).address, ip(client), "{peer} {lines:?}");
+        let lines: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
+        assert_eq!(find(&ours, peer, &lines).unwrap().address, ip(client), "{peer} {lines:?}");
     }
+    let beyond_ascii: &[&[u8]] = &[b"\xff\xfe", b"\xff, 203.0.113.9"];
+    assert_eq!(find(&ours, "10.0.0.1", beyond_ascii).unwrap().address, ip("203.0.113.9"));
+    let huge = format!("{}203.0.113.9{}", "1.1.1.1, ".repeat(7000), ", 10.0.0.2".repeat(100_000));
+    assert_eq!(find(&ours, "10.0.0.1", &[huge.as_bytes()]).unwrap().address, ip("203.0.113.9"));
+}
+
+/// A caller sent `X-Forwarded-For: \xff` and was taken for the proxy: on no deny-list, under nobody's limit.
+#[test]
+fn what_a_trusted_proxy_leaves_unsaid_is_an_error_and_never_the_proxy() {
+    let ours = finder("X-Forwarded-For", &["10.0.0.0/8", "fd00::/8"]);
+    for line in [
+        &b"203.0.113.9, unknown, 10.0.0.2"[..],
+        b"203.0.113.9, ",
+        b"203.0.113.9, , 10.0.0.2",
+        b"203.0.113.9, \xff",
+        b"\xff203.0.113.9",
+        b"203.0.113.999",
+        b"203.0.113.9:port",
+        b"203.0.113.9:",
+        b"0203.0.113.9",
+        b"[2001:db8::7",
+        b"unix:",
+        b"",
+        b"\"203.0.113.9\"",
+    ] {
+        let error = find(&ours, "10.0.0.1", &[line]).unwrap_err();
+        assert!(matches!(error, ClientIpError::Unreadable { .. }), "{error}");
+    }
+    let error = find(&ours, "10.0.0.1", &[b"203.0.113.9, un\x01known, 10.0.0.2"]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "x-forwarded-for: \"un\\u{1}known\", entry 2 from the right, is no address, so the caller of 10.0.0.2 is \
+         unknown; trusted proxies must write addresses"
+    );
+    let error = find(&ours, "10.0.0.1", &[]).unwrap_err();
+    assert!(matches!(error, ClientIpError::Missing { .. }), "{error}");
 }
 
 #[test]
@@ -54,33 +91,48 @@ fn forwarded_is_read_by_its_own_grammar() {
         ("for=203.0.113.9", "203.0.113.9"),
         ("For=\"[2001:db8:cafe::17]:4711\";proto=https;by=10.0.0.1", "2001:db8:cafe::17"),
         ("for=1.1.1.1, for=203.0.113.9;host=\"a,b\", for=10.0.0.2", "203.0.113.9"),
-        ("for=203.0.113.9, for=_hidden", "10.0.0.1"),
-        ("for=203.0.113.9, proto=https", "10.0.0.1"),
-        ("for=203.0.113.9, for=\"10.0.0.7", "10.0.0.1"),
+        // what a proxy quotes of its caller is the caller's: commas, semicolons, escaped quotes
+        ("host=\"a;for=1.1.1.1;b\";for=203.0.113.9", "203.0.113.9"),
+        ("for=203.0.113.9;host=\"a\\\", for=1.1.1.1;x=\\\"\"", "203.0.113.9"),
+        ("for=203.0.113.9;host=\"a\\\\\"", "203.0.113.9"),
+        // a quote or backslash left open on the left swallows nothing
+        ("for=\"1.1.1.1, for=203.0.113.9", "203.0.113.9"),
+        ("for=\"1.1.1.1\\, for=\"[2001:db8::7]:443\"", "2001:db8::7"),
     ] {
-        assert_eq!(ours.find(ip("10.0.0.1"), [line]).address, ip(client), "{line}");
+        assert_eq!(find(&ours, "10.0.0.1", &[line.as_bytes()]).unwrap().address, ip(client), "{line}");
+    }
+    for line in [
+        "for=203.0.113.9, for=_hidden",
+        "for=203.0.113.9, for=unknown;by=10.0.0.1",
+        "for=203.0.113.9, proto=https",
+        "for=203.0.113.9, for=\"10.0.0.7",
+        "for=203.0.113.9;for=1.1.1.1",
+        "for=203.0.113.9;junk",
+        "for=203.0.113.9;host=\"a",
+    ] {
+        let found = find(&ours, "10.0.0.1", &[line.as_bytes()]);
+        assert!(matches!(found, Err(ClientIpError::Unreadable { .. })), "{line}: {found:?}");
     }
 }
 
 #[test]
 fn a_single_value_header_that_comes_twice_is_not_believed() {
     let ours = finder("CF-Connecting-IP", &["10.0.0.0/8"]);
-    assert_eq!(ours.find(ip("10.0.0.1"), ["203.0.113.9"]).address, ip("203.0.113.9"));
-    assert_eq!(ours.find(ip("10.0.0.1"), ["1.1.1.1", "203.0.113.9"]).address, ip("10.0.0.1"));
-    assert_eq!(ours.find(ip("10.0.0.1"), ["1.1.1.1, 203.0.113.9"]).address, ip("10.0.0.1"));
-    assert_eq!(ours.find(ip("198.51.100.1"), ["203.0.113.9"]).address, ip("198.51.100.1"));
+    assert_eq!(find(&ours, "10.0.0.1", &[b"203.0.113.9"]).unwrap().address, ip("203.0.113.9"));
+    let twice = find(&ours, "10.0.0.1", &[b"1.1.1.1", b"203.0.113.9"]).unwrap_err();
+    assert!(matches!(twice, ClientIpError::Repeated { lines: 2, .. }), "{twice}");
+    assert!(find(&ours, "10.0.0.1", &[b"1.1.1.1, 203.0.113.9"]).is_err());
+    assert!(find(&ours, "10.0.0.1", &[b"203.0.113.9\xff"]).is_err());
+    assert!(find(&ours, "10.0.0.1", &[]).is_err());
+    assert_eq!(find(&ours, "198.51.100.1", &[b"203.0.113.9"]).unwrap().address, ip("198.51.100.1"));
 }
 
 #[test]
 fn the_way_it_was_found_is_told() {
     let ours = finder("x-forwarded-for", &["10.0.0.0/8"]);
-    let found = ours.find(ip("10.0.0.1"), ["203.0.113.9, 10.0.0.2"]);
+    let found = find(&ours, "10.0.0.1", &[b"203.0.113.9, 10.0.0.2"]).unwrap();
     assert_eq!(found.from.to_string(), "from x-forwarded-for hop 2, trusted 10.0.0.0/8");
-    assert_eq!(ours.find(ip("203.0.113.9"), []).from, IpSource::Peer);
-    assert_eq!(
-        ours.find(ip("10.0.0.1"), []).from.to_string(),
-        "from the connection, no usable x-forwarded-for"
-    );
+    assert_eq!(find(&ours, "203.0.113.9", &[]).unwrap().from, IpSource::Peer);
 }
 
 #[test]

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use tidegate::policy::QUICKSTART;
-use tidegate::policy::config::{self, Config, Format};
+use tidegate::policy::config::{self, Config, Format, ForwardAuth, OriginalHeaders};
 use tidegate_server::{Refused, ServeError, Server, ServerOptions, Settings, Source, Token, TokenError};
 
-use crate::args::Serve;
+use crate::args::{Proxy, Serve};
 use crate::exit::{Exit, Mistake};
 use crate::log::Log;
 use crate::output::Printer;
@@ -32,7 +32,18 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     log.take_panics();
     let watched = file.clone().filter(|_| !serve.no_watch);
     let quickstart = file.is_none();
-    let load = move || load(file.as_deref()).map(|(config, warnings)| settings(config, warnings));
+    let proxy = serve.forward_auth;
+    let load = move || {
+        let mut settings =
+            load(file.as_deref()).map(|(config, warnings)| settings(config, warnings, proxy))?;
+        if quickstart && proxy.is_some() {
+            // The quickstart trusts nobody; with a proxy named, all its callers would be one. It is asked from this machine.
+            let loopback = ["127.0.0.0/8", "::1/128"].into_iter();
+            settings.client_ip.trusted_proxies =
+                loopback.filter_map(|network| network.parse().ok()).collect();
+        }
+        Ok(settings)
+    };
     let source = match watched {
         Some(watched) => Source::new(load).watching(watched),
         None => Source::new(load),
@@ -72,9 +83,20 @@ fn load(file: Option<&Path>) -> Result<(Config, Vec<String>), Refused> {
     }
 }
 
-fn settings(config: Config, warnings: Vec<String>) -> Settings {
+fn settings(config: Config, warnings: Vec<String>, proxy: Option<Proxy>) -> Settings {
     let mut settings = Settings::from(config);
     settings.warnings = warnings;
+    if let Some(proxy) = proxy {
+        let original = match proxy {
+            Proxy::Nginx => OriginalHeaders::Nginx,
+            Proxy::Caddy => OriginalHeaders::Caddy,
+            Proxy::Traefik => OriginalHeaders::Traefik,
+        };
+        // What else the file says of the door holds.
+        let mut door = settings.forward_auth.unwrap_or_else(|| ForwardAuth::of(original.clone()));
+        door.original = original;
+        settings.forward_auth = Some(door);
+    }
     settings
 }
 

@@ -262,7 +262,8 @@ fn floods_of_headers_are_answered_431() {
 #[test]
 fn what_one_caller_sends_through_nginx_takes_no_server_from_the_others() {
     let desk = Desk::with(FILE);
-    let (mut one, mut two) = (desk.serve(&[]), desk.serve(&[]));
+    let serve = || desk.serve(&["--forward-auth", "nginx"]);
+    let (mut one, mut two) = (serve(), serve());
     let servers = format!("server {}; server {};", one.addr, two.addr);
     let more = "large_client_header_buffers 8 256k; client_header_buffer_size 256k;";
     let Some(nginx) = Proxy::nginx_set(&servers, more) else { return };
@@ -291,7 +292,7 @@ fn what_one_caller_sends_through_nginx_takes_no_server_from_the_others() {
 #[test]
 fn what_one_caller_sends_through_caddy_takes_nothing_from_the_others() {
     let desk = Desk::with(FILE);
-    let mut serving = desk.serve(&[]);
+    let mut serving = desk.serve(&["--forward-auth", "caddy"]);
     let Some(caddy) = Proxy::caddy(serving.addr) else { return };
     let to_site = |fill: &str| head(fill).replace("/livez", "/free").replace("localhost", "example.org");
     for fill in [lines(150), lines(1000), format!("x: {}\r\n", "y".repeat(100_000))] {

@@ -9,6 +9,7 @@
 //! | `connections` | a stranger who only connects | every buffer and wait has a bound, everything is answered, and operators always get in |
 //! | `every_door` | a stranger with a socket | whatever is sent is answered or closed, and honest callers are served meanwhile |
 //! | `operations` | a full disk, a hung mount, a planted name, a log's author | decisions go on, signals are heard, files stay whole, terminals are left alone |
+//! | `forward_auth` | a caller behind the real nginx and the real Caddy | no header, spelling or byte is served unlimited |
 //! | `full_store` | callers who never repeat a key | the keys of one policy cost no other policy its debtors |
 //!
 //! In `cargo xtask test` each chapter runs in its short form. `cargo xtask attack` runs the long form: the same attacks with
@@ -19,6 +20,7 @@
 
 mod connections;
 mod every_door;
+mod forward_auth;
 mod full_store;
 mod operations;
 mod proxy;

@@ -109,6 +109,11 @@ impl AccessList {
         self.networks.is_empty() && self.attributes.is_empty()
     }
 
+    /// Returns the names of the attributes that it has values of.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.attributes.keys().map(String::as_str)
+    }
+
     /// Returns the entry that holds for a request. A `client.ip` that is no address is in no network.
     #[must_use]
     pub fn find(&self, descriptor: &Descriptor<'_>) -> Option<AccessEntry> {

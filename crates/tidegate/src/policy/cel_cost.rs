@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use cel::common::types::{CelMap, CelMapKey, CelString};
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
@@ -26,6 +27,7 @@ const MAX_NESTING: usize = 32;
 pub struct Expression {
     source: String,
     program: Program,
+    names: Vec<String>,
 }
 
 impl fmt::Debug for Expression {
@@ -58,7 +60,9 @@ impl Expression {
             return Err(ExpressionError { reason: reason.to_owned() });
         }
         match Program::compile(source) {
-            Ok(program) => Ok(Self { source: source.to_owned(), program }),
+            Ok(program) => {
+                Ok(Self { source: source.to_owned(), names: names(program.expression()), program })
+            }
             Err(errors) => {
                 let text = errors.to_string();
                 Err(ExpressionError { reason: tidy(&text) })
@@ -70,6 +74,11 @@ impl Expression {
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// Returns the names of the attributes that it looks at, and of groups of them as `request.header`.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
     }
 
     /// Evaluates the expression for a request.
@@ -92,6 +101,49 @@ impl Expression {
             Err(failed) => return Err(CostError::Failed { reason: failed.to_string() }),
         };
         units.and_then(Cost::new).ok_or_else(|| CostError::NotACost { found: format!("{value:?}") })
+    }
+}
+
+/// Finds the dotted names of an expression: `a.b.c`, and `a.b` of `a.b["c"]`, which may reach any of its fields.
+fn names(expression: &IdedExpr) -> Vec<String> {
+    let (mut found, mut left) = (Vec::new(), vec![expression]);
+    while let Some(part) = left.pop() {
+        let (mut segments, mut inner) = (Vec::new(), part);
+        while let Expr::Select(select) = &inner.expr {
+            segments.push(select.field.as_str());
+            inner = &select.operand;
+        }
+        match &inner.expr {
+            Expr::Ident(root) => {
+                segments.push(root);
+                segments.reverse();
+                found.push(segments.join("."));
+            }
+            expr => parts(expr, &mut left),
+        }
+    }
+    found
+}
+
+/// Hands over the expressions that an expression is made of.
+fn parts<'e>(expr: &'e Expr, left: &mut Vec<&'e IdedExpr>) {
+    match expr {
+        Expr::Call(call) => left.extend(call.target.as_deref().into_iter().chain(&call.args)),
+        Expr::Comprehension(all) => {
+            left.extend([&all.iter_range, &all.accu_init, &all.loop_cond, &all.loop_step, &all.result]);
+        }
+        Expr::List(list) => left.extend(&list.elements),
+        Expr::Map(map) => map.entries.iter().for_each(|entry| entry_parts(&entry.expr, left)),
+        Expr::Select(select) => left.push(&select.operand),
+        Expr::Struct(fields) => fields.entries.iter().for_each(|entry| entry_parts(&entry.expr, left)),
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
+    }
+}
+
+fn entry_parts<'e>(entry: &'e EntryExpr, left: &mut Vec<&'e IdedExpr>) {
+    match entry {
+        EntryExpr::StructField(field) => left.push(&field.value),
+        EntryExpr::MapEntry(entry) => left.extend([&entry.key, &entry.value]),
     }
 }
 

@@ -2,8 +2,11 @@
 //!
 //! Each proxy appends the address it saw to the right of a list, so only the right end can be believed, and only as far as
 //! the proxies are ours. The walk starts at the peer and goes right to left while the address it stands on is trusted; the
-//! first one that is not is the client. What stands further left was written by that client and is never looked at. A hop
-//! that cannot be read ends the walk too: the client is then the last hop that could.
+//! first one that is not is the client. What stands further left was written by that client and is never looked at.
+//!
+//! What the walk meets and cannot read is an error, and so is a header that a trusted proxy did not send: the client is then
+//! unknown, and taking the proxy for it would put the caller under another's limit and on nobody's deny-list. Headers are
+//! read as bytes, since a header that is no text is there all the same.
 //!
 //! Only the one configured header counts. `X-Forwarded-For` cannot speak where `Forwarded` was configured.
 //!
@@ -82,11 +85,6 @@ pub struct FoundIp {
 pub enum IpSource {
     /// The connection itself: the peer is no trusted proxy.
     Peer,
-    /// The connection, although the peer is trusted: the header was missing, or its nearest hop unreadable.
-    PeerForWantOfHeader {
-        /// The header.
-        header: String,
-    },
     /// A hop that a trusted proxy reported.
     Hop {
         /// The header.
@@ -98,11 +96,51 @@ pub enum IpSource {
     },
 }
 
+/// Why the client behind a trusted proxy is unknown.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientIpError {
+    /// The proxy sent no such header.
+    #[error("the trusted proxy {proxy} sent no {header}, so its caller is unknown; have it send that header")]
+    Missing {
+        /// The header.
+        header: String,
+        /// The peer.
+        proxy: IpAddr,
+    },
+    /// An entry is no address.
+    #[error(
+        "{header}: \"{entry}\", entry {hop} from the right, is no address, so the caller of {proxy} is unknown; trusted \
+         proxies must write addresses"
+    )]
+    Unreadable {
+        /// The header.
+        header: String,
+        /// Which entry, counted from the right; the nearest is 1.
+        hop: usize,
+        /// The entry, escaped and cut to 60 characters.
+        entry: String,
+        /// The trusted proxy that wrote it.
+        proxy: IpAddr,
+    },
+    /// A header that holds one address came more than once: one of its lines is the caller's own.
+    #[error(
+        "{header} came {lines} times; the trusted proxy {proxy} must set it once, in place of what its caller sent"
+    )]
+    Repeated {
+        /// The header.
+        header: String,
+        /// How many lines.
+        lines: usize,
+        /// The peer.
+        proxy: IpAddr,
+    },
+}
+
 impl fmt::Display for IpSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Peer => f.write_str("from the connection"),
-            Self::PeerForWantOfHeader { header } => write!(f, "from the connection, no usable {header}"),
             Self::Hop { header, hop, trusted } => write!(f, "from {header} hop {hop}, trusted {trusted}"),
         }
     }
@@ -111,47 +149,66 @@ impl fmt::Display for IpSource {
 impl ClientIp {
     /// Finds the client behind `peer`.
     ///
-    /// `lines` are the values of the configured header ([`ForwardHeader::name`]), in the order received; other headers must
-    /// not be passed. Linear in the hops walked, which ends at the first untrusted one.
-    #[must_use]
-    pub fn find<'h, I>(&self, peer: IpAddr, lines: I) -> FoundIp
+    /// `lines` are the values of the configured header ([`ForwardHeader::name`]), in the order received, as the bytes that
+    /// came; other headers must not be passed. Linear in the hops walked, which ends at the first untrusted one.
+    ///
+    /// # Errors
+    /// [`ClientIpError`] when a trusted proxy did not say who its caller is: best answered by a refusal.
+    pub fn find<'h, I>(&self, peer: IpAddr, lines: I) -> Result<FoundIp, ClientIpError>
     where
-        I: IntoIterator<Item = &'h str>,
+        I: IntoIterator<Item = &'h [u8]>,
         I::IntoIter: DoubleEndedIterator,
     {
         let mut found = FoundIp { address: canonical(peer), from: IpSource::Peer };
-        let Some(mut voucher) = self.trusting(found.address) else { return found };
-        let header = self.header.name();
-        found.from = IpSource::PeerForWantOfHeader { header: header.to_owned() };
-        let mut lines = lines.into_iter().rev();
+        let Some(mut voucher) = self.trusting(found.address) else { return Ok(found) };
+        let header = || self.header.name().to_owned();
+        let mut lines = lines.into_iter();
         if let ForwardHeader::Single(_) = self.header {
-            // A proxy that sets the header sets it once: of two lines, one is the caller's own.
-            if let (Some(line), None) = (lines.next(), lines.next())
-                && let Some(address) = address(line)
-            {
-                found.address = address;
-                found.from = IpSource::Hop { header: header.to_owned(), hop: 1, trusted: voucher };
+            let Some(line) = lines.next() else {
+                return Err(ClientIpError::Missing { header: header(), proxy: found.address });
+            };
+            let others = lines.count();
+            if others > 0 {
+                let (header, lines) = (header(), others + 1);
+                return Err(ClientIpError::Repeated { header, lines, proxy: found.address });
             }
-            return found;
+            let Some(address) = read(line) else { return Err(self.unreadable(line, 1, found.address)) };
+            return Ok(FoundIp {
+                address,
+                from: IpSource::Hop { header: header(), hop: 1, trusted: voucher },
+            });
         }
+        let forwarded = self.header == ForwardHeader::Forwarded;
         let mut hop = 0;
-        for line in lines {
-            for element in Elements::from_the_right(line) {
-                let read = match self.header {
-                    ForwardHeader::Forwarded => forwarded_for(element),
-                    _ => address(element),
-                };
-                let Some(address) = read else { return found };
+        for line in lines.rev() {
+            for element in (Elements { rest: Some(line), quotes: forwarded }) {
+                let address = if forwarded { forwarded_for(element) } else { read(element) };
                 hop += 1;
+                let Some(address) = address else {
+                    return Err(self.unreadable(element, hop, found.address));
+                };
                 found.address = address;
-                found.from = IpSource::Hop { header: header.to_owned(), hop, trusted: voucher };
                 match self.trusting(address) {
                     Some(network) => voucher = network,
-                    None => return found,
+                    None => {
+                        found.from = IpSource::Hop { header: header(), hop, trusted: voucher };
+                        return Ok(found);
+                    }
                 }
             }
         }
-        found
+        if hop == 0 {
+            return Err(ClientIpError::Missing { header: header(), proxy: found.address });
+        }
+        found.from = IpSource::Hop { header: header(), hop, trusted: voucher };
+        Ok(found)
+    }
+
+    #[cold]
+    fn unreadable(&self, entry: &[u8], hop: usize, proxy: IpAddr) -> ClientIpError {
+        let entry = String::from_utf8_lossy(&entry[..entry.len().min(240)]);
+        let entry = entry.trim().escape_debug().take(60).collect();
+        ClientIpError::Unreadable { header: self.header.name().to_owned(), hop, entry, proxy }
     }
 
     fn trusting(&self, address: IpAddr) -> Option<IpNet> {
@@ -214,39 +271,71 @@ fn is_port(text: &str) -> bool {
     !text.is_empty() && text.len() <= 5 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Reads the `for=` of one element of `Forwarded`.
-fn forwarded_for(element: &str) -> Option<IpAddr> {
-    let value = element.split(';').find_map(|pair| {
+fn read(text: &[u8]) -> Option<IpAddr> {
+    address(std::str::from_utf8(text).ok()?)
+}
+
+/// Reads the `for=` of one element of `Forwarded`; none or two of them are unreadable.
+fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
+    let mut found = None;
+    for pair in pairs(std::str::from_utf8(element).ok()?) {
         let (name, value) = pair.split_once('=')?;
-        name.trim().eq_ignore_ascii_case("for").then_some(value.trim())
-    })?;
-    match value.strip_prefix('"') {
-        Some(quoted) => address(quoted.strip_suffix('"')?),
+        let value = value.trim();
         // Unquoted, an IPv6 address or a port is not allowed by the grammar; old proxies write them all the same.
-        None => address(value),
+        let bare = value.strip_prefix('"').map_or(Some(value), |quoted| quoted.strip_suffix('"'))?;
+        if !name.trim().eq_ignore_ascii_case("for") {
+            continue;
+        }
+        let address = address(bare)?;
+        if found.replace(address).is_some() {
+            return None;
+        }
     }
+    found
 }
 
-/// The comma-separated elements of a header line, last first; commas within quotes do not separate.
+/// Splits an element of `Forwarded` at its semicolons, those in quotes left out: `host="a;for=9.9.9.9"` is one pair, and
+/// its caller's words.
+fn pairs(element: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(element);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let (mut quoted, mut escaped) = (false, false);
+        for (at, byte) in text.bytes().enumerate() {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' if quoted => escaped = true,
+                b'"' => quoted = !quoted,
+                b';' if !quoted => {
+                    rest = Some(&text[at + 1..]);
+                    return Some(&text[..at]);
+                }
+                _ => {}
+            }
+        }
+        rest = None;
+        Some(text)
+    })
+}
+
+/// The comma-separated elements of a header line, last first.
+///
+/// From the right, since what a caller wrote stands on the left: a quote that it left open must not swallow what the proxies
+/// added. With `quotes`, commas in quotes do not separate.
 struct Elements<'h> {
-    rest: Option<&'h str>,
-}
-
-impl<'h> Elements<'h> {
-    fn from_the_right(line: &'h str) -> Self {
-        Self { rest: Some(line) }
-    }
+    rest: Option<&'h [u8]>,
+    quotes: bool,
 }
 
 impl<'h> Iterator for Elements<'h> {
-    type Item = &'h str;
+    type Item = &'h [u8];
 
-    fn next(&mut self) -> Option<&'h str> {
+    fn next(&mut self) -> Option<&'h [u8]> {
         let line = self.rest?;
         let mut quoted = false;
-        for (at, byte) in line.bytes().enumerate().rev() {
+        for (at, byte) in line.iter().enumerate().rev() {
             match byte {
-                b'"' => quoted = !quoted,
+                b'"' if self.quotes && !is_escaped(&line[..at]) => quoted = !quoted,
                 b',' if !quoted => {
                     self.rest = Some(&line[..at]);
                     return Some(&line[at + 1..]);
@@ -257,4 +346,9 @@ impl<'h> Iterator for Elements<'h> {
         self.rest = None;
         Some(line)
     }
+}
+
+/// Says whether a character after these stands for itself: after an odd number of backslashes.
+fn is_escaped(before: &[u8]) -> bool {
+    before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }

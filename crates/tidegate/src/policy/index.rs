@@ -92,11 +92,7 @@ impl Index {
         if self.depth > 0
             && let Some(readings) = view.path()
         {
-            let (strict, lenient) = readings.each();
-            self.look_up_path(strict, found);
-            if let Some(lenient) = lenient {
-                self.look_up_path(lenient, found);
-            }
+            readings.each().for_each(|reading| self.look_up_path(reading, found));
         }
     }
 

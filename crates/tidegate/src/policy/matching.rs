@@ -114,8 +114,7 @@ impl Match {
         let Some(readings) = view.path() else { return self.misfit_without_path(view) };
         // One reading must pass all of it: fit the paths, and not fit what is left out.
         let mut reason = "path";
-        let (strict, lenient) = readings.each();
-        for path in [strict].into_iter().chain(lenient).map(Reading::text) {
+        for path in readings.each().map(Reading::text) {
             if !self.path_fits(path) {
                 continue;
             }
@@ -172,6 +171,15 @@ impl Match {
 
     pub(crate) fn attributes(&self) -> &[(Box<str>, Want)] {
         &self.attributes
+    }
+
+    /// Hands over the name of each attribute asked for, those of what is left out included.
+    pub(crate) fn names(&self, each: &mut impl FnMut(&str)) {
+        let mut part = Some(self);
+        while let Some(asked) = part {
+            asked.attributes.iter().for_each(|(name, _)| each(name));
+            part = asked.not.as_deref();
+        }
     }
 }
 

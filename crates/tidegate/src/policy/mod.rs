@@ -4,8 +4,8 @@
 //! whole file's policies. A request is a [`Descriptor`]; the set makes a [`Plan`] of it, which a store settles.
 //!
 //! Two rules decide what a request means here. *The path* is normalised before it is matched: query cut off, escapes decoded
-//! once, `//` and dot segments resolved, and a path that servers read in two ways (an escaped slash, a backslash, a
-//! `;parameter`) is matched in both. *A missing attribute* of the key counts as a value of its own, distinct from the empty
+//! once, `//` and dot segments resolved, and a path that servers read in several ways (an escaped slash, a backslash, a
+//! `;parameter`) is matched in each. *A missing attribute* of the key counts as a value of its own, distinct from the empty
 //! text; when all are missing there is nobody to charge and the policy is skipped, unless [`Absent`] says otherwise.
 
 mod access;
@@ -22,6 +22,7 @@ mod glob;
 mod index;
 mod key;
 mod matching;
+mod named;
 mod path;
 mod plan;
 #[expect(clippy::module_inception, reason = "one policy lives in the file of its name")]
@@ -33,12 +34,13 @@ mod set;
 pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Refusal};
 #[cfg(feature = "cel")]
 pub use cel_cost::{Expression, ExpressionError};
-pub use client_ip::{ClientIp, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
+pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
 pub use cost::{CostError, CostRule};
 pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
 pub use matching::{Match, Want};
+pub use named::Named;
 pub(crate) use plan::LINES;
 pub use plan::{Line, Plan};
 pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, OnStoreError, Policy, Terms};

@@ -5,9 +5,11 @@
 //! they are), empty and `.` segments are dropped, `..` removes the segment before it and never climbs above the root, and a
 //! slash at the end does not count.
 //!
-//! What remains are the paths that servers read in two ways: an escaped slash, a backslash, a `;parameter` in a segment. For
-//! these a second, lenient reading is made (escapes decoded, backslashes as slashes, parameters dropped), and a policy
-//! matches if it matches either: whichever way the server behind reads it, the caller has not walked around the limit.
+//! What remains are the paths that servers read in several ways: an escaped slash, a backslash, a `;parameter` in a segment,
+//! `..` after an empty segment. For these a second, lenient reading is made (escapes decoded, backslashes as slashes,
+//! parameters dropped), and one for each server that is lenient in some of it and strict in the rest: nginx and Go decode the
+//! escaped slash and keep parameters, servlet containers do the opposite. A policy matches if it matches any of them:
+//! whichever way the server behind reads the path, the caller has not walked around the limit.
 //!
 //! Case counts. An escape is decoded once only: `%2565` is `%65`, as it is for the servers behind.
 
@@ -16,11 +18,56 @@ use std::borrow::Cow;
 /// How many leading segments of a path are told apart when policies are looked up by it: enough for `/api/v1/users/*`.
 pub(crate) const DEPTH: usize = 4;
 
-/// A request path in the one or two ways it can be read.
+/// A request path in the ways it can be read: nearly always one, at most 16.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Readings<'d> {
     strict: Reading<'d>,
     lenient: Option<Box<Reading<'d>>>,
+    /// Those between the two.
+    mixed: Box<[Reading<'d>]>,
+}
+
+/// What a server may do to a path beyond what all do.
+#[derive(Clone, Copy, Debug, Default)]
+struct Way {
+    /// Decodes the escapes of `/` and `\`.
+    slashes: bool,
+    /// Takes `\` for a slash.
+    backslashes: bool,
+    /// Drops the `;parameters` of segments.
+    parameters: bool,
+    /// Lets `..` remove an empty segment, as RFC 3986 has it, instead of dropping empty segments first.
+    empty: bool,
+}
+
+impl Way {
+    const LENIENT: Self = Self { slashes: true, backslashes: true, parameters: true, empty: false };
+
+    /// Returns the ways in which a path may be read, where they can differ for it.
+    fn each(path: &str) -> impl Iterator<Item = Self> {
+        let escaped = |of: &[u8]| {
+            path.as_bytes().windows(3).any(|three| three[0] == b'%' && hex(&three[1..]) == Some(of[0]))
+        };
+        let backslash = escaped(b"\\");
+        let can = Self {
+            slashes: backslash || escaped(b"/"),
+            backslashes: backslash || path.contains('\\'),
+            parameters: path.contains(';') || escaped(b";"),
+            empty: path.contains("..") || escaped(b"."),
+        };
+        let all = (0..16_u8).map(|bits| Self {
+            slashes: bits & 1 > 0,
+            backslashes: bits & 2 > 0,
+            parameters: bits & 4 > 0,
+            empty: bits & 8 > 0,
+        });
+        all.filter(move |way| {
+            (can.slashes || !way.slashes)
+                && (can.backslashes || !way.backslashes)
+                && (can.parameters || !way.parameters)
+                && (can.empty || !way.empty)
+        })
+    }
 }
 
 /// A path in its normal form.
@@ -42,19 +89,29 @@ impl<'d> Readings<'d> {
     /// Reads a path. Borrows unless there is something to normalise.
     pub(crate) fn of(raw: &'d str) -> Self {
         if let Some(strict) = plain(raw) {
-            return Self { strict, lenient: None };
+            return Self { strict, lenient: None, mixed: Box::default() };
         }
         let raw = &raw[..raw.find(['?', '#']).unwrap_or(raw.len())];
-        let strict = resolve(&decode(raw, false), false);
-        let lenient = resolve(&decode(raw, true), true);
+        let read = |way: Way| resolve(&decode(raw, way.slashes), way);
+        let (strict, lenient) = (read(Way::default()), read(Way::LENIENT));
+        let mut mixed: Vec<String> = Vec::new();
+        for other in Way::each(raw).map(read) {
+            if other != strict && other != lenient && !mixed.contains(&other) {
+                mixed.push(other);
+            }
+        }
         let lenient = (lenient != strict).then(|| Box::new(Reading::owned(lenient)));
-        Self { strict: Reading::owned(strict), lenient }
+        Self {
+            strict: Reading::owned(strict),
+            lenient,
+            mixed: mixed.into_iter().map(Reading::owned).collect(),
+        }
     }
 
-    /// Returns the readings: one, or two where they differ.
+    /// Returns the readings, each another, the strict one first.
     #[inline]
-    pub(crate) fn each(&self) -> (&Reading<'d>, Option<&Reading<'d>>) {
-        (&self.strict, self.lenient.as_deref())
+    pub(crate) fn each(&self) -> impl Iterator<Item = &Reading<'d>> {
+        std::iter::once(&self.strict).chain(self.lenient.as_deref()).chain(&self.mixed)
     }
 }
 
@@ -157,12 +214,14 @@ fn hex(pair: &[u8]) -> Option<u8> {
 }
 
 /// Drops empty and dot segments, climbs on `..`.
-fn resolve(path: &str, lenient: bool) -> String {
+fn resolve(path: &str, way: Way) -> String {
     let mut kept: Vec<&str> = Vec::new();
-    let separators: &[char] = if lenient { &['/', '\\'] } else { &['/'] };
-    for segment in path.split(separators) {
-        let segment = if lenient { segment.split(';').next().unwrap_or("") } else { segment };
+    let separators: &[char] = if way.backslashes { &['/', '\\'] } else { &['/'] };
+    for (at, segment) in path.split(separators).enumerate() {
+        let segment = if way.parameters { segment.split(';').next().unwrap_or("") } else { segment };
         match segment {
+            // Before the first slash there is no segment.
+            "" if way.empty && at > 0 => kept.push(segment),
             "" | "." => {}
             ".." => {
                 kept.pop();
@@ -171,7 +230,7 @@ fn resolve(path: &str, lenient: bool) -> String {
         }
     }
     let mut out = String::with_capacity(path.len() + 1);
-    for segment in kept {
+    for segment in kept.into_iter().filter(|segment| !segment.is_empty()) {
         out.push('/');
         out.push_str(segment);
     }
@@ -188,9 +247,7 @@ mod tests {
     use super::*;
 
     fn readings(path: &str) -> Vec<String> {
-        let readings = Readings::of(path);
-        let (strict, lenient) = readings.each();
-        [strict].into_iter().chain(lenient).map(|reading| reading.text().to_owned()).collect()
+        Readings::of(path).each().map(|reading| reading.text().to_owned()).collect()
     }
 
     #[test]
@@ -221,6 +278,25 @@ mod tests {
         }
     }
 
+    /// nginx and Caddy serve `/api/thing` for the first of these, and neither the strict nor the lenient reading was that.
+    #[test]
+    fn servers_may_be_lenient_in_one_thing_and_strict_in_another() {
+        for (raw, read) in [
+            ("/%2fapi/;a/../thing", "/api/thing"),
+            ("/%2Fapi/x;a/../thing", "/api/thing"),
+            ("/api\\x/../api/thing", "/api/thing"),
+            ("/x%5C../api\\thing", "/x%5C../api/thing"),
+            ("/api//../thing", "/api/thing"),
+            ("/api/;/../thing", "/api/thing"),
+            ("/x%2f;/..;/api/thing", "/x/api/thing"),
+        ] {
+            let all = readings(raw);
+            assert!(all.contains(&read.to_owned()), "{raw}: {all:?}");
+            assert!(all.len() <= 16, "{raw}: {all:?}");
+        }
+        assert_eq!(readings("/a/../login/%2e./x").len(), 1, "nothing to be lenient in");
+    }
+
     #[test]
     fn prefixes_end_with_segments() {
         let prefixes =
@@ -238,8 +314,8 @@ mod tests {
         fn the_short_way_reads_as_the_long_one(raw in "/?[a./]{0,8}[/.a%2eF;?#\\\\]{0,8}") {
             if let Some(reading) = plain(&raw) {
                 let cut = &raw[..raw.find(['?', '#']).unwrap_or(raw.len())];
-                for lenient in [false, true] {
-                    prop_assert_eq!(reading.text(), resolve(&decode(cut, lenient), lenient));
+                for way in Way::each(&raw) {
+                    prop_assert_eq!(reading.text(), resolve(&decode(cut, way.slashes), way));
                 }
                 prop_assert_eq!(reading.ends, Ends::of(reading.text()));
             }

@@ -103,6 +103,8 @@ client_ip:
   header: x-forwarded-for
   ipv6_prefix: 64               # one customer has a /64: it is one caller
 
+# forward_auth: { proxy: nginx }  # or caddy, traefik: which proxy asks /v1/forward-auth; until it is said nobody may
+
 store:
   kind: memory
   keys: 1000000                 # the most callers remembered at once

@@ -27,6 +27,10 @@ mod problem;
 mod query;
 mod redact;
 
+pub(crate) use self::forward_auth::Door;
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::forward_auth::fuzzing;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::Body;

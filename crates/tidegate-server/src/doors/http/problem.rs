@@ -68,7 +68,7 @@ impl Problem {
         self
     }
 
-    #[cfg(test)]
+    /// Returns the sentence for people.
     pub(crate) fn detail(&self) -> &str {
         &self.0.detail
     }

@@ -4,6 +4,8 @@
 //! defaults that `config show` prints. What cannot be had yet stands here too, marked, so that it is refused honestly instead
 //! of being called unknown.
 
+use super::forward_auth::FORWARD_AUTH;
+
 /// What a value may be.
 #[derive(Debug)]
 pub(super) enum Kind {
@@ -70,7 +72,12 @@ impl Table {
     }
 }
 
-const fn key(name: &'static str, kind: Kind, default: Option<&'static str>, doc: &'static str) -> Key {
+pub(super) const fn key(
+    name: &'static str,
+    kind: Kind,
+    default: Option<&'static str>,
+    doc: &'static str,
+) -> Key {
     Key { name, kind, default, doc }
 }
 
@@ -422,6 +429,12 @@ pub(super) const FILE: Table = Table {
             "Where the server listens; flags and TIDEGATE_ variables win over it",
         ),
         key("client_ip", Kind::Table(&CLIENT_IP), None, "How the client's address is found behind proxies"),
+        key(
+            "forward_auth",
+            Kind::Table(&FORWARD_AUTH),
+            None,
+            "Which proxy asks /v1/forward-auth, and in which headers it tells of the original request",
+        ),
         key("store", Kind::Table(&STORE), None, "Where counters live"),
         key("defaults", Kind::Table(&DEFAULTS), None, "What policies do not say themselves"),
         key("access", Kind::Table(&ACCESS), None, "Who is not limited, who is refused, by any policy"),

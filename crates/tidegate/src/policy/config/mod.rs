@@ -5,6 +5,7 @@
 
 mod diagnostic;
 mod file;
+mod forward_auth;
 mod keys;
 mod limits;
 mod node;
@@ -17,6 +18,7 @@ mod show;
 
 pub use diagnostic::{Diagnostic, Severity, report};
 pub use file::{ReadError, read_file, read_text};
+pub use forward_auth::{ForwardAuth, OriginalHeaders};
 pub use read::MAX_BYTES;
 pub use schema::schema;
 pub use show::Effective;
@@ -124,6 +126,8 @@ pub struct Config {
     pub server: Server,
     /// How the client's address is found.
     pub client_ip: ClientIp,
+    /// Which proxy asks the forward-auth door; `None`: none, and the door answers nobody.
+    pub forward_auth: Option<ForwardAuth>,
     /// Where counters live.
     pub store: StoreSettings,
     /// Which headers answers carry.
@@ -177,6 +181,7 @@ impl Config {
         shape::check(&file, &Kind::Table(&FILE), "file", &mut findings);
         let built = policies::policies(&file, &mut findings);
         let client_ip = client_ip(file.get("client_ip"));
+        let forward_auth = forward_auth::forward_auth(&file, &mut findings);
         let access = policies::access(file.get("access"));
         if findings.refused() {
             return Err(findings.finish());
@@ -192,6 +197,7 @@ impl Config {
         let config = Self {
             server: server(file.get("server")),
             client_ip,
+            forward_auth,
             store: store(file.get("store")),
             headers: headers(file.get("defaults")),
             policies,

@@ -46,6 +46,13 @@ fn table(table: &Table) -> Value {
             ]);
             schema["allOf"] = ALGORITHMS.iter().map(parameters).collect();
         }
+        "forward_auth" => {
+            let headers = json!({ "anyOf": [{ "required": ["method"] }, { "required": ["uri"] }, { "required": ["host"] }] });
+            schema["oneOf"] = json!([
+                { "required": ["proxy"], "not": headers },
+                { "required": ["method", "uri", "host"], "not": { "required": ["proxy"] } },
+            ]);
+        }
         "policy" => schema["oneOf"] = json!([{ "required": ["limit"] }, { "required": ["limits"] }]),
         _ => {}
     }

@@ -53,7 +53,9 @@ impl Walk<'_> {
                 (Some(value), kind) => {
                     map.insert(key.name.to_owned(), self.value(value, kind, &here));
                 }
-                (None, Kind::Table(inner)) if table.name == FILE.name && inner.name != "access" => {
+                (None, Kind::Table(inner))
+                    if table.name == FILE.name && !matches!(inner.name, "access" | "forward_auth") =>
+                {
                     map.insert(key.name.to_owned(), self.table(None, inner, &here));
                 }
                 (None, _) => {

@@ -1,0 +1,299 @@
+//! How a proxy's sub-requests tell of the original request: the `forward_auth` section.
+//!
+//! A proxy sets the headers of one family and hands all others on as its caller sent them. Which family that is cannot be
+//! read from a request, for the caller may have written any header in it; so it is configured, and nothing is believed
+//! until it is.
+
+use super::diagnostic::Findings;
+use super::keys::{Kind, Table, key};
+use super::node::{Node, Spot};
+
+/// The headers in which a proxy tells of the original request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OriginalHeaders {
+    /// `x-original-method`, `x-original-uri`, `x-original-host`: what the manual's nginx block sets.
+    Nginx,
+    /// `x-forwarded-method`, `x-forwarded-uri`, `x-forwarded-host`: what Caddy's `forward_auth` sets.
+    Caddy,
+    /// The same headers as [`OriginalHeaders::Caddy`]: what Traefik's ForwardAuth sets.
+    Traefik,
+    /// Headers of the operator's choice, in lower case, distinct.
+    Custom {
+        /// Holds the method.
+        method: String,
+        /// Holds the path and query, or the whole URL.
+        uri: String,
+        /// Holds the host.
+        host: String,
+    },
+}
+
+impl OriginalHeaders {
+    /// The words that [`OriginalHeaders::named`] knows.
+    pub const NAMES: [&'static str; 3] = ["nginx", "caddy", "traefik"];
+
+    /// Returns what is known of a proxy by its name: `nginx`, `caddy` or `traefik`.
+    #[must_use]
+    pub fn named(proxy: &str) -> Option<Self> {
+        match proxy {
+            "nginx" => Some(Self::Nginx),
+            "caddy" => Some(Self::Caddy),
+            "traefik" => Some(Self::Traefik),
+            _ => None,
+        }
+    }
+
+    /// Returns the header that holds the method.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        match self {
+            Self::Nginx => "x-original-method",
+            Self::Caddy | Self::Traefik => "x-forwarded-method",
+            Self::Custom { method, .. } => method,
+        }
+    }
+
+    /// Returns the header that holds the path and query.
+    #[must_use]
+    pub fn uri(&self) -> &str {
+        match self {
+            Self::Nginx => "x-original-uri",
+            Self::Caddy | Self::Traefik => "x-forwarded-uri",
+            Self::Custom { uri, .. } => uri,
+        }
+    }
+
+    /// Returns the header that holds the host.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        match self {
+            Self::Nginx => "x-original-host",
+            Self::Caddy | Self::Traefik => "x-forwarded-host",
+            Self::Custom { host, .. } => host,
+        }
+    }
+}
+
+/// What the forward-auth door of a server believes and answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ForwardAuth {
+    /// Where the original request is read from; nothing else is believed.
+    pub original: OriginalHeaders,
+    /// The status of every refusal, 400 to 599, where the file or the caller states one.
+    pub stated_status: Option<u16>,
+    /// Whether a browser's preflight is limited like any request; by default it passes uncharged.
+    pub charge_preflights: bool,
+}
+
+impl ForwardAuth {
+    /// Makes the settings for a proxy, with what is usual for it.
+    #[must_use]
+    pub fn of(original: OriginalHeaders) -> Self {
+        Self { original, stated_status: None, charge_preflights: false }
+    }
+
+    /// Returns the status of every refusal; `None` where each policy has its own.
+    ///
+    /// For nginx it is 403 unless stated: `auth_request` makes 500 of any refusal but 401 and 403.
+    #[must_use]
+    pub fn deny_status(&self) -> Option<u16> {
+        let usual = matches!(self.original, OriginalHeaders::Nginx).then_some(403);
+        self.stated_status.or(usual)
+    }
+}
+
+pub(super) const FORWARD_AUTH: Table = Table {
+    name: "forward_auth",
+    keys: &[
+        key(
+            "proxy",
+            Kind::Word(&OriginalHeaders::NAMES, &[]),
+            None,
+            "The proxy that asks: nginx (x-original-method, -uri, -host), caddy or traefik (x-forwarded-method, -uri, -host)",
+        ),
+        key("method", Kind::Text, None, "In place of proxy: the header that holds the original method"),
+        key("uri", Kind::Text, None, "In place of proxy: the header that holds the original path and query"),
+        key("host", Kind::Text, None, "In place of proxy: the header that holds the original host"),
+        key(
+            "deny_status",
+            Kind::Whole(400, 599),
+            None,
+            "The status of every refusal; 403 for nginx, else each policy's own unless given",
+        ),
+        key(
+            "options",
+            Kind::Word(&["pass", "charge"], &[]),
+            Some("pass"),
+            "Whether a browser's preflight passes uncharged or is limited like any request",
+        ),
+    ],
+    required: &[],
+};
+
+const HEADERS: [&str; 3] = ["method", "uri", "host"];
+
+/// Headers that are the connection's or the server's own: no proxy can tell of a request in them.
+const NOT_THE_PROXYS: [&str; 5] =
+    ["connection", "content-length", "transfer-encoding", "authorization", "x-tidegate-token"];
+
+/// Builds the section; `None` where there is none, or where its mistakes are among the findings.
+pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<ForwardAuth> {
+    let (name, section) = file.entry("forward_auth")?;
+    let original = match (section.entry("proxy"), HEADERS.map(|key| section.get(key))) {
+        (Some((_, proxy)), [None, None, None]) => OriginalHeaders::named(proxy.text()?)?,
+        (Some((proxy, _)), _) => {
+            findings.error(
+                proxy.spot,
+                "forward_auth has a proxy and headers; use one of them: the proxy says which headers",
+            );
+            return None;
+        }
+        (None, [None, None, None]) => {
+            let words = OriginalHeaders::NAMES.join(", ");
+            findings.error(
+                name.spot,
+                format_args!(
+                    "forward_auth has no proxy; use {words}, or name the headers as method, uri and host"
+                ),
+            );
+            return None;
+        }
+        (None, [method, uri, host]) => {
+            let mut read = |key: &str, node: Option<&Node>| header(key, node, name.spot, findings);
+            let (method, uri, host) = (read("method", method), read("uri", uri), read("host", host));
+            let (method, uri, host) = (method?, uri?, host?);
+            if method == uri || uri == host || method == host {
+                findings.error(
+                    name.spot,
+                    "forward_auth names one header twice; method, uri and host need one each",
+                );
+                return None;
+            }
+            OriginalHeaders::Custom { method, uri, host }
+        }
+    };
+    let status = section.get("deny_status");
+    let stated_status = status.and_then(Node::text).and_then(|text| text.parse().ok());
+    if let Some(node) = status
+        && original == OriginalHeaders::Nginx
+        && !matches!(stated_status, Some(401 | 403))
+    {
+        findings.warn(
+            node.spot,
+            "forward_auth.deny_status: nginx makes 500 of every refusal but 401 and 403; use 403",
+        );
+    }
+    let charge_preflights = section.get("options").and_then(Node::text) == Some("charge");
+    if file.get("client_ip").is_none_or(|node| node.get("trusted_proxies").is_none()) {
+        findings.warn(
+            name.spot,
+            "forward_auth asks for client_ip.trusted_proxies: without the proxy's network there, every caller is the proxy",
+        );
+    }
+    let client_header = file.get("client_ip").and_then(|node| node.entry("header"));
+    if let Some((_, node)) = client_header
+        && let Some(header) = node.text().filter(|header| !header.eq_ignore_ascii_case("x-forwarded-for"))
+        && !matches!(original, OriginalHeaders::Custom { .. })
+    {
+        let header = header.escape_debug();
+        findings.warn(
+            node.spot,
+            format_args!("client_ip.header: the proxy of forward_auth does not set {header} unless it is told to; else callers choose their own address"),
+        );
+    }
+    Some(ForwardAuth { original, stated_status, charge_preflights })
+}
+
+/// Reads the name of a header, in lower case.
+fn header(key: &str, node: Option<&Node>, section: Spot, findings: &mut Findings) -> Option<String> {
+    let Some(node) = node else {
+        findings.error(section, format_args!("forward_auth has no {key}; name the header that holds it"));
+        return None;
+    };
+    let name = node.text()?.to_ascii_lowercase();
+    // The characters of a token (RFC 9110, 5.6.2).
+    let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    if name.is_empty() || name.len() > 256 || !name.bytes().all(is_token) {
+        let shown = name.escape_debug();
+        findings.error(
+            node.spot,
+            format_args!("forward_auth.{key}: \"{shown}\" is no name of a header, as x-original-{key}"),
+        );
+        return None;
+    }
+    if NOT_THE_PROXYS.contains(&name.as_str()) {
+        findings.error(node.spot, format_args!("forward_auth.{key}: {name} cannot tell of the original request; use a header that the proxy sets, as x-original-{key}"));
+        return None;
+    }
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, Format};
+    use super::*;
+
+    fn parse(section: &str) -> Result<(Option<ForwardAuth>, Vec<String>), Vec<String>> {
+        let text =
+            format!("version: 1\nclient_ip: {{ trusted_proxies: [10.0.0.0/8] }}\n{section}\npolicies: []\n");
+        let lines = |found: Vec<super::super::Diagnostic>| found.iter().map(ToString::to_string).collect();
+        match Config::parse(&text, "f", Format::Yaml) {
+            Ok((config, warnings)) => Ok((config.forward_auth, lines(warnings))),
+            Err(mistakes) => Err(lines(mistakes)),
+        }
+    }
+
+    #[test]
+    fn one_family_is_chosen_and_nothing_is_believed_unless_one_is() {
+        assert_eq!(parse("").unwrap(), (None, Vec::new()));
+        let (nginx, _) = parse("forward_auth: { proxy: nginx }").unwrap();
+        let nginx = nginx.unwrap();
+        assert_eq!((nginx.original.uri(), nginx.deny_status()), ("x-original-uri", Some(403)));
+        for proxy in ["caddy", "traefik"] {
+            let (chosen, _) = parse(&format!("forward_auth: {{ proxy: {proxy}, options: charge }}")).unwrap();
+            let chosen = chosen.unwrap();
+            assert_eq!((chosen.original.host(), chosen.deny_status()), ("x-forwarded-host", None));
+            assert!(chosen.charge_preflights);
+        }
+        let own = "forward_auth: { method: X-M, uri: x-u, host: x-h, deny_status: 418 }";
+        let (own, warnings) = parse(own).unwrap();
+        let own = own.unwrap();
+        assert_eq!((own.original.method(), own.deny_status(), warnings.len()), ("x-m", Some(418), 0));
+    }
+
+    #[test]
+    fn what_is_half_said_or_cannot_be_is_named() {
+        for (section, says) in [
+            (
+                "{ options: pass }",
+                "forward_auth has no proxy; use nginx, caddy, traefik, or name the headers",
+            ),
+            ("{ proxy: ngnix }", "did you mean \"nginx\"?"),
+            ("{ proxy: nginx, uri: x-u }", "forward_auth has a proxy and headers"),
+            ("{ uri: x-u, method: x-m }", "forward_auth has no host; name the header"),
+            ("{ uri: x-u, method: x-m, host: X-U }", "names one header twice"),
+            ("{ uri: 'x u', method: x-m, host: x-h }", "\"x u\" is no name of a header"),
+            ("{ uri: x-u, method: connection, host: x-h }", "connection cannot tell of the original request"),
+            ("{ proxy: caddy, deny_status: 200 }", "200 is out of range; use 400 to 599"),
+            ("{ proxy: caddy, options: maybe }", "unknown word \"maybe\""),
+            ("{ proxy: caddy, header: x }", "unknown key \"header\" in forward_auth"),
+            ("nginx", "forward_auth is a map, found a text"),
+        ] {
+            let mistakes = parse(&format!("forward_auth: {section}")).unwrap_err().join("\n");
+            assert!(mistakes.contains(says), "{section}: {mistakes}");
+        }
+        let text =
+            "version: 1\nclient_ip: { header: X-Real-IP }\nforward_auth: { proxy: caddy }\npolicies: []\n";
+        let (_, warnings) = Config::parse(text, "f", Format::Yaml).unwrap();
+        let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+        assert!(
+            warnings[0].contains("the proxy of forward_auth does not set X-Real-IP unless it is told to"),
+            "{warnings:?}"
+        );
+        assert!(warnings[1].contains("asks for client_ip.trusted_proxies"), "{warnings:?}");
+        let (_, warnings) = parse("forward_auth: { proxy: nginx, deny_status: 429 }").unwrap();
+        assert!(warnings[0].contains("nginx makes 500 of every refusal but 401 and 403"), "{warnings:?}");
+    }
+}

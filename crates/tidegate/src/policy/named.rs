@@ -1,0 +1,134 @@
+//! Which attributes policies name: what a door must keep of a request, whatever else it leaves out.
+//!
+//! A request may carry more than a door is willing to hold. What no policy names may go; an attribute that one names decides
+//! who is limited, and must be there whenever the request has it.
+
+use std::collections::HashSet;
+
+use foldhash::fast::RandomState;
+
+use super::access::AccessList;
+use super::cost::CostRule;
+use super::policy::Policy;
+use super::set::PolicySet;
+
+/// The attributes that the policies of a set name: in matches, keys, tiers, overrides, costs and lists.
+///
+/// Policies that are switched off are among them, so that a decision can be explained under them. As large as the names in
+/// the file; looking one up is a hash, and one comparison for each prefix.
+#[derive(Clone, Debug, Default)]
+pub struct Named {
+    names: HashSet<String, RandomState>,
+    /// Each with a dot at its end: every attribute that begins so is named.
+    prefixes: Vec<String>,
+}
+
+impl Named {
+    /// Says whether an attribute is named.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.names.contains(name) || self.prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
+    }
+
+    /// Returns the names that are written out. An expression may reach others: see [`Named::contains`].
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
+    }
+
+    fn add(&mut self, name: &str) {
+        if !self.names.contains(name) {
+            self.names.insert(name.to_owned());
+        }
+    }
+
+    /// Names an attribute, and all whose names go on after it with a dot: which of a group an expression looks at is known
+    /// only when it runs.
+    #[cfg(feature = "cel")]
+    fn add_with_fields(&mut self, name: &str) {
+        self.add(name);
+        let prefix = format!("{name}.");
+        if !self.prefixes.contains(&prefix) {
+            self.prefixes.push(prefix);
+        }
+    }
+
+    fn add_policy(&mut self, policy: &Policy) {
+        policy.matching.names(&mut |name| self.add(name));
+        policy.by.iter().for_each(|name| self.add(name));
+        for limit in policy.limits.iter().chain(&policy.shadow_limit) {
+            limit.overrides.iter().chain(&limit.tiers).for_each(|choice| self.add(&choice.by));
+        }
+        match &policy.cost {
+            Some(CostRule::Table { by, .. }) => self.add(by),
+            Some(CostRule::Attribute(name)) => self.add(name),
+            #[cfg(feature = "cel")]
+            Some(CostRule::Expression(expression)) => {
+                expression.names().for_each(|name| self.add_with_fields(name));
+            }
+            Some(CostRule::Fixed(_)) | None => {}
+        }
+        let lists = [&policy.access.allow, &policy.access.deny];
+        lists.into_iter().flat_map(AccessList::names).for_each(|name| self.add(name));
+    }
+}
+
+impl PolicySet {
+    /// Returns the attributes that the policies and lists of this set name.
+    #[must_use]
+    pub fn named(&self) -> Named {
+        let mut named = Named::default();
+        for name in ["request.method", "request.path", "request.host", "request.direction", "client.ip"] {
+            named.add(name);
+        }
+        self.policies().iter().for_each(|policy| named.add_policy(policy));
+        let shared = self.shared_access();
+        let lists = [&shared.allow, &shared.deny];
+        lists.into_iter().flat_map(AccessList::names).for_each(|name| named.add(name));
+        named
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "cel")]
+mod tests {
+    use super::super::config::{Config, Format};
+    use super::*;
+
+    fn named(policy: &str) -> Named {
+        let file = format!("version: 1\naccess: {{ allow: [\"user.role=root\"] }}\npolicies: [{policy}]\n");
+        Config::parse(&file, "f", Format::Yaml).unwrap().0.policies.named()
+    }
+
+    #[test]
+    fn whatever_decides_is_named() {
+        let named = named(
+            "{ name: a, by: [user.id], cost: llm.tokens, access: { deny: [\"user.name=eve\"] },
+               match: { header: { X-Plan: [a, b] }, attributes: { user.tier: false }, not: { header: { x-in: true } } },
+               limit: { rate_by: user.plan, rates: { a: 1/s }, otherwise: 2/s,
+                        overrides: [{ key: { user.id: vip }, rate: 9/s }] } }",
+        );
+        let names =
+            ["user.id", "llm.tokens", "user.name", "user.tier", "user.plan", "user.role", "client.ip"];
+        for name in names.into_iter().chain(["request.header.x-plan", "request.header.x-in", "request.path"])
+        {
+            assert!(named.contains(name), "{name}: {named:?}");
+        }
+        assert!(!named.contains("request.header.x-other") && !named.contains("user.plans"));
+    }
+
+    #[test]
+    fn what_an_expression_may_look_up_is_named() {
+        for (cost, reaches, not) in [
+            ("int(llm.tokens) + 1", "llm.tokens", "llm.model"),
+            ("int(request.header['x-batch'])", "request.header.x-batch", "request.head"),
+            ("has(request.header.cost) ? 2 : 1", "request.header.cost", "request.header.other"),
+            ("size(request.header) > 9 ? 2 : 1", "request.header.x", "user.id"),
+            ("user.tier in ['a', client.asn] ? 2 : 1", "client.asn", "user.id"),
+            ("{'a': user.tier}['a'] == 'b' ? 2 : 1", "user.tier", "user.id"),
+            ("request.header[request.header['x-which']].size()", "request.header.any", "user.id"),
+        ] {
+            let named = named(&format!("{{ name: a, limit: {{ rate: 1/s }}, cost: \"{cost}\" }}"));
+            assert!(named.contains(reaches) && !named.contains(not), "{cost}: {named:?}");
+        }
+    }
+}
