@@ -30,7 +30,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     replaced(text, |_| false, |char, out| out.extend(char.escape_default()))
 }
 
-/// Makes a text of several lines visible: as [`line`], but line ends and tabs are kept.
+/// Makes a text of several lines visible: as [`line()`], but line ends and tabs are kept.
 #[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
     replaced(text, |char| matches!(char, '\n' | '\t'), |char, out| out.extend(char.escape_default()))
