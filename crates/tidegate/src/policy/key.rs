@@ -35,6 +35,20 @@ pub(crate) fn prefix(policy: &str, limit: usize, by: &[String]) -> Box<[u8]> {
     out.into()
 }
 
+/// Returns the name of the policy that a key belongs to; `None` where the bytes are no key.
+pub(crate) fn policy_of_key(key: &[u8]) -> Option<&str> {
+    let (mut length, mut rest) = (0usize, key);
+    for group in 0..5 {
+        let (byte, after) = rest.split_first()?;
+        rest = after;
+        length |= usize::from(byte & 0x7f) << (7 * group);
+        if byte & 0x80 == 0 {
+            return std::str::from_utf8(rest.get(..length)?).ok();
+        }
+    }
+    None
+}
+
 /// Appends the values of `by`; returns how many are there.
 pub(crate) fn push_values(
     out: &mut Vec<u8>,
@@ -193,6 +207,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
         fn different_parts_make_different_keys(a in parts(), b in parts()) {
+            let bytes = key(&a.0, a.1, &a.2);
+            prop_assert_eq!(policy_of_key(&bytes), Some(a.0.as_str()));
             prop_assert_eq!(a == b, key(&a.0, a.1, &a.2) == key(&b.0, b.1, &b.2));
         }
     }

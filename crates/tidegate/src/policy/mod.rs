@@ -38,6 +38,7 @@ pub use cost::{CostError, CostRule};
 pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
+pub(crate) use key::policy_of_key;
 pub use matching::{Match, Want};
 pub(crate) use plan::LINES;
 pub use plan::{Line, Plan};

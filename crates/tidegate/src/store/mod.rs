@@ -6,11 +6,13 @@
 
 mod cas;
 pub mod conformance;
+mod dated;
 mod memory;
 mod plain;
 mod settle;
 
 pub use cas::{ByteMap, CasStore, Versioned};
+pub(crate) use dated::time_of;
 pub use memory::MemoryStore;
 pub(crate) use memory::{Class, Print, Reading, Taken};
 pub use plain::PlainStore;
