@@ -7,6 +7,7 @@
 //! | chapter | who attacks | what must hold |
 //! |---|---|---|
 //! | `every_door` | a stranger with a socket | whatever is sent is answered or closed, and honest callers are served meanwhile |
+//! | `settling` | a caller who settles decisions, the author of a large file | each charge is given back once, to whom it was charged; answers fit a proxy's buffer |
 //!
 //! In `cargo xtask test` each chapter runs in its short form. `cargo xtask attack` runs the long form: the same attacks with
 //! [`rounds`] taken at their larger number. Random bytes come from a printed seed; `TIDEGATE_ATTACK_SEED` repeats a run.
@@ -19,6 +20,7 @@ mod proxy;
 mod raw;
 mod seed;
 mod serving;
+mod settling;
 
 use std::time::Duration;
 

@@ -8,7 +8,6 @@
 use std::hash::BuildHasher;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use foldhash::quality::RandomState;
 use parking_lot::{Mutex, MutexGuard};
@@ -58,9 +57,9 @@ impl Marks {
         self.giving.lock()
     }
 
-    /// Counts what was given back. After it was settled.
-    pub(super) fn returned(&self, key: &[u8], time: Duration) {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    /// Counts that a key is full so many nanoseconds sooner. After it was settled.
+    pub(super) fn returned(&self, key: &[u8], nanos: u128) {
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
         self.place(key).returned.fetch_add(nanos, Ordering::Release);
     }
 
@@ -102,7 +101,7 @@ mod tests {
         let made = marks.of(b"k");
         let full = Tick::from_secs(10);
         assert_eq!(made.moved(full, marks.of(b"k")), full);
-        marks.returned(b"k", Duration::from_secs(3));
+        marks.returned(b"k", 3_000_000_000);
         let later = marks.of(b"k");
         assert_eq!(made.moved(full, later), Tick::from_secs(7));
         assert_eq!(later.moved(full, marks.of(b"k")), full);

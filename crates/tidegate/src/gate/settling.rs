@@ -10,7 +10,7 @@ use tidegate_core::{Cost, Tick};
 use super::charged::{Charged, Keeping, Made};
 use super::{Gate, GateDecision, Report};
 use crate::policy::{ChargeOn, Descriptor};
-use crate::store::{Charge, Op, Step, StoreError, time_of};
+use crate::store::{Charge, Op, Step, StoreError};
 
 /// What became of one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Followed<'c> {
 /// What became of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// So many units were given back; 0 where time has returned them already, or the limit has changed since.
+    /// So many units were given back, rounded up to whole ones; 0 where time has returned them already, or the limit has changed since.
     Returned(u64),
     /// The key was forgotten: its limit is full again.
     Forgotten,
@@ -154,11 +154,9 @@ impl Gate {
             charges: &charges,
         })?;
         let each = lines.iter().zip(settled.lines).map(|(made, settlement)| {
-            let returned = settlement.receipt.map(|receipt| receipt.cost);
-            if let Some(units) = returned {
-                self.marks.returned(charged.key(made), time_of(&made.quota, units));
-            }
-            followed(charged, made, Fate::Returned(returned.map_or(0, Cost::units)))
+            let Some(receipt) = settlement.receipt else { return followed(charged, made, Fate::Returned(0)) };
+            self.marks.returned(charged.key(made), receipt.mark);
+            followed(charged, made, Fate::Returned(receipt.cost.units()))
         });
         Ok(each.collect())
     }

@@ -10,7 +10,7 @@
 //! in the future.
 //!
 //! That tick is too late where something was given back in between, for the limit would then have been full earlier. Whoever gives
-//! back has to move it by as much ([`time_of`]), as `gate/marks.rs` does.
+//! back has to move it by as much, as `gate/marks.rs` does.
 
 use std::time::Duration;
 
@@ -18,27 +18,42 @@ use tidegate_core::{Algorithm, Cost, Quota, Rate, State, Tick};
 
 use super::{Cell, Charge};
 
-/// Returns the state without a charge, and how much of it was given back; `None` where it holds nothing any more.
+/// What giving a charge back came to.
+pub(super) struct GivenBack {
+    pub(super) state: State,
+    /// How much, rounded up to whole units.
+    pub(super) units: Cost,
+    /// By how much sooner the limit is full; zero where units leave at ticks of their own.
+    pub(super) sooner: Duration,
+}
+
+/// Gives a charge back; `None` where it holds nothing any more.
 ///
-/// A cell of another limit is left alone: to carry it to the charge's and back would round, and could create capacity. Units are
-/// whole: where others were charged since, a part of a unit is not given back.
-pub(super) fn give_back(charge: &Charge<'_>, cell: &Cell, now: Tick, until: Tick) -> Option<(State, Cost)> {
+/// A cell of another limit is left alone: to carry it to the charge's and back would round, and could create capacity. GCRA gives back
+/// parts of a unit. Of other limits that refill evenly units are whole, rounded down where others were charged since.
+pub(super) fn give_back(charge: &Charge<'_>, cell: &Cell, now: Tick, until: Tick) -> Option<GivenBack> {
     let (quota, state) = (&*cell.quota, &cell.state);
     let left = until.since(now);
     if quota != &**charge.quota || left.is_zero() {
         return None;
     }
     let alone = quota.standing(state, now).reset_after <= left;
+    if let (Quota::Gcra(limit), State::Gcra(state), false) = (quota, state, alone) {
+        let (next, sooner) = limit.refund_until(state, now, charge.cost, until);
+        // Rounded up: a nanosecond less lies below a whole number of units, where it is one.
+        let units = units_in(limit.rate(), sooner.checked_sub(Duration::from_nanos(1))?) + 1;
+        let units = units.min(charge.cost.units());
+        return Some(GivenBack { state: State::Gcra(next), units: Cost::new(units)?, sooner });
+    }
     let most = if alone { u64::MAX } else { returns(quota, state, now, until) };
     let units = Cost::new(charge.cost.units().min(most))?;
-    Some((quota.refund(state, now, units), units))
+    Some(GivenBack { state: quota.refund(state, now, units), units, sooner: time_of(quota, units) })
 }
 
 /// Returns how many units of a limit time gives back until a tick at which it is not full yet; too few rather than too many.
 fn returns(quota: &Quota, state: &State, now: Tick, until: Tick) -> u64 {
     let left = |at| quota.standing(state, at).remaining;
     match quota {
-        Quota::Gcra(limit) => units_in(limit.rate(), until.since(now)),
         Quota::LeakyBucket(limit) => units_in(limit.rate(), until.since(now)),
         Quota::LeakyQueue(limit) => units_in(limit.rate(), until.since(now)),
         // Whole units leave these at ticks of their own.
@@ -59,8 +74,8 @@ fn units_in(rate: Rate, span: Duration) -> u64 {
     u64::try_from(units).unwrap_or(u64::MAX)
 }
 
-/// Returns by how much sooner a limit is full when units are given back; zero where units leave at ticks of their own.
-pub(crate) fn time_of(quota: &Quota, units: Cost) -> Duration {
+/// Returns by how much sooner a limit is full when units are given back.
+fn time_of(quota: &Quota, units: Cost) -> Duration {
     let at = |rate: Rate| {
         let (count, period) = rate.reduced();
         // Below 2^126: units of a charge are at most a burst of 2^60, and a period 2^62.
@@ -150,7 +165,7 @@ mod tests {
                     let (settled, _) = settle(&step, &mut cells);
                     if let Some(receipt) = settled.lines[0].receipt {
                         assert!(receipt.cost <= one.cost);
-                        returned += time_of(quota, receipt.cost);
+                        returned += Duration::from_nanos(u64::try_from(receipt.mark).unwrap());
                     }
                 }
                 Event::GiveBack(_) => {}

@@ -12,7 +12,6 @@ mod plain;
 mod settle;
 
 pub use cas::{ByteMap, CasStore, Versioned};
-pub(crate) use dated::time_of;
 pub use memory::MemoryStore;
 pub(crate) use memory::{Class, Print, Reading, Taken};
 pub use plain::PlainStore;

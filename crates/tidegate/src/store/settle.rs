@@ -90,8 +90,8 @@ pub struct Cell {
 pub struct Settlement {
     /// What this limit by itself decided, and how it stands after the step.
     pub decision: Decision,
-    /// Needed to cancel; present when the charge was spent. Of [`Op::GiveBack`]: its cost is what was given back, absent where
-    /// nothing was.
+    /// Needed to cancel; present when the charge was spent. Of [`Op::GiveBack`]: its cost is what was given back, rounded up to
+    /// whole units, and its mark by how many nanoseconds the limit is full sooner; absent where nothing was.
     pub receipt: Option<Receipt>,
 }
 
@@ -233,10 +233,10 @@ fn give_back(step: &Step<'_>, cells: &mut [Option<Cell>], untils: &[Tick], settl
     settled.allowed = true;
     for (index, (charge, cell)) in step.charges.iter().zip(cells).enumerate() {
         let without = cell.as_ref().and_then(|cell| dated::give_back(charge, cell, now, untils[index]));
-        let receipt = without.map(|(next, cost)| {
-            keep(cell, charge.quota, next);
+        let receipt = without.map(|given| {
+            keep(cell, charge.quota, given.state);
             changed = true;
-            Receipt { at: now, act: now, cost, mark: 0 }
+            Receipt { at: now, act: now, cost: given.units, mark: given.sooner.as_nanos() }
         });
         let standing = charge.quota.standing(&current(charge, cell.as_ref(), now), now);
         let decision = Decision { outcome: Outcome::Allowed { wait: Duration::ZERO }, standing };

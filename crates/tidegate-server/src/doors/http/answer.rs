@@ -333,6 +333,7 @@ fn shown<'a>(
         window: quota.and_then(|quota| facts.window(quota, now)),
         concurrent: false,
         remaining: standing.remaining.min(standing.limit),
+        refused: !line.decision.is_allowed(),
         wait: wait.map(seconds_up),
     }
 }
