@@ -1,8 +1,13 @@
 //! The attack suite in its long form. `cargo xtask test` runs the same attacks in their short form.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
-use crate::packages;
+use crate::{packages, step};
+
+/// The longest that all attacks together may take in their long form.
+const LONG: Duration = Duration::from_secs(2 * 3600);
 
 /// Runs all attacks, or those whose names contain one of the words.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
@@ -10,5 +15,5 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     let servers = if complete { "1" } else { "0" };
     let form = [("TIDEGATE_ATTACK", "long"), ("TIDEGATE_REQUIRE_SERVERS", servers)];
     let attack = ["test", "--package", "tidegate-cli", "--test", "attack", "--", "--nocapture"];
-    crate::run("cargo", &[&attack[..], words].concat(), &form)
+    step::within(LONG, "cargo", &[&attack[..], words].concat(), &form)
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{built, root, run as run_program};
+use crate::{built, root, step};
 
 /// How far a count may be from the recorded one, up or down: a share of it, and instructions on top for the shortest. Keys are
 /// hashed under a new seed on each run, which moves a mean by half a percent. A gain beyond it has to be recorded, so that the
@@ -73,7 +73,7 @@ fn compiler() -> Result<String> {
 /// Builds the paths as the program is built, for the target's default processor, and counts them.
 fn count() -> Result<Vec<(String, f64)>> {
     let build = ["build", "--quiet", "--profile", "counts", "--package", "tidegate-counts"];
-    run_program("cargo", &build, &[("RUSTFLAGS", "")])?;
+    step::run("cargo", &build, &[("RUSTFLAGS", "")])?;
     let folder = tempfile::tempdir()?;
     let profile = folder.path().join("profile");
     let mut command = Command::new("valgrind");
@@ -82,8 +82,7 @@ fn count() -> Result<Vec<(String, f64)>> {
         .arg("--dump-after=tidegate_counts::profiled*")
         .arg(format!("--callgrind-out-file={}", profile.display()))
         .arg(built("counts/tidegate-counts"));
-    eprintln!("\n$ {command:?}");
-    let output = command.output()?;
+    let output = step::output(command)?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let lines = String::from_utf8(output.stdout)?;
     let path = |(at, line): (usize, &str)| {

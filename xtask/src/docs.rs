@@ -3,5 +3,5 @@
 use anyhow::Result;
 
 pub(crate) fn run() -> Result<()> {
-    crate::run("cargo", &["run", "--quiet", "--release", "--", "man", "docs/man"], &[])
+    crate::step::run("cargo", &["run", "--quiet", "--release", "--", "man", "docs/man"], &[])
 }

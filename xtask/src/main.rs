@@ -5,12 +5,11 @@ mod bench;
 mod counts;
 mod docs;
 mod packages;
+mod step;
 mod test;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
-
-use anyhow::{Context, Result, bail};
+use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
@@ -45,21 +44,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Runs a program in the workspace root, shows what it runs, and fails when it fails.
-fn run(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
-    eprintln!("\n$ {program} {}", arguments.join(" "));
-    let status = Command::new(program)
-        .args(arguments)
-        .envs(environment.iter().copied())
-        .current_dir(root())
-        .status()
-        .with_context(|| format!("cannot start {program}"))?;
-    if !status.success() {
-        bail!("{program} {} failed: {status}", arguments.join(" "));
-    }
-    Ok(())
 }
 
 /// The workspace root, wherever xtask is started from.

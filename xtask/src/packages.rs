@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::run;
+use crate::step::run;
 
 /// A program or file a test looks for, and the package that brings it.
 const WANTED: [(&str, &str); 3] =

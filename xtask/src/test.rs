@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::{counts, packages};
+use crate::{counts, packages, step};
 
 /// The bench with peers: a workspace of its own.
 const BENCHES: &str = "benches/Cargo.toml";
@@ -10,8 +10,7 @@ const BENCHES: &str = "benches/Cargo.toml";
 pub(crate) fn run() -> Result<()> {
     let complete = packages::install()?;
     let servers = [("TIDEGATE_REQUIRE_SERVERS", if complete { "1" } else { "0" })];
-    let cargo =
-        |arguments: &[&str], environment: &[(&str, &str)]| crate::run("cargo", arguments, environment);
+    let cargo = |arguments: &[&str], environment: &[(&str, &str)]| step::run("cargo", arguments, environment);
     cargo(&["fmt", "--all", "--check"], &[])?;
     cargo(&["fmt", "--manifest-path", BENCHES, "--check"], &[])?;
     cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"], &[])?;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::found::Found;
-use crate::{root, run as run_program};
+use crate::{root, step};
 
 /// What a contender is compared as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,7 @@ impl Ring {
         let target = std::env::var_os("CARGO_TARGET_DIR")
             .map_or_else(|| root().join("benches/target"), |target| PathBuf::from(target).join("benches"));
         let (manifest, folder) = (manifest.to_string_lossy(), target.to_string_lossy());
-        run_program(
+        step::run(
             "cargo",
             &["build", "--release", "--manifest-path", &manifest, "--target-dir", &folder],
             &[],

@@ -10,10 +10,11 @@ mod tables;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{built, root, run as run_program};
+use crate::{built, root, step};
 use bars::Bar;
 use contender::Ring;
 use found::Found;
@@ -33,6 +34,9 @@ const WORKLOADS: [(&str, usize); 7] = [
 /// The parts that drive the program itself.
 const PROGRAM: [&str; 2] = ["replay", "start"];
 
+/// The longest that all of it may take; an hour is usual, and `--huge` takes several.
+const WHOLE: Duration = Duration::from_secs(12 * 3600);
+
 /// Turns of each contender; `TIDEGATE_BENCH_ROUNDS` changes it.
 const ROUNDS: usize = 5;
 
@@ -41,7 +45,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         // What is measured here must be compiled like what users get.
         let mut command = vec!["run", "--quiet", "--release", "--package", "xtask", "--", "bench"];
         command.extend(words);
-        return run_program("cargo", &command, &[]);
+        return step::within(WHOLE, "cargo", &command, &[]);
     }
     let (options, parts): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with("--"));
     let known = |part: &str| PROGRAM.contains(&part) || WORKLOADS.iter().any(|(name, _)| *name == part);
@@ -128,7 +132,7 @@ fn row(found: &Found) -> Option<String> {
 
 /// Builds the program and says where it is.
 fn program() -> Result<PathBuf> {
-    run_program("cargo", &["build", "--release"], &[])?;
+    step::run("cargo", &["build", "--release"], &[])?;
     Ok(built("release/tidegate"))
 }
 

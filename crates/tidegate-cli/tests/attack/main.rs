@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | `every_door` | a stranger with a socket | whatever is sent is answered or closed, and honest callers are served meanwhile |
 //! | `settling` | a caller who settles decisions, the author of a large file | each charge is given back once, to whom it was charged; answers fit a proxy's buffer |
+//! | `full_store` | callers who never repeat a key | the keys of one policy cost no other policy its debtors |
 //!
 //! In `cargo xtask test` each chapter runs in its short form. `cargo xtask attack` runs the long form: the same attacks with
 //! [`rounds`] taken at their larger number. Random bytes come from a printed seed; `TIDEGATE_ATTACK_SEED` repeats a run.
@@ -16,6 +17,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod every_door;
+mod full_store;
 mod proxy;
 mod raw;
 mod seed;

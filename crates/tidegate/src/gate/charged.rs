@@ -38,6 +38,8 @@ pub(super) struct Made {
     pub(super) limit: u32,
     /// Whether a report decides if it stays.
     pub(super) on_failure: bool,
+    /// The number of its policy, see [`Charge::owner`].
+    owner: u32,
     pub(super) mark: Mark,
 }
 
@@ -83,7 +85,7 @@ impl Charged {
 
     /// Returns a charge as stores take it.
     pub(super) fn charge<'c>(&'c self, made: &'c Made) -> Charge<'c> {
-        Charge { binding: false, ..Charge::new(self.key(made), &made.quota, made.cost) }
+        Charge { binding: false, owner: made.owner, ..Charge::new(self.key(made), &made.quota, made.cost) }
     }
 
     /// Keeps what was settled of a plan.
@@ -103,6 +105,7 @@ impl Charged {
                 full_at: receipt.at.after(settlement.decision.standing.reset_after),
                 limit: line.limit as u32,
                 on_failure: line.on_failure,
+                owner: line.owner,
                 mark: *mark,
             });
         }

@@ -50,6 +50,8 @@ pub(crate) struct Ready {
     pub(crate) quota: Option<Arc<Quota>>,
     pub(crate) max_wait: Duration,
     pub(crate) replace: Replace,
+    /// The number of its policy: where a store is full, the keys of one policy cost no other its own.
+    pub(crate) owner: u32,
     /// Whether its refusal refuses the request.
     pub(crate) binding: bool,
     /// Whether it has other terms for some: ask [`Limit::terms_for`].
@@ -110,11 +112,13 @@ impl Quotas {
 
 impl Ready {
     fn all(policy: &Policy, quotas: &mut Quotas) -> SmallVec<[Self; 1]> {
+        let owner = key::owner(&policy.name);
         let ready = |(at, limit): (usize, &Limit)| Self {
             prefix: key::prefix(&policy.name, at, &policy.by),
             quota: limit.terms.quota.as_ref().map(|quota| quotas.of(quota)),
             max_wait: limit.max_wait,
             replace: limit.replace,
+            owner,
             binding: policy.mode != Mode::Shadow && !policy.is_shadow_limit(at),
             varies: limit.tiers.is_some() || !limit.overrides.is_empty(),
         };

@@ -7,7 +7,10 @@
 //!
 //! `client.ip` is keyed by network: an IPv6 address is cut to the prefix of the set, an IPv4-mapped one is IPv4.
 
+use std::hash::BuildHasher as _;
 use std::net::IpAddr;
+
+use foldhash::quality::FixedState;
 
 use super::client_ip::{address, keyed_network};
 use super::descriptor::Descriptor;
@@ -47,6 +50,13 @@ pub(crate) fn policy_of_key(key: &[u8]) -> Option<&str> {
         }
     }
     None
+}
+
+/// Returns the number of a policy: the same whenever a policy of that name is read, and distinct but for odds of 2⁻³². Never 0, which
+/// is the number of keys without a policy.
+pub(crate) fn owner(policy: &str) -> u32 {
+    // A fixed seed: names come from the author of the file, and what two policies of one number lose is only that they share.
+    (FixedState::default().hash_one(policy) as u32).max(1)
 }
 
 /// Appends the values of `by`; returns how many are there.

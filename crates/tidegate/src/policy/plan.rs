@@ -30,6 +30,8 @@ pub struct Line<'p> {
     pub on_failure: bool,
     /// How a changed quota takes over what was spent.
     pub replace: Replace,
+    /// The number of its policy, see [`Charge::owner`].
+    pub owner: u32,
 }
 
 /// How many lines a plan holds without allocating: 16 limits on one request are many, and a plan is filled where it lies,
@@ -71,6 +73,7 @@ impl Plan<'_> {
             binding: line.binding,
             spends: true,
             replace: line.replace,
+            owner: line.owner,
         }
     }
 }

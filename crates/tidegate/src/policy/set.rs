@@ -243,6 +243,7 @@ impl PolicySet {
                     binding: ready.binding,
                     on_failure: compiled.on_failure,
                     replace: ready.replace,
+                    owner: ready.owner,
                 });
             }
         }

@@ -28,10 +28,13 @@ pub struct Charge<'a> {
     pub spends: bool,
     /// How a changed quota takes over what was spent.
     pub replace: Replace,
+    /// Who brought the key: a number of the policy, the same for all its keys. Where a store is full, keys of one owner do not
+    /// push out those of another beyond an even share.
+    pub owner: u32,
 }
 
 impl<'a> Charge<'a> {
-    /// A binding charge that spends, at once or not at all.
+    /// A binding charge that spends, at once or not at all; its owner is 0.
     #[must_use]
     pub const fn new(key: &'a [u8], quota: &'a Arc<Quota>, cost: Cost) -> Self {
         Self {
@@ -42,6 +45,7 @@ impl<'a> Charge<'a> {
             binding: true,
             spends: true,
             replace: Replace::AsIs,
+            owner: 0,
         }
     }
 }
@@ -72,7 +76,7 @@ pub struct Step<'a> {
     pub now: Tick,
     /// What is done.
     pub op: Op<'a>,
-    /// To whom.
+    /// The charges, in order; keys are distinct.
     pub charges: &'a [Charge<'a>],
 }
 

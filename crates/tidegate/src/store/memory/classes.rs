@@ -1,8 +1,8 @@
 //! The limits whose states fit a word, by number.
 //!
-//! A slot has no room for its limit, only for a number of 15 bits; the limits themselves stand here, once each. Numbers are
-//! given by value, never taken back, and bounded: beyond them limits keep their states beside the table, which is slower and
-//! as right. A gate of a thousand policies could change all of its limits thirty times before that.
+//! A slot has no room for its limit and its owner, only for a number of 15 bits; limits stand here, once for each owner. Numbers
+//! are given by value, never taken back, and bounded: beyond them limits keep their states beside the table, which is slower
+//! and as right. A gate of a thousand policies could change all of its limits thirty times before that.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -17,10 +17,12 @@ use super::line::Class;
 /// Limits that are found without looking into a list that grows.
 const FEW: usize = 8;
 
-/// One limit.
+/// One limit of one owner.
 #[derive(Debug)]
 pub(crate) struct Limit {
     pub(crate) class: Class,
+    /// The owner of all keys of this class.
+    pub(super) owner: u32,
     pub(super) quota: Arc<Quota>,
     pub(crate) form: GcraWord,
 }
@@ -33,7 +35,7 @@ impl Limit {
 
     #[cfg(all(test, tidegate_loom))]
     pub(super) const fn of_test(class: Class, quota: Arc<Quota>, form: GcraWord) -> Self {
-        Self { class, quota, form }
+        Self { class, owner: 0, quota, form }
     }
 }
 
@@ -43,8 +45,8 @@ pub(super) struct Classes {
     few: [OnceLock<Limit>; FEW],
     /// The others, in the order of their numbers. Both are read without a lock.
     more: boxcar::Vec<Limit>,
-    /// The latest number of each limit. Protects the giving of numbers; no other lock is taken meanwhile.
-    numbers: RwLock<HashMap<Gcra, u16, RandomState>>,
+    /// The latest number of each owner's limit. Protects the giving of numbers; no other lock is taken meanwhile.
+    numbers: RwLock<HashMap<(Gcra, u32), u16, RandomState>>,
 }
 
 impl Classes {
@@ -70,30 +72,31 @@ impl Classes {
         self.few.get(usize::from(class.number()).checked_sub(1)?)?.get()
     }
 
-    /// Returns the limit of a quota, with a form that will still do a while after `now`; `None` for quotas whose states do not
-    /// fit a word.
-    pub(super) fn of(&self, quota: &Arc<Quota>, now: Tick) -> Option<&Limit> {
+    /// Returns an owner's limit of a quota, with a form that will still do a while after `now`; `None` for quotas whose states
+    /// do not fit a word.
+    pub(super) fn of(&self, quota: &Arc<Quota>, owner: u32, now: Tick) -> Option<&Limit> {
         let Quota::Gcra(limit) = &**quota else { return None };
-        let known = self.numbers.read().get(limit).copied();
+        let owned = (*limit, owner);
+        let known = self.numbers.read().get(&owned).copied();
         if let Some(found) = known.and_then(|number| self.usable(number, now)) {
             return Some(found);
         }
         let form = GcraWord::new(limit, now)?;
         let mut numbers = self.numbers.write();
         // Another thread may have been faster.
-        let known = numbers.get(limit).copied();
+        let known = numbers.get(&owned).copied();
         if let Some(found) = known.and_then(|number| self.usable(number, now)) {
             return Some(found);
         }
         // The lock is held, so the next number is this one's; `None` when there are no more.
         let at = self.few.iter().filter(|limit| limit.get().is_some()).count() + self.more.count();
         let class = Class::new(u16::try_from(at + 1).ok()?)?;
-        let new = Limit { class, quota: Arc::clone(quota), form };
+        let new = Limit { class, owner, quota: Arc::clone(quota), form };
         match self.few.get(at) {
             Some(first) => _ = first.set(new),
             None => _ = self.more.push(new),
         }
-        numbers.insert(*limit, class.number());
+        numbers.insert(owned, class.number());
         drop(numbers);
         self.usable(class.number(), now)
     }
@@ -117,11 +120,14 @@ mod tests {
         let now = Tick::from_secs(1);
         for turn in 0..2 {
             for (at, quota) in quotas.iter().enumerate() {
-                let limit = classes.of(quota, now).unwrap();
+                let limit = classes.of(quota, 0, now).unwrap();
                 assert_eq!(usize::from(limit.class.number()), at + 1, "turn {turn}");
                 assert!(classes.get(limit.class).unwrap().is(quota));
             }
         }
+        let another = classes.of(&quotas[0], 7, now).unwrap();
+        assert_eq!((another.owner, usize::from(another.class.number())), (7, quotas.len() + 1));
+        assert!(another.is(&quotas[0]));
         assert!(classes.get(Class::WIDE).is_none());
         assert!(classes.get(Class::new(Class::MAX).unwrap()).is_none());
     }

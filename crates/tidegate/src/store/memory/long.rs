@@ -39,7 +39,8 @@ impl Table {
         let mut cells: SmallVec<[Option<Cell>; 4]> =
             hands.iter().map(|hand| self.cell(hand.as_ref()?, step.now)).collect();
         let (settled, changed) = settle(step, &mut cells);
-        for ((key, cell), hand) in keys.iter().zip(cells).zip(&mut hands) {
+        let owners = step.charges.iter().map(|charge| charge.owner);
+        for (((key, cell), hand), owner) in keys.iter().zip(cells).zip(&mut hands).zip(owners) {
             let both = both(*key);
             match (cell, hand) {
                 (None, None) => {}
@@ -47,15 +48,15 @@ impl Table {
                 // Taken back: a wide state from beside the table; a word never left.
                 (Some(cell), Some((place, seized))) if !changed => {
                     if seized.name().class() == Class::WIDE {
-                        self.side.put(place.line, place.slot, cell);
+                        self.side.put(place.line, place.slot, cell, owner);
                     }
                 }
                 (Some(cell), hand) => {
                     if hand.is_none() {
-                        *hand = self.claim(&both, *key, step.now, None);
+                        *hand = self.claim(&both, *key, owner, step.now, None);
                     }
                     if let Some((place, seized)) = hand {
-                        self.write(&both, (*place, seized), *key, cell, step.now);
+                        self.write(&both, (*place, seized), *key, (cell, owner), step.now);
                     }
                 }
             }
@@ -80,13 +81,13 @@ impl Table {
         both: &Both<'_>,
         (place, seized): (Place, &mut Seized<'_>),
         key: Sought,
-        cell: Cell,
+        (cell, owner): (Cell, u32),
         now: Tick,
     ) {
         let narrow = match &cell.state {
             State::Gcra(state) => self
                 .classes
-                .of(&cell.quota, now)
+                .of(&cell.quota, owner, now)
                 .and_then(|limit| Some((limit.class, limit.form.narrow(state, now)?))),
             _ => None,
         };
@@ -95,7 +96,7 @@ impl Table {
             (Class::WIDE, full.as_nanos().min(WIDE_LATEST))
         });
         if class == Class::WIDE {
-            self.side.put(place.line, place.slot, cell);
+            self.side.put(place.line, place.slot, cell, owner);
         }
         self.give(both, (place, seized), key, class);
         seized.word = word;

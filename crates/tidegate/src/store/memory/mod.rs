@@ -7,9 +7,9 @@
 //! limit that is spent, since a day's limit that was touched once is longer from full than a second's that is all but used
 //! up. A key that is over its limit goes last, or an attacker could wash its own debt away with made-up keys.
 //!
-//! All policies of a gate share the table. Where a policy's limit is one unit, each made-up key of it is over its limit at
-//! once, and with more of those than slots, keys of other policies go before them: give such a table room, and watch what it
-//! counts as evicted.
+//! All policies of a gate share the table, and each has an even share of every eight slots that it does not lose to others
+//! ([`room`]): made-up keys of one policy, each over its limit at once where that is one unit, push out keys of that policy.
+//! What the table counts as evicted says whether it is large enough.
 //!
 //! # Fingerprints
 //! Unless keys are kept whole ([`whole`]), they are held as 64-bit fingerprints under a seed of the process, so no caller's
@@ -126,9 +126,9 @@ impl MemoryStore {
         self.shared.table.touch(print)
     }
 
-    /// Returns the class of a quota; `None` where its states do not fit a word.
+    /// Returns the class of a quota without an owner; `None` where its states do not fit a word.
     pub(crate) fn class(&self, quota: &Arc<Quota>, tick: Tick) -> Option<Class> {
-        Some(self.shared.table.classes.of(quota, tick)?.class)
+        Some(self.shared.table.classes.of(quota, 0, tick)?.class)
     }
 
     /// Returns the limit of a class.

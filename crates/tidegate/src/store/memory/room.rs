@@ -1,29 +1,52 @@
-//! Whose slot a new key gets.
+//! Eviction: which slot a new key takes.
 //!
-//! A slot whose limit is full again is as good as empty, so nothing is ever swept. Where none is left, the key nearest to full goes: by
-//! the share of its limit that is spent, and those over their limit last.
+//! A slot whose limit is full again is as good as empty, so nothing is ever swept. Where none is left, a live key has to go.
+//!
+//! First it is settled whose. Owners (policies, as a rule) have even shares of the eight slots: a new key takes a slot from the owner
+//! that has the most of them, its own owner included, with the new key counted as there already. So a flood of one policy's
+//! keys pushes out that policy's own keys, and with `n` policies each keeps `8/n` of the slots (rounded down) against all others.
+//! Where more than eight policies meet in one place, every slot may have another owner; then a key that is over its limit is not
+//! given up for a new one, which is decided without being kept.
+//!
+//! Of that owner's keys the one nearest to full goes: by the share of its limit that is spent, and those over their limit last.
 
 use std::sync::atomic::Ordering;
 
-use tidegate_core::rate::GcraWord;
+use smallvec::SmallVec;
 use tidegate_core::{Algorithm, Tick};
 
+use super::classes::Limit;
 use super::line::{Class, Name, Seized, WAYS};
 use super::table::{Both, Place, Reading, Sought, Table};
+use crate::store::Cell;
 
 /// What a place is to a new key.
 #[derive(Clone, Copy, Debug)]
 enum Room {
     /// Nobody needs it: empty, or full again.
     Free,
-    /// A key lives there: whether it is over its limit, and how much of that is spent out of 2³².
-    Live((bool, u64)),
+    /// A key lives there.
+    Live(Rank, u32),
     /// In somebody's hands.
     Taken,
 }
 
+/// How far a key is from full: whether it is over its limit, and how much of that is spent out of 2³². The least goes first.
+type Rank = (bool, u64);
+
 /// A place and the word that was seen there.
 type Candidate = (Place, u64);
+
+/// A live key that may have to go.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    owner: u32,
+    rank: Rank,
+    candidate: Candidate,
+}
+
+/// The live keys of both lines of a new key.
+type Lives = SmallVec<[Live; 2 * WAYS]>;
 
 /// The free places of a line.
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,20 +64,20 @@ impl Free {
 }
 
 impl Table {
-    /// Finds a slot for a new key and seizes it: an empty one, a forgettable one, or that of the key nearest to full, which is
-    /// counted.
+    /// Finds a slot for a new key and seizes it: an empty one, a forgettable one, or that of a live key, which is counted.
     ///
-    /// `by` is the limit most of them are likely to be under. `None`, counted like a key given up, when all slots are in
-    /// somebody's hands: those of this very step, as a rule.
+    /// `by` is the limit most of them are likely to be under. `None`, counted like a key given up, when no key has to go for this
+    /// one, or when all slots are in somebody's hands: those of this very step, as a rule.
     pub(super) fn claim<'t>(
         &self,
         both: &Both<'t>,
         key: Sought,
+        owner: u32,
         tick: Tick,
         by: Option<&Reading<'_>>,
     ) -> Option<(Place, Seized<'t>)> {
         loop {
-            let (candidate, over_limit) = self.candidate(both, self.first(key.print()), tick, by);
+            let (candidate, over_limit) = self.candidate(both, (self.first(key.print()), owner), tick, by);
             let Some((place, word)) = candidate else {
                 self.count_eviction(false);
                 return None;
@@ -74,22 +97,20 @@ impl Table {
     fn candidate(
         &self,
         both: &Both<'_>,
-        first: usize,
+        (first, owner): (usize, u32),
         tick: Tick,
         by: Option<&Reading<'_>>,
     ) -> (Option<Candidate>, Option<bool>) {
         let mut free = [Free::default(); 2];
-        let mut least: Option<((bool, u64), Candidate)> = None;
+        let mut lives = Lives::new();
         for (free, (line, held)) in free.iter_mut().zip(both.lines) {
             for slot in 0..WAYS {
                 let place = Place { line, slot };
                 let Some(word) = held.word(slot) else { continue };
                 match self.room(held.name(slot), (place, word), tick, by) {
                     Room::Free => free.add((place, word), held.name(slot) == Name::EMPTY),
-                    Room::Live(rank) if least.is_none_or(|(lowest, _)| rank < lowest) => {
-                        least = Some((rank, (place, word)));
-                    }
-                    Room::Live(_) | Room::Taken => {}
+                    Room::Live(rank, owner) => lives.push(Live { owner, rank, candidate: (place, word) }),
+                    Room::Taken => {}
                 }
             }
         }
@@ -101,7 +122,10 @@ impl Table {
         // such as that of a limit that starts cold.
         match one.empty.or(other.empty).or(one.forgettable).or(other.forgettable) {
             Some(candidate) => (Some(candidate), None),
-            None => (least.map(|(_, candidate)| candidate), least.map(|((over_limit, _), _)| over_limit)),
+            None => {
+                let goes = who_goes(&lives, owner);
+                (goes.map(|live| live.candidate), goes.map(|live| live.rank.0))
+            }
         }
     }
 
@@ -127,35 +151,105 @@ impl Table {
             return Room::Free;
         }
         if let Some(by) = by.filter(|by| by.limit.class == name.class()) {
-            return Room::of(&by.limit.form, word, by.now);
+            return Room::of(by.limit, word, by.now);
         }
         if name.class() == Class::WIDE {
             // The word of a wide state is the tick from which it is as good as none.
             if word <= tick.as_nanos() {
                 return Room::Free;
             }
-            let look = |cell: &crate::store::Cell| {
+            let look = |cell: &Cell, owner| {
                 let standing = cell.quota.standing(&cell.state, tick);
                 let spent = u128::from(standing.limit.saturating_sub(standing.remaining));
                 // At most the whole, which is 2³².
-                (standing.remaining == 0, ((spent << 32) / u128::from(standing.limit.max(1))) as u64)
+                let share = ((spent << 32) / u128::from(standing.limit.max(1))) as u64;
+                Room::Live((standing.remaining == 0, share), owner)
             };
             // Not there: another step has it in hand by now.
-            return self.side.with(place.line, place.slot, look).map_or(Room::Taken, Room::Live);
+            return self.side.with(place.line, place.slot, look).unwrap_or(Room::Taken);
         }
         let Some(limit) = self.classes.get(name.class()) else { return Room::Taken };
         let form = &limit.form;
         // A form that has come to its end counts as it stood then; it is an hour old at least.
         let now = form.scaled(tick).or_else(|| form.scaled(form.origin().after(form.lasts())));
-        now.map_or(Room::Free, |now| Room::of(form, word, now))
+        now.map_or(Room::Free, |now| Room::of(limit, word, now))
     }
 }
 
 impl Room {
-    fn of(form: &GcraWord, word: u64, now: u64) -> Self {
+    fn of(limit: &Limit, word: u64, now: u64) -> Self {
+        let form = &limit.form;
         if form.is_full(word, now) {
             return Self::Free;
         }
-        Self::Live((form.is_used_up(word, now), form.spent_share(word, now)))
+        Self::Live((form.is_used_up(word, now), form.spent_share(word, now)), limit.owner)
+    }
+}
+
+/// Says which of the live keys goes for a new key of `owner`; `None` where none has to.
+fn who_goes(lives: &Lives, owner: u32) -> Option<Live> {
+    let nearest_to_full =
+        |of: &dyn Fn(&Live) -> bool| lives.iter().copied().filter(of).min_by_key(|live| live.rank);
+    let slots = |owner| lives.iter().filter(|live| live.owner == owner).count();
+    let own = slots(owner);
+    // Of one owner only, as in a table without policies.
+    if own == lives.len() {
+        return nearest_to_full(&|_| true);
+    }
+    let most = lives.iter().map(|live| slots(live.owner)).max()?;
+    if own + 1 < most {
+        nearest_to_full(&|live| slots(live.owner) == most)
+    } else if own > 0 {
+        nearest_to_full(&|live| live.owner == owner)
+    } else {
+        // Each slot has another owner, and the new key would be the ninth.
+        nearest_to_full(&|live| !live.rank.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lives(keys: &[(u32, Rank)]) -> Lives {
+        let live = |(slot, (owner, rank)): (usize, &(u32, Rank))| Live {
+            owner: *owner,
+            rank: *rank,
+            candidate: (Place { line: 0, slot }, 0),
+        };
+        keys.iter().enumerate().map(live).collect()
+    }
+
+    fn goes(keys: &[(u32, Rank)], owner: u32) -> Option<usize> {
+        who_goes(&lives(keys), owner).map(|live| live.candidate.0.slot)
+    }
+
+    const DEBTOR: Rank = (true, 1 << 32);
+
+    #[test]
+    fn of_one_owner_the_nearest_to_full_goes_and_debtors_last() {
+        assert_eq!(goes(&[(1, DEBTOR), (1, (false, 9)), (1, (false, 3)), (1, DEBTOR)], 1), Some(2));
+        assert_eq!(goes(&[(1, DEBTOR), (1, DEBTOR)], 1), Some(0));
+        assert_eq!(goes(&[], 1), None);
+    }
+
+    #[test]
+    fn who_has_the_most_gives_even_debtors() {
+        let crowd = [(1, DEBTOR), (1, DEBTOR), (1, (true, 7)), (2, (false, 1))];
+        assert_eq!(goes(&crowd, 3), Some(2), "the crowd's, though another key is nearer to full");
+        assert_eq!(goes(&crowd, 2), Some(2), "two against three is an even share when the new key has come");
+        assert_eq!(goes(&crowd, 1), Some(2), "a new key of the crowd pushes out its own");
+        let even = [(1, DEBTOR), (1, DEBTOR), (2, (false, 1)), (2, (false, 2))];
+        assert_eq!(goes(&even, 1), Some(0), "who has its share takes no other's");
+    }
+
+    #[test]
+    fn among_owners_of_one_slot_each_no_debtor_goes() {
+        let each: Vec<(u32, Rank)> = (1..=8).map(|owner| (owner, DEBTOR)).collect();
+        assert_eq!(goes(&each, 9), None);
+        let mut some = each.clone();
+        some[5].1 = (false, 4);
+        assert_eq!(goes(&some, 9), Some(5));
+        assert_eq!(goes(&each, 3), Some(2), "its own");
     }
 }

@@ -147,8 +147,9 @@ impl Table {
             return false;
         }
         let known = self.seat(key).and_then(|(_, name)| self.classes.get(name.class()));
-        let limit =
-            known.filter(|limit| limit.is(charge.quota)).or_else(|| self.classes.of(charge.quota, step.now));
+        let limit = known
+            .filter(|limit| limit.is(charge.quota))
+            .or_else(|| self.classes.of(charge.quota, charge.owner, step.now));
         let Some(by) = limit.and_then(|limit| Reading::at(limit, step.now)) else { return false };
         let taken = self.take(key.print(), charge.key, &by, charge.cost.units());
         let (Taken::Permitted(word) | Taken::Refused(word)) = taken else { return false };

@@ -10,10 +10,11 @@ use parking_lot::Mutex;
 use super::line::WAYS;
 use crate::store::Cell;
 
-/// Lines per group: a group's cells are allocated together, 32 of 56 bytes.
+/// Lines per group: a group's cells are allocated together, 32 of 64 bytes.
 const LINES: usize = 8;
 
-type Group = Mutex<Vec<Option<Cell>>>;
+/// Cells with the owners of their keys.
+type Group = Mutex<Vec<Option<(Cell, u32)>>>;
 
 #[derive(Debug)]
 pub(super) struct Side {
@@ -29,22 +30,22 @@ impl Side {
     /// Takes the cell of a slot in hand.
     pub(super) fn take(&self, line: usize, slot: usize) -> Option<Cell> {
         let mut group = self.groups.get()?[line / LINES].lock();
-        group.get_mut(line % LINES * WAYS + slot)?.take()
+        group.get_mut(line % LINES * WAYS + slot)?.take().map(|(cell, _)| cell)
     }
 
-    /// Puts a cell into the place of a slot.
-    pub(super) fn put(&self, line: usize, slot: usize, cell: Cell) {
+    /// Puts a cell into the place of a slot, with the owner of its key.
+    pub(super) fn put(&self, line: usize, slot: usize, cell: Cell, owner: u32) {
         let make = || (0..self.lines.div_ceil(LINES)).map(|_| Group::default()).collect();
         let mut group = self.groups.get_or_init(make)[line / LINES].lock();
         if group.is_empty() {
             group.resize(LINES * WAYS, None);
         }
-        group[line % LINES * WAYS + slot] = Some(cell);
+        group[line % LINES * WAYS + slot] = Some((cell, owner));
     }
 
-    /// Looks at the cell of a slot.
-    pub(super) fn with<R>(&self, line: usize, slot: usize, look: impl FnOnce(&Cell) -> R) -> Option<R> {
+    /// Looks at the cell of a slot and the owner of its key.
+    pub(super) fn with<R>(&self, line: usize, slot: usize, look: impl FnOnce(&Cell, u32) -> R) -> Option<R> {
         let group = self.groups.get()?[line / LINES].lock();
-        group.get(line % LINES * WAYS + slot)?.as_ref().map(look)
+        group.get(line % LINES * WAYS + slot)?.as_ref().map(|(cell, owner)| look(cell, *owner))
     }
 }

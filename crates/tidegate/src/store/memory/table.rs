@@ -279,7 +279,7 @@ impl Table {
             return Taken::Elsewhere;
         }
         let Some(next) = by.limit.form.take(0, by.now, units) else { return Taken::Refused(0) };
-        if let Some((place, mut seized)) = self.claim(&both, key, by.tick, Some(by)) {
+        if let Some((place, mut seized)) = self.claim(&both, key, by.limit.owner, by.tick, Some(by)) {
             self.give(&both, (place, &mut seized), key, by.limit.class);
             seized.word = next;
         }

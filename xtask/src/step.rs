@@ -1,0 +1,81 @@
+//! Runs programs, each for a bounded time: a step that hangs says what it was and does not hold up everything for ever.
+
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::root;
+
+/// The longest a step of the tests may take: each takes a few minutes on two cores, compiling from nothing included.
+pub(crate) const STEP: Duration = Duration::from_secs(30 * 60);
+
+/// Runs a program in the workspace root, shows what it runs, and fails when it fails or takes longer than [`STEP`].
+pub(crate) fn run(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
+    within(STEP, program, arguments, environment)
+}
+
+/// Runs a program as [`run`] does, for so long at most.
+pub(crate) fn within(
+    most: Duration,
+    program: &str,
+    arguments: &[&str],
+    environment: &[(&str, &str)],
+) -> Result<()> {
+    let words = format!("{program} {}", arguments.join(" "));
+    eprintln!("\n$ {words}");
+    let mut command = Command::new(program);
+    command.args(arguments).envs(environment.iter().copied()).current_dir(root());
+    let ended = wait(command, &words, most)?;
+    if !ended.status.success() {
+        bail!("{words} failed: {}", ended.status);
+    }
+    Ok(())
+}
+
+/// Runs a command, reads what it prints, and fails when it takes longer than [`STEP`].
+pub(crate) fn output(mut command: Command) -> Result<Output> {
+    let words = format!("{command:?}");
+    eprintln!("\n$ {words}");
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    wait(command, &words, STEP)
+}
+
+fn wait(mut command: Command, words: &str, most: Duration) -> Result<Output> {
+    // Where nobody sits at a terminal, what a program starts goes down with it. At a terminal ^C does that, which reaches only
+    // the programs of this group.
+    let alone = std::env::var_os("CI").is_some();
+    if alone {
+        use std::os::unix::process::CommandExt as _;
+        command.process_group(0);
+    }
+    let child = command.spawn().with_context(|| format!("cannot start {words}"))?;
+    let id = i32::try_from(child.id()).context("a process id beyond 31 bits")?;
+    let (say, said) = channel();
+    std::thread::spawn(move || drop(say.send(Child::wait_with_output(child))));
+    match said.recv_timeout(most) {
+        Ok(ended) => Ok(ended?),
+        Err(_) => {
+            // A negative number is the whole group.
+            let _ = kill(Pid::from_raw(if alone { -id } else { id }), Signal::SIGKILL);
+            bail!("gave up after {} s waiting for `{words}` to end", most.as_secs())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_hangs_is_ended_and_named() {
+        let most = Duration::from_millis(50);
+        let error = within(most, "sleep", &["600"], &[]).unwrap_err().to_string();
+        assert!(error.contains("`sleep 600`"), "{error}");
+        assert!(within(STEP, "true", &[], &[]).is_ok());
+        assert!(within(STEP, "false", &[], &[]).unwrap_err().to_string().contains("failed"));
+    }
+}
