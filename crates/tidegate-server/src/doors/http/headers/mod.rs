@@ -101,7 +101,7 @@ fn put(out: &mut HeaderMap, name: HeaderName, value: String) {
 mod tests {
     use super::*;
 
-    fn picture() -> Picture<'static> {
+    fn picture<'a>() -> Picture<'a> {
         let per_ip = Shown {
             name: "per-ip",
             quota: 200,
