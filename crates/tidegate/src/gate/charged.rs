@@ -65,7 +65,7 @@ impl Charged {
     /// Returns how many bytes it takes, itself left out.
     #[must_use]
     pub fn weight(&self) -> usize {
-        let lines = if self.lines.spilled() { self.lines.len() * size_of::<Made>() } else { 0 };
+        let lines = if self.lines.spilled() { self.lines.capacity() * size_of::<Made>() } else { 0 };
         self.keys.len() + lines
     }
 
