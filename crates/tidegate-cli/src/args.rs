@@ -127,6 +127,9 @@ pub(crate) struct Serve {
     /// How many keys to remember at once [default: the file's, else 1000000]
     #[arg(long, env = "TIDEGATE_KEYS", value_name = "N", value_parser = keys)]
     pub(crate) keys: Option<usize>,
+    /// The most connections at once; beyond them whoever only waits makes room
+    #[arg(long, env = "TIDEGATE_CONNECTIONS", value_name = "N", default_value = "10000", value_parser = connections)]
+    pub(crate) connections: usize,
     /// File that holds the token callers must send; needed to bind beyond loopback
     #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
@@ -367,6 +370,14 @@ const MAX_KEYS: usize = 1_000_000_000;
 fn keys(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_KEYS).contains(number));
     number.ok_or_else(|| format!("`{text}` is no number of keys; use 1 to {MAX_KEYS}"))
+}
+
+/// Far more than one machine serves.
+const MAX_CONNECTIONS: usize = 1_000_000;
+
+fn connections(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MAX_CONNECTIONS).contains(number));
+    number.ok_or_else(|| format!("`{text}` is no number of connections; use 1 to {MAX_CONNECTIONS}"))
 }
 
 /// How fast a log is played.

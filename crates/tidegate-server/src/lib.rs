@@ -1,6 +1,6 @@
 //! Serves a Tidegate gate over HTTP: the check API, forward-auth sub-requests, metrics, reload, graceful stop.
 //!
-//! * [`Server`]: from bind to exit; [`ServerOptions`] are what cannot change meanwhile
+//! * [`Server`]: from bind to exit; [`ServerOptions`] are what cannot change meanwhile, [`Timeouts`] among them
 //! * [`Source`]: where the configuration comes from, at start and at every reload; [`Settings`] are what it yields
 //! * [`Token`]: what callers show when the server can be reached by others
 //!
@@ -41,6 +41,6 @@ mod top;
 mod watch;
 
 pub use auth::{Token, TokenError};
-pub use options::ServerOptions;
+pub use options::{ServerOptions, Timeouts};
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, Source};

@@ -34,6 +34,7 @@ pub(crate) struct Metrics {
     utilization: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
     decision_time: Histogram,
     store_errors: Family<StoreLabel, Counter>,
+    cut: Family<CutLabel, Counter>,
     reload_ok: Gauge<i64, AtomicI64>,
     reload_at: Gauge<f64, AtomicU64>,
     /// Times decisions. Apart from the gate's clock, which a test may stop.
@@ -73,6 +74,25 @@ struct PolicyLabel {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StoreLabel {
     store: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CutLabel {
+    reason: CutReason,
+}
+
+/// Why a connection was not served any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum CutReason {
+    /// All places were taken and none could be vacated.
+    full,
+    /// Its place was given to another.
+    vacated,
+    /// Its head took too long.
+    head,
+    /// It did not read its answers.
+    unread,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -153,6 +173,7 @@ impl Metrics {
         let times =
             Family::<TransportLabel, Histogram>::new_with_constructor(|| Histogram::new(DECISION_TIMES));
         let store_errors = Family::<StoreLabel, Counter>::default();
+        let cut = Family::<CutLabel, Counter>::default();
         let (reload_ok, reload_at) = (Gauge::default(), Gauge::default());
         let build = BuildLabels {
             version: env!("CARGO_PKG_VERSION"),
@@ -174,6 +195,15 @@ impl Metrics {
         );
         registry.register("store_errors", "Steps that the store could not settle", store_errors.clone());
         registry.register(
+            "connections_cut",
+            "Connections that the server ended for want of room or time",
+            cut.clone(),
+        );
+        for reason in [CutReason::full, CutReason::vacated, CutReason::head, CutReason::unread] {
+            // A series that is there from the start shows its first step.
+            drop(cut.get_or_create(&CutLabel { reason }));
+        }
+        registry.register(
             "config_last_reload_successful",
             "1 when the last reload put its file in force, 0 when it was refused",
             reload_ok.clone(),
@@ -194,6 +224,7 @@ impl Metrics {
             utilization,
             decision_time,
             store_errors,
+            cut,
             reload_ok,
             reload_at,
             stopwatch,
@@ -257,6 +288,11 @@ impl Metrics {
     /// Counts a step that a store could not settle.
     pub(crate) fn store_error(&self, store: &'static str) {
         self.store_errors.get_or_create(&StoreLabel { store }).inc();
+    }
+
+    /// Counts a connection that the server ended.
+    pub(crate) fn connection_cut(&self, reason: CutReason) {
+        self.cut.get_or_create(&CutLabel { reason }).inc();
     }
 
     /// Notes how a reload went.
@@ -328,6 +364,7 @@ mod tests {
             "tidegate_policy_utilization_ratio{policy=\"per-ip\"} 0.75",
             "tidegate_decision_duration_seconds_count{transport=\"http\"} 1",
             "tidegate_store_errors_total{store=\"memory\"} 1",
+            "tidegate_connections_cut_total{reason=\"head\"} 0",
             "tidegate_store_keys 3",
             "tidegate_config_last_reload_successful 1",
             "tidegate_build_info{version=\"0.1.0\",commit=\"unknown\"} 1",

@@ -21,8 +21,15 @@ pub struct ServerOptions {
     /// How long requests in flight may take to finish on a stop. 10 s by default: below the 30 s that Kubernetes and the
     /// 90 s that systemd wait before they kill.
     pub drain: Duration,
-    /// The most connections at once, 1 or more; the rest wait in the kernel's queue. 10,000 by default.
+    /// The most connections at once, 1 or more; 10,000 by default. As many as the limit of open files lets in, which
+    /// [`crate::Server::bind`] raises as far as it may.
+    ///
+    /// Beyond them a newcomer gets the place of somebody who only waits: who idles between requests, does not complete a
+    /// head, or does not read an answer. One address has three quarters of the places at most. When nobody only waits, 64
+    /// more connections are accepted, on which health, metrics and reload are answered and all else is 503.
     pub connections: usize,
+    /// How long callers may take.
+    pub timeouts: Timeouts,
     /// What keeps the counters. A table in memory for 1,000,000 live keys by default.
     pub store: Arc<dyn Store>,
     /// The kind of store, as metrics name it.
@@ -33,6 +40,34 @@ pub struct ServerOptions {
     pub signals: bool,
 }
 
+/// How long a caller may take for each part of an exchange. A zero leaves no time at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Timeouts {
+    /// For the head of a request, from accept or from its first byte on a kept connection: 408 and closed. 10 s by default:
+    /// callers are servers nearby, and a head is small.
+    pub head: Duration,
+    /// Between two requests on a kept connection: closed. 150 s by default: longer than proxies keep theirs (nginx 60 s,
+    /// Traefik 90 s, Caddy 120 s), so that the proxy closes first and never writes into a closing connection.
+    pub idle: Duration,
+    /// For the whole body, from when it is waited for: 408 and closed. 10 s by default.
+    pub body: Duration,
+    /// For taking what was answered, from when the system takes no more of it: cut. 30 s by default: the longest answers
+    /// have some megabytes.
+    pub unread: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            head: Duration::from_secs(10),
+            idle: Duration::from_secs(150),
+            body: Duration::from_secs(10),
+            unread: Duration::from_secs(30),
+        }
+    }
+}
+
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
@@ -40,6 +75,7 @@ impl Default for ServerOptions {
             token: None,
             drain: Duration::from_secs(10),
             connections: 10_000,
+            timeouts: Timeouts::default(),
             store: Arc::new(StoreSettings::default().memory(None)),
             store_kind: "memory",
             clock: Arc::new(SystemClock::new()),

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use crate::connections::{self, Drained, Phase};
 use crate::doors::http::App;
 use crate::engine::Engine;
-use crate::options::ServerOptions;
+use crate::options::{ServerOptions, Timeouts};
 use crate::reload::Reload;
 use crate::settings::{Refused, Source};
 use crate::signals::{Signal, Signals};
@@ -34,6 +34,7 @@ pub struct Server {
     watch: Option<FileWatch>,
     drain: Duration,
     connections: usize,
+    timeouts: Timeouts,
 }
 
 /// Where a server can be reached.
@@ -114,7 +115,7 @@ impl Server {
             tracing::warn!("{warning}");
         }
         let listen = |source| ServeError::Listen { addr, source };
-        let listener = TcpListener::bind(addr).await.map_err(listen)?;
+        let listener = connections::listen(addr).map_err(listen)?;
         let addr = listener.local_addr().map_err(listen)?;
         let signals = options.signals.then(Signals::listen).transpose().map_err(ServeError::Signals)?;
         let watch = source.watched().and_then(|path| match FileWatch::new(path) {
@@ -130,8 +131,9 @@ impl Server {
         let (phase, seen) = watch::channel(Phase::Serving);
         let app = Arc::new(App::new(engine, Reload::new(source), options.token, seen));
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
-        let (drain, connections) = (options.drain, options.connections);
-        Ok(Self { app, listener, ready, handle, signals, watch, drain, connections })
+        let (drain, timeouts) = (options.drain, options.timeouts);
+        let connections = connections::fitting(options.connections);
+        Ok(Self { app, listener, ready, handle, signals, watch, drain, connections, timeouts })
     }
 
     /// Returns the address it listens on.
@@ -159,11 +161,12 @@ impl Server {
     /// # Cancel safety
     /// Dropping the future stops accepting at once and leaves open connections to the runtime.
     pub async fn run(self) -> Stopped {
-        let Self { app, listener, handle, signals, watch, drain, connections, ready } = self;
+        let Self { app, listener, handle, signals, watch, drain, connections, timeouts, ready } = self;
         tracing::info!(addr = %ready.addr, policies = ready.policies, "serving");
         systemd::ready();
         let beside = beside(&handle, signals, watch);
-        let serving = connections::serve(listener, app, connections, drain, handle.phase.subscribe());
+        let serving =
+            connections::serve(listener, app, connections, timeouts, drain, handle.phase.subscribe());
         let drained = tokio::select! {
             drained = serving => drained,
             never = beside => match never {},

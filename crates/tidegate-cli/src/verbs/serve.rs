@@ -70,6 +70,7 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     let mut options = ServerOptions::default();
     options.http = serve.http.unwrap_or(config.server.http);
     options.drain = serve.drain;
+    options.connections = serve.connections;
     options.store = Arc::new(config.store.memory(serve.keys));
     let token = match &serve.token_file {
         Some(file) => {

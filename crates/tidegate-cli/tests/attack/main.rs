@@ -6,6 +6,7 @@
 //!
 //! | chapter | who attacks | what must hold |
 //! |---|---|---|
+//! | `connections` | a stranger who only connects | every buffer and wait has a bound, everything is answered, and operators always get in |
 //! | `every_door` | a stranger with a socket | whatever is sent is answered or closed, and honest callers are served meanwhile |
 //! | `settling` | a caller who settles decisions, the author of a large file | each charge is given back once, to whom it was charged; answers fit a proxy's buffer |
 //! | `full_store` | callers who never repeat a key | the keys of one policy cost no other policy its debtors |
@@ -16,6 +17,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod connections;
 mod every_door;
 mod full_store;
 mod proxy;

@@ -50,6 +50,11 @@ impl Proxy {
 
     /// As [`Proxy::nginx`], with other `server` lines in the block's `upstream`.
     pub(crate) fn nginx_with(servers: &str) -> Option<Self> {
+        Self::nginx_set(servers, "")
+    }
+
+    /// As [`Proxy::nginx_with`], with more directives of the `http` block.
+    pub(crate) fn nginx_set(servers: &str, more: &str) -> Option<Self> {
         there("nginx")?;
         let (dir, port) = (site(), free_port());
         let prefix = dir.path().display().to_string();
@@ -66,7 +71,7 @@ impl Proxy {
             .join(" ");
         let http = http.replacen(
             "http {",
-            &format!("http {{ access_log off; types {{ }} default_type text/plain; {folders}"),
+            &format!("http {{ access_log off; types {{ }} default_type text/plain; {folders} {more}"),
             1,
         );
         let config = format!(

@@ -87,6 +87,11 @@ const PATHS: [&str; 16] = [
     "/config.schema.json",
 ];
 
+/// Says whether a path is for operators, who must get in when nobody else does: health, metrics and reload.
+pub(crate) fn is_operational(path: &str) -> bool {
+    matches!(path, "/livez" | "/readyz" | "/healthz" | "/metrics" | "/v1/reload")
+}
+
 impl App {
     pub(crate) fn new(
         engine: Engine,

@@ -13,7 +13,6 @@ mod tests;
 
 use std::borrow::Cow;
 use std::fmt;
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use http::StatusCode;
@@ -26,6 +25,7 @@ use self::asked::{AskedSeed, BatchSeed};
 pub(crate) use self::followed::Followed;
 use self::followed::FollowedSeed;
 use super::problem::{Problem, nearest, quoted};
+use crate::connections::TooSlow;
 
 /// The longest body of one check: 64 attributes of ordinary size fit many times over.
 pub(crate) const MAX_BODY: usize = 64 * 1024;
@@ -43,8 +43,6 @@ pub(crate) const MAX_VALUE: usize = 8192;
 const MAX_POLICIES: usize = 256;
 /// The largest cost: the largest burst there can be. A larger one could never be allowed.
 pub(crate) const MAX_COST: u64 = Rate::MAX_COUNT;
-/// How long a body may take to arrive. Callers are servers nearby; a slower one is broken or hostile.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads a whole body of at most `limit` bytes.
 ///
@@ -58,15 +56,20 @@ pub(crate) async fn read(body: Body, limit: usize) -> Result<Bytes, Problem> {
     if http_body_size(&body).is_some_and(|size| size > limit as u64) {
         return Err(too_long());
     }
-    match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, limit)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(error)) if is_length(&error) => Err(too_long()),
-        Ok(Err(error)) => Err(Problem::bad_request(format!("the body could not be read: {error}"))),
-        Err(_) => Err(Problem::new(
-            StatusCode::REQUEST_TIMEOUT,
-            format!("the body did not arrive within {} seconds", BODY_TIMEOUT.as_secs()),
-        )),
+    match axum::body::to_bytes(body, limit).await {
+        Ok(bytes) => Ok(bytes),
+        Err(error) if is_length(&error) => Err(too_long()),
+        Err(error) => Err(match cause::<TooSlow>(&error) {
+            Some(slow) => Problem::new(StatusCode::REQUEST_TIMEOUT, slow.to_string()),
+            None => Problem::bad_request(format!("the body could not be read: {error}")),
+        }),
     }
+}
+
+/// Finds an error of this type among an error's causes.
+fn cause<E: std::error::Error + 'static>(error: &axum::Error) -> Option<&E> {
+    let first: &(dyn std::error::Error + 'static) = error;
+    std::iter::successors(Some(first), |error| error.source()).find_map(|error| error.downcast_ref())
 }
 
 fn http_body_size(body: &Body) -> Option<u64> {

@@ -1,0 +1,336 @@
+//! One connection from accept to close.
+//!
+//! hyper reads requests and writes answers; this loop around it decides how long each stage may last, sends what hyper has
+//! written, obeys the server's orders, answers what hyper cannot, and closes so that the last answer arrives.
+//!
+//! | stage | lasts at most | then |
+//! |---|---|---|
+//! | the head, from accept or its first byte | [`Timeouts::head`] | 408 if any of it came, and closed |
+//! | idle between requests | [`Timeouts::idle`] | closed |
+//! | the body, as long as somebody waits for it | [`Timeouts::body`] | 408, and closed |
+//! | an answer that is not read | [`Timeouts::unread`] | cut |
+//! | closing | [`LINGER`], [`LINGER_BYTES`] | cut |
+
+use std::convert::Infallible;
+use std::future::{Future as _, poll_fn};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use futures_util::FutureExt as _;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
+
+use super::Peer;
+use super::body::Punctual;
+use super::places::{Order, Place, Stage, now};
+use super::refusal;
+use super::wire::{Line, Stand, Wire};
+use crate::doors::http::{App, is_operational};
+use crate::metrics::CutReason;
+use crate::options::Timeouts;
+
+/// The most bytes of a request's line and headers: long cookies and URLs, copied by a proxy, fit. More is answered 431.
+const HEAD_BYTES: usize = 64 * 1024;
+/// The most header lines of a request, several times what browsers and proxies send. More is answered 431.
+const HEAD_LINES: usize = 256;
+/// How long a head may take in the reserve, which serves those who ask one short thing, and once the server drains.
+const SHORT_HEAD: Duration = Duration::from_secs(2);
+/// How long a closing connection waits for its peer to close too.
+const LINGER: Duration = Duration::from_secs(2);
+/// The most bytes that a closing connection reads and drops: several of the longest bodies that are accepted.
+const LINGER_BYTES: usize = 8 * 1024 * 1024;
+/// When a stage without an end of its own is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+/// What is meant by times beyond the clock's range.
+const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
+/// Why a connection is served no longer.
+enum Ended {
+    /// hyper says so.
+    Served(hyper::Result<()>),
+    /// The stage lasted too long.
+    Late(Stand),
+    /// The place is given away.
+    Vacated(Stand),
+    /// The peer is gone, or the server leaves.
+    Cut,
+}
+
+impl Ended {
+    /// Returns the reason under which metrics count it, if they do.
+    fn cut(&self) -> Option<CutReason> {
+        match self {
+            Self::Vacated(_) => Some(CutReason::vacated),
+            Self::Late(stand) => match stand.stage() {
+                Stage::Head => Some(CutReason::head),
+                Stage::Stalled => Some(CutReason::unread),
+                Stage::Closing | Stage::Idle | Stage::Busy => None,
+            },
+            Self::Served(_) | Self::Cut => None,
+        }
+    }
+}
+
+/// Serves one connection.
+///
+/// # Cancel safety
+/// Dropping the future closes the socket at once.
+pub(super) async fn serve(
+    stream: TcpStream,
+    peer: SocketAddr,
+    app: Arc<App>,
+    place: &Place,
+    timeouts: Timeouts,
+) {
+    // Answers are sent whole; waiting for more would only delay them.
+    let _ = stream.set_nodelay(true);
+    let (read, write) = stream.into_split();
+    let line = Arc::new(Line::new(write));
+    let mut timeouts = timeouts;
+    if place.is_reserved() {
+        timeouts.head = timeouts.head.min(SHORT_HEAD);
+    }
+
+    let (seen, reserved, cuts) = (Arc::clone(&line), place.is_reserved(), Arc::clone(&app));
+    let service = service_fn(move |request: http::Request<Incoming>| {
+        seen.begin();
+        // Before anything is answered: from here on the place is not given away.
+        place.note_busy();
+        let answering = Answering(Arc::clone(&seen));
+        let operational = is_operational(request.uri().path());
+        let mut request = request.map(|body| Body::new(Punctual::new(body, timeouts.body)));
+        request.extensions_mut().insert(Peer(peer));
+        let app = Arc::clone(&app);
+        async move {
+            answering.unblocked().await;
+            if reserved && !operational {
+                app.engine.metrics.connection_cut(CutReason::full);
+                return Ok(refusal::full());
+            }
+            Ok::<_, Infallible>(app.answer(request).await)
+        }
+    });
+    let wire = Wire { read, line: Arc::clone(&line) };
+    let mut http = builder(reserved).serve_connection(TokioIo::new(wire), service);
+
+    let mut watch = Watch { line: &line, place, timeouts, stand: None, due: None, finishing: false };
+    let mut sleep = pin!(sleep_until(after(now(), timeouts.head)));
+    let ended = poll_fn(|cx| watch.poll(&mut http, sleep.as_mut(), cx)).await;
+    let timeouts = watch.timeouts;
+    if let Some(reason) = ended.cut() {
+        cuts.engine.metrics.connection_cut(reason);
+    }
+    let mut wire = http.into_parts().io.into_inner();
+    close(&mut wire, ended, peer, place, timeouts).await;
+}
+
+fn builder(reserved: bool) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    // The watch has one timer for all stages; hyper's would cost one for each request.
+    http.header_read_timeout(None).keep_alive(!reserved);
+    // The buffer alone is no bound of the head: it may be read into beyond its size.
+    http.max_header_size(HEAD_BYTES).max_buf_size(HEAD_BYTES).max_headers(HEAD_LINES);
+    http
+}
+
+/// Notes the end of an answer, however it ends.
+struct Answering(Arc<Line>);
+
+impl Answering {
+    /// Waits while the peer does not take what it was answered before.
+    ///
+    /// hyper can come here with the last answer unsent: when the one before was made without reading its request's body.
+    async fn unblocked(&self) {
+        // Polled again by the watch when the line is free.
+        poll_fn(|_| if self.0.stand().blocked { Poll::Pending } else { Poll::Ready(()) }).await;
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Polls hyper, and looks after what it does not.
+struct Watch<'c> {
+    line: &'c Line,
+    place: &'c Place,
+    timeouts: Timeouts,
+    stand: Option<Stand>,
+    /// When the present stage has lasted too long.
+    due: Option<Instant>,
+    finishing: bool,
+}
+
+impl Watch<'_> {
+    fn poll<S>(
+        &mut self,
+        http: &mut http1::Connection<TokioIo<Wire>, S>,
+        mut sleep: Pin<&mut Sleep>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Ended>
+    where
+        S: hyper::service::HttpService<Incoming, ResBody = Body>,
+        S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let order = self.place.order(cx.waker());
+        if order == Order::Cut {
+            return Poll::Ready(Ended::Cut);
+        }
+        loop {
+            let blocked = self.line.stand().blocked;
+            if let Poll::Ready(ended) = Pin::new(&mut *http).poll(cx) {
+                return Poll::Ready(Ended::Served(ended));
+            }
+            // Before the answer is sent: whoever has read it may take the connection to be idle.
+            self.note(self.line.stand(), sleep.as_mut());
+            if let Poll::Ready(Err(_)) = self.line.poll_send(cx) {
+                return Poll::Ready(Ended::Cut);
+            }
+            let stand = self.line.stand();
+            self.note(stand, sleep.as_mut());
+            // Only after hyper has read what is there: a request that has arrived is answered.
+            if order == Order::Yield && matches!(stand.stage(), Stage::Head | Stage::Stalled) {
+                return Poll::Ready(Ended::Vacated(stand));
+            }
+            if order > Order::Stay && !self.finishing {
+                self.finishing = true;
+                self.hurry(sleep.as_mut());
+                Pin::new(&mut *http).graceful_shutdown();
+                continue;
+            }
+            // What waited for the line is not woken by it.
+            if !blocked || stand.blocked {
+                break;
+            }
+        }
+        while sleep.as_mut().poll(cx).is_ready() {
+            let now = now();
+            match (self.due, self.stand) {
+                (Some(due), Some(stand)) if due <= now => return Poll::Ready(Ended::Late(stand)),
+                (Some(due), _) => sleep.as_mut().reset(due),
+                (None, _) => sleep.as_mut().reset(now + LOOK_AGAIN),
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Leaves a head that is not complete a short time only, so that no half of one holds up a drain.
+    fn hurry(&mut self, mut sleep: Pin<&mut Sleep>) {
+        self.timeouts.head = self.timeouts.head.min(SHORT_HEAD);
+        if self.stand.is_some_and(|stand| stand.stage() == Stage::Head) {
+            let due = after(now(), self.timeouts.head);
+            self.due = Some(self.due.map_or(due, |before| before.min(due)));
+            if due < sleep.deadline() {
+                sleep.as_mut().reset(due);
+            }
+        }
+    }
+
+    fn note(&mut self, stand: Stand, mut sleep: Pin<&mut Sleep>) {
+        if self.stand == Some(stand) {
+            return;
+        }
+        let before = self.stand.replace(stand).map(|before| (before.stage(), before.requests));
+        let stage = stand.stage();
+        if before == Some((stage, stand.requests)) {
+            // The first bytes of the first head: its time began with the connection.
+            return;
+        }
+        let most = match stage {
+            Stage::Head => self.timeouts.head,
+            Stage::Idle => self.timeouts.idle,
+            Stage::Stalled => self.timeouts.unread,
+            Stage::Busy | Stage::Closing => {
+                self.due = None;
+                return self.place.note_busy();
+            }
+        };
+        let now = now();
+        self.place.note(stage, now);
+        let due = after(now, most);
+        self.due = Some(due);
+        // A later end is found when the timer rings: requests that follow each other do not touch it.
+        if due < sleep.deadline() {
+            sleep.as_mut().reset(due);
+        }
+    }
+}
+
+fn after(now: Instant, time: Duration) -> Instant {
+    now.checked_add(time.min(NEVER)).unwrap_or(now)
+}
+
+/// Says the last word, if there is one, and closes.
+async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, timeouts: Timeouts) {
+    let line = Arc::clone(&wire.line);
+    let last_word: Option<Response> = match ended {
+        Ended::Cut => return,
+        Ended::Vacated(stand) => {
+            if stand.blocked {
+                line.forget_unsent();
+            } else if stand.received {
+                // The place is needed now: what the system does not take at once is not sent.
+                let _ = refusal::answer(wire, refusal::full()).now_or_never();
+            }
+            return;
+        }
+        Ended::Late(stand) => match stand.stage() {
+            Stage::Head if stand.received => Some(refusal::late(timeouts.head)),
+            Stage::Head | Stage::Idle => return,
+            _ => {
+                tracing::debug!(%peer, "cut: it does not read its answers");
+                return line.forget_unsent();
+            }
+        },
+        Ended::Served(Ok(())) => None,
+        Ended::Served(Err(error)) => {
+            tracing::debug!(%peer, %error, "connection ended");
+            let stand = line.stand();
+            let in_head = stand.stage() == Stage::Head && stand.received;
+            if error.is_parse_version_h2() {
+                Some(refusal::other_version())
+            } else if error.is_incomplete_message() && in_head {
+                Some(refusal::cut_short())
+            } else {
+                // hyper answers what it cannot parse. Whatever else it was, answers made before it may be unsent.
+                None
+            }
+        }
+    };
+    place.note(Stage::Closing, now());
+    let closing = async {
+        let sending = async {
+            if let Some(response) = last_word {
+                refusal::answer(wire, response).await;
+            }
+            poll_fn(|cx| line.poll_send(cx)).await
+        };
+        match timeout(timeouts.unread, sending).await {
+            // What is on its way arrives also when the peer closes later than this.
+            Ok(Ok(())) => drop(timeout(LINGER, refusal::linger(wire, LINGER_BYTES)).await),
+            Ok(Err(_)) => {}
+            Err(_) => line.forget_unsent(),
+        }
+    };
+    let ordered = poll_fn(|cx| match place.order(cx.waker()) {
+        Order::Stay | Order::Finish => Poll::Pending,
+        Order::Yield | Order::Cut => Poll::Ready(()),
+    });
+    tokio::select! {
+        // First, so that a connection that yields its place while idle still says that no more comes.
+        biased;
+        () = closing => {}
+        () = ordered => {}
+    }
+}

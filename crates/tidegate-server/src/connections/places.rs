@@ -1,0 +1,365 @@
+//! Which connections have a place, and which give theirs up when all are taken.
+//!
+//! When all places are taken, a new connection gets the place of one that only waits, in this order: one that is being
+//! closed, the one that idles longest between requests, the oldest whose head is not complete, the one that has longest not
+//! read its answers. A connection that is being answered is never interrupted. One address has three quarters of the places
+//! at most; beyond that its new connections take the places of its own, so no single caller keeps the others out. IPv6
+//! addresses count by /64, which is what one customer has.
+//!
+//! When no connection only waits, the new one goes to the reserve: there health and administration are answered, and
+//! everything else is told to come back ([`crate::doors::http::is_operational`]). The reserve makes room for itself in the same way.
+//!
+//! The state of a connection is one atomic, written by its own task. All of them are looked at only when the server is full,
+//! and then several places are vacated at once.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::task::Waker;
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+/// Connections beyond the ordinary places, for health and administration.
+pub(crate) const RESERVE: usize = 64;
+/// Of so many places one is vacated at a time: looking at all is worth it only for several.
+const AT_ONCE: usize = 256;
+
+/// What a connection is at. Those that come first give up their place first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Stage {
+    /// Answered for the last time; waiting for the peer to close.
+    Closing,
+    /// Between requests.
+    Idle,
+    /// The head of a request is not complete, or has not begun on a new connection.
+    Head,
+    /// The peer does not read its answer.
+    Stalled,
+    /// A request is being answered.
+    Busy,
+}
+
+/// What the server wants of a connection; a later one overrules an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(super) enum Order {
+    /// Nothing.
+    Stay,
+    /// Answer what is in flight, then close.
+    Finish,
+    /// As `Finish`, and do not wait for anything else: the place is given away.
+    Yield,
+    /// Close at once.
+    Cut,
+}
+
+/// All connections of a server.
+#[derive(Debug)]
+pub(super) struct Places {
+    most: usize,
+    share: usize,
+    start: Instant,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Debug, Default)]
+struct Taken {
+    last: u64,
+    seats: HashMap<u64, Taker>,
+    ordinary: usize,
+    reserved: usize,
+    /// Ordinary places by address; never zero.
+    of: HashMap<IpAddr, usize>,
+}
+
+#[derive(Debug)]
+struct Taker {
+    seat: Arc<Seat>,
+    /// Its place is given away already; the connection is on its way out.
+    vacated: bool,
+}
+
+#[derive(Debug)]
+struct Seat {
+    address: IpAddr,
+    reserved: bool,
+    /// The stage in the three lowest bits, above them the microseconds since the start at which it began.
+    state: AtomicU64,
+    order: AtomicU8,
+    waker: AtomicWaker,
+}
+
+/// A connection's place; given back when dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Arc<Places>,
+    number: u64,
+    seat: Arc<Seat>,
+}
+
+impl Places {
+    /// Makes this many places, 1 or more, and the reserve.
+    pub(super) fn new(most: usize) -> Self {
+        let most = most.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize) - RESERVE);
+        let share = (most - most / 4).max(1);
+        Self { most, share, start: now(), taken: Mutex::default() }
+    }
+
+    /// Returns how many connections there may be at once, the reserve included.
+    pub(super) fn sockets(&self) -> usize {
+        self.most + RESERVE
+    }
+
+    /// Gives a newcomer a place, if need be somebody else's or one in the reserve.
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Place {
+        let address = block(address);
+        let mut taken = self.taken.lock();
+        let over = taken.of.get(&address).is_some_and(|own| *own >= self.share);
+        let reserved = if over {
+            taken.vacate(self.at_once(), |seat| !seat.reserved && seat.address == address) == 0
+        } else {
+            taken.ordinary >= self.most && taken.vacate(self.at_once(), |seat| !seat.reserved) == 0
+        };
+        if reserved && taken.reserved >= RESERVE - RESERVE / 4 {
+            taken.vacate(RESERVE / 4, |seat| seat.reserved);
+        }
+        taken.last += 1;
+        let number = taken.last;
+        let seat = Arc::new(Seat {
+            address,
+            reserved,
+            state: AtomicU64::new(0),
+            order: AtomicU8::new(Order::Stay as u8),
+            waker: AtomicWaker::new(),
+        });
+        seat.note(Stage::Head, self.start, now());
+        taken.count(&seat);
+        taken.seats.insert(number, Taker { seat: Arc::clone(&seat), vacated: false });
+        Place { places: Arc::clone(self), number, seat }
+    }
+
+    /// Vacates some places of whoever only waits, without a newcomer for them.
+    pub(super) fn make_room(&self) {
+        self.taken.lock().vacate(self.at_once(), |_| true);
+    }
+
+    /// Gives all connections an order.
+    pub(super) fn order(&self, order: Order) {
+        for taker in self.taken.lock().seats.values() {
+            taker.seat.tell(order);
+        }
+    }
+
+    fn at_once(&self) -> usize {
+        (self.most / AT_ONCE).max(1)
+    }
+}
+
+impl Taken {
+    /// Tells those who wait longest to leave, among them that qualify; returns how many. Linear in the connections.
+    fn vacate(&mut self, most: usize, qualifies: impl Fn(&Seat) -> bool) -> usize {
+        let takers = self.seats.iter().filter(|(_, taker)| !taker.vacated && qualifies(&taker.seat));
+        let mut waiting: Vec<(Stage, u64, u64)> = takers
+            .filter_map(|(number, taker)| {
+                let (stage, since) = taker.seat.state();
+                (stage < Stage::Busy).then_some((stage, since, *number))
+            })
+            .collect();
+        if waiting.len() > most {
+            waiting.select_nth_unstable(most - 1);
+            waiting.truncate(most);
+        }
+        for (.., number) in &waiting {
+            if let Some(taker) = self.seats.get_mut(number) {
+                taker.vacated = true;
+                let seat = Arc::clone(&taker.seat);
+                seat.tell(Order::Yield);
+                self.discount(&seat);
+            }
+        }
+        waiting.len()
+    }
+
+    fn count(&mut self, seat: &Seat) {
+        if seat.reserved {
+            self.reserved += 1;
+        } else {
+            self.ordinary += 1;
+            *self.of.entry(seat.address).or_default() += 1;
+        }
+    }
+
+    fn discount(&mut self, seat: &Seat) {
+        if seat.reserved {
+            self.reserved -= 1;
+            return;
+        }
+        self.ordinary -= 1;
+        if let Some(own) = self.of.get_mut(&seat.address) {
+            *own -= 1;
+            if *own == 0 {
+                self.of.remove(&seat.address);
+            }
+        }
+    }
+}
+
+impl Seat {
+    // Relaxed throughout: numbers and orders that stand alone. The waker's own ordering makes an order visible to the task
+    // that it wakes.
+    fn note(&self, stage: Stage, start: Instant, since: Instant) {
+        let micros = since.saturating_duration_since(start).as_micros() as u64;
+        self.state.store(micros << 3 | stage as u64, Ordering::Relaxed);
+    }
+
+    fn state(&self) -> (Stage, u64) {
+        let state = self.state.load(Ordering::Relaxed);
+        let stage = match state & 7 {
+            0 => Stage::Closing,
+            1 => Stage::Idle,
+            2 => Stage::Head,
+            3 => Stage::Stalled,
+            _ => Stage::Busy,
+        };
+        (stage, state >> 3)
+    }
+
+    fn order(&self) -> Order {
+        match self.order.load(Ordering::Relaxed) {
+            0 => Order::Stay,
+            1 => Order::Finish,
+            2 => Order::Yield,
+            _ => Order::Cut,
+        }
+    }
+
+    fn tell(&self, order: Order) {
+        self.order.fetch_max(order as u8, Ordering::Relaxed);
+        self.waker.wake();
+    }
+}
+
+impl Place {
+    /// Says whether it is in the reserve.
+    pub(super) fn is_reserved(&self) -> bool {
+        self.seat.reserved
+    }
+
+    /// Notes what the connection is at, and since when.
+    pub(super) fn note(&self, stage: Stage, since: Instant) {
+        self.seat.note(stage, self.places.start, since);
+    }
+
+    /// Notes that the connection is being answered; since when does not matter.
+    pub(super) fn note_busy(&self) {
+        self.seat.state.store(Stage::Busy as u64, Ordering::Relaxed);
+    }
+
+    /// Returns what is wanted of the connection; the task is woken when that changes.
+    pub(super) fn order(&self, waker: &Waker) -> Order {
+        self.seat.waker.register(waker);
+        self.seat.order()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken.lock();
+        if taken.seats.remove(&self.number).is_some_and(|taker| !taker.vacated) {
+            taken.discount(&self.seat);
+        }
+    }
+}
+
+/// Reads the clock that connections' waits are measured by.
+pub(super) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Returns what counts as one address.
+fn block(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & u128::MAX << 64)),
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const MANY: [IpAddr; 5] = {
+        const fn at(last: u8) -> IpAddr {
+            IpAddr::V4(std::net::Ipv4Addr::new(203, 0, 113, last))
+        }
+        [at(1), at(2), at(3), at(4), at(5)]
+    };
+
+    fn order(place: &Place) -> Order {
+        place.order(Waker::noop())
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_gives_way_in_the_stated_order_and_nobody_who_is_answered() {
+        let places = Arc::new(Places::new(4));
+        let [closing, idle, head, stalled] = [0, 1, 2, 3].map(|at| places.admit(MANY[at]));
+        let later = |seconds| places.start + Duration::from_secs(seconds);
+        // The later in the order, the longer it waits already.
+        closing.note(Stage::Closing, later(4));
+        idle.note(Stage::Idle, later(3));
+        head.note(Stage::Head, later(2));
+        stalled.note(Stage::Stalled, later(1));
+        let mut admitted = Vec::new();
+        for victim in [&closing, &idle, &head, &stalled] {
+            assert_eq!(order(victim), Order::Stay);
+            let place = places.admit(MANY[4]);
+            place.note_busy();
+            assert!(!place.is_reserved());
+            assert_eq!(order(victim), Order::Yield);
+            admitted.push(place);
+            // One address may have three of the four.
+            if admitted.len() == 3 {
+                break;
+            }
+        }
+        assert!(places.admit(MANY[4]).is_reserved(), "a fourth of one address, all three busy");
+        let last = places.admit(MANY[0]);
+        last.note_busy();
+        assert!(!last.is_reserved());
+        assert_eq!(order(&stalled), Order::Yield);
+        assert!(places.admit(MANY[1]).is_reserved(), "all four are busy");
+        // Who gave a place up gives none back when it goes.
+        drop((closing, idle, head, stalled));
+        assert!(places.admit(MANY[1]).is_reserved());
+        drop(last);
+        assert!(!places.admit(MANY[1]).is_reserved());
+    }
+
+    #[tokio::test]
+    async fn the_reserve_makes_room_in_itself() {
+        let places = Arc::new(Places::new(1));
+        let busy = places.admit(MANY[0]);
+        busy.note_busy();
+        let held: Vec<_> = (0..1000).map(|_| places.admit(MANY[1])).collect();
+        let staying = held.iter().filter(|place| order(place) == Order::Stay).count();
+        assert!(staying < RESERVE, "{staying}");
+        assert_eq!(order(&held[999]), Order::Stay);
+        assert_eq!(order(&busy), Order::Stay);
+    }
+
+    #[test]
+    fn an_address_of_ipv6_counts_with_its_64() {
+        let of = |text: &str| block(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1:2:3"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:203.0.113.9"), of("203.0.113.9"));
+        assert_ne!(of("203.0.113.9"), of("203.0.113.8"));
+    }
+}

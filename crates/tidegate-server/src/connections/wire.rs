@@ -1,0 +1,172 @@
+//! What goes over one connection, and what it tells of where the connection stands.
+//!
+//! hyper reads and writes through a [`Wire`]; the connection's own loop holds the [`Line`] behind it. Answers gather in a
+//! bounded buffer that the loop sends once hyper has done what it can, so sixteen pipelined requests cost one system call.
+//! hyper has the same thing as `pipeline_flush`, without a bound: it sends nothing while there is more to read, so a peer
+//! that always sends and never reads makes it hold every answer.
+//!
+//! Once the peer takes no more, the line is blocked until all of the buffer is gone: nothing is read, and no request that
+//! was read is answered. So a connection holds what hyper has read (twice the longest head at most), the buffer and one answer.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+use super::places::Stage;
+
+/// The most bytes of answers that wait to be sent. More than sixteen ordinary answers, the most that hyper makes at once.
+const UNSENT_BYTES: usize = 64 * 1024;
+/// A buffer that grew beyond this is given back when it is empty: what a connection holds while it idles.
+const KEPT_BYTES: usize = 16 * 1024;
+
+/// A connection's writing half, and where the connection stands. Used by one task only; the lock is never waited for.
+#[derive(Debug)]
+pub(super) struct Line(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    half: OwnedWriteHalf,
+    unsent: Vec<u8>,
+    stand: Stand,
+}
+
+/// Where a connection stands between requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stand {
+    /// The peer took no more; ends when nothing is left unsent.
+    pub(super) blocked: bool,
+    /// A request is being answered.
+    answering: bool,
+    /// Bytes came since the last request.
+    pub(super) received: bool,
+    /// Requests so far.
+    pub(super) requests: u64,
+}
+
+impl Stand {
+    pub(super) fn stage(self) -> Stage {
+        if self.blocked {
+            Stage::Stalled
+        } else if self.answering {
+            Stage::Busy
+        } else if self.received || self.requests == 0 {
+            Stage::Head
+        } else {
+            Stage::Idle
+        }
+    }
+}
+
+impl Line {
+    pub(super) fn new(half: OwnedWriteHalf) -> Self {
+        let stand = Stand { blocked: false, answering: false, received: false, requests: 0 };
+        Self(Mutex::new(State { half, unsent: Vec::new(), stand }))
+    }
+
+    pub(super) fn stand(&self) -> Stand {
+        self.0.lock().stand
+    }
+
+    /// Notes that a head is complete.
+    pub(super) fn begin(&self) {
+        let stand = &mut self.0.lock().stand;
+        (stand.answering, stand.received) = (true, false);
+        stand.requests += 1;
+    }
+
+    /// Notes that its answer is made.
+    pub(super) fn end(&self) {
+        self.0.lock().stand.answering = false;
+    }
+
+    /// Sends all that is unsent. After `Pending` the line is blocked.
+    pub(super) fn poll_send(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.lock().poll_send(cx)
+    }
+
+    /// Says that no more comes; what was sent before still arrives.
+    pub(super) fn poll_close(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0.lock().half).poll_shutdown(cx)
+    }
+
+    /// Makes the system forget on close what the peer did not take; it would keep it for minutes.
+    pub(super) fn forget_unsent(&self) {
+        // It fails on a socket that is gone already.
+        let _ = self.0.lock().half.as_ref().set_zero_linger();
+    }
+}
+
+impl State {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut sent = 0;
+        while sent < self.unsent.len() {
+            match Pin::new(&mut self.half).poll_write(cx, &self.unsent[sent..]) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(more)) => sent += more,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => {
+                    self.unsent.drain(..sent);
+                    self.stand.blocked = true;
+                    return Poll::Pending;
+                }
+            }
+        }
+        self.stand.blocked = false;
+        self.unsent.clear();
+        if self.unsent.capacity() > KEPT_BYTES {
+            self.unsent = Vec::new();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The two halves of a connection as hyper uses them. Flushing only gathers: whoever polls hyper sends afterwards.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) read: OwnedReadHalf,
+    pub(super) line: std::sync::Arc<Line>,
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.line.stand().blocked {
+            // No waker is left with the reading half: the writing half has one, and then all is polled again.
+            return Poll::Pending;
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.read).poll_read(cx, buffer))?;
+        let stand = &mut self.line.0.lock().stand;
+        stand.received |= buffer.filled().len() > before && !stand.answering;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let mut state = self.line.0.lock();
+        if state.unsent.len() >= UNSENT_BYTES {
+            ready!(state.poll_send(cx))?;
+        }
+        let taken = bytes.len().min(UNSENT_BYTES - state.unsent.len());
+        state.unsent.extend_from_slice(&bytes[..taken]);
+        Poll::Ready(Ok(taken))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.line.0.lock();
+        if state.stand.blocked { state.poll_send(cx) } else { Poll::Ready(Ok(())) }
+    }
+
+    /// Sends; how the connection is closed is decided by whoever serves it.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.line.poll_send(cx)
+    }
+}

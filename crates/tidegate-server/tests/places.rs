@@ -1,0 +1,232 @@
+//! Whoever takes places and does nothing with them keeps nobody out.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http::StatusCode;
+use running::wire::{connect_from, read_until, rest, statuses};
+use running::{Running, start_with};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpSocket, TcpStream};
+
+const FILE: &str = "
+version: 1
+policies:
+  - { name: all, limit: { rate: 1000000/s } }
+";
+/// A request that is being answered for as long as its body does not come.
+const BUSY: &str =
+    "POST /v1/check HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
+const HALF: &str = "GET /livez HTTP/1.1\r\nhost: localh";
+const WHOLE: &str = "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
+
+/// Waits that no test outlasts, so that only the order of places decides.
+async fn with_places(places: usize) -> Running {
+    start_with(FILE, |mut options| {
+        let hour = Duration::from_secs(3600);
+        options.connections = places;
+        let timeouts = &mut options.timeouts;
+        (timeouts.head, timeouts.idle, timeouts.body, timeouts.unread) = (hour, hour, hour, hour);
+        options
+    })
+    .await
+}
+
+async fn many(count: usize, from: [u8; 4], to: SocketAddr, bytes: &str) -> Vec<TcpStream> {
+    let mut streams = Vec::new();
+    for _ in 0..count {
+        let mut stream = connect_from(from, to).await;
+        stream.write_all(bytes.as_bytes()).await.unwrap();
+        streams.push(stream);
+    }
+    streams
+}
+
+/// Connections that are being answered, and go on being.
+async fn busy(count: usize, from: [u8; 4], to: SocketAddr) -> Vec<TcpStream> {
+    let mut streams = many(count, from, to, BUSY).await;
+    for stream in &mut streams {
+        read_until(stream, "HTTP/1.1 100 Continue\r\n\r\n").await;
+    }
+    streams
+}
+
+/// One short request from an address of its own; returns its status.
+async fn ask(from: [u8; 4], to: SocketAddr, path: &str) -> String {
+    let mut stream = connect_from(from, to).await;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let answer = rest(&mut stream).await;
+    statuses(&answer)[0].to_owned()
+}
+
+/// Half a head held a place for as long as 75 seconds, and ten thousand of them kept everybody out, health included.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_open_heads_keep_nobody_out() {
+    let server = with_places(40).await;
+    for from in [[127, 0, 0, 1], [127, 0, 0, 2], [127, 0, 0, 3]] {
+        let _held = many(200, from, server.addr, HALF).await;
+        for asking in [[127, 0, 0, 1], [127, 0, 0, 9]] {
+            assert_eq!(ask(asking, server.addr, "/v1/policies").await, "200");
+            assert_eq!(ask(asking, server.addr, "/livez").await, "200");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_say_nothing_keep_nobody_out() {
+    let server = with_places(40).await;
+    let _held = many(300, [127, 0, 0, 1], server.addr, "").await;
+    assert_eq!(ask([127, 0, 0, 1], server.addr, "/v1/policies").await, "200");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_connection_that_idles_longest_makes_room_and_is_told_so_cleanly() {
+    let server = with_places(4).await;
+    let mut held = Vec::new();
+    for at in 1..=4 {
+        let mut stream = many(1, [127, 0, 0, at], server.addr, WHOLE).await.remove(0);
+        read_until(&mut stream, "ok\n").await;
+        held.push(stream);
+    }
+    // The first speaks again, so the second idles longest now.
+    held[0].write_all(WHOLE.as_bytes()).await.unwrap();
+    read_until(&mut held[0], "ok\n").await;
+    let mut new = many(1, [127, 0, 0, 9], server.addr, WHOLE).await.remove(0);
+    read_until(&mut new, "ok\n").await;
+    assert_eq!(rest(&mut held.remove(1)).await, "", "an end, not a reset");
+    for stream in &mut held {
+        stream.write_all(WHOLE.as_bytes()).await.unwrap();
+        read_until(stream, "ok\n").await;
+    }
+}
+
+/// Who gives a place up in the middle of a head is told why.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_oldest_half_open_head_makes_room_after_the_idle_ones() {
+    let server = with_places(2).await;
+    let mut half = many(1, [127, 0, 0, 1], server.addr, HALF).await.remove(0);
+    let mut idle = many(1, [127, 0, 0, 2], server.addr, WHOLE).await.remove(0);
+    read_until(&mut idle, "ok\n").await;
+    let mut third = many(1, [127, 0, 0, 3], server.addr, WHOLE).await.remove(0);
+    read_until(&mut third, "ok\n").await;
+    assert_eq!(rest(&mut idle).await, "");
+    let busy = busy(1, [127, 0, 0, 4], server.addr).await;
+    assert_eq!(rest(&mut third).await, "");
+    assert_eq!(ask([127, 0, 0, 5], server.addr, "/v1/policies").await, "200");
+    let told = rest(&mut half).await;
+    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("retry-after: 1\r\n"), "{told}");
+    drop(busy);
+}
+
+/// When every place is being answered, nobody is interrupted; the reserve answers operators and tells the rest to come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_are_answered_when_every_place_is_busy() {
+    let server = with_places(4).await;
+    let mut answering = Vec::new();
+    for at in 1..=4 {
+        answering.extend(busy(1, [127, 0, 0, at], server.addr).await);
+    }
+    for path in ["/livez", "/readyz", "/healthz", "/metrics"] {
+        assert_eq!(ask([127, 0, 0, 9], server.addr, path).await, "200", "{path}");
+    }
+    assert_eq!(server.post("/v1/reload", "").await.status, StatusCode::OK);
+    let refused = server.check("a").await;
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!((refused.header("retry-after"), refused.header("connection")), ("1", "close"));
+    let metrics = server.get("/metrics").await.text;
+    assert!(metrics.contains("tidegate_connections_cut_total{reason=\"full\"} 1\n"), "{metrics}");
+    // The reserve is no place to sit in either.
+    let _held = many(300, [127, 0, 0, 8], server.addr, HALF).await;
+    assert_eq!(ask([127, 0, 0, 9], server.addr, "/livez").await, "200");
+    for stream in &mut answering {
+        stream.write_all(b"123456789").await.unwrap();
+        assert_eq!(statuses(&read_until(stream, "problem+json").await), ["400"], "none was interrupted");
+    }
+    assert_eq!(server.check("a").await.status, StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_address_never_has_all_places() {
+    let server = with_places(40).await;
+    let _busy = busy(30, [127, 0, 0, 2], server.addr).await;
+    assert_eq!(ask([127, 0, 0, 2], server.addr, "/v1/policies").await, "503");
+    assert_eq!(ask([127, 0, 0, 3], server.addr, "/v1/policies").await, "200");
+    // A connection of its own that only waits makes room for its next.
+    let _more = busy(9, [127, 0, 0, 3], server.addr).await;
+    assert_eq!(ask([127, 0, 0, 4], server.addr, "/v1/policies").await, "200");
+}
+
+/// Sends requests and never reads, until the server lets go; returns how many bytes went.
+async fn send_only(to: SocketAddr, request: &str) -> usize {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(8 * 1024).unwrap();
+    let mut stream = socket.connect(to).await.unwrap();
+    let many = request.repeat(1000);
+    let mut sent = 0;
+    // Bounded, lest a server that takes everything be fed for ever.
+    while sent < 2 << 30 {
+        match stream.write(many.as_bytes()).await {
+            Ok(written) => sent += written,
+            Err(_) => return sent,
+        }
+    }
+    panic!("the server took {sent} bytes of requests whose answers nobody reads");
+}
+
+/// One such connection cost 70 to 110 MiB of memory a second, without end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_never_reads_is_answered_no_further_and_cut() {
+    let server = start_with(FILE, |mut options| {
+        options.timeouts.unread = Duration::from_millis(300);
+        options
+    })
+    .await;
+    let check = r#"{"attributes": {"client.ip": "a"}}"#;
+    let length = check.len();
+    for (request, least) in [
+        // Answers with a body; answers without one; answers made before the body was read.
+        (format!("POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{check}"), 300),
+        ("HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned(), 80),
+        ("POST /livez HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx".to_owned(), 200),
+        ("HEAD /nothing HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx".to_owned(), 80),
+        (
+            "GET /v1/forward-auth HTTP/1.1\r\nhost: localhost\r\nx-original-uri: /\r\nx-original-method: GET\r\ncontent-length: 1\r\n\r\nx"
+                .to_owned(),
+            150,
+        ),
+    ] {
+        let sent = tokio::time::timeout(Duration::from_secs(30), send_only(server.addr, &request));
+        let sent = sent.await.unwrap_or_else(|_| panic!("not cut: {request}"));
+        // What the system holds of answers and of requests is its own business: some megabytes each.
+        let answers = sent / request.len() * least;
+        assert!(answers < 64 << 20, "{sent} bytes of {request}");
+        assert_eq!(server.check("a").await.status, StatusCode::OK);
+    }
+}
+
+/// Who reads slowly but reads is answered, in order and whole.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pipeline_that_is_read_is_answered_whole() {
+    let server = with_places(4).await;
+    let mut stream = TcpStream::connect(server.addr).await.unwrap();
+    let count = 20_000;
+    let (mut read, mut write) = stream.split();
+    let last = "GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    let requests = "GET /v1/policies HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(count) + last;
+    let writing = write.write_all(requests.as_bytes());
+    let mut answers = String::new();
+    let reading = tokio::io::AsyncReadExt::read_to_string(&mut read, &mut answers);
+    let (written, read) =
+        tokio::time::timeout(Duration::from_secs(60), async { tokio::join!(writing, reading) })
+            .await
+            .expect("answered");
+    written.unwrap();
+    read.unwrap();
+    assert_eq!(answers.matches("HTTP/1.1 200 OK\r\n").count(), count + 1);
+    assert!(answers.ends_with("ok\n"));
+}
