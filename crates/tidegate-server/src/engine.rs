@@ -6,21 +6,23 @@
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
+use smallvec::SmallVec;
 use tidegate::explain::key_text;
+use tidegate::gate::Followed;
 use tidegate::policy::{Descriptor, Mode, OnStoreError, PolicySet};
-use tidegate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
-use tidegate::{Clock, Cost, Gate, GateDecision, LimitDecision, Report, Tick};
+use tidegate::store::{Charge, MemoryStore, Occupancy, Settled, Step, Store, StoreError};
+use tidegate::{Charged, Clock, Cost, Gate, GateDecision, LimitDecision, Report, Tick};
 use ulid::Ulid;
 
 use crate::live::{Facts, Live};
 use crate::metrics::{Decided, Metrics, Tally};
-use crate::recent::{Follow, NoFollow, Recent, Remembered};
+use crate::recent::{Follow, NoFollow, Recent, Remembered, Share, Taken};
 use crate::settings::Settings;
 
-/// Decisions that are remembered for a report or a refund: a minute at a thousand a second.
-const REMEMBERED: usize = 65_536;
-/// The most bytes that remembering them takes.
-const REMEMBERED_BYTES: usize = 32 << 20;
+/// Decisions that are remembered for a report, a refund or a question: a minute at a thousand a second, in 32 MiB. A quarter is kept
+/// for those that wait for a report.
+const WAITING: Share = Share { entries: 16_384, bytes: 8 << 20 };
+const REST: Share = Share { entries: 49_152, bytes: 24 << 20 };
 /// Keys of the store that stands in while the real one cannot decide.
 const STAND_IN_KEYS: usize = 65_536;
 /// Headers that hold secrets; they are not remembered unless a key is made of them.
@@ -107,7 +109,7 @@ impl Engine {
             clock,
             live: ArcSwap::from_pointee(live),
             metrics,
-            recent: Recent::new(REMEMBERED, REMEMBERED_BYTES),
+            recent: Recent::new(WAITING, REST),
             stand_in: OnceLock::new(),
         }
     }
@@ -132,7 +134,8 @@ impl Engine {
         self.live.store(Arc::new(live));
     }
 
-    /// Decides a request; `only` names the indices of the policies that are asked, in the set of `live`.
+    /// Decides a request, and puts into `taken` what it was charged; `only` names the indices of the policies that are asked, in the
+    /// set of `live`.
     pub(crate) fn decide(
         &self,
         live: &Live,
@@ -140,23 +143,24 @@ impl Engine {
         cost: Option<Cost>,
         only: Option<&[usize]>,
         want: Want,
+        taken: &mut Taken,
     ) -> Verdict {
-        let ask = |gate: &Gate| match want {
-            Want::Take => gate.check(request, cost),
+        let ask = |gate: &Gate, charged: &mut Charged| match want {
+            Want::Take => gate.charge(request, cost, charged),
             Want::Peek => gate.peek(request, cost),
         };
         let decided = self.metrics.time(|| match only {
-            None => ask(&self.gate),
-            Some(only) => ask(&self.gate_of(narrowed(live, only), self.store.clone())),
+            None => ask(&self.gate, &mut taken.charged),
+            Some(only) => ask(&self.gate_of(narrowed(live, only), self.store.clone()), &mut taken.charged),
         });
         let decision = match decided {
             Ok(decision) => decision,
-            Err(error) => return self.without_store(live, request, cost, only, error, want, &ask),
+            Err(error) => return self.without_store(live, request, cost, only, error, want, &ask, taken),
         };
         self.counted(live, request, decision, want)
     }
 
-    /// Remembers a decision and returns its id.
+    /// Remembers a decision and what it took, and returns its id.
     pub(crate) fn remember(
         &self,
         live: &Live,
@@ -164,51 +168,66 @@ impl Engine {
         only: Option<&[usize]>,
         cost: Option<Cost>,
         verdict: &Verdict,
+        taken: Taken,
     ) -> Ulid {
-        let (at, charged) = match verdict {
-            Verdict::Decided(decision) if decision.allowed => {
-                let spent = decision.limits.iter().filter(|limit| limit.spends && limit.binding);
-                (decision.at, spent.map(|limit| limit.cost.units()).max().unwrap_or(0))
-            }
-            Verdict::Decided(decision) => (decision.at, 0),
-            Verdict::Unsettled { .. } => (self.now(), 0),
+        let at = match verdict {
+            Verdict::Decided(decision) => decision.at,
+            Verdict::Unsettled { .. } => self.now(),
         };
         // By name: places move when the file changes.
         let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
         let only = only.map(|only| only.iter().filter_map(named).collect());
         let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
-        if request.pairs().any(|(name, _)| secret(name)) {
-            let mut open = Descriptor::new();
-            for (name, value) in request.pairs().filter(|(name, _)| !secret(name)) {
-                open.push(name, value);
-            }
-            return self.recent.remember(at, &open, only, cost, charged);
-        }
-        self.recent.remember(at, request, only, cost, charged)
+        self.recent.remember(at, request, only, secret, cost, taken)
     }
 
-    /// Returns the request of a decision and the cost its caller gave.
-    pub(crate) fn find(&self, id: Ulid) -> Option<(Option<Cost>, Remembered)> {
+    /// Returns the request of a decision, `None` where it was too long to be kept, and the cost its caller gave.
+    pub(crate) fn find(&self, id: Ulid) -> Option<(Option<Cost>, Option<Remembered>)> {
         self.recent.find(id).map(|(told, request)| (told.cost, request))
     }
 
-    /// Tells how the work of a decision ended.
-    pub(crate) fn report(&self, id: Ulid, report: Report) -> Result<(), Unfollowed> {
-        let (told, request) = self.recent.follow(id, Follow::Report, None)?;
-        let done = self.under(&request, |gate| gate.report(&request.descriptor(), told.cost, report));
-        done.map_err(|error| self.undo(id, Follow::Report, error))
+    /// Tells how the work of a decision ended; hands over what became of each charge that waited for it.
+    pub(crate) fn report<T>(
+        &self,
+        id: Ulid,
+        report: Report,
+        told: impl FnOnce(&[Followed<'_>]) -> T,
+    ) -> Result<T, Unfollowed> {
+        self.follow(id, Follow::Report, None, told, |gate, charged| gate.report(charged, report))
     }
 
-    /// Gives back what a decision charged, or part of it.
-    pub(crate) fn refund(&self, id: Ulid, cost: Option<Cost>) -> Result<(), Unfollowed> {
-        let (told, request) = self.recent.follow(id, Follow::Refund, cost)?;
-        let done = self.under(&request, |gate| gate.refund(&request.descriptor(), cost.or(told.cost)));
-        done.map_err(|error| self.undo(id, Follow::Refund, error))
+    /// Gives back what a decision charged, or part of it; hands over what each limit got.
+    pub(crate) fn refund<T>(
+        &self,
+        id: Ulid,
+        cost: Option<Cost>,
+        told: impl FnOnce(&[Followed<'_>]) -> T,
+    ) -> Result<T, Unfollowed> {
+        self.follow(id, Follow::Refund, cost, told, |gate, charged| gate.refund(charged, cost))
+    }
+
+    fn follow<T>(
+        &self,
+        id: Ulid,
+        what: Follow,
+        cost: Option<Cost>,
+        told: impl FnOnce(&[Followed<'_>]) -> T,
+        done: impl for<'c> Fn(&Gate, &'c Charged) -> Result<SmallVec<[Followed<'c>; 2]>, StoreError>,
+    ) -> Result<T, Unfollowed> {
+        let taken = self.recent.follow(id, what, cost)?;
+        let settled = match self.stand_in.get().filter(|_| taken.from_stand_in) {
+            None => done(&self.gate, &taken.charged),
+            Some(store) => done(&self.gate_of(self.gate.policies(), store.clone()), &taken.charged),
+        };
+        match settled {
+            Ok(followed) => Ok(told(&followed)),
+            Err(error) => Err(self.undo(id, what, error)),
+        }
     }
 
     /// Forgets what one key has spent under one policy; `key` holds the attributes of the policy's `by`.
     ///
-    /// By key, not by request: who resets knows whom, and need not make up a path that the policy matches.
+    /// Takes the key, so operators need not invent a matching path.
     pub(crate) fn reset(&self, live: &Live, policy: usize, key: &Descriptor<'_>) -> Result<(), StoreError> {
         let words = &live.set.policies()[policy];
         let limits = words.limits.iter().chain(&words.shadow_limit).enumerate();
@@ -218,8 +237,7 @@ impl Engine {
         });
         let quotas: Vec<_> = quotas.collect();
         let charges: Vec<_> = quotas.iter().map(|(key, quota)| Charge::new(key, quota, Cost::ONE)).collect();
-        let done = self.store.settle(&Step { now: self.now(), op: Op::Reset, charges: &charges });
-        done.map(drop).inspect_err(|_| self.metrics.store_error(self.store_kind))
+        self.gate.reset_charges(&charges).inspect_err(|_| self.metrics.store_error(self.store_kind))
     }
 
     /// Returns the facts of the policies that a verdict was made under.
@@ -251,17 +269,8 @@ impl Engine {
         Unfollowed::Store(error)
     }
 
-    /// Hands over the gate of those policies that a request was decided under: the others charged it nothing.
-    fn under<T>(&self, request: &Remembered, done: impl FnOnce(&Gate) -> T) -> T {
-        let Some(names) = request.only() else { return done(&self.gate) };
-        let live = self.live();
-        let only: Vec<usize> =
-            names.iter().filter_map(|name| live.set.find(name).map(|(at, _)| at)).collect();
-        done(&self.gate_of(narrowed(&live, &only), self.store.clone()))
-    }
-
-    fn gate_of(&self, policies: PolicySet, store: impl Store + 'static) -> Gate {
-        Gate::new(policies, store).with_clock(Arc::clone(&self.clock))
+    fn gate_of(&self, policies: impl Into<Arc<PolicySet>>, store: impl Store + 'static) -> Gate {
+        Gate::new(policies, store).with_clock(Arc::clone(&self.clock)).settling_with(&self.gate)
     }
 
     /// Decides although the store cannot: one policy that closes refuses, else those that say so are decided here.
@@ -274,7 +283,8 @@ impl Engine {
         only: Option<&[usize]>,
         error: StoreError,
         want: Want,
-        ask: &impl Fn(&Gate) -> Result<GateDecision, StoreError>,
+        ask: &impl Fn(&Gate, &mut Charged) -> Result<GateDecision, StoreError>,
+        taken: &mut Taken,
     ) -> Verdict {
         self.metrics.store_error(self.store_kind);
         tracing::warn!(%error, "the store could not decide");
@@ -299,7 +309,9 @@ impl Engine {
             return Verdict::Unsettled { allowed: true, policy: None, error };
         }
         let stand_in = self.stand_in.get_or_init(|| MemoryStore::with_capacity(STAND_IN_KEYS));
-        match ask(&self.gate_of(narrowed(live, &matching), stand_in.clone())) {
+        taken.from_stand_in = true;
+        let gate = self.gate_of(narrowed(live, &matching), stand_in.clone());
+        match ask(&gate, &mut taken.charged) {
             Ok(decision) => self.counted(live, request, decision, want),
             Err(_) => Verdict::Unsettled { allowed: true, policy: None, error },
         }

@@ -239,6 +239,59 @@ async fn failures_are_charged_by_report_and_a_success_forgets_them() {
     assert_eq!(denied.json()["policy"], "login");
 }
 
+/// Headers that hold secrets were taken out before a decision was remembered, and a report planned what was left: a policy that
+/// speaks of one was never charged, and the report was answered with 200.
+#[tokio::test]
+async fn failures_are_charged_whatever_header_a_policy_speaks_of() {
+    let headers = ["authorization", "cookie", "x-api-key", "proxy-authorization"];
+    for (header, way) in headers.into_iter().flat_map(|header| [(header, "match"), (header, "by")]) {
+        let (matching, by) = match way {
+            "match" => (format!("{{ header: {{ {header}: true }} }}"), "[client.ip]".to_owned()),
+            _ => ("{}".to_owned(), format!("[request.header.{header}]")),
+        };
+        let server = start(&format!(
+            "
+version: 1
+policies:
+  - name: login
+    match: {matching}
+    by: {by}
+    limit: {{ algorithm: sliding-log, rate: 2/h }}
+    charge: on-failure
+"
+        ))
+        .await;
+        let body = format!(r#"{{"attributes": {{"client.ip": "a", "request.header.{header}": "hunter2"}}}}"#);
+        for _ in 0..2 {
+            let id = server.post("/v1/check", &body).await.json()["decision_id"].as_str().unwrap().to_owned();
+            let report = format!(r#"{{"decision_id": "{id}", "status": 401}}"#);
+            let told = server.post("/v1/report", &report).await;
+            assert_eq!(told.json()["policies"], json!([{ "name": "login", "charged": 1, "effect": "kept" }]));
+            assert!(!told.text.contains("hunter2"));
+        }
+        let denied = server.post("/v1/check", &body).await;
+        assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{header} in {way}");
+        assert!(!denied.text.contains("hunter2"));
+    }
+}
+
+/// What was taken from the store that stood in was given back to the real one, which had never been charged.
+#[tokio::test]
+async fn a_refund_goes_to_the_store_that_was_charged() {
+    let server = start_with(PER_IP, |mut options| {
+        options.store = std::sync::Arc::new(Gone);
+        options
+    })
+    .await;
+    for _ in 0..5 {
+        let answer = server.check("a").await;
+        assert_eq!(answer.status, StatusCode::OK);
+        let id = answer.json()["decision_id"].as_str().unwrap().to_owned();
+        let refunded = server.post("/v1/refund", &format!(r#"{{"decision_id": "{id}"}}"#)).await;
+        assert_eq!((refunded.status, &refunded.json()["refunded"]), (StatusCode::OK, &json!(1)));
+    }
+}
+
 #[tokio::test]
 async fn a_decision_is_reported_and_refunded_once() {
     let server = start(LOGIN).await;

@@ -163,7 +163,7 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
             of: standing.limit,
             retry_after_ms: if refused { limit.decision.retry_after().map(millis_up) } else { None },
             allowed_with: refused.then(|| allowed_with(limit)),
-            spared: !decision.allowed && !refused && limit.spends,
+            spared: !decision.allowed && !refused,
             binds: !decision.allowed && decision.binding == Some(place),
         }
     })

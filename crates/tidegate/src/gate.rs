@@ -6,6 +6,10 @@
 //! be taken back, go by the clock from the start. What comes back names the policy that binds. The gate knows no
 //! protocol: status codes and headers are the doors' business.
 
+mod charged;
+mod marks;
+mod settling;
+
 use std::mem;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,6 +18,11 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Tick};
+
+pub use charged::Charged;
+use charged::Keep;
+use marks::Marks;
+pub use settling::{Fate, Followed};
 
 use crate::clock::{Clock, SystemClock, Time};
 use crate::mode::Mode;
@@ -31,6 +40,8 @@ pub struct Gate {
     store: Box<dyn Store>,
     time: Time,
     mode: Mode,
+    /// What was given back; shared with gates over the same store.
+    marks: Arc<Marks>,
 }
 
 /// One limit's part in a [`GateDecision`].
@@ -42,8 +53,8 @@ pub struct LimitDecision {
     pub limit: usize,
     /// Whether its refusal refuses the request: `false` in shadow.
     pub binding: bool,
-    /// Whether a check spends it: `false` where only a report of failure does.
-    pub spends: bool,
+    /// Whether a report decides if what it spent stays: of a policy that charges failures only.
+    pub on_failure: bool,
     /// What was asked of it.
     pub cost: Cost,
     /// What this limit by itself decided, and how it stands now.
@@ -122,9 +133,9 @@ impl GateDecision {
 pub enum Report {
     /// Below 400: what `charge: on-failure` holds against the key is forgotten.
     Success,
-    /// 400 to 499 but 429: the caller's mistake; charged.
+    /// 400 to 499 but 429: the caller's mistake; what the check took stays.
     Failure,
-    /// 429 and 500 up: our refusal or our fault; nothing changes.
+    /// 429 and 500 up: our refusal or our fault, which says nothing of the caller; what the check took is given back.
     Ignored,
 }
 
@@ -145,7 +156,13 @@ impl Gate {
     #[must_use]
     pub fn new(policies: impl Into<Arc<PolicySet>>, store: impl Store + 'static) -> Self {
         let time = Time::new(SystemClock::new());
-        Self { policies: ArcSwap::new(policies.into()), store: Box::new(store), time, mode: Mode::default() }
+        Self {
+            policies: ArcSwap::new(policies.into()),
+            store: Box::new(store),
+            time,
+            mode: Mode::default(),
+            marks: Arc::default(),
+        }
     }
 
     /// Makes a gate with room for `keys` live keys in memory.
@@ -165,6 +182,14 @@ impl Gate {
     #[must_use]
     pub const fn with_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
+        self
+    }
+
+    /// Shares with another gate over the same store what was given back and forgotten: what one of them charged, the other may
+    /// settle.
+    #[must_use]
+    pub fn settling_with(mut self, other: &Self) -> Self {
+        self.marks = Arc::clone(&other.marks);
         self
     }
 
@@ -199,7 +224,7 @@ impl Gate {
     /// # Errors
     /// [`StoreError`] when no decision could be made; the caller chooses to fail open or closed.
     pub fn check(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<GateDecision, StoreError> {
-        self.decide(request, cost, Op::Take)
+        self.decide(request, cost, Op::Take, &mut ())
     }
 
     /// Decides like [`Gate::check`] and spends nothing.
@@ -207,26 +232,7 @@ impl Gate {
     /// # Errors
     /// [`StoreError`] when no decision could be made.
     pub fn peek(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<GateDecision, StoreError> {
-        self.decide(request, cost, Op::Peek)
-    }
-
-    /// Gives back what a request was charged, or `cost` of it: work that was not done, or turned out cheaper.
-    ///
-    /// Never above a full limit, nor more than a policy with a cost of its own charges. Left alone are limits that a check
-    /// does not spend, and shadows: which of them refused and took nothing is not known here.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store did not settle it.
-    pub fn refund(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<(), StoreError> {
-        let policies = self.policies.load();
-        let mut plan = policies.plan(request, cost);
-        plan.lines.retain(|line| line.spends && line.binding);
-        if let Some(cost) = cost {
-            for line in &mut plan.lines {
-                line.cost = line.cost.min(cost);
-            }
-        }
-        self.settle(&plan, self.time.now(), Op::Refund, &mut Settled::default())
+        self.decide(request, cost, Op::Peek, &mut ())
     }
 
     /// Forgets what was spent by the keys of a request under one policy, or under all: their limits are full again.
@@ -237,28 +243,8 @@ impl Gate {
         let policies = self.policies.load();
         let mut plan = policies.plan(request, None);
         plan.lines.retain(|line| policy.is_none_or(|only| line.policy == only));
-        self.settle(&plan, self.time.now(), Op::Reset, &mut Settled::default())
-    }
-
-    /// Tells how the work ended: a failure spends the `charge: on-failure` limits of the request, a success resets them.
-    ///
-    /// Each limit spends for itself: the failure has happened, so one that is used up keeps it from no other.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store did not settle it.
-    pub fn report(
-        &self,
-        request: &Descriptor<'_>,
-        cost: Option<Cost>,
-        report: Report,
-    ) -> Result<(), StoreError> {
-        let op = match report {
-            Report::Ignored => return Ok(()),
-            Report::Success => Op::Reset,
-            Report::Failure => Op::Take,
-        };
-        let policies = self.policies.load();
-        self.settle(&policies.plan_report(request, cost), self.time.now(), op, &mut Settled::default())
+        let charges: SmallVec<[Charge<'_>; LINES]> = plan.charges().collect();
+        self.reset_charges(&charges)
     }
 
     fn decide(
@@ -266,6 +252,7 @@ impl Gate {
         request: &Descriptor<'_>,
         cost: Option<Cost>,
         op: Op<'_>,
+        keep: &mut impl Keep,
     ) -> Result<GateDecision, StoreError> {
         // Filled in place: the limits lie within, and moving them costs more than deciding them.
         let mut decision = GateDecision {
@@ -290,11 +277,15 @@ impl Gate {
         let by_tick =
             self.mode != Mode::Exact && matches!(op, Op::Take) && plan.lines.iter().all(Line::is_plain);
         decision.at = if by_tick { self.time.recent() } else { self.time.now() };
+        keep.before(&plan, &self.marks);
         self.settle(&plan, decision.at, op, settled)?;
         if by_tick && !settled.allowed {
             // Refused and so not spent: asked again by the clock, which alone may refuse.
             decision.at = self.time.now();
             self.settle(&plan, decision.at, op, settled)?;
+        }
+        if settled.allowed {
+            keep.allowed(&plan, settled);
         }
         decision.limits.reserve_exact(plan.lines.len());
         // Extended by an iterator that knows its length: written where they stay, without a look at the room for each.
@@ -303,7 +294,7 @@ impl Gate {
                 policy: line.policy,
                 limit: line.limit,
                 binding: line.binding,
-                spends: line.spends,
+                on_failure: line.on_failure,
                 cost: line.cost,
                 decision: settlement.decision,
             }
@@ -373,7 +364,7 @@ mod tests {
         };
         let standing = Standing { limit: 9, remaining, reset_after: Duration::ZERO };
         let decision = Decision { outcome, standing };
-        LimitDecision { policy: 0, limit: 0, binding, spends: true, cost: Cost::ONE, decision }
+        LimitDecision { policy: 0, limit: 0, binding, on_failure: false, cost: Cost::ONE, decision }
     }
 
     /// The obvious way: the refusals first, then the rest.

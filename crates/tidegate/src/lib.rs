@@ -30,7 +30,7 @@ pub mod visible;
 mod wait;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use gate::{Gate, GateDecision, InForce, LimitDecision, Report};
+pub use gate::{Charged, Gate, GateDecision, InForce, LimitDecision, Report};
 pub use keyed::KeyedLimiter;
 pub use limiter::{Answer, Denied, Limiter, Reservation};
 pub use mode::Mode;

@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
+use tidegate::gate::Fate;
 use tidegate::policy::{ChargeOn, CostRule, Descriptor, Limit, Policy, PolicySet};
-use tidegate::{Cost, Gate, ManualClock, Quota, Report};
+use tidegate::{Charged, Cost, Gate, ManualClock, Quota, Report};
 
 fn policy(name: &str, per_hour: u64) -> Policy {
     Policy::new(name, Limit::new(Quota::per_hour(per_hour).sliding_log().unwrap(), name))
@@ -18,6 +19,17 @@ fn remaining(gate: &Gate, request: &Descriptor<'_>) -> Vec<u64> {
     decision.limits.iter().map(|limit| limit.decision.standing.remaining).collect()
 }
 
+fn charge(gate: &Gate, request: &Descriptor<'_>, cost: Option<Cost>) -> Option<Charged> {
+    let mut charged = Charged::default();
+    gate.charge(request, cost, &mut charged).unwrap().allowed.then_some(charged)
+}
+
+fn on_failure(name: &str, per_hour: u64) -> Policy {
+    let mut policy = policy(name, per_hour);
+    policy.charge = ChargeOn::Failure;
+    policy
+}
+
 /// A policy with a cost of its own went by that in a refund too, whatever the caller asked back: three of ten gave ten back,
 /// and who refunded one unit after each request was never limited.
 #[test]
@@ -28,34 +40,136 @@ fn a_refund_of_a_part_gives_back_that_part_and_never_more_than_was_charged() {
     let request = Descriptor::new();
     let cost = |units| Cost::new(units);
 
-    assert!(gate.check(&request, cost(4)).unwrap().allowed);
+    let first = charge(&gate, &request, cost(4)).unwrap();
     assert_eq!(remaining(&gate, &request), [96, 90]);
-    gate.refund(&request, cost(3)).unwrap();
+    assert_eq!(first.refundable(), 10);
+    gate.refund(&first, cost(3)).unwrap();
     assert_eq!(remaining(&gate, &request), [99, 93]);
 
-    assert!(gate.check(&request, cost(20)).unwrap().allowed);
+    let second = charge(&gate, &request, cost(20)).unwrap();
     assert_eq!(remaining(&gate, &request), [79, 83]);
-    gate.refund(&request, cost(20)).unwrap();
-    assert_eq!(remaining(&gate, &request), [99, 93], "ten of twenty where only ten were charged");
+    let each = gate.refund(&second, cost(15)).unwrap();
+    let told: Vec<_> = each.iter().map(|one| (one.policy, one.charged.units(), one.fate)).collect();
+    assert_eq!(told, [("all", 20, Fate::Returned(15)), ("export", 10, Fate::Returned(10))]);
+    assert_eq!(remaining(&gate, &request), [94, 93], "ten of fifteen where only ten were charged");
+    assert_eq!(gate.report(&second, Report::Failure).unwrap().len(), 0, "nothing waited for a report");
 }
 
-/// Who tries many passwords at once has all of them checked before the first has failed. When one limit that was used up
-/// kept the failure from the others, the account's three were all that the address was charged for a thousand guesses.
+/// A refund went by the request, so after a reload it credited policies that had never charged it.
 #[test]
-fn a_failure_is_charged_to_each_limit_that_has_room_for_it() {
-    let policies = [("account", 3), ("address", 100)].map(|(name, per_hour)| {
-        let mut policy = policy(name, per_hour);
-        policy.charge = ChargeOn::Failure;
-        policy
-    });
-    let gate = gate(policies.into());
+fn after_a_reload_a_refund_reaches_the_charges_that_were_made() {
+    let gate = gate(vec![policy("stays", 100), policy("goes", 100), policy("changes", 100)]);
     let request = Descriptor::new();
-    for _ in 0..10 {
-        gate.report(&request, None, Report::Failure).unwrap();
-    }
-    assert_eq!(remaining(&gate, &request), [0, 90]);
-    gate.report(&request, None, Report::Success).unwrap();
+    let first = charge(&gate, &request, Cost::new(5)).unwrap();
+    let set = |policies| PolicySet::new(policies).unwrap();
+    gate.replace(set(vec![policy("comes", 100), policy("stays", 100), policy("changes", 200)]));
+    assert!(gate.check(&request, Cost::new(7)).unwrap().allowed);
+    assert_eq!(remaining(&gate, &request), [93, 88, 188]);
+    let fates: Vec<_> = gate.refund(&first, None).unwrap().iter().map(|one| (one.policy, one.fate)).collect();
+    let returned = Fate::Returned;
+    assert_eq!(fates, [("stays", returned(5)), ("goes", returned(5)), ("changes", returned(0))]);
+    assert_eq!(remaining(&gate, &request), [93, 93, 188], "nothing for a limit that has changed");
+    gate.replace(set(vec![policy("goes", 100)]));
+    assert_eq!(remaining(&gate, &request), [100], "one that went has its charge back when it comes again");
+}
+
+/// Forty logins at once all had their look before the first had failed, and all of them passed three an hour.
+#[test]
+fn attempts_take_their_place_at_the_check() {
+    let gate = gate(vec![on_failure("login", 3), policy("all", 100)]);
+    let request = Descriptor::new();
+    let begun: Vec<_> = (0..40).filter_map(|_| charge(&gate, &request, None)).collect();
+    assert_eq!((begun.len(), remaining(&gate, &request)), (3, vec![0, 97]));
+    assert!(begun.iter().all(Charged::awaits_report));
+
+    // Our own fault says nothing of a password: its place is free again. A failure keeps it, and so does silence.
+    let fate = |one: &Charged, report| gate.report(one, report).unwrap().first().unwrap().fate;
+    assert_eq!(fate(&begun[0], Report::Ignored), Fate::Returned(1));
+    assert_eq!(fate(&begun[1], Report::Failure), Fate::Kept);
+    assert_eq!(remaining(&gate, &request)[0], 1);
+    // Refunds do not touch what waits for a report.
+    assert_eq!(gate.refund(&begun[2], None).unwrap().len(), 1);
+    assert_eq!(remaining(&gate, &request), [1, 98]);
+}
+
+/// A success forgets what is held against its key, places of attempts that are still under way included. When those fail
+/// after all, they are charged: else a guesser with one right password had any number of wrong ones beside it for free.
+#[test]
+fn a_failure_that_a_success_had_forgotten_is_charged_again() {
+    let gate = gate(vec![on_failure("account", 3), on_failure("address", 100)]);
+    let request = Descriptor::new();
+    let [one, two, three] = [0; 3].map(|_| charge(&gate, &request, None).unwrap());
+    assert_eq!(remaining(&gate, &request), [0, 97]);
+    gate.report(&one, Report::Success).unwrap();
     assert_eq!(remaining(&gate, &request), [3, 100]);
+    let told = gate.report(&two, Report::Failure).unwrap();
+    assert!(told.iter().all(|one| one.fate == Fate::Kept));
+    assert_eq!(remaining(&gate, &request), [2, 99]);
+    gate.report(&three, Report::Ignored).unwrap();
+    assert_eq!(remaining(&gate, &request), [2, 99], "it holds nothing any more");
+    // Of those that come later, each has its own place.
+    let four = charge(&gate, &request, None).unwrap();
+    gate.report(&four, Report::Failure).unwrap();
+    assert_eq!(remaining(&gate, &request), [1, 98]);
+}
+
+/// A success that comes after a reload forgets under whatever limit the policy has now, unless it now charges every check.
+#[test]
+fn a_success_after_a_reload_forgets_only_what_still_charges_failures() {
+    let gate = gate(vec![on_failure("login", 3), on_failure("charges", 3)]);
+    let request = Descriptor::new();
+    let first = charge(&gate, &request, None).unwrap();
+    let second = charge(&gate, &request, None).unwrap();
+    gate.replace(PolicySet::new(vec![on_failure("login", 5), policy("charges", 3)]).unwrap());
+    assert_eq!(remaining(&gate, &request), [3, 1]);
+    let fates: Vec<_> =
+        gate.report(&first, Report::Success).unwrap().iter().map(|one| (one.policy, one.fate)).collect();
+    assert_eq!(fates, [("charges", Fate::Returned(1)), ("login", Fate::Forgotten)]);
+    assert_eq!(remaining(&gate, &request), [5, 2]);
+    // The limit is another one now, so the failure that was forgotten is not charged to it.
+    gate.report(&second, Report::Failure).unwrap();
+    assert_eq!(remaining(&gate, &request), [5, 2]);
+}
+
+/// Threads charge, give back and charge again: in the end as much is spent as was kept.
+#[test]
+fn what_threads_give_back_is_neither_lost_nor_doubled() {
+    let gate = gate(vec![policy("all", 10_000), on_failure("failures", 10_000)]);
+    let kept: u64 = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4u64)
+            .map(|worker| {
+                let gate = &gate;
+                scope.spawn(move || {
+                    let request = Descriptor::new();
+                    let mut kept = 0;
+                    for turn in 0..500 {
+                        let charged = charge(gate, &request, None).unwrap();
+                        if (turn + worker) % 3 == 0 {
+                            kept += 1;
+                            gate.report(&charged, Report::Failure).unwrap();
+                        } else {
+                            gate.refund(&charged, None).unwrap();
+                            gate.report(&charged, Report::Ignored).unwrap();
+                        }
+                    }
+                    kept
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    assert_eq!(remaining(&gate, &Descriptor::new()), [10_000 - kept; 2]);
+}
+
+#[test]
+fn what_was_charged_is_printed_without_its_keys() {
+    let mut by_token = policy("by-token", 3);
+    by_token.by = vec!["request.header.authorization".to_owned()];
+    let gate = gate(vec![by_token]);
+    let request = Descriptor::new().with("request.header.authorization", "Bearer hunter2");
+    let charged = charge(&gate, &request, None).unwrap();
+    let text = format!("{charged:?}");
+    assert!(text.contains("by-token") && !text.contains("hunter2"), "{text}");
 }
 
 /// Threads that keep decisions keep the policies they were made under, however many are kept and whatever replaces them.

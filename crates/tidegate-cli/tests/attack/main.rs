@@ -10,6 +10,7 @@
 //! | `every_door` | a stranger with a socket | whatever is sent is answered or closed, and honest callers are served meanwhile |
 //! | `forward_auth` | a caller behind the real nginx and the real Caddy | no header, spelling or byte is served unlimited |
 //! | `operations` | a full disk, a hung mount, a planted name, a log's author | decisions go on, signals are heard, files stay whole, terminals are left alone |
+//! | `settling` | a caller who settles decisions, the author of a large file | each charge is given back once, to whom it was charged; answers fit a proxy's buffer |
 //! | `full_store` | callers who never repeat a key | the keys of one policy cost no other policy its debtors |
 //!
 //! In `cargo xtask test` each chapter runs in its short form. `cargo xtask attack` runs the long form: the same attacks with
@@ -27,6 +28,7 @@ mod proxy;
 mod raw;
 mod seed;
 mod serving;
+mod settling;
 
 use std::time::Duration;
 

@@ -112,6 +112,23 @@ impl Gcra {
         shown.max(state.promised).max(self.scaled(state.last))
     }
 
+    /// Gives `cost` back of a charge that is as good as gone at `until`, parts of a unit included: no more than time returns from `now`
+    /// until then. Returns also by how much sooner the limit is full. `until` may be rounded up to the nanosecond.
+    #[must_use]
+    pub fn refund_until(
+        &self,
+        state: &GcraState,
+        now: Tick,
+        cost: Cost,
+        until: Tick,
+    ) -> (GcraState, Duration) {
+        let left = self.scaled(until).saturating_sub(self.scaled(now.max(state.last)));
+        // What rounding up may have added.
+        let left = left.saturating_sub(u128::from(self.scale - 1));
+        let restored = self.time_of(cost.units()).min(left);
+        (self.give_back(state, now, restored), span(restored.div_ceil(u128::from(self.scale))))
+    }
+
     /// Gives units back that stand before promises which stay.
     fn give_back(&self, state: &GcraState, now: Tick, restored: u128) -> GcraState {
         let last = now.max(state.last);

@@ -11,7 +11,7 @@ mod threshold;
 use std::sync::Arc;
 
 use tidegate::policy::{ChargeOn, Descriptor, Mode, PolicySet};
-use tidegate::{Cost, Gate, ManualClock, Report, Tick};
+use tidegate::{Charged, Cost, Gate, ManualClock, Report, Tick};
 
 use crate::log::Record;
 use crate::peaks::Peaks;
@@ -110,7 +110,8 @@ impl Replay {
         Self { clock, runs, options, first: None, last: None, is_recorded: false }
     }
 
-    /// Asks every gate about a request of a log. The status that the log recorded is reported to `charge: on-failure`.
+    /// Asks every gate about a request of a log. The status that the log recorded is reported to `charge: on-failure`; a request
+    /// without one stays charged there, as one that nobody reports does live.
     pub fn feed(&mut self, record: &Record<'_>) {
         self.is_recorded = true;
         let signed_in = !record.user.is_empty() && record.status.is_some_and(|status| status < 400);
@@ -118,7 +119,8 @@ impl Replay {
         self.ask(record.time, &record.describe(), None, told);
     }
 
-    /// Asks every gate about any request, as made-up traffic brings them. Without a cost the policies compute it.
+    /// Asks every gate about any request, as made-up traffic brings them. Without a cost the policies compute it. Nobody reports how
+    /// it ended.
     pub fn feed_request(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>) {
         self.ask(at, request, cost, Told::default());
     }
@@ -176,7 +178,12 @@ impl Run {
     fn ask(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>, told: Told, ipv6_prefix: u8) {
         self.totals.requests += 1;
         self.series.add(at, OFFERED, 1);
-        let Ok(decision) = self.gate.check(request, cost) else {
+        let mut charged = Charged::default();
+        let decided = match told.status {
+            Some(_) if self.reports => self.gate.charge(request, cost, &mut charged),
+            _ => self.gate.check(request, cost),
+        };
+        let Ok(decision) = decided else {
             self.totals.errors += 1;
             return;
         };
@@ -201,10 +208,9 @@ impl Run {
             self.accounts[place].note(&policies[place], at, request, lines, told.signed_in, ipv6_prefix);
         }
         self.totals.shadow_denied += u64::from(shadow_denied);
-        if self.reports
-            && decision.allowed
+        if charged.awaits_report()
             && let Some(status) = told.status
-            && self.gate.report(request, cost, Report::from_status(status)).is_err()
+            && self.gate.report(&charged, Report::from_status(status)).is_err()
         {
             self.totals.errors += 1;
         }

@@ -33,8 +33,8 @@ pub(crate) struct Compiled {
     pub(crate) exempts: bool,
     /// Whether it has a cost of its own.
     costs: bool,
-    /// Whether a check spends it.
-    pub(crate) spends: bool,
+    /// Whether it charges failures only: what a check takes waits for a report.
+    pub(crate) on_failure: bool,
     /// Its limits, the shadow limit last.
     pub(crate) limits: SmallVec<[Ready; 1]>,
     /// How often its cost could not be found.
@@ -73,7 +73,7 @@ impl Compiled {
                 outbound: policy.direction == Direction::Outbound,
                 exempts: !policy.access.allow.is_empty(),
                 costs: policy.cost.is_some(),
-                spends: policy.charge == ChargeOn::Check,
+                on_failure: policy.charge == ChargeOn::Failure,
                 limits: Ready::all(policy, &mut quotas),
                 cost_fallbacks: AtomicU64::new(0),
             })

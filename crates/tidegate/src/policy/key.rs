@@ -38,6 +38,20 @@ pub(crate) fn prefix(policy: &str, limit: usize, by: &[String]) -> Box<[u8]> {
     out.into()
 }
 
+/// Returns the name of the policy that a key belongs to; `None` where the bytes are no key.
+pub(crate) fn policy_of_key(key: &[u8]) -> Option<&str> {
+    let (mut length, mut rest) = (0usize, key);
+    for group in 0..5 {
+        let (byte, after) = rest.split_first()?;
+        rest = after;
+        length |= usize::from(byte & 0x7f) << (7 * group);
+        if byte & 0x80 == 0 {
+            return std::str::from_utf8(rest.get(..length)?).ok();
+        }
+    }
+    None
+}
+
 /// Returns the number of a policy: the same whenever a policy of that name is read, and distinct but for odds of 2⁻³². Never 0, which
 /// is the number of keys without a policy.
 pub(crate) fn owner(policy: &str) -> u32 {
@@ -203,6 +217,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
         #[test]
         fn different_parts_make_different_keys(a in parts(), b in parts()) {
+            let bytes = key(&a.0, a.1, &a.2);
+            prop_assert_eq!(policy_of_key(&bytes), Some(a.0.as_str()));
             prop_assert_eq!(a == b, key(&a.0, a.1, &a.2) == key(&b.0, b.1, &b.2));
         }
     }

@@ -39,6 +39,7 @@ pub use cost::{CostError, CostRule};
 pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
+pub(crate) use key::policy_of_key;
 pub use matching::{Match, Want};
 pub use named::Named;
 pub(crate) use plan::LINES;

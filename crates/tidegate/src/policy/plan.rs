@@ -26,8 +26,8 @@ pub struct Line<'p> {
     pub max_wait: Duration,
     /// Whether a refusal refuses the request: `false` in shadow mode and for shadow limits.
     pub binding: bool,
-    /// Whether an allowed check spends it: `false` where only failures are charged, by a report.
-    pub spends: bool,
+    /// Whether a report decides if the charge stays: of a policy that charges failures only.
+    pub on_failure: bool,
     /// How a changed quota takes over what was spent.
     pub replace: Replace,
     /// The number of its policy, see [`Charge::owner`].
@@ -71,7 +71,7 @@ impl Plan<'_> {
             cost: line.cost,
             max_wait: line.max_wait,
             binding: line.binding,
-            spends: line.spends,
+            spends: true,
             replace: line.replace,
             owner: line.owner,
         }

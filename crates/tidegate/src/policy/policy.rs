@@ -30,7 +30,7 @@ pub enum ChargeOn {
     /// By the check itself.
     #[default]
     Check,
-    /// By the report of a failure; the check only looks whether there is room.
+    /// By the check, until a report says that it was no failure: of attempts at the same time no more pass than there is room for.
     Failure,
 }
 

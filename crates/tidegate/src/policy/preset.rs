@@ -143,7 +143,7 @@ const API: &str = "  # A shield for everyone together. 503, not 429: it is we wh
 ";
 
 const LOGIN: &str =
-    "  # Three wrong passwords an hour, for each address and name. Only failures are charged, by a report.
+    "  # Three wrong passwords an hour, for each address and name. A report of success forgets; unreported is a failure.
   - name: login
     match: { method: POST, path: /login }
     by: [client.ip, form.username]

@@ -178,36 +178,6 @@ impl PolicySet {
 
     /// Like [`PolicySet::plan`], into a plan that is emptied first, keeping its memory.
     pub fn plan_into<'p>(&'p self, descriptor: &Descriptor<'_>, cost: Option<Cost>, plan: &mut Plan<'p>) {
-        self.fill(descriptor, cost, plan, |_| true, None);
-    }
-
-    /// Lists what the report of a failure charges: the lines of policies with `charge: on-failure`, which now spend.
-    ///
-    /// They bind nobody, the request has passed. Reset the same keys to report a success.
-    #[must_use]
-    pub fn plan_report(&self, descriptor: &Descriptor<'_>, cost: Option<Cost>) -> Plan<'_> {
-        let mut plan = Plan::default();
-        let on_failure = |compiled: &Compiled| !compiled.spends;
-        self.fill(descriptor, cost, &mut plan, on_failure, Some((false, true)));
-        plan
-    }
-
-    /// Returns the bytes of one key, as plans have them: what to look up or reset by hand. `None` for an unknown limit.
-    #[must_use]
-    pub fn key(&self, policy: usize, limit: usize, descriptor: &Descriptor<'_>) -> Option<Vec<u8>> {
-        let mut key = self.compiled.get(policy)?.limits.get(limit)?.prefix.to_vec();
-        key::push_values(&mut key, &self.policies[policy].by, descriptor, self.ipv6_prefix);
-        Some(key)
-    }
-
-    fn fill<'p>(
-        &'p self,
-        descriptor: &Descriptor<'_>,
-        cost: Option<Cost>,
-        plan: &mut Plan<'p>,
-        wanted: impl Fn(&Compiled) -> bool,
-        binding_spends: Option<(bool, bool)>,
-    ) {
         plan.lines.clear();
         plan.keys.clear();
         if !self.access.allow.is_empty() && self.access.allow.find(descriptor).is_some() {
@@ -230,7 +200,7 @@ impl PolicySet {
                 }
             };
             spoken = Some((compiled.speaks_like, speaks));
-            if !speaks || !wanted(compiled) {
+            if !speaks {
                 continue;
             }
             let policy = &self.policies[place];
@@ -263,7 +233,6 @@ impl PolicySet {
                     plan.keys.extend_from_within(values.at.clone());
                     start..plan.keys.len()
                 });
-                let (binding, spends) = binding_spends.unwrap_or((ready.binding, compiled.spends));
                 plan.lines.push(Line {
                     policy: place,
                     limit: at,
@@ -271,13 +240,21 @@ impl PolicySet {
                     quota,
                     cost,
                     max_wait: ready.max_wait,
-                    binding,
-                    spends,
+                    binding: ready.binding,
+                    on_failure: compiled.on_failure,
                     replace: ready.replace,
                     owner: ready.owner,
                 });
             }
         }
+    }
+
+    /// Returns the bytes of one key, as plans have them: what to look up or reset by hand. `None` for an unknown limit.
+    #[must_use]
+    pub fn key(&self, policy: usize, limit: usize, descriptor: &Descriptor<'_>) -> Option<Vec<u8>> {
+        let mut key = self.compiled.get(policy)?.limits.get(limit)?.prefix.to_vec();
+        key::push_values(&mut key, &self.policies[policy].by, descriptor, self.ipv6_prefix);
+        Some(key)
     }
 }
 

@@ -116,10 +116,12 @@ fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u
         let charges: Vec<_> = spec.iter().map(|(_, charge)| *charge).collect();
         let cancel = receipts.pop().filter(|_| random.below(2) == 0);
         let (mut one, receipt);
+        let untils = [now.after(Duration::from_millis(random.below(3000))); 3];
         let (charges, op) = match (random.below(16), cancel) {
             (0..2, _) => (&charges[..], Op::Peek),
             (2, _) => (&charges[..], Op::Refund),
             (3, _) => (&charges[..], Op::Reset),
+            (7, _) => (&charges[..], Op::GiveBack(&untils)),
             (4..7, Some((key, held))) => {
                 receipt = [held];
                 one = [Charge::new(KEYS[key].as_bytes(), &quotas[key % quotas.len()], held.cost)];

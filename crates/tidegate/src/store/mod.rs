@@ -6,6 +6,7 @@
 
 mod cas;
 pub mod conformance;
+mod dated;
 mod memory;
 mod plain;
 mod settle;

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::dated;
 use smallvec::SmallVec;
 use tidegate_core::decision::Outcome;
 use tidegate_core::{
@@ -58,6 +59,10 @@ pub enum Op<'a> {
     Peek,
     /// Gives the cost of every charge back.
     Refund,
+    /// Gives charges back that were made before; one tick per charge, at which its limit would have been full again if nothing
+    /// had followed it. From then on it holds nothing, before that no more than time returns until then. A cell of another limit
+    /// is left alone.
+    GiveBack(&'a [Tick]),
     /// Takes back allowed charges that have not acted yet; one receipt per charge.
     Cancel(&'a [Receipt]),
     /// Forgets the keys: their limits are full again.
@@ -89,7 +94,8 @@ pub struct Cell {
 pub struct Settlement {
     /// What this limit by itself decided, and how it stands after the step.
     pub decision: Decision,
-    /// Needed to cancel; present when the charge was spent.
+    /// Needed to cancel; present when the charge was spent. Of [`Op::GiveBack`]: its cost is what was given back, rounded up to
+    /// whole units, and its mark by how many nanoseconds the limit is full sooner; absent where nothing was.
     pub receipt: Option<Receipt>,
 }
 
@@ -110,7 +116,7 @@ pub struct Settled {
 /// change nothing. An emptied cell is to be forgotten.
 ///
 /// # Panics
-/// When `cells` is shorter than the charges, or receipts are: a store's mistake, never an outsider's.
+/// When `cells` is shorter than the charges, or receipts or ticks are: a store's mistake, never an outsider's.
 pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
     assert!(cells.len() >= step.charges.len(), "a cell for each charge");
     let mut settled = Settled::default();
@@ -120,6 +126,7 @@ pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
         Op::Refund => adjust(step, cells, &mut settled, |quota, state, _, cost| {
             Some(quota.refund(state, step.now, cost))
         }),
+        Op::GiveBack(untils) => give_back(step, cells, untils, &mut settled),
         Op::Cancel(receipts) => adjust(step, cells, &mut settled, |quota, state, index, _| {
             Some(quota.cancel(state, step.now, &receipts[index]))
         }),
@@ -222,6 +229,23 @@ pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settl
     }
     settled.allowed = allowed;
     settled.wait = if allowed { longest } else { Duration::ZERO };
+    changed
+}
+
+fn give_back(step: &Step<'_>, cells: &mut [Option<Cell>], untils: &[Tick], settled: &mut Settled) -> bool {
+    let (now, mut changed) = (step.now, false);
+    settled.allowed = true;
+    for (index, (charge, cell)) in step.charges.iter().zip(cells).enumerate() {
+        let without = cell.as_ref().and_then(|cell| dated::give_back(charge, cell, now, untils[index]));
+        let receipt = without.map(|given| {
+            keep(cell, charge.quota, given.state);
+            changed = true;
+            Receipt { at: now, act: now, cost: given.units, mark: given.sooner.as_nanos() }
+        });
+        let standing = charge.quota.standing(&current(charge, cell.as_ref(), now), now);
+        let decision = Decision { outcome: Outcome::Allowed { wait: Duration::ZERO }, standing };
+        settled.lines.push(Settlement { decision, receipt });
+    }
     changed
 }
 

@@ -56,6 +56,9 @@ struct Part<'a> {
     cost: u64,
     /// Whether the cost was taken.
     charged: bool,
+    /// Whether a report decides if it stays.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    awaits_report: bool,
 }
 
 #[derive(Serialize)]
@@ -286,7 +289,8 @@ impl<'a> Part<'a> {
             retry_after_ms: if allowed { None } else { limit.decision.retry_after().map(millis_up) },
             reset_after_ms: millis_up(standing.reset_after),
             cost: limit.cost.units(),
-            charged: charged && allowed && limit.spends,
+            charged: charged && allowed,
+            awaits_report: charged && allowed && limit.on_failure,
         }
     }
 }
@@ -329,6 +333,7 @@ fn shown<'a>(
         window: quota.and_then(|quota| facts.window(quota, now)),
         concurrent: false,
         remaining: standing.remaining.min(standing.limit),
+        refused: !line.decision.is_allowed(),
         wait: wait.map(seconds_up),
     }
 }

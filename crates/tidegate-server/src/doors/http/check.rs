@@ -14,6 +14,7 @@ use super::body::{self, Asked};
 use super::problem::{Problem, json, nearest, quoted};
 use crate::engine::Want;
 use crate::live::Live;
+use crate::recent::Taken;
 
 /// Decides one request and spends what it costs.
 pub(crate) async fn check(app: &App, request: Request<Body>) -> Result<Response, Problem> {
@@ -64,8 +65,9 @@ pub(crate) fn decide<A>(
     answer: impl FnOnce(Told<'_, '_>) -> A,
 ) -> A {
     let (request, cost) = (&asked.request, asked.cost);
-    let verdict = app.engine.decide(live, request, cost, only, want);
-    let id = (want == Want::Take).then(|| app.engine.remember(live, request, only, cost, &verdict));
+    let mut taken = Taken::default();
+    let verdict = app.engine.decide(live, request, cost, only, want, &mut taken);
+    let id = (want == Want::Take).then(|| app.engine.remember(live, request, only, cost, &verdict, taken));
     let facts = app.engine.facts(live, &verdict);
     answer(Told { request, verdict: &verdict, facts: &facts, want, id })
 }

@@ -29,6 +29,11 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
     if let Some(id) = query.get("id") {
         let id = decision_id(id)?;
         let (cost, remembered) = app.engine.find(id).ok_or_else(|| unknown(id))?;
+        let remembered = remembered.ok_or_else(|| {
+            let detail =
+                format!("the request of decision {id} was too long to be kept; POST the body of the check");
+            Problem::conflict(detail)
+        })?;
         let still = |name: &&str| live.set.find(name).is_some();
         let names = remembered.only().map(|names| names.iter().map(|name| &**name).filter(still));
         let policies = names.map(|names| names.map(Into::into).collect());

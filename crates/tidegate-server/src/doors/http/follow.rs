@@ -5,6 +5,7 @@ use axum::response::Response;
 use http::{Request, StatusCode};
 use serde_json::json;
 use tidegate::Report;
+use tidegate::gate::{Fate, Followed};
 use ulid::Ulid;
 
 use super::App;
@@ -13,19 +14,43 @@ use super::problem::{Problem, quoted};
 use crate::engine::Unfollowed;
 use crate::recent::NoFollow;
 
-/// Tells how the work ended: charges or resets `charge: on-failure` policies.
+/// What a report says that changes nothing.
+const NOTHING_WAITED: &str =
+    "no policy with `charge: on-failure` was charged by this decision, so the report changes nothing";
+
+/// Tells how the work ended: keeps, forgets or gives back what `charge: on-failure` policies took.
 pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
     let followed = body::report(&bytes)?;
     let id = decision_id(followed.decision_id.as_deref().unwrap_or_default())?;
     let report = Report::from_status(followed.status.unwrap_or_default());
-    app.engine.report(id, report).map_err(|why| refuse(id, "reported", why))?;
     let outcome = match report {
         Report::Success => "success",
         Report::Failure => "failure",
         Report::Ignored => "ignored",
     };
-    Ok(super::ok(&json!({ "decision_id": id.to_string(), "outcome": outcome })))
+    let answer = app.engine.report(id, report, |policies| {
+        let parts = policies.iter().map(|one| {
+            let mut part = json!({ "name": one.policy, "charged": one.charged.units() });
+            let (effect, returned) = match one.fate {
+                Fate::Kept => ("kept", None),
+                Fate::Forgotten => ("forgotten", None),
+                Fate::Returned(units) => ("returned", Some(units)),
+            };
+            part["effect"] = effect.into();
+            if let Some(units) = returned {
+                part["returned"] = units.into();
+            }
+            part
+        });
+        let mut answer = json!({ "decision_id": id.to_string(), "outcome": outcome });
+        answer["policies"] = parts.collect();
+        if policies.is_empty() {
+            answer["note"] = NOTHING_WAITED.into();
+        }
+        answer
+    });
+    Ok(super::ok(&answer.map_err(|why| refuse(id, "reported", why))?))
 }
 
 /// Gives back what was charged, or part of it.
@@ -33,9 +58,18 @@ pub(crate) async fn refund(app: &App, request: Request<Body>) -> Result<Response
     let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
     let followed = body::refund(&bytes)?;
     let id = decision_id(followed.decision_id.as_deref().unwrap_or_default())?;
-    app.engine.refund(id, followed.cost).map_err(|why| refuse(id, "refunded", why))?;
-    let cost = followed.cost.map(tidegate::Cost::units);
-    Ok(super::ok(&json!({ "decision_id": id.to_string(), "refunded": cost })))
+    let answer = app.engine.refund(id, followed.cost, |policies| {
+        let returned = |one: &Followed<'_>| if let Fate::Returned(units) = one.fate { units } else { 0 };
+        let part = |one: &Followed<'_>| {
+            json!({ "name": one.policy, "charged": one.charged.units(), "refunded": returned(one) })
+        };
+        json!({
+            "decision_id": id.to_string(),
+            "refunded": policies.iter().map(returned).max().unwrap_or(0),
+            "policies": policies.iter().map(part).collect::<Vec<_>>(),
+        })
+    });
+    Ok(super::ok(&answer.map_err(|why| refuse(id, "refunded", why))?))
 }
 
 /// Reads an id.
@@ -65,6 +99,12 @@ fn refuse(id: Ulid, done: &str, why: Unfollowed) -> Problem {
         Unfollowed::Not(NoFollow::NothingCharged) => {
             Problem::conflict(format!("decision {id} charged nothing, so there is nothing to give back"))
         }
+        Unfollowed::Not(NoFollow::AwaitsReport) => Problem::conflict(format!(
+            "what decision {id} charged waits for a report; where the work was not done, report 503 and it is given back"
+        )),
+        Unfollowed::Not(NoFollow::TooLong) => Problem::conflict(format!(
+            "the keys that decision {id} charged were too long to be remembered, so nothing can follow it"
+        )),
         Unfollowed::Not(NoFollow::TooMuch { charged }) => {
             let detail = format!("decision {id} charged {charged}; a refund is at most that");
             Problem::bad_request(detail).with("field", "cost").with("charged", charged)

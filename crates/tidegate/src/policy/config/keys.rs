@@ -308,7 +308,7 @@ pub(super) const POLICY: Table = Table {
             "charge",
             Kind::Word(&["on-check", "on-failure"], &[]),
             Some("on-check"),
-            "Whether a check is charged, or only the report of a failure",
+            "Whether what a check takes stays, or only where no success is reported",
         ),
         key("mode", MODE, None, "off, shadow (measured, never refusing) or enforce"),
         key("deny", Kind::Table(&DENY), None, "How a refusal is answered"),

@@ -7,20 +7,21 @@ use std::fmt::Write;
 
 use http::header::HeaderMap;
 
-use super::draft11::printable;
+use super::budget::{fitting, shown};
 use super::x_ratelimit::{LIMIT, REMAINING, RESET};
 use super::{Picture, put};
 
-pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) {
-    let Some(bound) = picture.binding.and_then(|at| picture.limits.get(at)) else { return };
+pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) -> usize {
+    let Some(bound) = picture.binding.and_then(|at| picture.limits.get(at)) else { return 0 };
+    let fitting = fitting(picture, 1);
     let mut limit = bound.quota.to_string();
-    for shown in &picture.limits {
+    for limit_shown in &fitting.limits {
         // Writing to a String cannot fail.
-        let _ = write!(limit, ", {}", shown.quota);
-        if let Some(window) = shown.window {
+        let _ = write!(limit, ", {}", limit_shown.quota);
+        if let Some(window) = limit_shown.window {
             let _ = write!(limit, ";w={}", window.max(1));
         }
-        let name = printable(shown.name).replace('\\', "\\\\").replace('"', "\\\"");
+        let name = shown(limit_shown.name).replace('\\', "\\\\").replace('"', "\\\"");
         let _ = write!(limit, ";name=\"{name}\"");
     }
     put(out, LIMIT, limit);
@@ -28,4 +29,5 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) {
     if let Some(wait) = bound.wait {
         put(out, RESET, wait.to_string());
     }
+    fitting.left_out
 }

@@ -3,11 +3,10 @@
 //! # Source
 //! draft-ietf-httpapi-ratelimit-headers-11; RFC 9651.
 
-use std::borrow::Cow;
-
 use http::header::{HeaderMap, HeaderName};
 use sfv::{Integer, KeyRef, ListSerializer, StringRef, integer, key_ref, string_ref};
 
+use super::budget::{fitting, shown};
 use super::{Picture, put};
 
 const QUOTA: &KeyRef = key_ref("q");
@@ -19,11 +18,12 @@ const CONCURRENT: &StringRef = string_ref("concurrent-requests");
 /// The largest integer of a structured field: fifteen digits.
 const LARGEST: Integer = integer(999_999_999_999_999);
 
-pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) {
+pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) -> usize {
+    let fitting = fitting(picture, 2);
     let mut policies = ListSerializer::new();
     let mut standing = ListSerializer::new();
-    for limit in &picture.limits {
-        let name = printable(limit.name);
+    for limit in &fitting.limits {
+        let name = shown(limit.name);
         // Nothing but printable ASCII is left in the name.
         let Ok(name) = StringRef::from_str(&name) else { continue };
         let mut item = policies.bare_item(name).parameter(QUOTA, number(limit.quota));
@@ -45,16 +45,9 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) {
         put(out, HeaderName::from_static("ratelimit-policy"), policies);
         put(out, HeaderName::from_static("ratelimit"), standing);
     }
+    fitting.left_out
 }
 
 fn number(value: u64) -> Integer {
     Integer::try_from(value).unwrap_or(LARGEST)
-}
-
-/// Strings of structured fields are printable ASCII; anything else becomes a question mark.
-pub(super) fn printable(name: &str) -> Cow<'_, str> {
-    if name.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {
-        return Cow::Borrowed(name);
-    }
-    Cow::Owned(name.chars().map(|char| if matches!(char, ' '..='~') { char } else { '?' }).collect())
 }

@@ -4,6 +4,7 @@
 //! a limit used up is full again, `r` what is left, `t` the wait, always rounded up. `r` never exceeds `q`. `Retry-After`
 //! goes with all of them, and on a refusal browsers' scripts may read them.
 
+mod budget;
 mod draft03;
 mod draft11;
 mod x_ratelimit;
@@ -15,6 +16,9 @@ use http::header::{
 };
 use smallvec::SmallVec;
 pub(crate) use tidegate::policy::config::HeaderForm;
+
+/// How many limits the lists leave out, see [`budget`].
+const LEFT_OUT: HeaderName = HeaderName::from_static("x-tidegate-policies-left-out");
 
 /// One limit as headers show it.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +33,8 @@ pub(crate) struct Shown<'a> {
     pub(crate) concurrent: bool,
     /// What is left.
     pub(crate) remaining: u64,
+    /// Whether it refuses.
+    pub(crate) refused: bool,
     /// Whole seconds to wait: of a refusal until it could pass, else until the limit is full. Absent when it never is.
     pub(crate) wait: Option<u64>,
 }
@@ -45,11 +51,18 @@ pub(crate) struct Picture<'a> {
 
 /// Writes the headers of one answer.
 pub(crate) fn write(form: HeaderForm, picture: &Picture<'_>, out: &mut HeaderMap) {
-    match form {
+    let left_out = match form {
         HeaderForm::Draft11 => draft11::write(picture, out),
         HeaderForm::Draft03 => draft03::write(picture, out),
-        HeaderForm::XRateLimit => x_ratelimit::write(picture, out),
-        _ => {}
+        HeaderForm::XRateLimit => {
+            // One limit, whatever there are.
+            x_ratelimit::write(picture, out);
+            0
+        }
+        _ => 0,
+    };
+    if left_out > 0 {
+        put(out, LEFT_OUT, left_out.to_string());
     }
     let Some(refused) = picture.refused else { return };
     if let Some(wait) = refused {
@@ -88,13 +101,14 @@ fn put(out: &mut HeaderMap, name: HeaderName, value: String) {
 mod tests {
     use super::*;
 
-    fn picture() -> Picture<'static> {
+    fn picture<'a>() -> Picture<'a> {
         let per_ip = Shown {
             name: "per-ip",
             quota: 200,
             window: Some(2),
             concurrent: false,
             remaining: 0,
+            refused: true,
             wait: Some(1),
         };
         let tier = Shown {
@@ -102,11 +116,19 @@ mod tests {
             quota: 60,
             window: Some(60),
             remaining: 17,
+            refused: false,
             wait: Some(42),
             ..per_ip
         };
-        let search =
-            Shown { name: "search", quota: 64, window: None, concurrent: true, remaining: 3, wait: None };
+        let search = Shown {
+            name: "search",
+            quota: 64,
+            window: None,
+            concurrent: true,
+            remaining: 3,
+            refused: false,
+            wait: None,
+        };
         Picture {
             limits: [per_ip, tier, search].into_iter().collect(),
             binding: Some(0),
@@ -191,6 +213,62 @@ mod tests {
         let expected = "ratelimit-policy: \"pro Nutzer ?\\\"\\\\\";q=999999999999999;w=2";
         assert!(lines.iter().any(|line| line.starts_with(expected)), "{lines:?}");
         assert!(written(HeaderForm::Draft03, &odd)[2].starts_with("x-ratelimit-limit: 18446744073709551615"));
+    }
+
+    /// Ninety policies made headers of more than 4 KiB, and nginx answered 500 to everybody.
+    #[test]
+    fn what_is_written_is_bounded_and_the_most_binding_come_first() {
+        let names: Vec<String> = (0..300).map(|at| format!("policy number {at} \"quoted\"")).collect();
+        let mut many = picture();
+        many.limits = names
+            .iter()
+            .enumerate()
+            .map(|(at, name)| Shown {
+                name,
+                quota: u64::MAX,
+                window: Some(u64::MAX),
+                concurrent: at % 2 == 0,
+                remaining: u64::MAX - 1 - at as u64,
+                refused: at % 100 == 7,
+                wait: Some(u64::MAX),
+            })
+            .collect();
+        many.binding = Some(207);
+        for form in [HeaderForm::Draft11, HeaderForm::Draft03, HeaderForm::XRateLimit, HeaderForm::None] {
+            let lines = written(form, &many);
+            let bytes: usize = lines.iter().map(|line| line.len() + 2).sum();
+            assert!(bytes < 2048 + 256, "{form:?}: {bytes}");
+            let lists = match form {
+                HeaderForm::Draft11 => "ratelimit: ",
+                HeaderForm::Draft03 => "x-ratelimit-limit: ",
+                _ => {
+                    assert!(!lines.iter().any(|line| line.contains("left-out")));
+                    continue;
+                }
+            };
+            let list = lines.iter().find(|line| line.starts_with(lists)).unwrap();
+            let at = |number: u32| list.find(&format!("policy number {number} ")).unwrap_or(usize::MAX);
+            assert!(at(207) < at(107) && at(107) < at(7).max(at(299)), "{list}");
+            assert!(at(299) < usize::MAX && at(0) == usize::MAX, "{list}");
+            let left_out =
+                lines.iter().find(|line| line.starts_with("x-tidegate-policies-left-out: ")).unwrap();
+            let left_out: usize = left_out.rsplit(' ').next().unwrap().parse().unwrap();
+            assert_eq!(left_out + list.matches("policy number").count(), 300);
+        }
+    }
+
+    #[test]
+    fn a_long_name_is_cut_and_still_there() {
+        for name in ["x".repeat(100_000), "\"".repeat(100_000), "ä".repeat(300)] {
+            let mut long = picture();
+            long.limits[0] = Shown { name: &name, ..long.limits[0] };
+            for form in [HeaderForm::Draft11, HeaderForm::Draft03] {
+                let lines = written(form, &long);
+                assert!(lines.iter().map(String::len).sum::<usize>() < 2048, "{lines:?}");
+                assert!(lines.iter().any(|line| line.contains("..\"")), "{lines:?}");
+                assert!(lines.iter().any(|line| line.contains("search")), "all of three fit: {lines:?}");
+            }
+        }
     }
 
     #[test]

@@ -1,0 +1,273 @@
+//! A caller settles decisions, his own and others', once, twice and at the same time; a file has hundreds of policies.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use crate::proxy::Proxy;
+use crate::raw::{Answer, ask};
+use crate::rounds;
+use crate::seed::Seed;
+use crate::serving::{Desk, Serving};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+const FILE: &str = "version: 1
+policies:
+  - name: login
+    match: { path: /login }
+    by: [client.ip, request.header.authorization]
+    limit: { algorithm: sliding-log, rate: 3/h }
+    charge: on-failure
+  - name: stays
+    by: [client.ip]
+    limit: { rate: 1000/h }
+  - name: export
+    match: { path: /export }
+    by: [client.ip]
+    cost: 10
+    limit: { rate: 500/h }
+";
+
+fn post(addr: SocketAddr, path: &str, body: &Value) -> Answer {
+    ask(addr, "POST", path, &[JSON], body.to_string().as_bytes())
+}
+
+fn check(addr: SocketAddr, ip: &str, path: &str) -> Answer {
+    let attributes =
+        json!({ "client.ip": ip, "request.path": path, "request.header.authorization": "Basic c2VjcmV0" });
+    post(addr, "/v1/check", &json!({ "attributes": attributes }))
+}
+
+fn id_of(answer: &Answer) -> String {
+    answer.json()["decision_id"].as_str().unwrap().to_owned()
+}
+
+fn report(addr: SocketAddr, id: &str, status: u16) -> Answer {
+    post(addr, "/v1/report", &json!({ "decision_id": id, "status": status }))
+}
+
+fn refund(addr: SocketAddr, id: &str) -> Answer {
+    post(addr, "/v1/refund", &json!({ "decision_id": id }))
+}
+
+/// What each policy has left for an address, at a path that all of them speak of but `login`.
+fn left(serving: &Serving, ip: &str, path: &str) -> HashMap<String, u64> {
+    let body = json!({ "attributes": { "client.ip": ip, "request.path": path } });
+    let answer = post(serving.addr, "/v1/peek", &body).json();
+    let parts = answer["policies"].as_array().unwrap().iter();
+    parts
+        .map(|part| (part["name"].as_str().unwrap().to_owned(), part["remaining"].as_u64().unwrap()))
+        .collect()
+}
+
+/// Runs one thing on so many threads at once and returns what each got.
+fn at_once<T: Send>(threads: usize, run: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let (run, start) = (&run, &std::sync::Barrier::new(threads));
+    std::thread::scope(|scope| {
+        let each = (0..threads).map(|thread| {
+            scope.spawn(move || {
+                start.wait();
+                run(thread)
+            })
+        });
+        let each: Vec<_> = each.collect();
+        each.into_iter().map(|one| one.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn forty_logins_at_once_do_not_pass_three_failures_an_hour() {
+    let desk = Desk::with(FILE);
+    let mut serving = desk.serve(&[]);
+    let addr = serving.addr;
+    for round in 0..rounds(2, 50) {
+        let ip = format!("192.0.2.{round}");
+        let answers = at_once(40, |_| {
+            let answer = check(addr, &ip, "/login");
+            (answer.status == 200).then(|| (report(addr, &id_of(&answer), 401), answer))
+        });
+        let passed: Vec<_> = answers.into_iter().flatten().collect();
+        assert_eq!(passed.len(), 3, "round {round}");
+        for (reported, answer) in passed {
+            assert_eq!(
+                reported.json()["policies"],
+                json!([{ "name": "login", "charged": 1, "effect": "kept" }])
+            );
+            assert_eq!(answer.json()["policies"][0]["awaits_report"], true);
+        }
+        // Not one more, whatever is reported of those that passed, again.
+        assert_eq!(check(addr, &ip, "/login").status, 429);
+    }
+    serving.is_well();
+}
+
+#[test]
+fn a_success_forgets_and_our_own_fault_gives_the_place_back() {
+    let desk = Desk::with(FILE);
+    let serving = desk.serve(&[]);
+    let addr = serving.addr;
+    let ids: Vec<_> = (0..3).map(|_| id_of(&check(addr, "192.0.2.1", "/login"))).collect();
+    assert_eq!(check(addr, "192.0.2.1", "/login").status, 429);
+    assert_eq!(report(addr, &ids[0], 500).json()["policies"][0]["effect"], "returned");
+    let again = id_of(&check(addr, "192.0.2.1", "/login"));
+    assert_eq!(check(addr, "192.0.2.1", "/login").status, 429);
+    assert_eq!(report(addr, &again, 302).json()["policies"][0]["effect"], "forgotten");
+    // The two that were under way when it was forgotten fail after all, and are charged.
+    assert_eq!(report(addr, &ids[1], 401).status, 200);
+    assert_eq!(report(addr, &ids[2], 401).status, 200);
+    assert_eq!(check(addr, "192.0.2.1", "/login").status, 200);
+    assert_eq!(check(addr, "192.0.2.1", "/login").status, 429);
+    // What nothing waited for says so.
+    let other = id_of(&check(addr, "192.0.2.1", "/free"));
+    let told = report(addr, &other, 401).json();
+    assert!(told["note"].as_str().unwrap().contains("changes nothing"), "{told}");
+}
+
+#[test]
+fn fifty_refunds_of_one_decision_give_back_once() {
+    let desk = Desk::with(FILE);
+    let serving = desk.serve(&[]);
+    let addr = serving.addr;
+    for round in 0..rounds(2, 50) {
+        let ip = format!("198.51.100.{round}");
+        let id = id_of(&check(addr, &ip, "/export"));
+        assert_eq!(check(addr, &ip, "/export").status, 200);
+        let answers =
+            at_once(50, |thread| if thread % 2 == 0 { refund(addr, &id) } else { report(addr, &id, 503) });
+        assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 2, "one of each kind");
+        assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 409)));
+        let left = left(&serving, &ip, "/export");
+        assert_eq!((left["stays"], left["export"]), (999, 490), "each limit its own");
+    }
+}
+
+#[test]
+fn after_a_reload_only_what_was_charged_is_settled() {
+    let desk = Desk::with(FILE);
+    let serving = desk.serve(&[]);
+    let addr = serving.addr;
+    let exported = id_of(&check(addr, "192.0.2.1", "/export"));
+    let attempt = id_of(&check(addr, "192.0.2.1", "/login"));
+    let changed = FILE.replace("500/h", "600/h").replace("3/h", "2/h")
+        + "  - { name: comes, by: [client.ip], limit: { rate: 700/h } }\n";
+    std::fs::write(desk.path("p.yaml"), changed).unwrap();
+    assert_eq!(serving.ask("POST", "/v1/reload", &[], "").status, 200);
+    assert_eq!(check(addr, "192.0.2.1", "/export").status, 200);
+    let before = left(&serving, "192.0.2.1", "/export");
+    let told = refund(addr, &exported).json();
+    assert_eq!(
+        told["policies"],
+        json!([
+            { "name": "stays", "charged": 1, "refunded": 1 },
+            { "name": "export", "charged": 10, "refunded": 0 }
+        ])
+    );
+    let after = left(&serving, "192.0.2.1", "/export");
+    assert_eq!(
+        (after["stays"], after["export"], after["comes"]),
+        (before["stays"] + 1, before["export"], 699)
+    );
+    // The attempt is known under the limit it was made under; its success forgets under the one in force.
+    assert_eq!(report(addr, &attempt, 200).json()["policies"][0]["effect"], "forgotten");
+}
+
+#[test]
+fn ids_that_are_forged_foreign_or_forgotten_settle_nothing() {
+    let (desk, elsewhere) = (Desk::with(FILE), Desk::with(FILE));
+    let (mut serving, other) = (desk.serve(&[]), elsewhere.serve(&[]));
+    let addr = serving.addr;
+    let id = id_of(&check(addr, "192.0.2.1", "/export"));
+    let foreign = id_of(&check(other.addr, "192.0.2.1", "/export"));
+    let mut seed = Seed::printed("forged ids");
+    let letters = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+    let mut forged = vec![foreign, "0".repeat(26), "7".repeat(26)];
+    for _ in 0..rounds(500, 20_000) {
+        // Everything of a true id but one letter or a few.
+        let mut bytes = id.clone().into_bytes();
+        for _ in 0..=seed.below(3) {
+            let at = 10 + seed.below(16);
+            bytes[at] = *seed.one_of(letters);
+        }
+        let one = String::from_utf8(bytes).unwrap();
+        if one != id {
+            forged.push(one);
+        }
+    }
+    for one in &forged {
+        assert_eq!(refund(addr, one).status, 404, "{one}");
+        assert_eq!(report(addr, one, 401).status, 404, "{one}");
+    }
+    for odd in
+        ["", "x", "01ARZ3NDEKTSV4RRFFQ69G5FAVX", "é", "../../v1/refund", "01arz3ndektsv4rrffq69g5fav\n"]
+    {
+        assert_eq!(refund(addr, odd).status, 400, "{odd:?}");
+    }
+    for status in ["0", "99", "600", "-1", "401.5", "\"401\"", "null", "1e3", "18446744073709551616", "[401]"]
+    {
+        let body = format!("{{\"decision_id\":\"{id}\",\"status\":{status}}}");
+        assert_eq!(serving.ask("POST", "/v1/report", &[JSON], &body).status, 400, "{status}");
+    }
+    for cost in ["0", "-1", "11", "1.5", "\"1\"", "18446744073709551615"] {
+        let body = format!("{{\"decision_id\":\"{id}\",\"cost\":{cost}}}");
+        assert_eq!(serving.ask("POST", "/v1/refund", &[JSON], &body).status, 400, "{cost}");
+    }
+    // None of it has touched the decision itself.
+    assert_eq!(left(&serving, "192.0.2.1", "/export")["export"], 490);
+    assert_eq!(refund(addr, &id).status, 200);
+    assert_eq!(left(&serving, "192.0.2.1", "/export")["export"], 500);
+    serving.is_well();
+}
+
+/// A flood of other decisions must not make the server forget attempts under way: their places would stay taken.
+#[test]
+fn a_flood_does_not_wash_out_an_attempt() {
+    let desk = Desk::with(FILE);
+    let serving = desk.serve(&[]);
+    let addr = serving.addr;
+    let attempt = id_of(&check(addr, "192.0.2.1", "/login"));
+    let batch: Vec<_> = (0..1000)
+        .map(|_| json!({ "attributes": { "client.ip": "192.0.2.9", "request.path": "/" } }))
+        .collect();
+    for _ in 0..70 {
+        assert_eq!(post(addr, "/v1/check/batch", &json!(batch)).status, 200);
+    }
+    assert_eq!(report(addr, &attempt, 500).json()["policies"][0]["effect"], "returned");
+}
+
+/// Ninety matching policies made a head of more than 4 KiB, and nginx answered 500 to everybody.
+#[test]
+fn hundreds_of_matching_policies_are_no_error_behind_nginx() {
+    for form in ["draft-11", "draft-03", "x-ratelimit", "none"] {
+        let many: String = (0..rounds(100, 400))
+            .map(|at| {
+                let name = format!("{at:03}-{}", "long".repeat(27));
+                let rate = if at == 57 { 2 } else { 1000 + at };
+                format!("  - {{ name: {name}, by: [client.ip], limit: {{ rate: {rate}/day }} }}\n")
+            })
+            .collect();
+        let file = format!(
+            "version: 1\nclient_ip: {{ trusted_proxies: [127.0.0.0/8] }}\ndefaults: {{ headers: {form} }}\npolicies:\n{many}"
+        );
+        let desk = Desk::with(&file);
+        let serving = desk.serve(&[]);
+        let direct = check(serving.addr, "203.0.113.1", "/api/thing");
+        assert!(direct.head_bytes() < 3 * 1024, "{form}: {} bytes", direct.head_bytes());
+        if form == "draft-11" {
+            let list = direct.header("ratelimit").unwrap();
+            assert!(list.starts_with("\"057-"), "the binding policy comes first: {list}");
+        }
+        if form.starts_with("draft") {
+            assert!(direct.header("x-tidegate-policies-left-out").is_some_and(|left| left != "0"));
+        }
+        let Some(nginx) = Proxy::nginx(serving.addr) else { return };
+        let statuses: Vec<_> =
+            (0..4).map(|_| ask(nginx.addr, "GET", "/api/thing", &[], b"").status).collect();
+        assert_eq!(statuses, [200, 200, 429, 429], "{form}: two a day, and never a 500");
+        if let Some(caddy) = Proxy::caddy(serving.addr) {
+            let answer = ask(caddy.addr, "GET", "/api/thing", &[("host", "example.org")], b"");
+            assert!(matches!(answer.status, 200 | 429), "{form}: {answer:?}");
+        }
+    }
+}
