@@ -9,6 +9,7 @@
 //! | `connections` | a stranger who only connects | every buffer and wait has a bound, everything is answered, and operators always get in |
 //! | `every_door` | a stranger with a socket | whatever is sent is answered or closed, and honest callers are served meanwhile |
 //! | `full_store` | callers who never repeat a key | the keys of one policy cost no other policy its debtors |
+//! | `policy_file` | the author of a file, careless or hostile | it is refused in bounded time and memory, or it holds for somebody |
 //!
 //! In `cargo xtask test` each chapter runs in its short form. `cargo xtask attack` runs the long form: the same attacks with
 //! [`rounds`] taken at their larger number. Random bytes come from a printed seed; `TIDEGATE_ATTACK_SEED` repeats a run.
@@ -19,6 +20,7 @@
 mod connections;
 mod every_door;
 mod full_store;
+mod policy_file;
 mod proxy;
 mod raw;
 mod seed;
