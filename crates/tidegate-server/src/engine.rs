@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use tidegate::explain::key_text;
-use tidegate::policy::{Descriptor, Mode, OnStoreError, PolicySet};
+use tidegate::policy::{Among, Descriptor, Mode, OnStoreError, PolicySet};
 use tidegate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
 use tidegate::{Clock, Cost, Gate, GateDecision, LimitDecision, Report, Tick};
 use ulid::Ulid;
@@ -141,14 +141,14 @@ impl Engine {
         only: Option<&[usize]>,
         want: Want,
     ) -> Verdict {
-        let ask = |gate: &Gate| match want {
-            Want::Take => gate.check(request, cost),
-            Want::Peek => gate.peek(request, cost),
+        let ask = |gate: &Gate, among: Option<&Among>| match (want, among) {
+            (Want::Take, None) => gate.check(request, cost),
+            (Want::Peek, None) => gate.peek(request, cost),
+            (Want::Take, Some(among)) => gate.check_among(among, request, cost),
+            (Want::Peek, Some(among)) => gate.peek_among(among, request, cost),
         };
-        let decided = self.metrics.time(|| match only {
-            None => ask(&self.gate),
-            Some(only) => ask(&self.gate_of(narrowed(live, only), self.store.clone())),
-        });
+        let among = only.map(|only| Among::new(Arc::clone(&live.set), only.iter().copied()));
+        let decided = self.metrics.time(|| ask(&self.gate, among.as_ref()));
         let decision = match decided {
             Ok(decision) => decision,
             Err(error) => return self.without_store(live, request, cost, only, error, want, &ask),
@@ -260,7 +260,7 @@ impl Engine {
         done(&self.gate_of(narrowed(&live, &only), self.store.clone()))
     }
 
-    fn gate_of(&self, policies: PolicySet, store: impl Store + 'static) -> Gate {
+    fn gate_of(&self, policies: impl Into<Arc<PolicySet>>, store: impl Store + 'static) -> Gate {
         Gate::new(policies, store).with_clock(Arc::clone(&self.clock))
     }
 
@@ -274,7 +274,7 @@ impl Engine {
         only: Option<&[usize]>,
         error: StoreError,
         want: Want,
-        ask: &impl Fn(&Gate) -> Result<GateDecision, StoreError>,
+        ask: &impl Fn(&Gate, Option<&Among>) -> Result<GateDecision, StoreError>,
     ) -> Verdict {
         self.metrics.store_error(self.store_kind);
         tracing::warn!(%error, "the store could not decide");
@@ -299,7 +299,8 @@ impl Engine {
             return Verdict::Unsettled { allowed: true, policy: None, error };
         }
         let stand_in = self.stand_in.get_or_init(|| MemoryStore::with_capacity(STAND_IN_KEYS));
-        match ask(&self.gate_of(narrowed(live, &matching), stand_in.clone())) {
+        let among = Among::new(Arc::clone(&live.set), matching);
+        match ask(&self.gate_of(Arc::clone(&live.set), stand_in.clone()), Some(&among)) {
             Ok(decision) => self.counted(live, request, decision, want),
             Err(_) => Verdict::Unsettled { allowed: true, policy: None, error },
         }

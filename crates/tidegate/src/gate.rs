@@ -17,7 +17,7 @@ use tidegate_core::{Cost, Decision, Tick};
 
 use crate::clock::{Clock, SystemClock, Time};
 use crate::mode::Mode;
-use crate::policy::{Descriptor, LINES, Line, Plan, PolicySet, Refusal};
+use crate::policy::{Among, Descriptor, LINES, Line, Plan, PolicySet, Refusal};
 use crate::scratch::{Borrowed, Scratch};
 use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
 
@@ -199,7 +199,35 @@ impl Gate {
     /// # Errors
     /// [`StoreError`] when no decision could be made; the caller chooses to fail open or closed.
     pub fn check(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<GateDecision, StoreError> {
-        self.decide(request, cost, Op::Take)
+        self.decide(request, cost, Op::Take, None)
+    }
+
+    /// Decides like [`Gate::check`] by some policies only, and by the lists that hold for all; the others are not charged.
+    ///
+    /// Goes by the set of `among`, whichever is in force.
+    ///
+    /// # Errors
+    /// [`StoreError`] when no decision could be made.
+    pub fn check_among(
+        &self,
+        among: &Among,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+    ) -> Result<GateDecision, StoreError> {
+        self.decide(request, cost, Op::Take, Some(among))
+    }
+
+    /// Decides like [`Gate::check_among`] and spends nothing.
+    ///
+    /// # Errors
+    /// [`StoreError`] when no decision could be made.
+    pub fn peek_among(
+        &self,
+        among: &Among,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+    ) -> Result<GateDecision, StoreError> {
+        self.decide(request, cost, Op::Peek, Some(among))
     }
 
     /// Decides like [`Gate::check`] and spends nothing.
@@ -207,7 +235,7 @@ impl Gate {
     /// # Errors
     /// [`StoreError`] when no decision could be made.
     pub fn peek(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<GateDecision, StoreError> {
-        self.decide(request, cost, Op::Peek)
+        self.decide(request, cost, Op::Peek, None)
     }
 
     /// Gives back what a request was charged, or `cost` of it: work that was not done, or turned out cheaper.
@@ -266,6 +294,7 @@ impl Gate {
         request: &Descriptor<'_>,
         cost: Option<Cost>,
         op: Op<'_>,
+        among: Option<&Among>,
     ) -> Result<GateDecision, StoreError> {
         // Filled in place: the limits lie within, and moving them costs more than deciding them.
         let mut decision = GateDecision {
@@ -275,10 +304,13 @@ impl Gate {
             binding: None,
             denied_by_list: None,
             at: Tick::EPOCH,
-            policies: InForce(self.policies.load()),
+            policies: match among {
+                None => InForce(self.policies.load()),
+                Some(among) => InForce(Guard::from_inner(Arc::clone(among.set()))),
+            },
         };
         let policies: &PolicySet = &decision.policies;
-        if let Some(refusal) = policies.access(request) {
+        if let Some(refusal) = policies.refusal(request, among) {
             decision.at = self.time.now();
             decision.denied_by_list = Some(Box::new(refusal));
             return Ok(decision);
@@ -286,7 +318,10 @@ impl Gate {
         let mut scratch = Borrowed::take();
         let Scratch { keys, settled } = &mut *scratch;
         let mut plan = Plan { lines: SmallVec::new(), keys: mem::take(keys) };
-        policies.plan_into(request, cost, &mut plan);
+        match among {
+            None => policies.plan_into(request, cost, &mut plan),
+            Some(among) => policies.plan_among(request, cost, among, &mut plan),
+        }
         let by_tick =
             self.mode != Mode::Exact && matches!(op, Op::Take) && plan.lines.iter().all(Line::is_plain);
         decision.at = if by_tick { self.time.recent() } else { self.time.now() };

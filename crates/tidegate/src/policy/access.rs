@@ -39,6 +39,11 @@ impl FromStr for AccessEntry {
     type Err = AccessEntryError;
 
     fn from_str(text: &str) -> Result<Self, AccessEntryError> {
+        // Addresses are compared as addresses, however they are written.
+        let text = match text.split_once('=') {
+            Some((name, network)) if name.trim() == "client.ip" => network.trim(),
+            _ => text,
+        };
         if let Some((name, value)) = text.split_once('=')
             && !name.trim().is_empty()
         {
@@ -107,6 +112,11 @@ impl AccessList {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.networks.is_empty() && self.attributes.is_empty()
+    }
+
+    /// Returns the names of the attributes that it has values of.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.attributes.keys().map(String::as_str)
     }
 
     /// Returns the entry that holds for a request. A `client.ip` that is no address is in no network.

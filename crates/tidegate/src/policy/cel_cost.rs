@@ -7,6 +7,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use cel::common::ast::operators::INDEX;
+use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 use cel::common::types::{CelMap, CelMapKey, CelString};
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
@@ -16,16 +18,20 @@ use tidegate_core::Cost;
 use super::cost::CostError;
 use super::descriptor::Descriptor;
 
-/// The longest expression: a cost, not a program.
+/// The longest expression, in bytes: a cost, not a program.
 const MAX_LENGTH: usize = 2000;
 
 /// The deepest nesting of brackets and operators: the parser recurses, and its stack is ours.
 const MAX_NESTING: usize = 32;
 
+/// The most nodes of its tree. Each is evaluated at most once for a request, since there are no loops.
+const MAX_NODES: usize = 200;
+
 /// A compiled expression.
 pub struct Expression {
     source: String,
     program: Program,
+    names: Vec<String>,
 }
 
 impl fmt::Debug for Expression {
@@ -50,20 +56,37 @@ impl Expression {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// [`ExpressionError`] with the parser's words; also for a text of more than 2000 bytes, or nested too deep.
+    /// [`ExpressionError`] with the parser's words; also for a text of more than 2000 bytes, nested deeper than 32 brackets
+    /// and operators, of more than 200 parts, or with a loop (`map`, `filter`, `all`, `exists`): what it may take to
+    /// evaluate is known before the first request.
     pub fn compile(source: &str) -> Result<Self, ExpressionError> {
+        let refuse = |reason: &str| Err(ExpressionError { reason: reason.to_owned() });
         if source.len() > MAX_LENGTH || nesting(source) > MAX_NESTING {
-            let reason =
-                "the expression is too long or nested too deep; compute the cost before the request is sent";
-            return Err(ExpressionError { reason: reason.to_owned() });
+            return refuse(
+                "the expression is too long or nested too deep; compute the cost before the request is sent",
+            );
         }
-        match Program::compile(source) {
-            Ok(program) => Ok(Self { source: source.to_owned(), program }),
-            Err(errors) => {
-                let text = errors.to_string();
-                Err(ExpressionError { reason: tidy(&text) })
-            }
+        let program = match Program::compile(source) {
+            Ok(program) => program,
+            Err(errors) => return Err(ExpressionError { reason: tidy(&errors.to_string()) }),
+        };
+        let mut tree = Tree::default();
+        tree.add(program.expression());
+        if tree.loops {
+            return refuse("an expression has no loops; `x in [\"a\", \"b\"]` compares with several values");
         }
+        if tree.nodes > MAX_NODES {
+            let parts = tree.nodes;
+            return refuse(&format!("the expression has {parts} parts; at most {MAX_NODES} are possible"));
+        }
+        tree.names.sort_unstable();
+        tree.names.dedup();
+        Ok(Self { source: source.to_owned(), names: tree.names, program })
+    }
+
+    /// Returns the names of the attributes that it looks at, and of groups of them as `request.header`.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(String::as_str)
     }
 
     /// Returns the expression as written.
@@ -93,6 +116,66 @@ impl Expression {
         };
         units.and_then(Cost::new).ok_or_else(|| CostError::NotACost { found: format!("{value:?}") })
     }
+}
+
+/// What is known of an expression before it is evaluated.
+#[derive(Debug, Default)]
+struct Tree {
+    nodes: usize,
+    loops: bool,
+    names: Vec<String>,
+}
+
+impl Tree {
+    /// Counts a node and what is below it. As deep as the parser was willing to go.
+    fn add(&mut self, node: &IdedExpr) {
+        self.nodes += 1;
+        if let Some(name) = named(&node.expr) {
+            self.names.push(name);
+            return;
+        }
+        match &node.expr {
+            Expr::Call(call) => {
+                call.target.iter().for_each(|target| self.add(target));
+                call.args.iter().for_each(|argument| self.add(argument));
+            }
+            Expr::List(list) => list.elements.iter().for_each(|element| self.add(element)),
+            Expr::Map(map) => map.entries.iter().for_each(|entry| self.add_entry(&entry.expr)),
+            Expr::Struct(fields) => fields.entries.iter().for_each(|entry| self.add_entry(&entry.expr)),
+            Expr::Select(select) => self.add(&select.operand),
+            Expr::Comprehension(_) => self.loops = true,
+            Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
+        }
+    }
+
+    fn add_entry(&mut self, entry: &EntryExpr) {
+        match entry {
+            EntryExpr::StructField(field) => self.add(&field.value),
+            EntryExpr::MapEntry(entry) => {
+                self.add(&entry.key);
+                self.add(&entry.value);
+            }
+        }
+    }
+}
+
+/// Returns the dotted name that a node spells: by fields, as `user.id`, or by a text in brackets, as `user["id"]`.
+fn named(node: &Expr) -> Option<String> {
+    let (operand, field) = match node {
+        Expr::Ident(name) => return Some(name.clone()),
+        Expr::Select(select) => (&select.operand.expr, select.field.as_str()),
+        Expr::Call(call) if call.func_name == INDEX => match call.args.as_slice() {
+            [operand, IdedExpr { expr: Expr::Literal(LiteralValue::String(field)), .. }] => {
+                (&operand.expr, field.inner())
+            }
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let mut name = named(operand)?;
+    name.push('.');
+    name.push_str(field);
+    Some(name)
 }
 
 /// Cuts a parser's report to what its reader needs: what is wrong and where, not every token that would have done.

@@ -3,12 +3,15 @@
 //! Text becomes one tree with places, whichever format it came in; the tree is checked against the table of keys, then
 //! settings and policies are built of it. A file with an error gives nothing: the running configuration stays.
 
+mod budget;
 mod diagnostic;
 mod keys;
 mod limits;
+mod names;
 mod node;
 mod policies;
 mod quota;
+mod reach;
 mod read;
 mod schema;
 mod shape;
@@ -184,6 +187,10 @@ impl Config {
         let mut findings = Findings::of(name);
         let Some(file) = read::read(text, format, &mut findings) else { return Err(findings.finish()) };
         shape::check(&file, &Kind::Table(&FILE), "file", &mut findings);
+        findings.check_patterns();
+        if findings.beyond {
+            return Err(findings.finish());
+        }
         let built = policies::policies(&file, &mut findings);
         let client_ip = client_ip(file.get("client_ip"));
         let access = policies::access(file.get("access"));
