@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use tidegate::explain::key_text;
 use tidegate::gate::Followed;
-use tidegate::policy::{Descriptor, Mode, OnStoreError, PolicySet};
+use tidegate::policy::{Among, Descriptor, Mode, OnStoreError, PolicySet};
 use tidegate::store::{Charge, MemoryStore, Occupancy, Settled, Step, Store, StoreError};
 use tidegate::{Charged, Clock, Cost, Gate, GateDecision, LimitDecision, Report, Tick};
 use ulid::Ulid;
@@ -145,14 +145,14 @@ impl Engine {
         want: Want,
         taken: &mut Taken,
     ) -> Verdict {
-        let ask = |gate: &Gate, charged: &mut Charged| match want {
-            Want::Take => gate.charge(request, cost, charged),
-            Want::Peek => gate.peek(request, cost),
+        let ask = |gate: &Gate, among: Option<&Among>, charged: &mut Charged| match (want, among) {
+            (Want::Take, None) => gate.charge(request, cost, charged),
+            (Want::Take, Some(among)) => gate.charge_among(among, request, cost, charged),
+            (Want::Peek, None) => gate.peek(request, cost),
+            (Want::Peek, Some(among)) => gate.peek_among(among, request, cost),
         };
-        let decided = self.metrics.time(|| match only {
-            None => ask(&self.gate, &mut taken.charged),
-            Some(only) => ask(&self.gate_of(narrowed(live, only), self.store.clone()), &mut taken.charged),
-        });
+        let among = only.map(|only| Among::new(Arc::clone(&live.set), only.iter().copied()));
+        let decided = self.metrics.time(|| ask(&self.gate, among.as_ref(), &mut taken.charged));
         let decision = match decided {
             Ok(decision) => decision,
             Err(error) => return self.without_store(live, request, cost, only, error, want, &ask, taken),
@@ -283,7 +283,7 @@ impl Engine {
         only: Option<&[usize]>,
         error: StoreError,
         want: Want,
-        ask: &impl Fn(&Gate, &mut Charged) -> Result<GateDecision, StoreError>,
+        ask: &impl Fn(&Gate, Option<&Among>, &mut Charged) -> Result<GateDecision, StoreError>,
         taken: &mut Taken,
     ) -> Verdict {
         self.metrics.store_error(self.store_kind);
@@ -310,8 +310,9 @@ impl Engine {
         }
         let stand_in = self.stand_in.get_or_init(|| MemoryStore::with_capacity(STAND_IN_KEYS));
         taken.from_stand_in = true;
-        let gate = self.gate_of(narrowed(live, &matching), stand_in.clone());
-        match ask(&gate, &mut taken.charged) {
+        let among = Among::new(Arc::clone(&live.set), matching);
+        let gate = self.gate_of(Arc::clone(&live.set), stand_in.clone());
+        match ask(&gate, Some(&among), &mut taken.charged) {
             Ok(decision) => self.counted(live, request, decision, want),
             Err(_) => Verdict::Unsettled { allowed: true, policy: None, error },
         }
@@ -373,15 +374,6 @@ impl From<NoFollow> for Unfollowed {
     fn from(why: NoFollow) -> Self {
         Self::Not(why)
     }
-}
-
-/// Makes the set of some of the policies in force, in their order. Their keys are named after them, so counters are shared.
-fn narrowed(live: &Live, only: &[usize]) -> PolicySet {
-    let all = live.set.policies();
-    let some = all.iter().enumerate().filter(|(at, _)| only.contains(at)).map(|(_, policy)| policy.clone());
-    let access = live.set.shared_access().clone();
-    PolicySet::with(some.collect(), access, live.client_ip.ipv6_prefix)
-        .expect("some of the policies of a valid set are a valid set")
 }
 
 fn tally(facts: &Facts, enforced: bool) -> &Tally {

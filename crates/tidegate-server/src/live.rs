@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::policy::config::HeaderForm;
-use tidegate::policy::{ClientIp, Limit, Policy, PolicySet};
+use tidegate::policy::{Limit, Policy, PolicySet};
 use tidegate::{Cost, Quota, Tick};
 use tidegate_core::{Algorithm, Ask, Verdict};
 
@@ -22,7 +22,6 @@ use crate::top::Sketch;
 pub(crate) struct Live {
     pub(crate) set: Arc<PolicySet>,
     pub(crate) policies: Arc<[Facts]>,
-    pub(crate) client_ip: ClientIp,
     pub(crate) headers: HeaderForm,
     pub(crate) door: Door,
     /// Counts the configurations put in force since start, from 1.
@@ -70,7 +69,6 @@ impl Live {
         });
         Self {
             policies: facts.collect(),
-            client_ip: settings.client_ip.clone(),
             headers: settings.headers,
             door: Door::new(settings),
             number: before.map_or(0, |live| live.number) + 1,

@@ -60,6 +60,28 @@ async fn the_keys_denied_most_are_listed_hidden_and_can_be_let_go() {
     assert!(reset("?user.id=1").await.detail().contains("`user.id` is no part of the key"));
 }
 
+/// `DELETE /v1/keys/top` was answered with 405, for the list of keys has that path, and such a policy could not be reset.
+#[tokio::test]
+async fn a_policy_of_any_name_can_be_shown_and_let_go() {
+    let names = ["top", "a/b", "a+b", "a b", "..."];
+    let policies: Vec<_> = names
+        .iter()
+        .map(|name| json!({ "name": name, "by": "client.ip", "limit": { "rate": "1/day" } }))
+        .collect();
+    let server = start(&json!({ "version": 1, "policies": policies }).to_string()).await;
+    server.check("a").await;
+    for (name, path) in [("top", "top"), ("a/b", "a%2Fb"), ("a+b", "a+b"), ("a b", "a%20b"), ("...", "...")] {
+        assert_eq!(server.get(&format!("/v1/policies/{path}")).await.json()["name"], name);
+        let path = format!("/v1/keys/{path}?client.ip=a");
+        let reset = send(server.addr, Method::DELETE, &path, &[], "").await;
+        assert_eq!((reset.status, &reset.json()["policy"]), (StatusCode::OK, &json!(name)));
+    }
+    assert_eq!(server.check("a").await.status, StatusCode::OK, "all of them were let go");
+    assert!(server.get("/v1/keys/top").await.json()["keys"].is_array());
+    let put = send(server.addr, Method::PUT, "/v1/keys/top", &[], "").await;
+    assert_eq!(put.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
 #[tokio::test]
 async fn health_version_schema_and_metrics() {
     let server = start(FILE).await;

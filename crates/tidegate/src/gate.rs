@@ -26,7 +26,7 @@ pub use settling::{Fate, Followed};
 
 use crate::clock::{Clock, SystemClock, Time};
 use crate::mode::Mode;
-use crate::policy::{Descriptor, LINES, Line, Plan, PolicySet, Refusal};
+use crate::policy::{Among, Descriptor, LINES, Line, Plan, PolicySet, Refusal};
 use crate::scratch::{Borrowed, Scratch};
 use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
 
@@ -224,7 +224,7 @@ impl Gate {
     /// # Errors
     /// [`StoreError`] when no decision could be made; the caller chooses to fail open or closed.
     pub fn check(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<GateDecision, StoreError> {
-        self.decide(request, cost, Op::Take, &mut ())
+        self.decide(request, cost, Op::Take, None, &mut ())
     }
 
     /// Decides like [`Gate::check`] and spends nothing.
@@ -232,7 +232,22 @@ impl Gate {
     /// # Errors
     /// [`StoreError`] when no decision could be made.
     pub fn peek(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<GateDecision, StoreError> {
-        self.decide(request, cost, Op::Peek, &mut ())
+        self.decide(request, cost, Op::Peek, None, &mut ())
+    }
+
+    /// Decides like [`Gate::peek`] by some policies only, and by the lists that hold for all.
+    ///
+    /// Goes by the set of `among`, whichever is in force.
+    ///
+    /// # Errors
+    /// [`StoreError`] when no decision could be made.
+    pub fn peek_among(
+        &self,
+        among: &Among,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+    ) -> Result<GateDecision, StoreError> {
+        self.decide(request, cost, Op::Peek, Some(among), &mut ())
     }
 
     /// Forgets what was spent by the keys of a request under one policy, or under all: their limits are full again.
@@ -252,6 +267,7 @@ impl Gate {
         request: &Descriptor<'_>,
         cost: Option<Cost>,
         op: Op<'_>,
+        among: Option<&Among>,
         keep: &mut impl Keep,
     ) -> Result<GateDecision, StoreError> {
         // Filled in place: the limits lie within, and moving them costs more than deciding them.
@@ -262,10 +278,13 @@ impl Gate {
             binding: None,
             denied_by_list: None,
             at: Tick::EPOCH,
-            policies: InForce(self.policies.load()),
+            policies: match among {
+                None => InForce(self.policies.load()),
+                Some(among) => InForce(Guard::from_inner(Arc::clone(among.set()))),
+            },
         };
         let policies: &PolicySet = &decision.policies;
-        if let Some(refusal) = policies.access(request) {
+        if let Some(refusal) = policies.refusal(request, among) {
             decision.at = self.time.now();
             decision.denied_by_list = Some(Box::new(refusal));
             return Ok(decision);
@@ -273,7 +292,10 @@ impl Gate {
         let mut scratch = Borrowed::take();
         let Scratch { keys, settled } = &mut *scratch;
         let mut plan = Plan { lines: SmallVec::new(), keys: mem::take(keys) };
-        policies.plan_into(request, cost, &mut plan);
+        match among {
+            None => policies.plan_into(request, cost, &mut plan),
+            Some(among) => policies.plan_among(request, cost, among, &mut plan),
+        }
         let by_tick =
             self.mode != Mode::Exact && matches!(op, Op::Take) && plan.lines.iter().all(Line::is_plain);
         decision.at = if by_tick { self.time.recent() } else { self.time.now() };

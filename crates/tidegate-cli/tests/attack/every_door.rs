@@ -100,7 +100,7 @@ fn deep_and_wide_bodies_are_refused_in_bounded_work() {
     for path in ["/v1/check", "/v1/check/batch", "/v1/peek", "/v1/explain", "/v1/report", "/v1/refund"] {
         for body in [&deep, &nested, &wide, &long, &batch] {
             let answer = serving.ask("POST", path, &[], body);
-            assert!((400..500).contains(&answer.status), "{path} {:.40}: {answer:?}", body);
+            assert!((400..500).contains(&answer.status), "{path} {body:.40}: {answer:?}");
         }
     }
     serving.is_well();

@@ -12,6 +12,7 @@
 //! | `operations` | a full disk, a hung mount, a planted name, a log's author | decisions go on, signals are heard, files stay whole, terminals are left alone |
 //! | `settling` | a caller who settles decisions, the author of a large file | each charge is given back once, to whom it was charged; answers fit a proxy's buffer |
 //! | `full_store` | callers who never repeat a key | the keys of one policy cost no other policy its debtors |
+//! | `policy_file` | the author of a file, careless or hostile | it is refused in bounded time and memory, or it holds for somebody |
 //!
 //! In `cargo xtask test` each chapter runs in its short form. `cargo xtask attack` runs the long form: the same attacks with
 //! [`rounds`] taken at their larger number. Random bytes come from a printed seed; `TIDEGATE_ATTACK_SEED` repeats a run.
@@ -24,6 +25,7 @@ mod every_door;
 mod forward_auth;
 mod full_store;
 mod operations;
+mod policy_file;
 mod proxy;
 mod raw;
 mod seed;

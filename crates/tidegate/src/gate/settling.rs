@@ -9,7 +9,7 @@ use tidegate_core::{Cost, Tick};
 
 use super::charged::{Charged, Keeping, Made};
 use super::{Gate, GateDecision, Report};
-use crate::policy::{ChargeOn, Descriptor};
+use crate::policy::{Among, ChargeOn, Descriptor};
 use crate::store::{Charge, Op, Step, StoreError};
 
 /// What became of one charge.
@@ -66,7 +66,24 @@ impl Gate {
         charged: &mut Charged,
     ) -> Result<GateDecision, StoreError> {
         charged.clear();
-        self.decide(request, cost, Op::Take, &mut Keeping { charged, marks: SmallVec::new() })
+        self.decide(request, cost, Op::Take, None, &mut Keeping { charged, marks: SmallVec::new() })
+    }
+
+    /// Decides like [`Gate::charge`] by some policies only, and by the lists that hold for all; the others are not charged.
+    ///
+    /// Goes by the set of `among`, whichever is in force.
+    ///
+    /// # Errors
+    /// As [`Gate::charge`].
+    pub fn charge_among(
+        &self,
+        among: &Among,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+        charged: &mut Charged,
+    ) -> Result<GateDecision, StoreError> {
+        charged.clear();
+        self.decide(request, cost, Op::Take, Some(among), &mut Keeping { charged, marks: SmallVec::new() })
     }
 
     /// Gives back what was charged, or of each charge at most `cost`: work that was not done, or turned out cheaper.

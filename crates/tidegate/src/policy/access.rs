@@ -39,6 +39,11 @@ impl FromStr for AccessEntry {
     type Err = AccessEntryError;
 
     fn from_str(text: &str) -> Result<Self, AccessEntryError> {
+        // Addresses are compared as addresses, however they are written.
+        let text = match text.split_once('=') {
+            Some((name, network)) if name.trim() == "client.ip" => network.trim(),
+            _ => text,
+        };
         if let Some((name, value)) = text.split_once('=')
             && !name.trim().is_empty()
         {

@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use cel::common::ast::{EntryExpr, Expr, IdedExpr};
+use cel::common::ast::operators::INDEX;
+use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 use cel::common::types::{CelMap, CelMapKey, CelString};
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
@@ -17,11 +18,14 @@ use tidegate_core::Cost;
 use super::cost::CostError;
 use super::descriptor::Descriptor;
 
-/// The longest expression: a cost, not a program.
+/// The longest expression, in bytes: a cost, not a program.
 const MAX_LENGTH: usize = 2000;
 
 /// The deepest nesting of brackets and operators: the parser recurses, and its stack is ours.
 const MAX_NESTING: usize = 32;
+
+/// The most nodes of its tree. Each is evaluated at most once for a request, since there are no loops.
+const MAX_NODES: usize = 200;
 
 /// A compiled expression.
 pub struct Expression {
@@ -52,22 +56,32 @@ impl Expression {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// [`ExpressionError`] with the parser's words; also for a text of more than 2000 bytes, or nested too deep.
+    /// [`ExpressionError`] with the parser's words; also for a text of more than 2000 bytes, nested deeper than 32 brackets
+    /// and operators, of more than 200 parts, or with a loop (`map`, `filter`, `all`, `exists`): what it may take to
+    /// evaluate is known before the first request.
     pub fn compile(source: &str) -> Result<Self, ExpressionError> {
+        let refuse = |reason: &str| Err(ExpressionError { reason: reason.to_owned() });
         if source.len() > MAX_LENGTH || nesting(source) > MAX_NESTING {
-            let reason =
-                "the expression is too long or nested too deep; compute the cost before the request is sent";
-            return Err(ExpressionError { reason: reason.to_owned() });
+            return refuse(
+                "the expression is too long or nested too deep; compute the cost before the request is sent",
+            );
         }
-        match Program::compile(source) {
-            Ok(program) => {
-                Ok(Self { source: source.to_owned(), names: names(program.expression()), program })
-            }
-            Err(errors) => {
-                let text = errors.to_string();
-                Err(ExpressionError { reason: tidy(&text) })
-            }
+        let program = match Program::compile(source) {
+            Ok(program) => program,
+            Err(errors) => return Err(ExpressionError { reason: tidy(&errors.to_string()) }),
+        };
+        let mut tree = Tree::default();
+        tree.add(program.expression());
+        if tree.loops {
+            return refuse("an expression has no loops; `x in [\"a\", \"b\"]` compares with several values");
         }
+        if tree.nodes > MAX_NODES {
+            let parts = tree.nodes;
+            return refuse(&format!("the expression has {parts} parts; at most {MAX_NODES} are possible"));
+        }
+        tree.names.sort_unstable();
+        tree.names.dedup();
+        Ok(Self { source: source.to_owned(), names: tree.names, program })
     }
 
     /// Returns the expression as written.
@@ -104,47 +118,64 @@ impl Expression {
     }
 }
 
-/// Finds the dotted names of an expression: `a.b.c`, and `a.b` of `a.b["c"]`, which may reach any of its fields.
-fn names(expression: &IdedExpr) -> Vec<String> {
-    let (mut found, mut left) = (Vec::new(), vec![expression]);
-    while let Some(part) = left.pop() {
-        let (mut segments, mut inner) = (Vec::new(), part);
-        while let Expr::Select(select) = &inner.expr {
-            segments.push(select.field.as_str());
-            inner = &select.operand;
+/// What is known of an expression before it is evaluated.
+#[derive(Debug, Default)]
+struct Tree {
+    nodes: usize,
+    loops: bool,
+    names: Vec<String>,
+}
+
+impl Tree {
+    /// Counts a node and what is below it. As deep as the parser was willing to go.
+    fn add(&mut self, node: &IdedExpr) {
+        self.nodes += 1;
+        if let Some(name) = named(&node.expr) {
+            self.names.push(name);
+            return;
         }
-        match &inner.expr {
-            Expr::Ident(root) => {
-                segments.push(root);
-                segments.reverse();
-                found.push(segments.join("."));
+        match &node.expr {
+            Expr::Call(call) => {
+                call.target.iter().for_each(|target| self.add(target));
+                call.args.iter().for_each(|argument| self.add(argument));
             }
-            expr => parts(expr, &mut left),
+            Expr::List(list) => list.elements.iter().for_each(|element| self.add(element)),
+            Expr::Map(map) => map.entries.iter().for_each(|entry| self.add_entry(&entry.expr)),
+            Expr::Struct(fields) => fields.entries.iter().for_each(|entry| self.add_entry(&entry.expr)),
+            Expr::Select(select) => self.add(&select.operand),
+            Expr::Comprehension(_) => self.loops = true,
+            Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
         }
     }
-    found
-}
 
-/// Hands over the expressions that an expression is made of.
-fn parts<'e>(expr: &'e Expr, left: &mut Vec<&'e IdedExpr>) {
-    match expr {
-        Expr::Call(call) => left.extend(call.target.as_deref().into_iter().chain(&call.args)),
-        Expr::Comprehension(all) => {
-            left.extend([&all.iter_range, &all.accu_init, &all.loop_cond, &all.loop_step, &all.result]);
+    fn add_entry(&mut self, entry: &EntryExpr) {
+        match entry {
+            EntryExpr::StructField(field) => self.add(&field.value),
+            EntryExpr::MapEntry(entry) => {
+                self.add(&entry.key);
+                self.add(&entry.value);
+            }
         }
-        Expr::List(list) => left.extend(&list.elements),
-        Expr::Map(map) => map.entries.iter().for_each(|entry| entry_parts(&entry.expr, left)),
-        Expr::Select(select) => left.push(&select.operand),
-        Expr::Struct(fields) => fields.entries.iter().for_each(|entry| entry_parts(&entry.expr, left)),
-        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) => {}
     }
 }
 
-fn entry_parts<'e>(entry: &'e EntryExpr, left: &mut Vec<&'e IdedExpr>) {
-    match entry {
-        EntryExpr::StructField(field) => left.push(&field.value),
-        EntryExpr::MapEntry(entry) => left.extend([&entry.key, &entry.value]),
-    }
+/// Returns the dotted name that a node spells: by fields, as `user.id`, or by a text in brackets, as `user["id"]`.
+fn named(node: &Expr) -> Option<String> {
+    let (operand, field) = match node {
+        Expr::Ident(name) => return Some(name.clone()),
+        Expr::Select(select) => (&select.operand.expr, select.field.as_str()),
+        Expr::Call(call) if call.func_name == INDEX => match call.args.as_slice() {
+            [operand, IdedExpr { expr: Expr::Literal(LiteralValue::String(field)), .. }] => {
+                (&operand.expr, field.inner())
+            }
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let mut name = named(operand)?;
+    name.push('.');
+    name.push_str(field);
+    Some(name)
 }
 
 /// Cuts a parser's report to what its reader needs: what is wrong and where, not every token that would have done.

@@ -5,7 +5,7 @@ use std::fmt;
 use super::access::AccessEntry;
 use super::cost::CostError;
 use super::descriptor::Descriptor;
-use super::matching::View;
+use super::matching::{View, plain_values};
 use super::policy::{Direction, Mode, Policy};
 use super::set::PolicySet;
 
@@ -81,7 +81,9 @@ impl PolicySet {
     /// Returns what each policy makes of a request, in order. Asks every policy; not for the hot path.
     #[must_use]
     pub fn relevance(&self, descriptor: &Descriptor<'_>) -> Vec<Relevance> {
-        let view = View::of(descriptor);
+        let plain = plain_values(descriptor);
+        let view = View::over(descriptor, plain.as_ref().unwrap_or(descriptor));
+        let descriptor = view.descriptor;
         let shared = self.shared_access();
         let denied = shared.deny.find(descriptor);
         let allowed = shared.allow.find(descriptor);

@@ -1,8 +1,8 @@
 //! Globs: `*` for any run, `?` for one character, `{a,b}` for alternatives; over paths, segment by segment, with `**`.
 //!
-//! Alternatives are multiplied out when the glob is compiled, so that what runs on every request is the two-pointer walk
-//! with one point of return: linear in the text for each star, no recursion, no allocation. A hostile path cannot make it
-//! exponential, as it can a backtracking matcher.
+//! Alternatives are multiplied out when the glob is compiled, so that what runs on every request needs no recursion and no
+//! allocation: a flat pattern looks for the texts between its stars from the left, once each; a path with `**` walks by
+//! segments with one point of return. A hostile path cannot make it exponential, as it can a backtracking matcher.
 
 use smallvec::SmallVec;
 
@@ -109,6 +109,18 @@ impl Glob {
         literal.then(|| self.alternatives.iter().map(|pattern| &*pattern.text))
     }
 
+    /// Returns the patterns that its braces multiply out to.
+    #[cfg(feature = "config")]
+    pub(crate) fn alternatives(&self) -> impl Iterator<Item = &str> {
+        self.alternatives.iter().map(|pattern| &*pattern.text)
+    }
+
+    /// Returns how many steps a match may take for each byte of the text.
+    #[cfg(feature = "config")]
+    pub(crate) fn walked(&self) -> usize {
+        walked(&self.alternatives)
+    }
+
     /// Returns the pattern as written.
     #[must_use]
     pub fn source(&self) -> &str {
@@ -177,6 +189,13 @@ impl PathGlob {
         })
     }
 
+    /// Returns the paths it matches when they can be listed.
+    #[cfg(feature = "config")]
+    pub(crate) fn literals(&self) -> Option<impl Iterator<Item = &str>> {
+        let literal = self.alternatives.iter().all(|pattern| pattern.shape == Shape::Literal);
+        literal.then(|| self.alternatives().map(|pattern| if pattern.is_empty() { "/" } else { pattern }))
+    }
+
     /// Returns, for each alternative, the leading segments without wildcards, as a path; up to `depth` of them.
     pub(crate) fn literal_prefixes(&self, depth: usize) -> impl Iterator<Item = (usize, &str)> {
         self.alternatives.iter().map(move |Pattern { text: pattern, .. }| {
@@ -185,11 +204,37 @@ impl PathGlob {
         })
     }
 
+    /// Returns the patterns that its braces multiply out to, each as its segments with a slash before them; the root is empty.
+    #[cfg(feature = "config")]
+    pub(crate) fn alternatives(&self) -> impl Iterator<Item = &str> {
+        self.alternatives.iter().map(|pattern| &*pattern.text)
+    }
+
+    /// Returns how many steps a match may take for each byte of the text.
+    #[cfg(feature = "config")]
+    pub(crate) fn walked(&self) -> usize {
+        walked(&self.alternatives)
+    }
+
     /// Returns the pattern as written.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.source
     }
+}
+
+/// A pattern that is no plain comparison costs a step per byte of the text; a `?` between stars, or a `**` before the end of a
+/// path, makes every byte of the pattern cost one.
+#[cfg(feature = "config")]
+fn walked(alternatives: &[Pattern]) -> usize {
+    let wild = alternatives.iter().filter(|pattern| pattern.shape == Shape::Wild);
+    let steps = wild.map(|Pattern { text, .. }| {
+        match text.contains('*') && text.contains('?') || text.contains("/**/") {
+            true => text.len(),
+            false => 1,
+        }
+    });
+    steps.sum()
 }
 
 /// Returns the first `count` segments of a rooted path, slash included; fewer if there are fewer.
@@ -240,33 +285,41 @@ fn expand(pattern: &str) -> Result<impl Iterator<Item = String>, GlobError> {
     Ok(done.into_iter().map(move |start| start + rest))
 }
 
-/// Matches one flat pattern: on a mismatch, the last `*` takes one character more.
+/// Matches one flat pattern: what is before the first `*` and after the last is compared in place, what is between them is
+/// looked for from the left, once.
+///
+/// Linear in pattern and text, but for parts between stars that have a `?`: their length times that of the text.
 fn fits(pattern: &str, text: &str) -> bool {
-    if !has_wildcard(pattern) {
-        return pattern == text;
+    let Some((head, mut rest)) = pattern.split_once('*') else { return after(pattern, text) == Some("") };
+    let Some(mut text) = after(head, text) else { return false };
+    while let Some((part, behind)) = rest.split_once('*') {
+        let Some(left) = after_first(part, text) else { return false };
+        (text, rest) = (left, behind);
     }
-    let (mut pattern, mut text) = (pattern.chars(), text.chars());
-    let mut retry: Option<(std::str::Chars<'_>, std::str::Chars<'_>)> = None;
-    loop {
-        let here = text.clone();
-        match (pattern.next(), text.next()) {
-            (None, None) => return true,
-            (Some('*'), _) => {
-                text = here.clone();
-                retry = Some((pattern.clone(), here));
-            }
-            (Some('?'), Some(_)) => {}
-            (Some(want), Some(have)) if want == have => {}
-            _ => {
-                let Some((after_star, mut taken)) = retry.take() else { return false };
-                if taken.next().is_none() {
-                    return false;
-                }
-                (pattern, text) = (after_star.clone(), taken.clone());
-                retry = Some((after_star, taken));
-            }
-        }
+    if !rest.contains('?') {
+        return text.ends_with(rest);
     }
+    let letters = rest.chars().count();
+    let start = text.char_indices().rev().nth(letters - 1);
+    start.is_some_and(|(at, _)| after(rest, &text[at..]) == Some(""))
+}
+
+/// Returns what follows a part without stars at the start of a text.
+fn after<'t>(part: &str, text: &'t str) -> Option<&'t str> {
+    if !part.contains('?') {
+        return text.strip_prefix(part);
+    }
+    let mut letters = text.chars();
+    let same = part.chars().all(|want| letters.next().is_some_and(|have| want == '?' || want == have));
+    same.then_some(letters.as_str())
+}
+
+/// Returns what follows a part without stars where it first is in a text.
+fn after_first<'t>(part: &str, text: &'t str) -> Option<&'t str> {
+    if !part.contains('?') {
+        return text.find(part).map(|at| &text[at + part.len()..]);
+    }
+    text.char_indices().find_map(|(at, _)| after(part, &text[at..]))
 }
 
 /// Matches a path pattern whose stars are whole segments: one pass, for nothing has to be tried twice.

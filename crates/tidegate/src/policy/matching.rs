@@ -5,14 +5,14 @@
 //!
 //! What is normalised: the path as told in [`crate::policy`] (no way around a limit by `//`, `/./` or `%2e`); the host is
 //! lower-cased, its port and a last dot cut off; methods are compared without regard to case. Values of headers and
-//! attributes are compared as they are.
+//! attributes are compared as they are, but for `request.path` and `request.host`, which are normalised there too.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use super::descriptor::Descriptor;
 use super::glob::{Glob, GlobError, PathGlob};
-use super::path::{Reading, Readings};
+use super::path::{self, Reading, Readings};
 
 /// What is asked of one attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -88,10 +88,29 @@ impl Match {
         self
     }
 
+    /// Asks for one of these paths, beside those asked for.
+    #[cfg(feature = "config")]
+    pub(crate) fn add_paths(&mut self, paths: impl Iterator<Item = PathGlob>) {
+        self.paths.extend(paths);
+    }
+
+    /// Asks for one of these hosts, which are lower-case, beside those asked for.
+    #[cfg(feature = "config")]
+    pub(crate) fn add_hosts(&mut self, hosts: impl Iterator<Item = Glob>) {
+        self.hosts.extend(hosts);
+    }
+
     /// Says whether a request fits.
     #[must_use]
     pub fn matches(&self, descriptor: &Descriptor<'_>) -> bool {
-        self.misfit(&View::of(descriptor)).is_none()
+        let plain = plain_values(descriptor);
+        self.misfit(&View::over(descriptor, plain.as_ref().unwrap_or(descriptor))).is_none()
+    }
+
+    /// Says whether it asks for the value of an attribute by its name.
+    pub(crate) fn compares(&self, attribute: &str) -> bool {
+        self.attributes.iter().any(|(name, _)| **name == *attribute)
+            || self.not.as_deref().is_some_and(|not| not.compares(attribute))
     }
 
     /// Returns the first part that does not fit; `None` when all do.
@@ -181,6 +200,16 @@ impl Match {
             part = asked.not.as_deref();
         }
     }
+
+    #[cfg(feature = "config")]
+    pub(crate) fn methods(&self) -> &[Box<str>] {
+        &self.methods
+    }
+
+    #[cfg(feature = "config")]
+    pub(crate) fn left_out(&self) -> Option<&Self> {
+        self.not.as_deref()
+    }
 }
 
 impl Want {
@@ -206,6 +235,7 @@ impl Want {
 /// Host and path are normalised when first asked for: where no policy speaks of them, they cost nothing.
 #[derive(Debug)]
 pub(crate) struct View<'d, 'v> {
+    /// Where attributes are looked up by their names.
     pub(crate) descriptor: &'d Descriptor<'v>,
     pub(crate) outbound: bool,
     method: Option<&'d str>,
@@ -239,6 +269,11 @@ impl<'d, 'v> View<'d, 'v> {
         view
     }
 
+    /// Like [`View::of`], with attributes looked up in `values`; method, host and path are those of the request.
+    pub(crate) fn over(request: &'d Descriptor<'v>, values: &'d Descriptor<'v>) -> Self {
+        Self { descriptor: values, ..Self::of(request) }
+    }
+
     pub(crate) fn host(&self) -> Option<&str> {
         self.raw_host.map(|raw| self.host.get_or_init(|| host_name(raw)).as_ref())
     }
@@ -248,8 +283,23 @@ impl<'d, 'v> View<'d, 'v> {
     }
 }
 
+/// Returns a request with path and host in the form in which they are compared, made into keys and priced; `None` when they
+/// have it already. Else each `?query`, `//` and capital would be a value of its own: a way around a key, a list or a cost.
+pub(crate) fn plain_values<'v>(request: &Descriptor<'v>) -> Option<Descriptor<'v>> {
+    let mut plain: Option<Descriptor<'v>> = None;
+    let path = request.value("request.path").map(|raw| ("request.path", raw, path::for_values(raw)));
+    let host = request.value("request.host").map(|raw| ("request.host", raw, host_name(raw)));
+    for (name, raw, value) in path.into_iter().chain(host) {
+        if value != raw {
+            // The last of a name wins.
+            plain.get_or_insert_with(|| request.clone()).push(name, value.into_owned());
+        }
+    }
+    plain
+}
+
 /// Lower-cases a host and cuts off its port and a last dot; borrows where nothing changes.
-fn host_name(raw: &str) -> Cow<'_, str> {
+pub(crate) fn host_name(raw: &str) -> Cow<'_, str> {
     // One pass for the usual one, which is written as it is compared: it has neither a colon, nor a capital, nor a bracket, nor
     // what lies between them and is in no host.
     if !raw.bytes().any(|byte| (b':'..=b'[').contains(&byte)) {

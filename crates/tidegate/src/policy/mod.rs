@@ -9,12 +9,15 @@
 //! text; when all are missing there is nobody to charge and the policy is skipped, unless [`Absent`] says otherwise.
 
 mod access;
+mod among;
 #[cfg(feature = "cel")]
 mod cel_cost;
 mod client_ip;
 mod compiled;
 #[cfg(feature = "config")]
 pub mod config;
+#[cfg(feature = "config")]
+mod contradiction;
 mod cost;
 mod descriptor;
 mod explain;
@@ -32,6 +35,7 @@ mod rate_grammar;
 mod set;
 
 pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Refusal};
+pub use among::Among;
 #[cfg(feature = "cel")]
 pub use cel_cost::{Expression, ExpressionError};
 pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};

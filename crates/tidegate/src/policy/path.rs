@@ -1,8 +1,8 @@
 //! What a request's path is before patterns see it.
 //!
 //! A limit on `/login` is worth nothing if `//login`, `/./login` or `/%6Cogin` reach the same handler uncounted. So the path
-//! is normalised first: the query and fragment are cut off, percent-escapes are decoded once (those of `/` and `\` stay as
-//! they are), empty and `.` segments are dropped, `..` removes the segment before it and never climbs above the root, and a
+//! is normalised first: the query and fragment are cut off, percent-escapes are decoded once (those of `/` and `\` stay,
+//! in capitals), empty and `.` segments are dropped, `..` removes the segment before it and never climbs above the root, and a
 //! slash at the end does not count.
 //!
 //! What remains are the paths that servers read in several ways: an escaped slash, a backslash, a `;parameter` in a segment,
@@ -115,6 +115,20 @@ impl<'d> Readings<'d> {
     }
 }
 
+/// Returns the one reading that stands for a path where it is a value: in keys, lists, tables and expressions.
+///
+/// The lenient one where there are two: else a caller would have a key of his own for each `;parameter` he makes up.
+pub(crate) fn for_values(raw: &str) -> Cow<'_, str> {
+    let readings = Readings::of(raw);
+    readings.lenient.map_or(readings.strict.text, |lenient| lenient.text)
+}
+
+/// Reads a text without query strictly: escapes decoded once, dot segments resolved.
+#[cfg(feature = "config")]
+pub(crate) fn strictly(text: &str) -> String {
+    resolve(&decode(text, false), Way::default())
+}
+
 impl Ends {
     /// Adds the end of the segment with this index.
     #[inline]
@@ -196,7 +210,10 @@ fn decode(path: &str, slashes_too: bool) -> String {
     while let Some(&byte) = bytes.get(at) {
         let escaped = (byte == b'%').then(|| hex(bytes.get(at + 1..at + 3)?)).flatten();
         match escaped {
-            Some(b'/' | b'\\') if !slashes_too => out.extend_from_slice(&bytes[at..at + 3]),
+            // In capitals: servers do not tell `%2f` from `%2F`, so patterns and keys must not either.
+            Some(b'/' | b'\\') if !slashes_too => {
+                out.extend(bytes[at..at + 3].iter().map(u8::to_ascii_uppercase));
+            }
             Some(decoded) => out.push(decoded),
             None => out.push(byte),
         }
@@ -266,7 +283,7 @@ mod tests {
             ("/%zz", &["/%zz"]),
             ("/.well-known/x", &["/.well-known/x"]),
             ("/api%2Fsearch", &["/api%2Fsearch", "/api/search"]),
-            ("/x%2f..%2flogin", &["/x%2f..%2flogin", "/login"]),
+            ("/x%2f..%2flogin", &["/x%2F..%2Flogin", "/login"]),
             ("\\login", &["/\\login", "/login"]),
             ("/login;jsessionid=1", &["/login;jsessionid=1", "/login"]),
             ("", &["/"]),

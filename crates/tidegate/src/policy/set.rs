@@ -1,16 +1,18 @@
 //! The whole validated file's policies: which of them a request meets, and what it is charged.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::Range;
 
+use foldhash::fast::RandomState;
 use tidegate_core::Cost;
 
 use super::access::{Access, Refusal};
+use super::among::Among;
 use super::compiled::Compiled;
 use super::descriptor::Descriptor;
 use super::index::{Candidates, Index};
 use super::key;
-use super::matching::View;
+use super::matching::{View, plain_values};
 use super::plan::{Line, Plan};
 use super::policy::{Absent, Direction, Mode, Policy};
 
@@ -51,10 +53,13 @@ pub enum PolicySetError {
 pub struct PolicySet {
     policies: Vec<Policy>,
     compiled: Vec<Compiled>,
+    places: HashMap<Box<str>, usize, RandomState>,
     index: Index,
     access: Access,
     /// Whether some policy has a deny-list of its own.
     guarded: bool,
+    /// Whether path or host are values for some policy: part of a key, in a list, in a cost.
+    compares_places: bool,
     ipv6_prefix: u8,
 }
 
@@ -72,13 +77,13 @@ impl PolicySet {
     /// # Errors
     /// As [`PolicySet::new`].
     pub fn with(policies: Vec<Policy>, access: Access, ipv6_prefix: u8) -> Result<Self, PolicySetError> {
-        let mut names = HashSet::new();
-        for policy in &policies {
+        let mut places: HashMap<Box<str>, usize, RandomState> = HashMap::default();
+        for (place, policy) in policies.iter().enumerate() {
             let name = policy.name.clone();
             if name.is_empty() {
                 return Err(PolicySetError::NoName);
             }
-            if !names.insert(policy.name.as_str()) {
+            if places.insert(policy.name.as_str().into(), place).is_some() {
                 return Err(PolicySetError::RepeatedName { name });
             }
             if policy.limits.is_empty() && policy.shadow_limit.is_none() {
@@ -94,7 +99,12 @@ impl PolicySet {
         let index = Index::build(applied.map(|(place, policy)| (place as u32, &policy.matching)));
         let compiled = Compiled::all(&policies);
         let guarded = policies.iter().any(|policy| !policy.access.deny.is_empty());
-        Ok(Self { policies, compiled, index, access, guarded, ipv6_prefix: ipv6_prefix.clamp(1, 128) })
+        let compares_places = ["request.path", "request.host"].into_iter().any(|attribute| {
+            access.allow.names().chain(access.deny.names()).any(|name| name == attribute)
+                || policies.iter().any(|policy| policy.compares(attribute))
+        });
+        let ipv6_prefix = ipv6_prefix.clamp(1, 128);
+        Ok(Self { policies, compiled, places, index, access, guarded, compares_places, ipv6_prefix })
     }
 
     /// Returns the policies in order; the index is that of [`Line::policy`].
@@ -115,10 +125,11 @@ impl PolicySet {
         self.policies.is_empty()
     }
 
-    /// Returns a policy and its index by name.
+    /// Returns a policy and its index by name. One hash, however many there are.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<(usize, &Policy)> {
-        self.policies.iter().enumerate().find(|(_, policy)| policy.name == name)
+        let place = *self.places.get(name)?;
+        Some((place, &self.policies[place]))
     }
 
     /// Returns the lists that hold for all policies.
@@ -139,6 +150,17 @@ impl PolicySet {
     /// A policy in shadow refuses nobody.
     #[must_use]
     pub fn access(&self, descriptor: &Descriptor<'_>) -> Option<Refusal> {
+        self.refusal(descriptor, None)
+    }
+
+    /// Like [`PolicySet::access`], with the lists of those policies only, and of the set.
+    #[must_use]
+    pub(crate) fn refusal(&self, request: &Descriptor<'_>, among: Option<&Among>) -> Option<Refusal> {
+        if self.access.deny.is_empty() && !self.guarded {
+            return None;
+        }
+        let plain = if self.compares_places { plain_values(request) } else { None };
+        let descriptor = plain.as_ref().unwrap_or(request);
         if !self.access.deny.is_empty()
             && let Some(entry) = self.access.deny.find(descriptor)
         {
@@ -147,12 +169,13 @@ impl PolicySet {
         if !self.guarded {
             return None;
         }
-        let view = View::of(descriptor);
+        let view = View::over(request, descriptor);
         let mut candidates = Candidates::default();
         self.index.look_up(&view, &mut candidates);
         candidates.find_map(|place| {
             let policy = &self.policies[place];
-            if policy.access.deny.is_empty()
+            if among.is_some_and(|among| !among.has(place))
+                || policy.access.deny.is_empty()
                 || policy.mode != Mode::Enforce
                 || (policy.direction == Direction::Outbound) != view.outbound
                 || policy.matching.misfit(&view).is_some()
@@ -178,12 +201,35 @@ impl PolicySet {
 
     /// Like [`PolicySet::plan`], into a plan that is emptied first, keeping its memory.
     pub fn plan_into<'p>(&'p self, descriptor: &Descriptor<'_>, cost: Option<Cost>, plan: &mut Plan<'p>) {
+        self.fill(descriptor, cost, plan, |_| true);
+    }
+
+    /// Like [`PolicySet::plan_into`], with the lines of those policies only.
+    pub(crate) fn plan_among<'p>(
+        &'p self,
+        descriptor: &Descriptor<'_>,
+        cost: Option<Cost>,
+        among: &Among,
+        plan: &mut Plan<'p>,
+    ) {
+        self.fill(descriptor, cost, plan, |place| among.has(place));
+    }
+
+    fn fill<'p>(
+        &'p self,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+        plan: &mut Plan<'p>,
+        wanted: impl Fn(usize) -> bool,
+    ) {
         plan.lines.clear();
         plan.keys.clear();
+        let plain = if self.compares_places { plain_values(request) } else { None };
+        let descriptor = plain.as_ref().unwrap_or(request);
         if !self.access.allow.is_empty() && self.access.allow.find(descriptor).is_some() {
             return;
         }
-        let view = View::of(descriptor);
+        let view = View::over(request, descriptor);
         // Policies of one kind often follow each other in the file: what was found for the last is asked for once.
         let mut spoken: Option<(usize, bool)> = None;
         let mut keyed: Option<Values> = None;
@@ -200,7 +246,7 @@ impl PolicySet {
                 }
             };
             spoken = Some((compiled.speaks_like, speaks));
-            if !speaks {
+            if !speaks || !wanted(place) {
                 continue;
             }
             let policy = &self.policies[place];
@@ -253,6 +299,8 @@ impl PolicySet {
     #[must_use]
     pub fn key(&self, policy: usize, limit: usize, descriptor: &Descriptor<'_>) -> Option<Vec<u8>> {
         let mut key = self.compiled.get(policy)?.limits.get(limit)?.prefix.to_vec();
+        let plain = if self.compares_places { plain_values(descriptor) } else { None };
+        let descriptor = plain.as_ref().unwrap_or(descriptor);
         key::push_values(&mut key, &self.policies[policy].by, descriptor, self.ipv6_prefix);
         Some(key)
     }

@@ -167,7 +167,10 @@ impl App {
                 explain::explain(self, request).await
             }
             "/v1/policies" => read(&method).map(|()| policies::list(self, &request)),
-            "/v1/keys/top" => read(&method).and_then(|()| keys::top(self, &request)),
+            // A policy may be called so: deleting is always of a policy's key.
+            "/v1/keys/top" if method != Method::DELETE => {
+                read(&method).and_then(|()| keys::top(self, &request))
+            }
             "/v1/reload" => {
                 post(&method)?;
                 operations::reload(self).await

@@ -13,7 +13,7 @@ use tidegate::policy::{ChargeOn, Direction, Limit, OnStoreError, Policy};
 use super::App;
 use super::answer::{mode, moment};
 use super::problem::{Problem, nearest, quoted};
-use super::query::decoded;
+use super::query::decoded_path;
 
 /// Lists all policies.
 pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
@@ -41,7 +41,7 @@ pub(crate) fn find<'s>(
     set: &'s tidegate::policy::PolicySet,
     name: &str,
 ) -> Result<(usize, &'s Policy), Problem> {
-    let name = decoded(name);
+    let name = decoded_path(name);
     set.find(&name).ok_or_else(|| {
         let known = set.policies().iter().map(|policy| policy.name.as_str());
         let advice =

@@ -61,6 +61,15 @@ impl<'u> Query<'u> {
 
 /// Decodes `%xx` and `+`; what is no escape stays as it is.
 pub(crate) fn decoded(text: &str) -> Cow<'_, str> {
+    unescaped(text, true)
+}
+
+/// Decodes `%xx` in a path, where `+` is itself.
+pub(crate) fn decoded_path(text: &str) -> Cow<'_, str> {
+    unescaped(text, false)
+}
+
+fn unescaped(text: &str, plus_is_space: bool) -> Cow<'_, str> {
     if !text.contains(['%', '+']) {
         return Cow::Borrowed(text);
     }
@@ -75,7 +84,7 @@ pub(crate) fn decoded(text: &str) -> Cow<'_, str> {
                 at += 3;
                 continue;
             }
-            (b'+', ..) => out.push(b' '),
+            (b'+', ..) if plus_is_space => out.push(b' '),
             _ => out.push(byte),
         }
         at += 1;

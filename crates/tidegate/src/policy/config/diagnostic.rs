@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::budget;
+use super::names::is_control;
 use super::node::Spot;
 
 /// How bad a mistake is.
@@ -73,18 +75,24 @@ pub fn report(diagnostics: &[Diagnostic]) -> String {
     out
 }
 
-/// Collects the mistakes of one file.
-#[derive(Debug)]
+/// Collects the mistakes of one file: the first hundred, and as many warnings; of more it keeps the number.
+#[derive(Debug, Default)]
 pub(super) struct Findings {
     path: String,
     /// What the words before each message are now: `policy "per-ip": `, or nothing.
     pub(super) subject: String,
     found: Vec<Diagnostic>,
+    errors: usize,
+    warnings: usize,
+    /// Whether the file holds more than it may: then what is in it is not looked at further.
+    pub(super) beyond: bool,
+    alternatives: usize,
+    steps: usize,
 }
 
 impl Findings {
     pub(super) fn of(path: &str) -> Self {
-        Self { path: path.to_owned(), subject: String::new(), found: Vec::new() }
+        Self { path: path.to_owned(), ..Self::default() }
     }
 
     pub(super) fn error(&mut self, spot: Spot, message: impl fmt::Display) {
@@ -95,31 +103,104 @@ impl Findings {
         self.add(spot, Severity::Warn, message);
     }
 
+    /// Refuses a file that holds too much.
+    pub(super) fn beyond(&mut self, spot: Spot, message: impl fmt::Display) {
+        self.beyond = true;
+        self.error(spot, message);
+    }
+
+    /// Says whether more mistakes would only be counted.
+    pub(super) fn is_full(&self) -> bool {
+        self.errors >= budget::FINDINGS
+    }
+
+    /// Counts patterns, and the steps that matching them may take for each byte.
+    pub(super) fn patterns(&mut self, alternatives: usize, steps: usize) {
+        self.alternatives += alternatives;
+        self.steps += steps;
+    }
+
+    /// Refuses a file whose patterns together are too many, once they are counted.
+    pub(super) fn check_patterns(&mut self) {
+        if self.alternatives > budget::ALTERNATIVES {
+            let message = format!(
+                "the patterns of the file multiply out to {}; at most {} are possible",
+                self.alternatives,
+                budget::ALTERNATIVES
+            );
+            self.beyond(Spot::default(), message);
+        }
+        if self.steps > budget::STEPS {
+            let message = format!(
+                "matching the patterns of the file may take {} steps for each byte of a request; at most {} are possible: \
+                 write fewer with ** before the end, or with * and ? together",
+                self.steps,
+                budget::STEPS
+            );
+            self.beyond(Spot::default(), message);
+        }
+    }
+
     fn add(&mut self, spot: Spot, severity: Severity, message: impl fmt::Display) {
+        let count = match severity {
+            Severity::Error => &mut self.errors,
+            Severity::Warn => &mut self.warnings,
+        };
+        *count += 1;
+        if *count > budget::FINDINGS {
+            return;
+        }
+        let mut message = format!("{}{message}", self.subject);
+        if message.contains(is_control) {
+            // A parser quotes what it stumbled over as it is.
+            let escape = |letter: char| match is_control(letter) {
+                true => letter.escape_unicode().to_string(),
+                false => letter.to_string(),
+            };
+            message = message.chars().map(escape).collect();
+        }
         self.found.push(Diagnostic {
             path: self.path.clone(),
             line: spot.line,
             column: spot.column,
             severity,
-            message: format!("{}{message}", self.subject),
+            message,
         });
     }
 
     /// Says whether the file is to be refused.
     pub(super) fn refused(&self) -> bool {
-        self.found.iter().any(|one| one.severity == Severity::Error)
+        self.errors > 0
     }
 
     /// Returns the mistakes in the order of the file, each once.
     pub(super) fn finish(mut self) -> Vec<Diagnostic> {
         self.found.sort_by_key(|one| (one.line, one.column, one.severity));
         self.found.dedup();
+        for (count, severity, what) in
+            [(self.errors, Severity::Error, "errors"), (self.warnings, Severity::Warn, "warnings")]
+        {
+            if let Some(more) = count.checked_sub(budget::FINDINGS).filter(|more| *more > 0) {
+                let message = format!("{more} more {what} are not shown");
+                self.found.push(Diagnostic {
+                    path: self.path.clone(),
+                    line: 0,
+                    column: 0,
+                    severity,
+                    message,
+                });
+            }
+        }
         self.found
     }
 }
 
 /// Returns the likeliest word meant, if any is near.
 pub(super) fn nearest<'w>(found: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+    // Comparing takes time in proportion to the length; no word of ours is as long.
+    if found.len() > budget::WORD {
+        return None;
+    }
     // A third of the letters may be wrong: `Shangai` is near, `fnord` is not.
     let allowed = (found.chars().count() / 3).max(1);
     let lower = found.to_lowercase();

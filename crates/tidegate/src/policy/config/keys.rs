@@ -9,8 +9,20 @@ use super::forward_auth::FORWARD_AUTH;
 /// What a value may be.
 #[derive(Debug)]
 pub(super) enum Kind {
-    /// Any text.
+    /// A value, compared as it is.
     Text,
+    /// The name of a policy.
+    Name,
+    /// The name of an attribute, as `user.id`.
+    Attribute,
+    /// The name of a header.
+    Header,
+    /// `GET`
+    Method,
+    /// `quota-exceeded`, or a URI
+    Problem,
+    /// `llm.tokens`, or an expression
+    Cost,
     /// A whole number in a range.
     Whole(u64, u64),
     /// `100/s`
@@ -28,6 +40,8 @@ pub(super) enum Kind {
     /// `/api/**`
     Path,
     /// `*.example.com`
+    Host,
+    /// `*json*`
     Glob,
     /// `10.0.0.0/8` or `user.id=42`
     Entry,
@@ -37,8 +51,8 @@ pub(super) enum Kind {
     List(&'static Kind),
     /// One, or a list.
     OneOrMany(&'static Kind),
-    /// A map with keys of the author's choice.
-    Map(&'static Kind),
+    /// A map with keys of the author's choice: of the first kind, with values of the second.
+    Map(&'static Kind, &'static Kind),
     /// A map with these keys.
     Table(&'static Table),
     /// A scalar of the first kind, or a map or list of the second.
@@ -132,7 +146,7 @@ const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;
 const OVERRIDE: Table = Table {
     name: "override",
     keys: &[
-        key("key", Kind::Map(&Kind::Text), None, "The key it is for, as user.id: vip"),
+        key("key", Kind::Map(&Kind::Attribute, &Kind::Text), None, "The key it is for, as user.id: vip"),
         key("rate", Kind::Rate, None, "The rate of this key"),
         key("burst", Kind::Whole(1, MAX_COUNT), None, "The burst of this key"),
     ],
@@ -171,8 +185,8 @@ const LIMIT_KEYS: &[Key] = &[
     key("slack", Kind::Whole(0, MAX_COUNT), None, "How many unused places a pause may save up for later"),
     key("warm_up", Kind::Span, None, "How long it takes from cold to the full rate"),
     key("cold_factor", Kind::Whole(2, 1000), Some("3"), "How many times slower a cold start is"),
-    key("rate_by", Kind::Text, None, "The attribute that chooses among rates"),
-    key("rates", Kind::Map(&Kind::Rate), None, "The rate of each value of rate_by"),
+    key("rate_by", Kind::Attribute, None, "The attribute that chooses among rates"),
+    key("rates", Kind::Map(&Kind::Text, &Kind::Rate), None, "The rate of each value of rate_by"),
     key("otherwise", Kind::Rate, None, "The rate of every other value, and of none"),
     key("overrides", Kind::List(&Kind::Table(&OVERRIDE)), None, "Rates of single keys"),
     key(
@@ -191,16 +205,17 @@ pub(super) const SHADOW_LIMIT: Table = Table { name: "shadow_limit", keys: LIMIT
 
 const WANT: Kind = Kind::Either(&Kind::Glob, &Kind::List(&Kind::Glob));
 
-const METHOD: Key = key("method", Kind::OneOrMany(&Kind::Text), None, "The method, or several");
+const METHOD: Key = key("method", Kind::OneOrMany(&Kind::Method), None, "The method, or several");
 const PATH: Key = key("path", Kind::OneOrMany(&Kind::Path), None, "/login, /api/**, /v?/{users,teams}/*");
-const HOST: Key = key("host", Kind::OneOrMany(&Kind::Glob), None, "api.example.com, *.example.com");
+const HOST: Key = key("host", Kind::OneOrMany(&Kind::Host), None, "api.example.com, *.example.com");
 const HEADER: Key = key(
     "header",
-    Kind::Map(&WANT),
+    Kind::Map(&Kind::Header, &WANT),
     None,
     "Headers by name: a value, a pattern, a list; true for there, false for not there",
 );
-const ATTRIBUTES: Key = key("attributes", Kind::Map(&WANT), None, "Other attributes by name, as headers");
+const ATTRIBUTES: Key =
+    key("attributes", Kind::Map(&Kind::Attribute, &WANT), None, "Other attributes by name, as headers");
 
 const NOT: Table = Table { name: "not", keys: &[METHOD, PATH, HOST, HEADER, ATTRIBUTES], required: &[] };
 
@@ -228,7 +243,7 @@ const DENY: Table = Table {
         ),
         key(
             "problem",
-            Kind::Text,
+            Kind::Problem,
             None,
             "quota-exceeded, temporary-reduced-capacity, abnormal-usage-detected, or a URI",
         ),
@@ -249,8 +264,8 @@ const ACCESS: Table = Table {
 const COST: Table = Table {
     name: "cost",
     keys: &[
-        key("by", Kind::Text, None, "The attribute that chooses"),
-        key("values", Kind::Map(&Kind::Whole(1, MAX_COUNT)), None, "The cost of each value"),
+        key("by", Kind::Attribute, None, "The attribute that chooses"),
+        key("values", Kind::Map(&Kind::Text, &Kind::Whole(1, MAX_COUNT)), None, "The cost of each value"),
         key("otherwise", Kind::Whole(1, MAX_COUNT), Some("1"), "The cost of every other value, and of none"),
     ],
     required: &["by", "values"],
@@ -267,7 +282,7 @@ pub(super) const POLICY: Table = Table {
     keys: &[
         key(
             "name",
-            Kind::Text,
+            Kind::Name,
             None,
             "Distinct in the file: counters are kept by it, answers and metrics carry it",
         ),
@@ -280,7 +295,7 @@ pub(super) const POLICY: Table = Table {
         key("match", Kind::Table(&MATCH), None, "Whom it speaks of; everyone unless given"),
         key(
             "by",
-            Kind::OneOrMany(&Kind::Text),
+            Kind::OneOrMany(&Kind::Attribute),
             None,
             "The attributes that make the key, as client.ip; one key for all unless given",
         ),
@@ -300,7 +315,7 @@ pub(super) const POLICY: Table = Table {
         ),
         key(
             "cost",
-            Kind::Either(&Kind::Text, &Kind::Table(&COST)),
+            Kind::Either(&Kind::Cost, &Kind::Table(&COST)),
             None,
             "A number, an attribute as llm.tokens, an expression, or a table",
         ),
@@ -355,7 +370,7 @@ const CLIENT_IP: Table = Table {
         ),
         key(
             "header",
-            Kind::Text,
+            Kind::Header,
             Some("x-forwarded-for"),
             "x-forwarded-for, forwarded, or a header with one address",
         ),

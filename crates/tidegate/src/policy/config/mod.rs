@@ -3,14 +3,17 @@
 //! Text becomes one tree with places, whichever format it came in; the tree is checked against the table of keys, then
 //! settings and policies are built of it. A file with an error gives nothing: the running configuration stays.
 
+mod budget;
 mod diagnostic;
 mod file;
 mod forward_auth;
 mod keys;
 mod limits;
+mod names;
 mod node;
 mod policies;
 mod quota;
+mod reach;
 mod read;
 mod schema;
 mod shape;
@@ -19,7 +22,6 @@ mod show;
 pub use diagnostic::{Diagnostic, Severity, report};
 pub use file::{ReadError, read_file, read_text};
 pub use forward_auth::{ForwardAuth, OriginalHeaders};
-pub use read::MAX_BYTES;
 pub use schema::schema;
 pub use show::Effective;
 
@@ -103,6 +105,9 @@ impl Default for StoreSettings {
     }
 }
 
+/// The most bytes of a file.
+pub const MAX_BYTES: usize = budget::TEXT;
+
 /// Which rate limit headers answers carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -179,6 +184,10 @@ impl Config {
         let mut findings = Findings::of(name);
         let Some(file) = read::read(text, format, &mut findings) else { return Err(findings.finish()) };
         shape::check(&file, &Kind::Table(&FILE), "file", &mut findings);
+        findings.check_patterns();
+        if findings.beyond {
+            return Err(findings.finish());
+        }
         let built = policies::policies(&file, &mut findings);
         let client_ip = client_ip(file.get("client_ip"));
         let forward_auth = forward_auth::forward_auth(&file, &mut findings);

@@ -1,24 +1,29 @@
 //! Policies from their trees.
 
 use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
 
 use tidegate_core::Cost;
 
 use super::diagnostic::Findings;
+use super::keys::Kind;
 use super::limits::{self, Owner};
+use super::names::{self, shown};
 use super::node::{Node, Value};
-use super::shape::{percent, subject};
+use super::shape::{is_sound, percent, subject};
 use crate::policy::access::{Access, AccessList};
 use crate::policy::cost::{CostRule, is_attribute_name};
 use crate::policy::matching::{Match, Want};
 use crate::policy::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, OnStoreError, Policy};
 use crate::policy::rate_grammar::whole_number;
-use crate::policy::{Glob, GlobError};
+use crate::policy::{Glob, PathGlob};
 
 /// Builds all policies that can be; what is wrong with the others is among the findings.
 pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     let mut built: Vec<Policy> = Vec::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
+    let mut alike: HashMap<u64, Vec<usize>> = HashMap::new();
     let defaults = file.get("defaults");
     let believes_somebody = file.get("client_ip").and_then(|node| node.get("trusted_proxies")).is_some();
     for (at, node) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
@@ -30,15 +35,21 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
             findings.error(name.spot, format_args!("the name is taken by the policy in line {line}"));
         }
         if let Some(policy) = policy(node, defaults, findings) {
+            // Only those of the same match need be compared, which keeps a long file from being compared with itself.
+            let mut hasher = DefaultHasher::new();
+            (&policy.matching, &policy.by).hash(&mut hasher);
+            let likely = alike.entry(hasher.finish()).or_default();
+            let twins = likely.iter().take(TWINS_LOOKED_AT).map(|at| &built[*at]);
             if let Some(twin) =
-                built.iter().find(|other| other.name != policy.name && are_twins(other, &policy))
+                twins.into_iter().find(|other| other.name != policy.name && are_twins(other, &policy))
             {
                 let message = format!(
                     "charges the same requests under the same limits as \"{}\"; one is enough",
-                    twin.name
+                    shown(&twin.name)
                 );
                 findings.warn(node.spot, message);
             }
+            likely.push(built.len());
             built.push(policy);
         }
         let Some((by, names)) = node.entry("by") else { continue };
@@ -54,6 +65,9 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     findings.subject.clear();
     built
 }
+
+/// How many policies of one match and key are looked at for a twin.
+const TWINS_LOOKED_AT: usize = 16;
 
 fn are_twins(a: &Policy, b: &Policy) -> bool {
     a.mode == b.mode
@@ -112,6 +126,11 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     };
     policy.near_limit = inherited("near_limit").and_then(percent).unwrap_or(80);
     policy.deny = node.get("deny").map_or_else(Deny::default, deny);
+    if let Some((matches, _)) = node.entry("match")
+        && let Some(why) = policy.contradiction()
+    {
+        findings.error(matches.spot, format_args!("no request can match: {why}"));
+    }
     Some(policy)
 }
 
@@ -154,15 +173,9 @@ fn matching(node: &Node) -> Match {
     for method in texts(node.get("method")) {
         built = built.method(&method);
     }
-    let add = |built: Match, with: fn(Match, &str) -> Result<Match, GlobError>, pattern: &str| {
-        with(built.clone(), pattern).unwrap_or(built)
-    };
-    for pattern in texts(node.get("path")) {
-        built = add(built, Match::path, &pattern);
-    }
-    for pattern in texts(node.get("host")) {
-        built = add(built, Match::host, &pattern);
-    }
+    built.add_paths(texts(node.get("path")).iter().filter_map(|pattern| PathGlob::new(pattern).ok()));
+    let hosts = texts(node.get("host"));
+    built.add_hosts(hosts.iter().filter_map(|pattern| Glob::new(&pattern.to_ascii_lowercase()).ok()));
     for (name, value) in node.get("header").map_or(&[][..], Node::entries) {
         built = built.header(&name.text, want(value));
     }
@@ -214,7 +227,7 @@ fn cost(node: &Node, findings: &mut Findings) -> Option<CostRule> {
             otherwise: node.get("otherwise").and_then(units).unwrap_or_default(),
         });
     }
-    let text = node.text()?;
+    let text = node.text().filter(|_| is_sound(node, &Kind::Cost))?;
     if let Value::Number(_) = node.value {
         if units(node).is_none() {
             findings.error(node.spot, format_args!("cost: {text} is not a whole number of 1 or more"));
@@ -222,6 +235,9 @@ fn cost(node: &Node, findings: &mut Findings) -> Option<CostRule> {
         return units(node).map(CostRule::Fixed);
     }
     if is_attribute_name(text) {
+        if let Err(reason) = names::attribute(text) {
+            findings.error(node.spot, format_args!("cost: {reason}"));
+        }
         return Some(CostRule::Attribute(text.to_owned()));
     }
     expression(text, node, findings)
@@ -230,7 +246,14 @@ fn cost(node: &Node, findings: &mut Findings) -> Option<CostRule> {
 #[cfg(feature = "cel")]
 fn expression(text: &str, node: &Node, findings: &mut Findings) -> Option<CostRule> {
     match crate::policy::Expression::compile(text) {
-        Ok(expression) => Some(CostRule::Expression(std::sync::Arc::new(expression))),
+        Ok(expression) => {
+            for name in expression.names() {
+                if let Err(reason) = names::attribute_of_expression(name) {
+                    findings.error(node.spot, format_args!("cost: {reason}"));
+                }
+            }
+            Some(CostRule::Expression(std::sync::Arc::new(expression)))
+        }
         Err(error) => {
             findings.error(node.spot, format_args!("cost: {error}"));
             None

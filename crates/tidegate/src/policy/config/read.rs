@@ -1,7 +1,7 @@
 //! Text to tree, for both formats.
 //!
 //! Nothing here panics or grows without bound, whatever the text: its size, its depth and what YAML's aliases may multiply it
-//! to are limited. Keys given twice are kept, so that the validator can name each of them.
+//! to are limited (see `budget`). Keys given twice are kept, so that the validator can name each of them.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
@@ -10,31 +10,68 @@ use std::fmt;
 use toml::de::{DeTable, DeValue};
 
 use super::Format;
+use super::budget;
 use super::diagnostic::Findings;
 use super::node::{Name, Node, Spot, Value};
 
-/// The most bytes of a file: ten thousand policies take about three megabytes.
-pub const MAX_BYTES: usize = 4 << 20;
-
-/// The deepest nesting: the deepest sensible file has nine levels.
-const MAX_DEPTH: usize = 32;
-
 /// Reads a text; `None` when it cannot be read at all, with the reason among the findings.
 pub(super) fn read(text: &str, format: Format, findings: &mut Findings) -> Option<Node> {
-    if text.len() > MAX_BYTES {
-        findings.error(Spot::default(), format_args!("the file is larger than {} MiB", MAX_BYTES >> 20));
+    if text.len() > budget::TEXT {
+        findings.error(Spot::default(), format_args!("the file is larger than {} MiB", budget::TEXT >> 20));
         return None;
     }
-    match format {
+    let file = match format {
         Format::Yaml => yaml(text, findings),
         Format::Toml => toml(text, findings),
+    }?;
+    let mut room = budget::NODES;
+    match beyond(&file, budget::DEPTH, &mut room) {
+        None => Some(file),
+        Some((spot, what)) => {
+            findings.error(spot, what);
+            None
+        }
+    }
+}
+
+/// Finds the place where a tree is larger or deeper than it may be. The parser of YAML has such bounds of its own, that of
+/// TOML has none for the size.
+fn beyond(node: &Node, depth: usize, room: &mut usize) -> Option<(Spot, String)> {
+    if depth == 0 {
+        return Some((node.spot, format!("the file is nested deeper than {} levels", budget::DEPTH)));
+    }
+    if *room == 0 {
+        return Some((node.spot, format!("the file has more than {} values", budget::NODES)));
+    }
+    *room -= 1;
+    match &node.value {
+        Value::List(nodes) => nodes.iter().find_map(|node| beyond(node, depth - 1, room)),
+        Value::Map(entries) => entries.iter().find_map(|(_, node)| beyond(node, depth - 1, room)),
+        _ => None,
     }
 }
 
 fn yaml(text: &str, findings: &mut Findings) -> Option<Node> {
     let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! { max_depth: MAX_DEPTH, max_documents: 1, max_aliases: 1000 },
-        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
+        // What a bound does not name here is bounded by the size of the text. The parser's rule of ten aliases for an anchor
+        // is for strangers' files: one limit shared by a hundred policies is what anchors are for.
+        budget: serde_saphyr::budget! {
+            max_depth: budget::DEPTH,
+            max_documents: 1,
+            max_nodes: 2 * budget::NODES,
+            max_events: 4 * budget::NODES,
+            max_aliases: budget::ALIASES,
+            max_anchors: budget::ALIASES,
+            max_merge_keys: budget::ALIASES,
+            max_recorded_anchor_events: budget::REPLAYED,
+            max_recorded_anchor_bytes: budget::TEXT,
+            max_total_scalar_bytes: budget::TEXT,
+            enforce_alias_anchor_ratio: false
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: budget::REPLAYED,
+            max_replay_stack_depth: budget::DEPTH
+        },
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         non_finite_float_policy: NonFiniteFloatPolicy::AsString,
         strict_booleans: true,
@@ -187,6 +224,15 @@ fn as_written(location: Location, source: &str) -> Option<String> {
 }
 
 fn toml(text: &str, findings: &mut Findings) -> Option<Node> {
+    let separators = text.bytes().filter(|byte| matches!(byte, b',' | b'=' | b'\n')).count();
+    if separators > budget::SEPARATORS {
+        let most = budget::SEPARATORS;
+        findings.error(
+            Spot::default(),
+            format_args!("the file has more than {most} commas, equal signs and lines"),
+        );
+        return None;
+    }
     let lines = Lines::of(text);
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in &errors {

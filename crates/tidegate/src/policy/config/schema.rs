@@ -76,7 +76,15 @@ fn of(kind: &Kind) -> Option<Value> {
     let text = |example: &str| json!({ "type": "string", "examples": [example] });
     Some(match kind {
         Kind::Unavailable => return None,
-        Kind::Text => json!({ "type": ["string", "number", "boolean"] }),
+        Kind::Text
+        | Kind::Name
+        | Kind::Attribute
+        | Kind::Header
+        | Kind::Method
+        | Kind::Problem
+        | Kind::Cost => {
+            json!({ "type": ["string", "number", "boolean"] })
+        }
         Kind::Whole(least, most) => json!({ "anyOf": [
             { "type": "integer", "minimum": least, "maximum": most },
             { "type": "string", "pattern": "^[0-9][0-9_]*[kK]?$" },
@@ -96,7 +104,9 @@ fn of(kind: &Kind) -> Option<Value> {
         Kind::Network => text("10.0.0.0/8"),
         Kind::Zone => text("Asia/Shanghai"),
         Kind::Path => json!({ "type": "string", "pattern": "^(/|\\*\\*|\\{)", "examples": ["/api/**"] }),
-        Kind::Glob => json!({ "type": ["string", "number", "boolean"], "examples": ["*.example.com"] }),
+        Kind::Glob | Kind::Host => {
+            json!({ "type": ["string", "number", "boolean"], "examples": ["*.example.com"] })
+        }
         Kind::Entry => text("user.id=42"),
         Kind::Word(words, _) => json!({ "enum": words }),
         Kind::List(of_kind) => json!({ "type": "array", "items": of(of_kind)? }),
@@ -104,7 +114,7 @@ fn of(kind: &Kind) -> Option<Value> {
             let one = of(of_kind)?;
             json!({ "anyOf": [one, { "type": "array", "items": one }] })
         }
-        Kind::Map(of_kind) => json!({ "type": "object", "additionalProperties": of(of_kind)? }),
+        Kind::Map(_, of_kind) => json!({ "type": "object", "additionalProperties": of(of_kind)? }),
         Kind::Table(keys) => table(keys),
         Kind::Either(scalar, other) => json!({ "anyOf": [of(scalar)?, of(other)?] }),
     })

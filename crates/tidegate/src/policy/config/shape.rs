@@ -3,11 +3,17 @@
 //! One walk over the table of keys; what values mean together is for the parts that build from them. Those may take for
 //! granted that a value they can read is in range, and say nothing of one they cannot: it was reported here.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
 use ipnet::IpNet;
 
+use super::budget;
 use super::diagnostic::{Findings, instead, nearest};
-use super::keys::{Kind, Table};
+use super::keys::{Key, Kind, Table};
+use super::names::{self, is_control, shown};
 use super::node::{Node, Value};
+use super::reach;
 use crate::policy::access::AccessEntry;
 use crate::policy::glob::{Glob, PathGlob};
 use crate::policy::rate_grammar::{WrittenRate, span, whole_number};
@@ -21,11 +27,21 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
             Value::List(_) => check_list(node, of, name, findings),
             _ => check(node, of, name, findings),
         },
-        Kind::Map(of) => match &node.value {
-            Value::Map(_) => {
+        Kind::Map(names, of) => match &node.value {
+            Value::Map(entries) => {
+                let most = match names {
+                    Kind::Header | Kind::Attribute => budget::MATCHED,
+                    _ => budget::ELEMENTS,
+                };
+                if !is_within(entries.len(), most, node, name, findings) {
+                    return;
+                }
                 check_repeats(node, findings);
-                for (key, value) in node.entries() {
-                    check(value, of, &format!("{name}.{}", key.text.escape_debug()), findings);
+                for (key, value) in entries {
+                    if let Err(reason) = scalar(&key.text, names, findings) {
+                        findings.error(key.spot, format_args!("{name}: {reason}"));
+                    }
+                    check(value, of, &format!("{name}.{}", shown(&key.text)), findings);
                 }
             }
             _ => findings.error(node.spot, format_args!("{name} is a map, found {}", node.kind())),
@@ -46,6 +62,17 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
         findings.error(node.spot, format_args!("{name} is a list, found {}", node.kind()));
         return;
     };
+    let most = match of {
+        Kind::Table(table) if table.name == "policy" => budget::POLICIES,
+        Kind::Table(table) if table.name == "limit" => budget::FEW,
+        Kind::Attribute => budget::FEW,
+        Kind::Method => budget::METHODS,
+        Kind::Entry => budget::ENTRIES,
+        _ => budget::ELEMENTS,
+    };
+    if !is_within(nodes.len(), most, node, name, findings) {
+        return;
+    }
     for (at, element) in nodes.iter().enumerate() {
         let Kind::Table(table) = of else {
             check(element, of, name, findings);
@@ -60,10 +87,18 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
     }
 }
 
+/// Says whether so many are not too many.
+fn is_within(count: usize, most: usize, node: &Node, name: &str, findings: &mut Findings) -> bool {
+    if count > most {
+        findings.beyond(node.spot, format_args!("{name} has {count} entries; at most {most} are possible"));
+    }
+    count <= most
+}
+
 /// Returns how messages about a policy begin.
 pub(super) fn subject(policy: &Node, at: usize) -> String {
     match policy.get("name").and_then(Node::text) {
-        Some(name) => format!("policy \"{}\": ", name.escape_debug()),
+        Some(name) => format!("policy \"{}\": ", shown(name)),
         None => format!("policy {}: ", at + 1),
     }
 }
@@ -88,13 +123,10 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
             // A place for anchors that the file shares.
             None if table.name == "file" && name.text.starts_with("x-") => {}
             None => {
-                let words = table
-                    .keys
-                    .iter()
-                    .filter(|key| !matches!(key.kind, Kind::Unavailable))
-                    .map(|key| key.name);
-                let hint = instead(&name.text, words);
-                let key = name.text.escape_debug();
+                let available = |key: &&Key| !matches!(key.kind, Kind::Unavailable);
+                let words = table.keys.iter().filter(available).map(|key| key.name);
+                let hint = if findings.is_full() { String::new() } else { instead(&name.text, words) };
+                let key = shown(&name.text);
                 findings.error(name.spot, format_args!("unknown key \"{key}\" in {}{hint}", table.name));
             }
         }
@@ -104,6 +136,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
             findings.error(node.spot, format_args!("{} has no {required}", table.name));
         }
     }
+    reach::check(node, table, findings);
 }
 
 /// Returns a key as messages name it: with its section, where the key alone would leave one guessing.
@@ -122,14 +155,17 @@ pub(super) fn is_sound(node: &Node, kind: &Kind) -> bool {
 }
 
 fn check_repeats(node: &Node, findings: &mut Findings) {
-    for (at, (name, _)) in node.entries().iter().enumerate() {
-        if let Some((first, _)) = node.entries()[..at].iter().find(|(first, _)| first.text == name.text) {
-            let key = name.text.escape_debug();
-            findings.error(
-                name.spot,
-                format_args!("key \"{key}\" is given twice, first in line {}", first.spot.line),
-            );
-        }
+    let mut lines: HashMap<&str, usize> = HashMap::new();
+    for (name, _) in node.entries() {
+        let first = match lines.entry(&name.text) {
+            Entry::Occupied(first) => *first.get(),
+            Entry::Vacant(none) => {
+                none.insert(name.spot.line);
+                continue;
+            }
+        };
+        let key = shown(&name.text);
+        findings.error(name.spot, format_args!("key \"{key}\" is given twice, first in line {first}"));
     }
 }
 
@@ -138,7 +174,7 @@ fn check_scalar(node: &Node, kind: &Kind, name: &str, findings: &mut Findings) {
         findings.error(node.spot, format_args!("{name} is {}, found {}", expected(kind), node.kind()));
         return;
     };
-    if let Err(reason) = scalar(text, kind) {
+    if let Err(reason) = scalar(text, kind, findings) {
         // A zone, a network and a word name themselves; a number needs its key's name.
         let plain = matches!(kind, Kind::Zone);
         let message = if plain { reason } else { format!("{name}: {reason}") };
@@ -159,8 +195,36 @@ fn expected(kind: &Kind) -> &'static str {
     }
 }
 
-fn scalar(text: &str, kind: &Kind) -> Result<(), String> {
-    let shown = text.escape_debug();
+/// Returns how many bytes a scalar may have.
+fn most_bytes(kind: &Kind) -> usize {
+    match kind {
+        Kind::Name => budget::NAME,
+        Kind::Attribute => budget::ATTRIBUTE,
+        Kind::Header => budget::ATTRIBUTE - names::HEADER.len(),
+        Kind::Path | Kind::Host | Kind::Glob | Kind::Problem => budget::PATTERN,
+        Kind::Entry => budget::ATTRIBUTE + 1 + budget::VALUE,
+        Kind::Cost => budget::COST,
+        Kind::Text => budget::VALUE,
+        _ => budget::WORD,
+    }
+}
+
+fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String> {
+    let most = most_bytes(kind);
+    if text.len() > most {
+        return Err(format!("\"{}\" has {} bytes; use at most {most}", shown(text), text.len()));
+    }
+    // An expression may be written over several lines; nothing else of it leaves the process.
+    let broken = |letter: char| !(matches!(kind, Kind::Cost) && matches!(letter, '\n' | '\r' | '\t'));
+    if let Some(letter) = text.chars().find(|letter| is_control(*letter) && broken(*letter)) {
+        let why = "it would break the headers, logs and terminals that show it";
+        return Err(format!(
+            "\"{}\" has the control character {}; {why}",
+            shown(text),
+            letter.escape_unicode()
+        ));
+    }
+    let shown = shown(text);
     match kind {
         Kind::Whole(least, most) => match whole_number(text) {
             Ok(number) if (*least..=*most).contains(&number) => Ok(()),
@@ -176,13 +240,38 @@ fn scalar(text: &str, kind: &Kind) -> Result<(), String> {
             .parse::<std::net::SocketAddr>()
             .map(drop)
             .map_err(|_| format!("\"{shown}\" is not an address and port, as 127.0.0.1:8080")),
-        Kind::Network => {
-            network(text).map(drop).ok_or_else(|| format!("\"{shown}\" is not a network, as 10.0.0.0/8"))
-        }
+        Kind::Network => match network(text) {
+            Some(network) => names::network(network),
+            None => Err(format!("\"{shown}\" is not a network, as 10.0.0.0/8")),
+        },
         Kind::Zone => zone(text),
-        Kind::Path => PathGlob::new(text).map(drop).map_err(|error| error.to_string()),
-        Kind::Glob => Glob::new(text).map(drop).map_err(|error| error.to_string()),
-        Kind::Entry => text.parse::<AccessEntry>().map(drop).map_err(|error| error.to_string()),
+        Kind::Path => {
+            let glob = PathGlob::new(text).map_err(|error| error.to_string())?;
+            findings.patterns(glob.alternatives().count(), glob.walked());
+            names::path_pattern(&glob)
+        }
+        Kind::Host => {
+            let glob = Glob::new(&text.to_ascii_lowercase()).map_err(|error| error.to_string())?;
+            findings.patterns(glob.alternatives().count(), glob.walked());
+            names::host_pattern(&glob)
+        }
+        Kind::Glob => {
+            let glob = Glob::new(text).map_err(|error| error.to_string())?;
+            findings.patterns(glob.alternatives().count(), glob.walked());
+            Ok(())
+        }
+        Kind::Entry => match text.parse::<AccessEntry>().map_err(|error| error.to_string())? {
+            AccessEntry::Network(network) => names::network(network),
+            AccessEntry::Attribute { name, value } => {
+                names::attribute(&name)?;
+                names::value(&name, &value)
+            }
+        },
+        Kind::Name => filled(text).and_then(|()| names::policy(text)),
+        Kind::Attribute => filled(text).and_then(|()| names::attribute(text)),
+        Kind::Header => filled(text).and_then(|()| names::header_name(text)),
+        Kind::Method => filled(text).and_then(|()| names::method(text)),
+        Kind::Problem => filled(text).and_then(|()| names::problem(text)),
         Kind::Word(words, later) => {
             if words.contains(&text) {
                 Ok(())
@@ -192,9 +281,12 @@ fn scalar(text: &str, kind: &Kind) -> Result<(), String> {
                 Err(format!("unknown word \"{shown}\"{}", instead(text, words.iter().copied())))
             }
         }
-        _ if text.is_empty() => Err("an empty text says nothing; leave it out".to_owned()),
-        _ => Ok(()),
+        _ => filled(text),
     }
+}
+
+fn filled(text: &str) -> Result<(), String> {
+    if text.is_empty() { Err("an empty text says nothing; leave it out".to_owned()) } else { Ok(()) }
 }
 
 fn range(least: u64, most: u64) -> String {
@@ -225,5 +317,5 @@ fn zone(text: &str) -> Result<(), String> {
         Some(name) => format!("; did you mean \"{name}\"?"),
         None => "; use an IANA name as Europe/Vienna, or UTC".to_owned(),
     };
-    Err(format!("unknown time zone \"{}\"{hint}", text.escape_debug()))
+    Err(format!("unknown time zone \"{}\"{hint}", shown(text)))
 }

@@ -1,0 +1,42 @@
+//! Some of the policies of a set.
+
+use std::sync::Arc;
+
+use super::set::PolicySet;
+
+/// Some of the policies of a set: what a check is asked of that names its policies.
+///
+/// One bit per policy, up to the last that is named, beside the set itself, whose index is used as it is: to name policies
+/// costs neither a copy nor a compilation.
+#[derive(Clone, Debug)]
+pub struct Among {
+    set: Arc<PolicySet>,
+    words: Vec<u64>,
+}
+
+impl Among {
+    /// Chooses policies by their indices; an index that the set does not have chooses none.
+    #[must_use]
+    pub fn new(set: Arc<PolicySet>, indices: impl IntoIterator<Item = usize>) -> Self {
+        let mut words = Vec::new();
+        for index in indices.into_iter().filter(|index| *index < set.len()) {
+            if words.len() <= index / 64 {
+                words.resize(index / 64 + 1, 0);
+            }
+            words[index / 64] |= 1 << (index % 64);
+        }
+        Self { set, words }
+    }
+
+    /// Returns the whole set.
+    #[must_use]
+    pub fn set(&self) -> &Arc<PolicySet> {
+        &self.set
+    }
+
+    /// Says whether the policy with this index is one of them.
+    #[must_use]
+    pub fn has(&self, index: usize) -> bool {
+        self.words.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+}

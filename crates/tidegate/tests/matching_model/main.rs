@@ -1,0 +1,42 @@
+//! The real matcher, with its index and its compiled patterns, against the slow obvious one; and the promise of the checks of
+//! a file: a policy that is accepted can be met by some request.
+#![cfg(feature = "config")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+mod judge;
+mod model;
+mod witness;
+mod words;
+
+use proptest::prelude::*;
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    #[test]
+    fn the_index_finds_what_trying_every_policy_finds(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        judge::compare(&bytes);
+    }
+
+    /// What the check of a file lets pass holds for somebody: for each policy that was accepted a request is made of its words
+    /// that the real matcher charges to it.
+    #[test]
+    fn a_policy_that_is_accepted_can_be_met(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        judge::can_be_met(&bytes);
+    }
+}
+
+#[test]
+fn the_made_up_files_are_often_accepted_and_often_refused() {
+    let mut bytes = [0_u8; 200];
+    let mut state = 1_u32;
+    let accepted = (0..1000).filter(|_| {
+        bytes.iter_mut().for_each(|byte| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *byte = (state >> 24) as u8;
+        });
+        judge::compare(&bytes)
+    });
+    let accepted = accepted.count();
+    assert!((20..980).contains(&accepted), "{accepted} of 1000");
+}

@@ -1,0 +1,81 @@
+//! Requests that a policy's own words suggest: each pattern with its wildcards filled in.
+
+use crate::model::written_out;
+use crate::words::{Ask, PolicyWords};
+
+/// What stands in for a wildcard.
+const FILLINGS: [&str; 4] = ["x", "zz", "1", ""];
+
+/// What stands in where nothing is asked.
+const ANYTHING: &str = "x";
+
+fn filled(patterns: &[String], filling: &str) -> Vec<String> {
+    let fill = |pattern: String| {
+        let one = if filling.is_empty() { "y" } else { &filling[..1] };
+        pattern.replace("**", filling).replace('*', filling).replace('?', one)
+    };
+    patterns.iter().flat_map(|pattern| written_out(pattern)).map(fill).collect()
+}
+
+/// Returns requests, one of which meets the policy if any easily found one does.
+pub(crate) fn requests(policy: &PolicyWords) -> impl Iterator<Item = Vec<(String, String)>> {
+    let words = &policy.matching;
+    let mut all = Vec::new();
+    for filling in FILLINGS {
+        let candidates = |patterns: &[String]| match patterns {
+            [] => vec![],
+            some => filled(some, filling),
+        };
+        let mut asked: Vec<(String, Ask)> = words.attributes.clone();
+        let headers = words.header.iter();
+        asked.extend(
+            headers.map(|(name, ask)| (format!("request.header.{}", name.to_ascii_lowercase()), ask.clone())),
+        );
+        // Every part by its own candidates, then all combinations of them.
+        let mut parts: Vec<(String, Vec<String>)> = vec![
+            ("request.method".to_owned(), words.method.clone()),
+            ("request.path".to_owned(), candidates(&words.path)),
+            ("request.host".to_owned(), candidates(&words.host)),
+        ];
+        let mut missing = Vec::new();
+        for (name, ask) in asked {
+            let more = match ask {
+                Ask::Missing => {
+                    missing.push(name);
+                    continue;
+                }
+                Ask::There => vec![ANYTHING.to_owned()],
+                Ask::OneOf(patterns) => candidates(&patterns),
+            };
+            parts.push((name, more));
+        }
+        for name in policy.by.iter().filter(|name| !missing.contains(name)) {
+            parts.push((name.clone(), vec![ANYTHING.to_owned()]));
+        }
+        if policy.outbound {
+            parts.push(("request.direction".to_owned(), vec!["outbound".to_owned()]));
+        }
+        let mut combined: Vec<Vec<(String, String)>> = vec![Vec::new()];
+        for (name, values) in parts.into_iter().filter(|(_, values)| !values.is_empty()) {
+            let longer = combined.iter().flat_map(|so_far| {
+                let name = &name;
+                values.iter().map(move |value| {
+                    let mut pairs = so_far.clone();
+                    match pairs.iter().position(|(have, _)| have == name) {
+                        // Asked for twice: either wish may be the narrower one, and is tried alone.
+                        Some(at) if value != ANYTHING => pairs[at].1 = value.clone(),
+                        Some(_) => {}
+                        None => pairs.push((name.clone(), value.clone())),
+                    }
+                    pairs
+                })
+            });
+            let kept = combined.clone();
+            combined = longer
+                .chain(kept.clone().into_iter().filter(|pairs| pairs.iter().any(|(have, _)| *have == name)))
+                .collect();
+        }
+        all.extend(combined);
+    }
+    all.into_iter()
+}

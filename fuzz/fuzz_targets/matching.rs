@@ -1,0 +1,19 @@
+//! Made-up policy files and requests: the matcher with its index against the slow model, which shares nothing with it; and
+//! whether a policy that is accepted can be met at all.
+#![no_main]
+
+#[path = "../../crates/tidegate/tests/matching_model/judge.rs"]
+mod judge;
+#[path = "../../crates/tidegate/tests/matching_model/model.rs"]
+mod model;
+#[path = "../../crates/tidegate/tests/matching_model/witness.rs"]
+mod witness;
+#[path = "../../crates/tidegate/tests/matching_model/words.rs"]
+mod words;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    judge::compare(bytes);
+    judge::can_be_met(bytes);
+});
