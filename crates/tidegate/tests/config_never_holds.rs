@@ -252,6 +252,10 @@ fn policies_whose_words_exclude_each_other() {
             "direction: outbound\n match: { attributes: { request.direction: false } }",
             "what is asked of request.direction excludes direction: outbound",
         ),
+        (
+            "direction: outbound\n match: { attributes: { request.direction: 'in*' } }",
+            "what is asked of request.direction excludes direction: outbound",
+        ),
         ("match: { path: /a, not: {} }", "not leaves out all that the rest takes in"),
         (
             "match: { path: [/a, /b], not: { path: [/b, /a, /c] } }",

@@ -51,11 +51,11 @@ impl Match {
                     ("path", can_be(want, |value| self.paths().iter().any(|path| path.matches(value))))
                 }
                 "request.direction" if direction == Direction::Outbound => {
-                    ("direction: outbound", can_be(want, |value| value == "outbound"))
+                    ("direction: outbound", fits(want, "outbound"))
                 }
                 // Without the attribute a request is inbound.
                 "request.direction" => {
-                    let inbound = *want == Want::Absent || can_be(want, |value| value != "outbound");
+                    let inbound = *want == Want::Absent || fits(want, "inbound");
                     ("direction: inbound, which holds unless the policy says outbound", inbound)
                 }
                 _ => continue,

@@ -45,6 +45,15 @@ pub(crate) fn requests(policy: &PolicyWords) -> impl Iterator<Item = Vec<(String
                     continue;
                 }
                 Ask::There => vec![ANYTHING.to_owned()],
+                // A path begins with a slash, which a wildcard may stand for.
+                Ask::OneOf(patterns) if name == "request.path" => {
+                    let rooted = |pattern: &String| match pattern.strip_prefix(['*', '?']) {
+                        Some(rest) => format!("/{rest}"),
+                        None => pattern.clone(),
+                    };
+                    let rooted: Vec<String> = patterns.iter().map(rooted).collect();
+                    [candidates(&patterns), candidates(&rooted)].concat()
+                }
                 Ask::OneOf(patterns) => candidates(&patterns),
             };
             parts.push((name, more));

@@ -353,7 +353,8 @@ pub(super) fn pattern(attribute: &str, glob: &Glob) -> Result<(), String> {
         };
         match attribute {
             "request.method" => only(|byte| byte.is_ascii_uppercase() || b"-_".contains(&byte), "methods are capitals"),
-            "request.direction" => only(|byte| byte.is_ascii_lowercase(), "it is inbound or outbound"),
+            "request.direction" if glob.matches("inbound") || glob.matches("outbound") => Ok(()),
+            "request.direction" => Err(format!("\"{}\" is neither inbound nor outbound", shown(alternative))),
             "client.ip" => only(
                 |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b':' | b'.'),
                 "addresses are digits, a to f, dots and colons; networks stand in access.allow and access.deny",
