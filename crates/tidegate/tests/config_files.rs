@@ -254,7 +254,7 @@ fn the_schema_refuses_what_the_validator_refuses() {
 fn a_file_that_is_not_there_is_one_error() {
     let mistakes = Config::read(std::path::Path::new("does-not-exist.yaml")).unwrap_err();
     assert!(
-        mistakes[0].to_string().starts_with("does-not-exist.yaml  error  cannot be read: "),
+        mistakes[0].to_string().starts_with("does-not-exist.yaml  error  the file cannot be read: "),
         "{}",
         mistakes[0]
     );

@@ -251,7 +251,7 @@ fn hundreds_of_matching_policies_are_no_error_behind_nginx() {
             "version: 1\nclient_ip: {{ trusted_proxies: [127.0.0.0/8] }}\ndefaults: {{ headers: {form} }}\npolicies:\n{many}"
         );
         let desk = Desk::with(&file);
-        let serving = desk.serve(&[]);
+        let serving = desk.serve(&["--forward-auth", "nginx"]);
         let direct = check(serving.addr, "203.0.113.1", "/api/thing");
         assert!(direct.head_bytes() < 3 * 1024, "{form}: {} bytes", direct.head_bytes());
         if form == "draft-11" {
@@ -265,9 +265,10 @@ fn hundreds_of_matching_policies_are_no_error_behind_nginx() {
         let statuses: Vec<_> =
             (0..4).map(|_| ask(nginx.addr, "GET", "/api/thing", &[], b"").status).collect();
         assert_eq!(statuses, [200, 200, 429, 429], "{form}: two a day, and never a 500");
+        let serving = desk.serve(&["--forward-auth", "caddy"]);
         if let Some(caddy) = Proxy::caddy(serving.addr) {
             let answer = ask(caddy.addr, "GET", "/api/thing", &[("host", "example.org")], b"");
-            assert!(matches!(answer.status, 200 | 429), "{form}: {answer:?}");
+            assert_eq!(answer.status, 200, "{form}: {answer:?}");
         }
     }
 }

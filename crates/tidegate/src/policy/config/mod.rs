@@ -157,7 +157,7 @@ impl Config {
             Ok(text) => Self::parse(&text, &name, Format::of(path)),
             Err(error) => {
                 let mut findings = Findings::of(&name);
-                findings.error(Spot::default(), error);
+                findings.error(Spot::default(), format_args!("the file {error}"));
                 Err(findings.finish())
             }
         }
