@@ -41,7 +41,7 @@ fn several_files_are_checked_and_the_worst_decides() {
     let both = desk.run(&["config", "check", "good.yaml", "bad.yaml"]).code(2);
     assert!(both.out.contains("bad.yaml:2:") && !both.out.contains("good.yaml"), "{both:?}");
     let missing = desk.run(&["config", "check"]).code(2);
-    assert!(missing.out.contains("tidegate.yaml  error  cannot be read"), "{missing:?}");
+    assert!(missing.out.contains("tidegate.yaml  error  the file cannot be read"), "{missing:?}");
     let problem = &desk.run(&["config", "check", "-o", "json"]).code(2).json()["problems"][0];
     assert!(problem["line"].is_null() && problem["file"] == "tidegate.yaml", "{problem}");
 }
