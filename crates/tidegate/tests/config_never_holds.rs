@@ -256,6 +256,18 @@ fn policies_whose_words_exclude_each_other() {
             "direction: outbound\n match: { attributes: { request.direction: 'in*' } }",
             "what is asked of request.direction excludes direction: outbound",
         ),
+        (
+            "match: { host: [a.b, c.d], attributes: { request.host: '?' } }",
+            "what is asked of request.host excludes host",
+        ),
+        (
+            "match: { path: /a, attributes: { request.path: '/b*' } }",
+            "what is asked of request.path excludes path",
+        ),
+        (
+            "match: { method: [GET, HEAD], attributes: { request.method: 'P*' } }",
+            "what is asked of request.method excludes method",
+        ),
         ("match: { path: /a, not: {} }", "not leaves out all that the rest takes in"),
         (
             "match: { path: [/a, /b], not: { path: [/b, /a, /c] } }",

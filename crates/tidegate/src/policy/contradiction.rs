@@ -3,7 +3,7 @@
 //! Only what is decided easily is found: two wishes for one attribute, a direction that another word of the policy excludes, a
 //! `not` that leaves out whatever the rest takes in. Of patterns with wildcards on both sides nothing is said.
 
-use super::glob::Glob;
+use super::glob::{Glob, PathGlob};
 use super::matching::{Match, Want};
 use super::policy::{Absent, Direction, Policy};
 
@@ -40,15 +40,19 @@ impl Match {
             }
             let (part, possible) = match &**name {
                 "request.method" if !self.methods().is_empty() => {
-                    let fits =
-                        |value: &str| self.methods().iter().any(|method| method.eq_ignore_ascii_case(value));
-                    ("method", can_be(want, fits))
+                    let mut methods = self.methods().iter();
+                    ("method", methods.any(|method| fits(want, &method.to_ascii_uppercase())))
                 }
                 "request.host" if !self.hosts().is_empty() => {
-                    ("host", can_be(want, |value| self.hosts().iter().any(|host| host.matches(value))))
+                    ("host", agree(&Want::OneOf(self.hosts().into()), want))
                 }
                 "request.path" if !self.paths().is_empty() => {
-                    ("path", can_be(want, |value| self.paths().iter().any(|path| path.matches(value))))
+                    let paths = self.paths();
+                    let fitting = |path: &PathGlob| {
+                        path.literals().is_none_or(|mut all| all.any(|text| fits(want, &text)))
+                    };
+                    let one_fits = |value: &str| paths.iter().any(|path| path.matches(value));
+                    ("path", can_be(want, one_fits) && paths.iter().any(fitting))
                 }
                 "request.direction" if direction == Direction::Outbound => {
                     ("direction: outbound", fits(want, "outbound"))
