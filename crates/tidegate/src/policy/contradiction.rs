@@ -49,7 +49,7 @@ impl Match {
                 "request.path" if !self.paths().is_empty() => {
                     let paths = self.paths();
                     let fitting = |path: &PathGlob| {
-                        path.literals().is_none_or(|mut all| all.any(|text| fits(want, &text)))
+                        path.literals().is_none_or(|mut all| all.any(|text| fits(want, text)))
                     };
                     let one_fits = |value: &str| paths.iter().any(|path| path.matches(value));
                     ("path", can_be(want, one_fits) && paths.iter().any(fitting))
