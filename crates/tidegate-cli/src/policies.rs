@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -40,9 +40,14 @@ pub(crate) fn patiently<T: Send + 'static>(
     let (tell, told) = channel();
     let own = path.to_owned();
     std::thread::Builder::new().spawn(move || drop(tell.send(read(&own))))?;
-    told.recv_timeout(PATIENCE).map_err(|_| {
+    told.recv_timeout(PATIENCE).map_err(|error| {
         let (name, most) = (path.display(), PATIENCE.as_secs());
-        anyhow::anyhow!("{name}: reading it takes longer than {most} s and was given up")
+        match error {
+            RecvTimeoutError::Timeout => {
+                anyhow::anyhow!("{name}: reading it takes longer than {most} s and was given up")
+            }
+            RecvTimeoutError::Disconnected => anyhow::anyhow!("{name}: reading it failed by a panic"),
+        }
     })
 }
 

@@ -41,7 +41,7 @@ impl fmt::Display for NoOutcome {
         match self {
             Self::Slow(patience) => write!(f, "takes longer than {} s and was given up", patience.as_secs()),
             Self::Busy(since) => {
-                write!(f, "was not tried: the last try still hangs, since {} s ago", since.as_secs())
+                write!(f, "was not tried: an earlier try has been hanging for {} s", since.as_secs())
             }
             Self::Broken => f.write_str("failed by a panic, or for want of a thread"),
         }
@@ -54,9 +54,9 @@ impl Aside {
         Self { patience, last: Mutex::new(None) }
     }
 
-    /// Runs a job and returns what it came to.
+    /// Runs a job and returns what it came to. Callers take turns: two calls at the same time may both start a thread.
     ///
-    /// While an earlier job runs, waits for it until its own patience is over.
+    /// While an earlier job runs, waits until that has run for the patience.
     ///
     /// # Errors
     /// [`NoOutcome`]. A job that is slow goes on without anybody waiting for it.

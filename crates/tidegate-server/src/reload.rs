@@ -62,7 +62,8 @@ impl Reload {
     pub(crate) async fn now(&self, engine: &Engine) -> Result<Loaded, Refused> {
         let _turn = self.turn.lock().await;
         systemd::reloading();
-        let done = match self.read().await {
+        let _announced = Announced;
+        match self.read().await {
             Ok(mut settings) => {
                 let warnings = std::mem::take(&mut settings.warnings);
                 for warning in &warnings {
@@ -84,13 +85,20 @@ impl Reload {
                 *self.refused.lock() = Some(Arc::new(refused.clone()));
                 Err(refused)
             }
-        };
-        systemd::ready();
-        done
+        }
     }
 
     /// Returns the last refusal, unless a good configuration followed it.
     pub(crate) fn last(&self) -> Option<Arc<Refused>> {
         self.refused.lock().clone()
+    }
+}
+
+/// Tells the service manager that a reload is over, however it ends: a caller who hangs up drops the future that reloads.
+struct Announced;
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        systemd::ready();
     }
 }

@@ -4,7 +4,7 @@
 //! announced with the monotonic time; without it `systemctl reload` cannot tell this reload from an earlier one.
 //!
 //! Telling waits while the manager's queue is full, for good if it hangs. So it is done on a thread of its own, waited for
-//! only briefly, and left out while an earlier telling hangs: the server starts, serves and stops all the same.
+//! only briefly, and left out, for good, while an earlier telling hangs: the server starts, serves and stops all the same.
 
 use std::convert::Infallible;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
@@ -19,10 +19,12 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The telling that hangs, if one does; its channel closes when it ends. One telling at a time, so that they arrive in order.
 static HANGING: Mutex<Option<Receiver<()>>> = Mutex::new(None);
 
+/// Says that the server is ready, or that a reload is over.
 pub(crate) fn ready() {
     tell([NotifyState::Ready]);
 }
 
+/// Says that a reload begins.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell([NotifyState::Reloading, now]),
@@ -30,6 +32,7 @@ pub(crate) fn reloading() {
     }
 }
 
+/// Says that the server stops.
 pub(crate) fn stopping() {
     tell([NotifyState::Stopping]);
 }
@@ -45,6 +48,7 @@ pub(crate) async fn watchdog() -> Infallible {
     }
 }
 
+/// Blocks the calling thread for 200 ms at most: 100 ms for its turn, 100 ms for the message.
 fn tell<const N: usize>(state: [NotifyState<'static>; N]) {
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return;
@@ -66,7 +70,7 @@ fn tell<const N: usize>(state: [NotifyState<'static>; N]) {
     }
     let hangs = ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout);
     if hangs {
-        tracing::warn!("systemd does not take what it is told; nothing more is told until it does");
+        tracing::warn!("systemd does not read its notify socket; messages to it are left out until it does");
     }
     *hanging = hangs.then_some(ended);
 }

@@ -103,6 +103,11 @@ async fn the_connection_that_idles_longest_makes_room_and_is_told_so_cleanly() {
         stream.write_all(WHOLE.as_bytes()).await.unwrap();
         read_until(stream, "ok\n").await;
     }
+    drop(held);
+    drop(new);
+    let metrics = server.get("/metrics").await.text;
+    let counted = metrics.lines().find(|line| line.contains("cut_total{reason=\"vacated\"}")).unwrap();
+    assert!(!counted.ends_with(" 0"), "{counted}");
 }
 
 /// Who gives a place up in the middle of a head is told why.

@@ -11,7 +11,7 @@ use std::borrow::Cow;
 
 /// Says whether a terminal acts on a character instead of drawing it: C0, DEL and C1 controls, the marks and overrides of
 /// direction, and the separators of lines and paragraphs.
-fn is_acted_on(char: char) -> bool {
+pub(crate) fn is_acted_on(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

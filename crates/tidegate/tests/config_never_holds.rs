@@ -230,55 +230,61 @@ fn policies_whose_words_exclude_each_other() {
     for (lines, why) in [
         (
             "match: { header: { x-a: true, X-A: false } }",
-            "what is asked of request.header.x-a excludes itself",
+            "what the match asks of request.header.x-a contradicts itself",
         ),
         (
             "match: { header: { x-a: [b, c] }, attributes: { request.header.x-a: [d, e*] } }",
-            "what is asked of request.header.x-a excludes itself",
+            "what the match asks of request.header.x-a contradicts itself",
         ),
         (
             "match: { method: POST, attributes: { request.method: [GET, PUT] } }",
-            "what is asked of request.method excludes method",
+            "what the match asks of request.method contradicts method",
         ),
         (
             "match: { path: /a/**, attributes: { request.path: /b } }",
-            "what is asked of request.path excludes path",
+            "what the match asks of request.path contradicts path",
         ),
         (
             "match: { attributes: { request.direction: outbound } }",
-            "what is asked of request.direction excludes direction: inbound, which holds unless the policy says outbound",
+            "what the match asks of request.direction contradicts direction: inbound, which holds unless the policy says outbound",
         ),
         (
             "direction: outbound\n match: { attributes: { request.direction: false } }",
-            "what is asked of request.direction excludes direction: outbound",
+            "what the match asks of request.direction contradicts direction: outbound",
         ),
         (
             "direction: outbound\n match: { attributes: { request.direction: 'in*' } }",
-            "what is asked of request.direction excludes direction: outbound",
+            "what the match asks of request.direction contradicts direction: outbound",
         ),
         (
             "match: { host: [a.b, c.d], attributes: { request.host: '?' } }",
-            "what is asked of request.host excludes host",
+            "what the match asks of request.host contradicts host",
         ),
         (
             "match: { path: /a, attributes: { request.path: '/b*' } }",
-            "what is asked of request.path excludes path",
+            "what the match asks of request.path contradicts path",
         ),
         (
             "match: { method: [GET, HEAD], attributes: { request.method: 'P*' } }",
-            "what is asked of request.method excludes method",
+            "what the match asks of request.method contradicts method",
         ),
-        ("match: { path: /a, not: {} }", "not leaves out all that the rest takes in"),
+        ("match: { path: /a, not: {} }", "`not` excludes everything that the rest of the match includes"),
         (
             "match: { path: [/a, /b], not: { path: [/b, /a, /c] } }",
-            "not leaves out all that the rest takes in",
+            "`not` excludes everything that the rest of the match includes",
         ),
-        ("match: { path: '/{a,b}', not: { path: /* } }", "not leaves out all that the rest takes in"),
-        ("match: { method: GET, not: { method: [get, put] } }", "not leaves out all that the rest takes in"),
-        ("match: { not: { path: '/**' } }", "not leaves out all that the rest takes in"),
+        (
+            "match: { path: '/{a,b}', not: { path: /* } }",
+            "`not` excludes everything that the rest of the match includes",
+        ),
+        (
+            "match: { method: GET, not: { method: [get, put] } }",
+            "`not` excludes everything that the rest of the match includes",
+        ),
+        ("match: { not: { path: '/**' } }", "`not` excludes everything that the rest of the match includes"),
         (
             "match: { header: { x-a: b }, not: { header: { x-a: true } } }",
-            "not leaves out all that the rest takes in",
+            "`not` excludes everything that the rest of the match includes",
         ),
         (
             "by: request.header.x-a\n match: { header: { x-a: false } }",

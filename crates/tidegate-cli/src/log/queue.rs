@@ -24,7 +24,7 @@ const LINE_BYTES: usize = 64;
 /// How long the writer waits for a line before it sees whether lines are missing that it has not told of.
 const QUIET: Duration = Duration::from_secs(10);
 /// Why lines are missing, in the log's own words.
-const WHY: &str = "it was not read, could not be written, or one cause came too often";
+const WHY: &str = "nobody read the log, it could not be written, or one place logged too often";
 
 /// A bounded queue of lines with one writer.
 #[derive(Debug)]

@@ -156,7 +156,7 @@ fn what_can_never_hold_is_refused_with_the_right_word() {
         ("match: { path: '/login?q=*' }", "write /login"),
         ("match: { method: '*' }", "leave method out"),
         ("match: { host: 'example.com:443' }", "write example.com"),
-        ("match: { not: {} }", "not leaves out all"),
+        ("match: { not: {} }", "excludes everything that the rest"),
         (
             "shadow_limit: { rate_by: USER.Tier, rates: { a: 1/s }, otherwise: 1/s, overrides: [{ key: { client.IP: a }, rate: 1/s }] }",
             "write client.ip",

@@ -5,7 +5,7 @@
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
-//! | the head, from accept or its first byte | [`Timeouts::head`] | 408 if any of it came, and closed |
+//! | the head, from accept or from its first byte after the last answer | [`Timeouts::head`] | 408 if any of it came, and closed |
 //! | idle between requests | [`Timeouts::idle`] | closed |
 //! | the body, as long as somebody waits for it | [`Timeouts::body`] | 408, and closed |
 //! | an answer that is not read | [`Timeouts::unread`] | cut |
@@ -42,15 +42,15 @@ use crate::options::Timeouts;
 const HEAD_BYTES: usize = 64 * 1024;
 /// The most header lines of a request, several times what browsers and proxies send. More is answered 431.
 const HEAD_LINES: usize = 256;
-/// How long a head may take in the reserve, which serves those who ask one short thing, and once the server drains.
+/// The longest time for a head on a connection of the reserve, and on every connection once the server drains.
 const SHORT_HEAD: Duration = Duration::from_secs(2);
 /// How long a closing connection waits for its peer to close too.
 const LINGER: Duration = Duration::from_secs(2);
 /// The most bytes that a closing connection reads and drops: several of the longest bodies that are accepted.
 const LINGER_BYTES: usize = 8 * 1024 * 1024;
-/// When a stage without an end of its own is looked at again.
+/// How often the timer rings in stages without a deadline, so that one timer serves all stages.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
-/// What is meant by times beyond the clock's range.
+/// Longer timeouts count as a hundred years, since an `Instant` cannot hold them.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Why a connection is served no longer.
@@ -126,7 +126,9 @@ pub(super) async fn serve(
     let mut sleep = pin!(sleep_until(after(now(), timeouts.head)));
     let ended = poll_fn(|cx| watch.poll(&mut http, sleep.as_mut(), cx)).await;
     let timeouts = watch.timeouts;
-    if let Some(reason) = ended.cut() {
+    // A connection that idled ends by hyper's own shutdown, and has given its place up all the same.
+    let yielded = matches!(ended, Ended::Served(Ok(()))) && place.is_vacated();
+    if let Some(reason) = ended.cut().or(yielded.then_some(CutReason::vacated)) {
         cuts.engine.metrics.connection_cut(reason);
     }
     let mut wire = http.into_parts().io.into_inner();
@@ -271,7 +273,7 @@ fn after(now: Instant, time: Duration) -> Instant {
     now.checked_add(time.min(NEVER)).unwrap_or(now)
 }
 
-/// Says the last word, if there is one, and closes.
+/// Sends the final error response, if there is one, and closes.
 async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, timeouts: Timeouts) {
     let line = Arc::clone(&wire.line);
     let last_word: Option<Response> = match ended {

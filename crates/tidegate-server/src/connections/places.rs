@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 /// Connections beyond the ordinary places, for health and administration.
 pub(crate) const RESERVE: usize = 64;
-/// Of so many places one is vacated at a time: looking at all is worth it only for several.
+/// One place in this many is vacated per scan: a scan visits every connection, so it should free several.
 const AT_ONCE: usize = 256;
 
 /// What a connection is at. Those that come first give up their place first.
@@ -248,6 +248,11 @@ impl Place {
     /// Says whether it is in the reserve.
     pub(super) fn is_reserved(&self) -> bool {
         self.seat.reserved
+    }
+
+    /// Says whether the place was given to another connection.
+    pub(super) fn is_vacated(&self) -> bool {
+        self.seat.order() == Order::Yield
     }
 
     /// Notes what the connection is at, and since when.

@@ -36,7 +36,7 @@ impl Match {
         for (at, (name, want)) in attributes.iter().enumerate() {
             let rival = attributes[..at].iter().find(|(other, second)| other == name && !agree(want, second));
             if rival.is_some() {
-                return Some(format!("what is asked of {name} excludes itself"));
+                return Some(format!("what the match asks of {name} contradicts itself"));
             }
             let (part, possible) = match &**name {
                 "request.method" if !self.methods().is_empty() => {
@@ -65,11 +65,11 @@ impl Match {
                 _ => continue,
             };
             if !possible {
-                return Some(format!("what is asked of {name} excludes {part}"));
+                return Some(format!("what the match asks of {name} contradicts {part}"));
             }
         }
         let covered = self.left_out().is_some_and(|not| not.covers(self));
-        covered.then(|| "not leaves out all that the rest takes in".to_owned())
+        covered.then(|| "`not` excludes everything that the rest of the match includes".to_owned())
     }
 
     /// Says whether whatever fits `other` surely fits this, which leaves nothing out itself.

@@ -81,18 +81,6 @@ impl CostRule {
         }
     }
 
-    /// Says whether it looks at an attribute.
-    pub(crate) fn reads(&self, attribute: &str) -> bool {
-        match self {
-            Self::Fixed(_) => false,
-            Self::Table { by, .. } => by == attribute,
-            Self::Attribute(name) => name == attribute,
-            // A group of names, as `request`, holds it too.
-            #[cfg(feature = "cel")]
-            Self::Expression(expression) => expression.names().any(|name| attribute.starts_with(name)),
-        }
-    }
-
     /// Returns the largest cost that is known before any request; `None` when requests say it.
     #[must_use]
     pub fn largest_known(&self) -> Option<Cost> {

@@ -55,7 +55,7 @@ pub(crate) fn policy_of_key(key: &[u8]) -> Option<&str> {
 /// Returns the number of a policy: the same whenever a policy of that name is read, and distinct but for odds of 2⁻³². Never 0, which
 /// is the number of keys without a policy.
 pub(crate) fn owner(policy: &str) -> u32 {
-    // A fixed seed: names come from the author of the file, and what two policies of one number lose is only that they share.
+    // A fixed seed: names come from the author of the file, and two policies with the same number have one share of a full store.
     (FixedState::default().hash_one(policy) as u32).max(1)
 }
 

@@ -107,12 +107,6 @@ impl Match {
         self.misfit(&View::over(descriptor, plain.as_ref().unwrap_or(descriptor))).is_none()
     }
 
-    /// Says whether it asks for the value of an attribute by its name.
-    pub(crate) fn compares(&self, attribute: &str) -> bool {
-        self.attributes.iter().any(|(name, _)| **name == *attribute)
-            || self.not.as_deref().is_some_and(|not| not.compares(attribute))
-    }
-
     /// Returns the first part that does not fit; `None` when all do.
     pub(crate) fn misfit(&self, view: &View<'_, '_>) -> Option<&'static str> {
         if !self.methods.is_empty() && !self.method_fits(view) {

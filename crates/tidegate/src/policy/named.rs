@@ -43,7 +43,6 @@ impl Named {
 
     /// Names an attribute, and all whose names go on after it with a dot: which of a group an expression looks at is known
     /// only when it runs.
-    #[cfg(feature = "cel")]
     fn add_with_fields(&mut self, name: &str) {
         self.add(name);
         let prefix = format!("{name}.");
@@ -51,24 +50,25 @@ impl Named {
             self.prefixes.push(prefix);
         }
     }
+}
 
-    fn add_policy(&mut self, policy: &Policy) {
-        policy.matching.names(&mut |name| self.add(name));
-        policy.by.iter().for_each(|name| self.add(name));
-        for limit in policy.limits.iter().chain(&policy.shadow_limit) {
-            limit.overrides.iter().chain(&limit.tiers).for_each(|choice| self.add(&choice.by));
+impl Policy {
+    /// Hands over each attribute that it names, and whether those whose names go on after it with a dot are meant too: which of
+    /// a group an expression looks at is known only when it runs.
+    pub(super) fn each_named(&self, each: &mut impl FnMut(&str, bool)) {
+        self.matching.names(&mut |name| each(name, false));
+        self.by.iter().for_each(|name| each(name, false));
+        for limit in self.limits.iter().chain(&self.shadow_limit) {
+            limit.overrides.iter().chain(&limit.tiers).for_each(|choice| each(&choice.by, false));
         }
-        match &policy.cost {
-            Some(CostRule::Table { by, .. }) => self.add(by),
-            Some(CostRule::Attribute(name)) => self.add(name),
+        match &self.cost {
+            Some(CostRule::Table { by: name, .. } | CostRule::Attribute(name)) => each(name, false),
             #[cfg(feature = "cel")]
-            Some(CostRule::Expression(expression)) => {
-                expression.names().for_each(|name| self.add_with_fields(name));
-            }
+            Some(CostRule::Expression(expression)) => expression.names().for_each(|name| each(name, true)),
             Some(CostRule::Fixed(_)) | None => {}
         }
-        let lists = [&policy.access.allow, &policy.access.deny];
-        lists.into_iter().flat_map(AccessList::names).for_each(|name| self.add(name));
+        let lists = [&self.access.allow, &self.access.deny];
+        lists.into_iter().flat_map(AccessList::names).for_each(|name| each(name, false));
     }
 }
 
@@ -80,7 +80,9 @@ impl PolicySet {
         for name in ["request.method", "request.path", "request.host", "request.direction", "client.ip"] {
             named.add(name);
         }
-        self.policies().iter().for_each(|policy| named.add_policy(policy));
+        let mut add =
+            |name: &str, group: bool| if group { named.add_with_fields(name) } else { named.add(name) };
+        self.policies().iter().for_each(|policy| policy.each_named(&mut add));
         let shared = self.shared_access();
         let lists = [&shared.allow, &shared.deny];
         lists.into_iter().flat_map(AccessList::names).for_each(|name| named.add(name));

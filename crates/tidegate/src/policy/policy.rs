@@ -259,17 +259,6 @@ impl Policy {
         index == self.limits.len() && self.shadow_limit.is_some()
     }
 
-    /// Says whether a value of this attribute is part of the key, chooses terms or cost, or is asked for by itself.
-    pub(crate) fn compares(&self, attribute: &str) -> bool {
-        let limits = self.limits.iter().chain(&self.shadow_limit);
-        let mut choices = limits.flat_map(|limit| limit.overrides.iter().chain(&limit.tiers));
-        self.by.iter().any(|name| name == attribute)
-            || choices.any(|choice| choice.by == attribute)
-            || self.cost.as_ref().is_some_and(|cost| cost.reads(attribute))
-            || self.access.allow.names().chain(self.access.deny.names()).any(|name| name == attribute)
-            || self.matching.compares(attribute)
-    }
-
     /// Returns what the key is made of, for people: the names of `by` with their values, `None` where absent.
     pub fn key_values<'a>(
         &'a self,

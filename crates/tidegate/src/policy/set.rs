@@ -99,10 +99,14 @@ impl PolicySet {
         let index = Index::build(applied.map(|(place, policy)| (place as u32, &policy.matching)));
         let compiled = Compiled::all(&policies);
         let guarded = policies.iter().any(|policy| !policy.access.deny.is_empty());
-        let compares_places = ["request.path", "request.host"].into_iter().any(|attribute| {
-            access.allow.names().chain(access.deny.names()).any(|name| name == attribute)
-                || policies.iter().any(|policy| policy.compares(attribute))
-        });
+        let mut compares_places = false;
+        let mut see = |name: &str, group: bool| {
+            compares_places |= ["request.path", "request.host"].into_iter().any(|place| {
+                place == name || group && place.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))
+            });
+        };
+        access.allow.names().chain(access.deny.names()).for_each(|name| see(name, false));
+        policies.iter().for_each(|policy| policy.each_named(&mut see));
         let ipv6_prefix = ipv6_prefix.clamp(1, 128);
         Ok(Self { policies, compiled, places, index, access, guarded, compares_places, ipv6_prefix })
     }

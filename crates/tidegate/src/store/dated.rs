@@ -41,7 +41,7 @@ pub(super) fn give_back(charge: &Charge<'_>, cell: &Cell, now: Tick, until: Tick
     if let (Quota::Gcra(limit), State::Gcra(state), false) = (quota, state, alone) {
         let (next, sooner) = limit.refund_until(state, now, charge.cost, until);
         // Rounded up: a nanosecond less lies below a whole number of units, where it is one.
-        let units = units_in(limit.rate(), sooner.checked_sub(Duration::from_nanos(1))?) + 1;
+        let units = units_in(limit.rate(), sooner.checked_sub(Duration::from_nanos(1))?).saturating_add(1);
         let units = units.min(charge.cost.units());
         return Some(GivenBack { state: State::Gcra(next), units: Cost::new(units)?, sooner });
     }

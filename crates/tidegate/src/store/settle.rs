@@ -24,7 +24,7 @@ pub struct Charge<'a> {
     pub max_wait: Duration,
     /// Whether its refusal refuses the step. `false` for a shadow: it is measured and never refuses.
     pub binding: bool,
-    /// Whether an allowed step spends it. `false` looks only: a charge that a later report will make.
+    /// Whether an allowed step spends it; with `false` it is only looked at.
     pub spends: bool,
     /// How a changed quota takes over what was spent.
     pub replace: Replace,

@@ -72,8 +72,7 @@ pub(super) fn shown(text: &str) -> String {
 /// Says whether a character has no business in a name: it would end a line, move a cursor or turn the text around where the
 /// name is shown.
 pub(super) fn is_control(letter: char) -> bool {
-    letter.is_control()
-        || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+    crate::visible::is_acted_on(letter) || letter == '\u{feff}'
 }
 
 /// Checks the name of a policy. It stands in answers, logs and URLs.
