@@ -15,11 +15,8 @@ use cel::context::VariableResolver;
 use cel::{Context, Program, Value};
 use tidegate_core::Cost;
 
-use super::cost::CostError;
+use super::cost::{CostError, MAX_EXPRESSION};
 use super::descriptor::Descriptor;
-
-/// The longest expression, in bytes: a cost, not a program.
-const MAX_LENGTH: usize = 2000;
 
 /// The deepest nesting of brackets and operators: the parser recurses, and its stack is ours.
 const MAX_NESTING: usize = 32;
@@ -61,7 +58,7 @@ impl Expression {
     /// evaluate is known before the first request.
     pub fn compile(source: &str) -> Result<Self, ExpressionError> {
         let refuse = |reason: &str| Err(ExpressionError { reason: reason.to_owned() });
-        if source.len() > MAX_LENGTH || nesting(source) > MAX_NESTING {
+        if source.len() > MAX_EXPRESSION || nesting(source) > MAX_NESTING {
             return refuse(
                 "the expression is too long or nested too deep; compute the cost before the request is sent",
             );

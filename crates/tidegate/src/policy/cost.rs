@@ -13,6 +13,10 @@ use tidegate_core::Cost;
 
 use super::descriptor::Descriptor;
 
+/// The longest expression, in bytes: a cost, not a program.
+#[cfg(any(feature = "cel", feature = "config"))]
+pub(crate) const MAX_EXPRESSION: usize = 2000;
+
 /// How the cost of a request is found.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -15,6 +15,12 @@ pub struct Descriptor<'a> {
 }
 
 impl<'a> Descriptor<'a> {
+    /// The longest name of an attribute, in bytes, that doors take and that a policy file may say.
+    pub const MAX_NAME: usize = 256;
+
+    /// The longest value of an attribute, in bytes, that doors take and that a policy file may say: a long URL or token fits.
+    pub const MAX_VALUE: usize = 8192;
+
     /// Makes a descriptor without pairs.
     #[must_use]
     #[inline]

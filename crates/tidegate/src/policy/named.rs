@@ -12,6 +12,10 @@ use super::cost::CostRule;
 use super::policy::Policy;
 use super::set::PolicySet;
 
+/// The attributes that Tidegate names, but for the headers.
+pub(crate) const BUILT_IN: [&str; 5] =
+    ["client.ip", "request.direction", "request.host", "request.method", "request.path"];
+
 /// The attributes that the policies of a set name: in matches, keys, tiers, overrides, costs and lists.
 ///
 /// Policies that are switched off are among them, so that a decision can be explained under them. As large as the names in
@@ -77,7 +81,7 @@ impl PolicySet {
     #[must_use]
     pub fn named(&self) -> Named {
         let mut named = Named::default();
-        for name in ["request.method", "request.path", "request.host", "request.direction", "client.ip"] {
+        for name in BUILT_IN {
             named.add(name);
         }
         let mut add =

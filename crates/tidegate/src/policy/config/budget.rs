@@ -4,6 +4,9 @@
 //! The lengths follow what a request can carry: the doors take attribute names of 256 bytes and values of 8,192, so that a
 //! longer word in the file would match nothing.
 
+use crate::policy::Descriptor;
+use crate::policy::cost::MAX_EXPRESSION;
+
 /// The largest text, in bytes: ten thousand policies take about three megabytes.
 pub(super) const TEXT: usize = 4 << 20;
 /// The deepest nesting: the deepest sensible file has nine levels.
@@ -40,15 +43,15 @@ pub(super) const SEGMENTS: usize = 32;
 /// Bytes of a policy's name: it stands in headers of every answer.
 pub(super) const NAME: usize = 128;
 /// Bytes of an attribute's name, as at the doors.
-pub(super) const ATTRIBUTE: usize = 256;
+pub(super) const ATTRIBUTE: usize = Descriptor::MAX_NAME;
 /// Bytes of a value, as at the doors.
-pub(super) const VALUE: usize = 8192;
+pub(super) const VALUE: usize = Descriptor::MAX_VALUE;
 /// Bytes of a pattern or a URI.
 pub(super) const PATTERN: usize = 1024;
 /// Bytes of a number, a rate, a span, a word, an address or a time zone.
 pub(super) const WORD: usize = 64;
 /// Bytes of a cost, which may be an expression.
-pub(super) const COST: usize = 2000;
+pub(super) const COST: usize = MAX_EXPRESSION;
 
 /// Mistakes that are told, and as many warnings; more of them are counted.
 pub(super) const FINDINGS: usize = 100;

@@ -15,11 +15,8 @@ use super::diagnostic::nearest;
 use crate::policy::client_ip::canonical;
 use crate::policy::glob::{Glob, PathGlob};
 use crate::policy::matching::host_name;
+use crate::policy::named::BUILT_IN;
 use crate::policy::path;
-
-/// The attributes that Tidegate names, but for the headers.
-const BUILT_IN: [&str; 5] =
-    ["client.ip", "request.direction", "request.host", "request.method", "request.path"];
 
 /// What a header's attribute begins with.
 pub(super) const HEADER: &str = "request.header.";

@@ -19,6 +19,7 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, Visitor};
 use tidegate::Rate;
+use tidegate::policy::Descriptor;
 
 pub(crate) use self::asked::Asked;
 use self::asked::{AskedSeed, BatchSeed};
@@ -36,9 +37,9 @@ pub(crate) const MAX_BATCH: usize = 1000;
 /// The most attributes of one check: policies name a handful; a linear look-up stays cheap.
 pub(crate) const MAX_ATTRIBUTES: usize = 64;
 /// The longest attribute name, in bytes.
-pub(crate) const MAX_NAME: usize = 256;
+pub(crate) const MAX_NAME: usize = Descriptor::MAX_NAME;
 /// The longest attribute value, in bytes: a long URL or token fits.
-pub(crate) const MAX_VALUE: usize = 8192;
+pub(crate) const MAX_VALUE: usize = Descriptor::MAX_VALUE;
 /// The most policy names in `policies`.
 const MAX_POLICIES: usize = 256;
 /// The largest cost: the largest burst there can be. A larger one could never be allowed.
