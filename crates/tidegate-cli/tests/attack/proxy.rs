@@ -3,9 +3,11 @@
 //! Needs the Debian packages `nginx` and `caddy`. Where one is missing the attack says so and skips, unless
 //! `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+
+use crate::waiting::{PATIENCE, free_port, within};
 
 /// A proxy with a small site behind it, stopped when the attack ends, however it ends.
 pub(crate) struct Proxy {
@@ -118,10 +120,10 @@ impl Proxy {
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut proxy = Self { child, addr, _dir: dir };
         // A refused connection costs microseconds, so this ends soon, one way or the other.
-        while TcpStream::connect(addr).is_err() {
+        within(PATIENCE, "the proxy listens", || {
             assert_eq!(proxy.child.try_wait().unwrap(), None, "the proxy ended");
-            std::thread::yield_now();
-        }
+            TcpStream::connect(addr).is_ok()
+        });
         proxy
     }
 }
@@ -150,8 +152,4 @@ fn there(program: &str) -> Option<()> {
     );
     eprintln!("SKIPPED: {program} is not installed; apt-get install {program}");
     None
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }

@@ -6,12 +6,10 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use crate::proxy::Proxy;
-use crate::raw::{Answer, ask};
+use crate::raw::{Answer, JSON, ask};
 use crate::rounds;
 use crate::seed::Seed;
 use crate::serving::{Desk, Serving};
-
-const JSON: (&str, &str) = ("content-type", "application/json");
 
 const FILE: &str = "version: 1
 policies:
