@@ -70,7 +70,7 @@ const BODIES: [&str; 20] = [
 ];
 
 #[test]
-fn every_path_answers_every_method_and_body_with_a_status_of_its_own() {
+fn whatever_is_asked_is_answered_and_a_refusal_says_why() {
     let desk = Desk::with(FILE);
     let mut serving = desk.serve(&[]);
     for path in PATHS {
