@@ -1,7 +1,10 @@
 //! Real proxies in front of the server, with the configuration that the manual prints.
 //!
-//! Needs the Debian packages `nginx` and `caddy`. Where one is missing the attack says so and skips, unless
+//! Needs the Debian packages `nginx` and `caddy`. Where one is missing the test says so and skips, unless
 //! `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
+//!
+//! `crates/tidegate-server/tests/proxies.rs` is compiled with this file too, and with `waiting.rs`: nothing else of the
+//! attacks can be named here.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
@@ -9,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::waiting::{PATIENCE, free_port, within};
 
-/// A proxy with a small site behind it, stopped when the attack ends, however it ends.
+/// A proxy with a small site behind it, stopped when the test ends, however it ends.
 pub(crate) struct Proxy {
     child: Child,
     pub(crate) addr: SocketAddr,
