@@ -154,9 +154,18 @@ pub(crate) fn with_token(token: &Token, headers: &HeaderMap) -> Result<(), Probl
 /// # Errors
 /// 403 for a foreign origin or a host name that is not this machine's.
 pub(crate) fn without_token(headers: &HeaderMap) -> Result<(), Problem> {
-    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    let host = text(HOST).unwrap_or_default();
-    if let Some(origin) = text(ORIGIN)
+    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    for name in [HOST, ORIGIN] {
+        // What cannot be read is not absent.
+        if headers.contains_key(&name) && text(&name).is_none()
+            || headers.get_all(&name).iter().nth(1).is_some()
+        {
+            let detail = format!("{name} cannot be read, or came twice; send it once, in ASCII");
+            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+        }
+    }
+    let host = text(&HOST).unwrap_or_default();
+    if let Some(origin) = text(&ORIGIN)
         && origin.split_once("://").map(|(_, authority)| authority) != Some(host)
     {
         let detail =
@@ -267,6 +276,14 @@ mod tests {
             (&[("host", "evil.example"), ("origin", "http://evil.example")], false),
         ] {
             assert_eq!(without_token(&headers(pairs)).is_ok(), passes, "{pairs:?}");
+        }
+        let mut twice = headers(&[("host", "localhost:8080")]);
+        twice.append("host", HeaderValue::from_static("evil.example"));
+        assert!(without_token(&twice).is_err(), "two hosts");
+        for name in ["host", "origin"] {
+            let mut unreadable = headers(&[]);
+            unreadable.append(name, HeaderValue::from_bytes(b"\xffevil.example").unwrap());
+            assert!(without_token(&unreadable).is_err(), "{name}: present, and not readable");
         }
     }
 }

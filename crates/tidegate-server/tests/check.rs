@@ -115,6 +115,15 @@ async fn a_batch_is_answered_in_order_or_not_at_all() {
     assert!(refused.detail().contains("there is no policy `per-pi`; did you mean \"per-ip\"?"));
     assert_eq!(refused.json()["index"], 1);
     assert_eq!(server.check("c").await.json()["remaining"], 1, "the first of the batch was not charged");
+    let limits: String =
+        (0..100).map(|at| format!("  - {{ name: p{at}, limit: {{ rate: {}/s }} }}\n", 5000 + at)).collect();
+    let wide = start(&format!("version: 1\npolicies:\n{limits}")).await;
+    let answer = wide.post("/v1/check/batch", &format!("[{}]", vec![one("x"); 201].join(","))).await.json();
+    assert_eq!(
+        (&answer[199]["status"], &answer[200]["status"]),
+        (&200.into(), &413.into()),
+        "20,000 limits are told"
+    );
     let many = format!("[{}]", vec![one("x"); 1001].join(","));
     assert!(server.post("/v1/check/batch", &many).await.detail().contains("at most 1000 checks"));
 }

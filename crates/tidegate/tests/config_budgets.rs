@@ -111,6 +111,12 @@ fn mistakes_and_trees_have_a_size() {
         |list: &str| found(&format!("version = 1\npolicies = []\nx-a = [{list}]\n"), Format::Toml).concat();
     assert!(toml(&"1,".repeat(1_500_000)).contains("more than 1000000 commas"), "a wide list");
     assert!(toml(&"1,".repeat(300_000)).contains("has more than 250000 values"), "a long list");
+    let keys: String = (0..20_000).map(|at| format!("k{at}.a.b.c.d.e.f=1\n")).collect();
+    let dotted = found(&format!("version = 1\npolicies = []\n[x-a]\n{keys}"), Format::Toml).concat();
+    assert!(dotted.contains("more than 100000 dots"), "{dotted:.200}");
+    let quoted: String = (0..20_000).map(|at| format!("k{at} = \"1.2.3.4.5.6.7 \\\" .\"\n")).collect();
+    let quoted = found(&format!("version = 1\npolicies = []\n[x-a]\n{quoted}"), Format::Toml).concat();
+    assert!(!quoted.contains("dots"), "{quoted:.200}");
     assert!(
         toml(&format!("{}{}", "[".repeat(40), "]".repeat(40))).contains("deeper than 32 levels"),
         "a deep list"
@@ -148,4 +154,13 @@ fn ten_thousand_policies_and_paths_are_read() {
     assert_eq!(found(&format!("version: 1\npolicies: [{policies}]\n"), Format::Yaml), [""; 0]);
     let paths = many(10_000, |at| format!("/a/b{at}"));
     assert_eq!(found(&policy(&format!("match: {{ path: [{paths}] }}")), Format::Yaml), [""; 0]);
+}
+
+#[test]
+fn all_costs_together_have_a_length() {
+    let cost = "1 + ".repeat(60) + "1";
+    let policies: String = (0..1200)
+        .map(|at| format!("  - {{ name: p{at}, limit: {{ rate: {}/s }}, cost: '{cost}' }}\n", at + 1))
+        .collect();
+    refused(&format!("version: 1\npolicies:\n{policies}"), "longer than 256 KiB together");
 }

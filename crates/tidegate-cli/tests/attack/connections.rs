@@ -364,11 +364,8 @@ fn nonsense_behind_good_requests_takes_no_answer_away() {
 fn a_low_limit_of_open_files_keeps_health_answered() {
     room_for(1000);
     let desk = Desk::with(FILE);
-    let program = desk.command(&[]);
-    let mut command = std::process::Command::new("sh");
-    command.arg("-c").arg("ulimit -n 300; exec \"$0\" serve --http 127.0.0.1:0 -c p.yaml");
-    command.arg(program.get_program()).current_dir(desk.path("."));
-    let mut serving = Serving::start(command);
+    let mut serving =
+        Serving::start(desk.shell("ulimit -n 300; exec \"$0\" serve --http 127.0.0.1:0 -c p.yaml"));
     let held = hold(serving.addr, 600, "GET /");
     for _ in 0..10 {
         serving.is_well();

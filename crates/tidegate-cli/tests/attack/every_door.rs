@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::raw::{connect, send_and_end};
+use crate::raw::{JSON, connect, send_and_end};
 use crate::rounds;
 use crate::seed::Seed;
 use crate::serving::Desk;
@@ -70,13 +70,13 @@ const BODIES: [&str; 20] = [
 ];
 
 #[test]
-fn every_path_answers_every_method_and_body_with_a_status_of_its_own() {
+fn whatever_is_asked_is_answered_and_a_refusal_says_why() {
     let desk = Desk::with(FILE);
     let mut serving = desk.serve(&[]);
     for path in PATHS {
         for method in METHODS {
             for body in BODIES {
-                let answer = serving.ask(method, path, &[("content-type", "application/json")], body);
+                let answer = serving.ask(method, path, &[JSON], body);
                 // 500 would be our own mistake, 502 and above would speak of somebody behind us.
                 assert!(matches!(answer.status, 200..=499 | 503), "{method} {path} {body}: {answer:?}");
                 let problem = answer.status >= 400 && method != "HEAD";

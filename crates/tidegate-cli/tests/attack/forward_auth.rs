@@ -13,8 +13,12 @@ use crate::serving::{Desk, Serving};
 
 const FILE: &str = "version: 1
 client_ip: { trusted_proxies: [127.0.0.0/8] }
-access: { deny: [request.header.x-tenant=barred] }
+access: { deny: [request.header.x-tenant=barred, request.path=/api/secret] }
 policies:
+  - name: per-path
+    match: { path: /paths/** }
+    by: [request.path]
+    limit: { rate: 1/day }
   - name: api
     match: { path: /api/**, host: example.org }
     limit: { rate: 1/day }
@@ -28,7 +32,7 @@ policies:
 ";
 
 /// Headers with which a caller might speak for the proxy, or make it say less.
-const HEADERS: [&[u8]; 44] = [
+const HEADERS: [&[u8]; 45] = [
     b"X-Original-URI: /free",
     b"X-Original-URI: /\xff",
     b"X-Original-URL: /free",
@@ -59,6 +63,7 @@ const HEADERS: [&[u8]; 44] = [
     b"Expect: 100-continue",
     b"Origin: https://other.org",
     b"Access-Control-Request-Headers: x",
+    b"Access-Control-Request-Method: GET",
     b"Authorization: Bearer 0123456789abcdef",
     b"Cookie: a=b",
     b"X-Tidegate-Token: 0123456789abcdef",
@@ -251,6 +256,8 @@ fn nobody_walks_around_behind_nginx() {
     let Some(nginx) = Proxy::nginx(serving.addr) else { return };
     nobody_walks_around(nginx.addr, "behind_nginx");
     nobody_hides_a_named_header(nginx.addr);
+    no_other_spelling_is_another_path(nginx.addr);
+    a_preflight_reads_nothing(nginx.addr);
     // Who names no host is served as the site that answers him, and limited as it.
     for line in ["GET /api/thing HTTP/1.0\r\n\r\n", "GET /api/thing HTTP/1.0\r\nHost:\r\n\r\n"] {
         let answers = send(nginx.addr, line.as_bytes()).unwrap_or_default();
@@ -265,6 +272,8 @@ fn nobody_walks_around_behind_caddy() {
     let Some(caddy) = Proxy::caddy(serving.addr) else { return };
     nobody_walks_around(caddy.addr, "behind_caddy");
     nobody_hides_a_named_header(caddy.addr);
+    no_other_spelling_is_another_path(caddy.addr);
+    a_preflight_reads_nothing(caddy.addr);
     // Caddy hands names with underscores on, and CGI takes them for the ones with dashes. nginx drops them.
     assert_eq!(served(caddy.addr, "/free", &[b"X_Api_Key: K"]), 400);
     assert_eq!(served(caddy.addr, "/free", &[b"X-Api_Key: K", b"X-Api-Key: mine"]), 400);
@@ -275,6 +284,28 @@ fn nobody_walks_around_behind_caddy() {
 }
 
 /// Without a file the quickstart holds, five a second and ten at once for each caller, and the proxy is on this machine.
+/// The path as a value, in a key and in a deny list, was the reading in which `\` and `;` count; both proxies have another.
+fn no_other_spelling_is_another_path(proxy: SocketAddr) {
+    assert_eq!(served(proxy, "/paths/thing", &[]), 200, "the one of the day");
+    for before in ["", "q\\x/../", ";a/../", "q%5cx/../", "q;/%2e%2e/", "/x//../../", "q%2fx/../../"] {
+        let secret = ask(proxy, b"GET", format!("/api/{before}secret").as_bytes(), &[]);
+        assert!(!secret.is_some_and(|answer| answer.body.contains("a secret")), "{before}");
+        let thing = ask(proxy, b"GET", format!("/paths/{before}thing").as_bytes(), &[]);
+        assert!(!thing.is_some_and(|answer| answer.body.contains("a path's thing")), "{before}");
+        let thing = ask(proxy, b"GET", format!("/{before}paths/thing").as_bytes(), &[]);
+        assert!(!thing.is_some_and(|answer| answer.body.contains("a path's thing")), "{before}");
+    }
+}
+
+/// Caddy's file server answers `OPTIONS` with the file, so whoever pretended to be a browser's preflight read it uncharged.
+#[track_caller]
+fn a_preflight_reads_nothing(proxy: SocketAddr) {
+    let preflight: [&[u8]; 2] = [b"Origin: https://other.org", b"Access-Control-Request-Method: GET"];
+    for _ in 0..3 {
+        is_refused(proxy, b"OPTIONS", b"/api/thing", &preflight);
+    }
+}
+
 #[test]
 fn the_quickstart_behind_a_proxy_limits_each_caller_by_himself() {
     let desk = Desk::with(FILE);

@@ -9,7 +9,9 @@
 //! | `connections` | a stranger who only connects | every buffer and wait has a bound, everything is answered, and operators always get in |
 //! | `every_door` | a stranger with a socket | whatever is sent is answered or closed, and honest callers are served meanwhile |
 //! | `forward_auth` | a caller behind the real nginx and the real Caddy | no header, spelling or byte is served unlimited |
-//! | `operations` | a full disk, a hung mount, a planted name, a log's author | decisions go on, signals are heard, files stay whole, terminals are left alone |
+//! | `log` | a full disk, a reader who goes away or never reads | decisions go on, the server ends when told, no verdict changes |
+//! | `files` | a file that is none, a planted name, a full disk, a hung mount | decisions go on, signals are heard, files stay whole |
+//! | `terminal` | the author of a log, a trace, a name or an answer | what is printed leaves the terminal alone |
 //! | `settling` | a caller who settles decisions, the author of a large file | each charge is given back once, to whom it was charged; answers fit a proxy's buffer |
 //! | `full_store` | callers who never repeat a key | the keys of one policy cost no other policy its debtors |
 //! | `policy_file` | the author of a file, careless or hostile | it is refused in bounded time and memory, or it holds for somebody |
@@ -22,20 +24,18 @@
 
 mod connections;
 mod every_door;
+mod files;
 mod forward_auth;
 mod full_store;
-mod operations;
+mod log;
 mod policy_file;
 mod proxy;
 mod raw;
 mod seed;
 mod serving;
 mod settling;
-
-use std::time::Duration;
-
-/// Long enough for a busy machine; a test that passes never waits for it.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+mod terminal;
+mod waiting;
 
 /// How often an attack is repeated: the first number in CI, the second in `cargo xtask attack`.
 pub(crate) fn rounds(short: usize, long: usize) -> usize {

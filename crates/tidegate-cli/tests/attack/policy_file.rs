@@ -1,13 +1,10 @@
 //! Files by careless and hostile authors: each is refused with its place, in bounded time and memory, or it holds for somebody;
 //! and a running server keeps what it has.
 
-use std::io::Read as _;
-use std::process::Stdio;
-use std::time::Instant;
-
+use crate::raw::JSON;
+use crate::rounds;
 use crate::seed::Seed;
-use crate::serving::Desk;
-use crate::{PATIENCE, rounds};
+use crate::serving::{Desk, ended};
 
 /// The most memory that reading a file may take, in KiB of address space: the program itself takes a tenth of it.
 const MEMORY: usize = 1 << 20;
@@ -25,39 +22,12 @@ policies:
 fn read(file: &str, text: &[u8], verb: &str) -> (Option<i32>, String) {
     let desk = Desk::with("");
     std::fs::write(desk.path(file), text).unwrap();
-    let program = desk.command(&[]);
-    let mut shell = std::process::Command::new("sh");
-    shell.arg("-c").arg(format!("ulimit -v {MEMORY}; exec \"$0\" {verb} {file}"));
-    shell.arg(program.get_program()).current_dir(desk.path(""));
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TIDEGATE_")) {
-        shell.env_remove(name);
-    }
-    let mut child = shell.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    let reader = std::thread::spawn(move || {
-        let (mut said, mut more) = (Vec::new(), Vec::new());
-        err.read_to_end(&mut more).unwrap();
-        out.read_to_end(&mut said).unwrap();
-        said.extend(more);
-        said
-    });
-    #[allow(clippy::disallowed_methods, reason = "a real process ends in its own time; the wait is bounded")]
-    let start = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            break status;
-        }
-        if start.elapsed() > PATIENCE {
-            child.kill().unwrap();
-            panic!("`{verb}` did not end: {:.200}", String::from_utf8_lossy(text));
-        }
-        std::thread::yield_now();
-    };
-    let said = String::from_utf8(reader.join().unwrap()).unwrap();
+    let output = ended(desk.shell(&format!("ulimit -v {MEMORY}; exec \"$0\" {verb} {file}")));
+    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     let shown = said.chars().all(|letter| letter == '\n' || !letter.is_control());
     assert!(shown, "control characters reach the terminal: {said:?}");
     assert!(said.len() < 200_000, "{} bytes are said of a file", said.len());
-    (status.code(), said)
+    (output.status.code(), said)
 }
 
 /// Requires that a file is refused, with these words.
@@ -285,7 +255,7 @@ fn a_check_may_name_hundreds_of_policies() {
     let mut serving = desk.serve(&[]);
     let ask = |names: &[String], value: &str| {
         let body = serde_json::json!({ "attributes": { "n": value }, "policies": names });
-        serving.ask("POST", "/v1/check", &[("content-type", "application/json")], &body.to_string())
+        serving.ask("POST", "/v1/check", &[JSON], &body.to_string())
     };
     let names: Vec<String> = (0..256).map(|at| format!("p{at}")).collect();
     let statuses: Vec<u16> = (0..rounds(50, 2000)).map(|_| ask(&names, "v7").status).collect();
@@ -313,9 +283,7 @@ fn every_name_that_is_accepted_can_be_shown_and_reset() {
         let escaped: String = name.bytes().map(|byte| format!("%{byte:02x}")).collect();
         let check = || {
             let body = serde_json::json!({ "attributes": { "n": format!("v{at}"), "user.id": "u" } });
-            serving
-                .ask("POST", "/v1/check", &[("content-type", "application/json")], &body.to_string())
-                .status
+            serving.ask("POST", "/v1/check", &[JSON], &body.to_string()).status
         };
         assert_eq!([check(), check()], [200, 429], "{name}");
         assert_eq!(serving.get(&format!("/v1/policies/{escaped}")).json()["name"], *name);
@@ -347,7 +315,7 @@ access: { deny: [request.path=/admin] }
     let serving = desk.serve(&[]);
     let check = |path: &str, user: &str| {
         let body = serde_json::json!({ "attributes": { "request.path": path, "user.id": user } });
-        serving.ask("POST", "/v1/check", &[("content-type", "application/json")], &body.to_string()).status
+        serving.ask("POST", "/v1/check", &[JSON], &body.to_string()).status
     };
     let disguises = [
         "/login",

@@ -1,13 +1,18 @@
 //! Real proxies in front of the server, with the configuration that the manual prints.
 //!
-//! Needs the Debian packages `nginx` and `caddy`. Where one is missing the attack says so and skips, unless
+//! Needs the Debian packages `nginx` and `caddy`. Where one is missing the test says so and skips, unless
 //! `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
+//!
+//! `crates/tidegate-server/tests/proxies.rs` is compiled with this file too, and with `waiting.rs`: nothing else of the
+//! attacks can be named here.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-/// A proxy with a small site behind it, stopped when the attack ends, however it ends.
+use crate::waiting::{PATIENCE, free_port, within};
+
+/// A proxy with a small site behind it, stopped when the test ends, however it ends.
 pub(crate) struct Proxy {
     child: Child,
     pub(crate) addr: SocketAddr,
@@ -118,10 +123,10 @@ impl Proxy {
         let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut proxy = Self { child, addr, _dir: dir };
         // A refused connection costs microseconds, so this ends soon, one way or the other.
-        while TcpStream::connect(addr).is_err() {
+        within(PATIENCE, "the proxy listens", || {
             assert_eq!(proxy.child.try_wait().unwrap(), None, "the proxy ended");
-            std::thread::yield_now();
-        }
+            TcpStream::connect(addr).is_ok()
+        });
         proxy
     }
 }
@@ -133,6 +138,9 @@ fn site() -> tempfile::TempDir {
     std::fs::write(dir.path().join("site/index.html"), "the front page").unwrap();
     std::fs::write(dir.path().join("site/free"), "free of limits").unwrap();
     std::fs::write(dir.path().join("site/api/thing"), "a thing").unwrap();
+    std::fs::write(dir.path().join("site/api/secret"), "a secret").unwrap();
+    std::fs::create_dir_all(dir.path().join("site/paths")).unwrap();
+    std::fs::write(dir.path().join("site/paths/thing"), "a path's thing").unwrap();
     dir
 }
 
@@ -150,8 +158,4 @@ fn there(program: &str) -> Option<()> {
     );
     eprintln!("SKIPPED: {program} is not installed; apt-get install {program}");
     None
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }

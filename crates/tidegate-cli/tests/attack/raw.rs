@@ -3,7 +3,10 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use crate::PATIENCE;
+use crate::waiting::PATIENCE;
+
+/// What a caller says of a body of JSON.
+pub(crate) const JSON: (&str, &str) = ("content-type", "application/json");
 
 /// An answer, read whole.
 #[derive(Clone, Debug)]

@@ -3,12 +3,20 @@
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, Instant};
 
-use crate::PATIENCE;
-use crate::raw::{Answer, ask};
+use crate::raw::{Answer, JSON, ask};
+use crate::waiting::{PATIENCE, within};
+
+/// A policy file for attacks that are about something else.
+pub(crate) const FIVE_A_DAY: &str = "version: 1
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+policies:
+  - name: per-ip
+    by: [client.ip]
+    limit: { rate: 5/day }
+";
 
 /// A folder with a policy file, for the program to run in.
 pub(crate) struct Desk(tempfile::TempDir);
@@ -25,15 +33,28 @@ impl Desk {
         self.0.path().join(name)
     }
 
-    /// The command, to run in this folder, without what the developer's shell says.
+    /// The program, to run in this folder, without what the developer's shell says.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        let mut command = self.run(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(arguments);
+        command
+    }
+
+    /// A script, to run in this folder as the program does; `"$0"` is the program.
+    pub(crate) fn shell(&self, script: &str) -> Command {
+        let mut command = self.run("sh");
+        command.args(["-c", script, env!("CARGO_BIN_EXE_tidegate")]);
+        command
+    }
+
+    fn run(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("TIDEGATE_") || name == "NOTIFY_SOCKET" {
                 command.env_remove(name);
             }
         }
-        command.current_dir(self.0.path()).args(arguments);
+        command.current_dir(self.0.path());
         command
     }
 
@@ -95,7 +116,7 @@ impl Serving {
     #[track_caller]
     pub(crate) fn check(&self, name: &str, value: &str) -> Answer {
         let body = serde_json::json!({ "attributes": { name: value } });
-        self.ask("POST", "/v1/check", &[("content-type", "application/json")], &body.to_string())
+        self.ask("POST", "/v1/check", &[JSON], &body.to_string())
     }
 
     /// Requires that it lives and answers: its health, and one check.
@@ -114,24 +135,7 @@ impl Serving {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-    }
-
-    /// Waits until it has ended, at most so long.
-    pub(crate) fn ended_within(&mut self, most: Duration) -> Option<ExitStatus> {
-        #[allow(
-            clippy::disallowed_methods,
-            reason = "a real process ends in its own time; the wait is bounded"
-        )]
-        let start = Instant::now();
-        while start.elapsed() < most {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return Some(status);
-            }
-            std::thread::yield_now();
-        }
-        None
+        signal(&self.child, name);
     }
 }
 
@@ -141,4 +145,37 @@ impl Drop for Serving {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+pub(crate) fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args(["-s", name, &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+/// Waits until a server that was told to end has ended.
+#[track_caller]
+pub(crate) fn end_of(child: &mut Child) -> ExitStatus {
+    let mut status = None;
+    within(PATIENCE, "the server ends", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap()
+}
+
+/// Runs a command to its end, which comes within [`PATIENCE`] and by itself, and returns what it printed.
+#[track_caller]
+pub(crate) fn ended(command: Command) -> Output {
+    let output = assert_cmd::Command::from_std(command).timeout(PATIENCE).output().unwrap();
+    assert!(
+        output.status.code().is_some(),
+        "stopped by a signal, or after {PATIENCE:?}: {:.2000}",
+        words(&output)
+    );
+    output
+}
+
+/// All that a command printed.
+pub(crate) fn words(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }

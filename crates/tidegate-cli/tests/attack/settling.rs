@@ -6,12 +6,10 @@ use std::net::SocketAddr;
 use serde_json::{Value, json};
 
 use crate::proxy::Proxy;
-use crate::raw::{Answer, ask};
+use crate::raw::{Answer, JSON, ask};
 use crate::rounds;
 use crate::seed::Seed;
 use crate::serving::{Desk, Serving};
-
-const JSON: (&str, &str) = ("content-type", "application/json");
 
 const FILE: &str = "version: 1
 policies:
@@ -238,7 +236,7 @@ fn a_flood_does_not_wash_out_an_attempt() {
 
 /// Ninety matching policies made a head of more than 4 KiB, and nginx answered 500 to everybody.
 #[test]
-fn hundreds_of_matching_policies_are_no_error_behind_nginx() {
+fn hundreds_of_matching_policies_are_no_error_behind_a_proxy() {
     for form in ["draft-11", "draft-03", "x-ratelimit", "none"] {
         let many: String = (0..rounds(100, 400))
             .map(|at| {
@@ -261,10 +259,11 @@ fn hundreds_of_matching_policies_are_no_error_behind_nginx() {
         if form.starts_with("draft") {
             assert!(direct.header("x-tidegate-policies-left-out").is_some_and(|left| left != "0"));
         }
-        let Some(nginx) = Proxy::nginx(serving.addr) else { return };
-        let statuses: Vec<_> =
-            (0..4).map(|_| ask(nginx.addr, "GET", "/api/thing", &[], b"").status).collect();
-        assert_eq!(statuses, [200, 200, 429, 429], "{form}: two a day, and never a 500");
+        if let Some(nginx) = Proxy::nginx(serving.addr) {
+            let statuses: Vec<_> =
+                (0..4).map(|_| ask(nginx.addr, "GET", "/api/thing", &[], b"").status).collect();
+            assert_eq!(statuses, [200, 200, 429, 429], "{form}: two a day, and never a 500");
+        }
         let serving = desk.serve(&["--forward-auth", "caddy"]);
         if let Some(caddy) = Proxy::caddy(serving.addr) {
             let answer = ask(caddy.addr, "GET", "/api/thing", &[("host", "example.org")], b"");

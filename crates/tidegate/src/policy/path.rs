@@ -115,6 +115,14 @@ impl<'d> Readings<'d> {
     }
 }
 
+/// Says whether servers take different ways up from a path's `..`: `/a\x/../b` is `/a/b` to one and `/b` to another.
+pub(crate) fn is_ambiguous(raw: &str) -> bool {
+    let path = &raw[..raw.find(['?', '#']).unwrap_or(raw.len())];
+    let climbs =
+        path.contains("..") || path.as_bytes().windows(3).any(|three| three.eq_ignore_ascii_case(b"%2e"));
+    climbs && Readings::of(raw).each().nth(1).is_some()
+}
+
 /// Returns the one reading that stands for a path where it is a value: in keys, lists, tables and expressions.
 ///
 /// The lenient one where there are two: else a caller would have a key of his own for each `;parameter` he makes up.

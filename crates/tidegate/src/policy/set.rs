@@ -13,6 +13,7 @@ use super::descriptor::Descriptor;
 use super::index::{Candidates, Index};
 use super::key;
 use super::matching::{View, plain_values};
+use super::path;
 use super::plan::{Line, Plan};
 use super::policy::{Absent, Direction, Mode, Policy};
 
@@ -189,6 +190,14 @@ impl PolicySet {
             let entry = policy.access.deny.find(descriptor)?;
             Some(Refusal { policy: Some(place), entry, status: policy.access.status })
         })
+    }
+
+    /// Says whether a path is a value for some policy or list (a key, an entry, a price) that servers behind would read
+    /// differently, because it goes up with `..` from a place that they see differently. No one value can stand for such a path;
+    /// nobody needs it, and a door that does not know the server behind should refuse it.
+    #[must_use]
+    pub fn is_ambiguous_path(&self, path: &str) -> bool {
+        self.compares_places && path::is_ambiguous(path)
     }
 
     /// Lists the charges of a request, in the order of the policies.

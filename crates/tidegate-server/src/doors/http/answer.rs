@@ -110,6 +110,14 @@ impl<'a> Told<'a, '_> {
         response
     }
 
+    /// Returns how many limits the answer tells of.
+    pub(crate) fn limits(&self) -> usize {
+        match self.verdict {
+            Verdict::Decided(decision) => decision.limits.len(),
+            Verdict::Unsettled { .. } => 0,
+        }
+    }
+
     /// Returns the body of one check in a batch, its status included.
     pub(crate) fn in_batch(self) -> serde_json::Value {
         let answer = self.answer();

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::Request;
 use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Request, StatusCode};
 use smallvec::SmallVec;
 
 use super::App;
 use super::answer::Told;
-use super::body::{self, Asked};
+use super::body::{self, Asked, MAX_BATCH_LIMITS};
 use super::problem::{Problem, json, nearest, quoted};
 use crate::engine::Want;
 use crate::live::Live;
@@ -43,16 +43,31 @@ pub(crate) async fn batch(app: &App, request: Request<Body>) -> Result<Response,
     for (at, asked) in checks.iter().enumerate() {
         chosen.push(named(&live, asked).map_err(|problem| problem.with("index", at))?);
     }
+    let mut limits = 0;
     let answers: Vec<_> = checks
         .iter()
         .zip(&chosen)
         .map(|(asked, only)| {
-            decide(app, &live, asked, only.as_deref(), Want::Take, |told: Told<'_, '_>| told.in_batch())
+            if limits >= MAX_BATCH_LIMITS {
+                return undecided();
+            }
+            decide(app, &live, asked, only.as_deref(), Want::Take, |told: Told<'_, '_>| {
+                limits += told.limits();
+                told.in_batch()
+            })
         })
         .collect();
     let mut response = json(&answers).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
+}
+
+/// The answer to a check of a batch that was not decided, since the answer to those before it is long enough.
+fn undecided() -> serde_json::Value {
+    let detail = format!(
+        "not decided, and nothing was charged: a batch is answered with {MAX_BATCH_LIMITS} limits; ask again"
+    );
+    serde_json::json!({ "status": StatusCode::PAYLOAD_TOO_LARGE.as_u16(), "detail": detail })
 }
 
 /// Decides, remembers what was taken, and has the answer made.

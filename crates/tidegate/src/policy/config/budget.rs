@@ -15,6 +15,8 @@ pub(super) const DEPTH: usize = 32;
 pub(super) const NODES: usize = 250_000;
 /// Commas, equal signs and line ends of a text in TOML, whose parser bounds its depth and not its size.
 pub(super) const SEPARATORS: usize = 1_000_000;
+/// Dots of keys and numbers of a text in TOML: each dot of a key makes a table.
+pub(super) const DOTS: usize = 100_000;
 /// Aliases of YAML: one in each policy.
 pub(super) const ALIASES: usize = 10_000;
 /// What aliases may stand for in all, in events of the parser.
@@ -52,6 +54,9 @@ pub(super) const PATTERN: usize = 1024;
 pub(super) const WORD: usize = 64;
 /// Bytes of a cost, which may be an expression.
 pub(super) const COST: usize = MAX_EXPRESSION;
+
+/// Bytes of all costs together: to compile an expression takes some microseconds for each of its bytes.
+pub(super) const COSTS: usize = 256 << 10;
 
 /// Mistakes that are told, and as many warnings; more of them are counted.
 pub(super) const FINDINGS: usize = 100;

@@ -6,6 +6,7 @@ use std::hash::{Hash, Hasher};
 
 use tidegate_core::Cost;
 
+use super::budget;
 use super::diagnostic::Findings;
 use super::keys::Kind;
 use super::limits::{self, Owner};
@@ -24,9 +25,17 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     let mut built: Vec<Policy> = Vec::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
     let mut alike: HashMap<u64, Vec<usize>> = HashMap::new();
+    let list = file.get("policies").map_or(&[][..], Node::each);
+    let costs: usize = list.iter().filter_map(|node| Some(node.get("cost")?.text()?.len())).sum();
+    if costs > budget::COSTS {
+        let most = budget::COSTS >> 10;
+        findings
+            .error(file.spot, format_args!("the costs of all policies are longer than {most} KiB together"));
+        return Vec::new();
+    }
     let defaults = file.get("defaults");
     let believes_somebody = file.get("client_ip").and_then(|node| node.get("trusted_proxies")).is_some();
-    for (at, node) in file.get("policies").map_or(&[][..], Node::each).iter().enumerate() {
+    for (at, node) in list.iter().enumerate() {
         findings.subject = subject(node, at);
         if let Some(name) = node.get("name")
             && let Some(text) = name.text()

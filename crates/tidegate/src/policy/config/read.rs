@@ -223,6 +223,24 @@ fn as_written(location: Location, source: &str) -> Option<String> {
     is_number.then(|| text.to_owned())
 }
 
+/// Counts the dots of a text in TOML that stand outside quotes. Quotes end with their line, so of a text of several lines all but
+/// the first may be counted.
+fn dots(text: &str) -> usize {
+    let (mut dots, mut quote, mut escaped) = (0, None, false);
+    for byte in text.bytes() {
+        match (byte, quote) {
+            (b'\n', _) => (quote, escaped) = (None, false),
+            _ if escaped => escaped = false,
+            (b'\\', Some(b'"')) => escaped = true,
+            (b'"' | b'\'', None) => quote = Some(byte),
+            (byte, Some(open)) if byte == open => quote = None,
+            (b'.', None) => dots += 1,
+            _ => {}
+        }
+    }
+    dots
+}
+
 fn toml(text: &str, findings: &mut Findings) -> Option<Node> {
     let separators = text.bytes().filter(|byte| matches!(byte, b',' | b'=' | b'\n')).count();
     if separators > budget::SEPARATORS {
@@ -231,6 +249,12 @@ fn toml(text: &str, findings: &mut Findings) -> Option<Node> {
             Spot::default(),
             format_args!("the file has more than {most} commas, equal signs and lines"),
         );
+        return None;
+    }
+    if dots(text) > budget::DOTS {
+        let most = budget::DOTS;
+        findings
+            .error(Spot::default(), format_args!("the file has more than {most} dots in keys and numbers"));
         return None;
     }
     let lines = Lines::of(text);

@@ -34,6 +34,8 @@ pub(crate) const MAX_BODY: usize = 64 * 1024;
 pub(crate) const MAX_BATCH_BODY: usize = 1024 * 1024;
 /// The most checks in one batch.
 pub(crate) const MAX_BATCH: usize = 1000;
+/// How many limits the answer to a batch tells of before no more of its checks are decided: some 5 MB.
+pub(crate) const MAX_BATCH_LIMITS: usize = 20_000;
 /// The most attributes of one check: policies name a handful; a linear look-up stays cheap.
 pub(crate) const MAX_ATTRIBUTES: usize = 64;
 /// The longest attribute name, in bytes.

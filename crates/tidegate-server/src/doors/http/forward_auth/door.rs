@@ -1,12 +1,13 @@
 //! What the door knows before a sub-request comes: which headers are the proxy's, and which the policies name.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::StatusCode;
 use http::header::HeaderName;
 use tidegate::policy::config::{ForwardAuth, OriginalHeaders};
-use tidegate::policy::{ClientIp, Named};
+use tidegate::policy::{ClientIp, Named, PolicySet};
 
 use super::super::problem::Problem;
 use crate::settings::Settings;
@@ -17,6 +18,7 @@ pub(crate) struct Door {
     asks: Option<ForwardAuth>,
     pub(super) client_ip: ClientIp,
     pub(super) named: Named,
+    pub(super) policies: Arc<PolicySet>,
     /// The headers that policies name, as programs that do not tell `_` from `-` know them.
     spellings: HashSet<String>,
     /// Whether the log has been told what is wrong with the proxy.
@@ -32,6 +34,7 @@ impl Door {
             client_ip: settings.client_ip.clone(),
             spellings: headers.map(with_dashes).collect(),
             named,
+            policies: Arc::clone(&settings.policies),
             told: AtomicBool::new(false),
         }
     }

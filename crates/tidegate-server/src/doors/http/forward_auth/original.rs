@@ -62,6 +62,12 @@ impl<'r> Original<'r> {
             .and(method.to_str().ok())
             .ok_or_else(|| is_no("method", family.method(), method))?;
         let path = path(text(uri)).ok_or_else(|| is_no("path", family.uri(), uri))?;
+        if door.policies.is_ambiguous_path(&path) {
+            let shown = quoted(&path);
+            return Err(door.refused(format!(
+                "servers read the `..` of {shown} differently, and a policy goes by the path; send it without"
+            )));
+        }
         let host = host_name(text(host)).ok_or_else(|| is_no("host", family.host(), host))?;
         let lines = headers.get_all(door.client_ip.header.name()).iter().map(HeaderValue::as_bytes);
         let client = door.client_ip.find(peer, lines).map_err(|error| proxys(error.to_string()))?;

@@ -1,0 +1,164 @@
+//! Nobody reads what the program says, or it cannot be written: its log, and what it prints.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::process::{Child, ChildStderr, Stdio};
+use std::sync::{Arc, Mutex};
+
+use crate::raw::{Answer, ask};
+use crate::rounds;
+use crate::serving::{Desk, FIVE_A_DAY, end_of, signal};
+use crate::waiting::{PATIENCE, free_port, within};
+
+/// A server that says nothing of itself: its log goes wherever the attack says.
+struct Mute {
+    child: Child,
+    addr: SocketAddr,
+}
+
+impl Mute {
+    #[track_caller]
+    fn start(desk: &Desk, stderr: impl Into<Stdio>) -> Self {
+        let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let at = addr.to_string();
+        let mut command = desk.command(&["serve", "--http", &at, "-c", "p.yaml", "--drain", "1s"]);
+        let child = command.stdin(Stdio::null()).stderr(stderr).spawn().unwrap();
+        let mut mute = Self { child, addr };
+        mute.until("it listens", || TcpStream::connect(addr).is_ok());
+        mute
+    }
+
+    fn get(&self, path: &str) -> Answer {
+        ask(self.addr, "GET", path, &[], b"")
+    }
+
+    fn check(&self) -> Answer {
+        ask(self.addr, "POST", "/v1/check", &[], b"{\"attributes\":{\"client.ip\":\"203.0.113.9\"}}")
+    }
+
+    fn dropped(&self) -> u64 {
+        let metrics = self.get("/metrics").body;
+        let line = metrics.lines().find_map(|line| line.strip_prefix("tidegate_log_lines_dropped_total "));
+        line.unwrap_or_else(|| panic!("no such metric in {metrics}")).parse().unwrap()
+    }
+
+    /// Waits for something of this server while it lives.
+    #[track_caller]
+    fn until(&mut self, what: &str, mut holds: impl FnMut() -> bool) {
+        within(PATIENCE, what, || {
+            assert_eq!(self.child.try_wait().unwrap(), None, "the server ended before {what}");
+            holds()
+        });
+    }
+
+    /// Requires that SIGTERM ends it, as it should.
+    #[track_caller]
+    fn stops(mut self) {
+        signal(&self.child, "TERM");
+        assert_eq!(end_of(&mut self.child).code(), Some(0));
+    }
+}
+
+impl Drop for Mute {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Has the server log something: a refused reload speaks once per mistake.
+fn makes_it_log(desk: &Desk, server: &Mute) {
+    let mistakes = "nonsense: 1\n".repeat(3);
+    std::fs::write(desk.path("p.yaml"), format!("{FIVE_A_DAY}{mistakes}")).unwrap();
+    for _ in 0..rounds(100, 10_000) {
+        assert_eq!(ask(server.addr, "POST", "/v1/reload", &[], b"").status, 422);
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_written_ends_nothing() {
+    let desk = Desk::with(FIVE_A_DAY);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let server = Mute::start(&desk, full);
+    makes_it_log(&desk, &server);
+    assert_eq!(server.check().status, 200);
+    assert!(server.dropped() > 0);
+    server.stops();
+}
+
+#[test]
+fn a_reader_of_the_log_who_goes_away_ends_nothing() {
+    let desk = Desk::with(FIVE_A_DAY);
+    let (reader, writer) = std::io::pipe().unwrap();
+    let server = Mute::start(&desk, writer);
+    drop(reader);
+    makes_it_log(&desk, &server);
+    assert_eq!(server.check().status, 200);
+    assert!(server.dropped() > 0);
+    server.stops();
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_nobody_up_and_says_later_what_is_missing() {
+    let desk = Desk::with(FIVE_A_DAY);
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
+    // As much as a pipe holds: the very first line finds no room.
+    writer.write_all(&vec![b'\n'; 64 << 10]).unwrap();
+    let mut server = Mute::start(&desk, writer);
+    makes_it_log(&desk, &server);
+    for _ in 0..rounds(100, 10_000) {
+        assert!(matches!(server.check().status, 200 | 429));
+    }
+    assert!(server.dropped() > 0);
+    let text = Arc::new(Mutex::new(Vec::new()));
+    let read = {
+        let text = Arc::clone(&text);
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            while let Ok(length @ 1..) = reader.read(&mut piece) {
+                text.lock().unwrap().extend_from_slice(&piece[..length]);
+            }
+        })
+    };
+    let says = |words: &str| String::from_utf8_lossy(&text.lock().unwrap()).contains(words);
+    server.until("it says that lines are missing", || says("log lines are missing"));
+    std::fs::write(desk.path("p.yaml"), FIVE_A_DAY).unwrap();
+    assert_eq!(ask(server.addr, "POST", "/v1/reload", &[], b"").status, 200);
+    server.stops();
+    read.join().unwrap();
+    assert!(says("tidegate serves 1 policy on http://"), "the greeting came late and whole");
+    assert!(says("configuration reloaded"), "what is left is written at the end");
+}
+
+#[test]
+fn a_log_that_nobody_ever_reads_does_not_keep_the_server_from_ending() {
+    let desk = Desk::with(FIVE_A_DAY);
+    let (_reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(&vec![b'\n'; 64 << 10]).unwrap();
+    Mute::start(&desk, writer).stops();
+}
+
+#[test]
+fn a_reader_who_has_seen_enough_changes_no_verdict() {
+    let desk = Desk::with("version: 2\n");
+    std::fs::write(desk.path("good.yaml"), FIVE_A_DAY).unwrap();
+    for (verb, code) in [
+        (&["config", "check", "p.yaml"][..], 2),
+        (&["config", "check", "good.yaml"], 0),
+        (&["completions", "bash"], 0),
+        (&["simulate", "--traffic", "steady 1000/s 1m", "--rate", "5/s", "-o", "json"], 0),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut child = desk.command(verb).stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        let _ = child.stderr.take().map(|mut err: ChildStderr| err.read_to_string(&mut said));
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{verb:?}: {said}");
+        assert!(!said.contains("panicked") && !said.contains("pipe"), "{verb:?}: {said}");
+        // A disk that is full is no reader who has seen enough.
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let status = desk.command(verb).stdout(full).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(status.code(), Some(1), "{verb:?}");
+    }
+}

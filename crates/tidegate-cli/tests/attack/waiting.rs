@@ -1,0 +1,23 @@
+//! Waiting for other programs, never without a bound, and a port for them to listen on.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::{Duration, Instant};
+
+/// Long enough for a busy machine; a test that passes never waits for it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Asks until something holds.
+#[track_caller]
+pub(crate) fn within(most: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    #[allow(clippy::disallowed_methods, reason = "real processes take their own time; the wait is bounded")]
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < most, "not within {most:?}: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A port of the loopback interface that nobody listens on, for a program that cannot choose one itself.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
+}
