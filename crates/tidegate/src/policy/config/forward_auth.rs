@@ -7,6 +7,7 @@
 use super::diagnostic::Findings;
 use super::keys::{Kind, Table, key};
 use super::node::{Node, Spot};
+use crate::policy::Named;
 
 /// The headers in which a proxy tells of the original request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,9 +135,22 @@ pub(super) const FORWARD_AUTH: Table = Table {
 
 const HEADERS: [&str; 3] = ["method", "uri", "host"];
 
+/// Headers of a sub-request that belong to its connection or to the server.
+const NOT_THE_CALLERS: [&str; 4] = ["connection", "content-length", "transfer-encoding", "x-tidegate-token"];
+
 /// Headers that are the connection's or the server's own: no proxy can tell of a request in them.
 const NOT_THE_PROXYS: [&str; 5] =
     ["connection", "content-length", "transfer-encoding", "authorization", "x-tidegate-token"];
+
+/// Says which header of those that policies name a sub-request never has of the caller, with the right word.
+pub(super) fn never_of_the_caller(named: &Named) -> Option<String> {
+    let header = named.names().filter_map(|name| name.strip_prefix("request.header."));
+    let header = header.into_iter().find(|name| *name == "host" || NOT_THE_CALLERS.contains(name))?;
+    let advice = if header == "host" { "; write request.host" } else { "" };
+    Some(format!(
+        "a policy names request.header.{header}, which in forward-auth is the proxy's own and never the caller's{advice}"
+    ))
+}
 
 /// Builds the section; `None` where there is none, or where its mistakes are among the findings.
 pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<ForwardAuth> {
@@ -242,6 +256,22 @@ mod tests {
         match Config::parse(&text, "f", Format::Yaml) {
             Ok((config, warnings)) => Ok((config.forward_auth, lines(warnings))),
             Err(mistakes) => Err(lines(mistakes)),
+        }
+    }
+
+    #[test]
+    fn headers_that_are_never_the_callers_are_refused() {
+        for (header, word) in [("host", "write request.host"), ("x-tidegate-token", "x-tidegate-token")] {
+            let policy = format!("{{ name: a, by: [request.header.{header}], limit: {{ rate: 1/s }} }}");
+            let file = |door: &str| {
+                let text = format!(
+                    "version: 1\nclient_ip: {{ trusted_proxies: [10.0.0.0/8] }}\n{door}policies: [{policy}]\n"
+                );
+                Config::parse(&text, "f", Format::Yaml)
+            };
+            let mistakes = file("forward_auth: { proxy: caddy }\n").unwrap_err();
+            assert!(mistakes[0].to_string().contains(word), "{}", mistakes[0]);
+            assert!(file("").is_ok(), "a program may send an attribute of that name");
         }
     }
 

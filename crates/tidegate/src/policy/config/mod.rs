@@ -202,6 +202,12 @@ impl Config {
                 return Err(findings.finish());
             }
         };
+        if forward_auth.is_some()
+            && let Some(mistake) = forward_auth::never_of_the_caller(&policies.named())
+        {
+            findings.error(file.get("forward_auth").map_or(file.spot, |section| section.spot), mistake);
+            return Err(findings.finish());
+        }
         let list = file.get("policies").map_or(&[][..], Node::each);
         let config = Self {
             server: server(file.get("server")),
