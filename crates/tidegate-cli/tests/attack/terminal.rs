@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::process::Output;
 
 use crate::serving::{Desk, FIVE_A_DAY, ended, words};
+use crate::waiting::{PATIENCE, within};
 
 /// What no terminal may get: clear the screen, retitle the window, C1's way to say both, and an override of direction.
 const ESCAPES: &str = "\u{1b}[2J\u{1b}]0;title\u{7}\u{9b}2J\u{9d}0;title\u{9c}\u{202e}gpj\u{7f}";
@@ -92,6 +93,7 @@ fn a_servers_answers_leave_the_terminal_alone() {
         ("200 OK", ESCAPES.to_owned()),
     ];
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let desk = Desk::with(FIVE_A_DAY);
     std::thread::scope(|scope| {
@@ -99,7 +101,13 @@ fn a_servers_answers_leave_the_terminal_alone() {
             for form in ["table", "json", "jsonl", "yaml"] {
                 let listener = &listener;
                 scope.spawn(move || {
-                    let (mut stream, _) = listener.accept().unwrap();
+                    let mut asked = None;
+                    within(PATIENCE, "the command asks the server", || {
+                        asked = listener.accept().ok();
+                        asked.is_some()
+                    });
+                    let Some((mut stream, _)) = asked else { return };
+                    stream.set_nonblocking(false).unwrap();
                     let mut head = [0; 4096];
                     let _ = stream.read(&mut head);
                     let answer = format!(
