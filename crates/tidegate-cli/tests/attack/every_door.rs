@@ -9,6 +9,7 @@ use crate::serving::Desk;
 
 const FILE: &str = "version: 1
 client_ip: { trusted_proxies: [127.0.0.0/8] }
+forward_auth: { proxy: nginx }
 policies:
   - name: per-ip
     by: [client.ip]

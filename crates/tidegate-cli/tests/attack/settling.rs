@@ -11,6 +11,7 @@ use crate::rounds;
 use crate::seed::Seed;
 use crate::serving::{Desk, Serving};
 
+/// What is spent comes back once a day, so that a slow machine changes no number.
 const FILE: &str = "version: 1
 policies:
   - name: login
@@ -20,12 +21,12 @@ policies:
     charge: on-failure
   - name: stays
     by: [client.ip]
-    limit: { rate: 1000/h }
+    limit: { rate: 1/day, burst: 1000 }
   - name: export
     match: { path: /export }
     by: [client.ip]
     cost: 10
-    limit: { rate: 500/h }
+    limit: { rate: 1/day, burst: 500 }
 ";
 
 fn post(addr: SocketAddr, path: &str, body: &Value) -> Answer {
@@ -148,8 +149,8 @@ fn after_a_reload_only_what_was_charged_is_settled() {
     let addr = serving.addr;
     let exported = id_of(&check(addr, "192.0.2.1", "/export"));
     let attempt = id_of(&check(addr, "192.0.2.1", "/login"));
-    let changed = FILE.replace("500/h", "600/h").replace("3/h", "2/h")
-        + "  - { name: comes, by: [client.ip], limit: { rate: 700/h } }\n";
+    let changed = FILE.replace("burst: 500", "burst: 600").replace("3/h", "2/h")
+        + "  - { name: comes, by: [client.ip], limit: { rate: 1/day, burst: 700 } }\n";
     std::fs::write(desk.path("p.yaml"), changed).unwrap();
     assert_eq!(serving.ask("POST", "/v1/reload", &[], "").status, 200);
     assert_eq!(check(addr, "192.0.2.1", "/export").status, 200);
