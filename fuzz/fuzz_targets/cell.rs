@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use tidegate::store::Cell;
-use tidegate_core::{Algorithm, Ask, Cost, Replace, Tick, Verdict};
+use tidegate_core::{Algorithm, Ask, Cost, Replace, Tick, Transition};
 
 fuzz_target!(|input: (u64, u64, &[u8])| {
     let (now, cost, bytes) = input;
@@ -11,7 +11,7 @@ fuzz_target!(|input: (u64, u64, &[u8])| {
     let again = Cell::decode(&cell.encode());
     assert_eq!(again.as_ref().map(Cell::encode), Ok(cell.encode()));
     let (quota, now, cost) = (&*cell.quota, Tick::from_nanos(now), Cost::new(cost).unwrap_or(Cost::ONE));
-    if let Verdict::Allowed { next, receipt, .. } = quota.decide(&cell.state, Ask::allow(now, cost)) {
+    if let Transition::Allowed { next, receipt, .. } = quota.decide(&cell.state, Ask::allow(now, cost)) {
         let _ = quota.standing(&quota.cancel(&next, now, &receipt), now);
     }
     let _ = quota.standing(&quota.refund(&cell.state, now, cost), now);

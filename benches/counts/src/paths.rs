@@ -5,7 +5,7 @@ use std::hint::black_box;
 use anyhow::{Result, anyhow};
 use tidegate::policy::{Limit, Match, Want as Wanted};
 use tidegate::{
-    Descriptor, Gate, KeyedLimiter, Limiter, Mode, Policy, PolicySet, Quota, QuotaBuilder, SystemClock,
+    Descriptor, Gate, KeyedLimiter, Limiter, Policy, PolicySet, Precision, Quota, QuotaBuilder, SystemClock,
 };
 
 use crate::Want::{Denied, Permitted};
@@ -18,11 +18,13 @@ const KEYS: usize = CHECKS as usize;
 const BATCH: usize = 16;
 
 pub(crate) fn run() -> Result<()> {
-    for (name, mode) in [("shared", Mode::Shared), ("exact", Mode::Exact), ("leased", Mode::Leased)] {
+    for (name, mode) in
+        [("shared", Precision::Shared), ("exact", Precision::Exact), ("leased", Precision::Leased)]
+    {
         for (answer, want, quota) in [("permitted", Permitted, plenty()), ("denied", Denied, spent())] {
             path(&format!("one {name} {answer}"), want, 1, || {
-                let limiter = Limiter::new(quota)?.with_mode(mode);
-                if (mode, want) == (Mode::Shared, Permitted) {
+                let limiter = Limiter::new(quota)?.with_precision(mode);
+                if (mode, want) == (Precision::Shared, Permitted) {
                     return Ok(admitting(limiter));
                 }
                 Ok(admitting(limiter.with_clock(Stepping::by(0))))

@@ -1,25 +1,25 @@
 //! Tidegate itself.
 
 use anyhow::Result;
-use tidegate::{Clock, KeyedLimiter, Limiter, Mode, Quota};
+use tidegate::{Clock, KeyedLimiter, Limiter, Precision, Quota};
 
 use crate::workloads::{Keyed, One};
 
 pub(crate) fn one(run: &mut One<'_>) -> Result<()> {
-    one_in(Mode::Shared, run)
+    one_in(Precision::Shared, run)
 }
 
 pub(crate) fn one_exact(run: &mut One<'_>) -> Result<()> {
-    one_in(Mode::Exact, run)
+    one_in(Precision::Exact, run)
 }
 
 pub(crate) fn one_leased(run: &mut One<'_>) -> Result<()> {
-    one_in(Mode::Leased, run)
+    one_in(Precision::Leased, run)
 }
 
-fn one_in(mode: Mode, run: &mut One<'_>) -> Result<()> {
+fn one_in(precision: Precision, run: &mut One<'_>) -> Result<()> {
     let (count, period) = run.limit();
-    let limiter = Limiter::new(Quota::per(count.into(), period))?.with_mode(mode);
+    let limiter = Limiter::new(Quota::per(count.into(), period))?.with_precision(precision);
     run.shared(|| limiter.admit())
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn keyed(run: &mut Keyed<'_>) -> Result<()> {
 }
 
 pub(crate) fn keyed_exact(run: &mut Keyed<'_>) -> Result<()> {
-    ask(limiter(run)?.with_mode(Mode::Exact), run)
+    ask(limiter(run)?.with_precision(Precision::Exact), run)
 }
 
 pub(crate) fn keyed_whole(run: &mut Keyed<'_>) -> Result<()> {

@@ -4,6 +4,7 @@
 //! format version, one byte naming the algorithm, then the fields in their written order, fixed-width and little-endian. A
 //! version, once released, is read for ever; fixtures in the tests hold every one of them.
 
+use crate::decision::{Cost, Receipt};
 use crate::time::{Rate, Tick};
 use core::time::Duration;
 
@@ -111,6 +112,27 @@ impl Writer {
         // At most 255, see above.
         self.u8(bytes.len() as u8);
         self.bytes.extend_from_slice(bytes);
+    }
+}
+
+impl Bytes for Receipt {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.at);
+        out.tick(self.act);
+        out.u64(self.cost.units());
+        for number in self.mark {
+            out.u64(number);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (at, act) = (from.tick()?, from.tick()?);
+        let cost = Cost::new(from.u64()?).ok_or(DecodeError::Value { field: "cost" })?;
+        let mut mark = [0; 4];
+        for number in &mut mark {
+            *number = from.u64()?;
+        }
+        Ok(Self { at, act, cost, mark })
     }
 }
 

@@ -80,42 +80,78 @@ impl Ask {
     }
 }
 
+/// When an ask that was refused is worth repeating.
+///
+/// Ordered by how long it keeps a caller away: a known time, then an unknown one, then never.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Retry {
+    /// The least wait after which the same ask is allowed if nobody else asks.
+    After(Duration),
+    /// Later, and nobody can say when: it depends on when others leave, recover or answer.
+    Unknown,
+    /// Never: the limit grants no such cost.
+    Never,
+}
+
+impl Retry {
+    /// Returns the wait where it is known.
+    #[must_use]
+    pub const fn after(self) -> Option<Duration> {
+        match self {
+            Self::After(wait) => Some(wait),
+            Self::Unknown | Self::Never => None,
+        }
+    }
+
+    /// Returns the word for it, as every door says it: `after`, `unknown` or `never`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::After(_) => "after",
+            Self::Unknown => "unknown",
+            Self::Never => "never",
+        }
+    }
+}
+
 /// What an algorithm answers to one [`Ask`]: allowed, with the next state, or denied.
 ///
 /// A denial carries no state, so by its type it changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "an allowed verdict takes effect only when its next state is stored"]
-pub enum Verdict<S> {
+pub enum Transition<S> {
     /// The cost may be spent after `wait`.
     Allowed {
         /// How long to hold the work back; zero means now. Rounded up to the nanosecond.
         wait: Duration,
         /// The state to store.
         next: S,
-        /// What is needed to cancel this.
+        /// What is needed to settle this.
         receipt: Receipt,
     },
     /// The cost may not be spent.
     Denied {
-        /// The least wait after which the same ask is allowed if nobody else asks; `None` means never at this cost.
-        retry_after: Option<Duration>,
+        /// When the same ask is worth repeating.
+        retry: Retry,
     },
 }
 
-impl<S> Verdict<S> {
+impl<S> Transition<S> {
     /// A refusal that no wait can turn into a yes.
-    pub const NEVER: Self = Self::Denied { retry_after: None };
+    pub const NEVER: Self = Self::Denied { retry: Retry::Never };
 
     /// Returns the same verdict over another state type.
-    pub fn map<T>(self, into: impl FnOnce(S) -> T) -> Verdict<T> {
+    pub fn map<T>(self, into: impl FnOnce(S) -> T) -> Transition<T> {
         match self {
-            Self::Allowed { wait, next, receipt } => Verdict::Allowed { wait, next: into(next), receipt },
-            Self::Denied { retry_after } => Verdict::Denied { retry_after },
+            Self::Allowed { wait, next, receipt } => Transition::Allowed { wait, next: into(next), receipt },
+            Self::Denied { retry } => Transition::Denied { retry },
         }
     }
 }
 
-/// Proof of one allowed charge; cancelling needs it.
+/// Proof of one allowed charge; settling needs it.
+///
+/// It speaks of the limit it was issued under, and of the key; both are for the holder to remember.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
     /// When the charge was made (after standing still, if the clock had stepped back).
@@ -124,8 +160,22 @@ pub struct Receipt {
     pub act: Tick,
     /// What was charged.
     pub cost: Cost,
-    /// A number for the algorithm that issued the receipt; zero where it needs none.
-    pub mark: u128,
+    /// Four numbers for the algorithm that issued the receipt; zero where it needs fewer.
+    pub mark: [u64; 4],
+}
+
+impl Receipt {
+    /// Puts two numbers of 128 bits into a mark.
+    pub(crate) const fn mark(first: u128, second: u128) -> [u64; 4] {
+        // Halves: each fits by construction.
+        [(first >> 64) as u64, first as u64, (second >> 64) as u64, second as u64]
+    }
+
+    /// Returns the two numbers of a mark.
+    pub(crate) const fn marks(&self) -> (u128, u128) {
+        let [a, b, c, d] = self.mark;
+        (((a as u128) << 64) | b as u128, ((c as u128) << 64) | d as u128)
+    }
 }
 
 /// What a limit looks like at one tick.
@@ -135,6 +185,9 @@ pub struct Standing {
     pub limit: u64,
     /// Units that could be spent right now.
     pub remaining: u64,
+    /// Units that have to come back before the first can be spent, rounded up: what reservations were promised, and what
+    /// turned out dearer than it was charged.
+    pub debt: u64,
     /// Wait until the limit is full again if nothing more is asked.
     pub reset_after: Duration,
 }
@@ -157,23 +210,23 @@ pub enum Replace {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Allowed, now or after a delay; or denied.
-    pub outcome: Outcome,
+    pub ruling: Ruling,
     /// The limit after this decision.
     pub standing: Standing,
 }
 
 /// The first word of a [`Decision`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Ruling {
     /// Allowed after `wait`; zero means now.
     Allowed {
         /// How long to hold the work back.
         wait: Duration,
     },
-    /// Denied; `None` means never at this cost.
+    /// Denied.
     Denied {
-        /// Least wait after which the same ask is allowed if nobody else asks.
-        retry_after: Option<Duration>,
+        /// When the same ask is worth repeating.
+        retry: Retry,
     },
 }
 
@@ -181,24 +234,24 @@ impl Decision {
     /// Says whether the cost was granted, at once or after a delay.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
-        matches!(self.outcome, Outcome::Allowed { .. })
+        matches!(self.ruling, Ruling::Allowed { .. })
     }
 
     /// Returns the delay before the work may act; zero for a denial.
     #[must_use]
     pub const fn wait(&self) -> Duration {
-        match self.outcome {
-            Outcome::Allowed { wait } => wait,
-            Outcome::Denied { .. } => Duration::ZERO,
+        match self.ruling {
+            Ruling::Allowed { wait } => wait,
+            Ruling::Denied { .. } => Duration::ZERO,
         }
     }
 
-    /// Returns the least wait after which the same ask is allowed; zero when it was allowed, `None` when it never is.
+    /// Returns when the same ask is worth repeating; after no time when it was allowed.
     #[must_use]
-    pub const fn retry_after(&self) -> Option<Duration> {
-        match self.outcome {
-            Outcome::Allowed { .. } => Some(Duration::ZERO),
-            Outcome::Denied { retry_after } => retry_after,
+    pub const fn retry(&self) -> Retry {
+        match self.ruling {
+            Ruling::Allowed { .. } => Retry::After(Duration::ZERO),
+            Ruling::Denied { retry } => retry,
         }
     }
 

@@ -6,17 +6,20 @@
 //!
 //! * [`time`]: ticks, and the rate kept as an exact ratio
 //! * [`decision`]: what is asked and what is answered
+//! * [`guard`]: what one enters and leaves, and how work ends
 //! * [`quota`]: a complete limit of any algorithm, and its state
 //! * [`rate`]: one file per algorithm, one shape
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 
 pub mod bytes;
 pub mod decision;
+pub mod guard;
 pub mod quota;
 pub mod rate;
 pub mod time;
 
-pub use decision::{Ask, Cost, Decision, Receipt, Replace, Standing, Verdict};
+pub use decision::{Ask, Cost, Decision, Receipt, Replace, Retry, Standing, Transition};
+pub use guard::{Finish, Guard, Outcome};
 pub use quota::{Quota, QuotaBuilder, QuotaError, State};
 pub use rate::Algorithm;
 pub use time::{Rate, Tick};

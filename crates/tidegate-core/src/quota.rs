@@ -6,7 +6,8 @@
 use core::time::Duration;
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
+use crate::guard::Finish;
 use crate::rate::{Algorithm, Gcra, GcraState};
 use crate::rate::{Bandwidth, Refill, TokenBucket, TokenBucketState};
 use crate::rate::{CalendarUnit, FixedWindow, FixedWindowState, SlidingCounter, SlidingCounterState};
@@ -87,7 +88,7 @@ macro_rules! algorithms {
                 match self { $(Self::$name(params) => State::$name(params.fresh(now)),)* }
             }
 
-            fn decide(&self, state: &State, ask: Ask) -> Verdict<State> {
+            fn decide(&self, state: &State, ask: Ask) -> Transition<State> {
                 match (self, state) {
                     $((Self::$name(params), State::$name(state)) => params.decide(state, ask).map(State::$name),)*
                     #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
@@ -100,6 +101,14 @@ macro_rules! algorithms {
                     $((Self::$name(params), State::$name(state)) => params.standing(state, now),)*
                     #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
                     _ => self.standing(&self.fresh(now), now),
+                }
+            }
+
+            fn settle(&self, state: &State, now: Tick, receipt: &Receipt, used: u64) -> State {
+                match (self, state) {
+                    $((Self::$name(params), State::$name(state)) => State::$name(params.settle(state, now, receipt, used)),)*
+                    #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
+                    _ => self.fresh(now),
                 }
             }
 
@@ -139,6 +148,12 @@ macro_rules! algorithms {
         }
 
         impl Quota {
+            /// Finishes admitted work: limits settle what was spent, guards are left with the outcome.
+            #[must_use]
+            pub fn finish(&self, state: &State, now: Tick, receipt: &Receipt, finish: Finish) -> State {
+                self.settle(state, now, receipt, finish.used)
+            }
+
             /// Returns the byte form, header included.
             #[must_use]
             pub fn encode(&self) -> Vec<u8> {

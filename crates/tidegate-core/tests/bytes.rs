@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tidegate_core::rate::{Bandwidth, CalendarUnit, ColdFactor, Refill, TokenBucket};
 use tidegate_core::rate::{GuavaBursty, GuavaWarming, UberPacer, XTime};
-use tidegate_core::{Algorithm, Ask, Cost, Quota, QuotaError, Rate, State, Tick, Verdict};
+use tidegate_core::{Algorithm, Ask, Cost, Quota, QuotaError, Rate, State, Tick, Transition};
 
 #[test]
 fn every_algorithm_reads_and_writes_version_1() {
@@ -57,7 +57,7 @@ fn used(quota: &Quota) -> State {
             Cost::new(cost).unwrap(),
             Duration::from_secs(wait),
         );
-        if let Verdict::Allowed { next, .. } = quota.decide(&state, ask) {
+        if let Transition::Allowed { next, .. } = quota.decide(&state, ask) {
             state = next;
         }
     }

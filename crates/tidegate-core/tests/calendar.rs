@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tidegate_core::bytes::{Bytes, Reader, Writer};
 use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_names};
-use tidegate_core::{Algorithm, Ask, Cost, QuotaError, Tick, Verdict};
+use tidegate_core::{Algorithm, Ask, Cost, QuotaError, Retry, Tick, Transition};
 
 use CalendarUnit::{Day, Hour, Minute, Month, Week, Year};
 
@@ -164,9 +164,11 @@ fn the_ends_of_time_are_windows_too() {
             let mut state = window.fresh(Tick::MAX);
             assert_eq!(window.window_at(Tick::MAX).1, Tick::MAX);
             let ask = Ask::within(Tick::MAX, Cost::new(5).unwrap(), Duration::MAX);
-            let Verdict::Allowed { next, .. } = window.decide(&state, ask) else { panic!("a fresh window") };
+            let Transition::Allowed { next, .. } = window.decide(&state, ask) else {
+                panic!("a fresh window")
+            };
             state = next;
-            assert_eq!(window.decide(&state, ask), Verdict::NEVER, "time ends before this window does");
+            assert_eq!(window.decide(&state, ask), Transition::NEVER, "time ends before this window does");
             assert_eq!(window.full_at(&state), None);
         }
     }
@@ -183,12 +185,16 @@ fn a_week_of_five_a_day_meets_the_twenty_five_hour_day() {
         ("2025-10-27T00:00:00Z", "2025-10-28T00:00:00Z"),
     ] {
         let all = Ask::allow(tick(at), Cost::new(5).unwrap());
-        let Verdict::Allowed { next, .. } = limit.decide(&state, all) else {
+        let Transition::Allowed { next, .. } = limit.decide(&state, all) else {
             panic!("{at} begins a new day")
         };
         state = next;
         let one = limit.decide(&state, Ask::allow(tick(at), Cost::ONE));
-        assert_eq!(one, Verdict::Denied { retry_after: Some(tick(waits_until).since(tick(at))) }, "{at}");
+        assert_eq!(
+            one,
+            Transition::Denied { retry: Retry::After(tick(waits_until).since(tick(at))) },
+            "{at}"
+        );
     }
 }
 

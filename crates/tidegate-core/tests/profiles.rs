@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_core::rate::{GuavaBursty, GuavaWarming, XTime};
-use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Replace, State, Tick, Verdict};
+use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Replace, State, Tick, Transition};
 
 #[test]
 fn x_time_equals_the_real_one() {
@@ -26,10 +26,10 @@ fn x_time_equals_the_real_one() {
                 let cost = Cost::new(number.parse().unwrap()).unwrap();
                 let max_wait = if op == "allow" { Duration::ZERO } else { Duration::MAX };
                 let (state, answer, receipt) = match quota.decide(&state, Ask::within(now, cost, max_wait)) {
-                    Verdict::Allowed { wait, next, receipt } => {
+                    Transition::Allowed { wait, next, receipt } => {
                         (next, (true, wait.as_nanos()), Some(receipt))
                     }
-                    Verdict::Denied { .. } => (state, (false, 0), None),
+                    Transition::Denied { .. } => (state, (false, 0), None),
                 };
                 if op == "reserve" {
                     held.push(receipt);
@@ -89,10 +89,10 @@ fn guava_equals_the_real_one() {
                 let (cost, max_wait) = (Cost::new(n.parse().unwrap()).unwrap(), timeout.parse().unwrap());
                 let ask = Ask::within(at(now), cost, Duration::from_micros(max_wait));
                 let (answer, state) = match quota.decide(&state, ask) {
-                    Verdict::Allowed { wait, next, .. } => ((true, wait.as_micros()), next),
-                    Verdict::Denied { retry_after } => {
-                        let again = Ask { now: ask.now.after(retry_after.unwrap()), ..ask };
-                        assert!(matches!(quota.decide(&state, again), Verdict::Allowed { .. }), "{line}");
+                    Transition::Allowed { wait, next, .. } => ((true, wait.as_micros()), next),
+                    Transition::Denied { retry } => {
+                        let again = Ask { now: ask.now.after(retry.after().unwrap()), ..ask };
+                        assert!(matches!(quota.decide(&state, again), Transition::Allowed { .. }), "{line}");
                         ((false, 0), state)
                     }
                 };

@@ -59,7 +59,7 @@ pub(crate) enum Want {
 /// How a request was decided.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and it never leaves the stack")]
-pub(crate) enum Verdict {
+pub(crate) enum Conclusion {
     /// By the policies.
     Decided(GateDecision),
     /// By what the policies say for when the store cannot decide.
@@ -144,7 +144,7 @@ impl Engine {
         only: Option<&[usize]>,
         want: Want,
         taken: &mut Taken,
-    ) -> Verdict {
+    ) -> Conclusion {
         let ask = |gate: &Gate, among: Option<&Among>, charged: &mut Charged| match (want, among) {
             (Want::Take, None) => gate.charge(request, cost, charged),
             (Want::Take, Some(among)) => gate.charge_among(among, request, cost, charged),
@@ -167,12 +167,12 @@ impl Engine {
         request: &Descriptor<'_>,
         only: Option<&[usize]>,
         cost: Option<Cost>,
-        verdict: &Verdict,
+        conclusion: &Conclusion,
         taken: Taken,
     ) -> Ulid {
-        let at = match verdict {
-            Verdict::Decided(decision) => decision.at,
-            Verdict::Unsettled { .. } => self.now(),
+        let at = match conclusion {
+            Conclusion::Decided(decision) => decision.at,
+            Conclusion::Unsettled { .. } => self.now(),
         };
         // By name: places move when the file changes.
         let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
@@ -240,11 +240,11 @@ impl Engine {
         self.gate.reset_charges(&charges).inspect_err(|_| self.metrics.store_error(self.store_kind))
     }
 
-    /// Returns the facts of the policies that a verdict was made under.
-    pub(crate) fn facts(&self, live: &Live, verdict: &Verdict) -> Arc<[Facts]> {
-        match verdict {
-            Verdict::Decided(decision) => live.facts(&decision.policies, &self.metrics),
-            Verdict::Unsettled { .. } => Arc::clone(&live.policies),
+    /// Returns the facts of the policies that a conclusion was made under.
+    pub(crate) fn facts(&self, live: &Live, conclusion: &Conclusion) -> Arc<[Facts]> {
+        match conclusion {
+            Conclusion::Decided(decision) => live.facts(&decision.policies, &self.metrics),
+            Conclusion::Unsettled { .. } => Arc::clone(&live.policies),
         }
     }
 
@@ -285,7 +285,7 @@ impl Engine {
         want: Want,
         ask: &impl Fn(&Gate, Option<&Among>, &mut Charged) -> Result<GateDecision, StoreError>,
         taken: &mut Taken,
-    ) -> Verdict {
+    ) -> Conclusion {
         self.metrics.store_error(self.store_kind);
         tracing::warn!(%error, "the store could not decide");
         let plan = live.set.plan(request, cost);
@@ -302,11 +302,11 @@ impl Engine {
             .find(|policy| policy.on_store_error == OnStoreError::Deny && policy.mode == Mode::Enforce);
         if let Some(closed) = closes {
             let policy = Some(closed.name.clone());
-            return Verdict::Unsettled { allowed: false, policy, error };
+            return Conclusion::Unsettled { allowed: false, policy, error };
         }
         matching.retain(|at| policy(at).on_store_error == OnStoreError::Local);
         if matching.is_empty() {
-            return Verdict::Unsettled { allowed: true, policy: None, error };
+            return Conclusion::Unsettled { allowed: true, policy: None, error };
         }
         let stand_in = self.stand_in.get_or_init(|| MemoryStore::with_capacity(STAND_IN_KEYS));
         taken.from_stand_in = true;
@@ -314,15 +314,21 @@ impl Engine {
         let gate = self.gate_of(Arc::clone(&live.set), stand_in.clone());
         match ask(&gate, Some(&among), &mut taken.charged) {
             Ok(decision) => self.counted(live, request, decision, want),
-            Err(_) => Verdict::Unsettled { allowed: true, policy: None, error },
+            Err(_) => Conclusion::Unsettled { allowed: true, policy: None, error },
         }
     }
 
-    fn counted(&self, live: &Live, request: &Descriptor<'_>, decision: GateDecision, want: Want) -> Verdict {
+    fn counted(
+        &self,
+        live: &Live,
+        request: &Descriptor<'_>,
+        decision: GateDecision,
+        want: Want,
+    ) -> Conclusion {
         if want == Want::Take {
             self.count(&live.facts(&decision.policies, &self.metrics), request, &decision);
         }
-        Verdict::Decided(decision)
+        Conclusion::Decided(decision)
     }
 
     /// Counts a decision under each of its policies.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tidegate::policy::config::HeaderForm;
 use tidegate::policy::{Limit, Policy, PolicySet};
 use tidegate::{Cost, Quota, Tick};
-use tidegate_core::{Algorithm, Ask, Verdict};
+use tidegate_core::{Algorithm, Ask, Transition};
 
 use crate::doors::http::Door;
 use crate::metrics::{Metrics, PolicySeries};
@@ -142,10 +142,10 @@ fn window(quota: &Quota) -> Window {
     let fresh = quota.fresh(now);
     let Some(all) = Cost::new(quota.standing(&fresh, now).limit) else { return Window::Never };
     match quota.decide(&fresh, Ask::within(now, all, Duration::MAX)) {
-        Verdict::Allowed { next, .. } => {
+        Transition::Allowed { next, .. } => {
             Window::Seconds(crate::doors::http::seconds_up(quota.standing(&next, now).reset_after).max(1))
         }
-        Verdict::Denied { .. } => Window::Never,
+        Transition::Denied { .. } => Window::Never,
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tidegate::{Ask, Cost, Quota, Receipt, Replace, Standing, Tick};
-use tidegate_core::{Algorithm, State, Verdict};
+use tidegate_core::{Algorithm, Retry, State, Transition};
 
 use crate::source::MAX_LINE;
 
@@ -210,7 +210,7 @@ impl<F: Fn(Option<&str>, Option<u64>) -> Result<Quota, String>> Trace<F> {
             (_, wait) => Duration::from_nanos(wait.unwrap_or(0)),
         };
         let answer = match self.quota.decide(state, Ask::within(now, cost, max_wait)) {
-            Verdict::Allowed { wait, next, receipt } => {
+            Transition::Allowed { wait, next, receipt } => {
                 tally.allowed += 1;
                 if line.op != Op::Peek {
                     *state = next;
@@ -220,9 +220,9 @@ impl<F: Fn(Option<&str>, Option<u64>) -> Result<Quota, String>> Trace<F> {
                 }
                 Ok(wait)
             }
-            Verdict::Denied { retry_after } => {
+            Transition::Denied { retry } => {
                 tally.denied += 1;
-                Err(retry_after)
+                Err(retry)
             }
         };
         let answer = (Some(answer), self.quota.standing(state, now));
@@ -280,7 +280,7 @@ pub fn algorithm(quota: &Quota) -> String {
     name
 }
 
-type Answer = (Option<Result<Duration, Option<Duration>>>, Standing);
+type Answer = (Option<Result<Duration, Retry>>, Standing);
 
 /// Writes one decision. Spans are nanoseconds; `retry_after` is null when no wait helps.
 fn write(out: &mut String, now: Tick, key: &str, op: Op, answer: Answer, algorithm: &str, state: &State) {
@@ -295,8 +295,8 @@ fn write(out: &mut String, now: Tick, key: &str, op: Op, answer: Answer, algorit
         }
         Some(Err(retry)) => {
             out.push_str(r#","allowed":false,"wait":0,"retry_after":"#);
-            match retry {
-                Some(retry) => out.push_str(&retry.as_nanos().to_string()),
+            match retry.after() {
+                Some(wait) => out.push_str(&wait.as_nanos().to_string()),
                 None => out.push_str("null"),
             }
         }

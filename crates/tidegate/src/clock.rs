@@ -39,7 +39,7 @@ pub trait Clock: Debug + Send + Sync {
     fn now(&self) -> Tick;
 
     /// Returns a tick that costs less than [`Clock::now`] and may be a little older, never later than what `now` would say. Called
-    /// once per check in place of `now`, which is then asked only before a refusal (see [`crate::Mode`]).
+    /// once per check in place of `now`, which is then asked only before a refusal (see [`crate::Precision`]).
     ///
     /// The default is `now` itself: a clock without a cheaper answer has no staleness.
     fn recent(&self) -> Tick {

@@ -21,7 +21,9 @@ pub struct Explanation {
     pub decision: &'static str,
     /// The policy that binds; absent when none limits it, or when the list of the whole set refused it.
     pub policy: Option<String>,
-    /// Least wait until it would pass, in milliseconds rounded up; absent when it passes or never can.
+    /// When it is worth repeating: `after` a known wait, `unknown`, or `never`; absent when it passes.
+    pub retry: Option<&'static str>,
+    /// Least wait until it would pass, in milliseconds rounded up; absent when it passes, and where none is known.
     pub retry_after_ms: Option<u64>,
     /// How long it would be held back, in milliseconds rounded up.
     pub delay_ms: u64,
@@ -65,7 +67,9 @@ pub struct LimitReason {
     pub has: u64,
     /// Units of a full limit.
     pub of: u64,
-    /// Least wait until this limit would allow it, in milliseconds rounded up; absent when it does or never can.
+    /// When it is worth repeating: `after` a known wait, `unknown`, or `never`; absent when this limit allows it.
+    pub retry: Option<&'static str>,
+    /// Least wait until this limit would allow it, in milliseconds rounded up; absent when it does, and where none is known.
     pub retry_after_ms: Option<u64>,
     /// What would have let it pass this limit.
     pub allowed_with: Option<AllowedWith>,
@@ -134,7 +138,8 @@ impl Explanation {
                 (false, _) => "denied",
             },
             policy: decision.policy().map(|place| decision.policies.policies()[place].name.clone()),
-            retry_after_ms: (!decision.allowed).then(|| decision.retry_after()).flatten().map(millis_up),
+            retry: (!decision.allowed).then(|| decision.retry().as_str()),
+            retry_after_ms: (!decision.allowed).then(|| decision.retry().after()).flatten().map(millis_up),
             delay_ms: millis_up(decision.wait),
             denied_by_list: decision.denied_by_list.is_some(),
             reasons: reasons.collect(),
@@ -161,7 +166,8 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
             needs: limit.cost.units(),
             has: standing.remaining,
             of: standing.limit,
-            retry_after_ms: if refused { limit.decision.retry_after().map(millis_up) } else { None },
+            retry: refused.then(|| limit.decision.retry().as_str()),
+            retry_after_ms: if refused { limit.decision.retry().after().map(millis_up) } else { None },
             allowed_with: refused.then(|| allowed_with(limit)),
             spared: !decision.allowed && !refused,
             binds: !decision.allowed && decision.binding == Some(place),
@@ -224,6 +230,9 @@ impl fmt::Display for Explanation {
                 write!(f, "DENIED by {}, ", name.as_deref().unwrap_or("no policy"))?;
                 match wait {
                     Some(wait) => writeln!(f, "retry after {}", seconds(wait))?,
+                    None if self.retry == Some("unknown") => {
+                        writeln!(f, "no telling when it would be allowed")?
+                    }
                     None => writeln!(f, "at this cost for ever")?,
                 }
             }

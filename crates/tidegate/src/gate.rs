@@ -2,7 +2,7 @@
 //!
 //! A door turns bytes into a [`Descriptor`] and a [`Cost`]; the gate asks the policy set which limits match, takes the time,
 //! and has the store settle them all in one step. Where every limit either permits at once or refuses, that is the process's
-//! shared tick, and a refusal is settled once more by the clock (see [`Mode`]); shadows and queues, whose answers cannot
+//! shared tick, and a refusal is settled once more by the clock (see [`Precision`]); shadows and queues, whose answers cannot
 //! be taken back, go by the clock from the start. What comes back names the policy that binds. The gate knows no
 //! protocol: status codes and headers are the doors' business.
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Decision, Tick};
+use tidegate_core::{Cost, Decision, Retry, Tick};
 
 pub use charged::Charged;
 use charged::Keep;
@@ -25,8 +25,8 @@ use marks::Marks;
 pub use settling::{Fate, Followed};
 
 use crate::clock::{Clock, SystemClock, Time};
-use crate::mode::Mode;
 use crate::policy::{Among, Descriptor, LINES, Line, Plan, PolicySet, Refusal};
+use crate::precision::Precision;
 use crate::scratch::{Borrowed, Scratch};
 use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
 
@@ -39,7 +39,7 @@ pub struct Gate {
     policies: ArcSwap<PolicySet>,
     store: Box<dyn Store>,
     time: Time,
-    mode: Mode,
+    precision: Precision,
     /// What was given back; shared with gates over the same store.
     marks: Arc<Marks>,
 }
@@ -112,14 +112,15 @@ impl GateDecision {
         }
     }
 
-    /// Returns the least wait after which the same request is allowed if nobody else asks: zero when it was allowed, `None`
-    /// when it never is.
+    /// Returns when the same request is worth repeating; after no time when it was allowed.
     #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
-        if self.allowed {
-            return Some(Duration::ZERO);
+    pub fn retry(&self) -> Retry {
+        match self.binding {
+            _ if self.allowed => Retry::After(Duration::ZERO),
+            Some(binding) => self.limits[binding].decision.retry(),
+            // A list refuses, and lists do not change by waiting.
+            None => Retry::Never,
         }
-        self.limits[self.binding?].decision.retry_after()
     }
 
     /// Returns the limits that refuse, shadows left out.
@@ -160,7 +161,7 @@ impl Gate {
             policies: ArcSwap::new(policies.into()),
             store: Box::new(store),
             time,
-            mode: Mode::default(),
+            precision: Precision::default(),
             marks: Arc::default(),
         }
     }
@@ -178,10 +179,10 @@ impl Gate {
         self
     }
 
-    /// Chooses how exactly it takes the time: [`Mode::Exact`], or [`Mode::Shared`], which [`Mode::Leased`] means as well here.
+    /// Chooses how exactly it takes the time: [`Precision::Exact`], or [`Precision::Shared`], which [`Precision::Leased`] means as well here.
     #[must_use]
-    pub const fn with_mode(mut self, mode: Mode) -> Self {
-        self.mode = mode;
+    pub const fn with_precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
         self
     }
 
@@ -296,8 +297,9 @@ impl Gate {
             None => policies.plan_into(request, cost, &mut plan),
             Some(among) => policies.plan_among(request, cost, among, &mut plan),
         }
-        let by_tick =
-            self.mode != Mode::Exact && matches!(op, Op::Take) && plan.lines.iter().all(Line::is_plain);
+        let by_tick = self.precision != Precision::Exact
+            && matches!(op, Op::Take)
+            && plan.lines.iter().all(Line::is_plain);
         decision.at = if by_tick { self.time.recent() } else { self.time.now() };
         keep.before(&plan, &self.marks);
         self.settle(&plan, decision.at, op, settled)?;
@@ -358,7 +360,7 @@ impl Gate {
 ///
 /// Of equals, the first policy of the file is named.
 fn binding(limits: &[LimitDecision]) -> Option<usize> {
-    let lasting = |limit: &LimitDecision| limit.decision.retry_after().unwrap_or(Duration::MAX);
+    let lasting = |limit: &LimitDecision| limit.decision.retry();
     let tighter = |limit: &LimitDecision, than: &LimitDecision| match (
         limit.decision.is_allowed(),
         than.decision.is_allowed(),
@@ -375,23 +377,25 @@ fn binding(limits: &[LimitDecision]) -> Option<usize> {
 mod tests {
     use proptest::prelude::*;
     use tidegate_core::Standing;
-    use tidegate_core::decision::Outcome;
+    use tidegate_core::decision::Ruling;
 
     use super::*;
 
     fn limit(binding: bool, remaining: u64, retry_after: Option<Option<u64>>) -> LimitDecision {
-        let outcome = match retry_after {
-            None => Outcome::Allowed { wait: Duration::ZERO },
-            Some(after) => Outcome::Denied { retry_after: after.map(Duration::from_secs) },
+        let ruling = match retry_after {
+            None => Ruling::Allowed { wait: Duration::ZERO },
+            Some(after) => Ruling::Denied {
+                retry: after.map_or(Retry::Never, |secs| Retry::After(Duration::from_secs(secs))),
+            },
         };
-        let standing = Standing { limit: 9, remaining, reset_after: Duration::ZERO };
-        let decision = Decision { outcome, standing };
+        let standing = Standing { limit: 9, remaining, debt: 0, reset_after: Duration::ZERO };
+        let decision = Decision { ruling, standing };
         LimitDecision { policy: 0, limit: 0, binding, on_failure: false, cost: Cost::ONE, decision }
     }
 
     /// The obvious way: the refusals first, then the rest.
     fn model(limits: &[LimitDecision]) -> Option<usize> {
-        let lasting = |limit: &LimitDecision| limit.decision.retry_after().unwrap_or(Duration::MAX);
+        let lasting = |limit: &LimitDecision| limit.decision.retry();
         let enforced = || limits.iter().enumerate().filter(|(_, limit)| limit.binding);
         let refused = enforced().filter(|(_, limit)| !limit.decision.is_allowed());
         let longest = refused.rev().max_by_key(|(_, limit)| lasting(limit));

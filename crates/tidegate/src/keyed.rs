@@ -19,8 +19,8 @@ use tidegate_core::{Cost, Quota, QuotaError, Replace, Standing, Tick};
 
 use crate::clock::{Clock, SystemClock, Time};
 use crate::limiter::{Answer, Denied, Held, Reservation, Source};
-use crate::mode::Mode;
 use crate::observer::{Event, KeyDigest, Observer};
+use crate::precision::Precision;
 use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store};
 use crate::wait::Wait;
 
@@ -52,7 +52,7 @@ struct Shared {
     /// The class of the standard limit in the store, where its states are words and nothing else has a say: no limit per key, no
     /// observer. 0 otherwise.
     quick: AtomicU16,
-    mode: Mode,
+    precision: Precision,
     time: Time,
     store: MemoryStore,
     standard: ArcSwap<Standard>,
@@ -80,7 +80,7 @@ impl fmt::Debug for Shared {
             .field("standard", &self.standard)
             .field("resolver", &self.resolver.is_some())
             .field("occupancy", &self.store.occupancy())
-            .field("mode", &self.mode)
+            .field("precision", &self.precision)
             .field("time", &self.time)
             .field("observer", &self.observer)
             .finish_non_exhaustive()
@@ -100,7 +100,7 @@ impl KeyedLimiter {
         let standard = Standard { quota: Arc::new(quota.try_into()?), replace: Replace::AsIs, terms: 0 };
         let shared = Shared {
             quick: AtomicU16::new(0),
-            mode: Mode::default(),
+            precision: Precision::default(),
             time: Time::new(SystemClock::new()),
             store: MemoryStore::with_capacity(capacity),
             standard: ArcSwap::from_pointee(standard),
@@ -121,10 +121,10 @@ impl KeyedLimiter {
         self.rebuilt(|shared| shared.time = Time::new(clock))
     }
 
-    /// Returns a limiter in another [`Mode`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter in another [`Precision`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
     #[must_use]
-    pub fn with_mode(self, mode: Mode) -> Self {
-        self.rebuilt(|shared| shared.mode = mode)
+    pub fn with_precision(self, precision: Precision) -> Self {
+        self.rebuilt(|shared| shared.precision = precision)
     }
 
     /// Returns a limiter that tells keys apart by themselves and not by their fingerprints, in twice the memory and at about
@@ -170,7 +170,7 @@ impl KeyedLimiter {
         let old = &*self.shared;
         let mut shared = Shared {
             quick: AtomicU16::new(0),
-            mode: old.mode,
+            precision: old.precision,
             time: old.time.again(),
             store: old.store.again(old.capacity),
             standard: ArcSwap::new(old.standard.load_full()),
@@ -187,7 +187,7 @@ impl KeyedLimiter {
 
     /// Spends one unit of the key now, or refuses and changes nothing.
     ///
-    /// For a GCRA quota without an observer or limits per key: one load of the shared tick ([`Mode`] chooses otherwise), one hash
+    /// For a GCRA quota without an observer or limits per key: one load of the shared tick ([`Precision`] chooses otherwise), one hash
     /// and one short lock of the key's cache line. All others read the clock and take a little longer. Never allocates for a
     /// known key and a quota whose state is of fixed size.
     #[must_use = "a refusal goes unnoticed otherwise"]
@@ -427,7 +427,7 @@ impl KeyedLimiter {
                 break (settled, answer);
             }
             // As a limiter of one does it: a word may hold a charge of a later tick than was asked by.
-            match answer.retry_after().zip(Some(self.now())) {
+            match answer.retry().after().zip(Some(self.now())) {
                 Some((wait, later)) if later.since(asked.now) >= wait => asked.now = later,
                 _ => break (settled, answer),
             }

@@ -1,7 +1,7 @@
 //! Decides which requests may pass, which must wait and which are shed: everything that lives in one process.
 //!
 //! * [`Limiter`], [`KeyedLimiter`]: allow, reserve, wait; one limit, several at once, or one per key in bounded memory
-//! * [`Mode`]: how exactly they take the time, and what a check costs
+//! * [`Precision`]: how exactly they take the time, and what a check costs
 //! * [`queue`]: jobs run in order at a constant rate
 //! * [`observer`]: who is told about decisions
 //! * [`clock`]: where ticks come from; a virtual clock for tests
@@ -18,10 +18,10 @@ pub mod explain;
 pub mod gate;
 mod keyed;
 mod limiter;
-mod mode;
 pub mod observer;
 pub mod policy;
 mod posted;
+mod precision;
 pub mod queue;
 mod scratch;
 pub mod store;
@@ -33,11 +33,11 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use gate::{Charged, Gate, GateDecision, InForce, LimitDecision, Report};
 pub use keyed::KeyedLimiter;
 pub use limiter::{Answer, Denied, Limiter, Reservation};
-pub use mode::Mode;
 pub use policy::{Descriptor, Policy, PolicySet};
+pub use precision::Precision;
 pub use queue::JobQueue;
 pub use tidegate_core::{
-    Ask, Cost, Decision, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Standing, Tick,
+    Ask, Cost, Decision, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Retry, Standing, Tick,
 };
 pub use wait::Wait;
 

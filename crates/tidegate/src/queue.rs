@@ -24,7 +24,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_core::rate::{Gcra, GcraState};
 use tidegate_core::time::nanos;
-use tidegate_core::{Algorithm, Ask, Cost, QuotaError, Rate, Tick, Verdict};
+use tidegate_core::{Algorithm, Ask, Cost, QuotaError, Rate, Tick, Transition};
 
 use crate::clock::{Clock, Sleep, SystemClock};
 use crate::wait::block_on;
@@ -421,9 +421,9 @@ impl Shared {
         let drained = |state| self.room.standing(state, now).reset_after;
         let Some(ahead) = Cost::new(ahead as u64) else { return drained(paced) };
         match self.room.decide(paced, Ask::within(now, ahead, Duration::MAX)) {
-            Verdict::Allowed { next, .. } => drained(&next),
+            Transition::Allowed { next, .. } => drained(&next),
             // Further off than ticks can tell.
-            Verdict::Denied { .. } => Duration::MAX,
+            Transition::Denied { .. } => Duration::MAX,
         }
     }
 
@@ -437,15 +437,15 @@ impl Shared {
             line.worker = Some(waker.clone());
             return Next::Idle;
         };
-        if let Verdict::Denied { retry_after } = self.pace.decide(&line.paced, Ask::allow(now, Cost::ONE)) {
+        if let Transition::Denied { retry } = self.pace.decide(&line.paced, Ask::allow(now, Cost::ONE)) {
             line.worker = Some(waker.clone());
-            return Next::Due(now.after(retry_after.unwrap_or(Duration::MAX)));
+            return Next::Due(now.after(retry.after().unwrap_or(Duration::MAX)));
         }
         // The start is booked where it was due, at most the slack ago and never before the job was there: that far a late
         // worker catches up.
         let behind = now.as_nanos().saturating_sub(nanos(self.slack));
         let booked = since.max(Tick::from_nanos(behind));
-        if let Verdict::Allowed { next, .. } =
+        if let Transition::Allowed { next, .. } =
             self.pace.decide(&line.paced, Ask::within(booked, Cost::ONE, Duration::MAX))
         {
             line.paced = next;

@@ -67,7 +67,7 @@ fn several_quotas_are_charged_all_or_none_and_the_binding_one_is_named() {
     assert_eq!(limiter.allow_n(cost(10)).binding(), 0);
     let refused = limiter.allow();
     assert_eq!((refused.is_allowed(), refused.binding()), (false, 0));
-    assert_eq!(refused.retry_after(), Some(Duration::from_millis(100)));
+    assert_eq!(refused.retry().after(), Some(Duration::from_millis(100)));
 
     clock.advance(Duration::from_secs(1));
     let passed = limiter.allow_n(cost(10));
@@ -77,7 +77,7 @@ fn several_quotas_are_charged_all_or_none_and_the_binding_one_is_named() {
     let refused = limiter.allow_n(cost(6));
     assert_eq!((refused.is_allowed(), refused.binding()), (false, 1));
     assert!(limiter.allow_n(cost(5)).is_allowed(), "the refusal has spent nothing of the second");
-    assert_eq!(limiter.allow_n(cost(20)).retry_after(), None, "more than a burst of one is never");
+    assert_eq!(limiter.allow_n(cost(20)).retry().after(), None, "more than a burst of one is never");
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn a_key_may_have_a_limit_of_its_own() {
         .with_clock(ManualClock::default())
         .with_quotas(move |key| (key == b"vip").then(|| Arc::clone(&vip)));
     assert!(limiter.allow_n("vip", cost(50)).is_allowed());
-    assert_eq!(limiter.allow_n("ann", cost(50)).retry_after(), None);
+    assert_eq!(limiter.allow_n("ann", cost(50)).retry().after(), None);
     assert!(limiter.allow_with("ann", cost(50), &own).is_allowed());
     assert_eq!(limiter.standing("ann").remaining, 0, "its own two are spent with them");
     limiter.refund("vip", cost(20));

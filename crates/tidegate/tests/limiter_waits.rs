@@ -133,7 +133,7 @@ fn a_deadline_that_cannot_be_met_is_refused_at_once_and_spends_nothing() {
     let before = limiter.standing();
     let short = Duration::from_millis(999);
     let Poll::Ready(Err(denied)) = poll(&mut limiter.wait(Cost::ONE).within(short)) else { panic!() };
-    assert_eq!(denied.retry_after(), Some(Duration::from_millis(1)), "then the same ask succeeds");
+    assert_eq!(denied.retry().after(), Some(Duration::from_millis(1)), "then the same ask succeeds");
     let deadline = clock.now().after(short);
     assert!(matches!(poll(&mut limiter.wait(Cost::ONE).until(deadline)), Poll::Ready(Err(_))));
     assert!(limiter.blocking_wait(Cost::ONE, short).is_err());
@@ -149,7 +149,7 @@ fn a_deadline_in_the_past_is_refused_for_good_even_by_a_full_limit() {
     let passed = clock.now();
     clock.advance(Duration::from_nanos(1));
     let Poll::Ready(Err(denied)) = poll(&mut limiter.wait(Cost::ONE).until(passed)) else { panic!() };
-    assert_eq!(denied.retry_after(), None);
+    assert_eq!(denied.retry().after(), None);
     assert_eq!(limiter.standing().remaining, 5);
     assert!(matches!(poll(&mut limiter.wait(Cost::ONE).until(clock.now())), Poll::Ready(Ok(_))));
 }
@@ -158,7 +158,7 @@ fn a_deadline_in_the_past_is_refused_for_good_even_by_a_full_limit() {
 fn more_than_the_burst_is_never_waited_for() {
     let (limiter, _) = limiter(Quota::per_second(5));
     let Poll::Ready(Err(denied)) = poll(&mut limiter.wait(cost(6))) else { panic!() };
-    assert_eq!(denied.retry_after(), None);
+    assert_eq!(denied.retry().after(), None);
 }
 
 #[test]
@@ -216,7 +216,7 @@ fn keyed_waiters_queue_per_key() {
     assert!(poll(&mut bob).is_ready());
     let before = limiter.standing("bob");
     drop(ann);
-    assert_eq!(limiter.peek("ann").retry_after(), Some(SECOND), "as if it had not waited");
+    assert_eq!(limiter.peek("ann").retry().after(), Some(SECOND), "as if it had not waited");
     assert_eq!(limiter.standing("bob"), before);
     let mut ann = limiter.wait("ann", Cost::ONE);
     assert!(poll(&mut ann).is_pending());

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::{Clock, Cost, KeyedLimiter, Limiter, ManualClock, Mode, Quota, Replace, Tick};
+use tidegate::{Clock, Cost, KeyedLimiter, Limiter, ManualClock, Precision, Quota, Replace, Tick};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -50,14 +50,14 @@ impl Clock for Hooked {
 /// very same word after the change, and the exchange did not notice either.
 #[test]
 fn a_change_in_the_middle_of_a_check_does_not_close_the_limit_for_its_uptime() {
-    for mode in [Mode::Shared, Mode::Exact, Mode::Leased] {
+    for mode in [Precision::Shared, Precision::Exact, Precision::Leased] {
         for (used, how) in
             [(0, Replace::AsIs), (4, Replace::AsIs), (4, Replace::Proportional), (9, Replace::Reset)]
         {
             let clock = Hooked::default();
             clock.tick.store(1_700_000_000_000_000_000, Ordering::Relaxed);
             let limiter =
-                Limiter::new(Quota::per_second(10)).unwrap().with_clock(clock.clone()).with_mode(mode);
+                Limiter::new(Quota::per_second(10)).unwrap().with_clock(clock.clone()).with_precision(mode);
             clock.tick.fetch_add(30 * DAY.as_nanos() as u64, Ordering::Relaxed);
             for _ in 0..used {
                 assert!(limiter.allow().is_allowed());
@@ -78,8 +78,10 @@ fn a_change_in_the_middle_of_a_check_does_not_close_the_limit_for_its_uptime() {
 #[test]
 fn units_that_time_has_already_given_back_are_not_given_back_by_a_lease() {
     let clock = ManualClock::default();
-    let limiter =
-        Limiter::new(Quota::per_second(1000)).unwrap().with_clock(clock.clone()).with_mode(Mode::Leased);
+    let limiter = Limiter::new(Quota::per_second(1000))
+        .unwrap()
+        .with_clock(clock.clone())
+        .with_precision(Precision::Leased);
     let (ready, drawn) = channel();
     let (end, ended) = channel::<()>();
     thread::scope(|scope| {

@@ -18,7 +18,7 @@ use super::Algorithm;
 use super::calendar::{Calendar, CalendarUnit};
 use super::settle::{settle, share, until, wide};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
 use crate::quota::QuotaError;
 use crate::time::{Rate, Tick};
 
@@ -29,14 +29,14 @@ use crate::time::{Rate, Tick};
 /// # Examples
 /// ```
 /// use tidegate_core::rate::{CalendarUnit, FixedWindow};
-/// use tidegate_core::{Algorithm, Ask, Cost, Tick, Verdict};
+/// use tidegate_core::{Algorithm, Ask, Cost, Tick, Transition};
 ///
 /// let daily = FixedWindow::calendar(5, CalendarUnit::Day, "America/New_York")?;
 /// let now = Tick::from_secs(1_762_059_600); // 2025-11-02, 01:00: the clocks go back an hour tonight
 /// let ask = Ask::allow(now, Cost::new(5).unwrap());
-/// let Verdict::Allowed { next, .. } = daily.decide(&daily.fresh(now), ask) else { panic!() };
+/// let Transition::Allowed { next, .. } = daily.decide(&daily.fresh(now), ask) else { panic!() };
 /// let denied = daily.decide(&next, Ask::allow(now, Cost::ONE));
-/// assert_eq!(denied, Verdict::Denied { retry_after: Some(std::time::Duration::from_secs(24 * 3600)) });
+/// assert_eq!(denied, Transition::Denied { retry: Retry::After(std::time::Duration::from_secs(24 * 3600)) });
 /// # Ok::<(), tidegate_core::QuotaError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,10 +153,10 @@ impl Algorithm for FixedWindow {
         FixedWindowState { last: now, start: Tick::EPOCH, through: Tick::EPOCH, used: 0 }
     }
 
-    fn decide(&self, state: &FixedWindowState, ask: Ask) -> Verdict<FixedWindowState> {
+    fn decide(&self, state: &FixedWindowState, ask: Ask) -> Transition<FixedWindowState> {
         let units = ask.cost.units();
         if units > self.limit {
-            return Verdict::NEVER;
+            return Transition::NEVER;
         }
         let at = ask.now.max(state.last);
         let counts = state.counts(at);
@@ -170,26 +170,30 @@ impl Algorithm for FixedWindow {
             Ok(settled) => settled,
             Err(refused) => return refused,
         };
-        let receipt =
-            Receipt { at, act, cost: ask.cost, mark: if counts && !fits { mark(state) } else { 0 } };
+        let receipt = Receipt {
+            at,
+            act,
+            cost: ask.cost,
+            mark: Receipt::mark(if counts && !fits { mark(state) } else { 0 }, 0),
+        };
         let next = if fits {
             FixedWindowState { last: at, used: state.used + units, ..*state }
         } else {
             let (start, through) = self.window_at(act);
             FixedWindowState { last: at, start, through, used: units }
         };
-        Verdict::Allowed { wait, next, receipt }
+        Transition::Allowed { wait, next, receipt }
     }
 
     fn standing(&self, state: &FixedWindowState, now: Tick) -> Standing {
         let at = now.max(state.last);
         let limit = self.limit;
         if !state.counts(at) {
-            return Standing { limit, remaining: limit, reset_after: Duration::ZERO };
+            return Standing { limit, remaining: limit, debt: 0, reset_after: Duration::ZERO };
         }
         let remaining = if state.start > at { 0 } else { limit.saturating_sub(state.used) };
         let full = if state.used == 0 { wide(state.start) } else { state.end() };
-        Standing { limit, remaining, reset_after: until(at, full) }
+        Standing { limit, remaining, debt: 0, reset_after: until(at, full) }
     }
 
     /// Gives back units of the window that `now` lies in. Nothing dates the charge: of work charged in an earlier
@@ -208,7 +212,7 @@ impl Algorithm for FixedWindow {
             return *state;
         }
         let used = state.used.saturating_sub(receipt.cost.units());
-        let (start, before) = (Tick::from_nanos((receipt.mark >> 64) as u64), receipt.mark as u64);
+        let (start, before) = (Tick::from_nanos((receipt.marks().0 >> 64) as u64), receipt.marks().0 as u64);
         if used == 0 && before > 0 && start < state.start {
             // Nobody is left in the window that this receipt opened ahead of time: the one before it is open again.
             let through = Tick::from_nanos(state.start.as_nanos() - 1);
@@ -330,11 +334,11 @@ mod tests {
         ] {
             let ask = Ask::within(ms(at), Cost::new(cost).unwrap(), Duration::from_millis(max_wait));
             let answer = match limit.decide(&state, ask) {
-                Verdict::Allowed { wait, next, .. } => {
+                Transition::Allowed { wait, next, .. } => {
                     state = next;
                     Ok(wait.as_millis())
                 }
-                Verdict::Denied { retry_after } => Err(retry_after.unwrap().as_millis()),
+                Transition::Denied { retry } => Err(retry.after().unwrap().as_millis()),
             };
             assert_eq!(answer, expected, "at {at}");
             assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
@@ -345,10 +349,10 @@ mod tests {
     fn cancelling_the_opener_brings_the_window_before_back() {
         let limit = FixedWindow::rolling(Rate::new(5, Duration::from_secs(1)).unwrap());
         let ask = |cost| Ask::within(ms(0), Cost::new(cost).unwrap(), Duration::from_secs(60));
-        let Verdict::Allowed { next: three, .. } = limit.decide(&limit.fresh(ms(0)), ask(3)) else {
+        let Transition::Allowed { next: three, .. } = limit.decide(&limit.fresh(ms(0)), ask(3)) else {
             panic!()
         };
-        let Verdict::Allowed { next: ahead, receipt, .. } = limit.decide(&three, ask(4)) else { panic!() };
+        let Transition::Allowed { next: ahead, receipt, .. } = limit.decide(&three, ask(4)) else { panic!() };
         assert_eq!(receipt.act, ms(1000));
         assert_eq!(limit.standing(&ahead, ms(1)).remaining, 0);
         assert_eq!(limit.cancel(&ahead, ms(0), &receipt), three);
@@ -360,7 +364,7 @@ mod tests {
         let per_minute = |count| FixedWindow::rolling(Rate::new(count, Duration::from_secs(60)).unwrap());
         let (old, new) = (per_minute(100), per_minute(50));
         let ask = Ask::allow(ms(0), Cost::new(40).unwrap());
-        let Verdict::Allowed { next: spent, .. } = old.decide(&old.fresh(ms(0)), ask) else { panic!() };
+        let Transition::Allowed { next: spent, .. } = old.decide(&old.fresh(ms(0)), ask) else { panic!() };
         let left = |new: &FixedWindow, how| {
             let standing = new.standing(&new.carry(&old, &spent, ms(10), how), ms(10));
             (standing.remaining, standing.reset_after.as_millis())

@@ -16,7 +16,7 @@ use core::time::Duration;
 use super::Algorithm;
 use super::exact::mul_div_ceil;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick, nanos, span};
 
@@ -64,13 +64,13 @@ impl Gcra {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_core::{rate::Gcra, Algorithm, Ask, Cost, Rate, Tick, Verdict};
+    /// use tidegate_core::{rate::Gcra, Algorithm, Ask, Cost, Rate, Tick, Transition};
     ///
     /// let limit = Gcra::new(Rate::new(10, Duration::from_secs(1))?, 1)?;
     /// let now = Tick::from_secs(1);
-    /// let Verdict::Allowed { next, .. } = limit.decide(&limit.fresh(now), Ask::allow(now, Cost::ONE)) else { panic!() };
+    /// let Transition::Allowed { next, .. } = limit.decide(&limit.fresh(now), Ask::allow(now, Cost::ONE)) else { panic!() };
     /// let again = limit.decide(&next, Ask::allow(now, Cost::ONE));
-    /// assert_eq!(again, Verdict::Denied { retry_after: Some(Duration::from_millis(100)) });
+    /// assert_eq!(again, Transition::Denied { retry: Retry::After(Duration::from_millis(100)) });
     /// # Ok::<(), tidegate_core::QuotaError>(())
     /// ```
     pub fn new(rate: Rate, burst: u64) -> Result<Self, QuotaError> {
@@ -147,37 +147,39 @@ impl Algorithm for Gcra {
         GcraState { tat: 0, last: now, promised: 0 }
     }
 
-    fn decide(&self, state: &GcraState, ask: Ask) -> Verdict<GcraState> {
+    fn decide(&self, state: &GcraState, ask: Ask) -> Transition<GcraState> {
         let units = ask.cost.units();
         if units > self.burst {
-            return Verdict::NEVER;
+            return Transition::NEVER;
         }
         let at = ask.now.max(state.last);
         let now = self.scaled(at);
         let tat = arrival(state.tat, now, self.time_of(units), u128::saturating_add);
         let act = tat.saturating_sub(self.time_of(self.burst)).max(now);
         if act == now {
-            let receipt = Receipt { at, act: at, cost: ask.cost, mark: now };
+            let receipt = Receipt { at, act: at, cost: ask.cost, mark: Receipt::mark(now, 0) };
             let next = GcraState { tat, last: at, promised: state.promised };
-            return Verdict::Allowed { wait: Duration::ZERO, next, receipt };
+            return Transition::Allowed { wait: Duration::ZERO, next, receipt };
         }
         let wait = (act - now).div_ceil(u128::from(self.scale));
         let max_wait = u128::from(nanos(ask.max_wait));
         if wait > max_wait {
-            return Verdict::Denied { retry_after: Some(span(wait - max_wait)) };
+            return Transition::Denied { retry: Retry::After(span(wait - max_wait)) };
         }
         let wait = span(wait);
-        let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark: act };
-        Verdict::Allowed { wait, next: GcraState { tat, last: at, promised: state.promised }, receipt }
+        let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark: Receipt::mark(act, 0) };
+        Transition::Allowed { wait, next: GcraState { tat, last: at, promised: state.promised }, receipt }
     }
 
     fn standing(&self, state: &GcraState, now: Tick) -> Standing {
         let spent = self.spent(state, now.max(state.last));
-        let left = self.time_of(self.burst).saturating_sub(spent) / u128::from(self.unit);
+        let (full, unit) = (self.time_of(self.burst), u128::from(self.unit));
+        let (left, debt) = (full.saturating_sub(spent) / unit, spent.saturating_sub(full).div_ceil(unit));
         Standing {
             limit: self.burst,
             // At most the burst, which fits.
             remaining: left as u64,
+            debt: u64::try_from(debt).unwrap_or(u64::MAX),
             reset_after: span(spent.div_ceil(u128::from(self.scale))),
         }
     }
@@ -193,7 +195,7 @@ impl Algorithm for Gcra {
         }
         // Whoever reserved after the receipt counts on all that returns until then. A mark may lie within the nanosecond
         // before its act, which is by then nobody's.
-        let relied_on = self.promised(state).saturating_sub(receipt.mark.max(self.scaled(last)));
+        let relied_on = self.promised(state).saturating_sub(receipt.marks().0.max(self.scaled(last)));
         let restored = self.time_of(receipt.cost.units()).saturating_sub(relied_on);
         if relied_on == 0 {
             // The last in line: the arrival time without it shows the promise before.
@@ -279,13 +281,13 @@ mod tests {
         ] {
             let verdict = limit.decide(&state, Ask::allow(ms(at), Cost::new(cost).unwrap()));
             match verdict {
-                Verdict::Allowed { next, .. } => {
+                Transition::Allowed { next, .. } => {
                     assert!(expected, "at {at}");
                     state = next;
                 }
-                Verdict::Denied { retry_after } => {
+                Transition::Denied { retry: told } => {
                     assert!(!expected, "at {at}");
-                    assert_eq!(retry_after, Some(Duration::from_millis(retry)), "at {at}");
+                    assert_eq!(told.after(), Some(Duration::from_millis(retry)), "at {at}");
                 }
             }
             assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
@@ -297,7 +299,7 @@ mod tests {
         let limit = per_second(1, 1);
         let reserve = |state: &GcraState| {
             let ask = Ask::within(ms(0), Cost::ONE, Duration::from_secs(60));
-            let Verdict::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
+            let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
                 panic!("within a minute")
             };
             (next, receipt)
@@ -320,7 +322,7 @@ mod tests {
         let mut state = limit.fresh(ms(0));
         let reserve = |state: &mut GcraState, units| {
             let ask = Ask::within(ms(0), Cost::new(units).unwrap(), Duration::MAX);
-            let Verdict::Allowed { next, receipt, .. } = limit.decide(state, ask) else { panic!() };
+            let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else { panic!() };
             *state = next;
             receipt
         };
@@ -340,7 +342,7 @@ mod tests {
     fn a_changed_limit_keeps_what_was_spent() {
         let (old, new) = (per_second(10, 100), per_second(5, 50));
         let ask = Ask::allow(ms(0), Cost::new(40).unwrap());
-        let Verdict::Allowed { next: spent, .. } = old.decide(&old.fresh(ms(0)), ask) else { panic!() };
+        let Transition::Allowed { next: spent, .. } = old.decide(&old.fresh(ms(0)), ask) else { panic!() };
         let left = |how| new.standing(&new.carry(&old, &spent, ms(0), how), ms(0)).remaining;
         assert_eq!(left(Replace::AsIs), 10);
         assert_eq!(left(Replace::Proportional), 30);

@@ -13,7 +13,7 @@ use core::time::Duration;
 use super::Algorithm;
 use super::exact::mul_div_ceil;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick, nanos, span};
 
@@ -49,13 +49,13 @@ impl LeakyBucket {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_core::{rate::LeakyBucket, Algorithm, Ask, Cost, Rate, Tick, Verdict};
+    /// use tidegate_core::{rate::LeakyBucket, Algorithm, Ask, Cost, Rate, Tick, Transition};
     ///
     /// let limit = LeakyBucket::new(Rate::new(4, Duration::from_secs(1))?, 2)?;
     /// let now = Tick::from_secs(1);
     /// let full = Ask::allow(now, Cost::new(2).unwrap());
-    /// let Verdict::Allowed { next, .. } = limit.decide(&limit.fresh(now), full) else { panic!() };
-    /// assert_eq!(limit.decide(&next, full), Verdict::Denied { retry_after: Some(Duration::from_millis(500)) });
+    /// let Transition::Allowed { next, .. } = limit.decide(&limit.fresh(now), full) else { panic!() };
+    /// assert_eq!(limit.decide(&next, full), Transition::Denied { retry: Retry::After(Duration::from_millis(500)) });
     /// # Ok::<(), tidegate_core::QuotaError>(())
     /// ```
     pub fn new(rate: Rate, capacity: u64) -> Result<Self, QuotaError> {
@@ -103,10 +103,10 @@ impl Algorithm for LeakyBucket {
         LeakyBucketState { level: 0, last: now }
     }
 
-    fn decide(&self, state: &LeakyBucketState, ask: Ask) -> Verdict<LeakyBucketState> {
+    fn decide(&self, state: &LeakyBucketState, ask: Ask) -> Transition<LeakyBucketState> {
         let units = ask.cost.units();
         if units > self.capacity {
-            return Verdict::NEVER;
+            return Transition::NEVER;
         }
         let at = ask.now.max(state.last);
         let level = self.level(state, at).saturating_add(self.weight_of(units));
@@ -114,11 +114,11 @@ impl Algorithm for LeakyBucket {
         let wait = over.div_ceil(u128::from(self.drain));
         let max_wait = u128::from(nanos(ask.max_wait));
         if wait > max_wait {
-            return Verdict::Denied { retry_after: Some(span(wait - max_wait)) };
+            return Transition::Denied { retry: Retry::After(span(wait - max_wait)) };
         }
         let wait = span(wait);
-        let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark: over };
-        Verdict::Allowed { wait, next: LeakyBucketState { level, last: at }, receipt }
+        let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark: Receipt::mark(over, 0) };
+        Transition::Allowed { wait, next: LeakyBucketState { level, last: at }, receipt }
     }
 
     fn standing(&self, state: &LeakyBucketState, now: Tick) -> Standing {
@@ -128,6 +128,7 @@ impl Algorithm for LeakyBucket {
             limit: self.capacity,
             // At most the capacity, which fits.
             remaining: left as u64,
+            debt: 0,
             reset_after: span(level.div_ceil(u128::from(self.drain))),
         }
     }
@@ -147,7 +148,7 @@ impl Algorithm for LeakyBucket {
         let level = self.level(state, last);
         // Somebody after it still waits and relies on its place. Giving a part back would hide that promise from the level,
         // and the next cancellation would give back what is still relied on.
-        if since.saturating_sub(receipt.mark).min(self.over(level)) > 0 {
+        if since.saturating_sub(receipt.marks().0).min(self.over(level)) > 0 {
             return *state;
         }
         LeakyBucketState { level: level.saturating_sub(self.weight_of(receipt.cost.units())), last }
@@ -218,12 +219,12 @@ mod tests {
         ] {
             let at = Tick::from_nanos(at);
             match limit.decide(&state, Ask::allow(at, Cost::new(cost).unwrap())) {
-                Verdict::Allowed { next, .. } => {
+                Transition::Allowed { next, .. } => {
                     assert_eq!(denied, None, "at {at:?}");
                     state = next;
                 }
-                Verdict::Denied { retry_after } => {
-                    assert_eq!(retry_after, denied.map(Duration::from_nanos), "at {at:?}");
+                Transition::Denied { retry } => {
+                    assert_eq!(retry.after(), denied.map(Duration::from_nanos), "at {at:?}");
                 }
             }
             assert_eq!(limit.standing(&state, at).remaining, remaining, "at {at:?}");
@@ -235,7 +236,7 @@ mod tests {
         let limit = LeakyBucket::new(Rate::new(1, Duration::from_secs(1)).unwrap(), 1).unwrap();
         let reserve = |state: &LeakyBucketState, at| {
             let ask = Ask::within(Tick::from_secs(at), Cost::ONE, Duration::from_secs(60));
-            let Verdict::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
+            let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
                 panic!("within a minute")
             };
             (next, receipt)

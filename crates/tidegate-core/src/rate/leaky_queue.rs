@@ -14,7 +14,7 @@
 use super::Algorithm;
 use super::exact::mul_div_ceil;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::QuotaError;
 use crate::time::{Rate, Tick, nanos, span};
 
@@ -55,18 +55,18 @@ impl LeakyQueue {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_core::{rate::LeakyQueue, Algorithm, Ask, Cost, Rate, Tick, Verdict};
+    /// use tidegate_core::{rate::LeakyQueue, Algorithm, Ask, Cost, Rate, Tick, Transition};
     ///
     /// let limit = LeakyQueue::new(Rate::new(10, Duration::from_secs(1))?, 0, 2)?;
     /// let ask = Ask::within(Tick::from_secs(1), Cost::ONE, Duration::from_secs(60));
     /// let mut state = limit.fresh(ask.now);
     /// for turn in 0..3 {
-    ///     let Verdict::Allowed { wait, next, .. } = limit.decide(&state, ask) else { panic!() };
+    ///     let Transition::Allowed { wait, next, .. } = limit.decide(&state, ask) else { panic!() };
     ///     assert_eq!(wait, Duration::from_millis(100 * turn));
     ///     state = next;
     /// }
     /// // Two wait, and there is no third place before the first of them leaves.
-    /// assert_eq!(limit.decide(&state, ask), Verdict::Denied { retry_after: Some(Duration::from_millis(100)) });
+    /// assert_eq!(limit.decide(&state, ask), Transition::Denied { retry: Retry::After(Duration::from_millis(100)) });
     /// # Ok::<(), tidegate_core::QuotaError>(())
     /// ```
     pub fn new(rate: Rate, slack: u64, places: u64) -> Result<Self, QuotaError> {
@@ -132,13 +132,13 @@ impl Algorithm for LeakyQueue {
     ///
     /// Denied for good are a cost above `slack + 1 + places`, and one that even a rested queue delays by more than
     /// [`Ask::max_wait`].
-    fn decide(&self, state: &LeakyQueueState, ask: Ask) -> Verdict<LeakyQueueState> {
+    fn decide(&self, state: &LeakyQueueState, ask: Ask) -> Transition<LeakyQueueState> {
         let (units, at) = (ask.cost.units(), ask.now.max(state.last));
         let (now, scale) = (self.scaled(at), u128::from(self.scale));
         let max_wait = u128::from(nanos(ask.max_wait));
         let delayed = units.saturating_sub(self.at_once());
         if delayed > self.places || self.time_of(delayed) > max_wait * scale {
-            return Verdict::NEVER;
+            return Transition::NEVER;
         }
         let rested = state.rested.max(now).saturating_add(self.time_of(units));
         let act = self.last_departure(rested).max(now);
@@ -148,11 +148,11 @@ impl Algorithm for LeakyQueue {
         let until_room = room.saturating_sub(now).div_ceil(scale);
         let retry_after = wait.saturating_sub(max_wait).max(until_room);
         if retry_after > 0 {
-            return Verdict::Denied { retry_after: Some(span(retry_after)) };
+            return Transition::Denied { retry: Retry::After(span(retry_after)) };
         }
         let wait = span(wait);
-        let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark: act };
-        Verdict::Allowed { wait, next: LeakyQueueState { rested, last: at }, receipt }
+        let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark: Receipt::mark(act, 0) };
+        Transition::Allowed { wait, next: LeakyQueueState { rested, last: at }, receipt }
     }
 
     /// Returns what leaves at once, see [`Algorithm::standing`]: `limit` is `slack + 1`, `remaining` what needs no delay.
@@ -163,6 +163,7 @@ impl Algorithm for LeakyQueue {
             limit: self.at_once(),
             // At most the slack and one, which fits.
             remaining: left as u64,
+            debt: 0,
             reset_after: span(behind.div_ceil(u128::from(self.scale))),
         }
     }
@@ -179,7 +180,7 @@ impl Algorithm for LeakyQueue {
         }
         // Whoever queued after the receipt keeps its departure; only what lies beyond the last of them is free again.
         let promised = self.last_departure(state.rested);
-        let relied_on = promised.saturating_sub(receipt.mark.max(self.scaled(last)));
+        let relied_on = promised.saturating_sub(receipt.marks().0.max(self.scaled(last)));
         let restored = self.time_of(receipt.cost.units()).saturating_sub(relied_on);
         LeakyQueueState { rested: state.rested.saturating_sub(restored), last }
     }
@@ -268,11 +269,11 @@ mod tests {
         ] {
             let ask = Ask::within(ms(at), Cost::new(cost).unwrap(), Duration::from_millis(max_wait));
             let found = match limit.decide(&state, ask) {
-                Verdict::Allowed { wait, next, .. } => {
+                Transition::Allowed { wait, next, .. } => {
                     state = next;
                     Ok(wait)
                 }
-                Verdict::Denied { retry_after } => Err(retry_after),
+                Transition::Denied { retry } => Err(retry.after()),
             };
             let expected =
                 expected.map(Duration::from_millis).map_err(|r: Option<u64>| r.map(Duration::from_millis));
@@ -287,7 +288,7 @@ mod tests {
         let mut state = limit.fresh(ms(0));
         let mut waits = Vec::new();
         for now in [0, 0, 0, 0, 1000, 1000, 1000, 1000] {
-            let Verdict::Allowed { wait, next, .. } = limit.decide(&state, at(now)) else {
+            let Transition::Allowed { wait, next, .. } = limit.decide(&state, at(now)) else {
                 panic!("nine places")
             };
             state = next;
@@ -301,7 +302,7 @@ mod tests {
         let limit = per_second(1, 0, 9);
         let join = |state: &LeakyQueueState| {
             let ask = Ask::within(ms(0), Cost::ONE, Duration::from_secs(60));
-            let Verdict::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
+            let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
                 panic!("nine places")
             };
             (next, receipt)

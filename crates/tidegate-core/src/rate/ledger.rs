@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 
 use super::settle::{settle, share, until, wide};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
 use crate::time::{Rate, Tick};
 
 /// How an algorithm cuts time into slots. Both ends are ascending in the slot.
@@ -62,9 +62,9 @@ impl Ledger {
         wide(at).max(self.closed_until()).max(promised)
     }
 
-    pub(crate) fn decide(&self, slots: &impl Slots, ask: Ask) -> Verdict<Self> {
+    pub(crate) fn decide(&self, slots: &impl Slots, ask: Ask) -> Transition<Self> {
         let units = ask.cost.units();
-        let Some(room) = slots.limit().checked_sub(units) else { return Verdict::NEVER };
+        let Some(room) = slots.limit().checked_sub(units) else { return Transition::NEVER };
         let at = ask.now.max(self.last);
         let mut place = self.open_from(slots, at);
         let mut counted = 0u64;
@@ -81,7 +81,11 @@ impl Ledger {
             Err(refused) => return refused,
         };
         let next = self.with(slots, at, act, units);
-        Verdict::Allowed { wait, next, receipt: Receipt { at, act, cost: ask.cost, mark: 0 } }
+        Transition::Allowed {
+            wait,
+            next,
+            receipt: Receipt { at, act, cost: ask.cost, mark: Receipt::mark(0, 0) },
+        }
     }
 
     /// The ledger with one more act at its end.
@@ -139,7 +143,7 @@ impl Ledger {
         let limit = slots.limit();
         let open = self.open_from(slots, at) == wide(at);
         let remaining = if open { limit.saturating_sub(self.counted(slots, wide(at))) } else { 0 };
-        Standing { limit, remaining, reset_after: until(at, self.full(slots)) }
+        Standing { limit, remaining, debt: 0, reset_after: until(at, self.full(slots)) }
     }
 
     pub(crate) fn full_at(&self, slots: &impl Slots) -> Option<Tick> {

@@ -1,8 +1,8 @@
 //! One file per algorithm, one shape.
 //!
 //! Every algorithm is an immutable set of parameters that implements [`Algorithm`]; what it remembers of one key is its
-//! `State`. Allow, reserve and wait are one transition, [`Algorithm::decide`]; refund, cancel and a change of parameters are
-//! transitions of their own. All are pure, allocate only where the state itself grows, and never panic, whatever the state,
+//! `State`. Allow, reserve and wait are one transition, [`Algorithm::decide`]; settling and a change of parameters are transitions of
+//! their own. All are pure, allocate only where the state itself grows, and never panic, whatever the state,
 //! even one decoded from hostile bytes.
 
 mod calendar;
@@ -35,7 +35,7 @@ pub use warm_up::{ColdFactor, WarmUp, WarmUpState};
 use core::fmt::Debug;
 
 use crate::bytes::Bytes;
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
 use crate::time::Tick;
 
 /// A rate-limit law: parameters that turn `(state, now, cost, max_wait)` into a decision and the next state.
@@ -43,11 +43,11 @@ use crate::time::Tick;
 /// # Laws
 /// Every implementation keeps these, and the tests hold it to them against a slow rational model:
 /// * *Time never gives capacity twice.* A state carries the tick of its last change; a `now` before it counts as it.
-/// * *Denial changes nothing*: [`Verdict::Denied`] has no state to store.
-/// * *`retry_after` is least and sufficient*: the same ask that much later is allowed if nobody else asks, a nanosecond
-///   earlier it is not.
+/// * *Denial changes nothing*: [`Transition::Denied`] has no state to store.
+/// * *The retry is least and sufficient*: the same ask that much later is allowed if nobody else asks and the state is kept
+///   meanwhile, a nanosecond earlier it is not.
 /// * *First come, first served*: what was promised keeps its time, whatever is asked after it.
-/// * *Refund and cancel never create capacity*: no limit ends up fuller than if the charge had never been made.
+/// * *Settling never creates capacity*: no limit ends up fuller than if only what was spent had been charged, then.
 pub trait Algorithm: Clone + Debug + Eq + Bytes {
     /// What is remembered of one key.
     type State: Clone + Debug + Eq + Bytes;
@@ -56,19 +56,40 @@ pub trait Algorithm: Clone + Debug + Eq + Bytes {
     fn fresh(&self, now: Tick) -> Self::State;
 
     /// Decides one ask. Called on every check, so it is the hot path: no allocation unless the state grows.
-    fn decide(&self, state: &Self::State, ask: Ask) -> Verdict<Self::State>;
+    fn decide(&self, state: &Self::State, ask: Ask) -> Transition<Self::State>;
 
     /// Returns what the limit looks like at `now`; changes nothing.
     fn standing(&self, state: &Self::State, now: Tick) -> Standing;
 
-    /// Gives back `cost` units of work that was charged and turned out cheaper; at most up to a full limit.
-    fn refund(&self, state: &Self::State, now: Tick, cost: Cost) -> Self::State;
-
-    /// Takes back an allowed charge whose work has not acted yet.
+    /// Settles an allowed charge with what was really spent: nothing undoes it, less gives the rest back, more is booked as a
+    /// debt, never refused. A receipt is settled once; whoever holds it sees to that.
     ///
-    /// Restores what nobody after it relied on: a later reservation keeps its time, so capacity it was promised on is not
-    /// handed out again. A receipt whose `act` lies before `now` changes nothing.
-    fn cancel(&self, state: &Self::State, now: Tick, receipt: &Receipt) -> Self::State;
+    /// * *Never fuller*: at no later tick is the limit fuller than if only `used` had been charged, when the charge was made.
+    ///   Where nobody has charged since, it is as full: undoing is exact, before and after the work acted. Where others have, what
+    ///   comes back may be less, never more; each algorithm says when.
+    /// * *Promises stay*: whoever reserved keeps its time, and what was promised is not handed out again: acts, those to come
+    ///   included, never bunch beyond what the limit allows.
+    /// * *More* is charged at `now`, behind all that was promised; the limit then stands below empty, by at most
+    ///   [`Rate::MAX_COUNT`](crate::Rate::MAX_COUNT) units, and later asks wait it off.
+    /// * Of a charge made before the last [`carry`](Algorithm::carry) nothing comes back; more is booked all the same.
+    fn settle(&self, state: &Self::State, now: Tick, receipt: &Receipt, used: u64) -> Self::State {
+        let units = receipt.cost.units();
+        match (used, Cost::new(units.abs_diff(used))) {
+            (0, _) => self.cancel(state, now, receipt),
+            (_, Some(rest)) if used < units => self.refund(state, now, rest),
+            _ => state.clone(),
+        }
+    }
+
+    /// Gives units back without a date. On its way out: [`Algorithm::settle`] takes its place.
+    fn refund(&self, state: &Self::State, _now: Tick, _cost: Cost) -> Self::State {
+        state.clone()
+    }
+
+    /// Takes back an allowed charge whose work has not acted yet. On its way out: [`Algorithm::settle`] takes its place.
+    fn cancel(&self, state: &Self::State, _now: Tick, _receipt: &Receipt) -> Self::State {
+        state.clone()
+    }
 
     /// Carries a state made under `old` parameters over to these.
     fn carry(&self, old: &Self, state: &Self::State, now: Tick, how: Replace) -> Self::State;

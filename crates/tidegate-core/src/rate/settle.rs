@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::decision::{Ask, Verdict};
+use crate::decision::{Ask, Retry, Transition};
 use crate::time::{Tick, span};
 
 /// Says when an ask that found its place at `act` may act, or how it is refused.
@@ -13,11 +13,11 @@ use crate::time::{Tick, span};
 ///
 /// # Errors
 /// The verdict of refusal.
-pub(crate) fn settle<S>(ask: Ask, at: Tick, act: u128) -> Result<(Tick, Duration), Verdict<S>> {
-    let Ok(act) = u64::try_from(act).map(Tick::from_nanos) else { return Err(Verdict::NEVER) };
+pub(crate) fn settle<S>(ask: Ask, at: Tick, act: u128) -> Result<(Tick, Duration), Transition<S>> {
+    let Ok(act) = u64::try_from(act).map(Tick::from_nanos) else { return Err(Transition::NEVER) };
     let wait = act.since(at);
     if wait > ask.max_wait {
-        return Err(Verdict::Denied { retry_after: Some(wait - ask.max_wait) });
+        return Err(Transition::Denied { retry: Retry::After(wait - ask.max_wait) });
     }
     Ok((act, wait))
 }

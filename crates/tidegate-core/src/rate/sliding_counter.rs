@@ -16,7 +16,7 @@
 use super::Algorithm;
 use super::settle::{settle, share, until, wide};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
 use crate::time::{Rate, Tick};
 
 /// A count in a window that slides by weighting two fixed ones.
@@ -25,11 +25,11 @@ use crate::time::{Rate, Tick};
 /// ```
 /// use std::time::Duration;
 /// use tidegate_core::rate::SlidingCounter;
-/// use tidegate_core::{Algorithm, Ask, Cost, Rate, Tick, Verdict};
+/// use tidegate_core::{Algorithm, Ask, Cost, Rate, Tick, Transition};
 ///
 /// let limit = SlidingCounter::new(Rate::new(50, Duration::from_secs(60))?);
 /// let early = Ask::allow(Tick::from_secs(30), Cost::new(42).unwrap());
-/// let Verdict::Allowed { next, .. } = limit.decide(&limit.fresh(early.now), early) else { panic!() };
+/// let Transition::Allowed { next, .. } = limit.decide(&limit.fresh(early.now), early) else { panic!() };
 /// // A quarter of the next minute has gone: 42 · 3/4 = 31.5 still count, and 18 whole units are left.
 /// assert_eq!(limit.standing(&next, Tick::from_secs(75)).remaining, 18);
 /// # Ok::<(), tidegate_core::QuotaError>(())
@@ -133,10 +133,10 @@ impl Algorithm for SlidingCounter {
         SlidingCounterState { last: now, act: Tick::EPOCH, previous: 0, current: 0 }
     }
 
-    fn decide(&self, state: &SlidingCounterState, ask: Ask) -> Verdict<SlidingCounterState> {
+    fn decide(&self, state: &SlidingCounterState, ask: Ask) -> Transition<SlidingCounterState> {
         let units = ask.cost.units();
         if units > self.rate.count() {
-            return Verdict::NEVER;
+            return Transition::NEVER;
         }
         let at = ask.now.max(state.last);
         let from = at.max(state.act);
@@ -154,7 +154,11 @@ impl Algorithm for SlidingCounter {
         };
         let (previous, current) = next;
         let next = SlidingCounterState { last: at, act, previous, current };
-        Verdict::Allowed { wait, next, receipt: Receipt { at, act, cost: ask.cost, mark } }
+        Transition::Allowed {
+            wait,
+            next,
+            receipt: Receipt { at, act, cost: ask.cost, mark: Receipt::mark(mark, 0) },
+        }
     }
 
     fn standing(&self, state: &SlidingCounterState, now: Tick) -> Standing {
@@ -167,7 +171,7 @@ impl Algorithm for SlidingCounter {
             whole.saturating_sub(self.spent(self.counts(state, at), at)) / u128::from(self.window())
         };
         // At most the limit, which fits.
-        Standing { limit, remaining: free as u64, reset_after: until(at, self.full(state)) }
+        Standing { limit, remaining: free as u64, debt: 0, reset_after: until(at, self.full(state)) }
     }
 
     /// Gives back units of the window that `now` lies in and, once that is empty, of the one before. Nothing dates the
@@ -202,7 +206,8 @@ impl Algorithm for SlidingCounter {
         // Nobody is left in a window that has not begun: the receipt knows how things stood before it, one window back
         // at most. In a begun window a refund may have taken a promise for done work, so there the latest act stays.
         if cancelled == index && next.current == 0 && self.begins(index) > wide(last) {
-            let (from, before) = (Tick::from_nanos((receipt.mark >> 64) as u64), receipt.mark as u64);
+            let (from, before) =
+                (Tick::from_nanos((receipt.marks().0 >> 64) as u64), receipt.marks().0 as u64);
             match index.checked_sub(self.index(from)) {
                 Some(0) => next.act = from.min(state.act),
                 Some(1) => {
@@ -304,11 +309,11 @@ mod tests {
         ] {
             let ask = Ask::within(ms(at), Cost::new(cost).unwrap(), Duration::from_millis(max_wait));
             let answer = match limit.decide(&state, ask) {
-                Verdict::Allowed { wait, next, .. } => {
+                Transition::Allowed { wait, next, .. } => {
                     state = next;
                     Ok(wait.as_millis())
                 }
-                Verdict::Denied { retry_after } => Err(retry_after.unwrap().as_nanos().div_ceil(1_000_000)),
+                Transition::Denied { retry } => Err(retry.after().unwrap().as_nanos().div_ceil(1_000_000)),
             };
             assert_eq!(answer, expected, "at {at}");
             assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
@@ -319,10 +324,10 @@ mod tests {
     fn cancelling_the_opener_brings_the_window_before_back() {
         let limit = SlidingCounter::new(Rate::new(5, Duration::from_secs(1)).unwrap());
         let ask = |cost| Ask::within(ms(500), Cost::new(cost).unwrap(), Duration::from_secs(60));
-        let Verdict::Allowed { next: three, .. } = limit.decide(&limit.fresh(ms(500)), ask(3)) else {
+        let Transition::Allowed { next: three, .. } = limit.decide(&limit.fresh(ms(500)), ask(3)) else {
             panic!()
         };
-        let Verdict::Allowed { next: ahead, receipt, .. } = limit.decide(&three, ask(4)) else { panic!() };
+        let Transition::Allowed { next: ahead, receipt, .. } = limit.decide(&three, ask(4)) else { panic!() };
         assert!(receipt.act > ms(1000));
         assert_eq!(limit.standing(&ahead, ms(501)).remaining, 0);
         assert_eq!(limit.cancel(&ahead, ms(500), &receipt), three);

@@ -10,7 +10,7 @@
 use super::Algorithm;
 use super::ledger::{Ledger, Slots};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
 use crate::quota::QuotaError;
 use crate::time::{Rate, Tick};
 
@@ -20,14 +20,14 @@ use crate::time::{Rate, Tick};
 /// ```
 /// use std::time::Duration;
 /// use tidegate_core::rate::SlidingLog;
-/// use tidegate_core::{Algorithm, Ask, Cost, Rate, Tick, Verdict};
+/// use tidegate_core::{Algorithm, Ask, Cost, Rate, Tick, Transition};
 ///
 /// let limit = SlidingLog::new(Rate::new(1, Duration::from_secs(3600))?)?;
 /// let now = Tick::from_secs(100);
-/// let Verdict::Allowed { next, .. } = limit.decide(&limit.fresh(now), Ask::allow(now, Cost::ONE)) else { panic!() };
+/// let Transition::Allowed { next, .. } = limit.decide(&limit.fresh(now), Ask::allow(now, Cost::ONE)) else { panic!() };
 /// let later = Tick::from_secs(3000);
 /// let denied = limit.decide(&next, Ask::allow(later, Cost::ONE));
-/// assert_eq!(denied, Verdict::Denied { retry_after: Some(Duration::from_secs(700)) });
+/// assert_eq!(denied, Transition::Denied { retry: Retry::After(Duration::from_secs(700)) });
 /// # Ok::<(), tidegate_core::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,7 +99,7 @@ impl Algorithm for SlidingLog {
         SlidingLogState(Ledger::fresh(now))
     }
 
-    fn decide(&self, state: &SlidingLogState, ask: Ask) -> Verdict<SlidingLogState> {
+    fn decide(&self, state: &SlidingLogState, ask: Ask) -> Transition<SlidingLogState> {
         state.0.decide(self, ask).map(SlidingLogState)
     }
 
@@ -175,11 +175,11 @@ mod tests {
         ] {
             let ask = Ask::within(ms(at), Cost::new(cost).unwrap(), Duration::from_millis(max_wait));
             let answer = match limit.decide(&state, ask) {
-                Verdict::Allowed { wait, next, .. } => {
+                Transition::Allowed { wait, next, .. } => {
                     state = next;
                     Ok(wait.as_millis())
                 }
-                Verdict::Denied { retry_after } => Err(retry_after.unwrap().as_millis()),
+                Transition::Denied { retry } => Err(retry.after().unwrap().as_millis()),
             };
             assert_eq!(answer, expected, "at {at}");
             assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
@@ -192,7 +192,9 @@ mod tests {
         let mut state = limit.fresh(ms(0));
         for nanos in 0..1000 {
             let ask = Ask::within(Tick::from_nanos(nanos), Cost::ONE, Duration::MAX);
-            let Verdict::Allowed { next, .. } = limit.decide(&state, ask) else { panic!("any wait will do") };
+            let Transition::Allowed { next, .. } = limit.decide(&state, ask) else {
+                panic!("any wait will do")
+            };
             let mut bytes = Writer::default();
             next.write(&mut bytes);
             assert!(bytes.finish().len() <= 24 + 8 * 16);
@@ -206,7 +208,7 @@ mod tests {
         let (old, new) = (per_second(4), per_second(2));
         let mut state = old.fresh(ms(0));
         for at in [0, 100, 200, 300] {
-            let Verdict::Allowed { next, .. } = old.decide(&state, Ask::allow(ms(at), Cost::ONE)) else {
+            let Transition::Allowed { next, .. } = old.decide(&state, Ask::allow(ms(at), Cost::ONE)) else {
                 panic!()
             };
             state = next;
@@ -214,8 +216,8 @@ mod tests {
         let wait = |how| {
             let carried = new.carry(&old, &state, ms(300), how);
             match new.decide(&carried, Ask::allow(ms(300), Cost::ONE)) {
-                Verdict::Allowed { .. } => 0,
-                Verdict::Denied { retry_after } => retry_after.unwrap().as_millis(),
+                Transition::Allowed { .. } => 0,
+                Transition::Denied { retry } => retry.after().unwrap().as_millis(),
             }
         };
         assert_eq!(wait(Replace::AsIs), 900, "when the arrival of 200 leaves, one of the last two");

@@ -15,7 +15,7 @@
 use super::Algorithm;
 use super::ledger::{Ledger, Slots};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
 use crate::quota::QuotaError;
 use crate::time::{Rate, Tick};
 
@@ -25,15 +25,15 @@ use crate::time::{Rate, Tick};
 /// ```
 /// use std::time::Duration;
 /// use tidegate_core::rate::SlidingWindow;
-/// use tidegate_core::{Algorithm, Ask, Cost, Rate, Tick, Verdict};
+/// use tidegate_core::{Algorithm, Ask, Cost, Rate, Tick, Transition};
 ///
 /// let limit = SlidingWindow::new(Rate::new(100, Duration::from_secs(60))?, 60)?;
 /// let now = Tick::from_nanos(500_000_000);
 /// let ask = Ask::allow(now, Cost::new(100).unwrap());
-/// let Verdict::Allowed { next, .. } = limit.decide(&limit.fresh(now), ask) else { panic!() };
+/// let Transition::Allowed { next, .. } = limit.decide(&limit.fresh(now), ask) else { panic!() };
 /// let denied = limit.decide(&next, Ask::allow(now, Cost::ONE));
 /// // One window is over at 60.5 s; the bucket that holds half a second ends at 61 s.
-/// assert_eq!(denied, Verdict::Denied { retry_after: Some(Duration::from_millis(60_500)) });
+/// assert_eq!(denied, Transition::Denied { retry: Retry::After(Duration::from_millis(60_500)) });
 /// # Ok::<(), tidegate_core::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,7 +121,7 @@ impl Algorithm for SlidingWindow {
         SlidingWindowState(Ledger::fresh(now))
     }
 
-    fn decide(&self, state: &SlidingWindowState, ask: Ask) -> Verdict<SlidingWindowState> {
+    fn decide(&self, state: &SlidingWindowState, ask: Ask) -> Transition<SlidingWindowState> {
         state.0.decide(self, ask).map(SlidingWindowState)
     }
 
@@ -199,11 +199,11 @@ mod tests {
         ] {
             let ask = Ask::within(ms(at), Cost::new(cost).unwrap(), Duration::from_millis(max_wait));
             let answer = match limit.decide(&state, ask) {
-                Verdict::Allowed { wait, next, .. } => {
+                Transition::Allowed { wait, next, .. } => {
                     state = next;
                     Ok(wait.as_millis())
                 }
-                Verdict::Denied { retry_after } => Err(retry_after.unwrap().as_millis()),
+                Transition::Denied { retry } => Err(retry.after().unwrap().as_millis()),
             };
             assert_eq!(answer, expected, "at {at}");
             assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
@@ -230,7 +230,9 @@ mod tests {
         let mut state = limit.fresh(ms(0));
         for nanos in 0..1000 {
             let ask = Ask::within(Tick::from_nanos(nanos), Cost::ONE, Duration::MAX);
-            let Verdict::Allowed { next, .. } = limit.decide(&state, ask) else { panic!("any wait will do") };
+            let Transition::Allowed { next, .. } = limit.decide(&state, ask) else {
+                panic!("any wait will do")
+            };
             let mut bytes = Writer::default();
             next.write(&mut bytes);
             assert!(bytes.finish().len() <= 24 + 6 * 16);

@@ -24,7 +24,7 @@ use smallvec::SmallVec;
 use super::Algorithm;
 use super::exact::mul_div_ceil;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick, nanos, span};
 
@@ -228,15 +228,15 @@ impl TokenBucket {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_core::{rate::{Bandwidth, Refill, TokenBucket}, Algorithm, Ask, Cost, Rate, Tick, Verdict};
+    /// use tidegate_core::{rate::{Bandwidth, Refill, TokenBucket}, Algorithm, Ask, Cost, Rate, Tick, Transition};
     ///
     /// let rate = Rate::new(100, Duration::from_secs(3600))?;
     /// let limit = TokenBucket::new(Bandwidth::new(rate, 100)?.refill(Refill::Interval));
     /// let (now, all) = (Tick::from_secs(10), Cost::new(100).unwrap());
-    /// let Verdict::Allowed { next, .. } = limit.decide(&limit.fresh(now), Ask::allow(now, all)) else { panic!() };
+    /// let Transition::Allowed { next, .. } = limit.decide(&limit.fresh(now), Ask::allow(now, all)) else { panic!() };
     /// let half_an_hour_later = Ask::allow(Tick::from_secs(10 + 1800), Cost::ONE);
     /// let denied = limit.decide(&next, half_an_hour_later);
-    /// assert_eq!(denied, Verdict::Denied { retry_after: Some(Duration::from_secs(1800)) });
+    /// assert_eq!(denied, Transition::Denied { retry: Retry::After(Duration::from_secs(1800)) });
     /// # Ok::<(), tidegate_core::QuotaError>(())
     /// ```
     #[must_use]
@@ -303,9 +303,9 @@ impl TokenBucket {
     /// `None` when the receipt did not wait: then all debt is of those after it. Otherwise the bandwidth it waited for
     /// longest has not been idle since, and there its distance to the last promise is exact.
     fn relied_on(&self, state: &TokenBucketState, receipt: &Receipt) -> Option<(usize, u128)> {
-        let index = usize::try_from(receipt.mark >> MARK_SHIFT).ok()?.checked_sub(1)?;
+        let index = usize::try_from(receipt.marks().0 >> MARK_SHIFT).ok()?.checked_sub(1)?;
         let (bandwidth, level) = (self.bandwidths.get(index)?, *state.levels.get(index)?);
-        let promised = receipt.mark & ((1 << MARK_SHIFT) - 1);
+        let promised = receipt.marks().0 & ((1 << MARK_SHIFT) - 1);
         let since = bandwidth.debt(level).saturating_add(bandwidth.returned(level, receipt.at, state.last));
         Some((index, since.saturating_sub(promised)))
     }
@@ -318,10 +318,10 @@ impl Algorithm for TokenBucket {
         TokenBucketState { last: now, levels: self.bandwidths.iter().map(Bandwidth::fresh).collect() }
     }
 
-    fn decide(&self, state: &TokenBucketState, ask: Ask) -> Verdict<TokenBucketState> {
+    fn decide(&self, state: &TokenBucketState, ask: Ask) -> Transition<TokenBucketState> {
         let units = ask.cost.units();
         if units > self.capacity() {
-            return Verdict::NEVER;
+            return Transition::NEVER;
         }
         let at = ask.now.max(state.last);
         let charged = self
@@ -338,12 +338,12 @@ impl Algorithm for TokenBucket {
         }
         let max_wait = u128::from(nanos(ask.max_wait));
         if wait > max_wait {
-            return Verdict::Denied { retry_after: Some(span(wait - max_wait)) };
+            return Transition::Denied { retry: Retry::After(span(wait - max_wait)) };
         }
         let wait = span(wait);
-        let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark };
+        let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark: Receipt::mark(mark, 0) };
         let levels = charged.map(|(_, level)| level).collect();
-        Verdict::Allowed { wait, next: TokenBucketState { last: at, levels }, receipt }
+        Transition::Allowed { wait, next: TokenBucketState { last: at, levels }, receipt }
     }
 
     fn standing(&self, state: &TokenBucketState, now: Tick) -> Standing {
@@ -354,7 +354,7 @@ impl Algorithm for TokenBucket {
             remaining = remaining.min((left / u128::from(bandwidth.weight)) as u64);
             reset = reset.max(bandwidth.time_for(level.spent(), level.into));
         }
-        Standing { limit: self.capacity(), remaining, reset_after: span(reset) }
+        Standing { limit: self.capacity(), remaining, debt: 0, reset_after: span(reset) }
     }
 
     fn refund(&self, state: &TokenBucketState, now: Tick, cost: Cost) -> TokenBucketState {
@@ -487,12 +487,12 @@ mod tests {
         let mut state = limit.fresh(ms(0));
         for &(at, cost, denied, remaining) in rows {
             match limit.decide(&state, Ask::allow(ms(at), Cost::new(cost).unwrap())) {
-                Verdict::Allowed { next, .. } => {
+                Transition::Allowed { next, .. } => {
                     assert_eq!(denied, None, "at {at}");
                     state = next;
                 }
-                Verdict::Denied { retry_after } => {
-                    assert_eq!(retry_after, denied.map(Duration::from_millis), "at {at}");
+                Transition::Denied { retry } => {
+                    assert_eq!(retry.after(), denied.map(Duration::from_millis), "at {at}");
                 }
             }
             assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
@@ -552,7 +552,7 @@ mod tests {
         let limit = TokenBucket::several([per_second(10, 5), slow]).unwrap();
         let reserve = |state: &TokenBucketState| {
             let ask = Ask::within(ms(0), Cost::ONE, Duration::from_secs(60));
-            let Verdict::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
+            let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
                 panic!("within a minute")
             };
             (next, receipt)
@@ -569,7 +569,7 @@ mod tests {
     fn a_changed_limit_keeps_what_was_spent() {
         let (old, new) = (TokenBucket::new(per_second(10, 100)), TokenBucket::new(per_second(5, 50)));
         let ask = Ask::allow(ms(0), Cost::new(40).unwrap());
-        let Verdict::Allowed { next: spent, .. } = old.decide(&old.fresh(ms(0)), ask) else { panic!() };
+        let Transition::Allowed { next: spent, .. } = old.decide(&old.fresh(ms(0)), ask) else { panic!() };
         let left = |how| new.standing(&new.carry(&old, &spent, ms(0), how), ms(0)).remaining;
         assert_eq!([Replace::AsIs, Replace::Proportional, Replace::Reset].map(left), [10, 30, 50]);
     }

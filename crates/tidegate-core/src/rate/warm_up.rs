@@ -31,7 +31,7 @@ use core::time::Duration;
 use super::Algorithm;
 use super::exact::{mul_div_ceil, mul_div_floor};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick, nanos, span};
 
@@ -189,14 +189,14 @@ impl WarmUp {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_core::{rate::{ColdFactor, WarmUp}, Algorithm, Ask, Cost, Rate, Tick, Verdict};
+    /// use tidegate_core::{rate::{ColdFactor, WarmUp}, Algorithm, Ask, Cost, Rate, Tick, Transition};
     ///
     /// let rate = Rate::new(5, Duration::from_secs(1))?;
     /// let limit = WarmUp::new(rate, Duration::from_secs(3), ColdFactor::THREE)?;
     /// let (mut now, mut waits) = (Tick::from_secs(1), Vec::new());
     /// let mut state = limit.fresh(now);
     /// for _ in 0..10 {
-    ///     let Verdict::Allowed { wait, next, .. } = limit.decide(&state, Ask::within(now, Cost::ONE, Duration::MAX))
+    ///     let Transition::Allowed { wait, next, .. } = limit.decide(&state, Ask::within(now, Cost::ONE, Duration::MAX))
     ///     else { panic!() };
     ///     waits.push(wait.as_millis() / 10);
     ///     (state, now) = (next, now.after(wait));
@@ -271,17 +271,17 @@ impl Algorithm for WarmUp {
         WarmUpState { last: now, next: Moment::at(now), cold: Moment::of(self.slope.coldest) }
     }
 
-    fn decide(&self, state: &WarmUpState, ask: Ask) -> Verdict<WarmUpState> {
+    fn decide(&self, state: &WarmUpState, ask: Ask) -> Transition<WarmUpState> {
         let units = ask.cost.units();
         if units > self.burst {
-            return Verdict::NEVER;
+            return Transition::NEVER;
         }
         let at = ask.now.max(state.last);
         let (free, cold) = self.rested(state, at);
         let wait = (free - Moment::at(at).parts()).div_ceil(1 << PART);
         let max_wait = u128::from(nanos(ask.max_wait));
         if wait > max_wait {
-            return Verdict::Denied { retry_after: Some(span(wait - max_wait)) };
+            return Transition::Denied { retry: Retry::After(span(wait - max_wait)) };
         }
         let wait = span(wait);
         let (price, left) = self.price(cold, units);
@@ -289,7 +289,11 @@ impl Algorithm for WarmUp {
             WarmUpState { last: at, next: Moment::of(free.saturating_add(price)), cold: Moment::of(left) };
         // What cancelling needs and the receipt does not say: how cold it was, and the fraction of the free moment.
         let mark = (cold << PART) | u128::from(Moment::of(free).part);
-        Verdict::Allowed { wait, next, receipt: Receipt { at, act: at.after(wait), cost: ask.cost, mark } }
+        Transition::Allowed {
+            wait,
+            next,
+            receipt: Receipt { at, act: at.after(wait), cost: ask.cost, mark: Receipt::mark(mark, 0) },
+        }
     }
 
     /// Returns what may be asked now, see [`Algorithm::standing`]: the whole burst or, while a debt is open, nothing.
@@ -299,7 +303,7 @@ impl Algorithm for WarmUp {
         let at = now.max(state.last);
         let debt = state.next.parts().saturating_sub(Moment::at(at).parts());
         let remaining = if debt == 0 { self.burst } else { 0 };
-        Standing { limit: self.burst, remaining, reset_after: span(debt.div_ceil(1 << PART)) }
+        Standing { limit: self.burst, remaining, debt: 0, reset_after: span(debt.div_ceil(1 << PART)) }
     }
 
     /// Gives back units at the stable price, the least that they can have cost, and takes back all the warmth they brought.
@@ -321,10 +325,10 @@ impl Algorithm for WarmUp {
     /// nothing changes.
     fn cancel(&self, state: &WarmUpState, now: Tick, receipt: &Receipt) -> WarmUpState {
         let last = now.max(state.last);
-        let part = receipt.mark as u32;
+        let part = receipt.marks().0 as u32;
         let whole = receipt.act.as_nanos().saturating_sub(u64::from(part > 0));
         let free = Moment { ns: whole, part }.parts();
-        let cold = (receipt.mark >> PART).min(self.slope.coldest);
+        let cold = (receipt.marks().0 >> PART).min(self.slope.coldest);
         let (price, left) = self.price(cold, receipt.cost.units());
         let undone = (Moment::of(free.saturating_add(price)), Moment::of(left));
         if receipt.act < last || undone != (state.next, state.cold) || state.next == Moment::MAX {
@@ -417,15 +421,15 @@ mod tests {
             );
             let micros = |span: Duration| span.as_nanos().div_ceil(1000);
             let found = match limit.decide(&state, ask) {
-                Verdict::Allowed { wait, next, .. } => {
+                Transition::Allowed { wait, next, .. } => {
                     state = next;
                     Ok(micros(wait))
                 }
-                Verdict::Denied { retry_after } => Err(micros(retry_after.unwrap())),
+                Transition::Denied { retry } => Err(micros(retry.after().unwrap())),
             };
             assert_eq!(found, expected, "at {at}");
         }
-        assert_eq!(limit.decide(&state, Ask::allow(Tick::MAX, Cost::new(6).unwrap())), Verdict::NEVER);
+        assert_eq!(limit.decide(&state, Ask::allow(Tick::MAX, Cost::new(6).unwrap())), Transition::NEVER);
     }
 
     #[test]
@@ -436,7 +440,7 @@ mod tests {
             WarmUp::new(Rate::new(10, Duration::from_secs(1)).unwrap(), limit.period(), limit.cold).unwrap();
         let double = double.burst(15).unwrap();
         let ask = Ask::allow(Tick::EPOCH, Cost::new(15).unwrap());
-        let Verdict::Allowed { next, .. } = double.decide(&double.fresh(Tick::EPOCH), ask) else {
+        let Transition::Allowed { next, .. } = double.decide(&double.fresh(Tick::EPOCH), ask) else {
             panic!("free")
         };
         assert_eq!(next.next, Moment { ns: 3_000_000_000, part: 0 });
@@ -447,7 +451,7 @@ mod tests {
         let limit = limit();
         let reserve = |state: &WarmUpState| {
             let ask = Ask::within(Tick::EPOCH, Cost::ONE, Duration::from_secs(60));
-            let Verdict::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
+            let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
                 panic!("within a minute")
             };
             (next, receipt)

@@ -6,7 +6,7 @@ use tidegate_core::rate::{
     Bandwidth, ColdFactor, Gcra, LeakyBucket, LeakyQueue, Refill, TokenBucket, WarmUp,
 };
 use tidegate_core::rate::{GuavaBursty, GuavaWarming, UberPacer, XTime};
-use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, Replace, State, Tick, Verdict};
+use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, Replace, State, Tick, Transition};
 
 use crate::random::{Dice, steps};
 
@@ -58,7 +58,7 @@ fn no_span_admits_more_than_burst_and_rate() {
                 let interval = u128::from(rate.period_nanos() / rate.count()) as u64;
                 let max_wait = dice.pick(&[0, 0, interval.saturating_mul(burst)]).min(1 << 55);
                 let ask = Ask::within(Tick::from_nanos(clock), cost, Duration::from_nanos(max_wait));
-                if let Verdict::Allowed { wait, next, .. } = quota.decide(&state, ask) {
+                if let Transition::Allowed { wait, next, .. } = quota.decide(&state, ask) {
                     state = next;
                     let act = u128::from(clock) + wait.as_nanos();
                     assert!(
@@ -113,7 +113,7 @@ fn giving_back_never_creates_capacity() {
                 let now = Tick::from_nanos(clock);
                 let cost = Cost::new(dice.one_to(burst)).unwrap();
                 let ask = Ask::within(now, cost, Duration::from_nanos(dice.pick(&[0, 1 << 50, 1 << 60])));
-                let Verdict::Allowed { next, receipt, .. } = quota.decide(&state, ask) else { continue };
+                let Transition::Allowed { next, receipt, .. } = quota.decide(&state, ask) else { continue };
                 let part = Cost::new(dice.one_to(cost.units())).unwrap();
                 let later = Tick::from_nanos(clock + dice.span(rate, burst).min(1 << 55));
                 for given_back in [
@@ -170,7 +170,12 @@ fn foreign_states_and_extreme_ticks_are_survived() {
                     at: Tick::from_nanos(extreme(&mut dice)),
                     act: Tick::from_nanos(extreme(&mut dice)),
                     cost,
-                    mark: u128::from(dice.any()) << dice.up_to(127),
+                    mark: [
+                        dice.any() >> dice.up_to(63),
+                        dice.any(),
+                        dice.any() >> dice.up_to(63),
+                        dice.any(),
+                    ],
                 };
                 let how = dice.pick(&[Replace::AsIs, Replace::Proportional, Replace::Reset]);
                 let old = &quotas[dice.pick(&[index, (index + 1) % quotas.len()])];
@@ -185,7 +190,8 @@ fn foreign_states_and_extreme_ticks_are_survived() {
                     // A profile may end in not-a-number as its peer does; then the bytes are refused, not the process.
                     let _ = State::decode(&next.encode());
                 }
-                if let Verdict::Allowed { next, .. } = quota.decide(&state, Ask::within(now, cost, max_wait))
+                if let Transition::Allowed { next, .. } =
+                    quota.decide(&state, Ask::within(now, cost, max_wait))
                 {
                     state = next;
                 }
@@ -220,14 +226,16 @@ fn a_full_limit_is_as_good_as_a_forgotten_one() {
             let now = Tick::from_nanos(1 << 60);
             let cost = Cost::new(dice.one_to(burst)).unwrap();
             let ask = Ask::within(now, cost, Duration::from_nanos(1 << 60));
-            let Verdict::Allowed { next, .. } = quota.decide(&quota.fresh(now), ask) else { panic!("fresh") };
+            let Transition::Allowed { next, .. } = quota.decide(&quota.fresh(now), ask) else {
+                panic!("fresh")
+            };
             let Some(full) = quota.full_at(&next) else { continue };
             let (kept, forgotten) = (quota.standing(&next, full), quota.standing(&quota.fresh(full), full));
             assert_eq!(kept, forgotten, "{quota:?}");
             let again = Ask { now: full, ..ask };
             let wait = |state| match quota.decide(state, again) {
-                Verdict::Allowed { wait, next, .. } => (wait, quota.standing(&next, full)),
-                Verdict::Denied { .. } => panic!("a full limit grants what a fresh one does"),
+                Transition::Allowed { wait, next, .. } => (wait, quota.standing(&next, full)),
+                Transition::Denied { .. } => panic!("a full limit grants what a fresh one does"),
             };
             assert_eq!(wait(&next), wait(&quota.fresh(full)), "{quota:?}");
         }
@@ -248,7 +256,7 @@ fn a_live_change_never_forgets_what_was_spent() {
             let now = Tick::from_nanos(1 << 60);
             let cost = dice.one_to(burst);
             let ask = Ask::allow(now, Cost::new(cost).unwrap());
-            let Verdict::Allowed { next, .. } = old.decide(&old.fresh(now), ask) else { panic!("fresh") };
+            let Transition::Allowed { next, .. } = old.decide(&old.fresh(now), ask) else { panic!("fresh") };
             let left = |how| new.standing(&new.carry(&old, &next, now, how), now).remaining;
             assert_eq!(left(Replace::AsIs), new_burst.saturating_sub(cost), "{old:?} to {new:?}");
             let spent = (u128::from(cost) * u128::from(new_burst)).div_ceil(u128::from(burst)) as u64;

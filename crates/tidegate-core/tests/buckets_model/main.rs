@@ -14,7 +14,7 @@ use random::{Dice, steps};
 use tidegate_core::rate::{
     Bandwidth, ColdFactor, Gcra, LeakyBucket, LeakyQueue, Refill, TokenBucket, WarmUp,
 };
-use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, State, Tick, Verdict};
+use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, State, Tick, Transition};
 
 /// How long one quota is followed: long enough for debts and rests, short enough for many quotas.
 const RUN: u64 = 200;
@@ -95,8 +95,8 @@ fn follow(dice: &mut Dice, start: u64, mut pair: Pair, name: &str) {
                 let expected = expected.map_err(|retry| retry.map(speakable));
                 let verdict = quota.decide(&state, ask);
                 let found = match &verdict {
-                    Verdict::Allowed { wait, .. } => Ok(wait.as_nanos()),
-                    Verdict::Denied { retry_after } => Err(retry_after.map(|wait| wait.as_nanos())),
+                    Transition::Allowed { wait, .. } => Ok(wait.as_nanos()),
+                    Transition::Denied { retry } => Err(retry.after().map(|wait| wait.as_nanos())),
                 };
                 assert_eq!(found, expected, "{ask:?} at {}", place());
                 if let Err(Some(retry)) = found {
@@ -104,7 +104,7 @@ fn follow(dice: &mut Dice, start: u64, mut pair: Pair, name: &str) {
                     // A step back stands still at the last change, and the wait counts from there.
                     is_least(&quota, &state, Ask { now: Tick::from_nanos(clock.max(last)), ..ask }, retry);
                 }
-                if let (Verdict::Allowed { next, receipt, .. }, Some(charge)) = (verdict, charge) {
+                if let (Transition::Allowed { next, receipt, .. }, Some(charge)) = (verdict, charge) {
                     last = receipt.at.as_nanos();
                     charges.push((receipt, charge));
                     state = next;
@@ -136,7 +136,7 @@ fn is_least(quota: &Quota, state: &State, ask: Ask, retry: u128) {
         let now = u64::try_from(u128::from(ask.now.as_nanos()) + ns).ok()?;
         Some(matches!(
             quota.decide(state, Ask { now: Tick::from_nanos(now), ..ask }),
-            Verdict::Allowed { .. }
+            Transition::Allowed { .. }
         ))
     };
     // A wait that ends beyond the last tick cannot be tried.

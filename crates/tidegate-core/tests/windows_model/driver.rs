@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Replace, State, Tick, Verdict};
+use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Replace, Retry, State, Tick, Transition};
 
 use crate::model::{Answer, Model, Wide, wide};
 use crate::random::Random;
@@ -148,18 +148,18 @@ impl<'a> Life<'a> {
         let verdict = self.quota.decide(&self.state, ask);
         let expected = self.model.decide(ask);
         let found = match &verdict {
-            Verdict::Allowed { wait, receipt, .. } => {
+            Transition::Allowed { wait, receipt, .. } => {
                 assert_eq!(receipt.at, self.now.max(self.at));
                 Answer::Allowed { act: wide(receipt.act), wait: wait.as_nanos() }
             }
-            Verdict::Denied { retry_after: Some(later) } => Answer::Later(later.as_nanos()),
-            Verdict::Denied { retry_after: None } => Answer::Never,
+            Transition::Denied { retry: Retry::After(later) } => Answer::Later(later.as_nanos()),
+            Transition::Denied { retry: Retry::Never | Retry::Unknown } => Answer::Never,
         };
         assert_eq!(found, expected, "{:?} {:?} {ask:?}", self.quota, self.state);
         match verdict {
-            Verdict::Allowed { next, receipt, wait } => self.accept(ask, next, receipt, wait),
-            Verdict::Denied { retry_after: Some(later) } => self.check_retry(ask, later),
-            Verdict::Denied { retry_after: None } => {}
+            Transition::Allowed { next, receipt, wait } => self.accept(ask, next, receipt, wait),
+            Transition::Denied { retry: Retry::After(later) } => self.check_retry(ask, later),
+            Transition::Denied { retry: Retry::Never | Retry::Unknown } => {}
         }
         self.check_standing();
     }
@@ -208,9 +208,19 @@ impl<'a> Life<'a> {
         self.hint = later;
         let Some(then) = at.as_nanos().checked_add(least) else { return };
         let ask_at = |now| self.quota.decide(&self.state, Ask { now: Tick::from_nanos(now), ..ask });
-        assert!(matches!(ask_at(then), Verdict::Allowed { .. }), "{:?} {:?} {ask:?}", self.quota, self.state);
+        assert!(
+            matches!(ask_at(then), Transition::Allowed { .. }),
+            "{:?} {:?} {ask:?}",
+            self.quota,
+            self.state
+        );
         let early = ask_at(then - 1);
-        assert_eq!(early, Verdict::Denied { retry_after: Some(Duration::from_nanos(1)) }, "{:?}", self.quota);
+        assert_eq!(
+            early,
+            Transition::Denied { retry: Retry::After(Duration::from_nanos(1)) },
+            "{:?}",
+            self.quota
+        );
     }
 
     fn check_standing(&mut self) {
@@ -226,7 +236,7 @@ impl<'a> Life<'a> {
         // What remains can be spent at once, and not a unit more.
         let fits = |units| {
             let cost = Cost::new(units).unwrap();
-            matches!(self.quota.decide(&self.state, Ask::allow(self.now, cost)), Verdict::Allowed { .. })
+            matches!(self.quota.decide(&self.state, Ask::allow(self.now, cost)), Transition::Allowed { .. })
         };
         assert!(standing.remaining == 0 || fits(standing.remaining), "{:?} {:?}", self.quota, self.state);
         assert!(!fits(standing.remaining + 1), "{:?} {:?}", self.quota, self.state);
@@ -302,14 +312,17 @@ impl<'a> Life<'a> {
         let ask = Ask { now: then, ..self.random_ask() };
         let fresh = self.quota.decide(&self.quota.fresh(then), ask);
         match (self.quota.decide(&self.state, ask), fresh) {
-            (Verdict::Allowed { wait, next, .. }, Verdict::Allowed { wait: fresh_wait, next: fresh, .. }) => {
+            (
+                Transition::Allowed { wait, next, .. },
+                Transition::Allowed { wait: fresh_wait, next: fresh, .. },
+            ) => {
                 assert_eq!(
                     (wait, self.quota.standing(&next, then)),
                     (fresh_wait, self.quota.standing(&fresh, then))
                 );
             }
-            (Verdict::Denied { retry_after }, Verdict::Denied { retry_after: fresh }) => {
-                assert_eq!(retry_after, fresh);
+            (Transition::Denied { retry }, Transition::Denied { retry: fresh }) => {
+                assert_eq!(retry, fresh);
             }
             _ => panic!("{:?} {:?} {ask:?}", self.quota, self.state),
         }

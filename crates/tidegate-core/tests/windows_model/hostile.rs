@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use tidegate_core::rate::CalendarUnit;
-use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Replace, State, Tick, Verdict};
+use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Replace, State, Tick, Transition};
 
 use crate::driver::steps;
 use crate::random::Random;
@@ -92,7 +92,7 @@ fn no_state_and_no_tick_makes_anything_panic() {
                 at: now,
                 act: Tick::from_nanos(number(&mut random)),
                 cost,
-                mark: u128::from(number(&mut random)) << 64 | u128::from(number(&mut random)),
+                mark: [0; 4].map(|_: u64| number(&mut random)),
             };
             let old = &quotas[random.below(quotas.len() as u64) as usize];
             let how = random.pick(&[Replace::AsIs, Replace::Proportional, Replace::Reset]);
@@ -101,8 +101,8 @@ fn no_state_and_no_tick_makes_anything_panic() {
                 1 => quota.cancel(&state, now, &receipt),
                 2 => quota.carry(old, &state, now, how),
                 _ => match quota.decide(&state, Ask::within(now, cost, max_wait)) {
-                    Verdict::Allowed { next, .. } => next,
-                    Verdict::Denied { .. } => state,
+                    Transition::Allowed { next, .. } => next,
+                    Transition::Denied { .. } => state,
                 },
             };
             assert_eq!(State::decode(&state.encode()).as_ref(), Ok(&state), "what is written can be read");

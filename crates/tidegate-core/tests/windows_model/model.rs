@@ -41,7 +41,7 @@ pub(crate) fn answer(ask: Ask, at: Wide, act: Wide) -> Answer {
 
 pub(crate) fn standing(limit: Wide, spent: Wide, at: Wide, full: Wide) -> Standing {
     let reset_after = tidegate_core::time::span(full.saturating_sub(at));
-    Standing { limit: limit as u64, remaining: limit.saturating_sub(spent) as u64, reset_after }
+    Standing { limit: limit as u64, remaining: limit.saturating_sub(spent) as u64, debt: 0, reset_after }
 }
 
 /// The same share of another limit, rounded up.

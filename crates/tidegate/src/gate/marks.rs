@@ -58,8 +58,7 @@ impl Marks {
     }
 
     /// Counts that a key is full so many nanoseconds sooner. After it was settled.
-    pub(super) fn returned(&self, key: &[u8], nanos: u128) {
-        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+    pub(super) fn returned(&self, key: &[u8], nanos: u64) {
         self.place(key).returned.fetch_add(nanos, Ordering::Release);
     }
 

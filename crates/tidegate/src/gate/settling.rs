@@ -172,7 +172,7 @@ impl Gate {
         })?;
         let each = lines.iter().zip(settled.lines).map(|(made, settlement)| {
             let Some(receipt) = settlement.receipt else { return followed(charged, made, Fate::Returned(0)) };
-            self.marks.returned(charged.key(made), receipt.mark);
+            self.marks.returned(charged.key(made), receipt.mark[3]);
             followed(charged, made, Fate::Returned(receipt.cost.units()))
         });
         Ok(each.collect())

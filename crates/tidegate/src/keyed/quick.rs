@@ -14,7 +14,7 @@ use tidegate_core::{Cost, Tick};
 
 use super::{KeyedLimiter, Shared};
 use crate::limiter::Tell;
-use crate::mode::Mode;
+use crate::precision::Precision;
 use crate::store::{Class, Print, Reading, Taken};
 
 /// Keys looked up together: as many misses as a core keeps under way at once, and a little more.
@@ -89,7 +89,7 @@ impl Shared {
     /// afterwards. `None` says nothing.
     #[inline(always)]
     fn permit(&self, key: &[u8], units: u64) -> Option<GcraReport> {
-        if key.len() > SHORT || self.mode == Mode::Exact {
+        if key.len() > SHORT || self.precision == Precision::Exact {
             return None;
         }
         let limit = self.store.limit_at_hand(Class::new(self.quick.load(Ordering::Relaxed))?)?;
@@ -100,7 +100,7 @@ impl Shared {
 
     /// Returns the tick that permits are booked under.
     fn tick(&self) -> Tick {
-        if self.mode == Mode::Exact { self.time.now() } else { self.time.recent() }
+        if self.precision == Precision::Exact { self.time.now() } else { self.time.recent() }
     }
 
     /// Returns how to read words of the standard limit at a tick.

@@ -4,16 +4,16 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::time::Duration;
 
-use tidegate_core::decision::Outcome;
+use tidegate_core::decision::Ruling;
 use tidegate_core::rate::GcraReport;
-use tidegate_core::{Decision, Standing};
+use tidegate_core::{Decision, Retry, Standing};
 
 use crate::observer::Event;
 use crate::store::Settled;
 
 /// The decision of the quota that binds, and which one it is.
 ///
-/// Of a refusal that is the quota with the longest `retry_after`, never being longest, so that waiting it out satisfies all. Of
+/// Of a refusal that is the quota with the longest [`Retry`], never being longest, so that waiting it out satisfies all. Of
 /// a delay, the longest. Of a plain yes, the quota with the least remaining.
 ///
 /// Whether it is allowed is known at once; what else it tells is computed when asked for, since a division costs as much as the
@@ -44,9 +44,11 @@ impl Answer {
         let (binding, decision) = lines
             .filter(|(_, decision)| decision.is_allowed() == settled.allowed)
             // The first of equals: `max_by_key` would take the last.
-            .min_by_key(|(_, decision)| match decision.outcome {
-                Outcome::Denied { retry_after } => (Reverse(retry_after.unwrap_or(Duration::MAX)), None),
-                Outcome::Allowed { wait } => (Reverse(wait), Some(Self::scarcity(&decision.standing))),
+            .min_by_key(|(_, decision)| match decision.ruling {
+                Ruling::Denied { retry } => (Reverse(retry), None),
+                Ruling::Allowed { wait } => {
+                    (Reverse(Retry::After(wait)), Some(Self::scarcity(&decision.standing)))
+                }
             })
             .expect("a step has a line that decides it");
         Self::settled(decision, binding)
@@ -83,12 +85,12 @@ impl Answer {
         match self.told {
             Told::Settled { decision, .. } => decision,
             Told::Word { report, refused } => {
-                let outcome = if self.allowed {
-                    Outcome::Allowed { wait: Duration::ZERO }
+                let ruling = if self.allowed {
+                    Ruling::Allowed { wait: Duration::ZERO }
                 } else {
-                    Outcome::Denied { retry_after: report.retry_after(refused) }
+                    Ruling::Denied { retry: report.retry(refused) }
                 };
-                Decision { outcome, standing: report.standing() }
+                Decision { ruling, standing: report.standing() }
             }
         }
     }
@@ -114,11 +116,10 @@ impl Answer {
         }
     }
 
-    /// Returns the least wait after which the same ask is allowed if nobody else asks; zero when it was allowed, `None` when it
-    /// never is.
+    /// Returns when the same ask is worth repeating; after no time when it was allowed.
     #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
-        self.decision().retry_after()
+    pub fn retry(&self) -> Retry {
+        self.decision().retry()
     }
 
     /// Says whether this very charge took the last unit: the moment for a batch job to sleep, before any refusal.
@@ -129,8 +130,8 @@ impl Answer {
 
     /// Returns the same answer made into a refusal for ever.
     pub(crate) fn never(&self) -> Self {
-        let outcome = Outcome::Denied { retry_after: None };
-        Self::settled(Decision { outcome, ..self.decision() }, self.binding())
+        let ruling = Ruling::Denied { retry: Retry::Never };
+        Self::settled(Decision { ruling, ..self.decision() }, self.binding())
     }
 }
 
@@ -227,10 +228,10 @@ pub struct Denied {
 }
 
 impl Denied {
-    /// Returns the least wait after which the same ask succeeds if nobody else asks; `None` when it never can.
+    /// Returns when the same ask is worth repeating.
     #[must_use]
-    pub fn retry_after(&self) -> Option<Duration> {
-        self.answer.retry_after()
+    pub fn retry(&self) -> Retry {
+        self.answer.retry()
     }
 }
 
@@ -242,9 +243,12 @@ impl From<Answer> for Denied {
 
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.retry_after() {
-            Some(wait) => write!(f, "over the limit; retry after {} ms", wait.as_nanos().div_ceil(1_000_000)),
-            None => f.write_str("over the limit for good: no wait can make room for this ask"),
+        match self.retry() {
+            Retry::After(wait) => {
+                write!(f, "over the limit; retry after {} ms", wait.as_nanos().div_ceil(1_000_000))
+            }
+            Retry::Unknown => f.write_str("no room now; nobody can say when there will be"),
+            Retry::Never => f.write_str("over the limit for good: no wait can make room for this ask"),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A thread keeps a few leases, one per limiter it asks ([`PLACES`] by the limiter's number). A lease is good while the shared
 //! tick stands still, a millisecond at most: so what is spent from it was drawn no longer ago than that, and the bound
-//! of [`crate::Mode::Shared`] holds for leases as it is. What is left of it then goes back into the limit before anything else
+//! of [`crate::Precision::Shared`] holds for leases as it is. What is left of it then goes back into the limit before anything else
 //! is drawn, and at the latest when the thread ends.
 
 use std::cell::{Cell, RefCell};

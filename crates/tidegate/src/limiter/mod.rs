@@ -28,8 +28,8 @@ use smallvec::SmallVec;
 use tidegate_core::{Algorithm, Cost, Quota, QuotaError, Receipt, Replace, Standing, Tick};
 
 use crate::clock::{Clock, SystemClock, Time};
-use crate::mode::Mode;
 use crate::observer::{Event, Observer};
+use crate::precision::Precision;
 use crate::store::{Cell, Charge, Op, Settled, Step, settle};
 use crate::wait::Wait;
 use way::Way;
@@ -74,7 +74,7 @@ struct Shared {
     /// The state, where it fits a word.
     word: Word,
     way: Way,
-    mode: Mode,
+    precision: Precision,
     time: Time,
     /// Tells the limiters of a process apart, for leases.
     number: u64,
@@ -143,20 +143,27 @@ impl Limiter {
         Q: TryInto<Quota>,
         QuotaError: From<Q::Error>,
     {
-        Ok(Self::build(parse(quotas)?, Time::new(SystemClock::new()), Mode::default(), None))
+        Ok(Self::build(parse(quotas)?, Time::new(SystemClock::new()), Precision::default(), None))
     }
 
     fn build(
         quotas: SmallVec<[Arc<Quota>; 1]>,
         time: Time,
-        mode: Mode,
+        precision: Precision,
         observer: Option<Arc<dyn Observer>>,
     ) -> Self {
         let cells = quotas.iter().map(|_| None).collect();
         let limits = Mutex::new(Limits { quotas, cells, terms: 0 });
         let number = lease::number();
-        let shared =
-            Shared { word: Word::new(), way: Way::of(mode, &time), mode, time, number, observer, limits };
+        let shared = Shared {
+            word: Word::new(),
+            way: Way::of(precision, &time),
+            precision,
+            time,
+            number,
+            observer,
+            limits,
+        };
         let now = shared.time.now();
         shared.with_cells(now, |_| ());
         Self { shared: Arc::new(shared) }
@@ -167,15 +174,15 @@ impl Limiter {
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
-        Self::build(quotas, Time::new(clock), self.shared.mode, self.shared.observer.clone())
+        Self::build(quotas, Time::new(clock), self.shared.precision, self.shared.observer.clone())
     }
 
-    /// Returns a limiter of the same quotas and clock in another [`Mode`]. A step of construction, as
+    /// Returns a limiter of the same quotas and clock in another [`Precision`]. A step of construction, as
     /// [`Limiter::with_clock`] is.
     #[must_use]
-    pub fn with_mode(self, mode: Mode) -> Self {
+    pub fn with_precision(self, precision: Precision) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
-        Self::build(quotas, self.shared.time.again(), mode, self.shared.observer.clone())
+        Self::build(quotas, self.shared.time.again(), precision, self.shared.observer.clone())
     }
 
     /// Returns a limiter of the same quotas and clock whose decisions `observer` is told; hand in an `Arc` to keep a hold of it. A
@@ -183,13 +190,13 @@ impl Limiter {
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
-        Self::build(quotas, self.shared.time.again(), self.shared.mode, Some(Arc::new(observer)))
+        Self::build(quotas, self.shared.time.again(), self.shared.precision, Some(Arc::new(observer)))
     }
 
     /// Spends one unit now, or refuses and changes nothing.
     ///
     /// Lock-free for one GCRA quota without an observer: a load of the shared tick and one compare-exchange when permitted, a
-    /// clock read when refused; [`Mode`] chooses otherwise. One clock read and one short lock for all others. Never allocates
+    /// clock read when refused; [`Precision`] chooses otherwise. One clock read and one short lock for all others. Never allocates
     /// for quotas whose state is of fixed size.
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
@@ -252,7 +259,7 @@ impl Limiter {
     /// let later = limiter.reserve(Cost::ONE, Duration::from_secs(5)).expect("within five seconds");
     /// assert_eq!(later.wait(), Duration::from_secs(1));
     /// later.cancel();
-    /// assert_eq!(limiter.peek(Cost::ONE).retry_after(), Some(Duration::from_secs(1)), "as if it had not been");
+    /// assert_eq!(limiter.peek(Cost::ONE).retry().after(), Some(Duration::from_secs(1)), "as if it had not been");
     /// # Ok::<(), tidegate::QuotaError>(())
     /// ```
     pub fn reserve(&self, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied> {
@@ -403,7 +410,7 @@ impl Limiter {
             }
             // A word does not tell the tick of its last charge, which may be later than `now`. Refused is only who would
             // be by a tick read after it too; ends, for each turn takes the wait that the last one told.
-            match answer.retry_after().zip(Some(self.now())) {
+            match answer.retry().after().zip(Some(self.now())) {
                 Some((wait, later)) if later.since(now) >= wait => now = later,
                 _ => break (settled, answer, terms),
             }

@@ -1,4 +1,4 @@
-//! Which way a check goes: a short one where its clock and its mode have one, and the longer ones after that.
+//! Which way a check goes: a short one where its clock and its precision have one, and the longer ones after that.
 //!
 //! A compare-exchange waits for all stores before it, and on some processors the next check waits for the exchange. So the short
 //! ways are written to store nothing else: they keep no number across a call, since whatever needs one is asked last, and its
@@ -9,9 +9,9 @@ use tidegate_core::Cost;
 use super::word::Undecided;
 use super::{Limiter, Tell, lease};
 use crate::clock::Time;
-use crate::mode::Mode;
+use crate::precision::Precision;
 
-/// The short way that a check tries first: the mode and the clock in one look.
+/// The short way that a check tries first: the precision and the clock in one look.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Way {
     Tick,
@@ -20,12 +20,12 @@ pub(super) enum Way {
 }
 
 impl Way {
-    pub(super) fn of(mode: Mode, time: &Time) -> Self {
-        match (time, mode) {
-            (Time::System(_), Mode::Shared) => Self::Tick,
-            (Time::System(_), Mode::Leased) => Self::Lease,
+    pub(super) fn of(precision: Precision, time: &Time) -> Self {
+        match (time, precision) {
+            (Time::System(_), Precision::Shared) => Self::Tick,
+            (Time::System(_), Precision::Leased) => Self::Lease,
             // The other two know the system's clock only.
-            (Time::System(_), Mode::Exact) | (Time::Other { .. }, _) => Self::Clock,
+            (Time::System(_), Precision::Exact) | (Time::Other { .. }, _) => Self::Clock,
         }
     }
 }
@@ -70,11 +70,11 @@ impl Limiter {
     #[inline(never)]
     fn decide_otherwise<T: Tell>(&self, cost: Cost, why: Undecided, mut lost: u32) -> T {
         let (shared, units) = (&self.shared, cost.units());
-        let by_tick = match shared.mode {
-            Mode::Shared if why != Undecided::ByClock => {
+        let by_tick = match shared.precision {
+            Precision::Shared if why != Undecided::ByClock => {
                 shared.permit_by_tick(units, std::mem::take(&mut lost))
             }
-            Mode::Leased => lease::spend(shared, units),
+            Precision::Leased => lease::spend(shared, units),
             _ => None,
         };
         if let Some(told) = by_tick {

@@ -274,7 +274,7 @@ mod tests {
         assert!(limiter.reserve_at(read, Cost::ONE, Duration::ZERO).is_ok(), "two were there");
         assert!(keys.reserve_at(b"ann", read, Cost::ONE, Duration::ZERO).is_ok(), "two were there");
         let refused = limiter.reserve_at(read, Cost::ONE, Duration::ZERO).unwrap_err();
-        assert!(refused.retry_after() >= Some(Duration::from_secs(1)));
+        assert!(refused.retry().after() >= Some(Duration::from_secs(1)));
     }
 }
 

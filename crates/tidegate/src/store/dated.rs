@@ -67,6 +67,11 @@ fn returns(quota: &Quota, state: &State, now: Tick, until: Tick) -> u64 {
     }
 }
 
+/// Puts by how much sooner a limit is full into the mark of a receipt.
+pub(super) fn mark(sooner: Duration) -> [u64; 4] {
+    [0, 0, 0, u64::try_from(sooner.as_nanos()).unwrap_or(u64::MAX)]
+}
+
 fn units_in(rate: Rate, span: Duration) -> u64 {
     let (count, period) = rate.reduced();
     // A span of ticks is below 2^64 ns and a count at most 2^60.
@@ -103,7 +108,7 @@ mod tests {
 
     use super::super::{Op, Step, settle};
     use super::*;
-    use tidegate_core::decision::Outcome;
+    use tidegate_core::decision::Ruling;
 
     const START: Tick = Tick::from_secs(1_000_000);
 
@@ -165,7 +170,7 @@ mod tests {
                     let (settled, _) = settle(&step, &mut cells);
                     if let Some(receipt) = settled.lines[0].receipt {
                         assert!(receipt.cost <= one.cost);
-                        returned += Duration::from_nanos(u64::try_from(receipt.mark).unwrap());
+                        returned += Duration::from_nanos(receipt.mark[3]);
                     }
                 }
                 Event::GiveBack(_) => {}
@@ -254,7 +259,7 @@ mod tests {
             let Ok(cost) = Cost::new(units).ok_or(()) else { panic!() };
             quota.decide(&quota.fresh(START), Ask::allow(START, cost)).map(|state| state)
         };
-        let tidegate_core::Verdict::Allowed { next, .. } = spend(&new, 60) else { panic!() };
+        let tidegate_core::Transition::Allowed { next, .. } = spend(&new, 60) else { panic!() };
         let cell = Cell { quota: Arc::clone(&new), state: next };
         let mut cells = [Some(cell.clone())];
         let charge = Charge { replace: Replace::AsIs, ..Charge::new(b"k", &old, Cost::new(5).unwrap()) };
@@ -263,6 +268,6 @@ mod tests {
         let (settled, changed) = settle(&step, &mut cells);
         assert!(!changed && settled.lines[0].receipt.is_none());
         assert_eq!(cells, [Some(cell)]);
-        assert_eq!(settled.lines[0].decision.outcome, Outcome::Allowed { wait: Duration::ZERO });
+        assert_eq!(settled.lines[0].decision.ruling, Ruling::Allowed { wait: Duration::ZERO });
     }
 }

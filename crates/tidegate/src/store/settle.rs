@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::dated;
 use smallvec::SmallVec;
-use tidegate_core::decision::Outcome;
+use tidegate_core::decision::Ruling;
 use tidegate_core::{
-    Algorithm, Ask, Cost, Decision, Quota, Receipt, Replace, Standing, State, Tick, Verdict,
+    Algorithm, Ask, Cost, Decision, Quota, Receipt, Replace, Standing, State, Tick, Transition,
 };
 
 /// One line of a step: whose capacity, under which quota, how much.
@@ -136,15 +136,15 @@ pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
 }
 
 /// What one charge came to for itself, and what follows if the step is allowed.
-type Decided<H> = (Outcome, Option<(<H as Hand>::Next, Receipt)>);
+type Decided<H> = (Ruling, Option<(<H as Hand>::Next, Receipt)>);
 
 /// The state of one charge's key while a step has it in hand, in whatever form the store keeps it.
 pub(super) trait Hand {
     /// A state that would follow.
     type Next;
 
-    /// Decides one charge for itself: the outcome, and what follows if the step is allowed.
-    fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Outcome, Option<(Self::Next, Receipt)>);
+    /// Decides one charge for itself: the ruling, and what follows if the step is allowed.
+    fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(Self::Next, Receipt)>);
 
     /// Returns how the limit stands, or would stand.
     fn standing(&self, charge: &Charge<'_>, next: Option<&Self::Next>, now: Tick) -> Standing;
@@ -156,11 +156,11 @@ pub(super) trait Hand {
 impl Hand for Option<Cell> {
     type Next = State;
 
-    fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Outcome, Option<(State, Receipt)>) {
+    fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(State, Receipt)>) {
         let state = current(charge, self.as_ref(), now);
         match charge.quota.decide(&state, Ask::within(now, charge.cost, charge.max_wait)) {
-            Verdict::Allowed { wait, next, receipt } => (Outcome::Allowed { wait }, Some((next, receipt))),
-            Verdict::Denied { retry_after } => (Outcome::Denied { retry_after }, None),
+            Transition::Allowed { wait, next, receipt } => (Ruling::Allowed { wait }, Some((next, receipt))),
+            Transition::Denied { retry } => (Ruling::Denied { retry }, None),
         }
     }
 
@@ -204,19 +204,19 @@ pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settl
     let mut decided: SmallVec<[Decided<H>; 16]> = SmallVec::new();
     let (mut allowed, mut longest) = (true, Duration::ZERO);
     for (charge, hand) in step.charges.iter().zip(&*hands) {
-        let (outcome, next) = hand.decide(charge, now);
-        match outcome {
-            Outcome::Allowed { wait } if charge.binding => longest = longest.max(wait),
-            Outcome::Denied { .. } if charge.binding => allowed = false,
+        let (ruling, next) = hand.decide(charge, now);
+        match ruling {
+            Ruling::Allowed { wait } if charge.binding => longest = longest.max(wait),
+            Ruling::Denied { .. } if charge.binding => allowed = false,
             _ => {}
         }
-        decided.push((outcome, next));
+        decided.push((ruling, next));
     }
     let mut changed = false;
     settled.lines.clear();
     settled.lines.reserve_exact(decided.len());
     // Drained and not consumed: that would move the whole list first.
-    for ((charge, hand), (outcome, next)) in step.charges.iter().zip(hands).zip(decided.drain(..)) {
+    for ((charge, hand), (ruling, next)) in step.charges.iter().zip(hands).zip(decided.drain(..)) {
         // A peek tells what there is, not what would be left.
         let spent = next.filter(|_| allowed && charge.spends && spend);
         let standing = hand.standing(charge, spent.as_ref().map(|(next, _)| next), now);
@@ -225,7 +225,7 @@ pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settl
             changed = true;
             receipt
         });
-        settled.lines.push(Settlement { decision: Decision { outcome, standing }, receipt });
+        settled.lines.push(Settlement { decision: Decision { ruling, standing }, receipt });
     }
     settled.allowed = allowed;
     settled.wait = if allowed { longest } else { Duration::ZERO };
@@ -240,10 +240,10 @@ fn give_back(step: &Step<'_>, cells: &mut [Option<Cell>], untils: &[Tick], settl
         let receipt = without.map(|given| {
             keep(cell, charge.quota, given.state);
             changed = true;
-            Receipt { at: now, act: now, cost: given.units, mark: given.sooner.as_nanos() }
+            Receipt { at: now, act: now, cost: given.units, mark: dated::mark(given.sooner) }
         });
         let standing = charge.quota.standing(&current(charge, cell.as_ref(), now), now);
-        let decision = Decision { outcome: Outcome::Allowed { wait: Duration::ZERO }, standing };
+        let decision = Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing };
         settled.lines.push(Settlement { decision, receipt });
     }
     changed
@@ -268,7 +268,7 @@ fn adjust(
             changed = true;
         }
         let standing = charge.quota.standing(&current(charge, cell.as_ref(), step.now), step.now);
-        let decision = Decision { outcome: Outcome::Allowed { wait: Duration::ZERO }, standing };
+        let decision = Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing };
         settled.lines.push(Settlement { decision, receipt: None });
     }
     changed

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::{Answer, Clock, Cost, KeyedLimiter, Limiter, ManualClock, Mode, Quota, Tick};
+use tidegate::{Answer, Clock, Cost, KeyedLimiter, Limiter, ManualClock, Precision, Quota, Tick};
 
 use super::{Random, cost, steps};
 
@@ -96,22 +96,22 @@ fn every_span_keeps_the_bound_of_its_mode_and_no_refusal_comes_early() {
     let quotas = [(1000, 300), (1000, 2), (50_000, 5000), (7, 20)];
     for (seed, (rate, burst)) in (0..).zip(quotas) {
         for (mode, keyed) in [
-            (Mode::Shared, false),
-            (Mode::Exact, false),
-            (Mode::Leased, false),
-            (Mode::Shared, true),
-            (Mode::Exact, true),
+            (Precision::Shared, false),
+            (Precision::Exact, false),
+            (Precision::Leased, false),
+            (Precision::Shared, true),
+            (Precision::Exact, true),
         ] {
             let mut random = Random::seeded(seed);
             let clock = Uneven::new();
             let quota = Quota::per_second(rate).burst(burst);
-            let limiter = Limiter::new(quota).unwrap().with_clock(clock.clone()).with_mode(mode);
-            let keys = KeyedLimiter::new(quota, 100).unwrap().with_clock(clock.clone()).with_mode(mode);
+            let limiter = Limiter::new(quota).unwrap().with_clock(clock.clone()).with_precision(mode);
+            let keys = KeyedLimiter::new(quota, 100).unwrap().with_clock(clock.clone()).with_precision(mode);
             let askers = [0, 1, 2].map(|_| {
                 let (limiter, keys) = (limiter.clone(), keys.clone());
                 Asker::new(0, move |n| if keyed { keys.allow_n("ann", n) } else { limiter.allow_n(n) })
             });
-            let mut spans = Spans::new(rate, burst, if mode == Mode::Exact { 0 } else { TICK });
+            let mut spans = Spans::new(rate, burst, if mode == Precision::Exact { 0 } else { TICK });
             let unit = 1_000_000_000 / u128::from(rate);
             // The arrival time of an exact limiter that had admitted the same.
             let (mut now, mut exact) = (START, 0u128);
@@ -131,14 +131,14 @@ fn every_span_keeps_the_bound_of_its_mode_and_no_refusal_comes_early() {
                 if !answer.is_allowed() {
                     let full = u128::from(now) + u128::from(burst) * unit;
                     // Leases that other threads hold count as spent; rates that are no whole nanoseconds are rounded here.
-                    let whole = 1_000_000_000 % rate == 0 && mode != Mode::Leased;
+                    let whole = 1_000_000_000 % rate == 0 && mode != Precision::Leased;
                     assert!(!whole || exact.max(now.into()) + ask > full, "{told}: early");
-                    let wait = answer.retry_after().unwrap().as_nanos() as u64;
+                    let wait = answer.retry().after().unwrap().as_nanos() as u64;
                     assert!(wait > 0, "{told}");
                     if random.below(4) > 0 {
                         continue;
                     }
-                    if mode != Mode::Leased {
+                    if mode != Precision::Leased {
                         clock.set(now + wait - 1, 0);
                         assert!(!asker.allow(units).is_allowed(), "{told}: a nanosecond before its time");
                     }
@@ -157,15 +157,18 @@ fn every_span_keeps_the_bound_of_its_mode_and_no_refusal_comes_early() {
 /// what the latest tick allows. As by one clock that is set to the latest.
 #[test]
 fn threads_whose_clocks_differ_are_given_what_the_latest_tick_allows() {
-    for (mode, keyed) in
-        [(Mode::Shared, false), (Mode::Exact, false), (Mode::Shared, true), (Mode::Exact, true)]
-    {
+    for (mode, keyed) in [
+        (Precision::Shared, false),
+        (Precision::Exact, false),
+        (Precision::Shared, true),
+        (Precision::Exact, true),
+    ] {
         let mut random = Random::seeded(3);
         let (clock, latest) = (Uneven::new(), ManualClock::at(Tick::from_nanos(START)));
         let quota = Quota::per_second(3).burst(4);
-        let limiter = Limiter::new(quota).unwrap().with_clock(clock.clone()).with_mode(mode);
-        let keys = KeyedLimiter::new(quota, 100).unwrap().with_clock(clock.clone()).with_mode(mode);
-        let judge = Limiter::new(quota).unwrap().with_clock(latest.clone()).with_mode(Mode::Exact);
+        let limiter = Limiter::new(quota).unwrap().with_clock(clock.clone()).with_precision(mode);
+        let keys = KeyedLimiter::new(quota, 100).unwrap().with_clock(clock.clone()).with_precision(mode);
+        let judge = Limiter::new(quota).unwrap().with_clock(latest.clone()).with_precision(Precision::Exact);
         let ahead = [0, 2_000_000_000, 5_000_000_000];
         let askers = ahead.map(|ahead| {
             let (limiter, keys) = (limiter.clone(), keys.clone());
@@ -199,12 +202,12 @@ fn threads_whose_clocks_differ_are_given_what_the_latest_tick_allows() {
 /// What a limiter let through in a burst is not let through again for an hour of which the clock knew nothing but its end.
 #[test]
 fn an_idle_gap_mints_one_burst_and_no_more() {
-    for mode in [Mode::Shared, Mode::Exact, Mode::Leased] {
+    for mode in [Precision::Shared, Precision::Exact, Precision::Leased] {
         let clock = Uneven::new();
         let limiter = Limiter::new(Quota::per_second(1000).burst(700))
             .unwrap()
             .with_clock(clock.clone())
-            .with_mode(mode);
+            .with_precision(mode);
         for gap in 0..20 {
             clock.set(START + gap * Duration::from_secs(9000).as_nanos() as u64, 0);
             let taken = (0..5000).filter(|_| limiter.allow().is_allowed()).count();

@@ -6,11 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::store::{Charge, MemoryStore, Op, Step, Store};
-use tidegate::{Clock, Cost, KeyedLimiter, Limiter, ManualClock, Mode, Quota, Replace};
+use tidegate::{Clock, Cost, KeyedLimiter, Limiter, ManualClock, Precision, Quota, Replace};
 
 use super::{Random, cost, steps};
 
-const MODES: [Mode; 3] = [Mode::Shared, Mode::Exact, Mode::Leased];
+const PRECISIONS: [Precision; 3] = [Precision::Shared, Precision::Exact, Precision::Leased];
 
 /// Runs four threads of `turn`s, and this one that moves the clock; returns how much the threads say they spent and how far the
 /// clock came.
@@ -52,12 +52,12 @@ fn race(
 /// burst in other words: what was kept never exceeds the burst and what the span brought.
 #[test]
 fn whatever_threads_do_no_more_is_kept_than_burst_and_rate_allow() {
-    for mode in MODES {
+    for mode in PRECISIONS {
         let clock = ManualClock::default();
         let limiter = Limiter::new(Quota::per_second(1000).burst(500))
             .unwrap()
             .with_clock(clock.clone())
-            .with_mode(mode);
+            .with_precision(mode);
         let (kept, passed) = race(Some(&clock), steps(20_000), |random| {
             let units = 1 + random.below(3);
             match random.below(40) {
@@ -95,10 +95,10 @@ fn whatever_threads_do_no_more_is_kept_than_burst_and_rate_allow() {
 
 #[test]
 fn whatever_threads_do_with_keys_no_more_is_kept_than_burst_and_rate_allow() {
-    for (mode, whole) in [(Mode::Shared, false), (Mode::Exact, false), (Mode::Shared, true)] {
+    for (mode, whole) in [(Precision::Shared, false), (Precision::Exact, false), (Precision::Shared, true)] {
         let clock = ManualClock::default();
         let quota = Quota::per_second(1000).burst(500);
-        let keys = KeyedLimiter::new(quota, 1000).unwrap().with_clock(clock.clone()).with_mode(mode);
+        let keys = KeyedLimiter::new(quota, 1000).unwrap().with_clock(clock.clone()).with_precision(mode);
         let keys = if whole { keys.with_whole_keys() } else { keys };
         let (kept, passed) = race(Some(&clock), steps(20_000), |random| {
             let (key, units) = ([random.below(5) as u8], 1 + random.below(3));
@@ -165,12 +165,12 @@ fn in_a_crowded_table_every_permit_is_held_or_was_given_up() {
 /// back when their threads end.
 #[test]
 fn by_a_standing_clock_threads_take_the_burst_to_the_unit() {
-    for mode in MODES {
+    for mode in PRECISIONS {
         for burst in [7, 500, 20_011] {
             let clock = ManualClock::default();
             let quota = Quota::per_second(3).burst(burst);
-            let limiter = Limiter::new(quota).unwrap().with_clock(clock.clone()).with_mode(mode);
-            let keys = KeyedLimiter::new(quota, 100).unwrap().with_clock(clock.clone()).with_mode(mode);
+            let limiter = Limiter::new(quota).unwrap().with_clock(clock.clone()).with_precision(mode);
+            let keys = KeyedLimiter::new(quota, 100).unwrap().with_clock(clock.clone()).with_precision(mode);
             let both = |random: &mut Random| {
                 let units = cost(1 + random.below(3));
                 let one = match random.below(8) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tidegate::observer::{Event, Observer};
 use tidegate::store::{Charge, Op, PlainStore, Step, Store};
-use tidegate::{Clock, KeyedLimiter, Limiter, ManualClock, Mode, Quota, Replace, Reservation, Tick};
+use tidegate::{Clock, KeyedLimiter, Limiter, ManualClock, Precision, Quota, Replace, Reservation, Tick};
 
 use super::{Random, cost, steps};
 
@@ -49,11 +49,11 @@ fn pause(random: &mut Random) -> Duration {
 #[test]
 fn a_word_answers_as_the_long_way_does_call_by_call() {
     let quotas = quotas();
-    for (seed, mode) in (0..12).zip([Mode::Shared, Mode::Exact].into_iter().cycle()) {
+    for (seed, mode) in (0..12).zip([Precision::Shared, Precision::Exact].into_iter().cycle()) {
         let mut random = Random::seeded(seed);
         let clock = ManualClock::at(Tick::from_secs(1_700_000_000));
         let first = &quotas[seed as usize % quotas.len()];
-        let short = Limiter::new(first.clone()).unwrap().with_clock(clock.clone()).with_mode(mode);
+        let short = Limiter::new(first.clone()).unwrap().with_clock(clock.clone()).with_precision(mode);
         let long = short.clone().with_observer(Blind);
         let mut held: Vec<(Reservation, Reservation)> = Vec::new();
         for step in 0..steps(4000) {
@@ -110,13 +110,13 @@ fn a_word_answers_as_the_long_way_does_call_by_call() {
 #[test]
 fn keys_answer_as_the_plain_store_does_call_by_call() {
     let quotas = quotas();
-    for (seed, mode) in (0..12).zip([Mode::Shared, Mode::Exact].into_iter().cycle()) {
+    for (seed, mode) in (0..12).zip([Precision::Shared, Precision::Exact].into_iter().cycle()) {
         let mut random = Random::seeded(100 + seed);
         let clock = ManualClock::at(Tick::from_secs(1_700_000_000));
         let mut quota = Arc::new(quotas[seed as usize % quotas.len()].clone());
         let mut replace = Replace::AsIs;
         let keys =
-            KeyedLimiter::new((*quota).clone(), 1000).unwrap().with_clock(clock.clone()).with_mode(mode);
+            KeyedLimiter::new((*quota).clone(), 1000).unwrap().with_clock(clock.clone()).with_precision(mode);
         let keys = if seed % 4 < 2 { keys } else { keys.with_whole_keys() };
         let plain = PlainStore::default();
         let mut held: Vec<(Reservation, tidegate::Receipt, u64, u64)> = Vec::new();

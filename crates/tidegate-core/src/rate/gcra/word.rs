@@ -10,7 +10,7 @@ use core::hint::cold_path;
 use core::time::Duration;
 
 use super::{Gcra, GcraState, arrival};
-use crate::decision::Standing;
+use crate::decision::{Receipt, Retry, Standing};
 use crate::time::Tick;
 
 /// Scaled time runs to here; less than as much more is a full burst, and twice that for debts still fits 64 bits.
@@ -26,7 +26,7 @@ const SHORTEST: u64 = 3_600_000_000_000;
 /// # Examples
 /// ```
 /// use std::time::Duration;
-/// use tidegate_core::{rate::{Gcra, GcraWord}, Rate, Tick};
+/// use tidegate_core::{rate::{Gcra, GcraWord}, Rate, Retry, Tick};
 ///
 /// let limit = Gcra::new(Rate::new(10, Duration::from_secs(1))?, 2)?;
 /// let start = Tick::from_secs(1_700_000_000);
@@ -34,7 +34,7 @@ const SHORTEST: u64 = 3_600_000_000_000;
 /// let now = word.scaled(start).expect("the origin itself");
 /// let spent = word.take(0, now, 1).and_then(|one| word.take(one, now, 1)).expect("a burst of two");
 /// assert_eq!(word.take(spent, now, 1), None);
-/// assert_eq!(word.retry_after(spent, now, 1), Some(Duration::from_millis(100)));
+/// assert_eq!(word.retry(spent, now, 1), Retry::After(Duration::from_millis(100)));
 /// # Ok::<(), tidegate_core::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,11 +124,11 @@ impl GcraWord {
         arrival(word, now, self.time_of(units), u64::wrapping_add)
     }
 
-    /// Returns the least wait after which `units` could be spent; zero where they can be, `None` above the burst.
+    /// Returns when `units` could be spent: after no time where they can be, never above the burst.
     #[must_use]
     #[inline]
-    pub fn retry_after(&self, word: u64, now: u64, units: u64) -> Option<Duration> {
-        self.report(word, now).retry_after(units)
+    pub fn retry(&self, word: u64, now: u64, units: u64) -> Retry {
+        self.report(word, now).retry(units)
     }
 
     /// Returns what the limit looks like.
@@ -218,11 +218,11 @@ impl GcraWord {
         (word <= LIMIT * 2 + self.full).then_some(word)
     }
 
-    /// Returns the general form's scaled time of an instant, as receipts carry it.
+    /// Returns the mark of a receipt for units spent at once.
     #[must_use]
     #[inline]
-    pub fn mark(&self, now: u64) -> u128 {
-        self.origin_scaled() + u128::from(now)
+    pub fn mark(&self, now: u64) -> [u64; 4] {
+        Receipt::mark(self.origin_scaled() + u128::from(now), 0)
     }
 
     fn origin_scaled(&self) -> u128 {
@@ -259,19 +259,28 @@ impl GcraReport {
         Standing {
             limit: self.burst,
             remaining: whole(self.full().saturating_sub(self.spent), self.unit),
+            debt: self.debt(),
             reset_after: self.span(self.spent),
         }
     }
 
-    /// Returns the least wait after which `units` could be spent; zero where they can be, `None` above the burst.
+    /// Returns when `units` could be spent: after no time where they can be, never above the burst.
     #[must_use]
-    pub fn retry_after(&self, units: u64) -> Option<Duration> {
+    pub fn retry(&self, units: u64) -> Retry {
         if units > self.burst {
-            return None;
+            return Retry::Never;
         }
         // At most a burst, which fits beside any word.
         let wanted = self.spent + units * self.unit;
-        Some(self.span(wanted.saturating_sub(self.full())))
+        Retry::After(self.span(wanted.saturating_sub(self.full())))
+    }
+
+    /// Whole units below empty, rounded up; mostly none, which needs no division.
+    fn debt(&self) -> u64 {
+        match self.spent.checked_sub(self.full()) {
+            None | Some(0) => 0,
+            Some(over) => over.div_ceil(self.unit.max(1)),
+        }
     }
 
     /// A form's burst times its unit fits.
@@ -301,7 +310,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::decision::{Ask, Cost, Verdict};
+    use crate::decision::{Ask, Cost, Transition};
     use crate::rate::Algorithm;
     use crate::time::Rate;
 
@@ -329,12 +338,12 @@ mod tests {
                 let cost = Cost::new(units).unwrap();
                 let verdict = general.decide(&state, Ask::allow(tick, cost));
                 match (verdict, form.take(word, now, units)) {
-                    (Verdict::Allowed { next, receipt, .. }, Some(taken)) => {
+                    (Transition::Allowed { next, receipt, .. }, Some(taken)) => {
                         prop_assert_eq!(receipt.mark, form.mark(now));
                         (state, word) = (next, taken);
                     }
-                    (Verdict::Denied { retry_after }, None) => {
-                        prop_assert_eq!(retry_after, form.retry_after(word, now, units));
+                    (Transition::Denied { retry }, None) => {
+                        prop_assert_eq!(retry, form.retry(word, now, units));
                     }
                     (general, narrow) => prop_assert!(false, "{:?} against {:?}", general, narrow),
                 }

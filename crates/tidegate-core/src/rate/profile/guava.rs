@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use crate::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::QuotaError;
 use crate::time::{Tick, nanos};
 
@@ -52,10 +52,10 @@ impl GuavaBursty {
     ///
     /// # Examples
     /// ```
-    /// use tidegate_core::{rate::GuavaBursty, Algorithm, Ask, Cost, Tick, Verdict};
+    /// use tidegate_core::{rate::GuavaBursty, Algorithm, Ask, Cost, Tick, Transition};
     /// let limit = GuavaBursty::new(10.0, 1.0)?;
     /// let now = Tick::from_secs(1);
-    /// assert!(matches!(limit.decide(&limit.fresh(now), Ask::allow(now, Cost::ONE)), Verdict::Allowed { .. }));
+    /// assert!(matches!(limit.decide(&limit.fresh(now), Ask::allow(now, Cost::ONE)), Transition::Allowed { .. }));
     /// # Ok::<(), tidegate_core::QuotaError>(())
     /// ```
     pub fn new(rate: f64, seconds: f64) -> Result<Self, QuotaError> {
@@ -196,12 +196,12 @@ impl GuavaState {
         Self { stored: by.most().min(self.stored + gained), free: micros, ..*self }
     }
 
-    fn decide(&self, by: &impl Smooth, ask: Ask) -> Verdict<Self> {
+    fn decide(&self, by: &impl Smooth, ask: Ask) -> Transition<Self> {
         let micros = self.micros(ask.now);
         let timeout = nanos(ask.max_wait) / 1000;
         if self.free.saturating_sub(timeout) > micros {
             let due = self.start.after(Duration::from_micros(self.free.saturating_sub(timeout)));
-            return Verdict::Denied { retry_after: Some(due.since(ask.now)) };
+            return Transition::Denied { retry: Retry::After(due.since(ask.now)) };
         }
         let state = self.resync(by, micros);
         let wait = Duration::from_micros(state.free.saturating_sub(micros));
@@ -212,8 +212,9 @@ impl GuavaState {
         // Java's longs end at 2^63.
         let free = state.free.saturating_add(cost).min(i64::MAX as u64);
         let next = Self { stored: state.stored - take, free, ..state };
-        let receipt = Receipt { at: ask.now, act: ask.now.after(wait), cost: ask.cost, mark: 0 };
-        Verdict::Allowed { wait, next, receipt }
+        let receipt =
+            Receipt { at: ask.now, act: ask.now.after(wait), cost: ask.cost, mark: Receipt::mark(0, 0) };
+        Transition::Allowed { wait, next, receipt }
     }
 
     fn standing(&self, by: &impl Smooth, now: Tick) -> Standing {
@@ -225,6 +226,7 @@ impl GuavaState {
             limit: (by.most() as u64).max(1),
             // Once the ticket is free any cost is granted; stored permits are those that cost nobody.
             remaining: if debt > 0 { 0 } else { (state.stored as u64).max(1) },
+            debt: 0,
             reset_after: Duration::from_micros(debt.saturating_add(refill as u64)),
         }
     }
@@ -247,7 +249,7 @@ macro_rules! smooth_algorithm {
             }
 
             /// As `tryAcquire` with a timeout of `max_wait`.
-            fn decide(&self, state: &GuavaState, ask: Ask) -> Verdict<GuavaState> {
+            fn decide(&self, state: &GuavaState, ask: Ask) -> Transition<GuavaState> {
                 state.decide(self, ask)
             }
 
@@ -361,7 +363,7 @@ mod tests {
         let (mut state, mut now) = (limit.fresh(Tick::from_secs(7)), Tick::from_secs(7));
         let mut waits = Vec::new();
         for _ in 0..10 {
-            let Verdict::Allowed { wait, next, .. } =
+            let Transition::Allowed { wait, next, .. } =
                 limit.decide(&state, Ask::within(now, Cost::ONE, Duration::MAX))
             else {
                 panic!("any wait is accepted")

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use crate::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::QuotaError;
 use crate::time::{Rate, Tick, nanos};
 
@@ -42,11 +42,11 @@ impl UberPacer {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_core::{rate::UberPacer, Algorithm, Ask, Cost, Rate, Tick, Verdict};
+    /// use tidegate_core::{rate::UberPacer, Algorithm, Ask, Cost, Rate, Tick, Transition};
     /// let pacer = UberPacer::new(Rate::new(100, Duration::from_secs(1))?, UberPacer::SLACK)?;
     /// let ask = Ask::within(Tick::from_secs(1), Cost::ONE, Duration::MAX);
-    /// let Verdict::Allowed { next, .. } = pacer.decide(&pacer.fresh(ask.now), ask) else { panic!() };
-    /// let Verdict::Allowed { wait, .. } = pacer.decide(&next, ask) else { panic!() };
+    /// let Transition::Allowed { next, .. } = pacer.decide(&pacer.fresh(ask.now), ask) else { panic!() };
+    /// let Transition::Allowed { wait, .. } = pacer.decide(&next, ask) else { panic!() };
     /// assert_eq!(wait, Duration::from_millis(10));
     /// # Ok::<(), tidegate_core::QuotaError>(())
     /// ```
@@ -86,21 +86,25 @@ impl Algorithm for UberPacer {
     }
 
     /// As `Take`; a cost of n is n takes at once, and waits for the last.
-    fn decide(&self, state: &UberPacerState, ask: Ask) -> Verdict<UberPacerState> {
+    fn decide(&self, state: &UberPacerState, ask: Ask) -> Transition<UberPacerState> {
         let now = ask.now.as_nanos();
         let more = self.interval.saturating_mul(ask.cost.units() - 1);
         let due = self.next(state, now).saturating_add(more);
         if due == u64::MAX {
-            return Verdict::NEVER;
+            return Transition::NEVER;
         }
         let (wait, max_wait) = (due.saturating_sub(now), nanos(ask.max_wait));
         if wait > max_wait {
-            return Verdict::Denied { retry_after: Some(Duration::from_nanos(wait - max_wait)) };
+            return Transition::Denied { retry: Retry::After(Duration::from_nanos(wait - max_wait)) };
         }
         let wait = Duration::from_nanos(wait);
-        let receipt =
-            Receipt { at: ask.now, act: ask.now.after(wait), cost: ask.cost, mark: u128::from(due) };
-        Verdict::Allowed { wait, next: UberPacerState { due: Some(due) }, receipt }
+        let receipt = Receipt {
+            at: ask.now,
+            act: ask.now.after(wait),
+            cost: ask.cost,
+            mark: Receipt::mark(u128::from(due), 0),
+        };
+        Transition::Allowed { wait, next: UberPacerState { due: Some(due) }, receipt }
     }
 
     fn standing(&self, state: &UberPacerState, now: Tick) -> Standing {
@@ -112,7 +116,7 @@ impl Algorithm for UberPacer {
         };
         let full =
             state.due.map_or(0, |due| due.saturating_add(self.longest()).saturating_add(self.interval));
-        Standing { limit, remaining, reset_after: Tick::from_nanos(full).since(now) }
+        Standing { limit, remaining, debt: 0, reset_after: Tick::from_nanos(full).since(now) }
     }
 
     /// The peer has none: nothing changes.
@@ -123,7 +127,7 @@ impl Algorithm for UberPacer {
     /// The peer has none; the last take is undone, any other is relied on by those after it.
     fn cancel(&self, state: &UberPacerState, now: Tick, receipt: &Receipt) -> UberPacerState {
         match state.due {
-            Some(due) if u128::from(due) == receipt.mark && receipt.act >= now => {
+            Some(due) if u128::from(due) == receipt.marks().0 && receipt.act >= now => {
                 let back = self.interval.saturating_mul(receipt.cost.units());
                 UberPacerState { due: Some(due.saturating_sub(back)) }
             }
@@ -182,7 +186,7 @@ mod tests {
         let mut state = pacer.fresh(Tick::EPOCH);
         let take = |&ms: &u64| {
             let now = Tick::from_nanos((1000 + ms) * 1_000_000);
-            let Verdict::Allowed { wait, next, .. } =
+            let Transition::Allowed { wait, next, .. } =
                 pacer.decide(&state, Ask::within(now, Cost::ONE, Duration::MAX))
             else {
                 panic!("any wait is accepted")

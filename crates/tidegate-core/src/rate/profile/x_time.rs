@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use crate::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Verdict};
+use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::QuotaError;
 use crate::time::{Tick, nanos};
 
@@ -47,10 +47,10 @@ impl XTime {
     ///
     /// # Examples
     /// ```
-    /// use tidegate_core::{rate::XTime, Algorithm, Ask, Cost, Tick, Verdict};
+    /// use tidegate_core::{rate::XTime, Algorithm, Ask, Cost, Tick, Transition};
     /// let limit = XTime::new(10.0, 1)?;
     /// let now = Tick::from_secs(1);
-    /// assert!(matches!(limit.decide(&limit.fresh(now), Ask::allow(now, Cost::ONE)), Verdict::Allowed { .. }));
+    /// assert!(matches!(limit.decide(&limit.fresh(now), Ask::allow(now, Cost::ONE)), Transition::Allowed { .. }));
     /// # Ok::<(), tidegate_core::QuotaError>(())
     /// ```
     pub fn new(limit: f64, burst: u64) -> Result<Self, QuotaError> {
@@ -91,16 +91,16 @@ impl XTime {
         if tokens > burst { burst } else { tokens }
     }
 
-    fn allowed(ask: Ask, wait: i64, next: XTimeState, limit: f64) -> Verdict<XTimeState> {
+    fn allowed(ask: Ask, wait: i64, next: XTimeState, limit: f64) -> Transition<XTimeState> {
         // Never negative: it is zero, or the time of a positive debt.
         let wait = Duration::from_nanos(wait.unsigned_abs());
         let receipt = Receipt {
             at: ask.now,
             act: ask.now.after(wait),
             cost: ask.cost,
-            mark: u128::from(limit.to_bits()),
+            mark: Receipt::mark(u128::from(limit.to_bits()), 0),
         };
-        Verdict::Allowed { wait, next, receipt }
+        Transition::Allowed { wait, next, receipt }
     }
 }
 
@@ -112,7 +112,7 @@ impl Algorithm for XTime {
     }
 
     /// As `ReserveN` limited to `max_wait`; zero is `AllowN`.
-    fn decide(&self, state: &XTimeState, ask: Ask) -> Verdict<XTimeState> {
+    fn decide(&self, state: &XTimeState, ask: Ask) -> Transition<XTimeState> {
         let units = ask.cost.units();
         if self.limit == f64::INFINITY {
             return Self::allowed(ask, 0, *state, self.limit);
@@ -120,7 +120,7 @@ impl Algorithm for XTime {
         if self.limit == 0.0 {
             let left = self.burst.saturating_sub(state.let_through);
             if units > left {
-                return Verdict::NEVER;
+                return Transition::NEVER;
             }
             return Self::allowed(
                 ask,
@@ -132,12 +132,12 @@ impl Algorithm for XTime {
         let tokens = self.advance(state, ask.now) - units as f64;
         let wait = if tokens < 0.0 { Self::time_of(self.limit, -tokens) } else { 0 };
         if units > self.burst {
-            return Verdict::NEVER;
+            return Transition::NEVER;
         }
         let max_wait = i64::try_from(nanos(ask.max_wait)).unwrap_or(LONGEST);
         if wait > max_wait {
-            return Verdict::Denied {
-                retry_after: Some(Duration::from_nanos((wait - max_wait).unsigned_abs())),
+            return Transition::Denied {
+                retry: Retry::After(Duration::from_nanos((wait - max_wait).unsigned_abs())),
             };
         }
         let last_event = ask.now.after(Duration::from_nanos(wait.unsigned_abs()));
@@ -147,10 +147,10 @@ impl Algorithm for XTime {
     fn standing(&self, state: &XTimeState, now: Tick) -> Standing {
         if self.limit == 0.0 {
             let remaining = self.burst.saturating_sub(state.let_through);
-            return Standing { limit: self.burst, remaining, reset_after: Duration::ZERO };
+            return Standing { limit: self.burst, remaining, debt: 0, reset_after: Duration::ZERO };
         }
         if self.limit == f64::INFINITY {
-            return Standing { limit: u64::MAX, remaining: u64::MAX, reset_after: Duration::ZERO };
+            return Standing { limit: u64::MAX, remaining: u64::MAX, debt: 0, reset_after: Duration::ZERO };
         }
         let tokens = self.advance(state, now);
         let missing = Self::time_of(self.limit, (self.burst as f64 - tokens).max(0.0));
@@ -158,6 +158,7 @@ impl Algorithm for XTime {
         Standing {
             limit: self.burst,
             remaining: tokens as u64,
+            debt: 0,
             reset_after: Duration::from_nanos(missing.unsigned_abs()),
         }
     }
@@ -176,7 +177,7 @@ impl Algorithm for XTime {
         if self.limit == f64::INFINITY || receipt.act < now {
             return *state;
         }
-        let limit = f64::from_bits(receipt.mark as u64);
+        let limit = f64::from_bits(receipt.marks().0 as u64);
         let later = i128::from(state.last_event.as_nanos()) - i128::from(receipt.act.as_nanos());
         let later = i64::try_from(later).unwrap_or(if later < 0 { i64::MIN } else { LONGEST });
         let restored = receipt.cost.units() as f64 - Self::tokens_in(limit, later);

@@ -1,4 +1,4 @@
-//! Turns a verdict into an answer: status, headers, body.
+//! Turns a conclusion into an answer: status, headers, body.
 //!
 //! An allowed request is 200; a denied one has the status of the policy that binds, 429 for a caller over a quota and 503
 //! when we are short ourselves, and its body is the same decision inside `application/problem+json`.
@@ -12,12 +12,12 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
 use tidegate::policy::{Descriptor, Mode, Policy};
 use tidegate::{GateDecision, LimitDecision, Quota, Tick};
-use tidegate_core::Cost;
+use tidegate_core::{Cost, Retry};
 use ulid::Ulid;
 
 use super::headers::{self, HeaderForm, Picture, Shown, millis_up, seconds_up};
 use super::problem::{PROBLEM_JSON, json};
-use crate::engine::{Verdict, Want};
+use crate::engine::{Conclusion, Want};
 use crate::live::Facts;
 
 /// How long to wait before asking again when the store could not decide: long enough not to add to its trouble.
@@ -31,7 +31,9 @@ pub(crate) struct Answer<'a> {
     policy: Option<&'a str>,
     remaining: Option<u64>,
     limit: Option<u64>,
-    /// Absent when allowed, and when no wait would help.
+    /// `after`, `unknown` or `never`: when a refused request is worth repeating; absent when allowed.
+    retry: Option<&'static str>,
+    /// Absent when allowed, and when no wait is known.
     retry_after_ms: Option<u64>,
     reset_at: Option<String>,
     delay_ms: u64,
@@ -51,6 +53,9 @@ struct Part<'a> {
     decision: &'static str,
     remaining: u64,
     limit: u64,
+    /// Units below empty.
+    debt: u64,
+    retry: Option<&'static str>,
     retry_after_ms: Option<u64>,
     reset_after_ms: u64,
     cost: u64,
@@ -86,7 +91,7 @@ struct InBatch<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told<'a, 'd> {
     pub(crate) request: &'a Descriptor<'d>,
-    pub(crate) verdict: &'a Verdict,
+    pub(crate) conclusion: &'a Conclusion,
     pub(crate) facts: &'a [Facts],
     pub(crate) want: Want,
     pub(crate) id: Option<Ulid>,
@@ -112,9 +117,9 @@ impl<'a> Told<'a, '_> {
 
     /// Returns how many limits the answer tells of.
     pub(crate) fn limits(&self) -> usize {
-        match self.verdict {
-            Verdict::Decided(decision) => decision.limits.len(),
-            Verdict::Unsettled { .. } => 0,
+        match self.conclusion {
+            Conclusion::Decided(decision) => decision.limits.len(),
+            Conclusion::Unsettled { .. } => 0,
         }
     }
 
@@ -130,26 +135,26 @@ impl<'a> Told<'a, '_> {
     }
 
     pub(crate) fn allowed(&self) -> bool {
-        match self.verdict {
-            Verdict::Decided(decision) => decision.allowed,
-            Verdict::Unsettled { allowed, .. } => *allowed,
+        match self.conclusion {
+            Conclusion::Decided(decision) => decision.allowed,
+            Conclusion::Unsettled { allowed, .. } => *allowed,
         }
     }
 
     /// Returns how long the work is to be held back.
     pub(crate) fn wait(&self) -> Duration {
-        match self.verdict {
-            Verdict::Decided(decision) => decision.wait,
-            Verdict::Unsettled { .. } => Duration::ZERO,
+        match self.conclusion {
+            Conclusion::Decided(decision) => decision.wait,
+            Conclusion::Unsettled { .. } => Duration::ZERO,
         }
     }
 
     /// Writes the rate-limit headers.
     fn headers(&self, form: HeaderForm, out: &mut HeaderMap) {
-        match self.verdict {
-            Verdict::Decided(decision) => headers::write(form, &self.picture(decision), out),
-            Verdict::Unsettled { allowed, .. } => {
-                let refused = (!allowed).then_some(Some(STORE_RETRY));
+        match self.conclusion {
+            Conclusion::Decided(decision) => headers::write(form, &self.picture(decision), out),
+            Conclusion::Unsettled { allowed, .. } => {
+                let refused = (!allowed).then_some(Retry::After(STORE_RETRY));
                 headers::write(form, &Picture { refused, ..Picture::default() }, out);
             }
         }
@@ -159,12 +164,12 @@ impl<'a> Told<'a, '_> {
         if self.allowed() {
             return StatusCode::OK;
         }
-        let status = match self.verdict {
-            Verdict::Decided(decision) => match &decision.denied_by_list {
+        let status = match self.conclusion {
+            Conclusion::Decided(decision) => match &decision.denied_by_list {
                 Some(refusal) => refusal.status,
                 None => binding_policy(decision).map_or(429, |policy| policy.deny.status),
             },
-            Verdict::Unsettled { .. } => 503,
+            Conclusion::Unsettled { .. } => 503,
         };
         // Configured statuses are checked when the file is read; a set made by hand may hold anything.
         StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS)
@@ -172,15 +177,16 @@ impl<'a> Told<'a, '_> {
 
     fn answer(&self) -> Answer<'a> {
         let decision_id = self.id.map(|id| id.to_string());
-        let decision = match self.verdict {
-            Verdict::Decided(decision) => decision,
-            Verdict::Unsettled { allowed, policy, error } => {
+        let decision = match self.conclusion {
+            Conclusion::Decided(decision) => decision,
+            Conclusion::Unsettled { allowed, policy, error } => {
                 return Answer {
                     decision: if *allowed { "allowed" } else { "denied" },
                     policy: policy.as_deref(),
                     remaining: None,
                     limit: None,
-                    retry_after_ms: (!allowed).then(|| millis_up(STORE_RETRY)),
+                    retry: (!allowed).then_some("unknown"),
+                    retry_after_ms: None,
                     reset_at: None,
                     delay_ms: 0,
                     decision_id,
@@ -201,7 +207,8 @@ impl<'a> Told<'a, '_> {
             policy: decision.policy().map(|at| policies[at].name.as_str()),
             remaining: bound.map(|bound| bound.decision.standing.remaining),
             limit: bound.map(|bound| bound.decision.standing.limit),
-            retry_after_ms: if decision.allowed { None } else { decision.retry_after().map(millis_up) },
+            retry: (!decision.allowed).then(|| decision.retry().as_str()),
+            retry_after_ms: if decision.allowed { None } else { decision.retry().after().map(millis_up) },
             reset_at: bound.and_then(|bound| moment(decision.at, bound.decision.standing.reset_after)),
             delay_ms: millis_up(decision.wait),
             decision_id,
@@ -216,8 +223,8 @@ impl<'a> Told<'a, '_> {
 
     fn denial<'b>(&'b self, answer: &'b Answer<'b>, status: StatusCode) -> Denial<'b> {
         let (mut violated, kind, detail);
-        match self.verdict {
-            Verdict::Decided(decision) => {
+        match self.conclusion {
+            Conclusion::Decided(decision) => {
                 let policies = decision.policies.policies();
                 violated =
                     decision.refusing().map(|limit| policies[limit.policy].name.as_str()).collect::<Vec<_>>();
@@ -234,7 +241,7 @@ impl<'a> Told<'a, '_> {
                     }
                 };
             }
-            Verdict::Unsettled { policy, .. } => {
+            Conclusion::Unsettled { policy, .. } => {
                 violated = policy.as_deref().into_iter().collect();
                 kind = our_shortage();
                 detail =
@@ -256,10 +263,7 @@ impl<'a> Told<'a, '_> {
     /// Chooses what headers show: of each policy that can refuse, its tightest limit.
     fn picture(&self, decision: &'a GateDecision) -> Picture<'a> {
         let mut picture =
-            Picture { refused: (!decision.allowed).then(|| decision.retry_after()), ..Picture::default() };
-        if decision.denied_by_list.is_some() {
-            picture.refused = Some(None);
-        }
+            Picture { refused: (!decision.allowed).then(|| decision.retry()), ..Picture::default() };
         let policies = decision.policies.policies();
         let bound = decision.binding.map(|at| decision.limits[at].policy);
         for lines in decision.limits.chunk_by(|one, next| one.policy == next.policy) {
@@ -294,7 +298,9 @@ impl<'a> Part<'a> {
             },
             remaining: standing.remaining,
             limit: standing.limit,
-            retry_after_ms: if allowed { None } else { limit.decision.retry_after().map(millis_up) },
+            debt: standing.debt,
+            retry: (!allowed).then(|| limit.decision.retry().as_str()),
+            retry_after_ms: if allowed { None } else { limit.decision.retry().after().map(millis_up) },
             reset_after_ms: millis_up(standing.reset_after),
             cost: limit.cost.units(),
             charged: charged && allowed,
@@ -333,7 +339,7 @@ fn shown<'a>(
     let wait = if line.decision.is_allowed() {
         Some(standing.reset_after).filter(|wait| !wait.is_zero())
     } else {
-        line.decision.retry_after()
+        line.decision.retry().after()
     };
     Shown {
         name: &policy.name,
@@ -352,14 +358,17 @@ fn detail_of(decision: &GateDecision) -> String {
     };
     let name = &decision.policies.policies()[bound.policy].name;
     let (cost, standing): (Cost, _) = (bound.cost, bound.decision.standing);
-    match decision.retry_after() {
-        Some(wait) => format!(
+    match decision.retry() {
+        Retry::After(wait) => format!(
             "policy {name:?} has {} of {} left and {cost} asked for; try again in {} ms",
             standing.remaining,
             standing.limit,
             millis_up(wait)
         ),
-        None => format!(
+        Retry::Unknown => {
+            format!("policy {name:?} has no room for {cost} now, and nobody can say when; try again later")
+        }
+        Retry::Never => format!(
             "policy {name:?} never grants a cost of {cost}: its limit is {}; ask for less at a time",
             standing.limit
         ),

@@ -81,10 +81,10 @@ pub(crate) fn decide<A>(
 ) -> A {
     let (request, cost) = (&asked.request, asked.cost);
     let mut taken = Taken::default();
-    let verdict = app.engine.decide(live, request, cost, only, want, &mut taken);
-    let id = (want == Want::Take).then(|| app.engine.remember(live, request, only, cost, &verdict, taken));
-    let facts = app.engine.facts(live, &verdict);
-    answer(Told { request, verdict: &verdict, facts: &facts, want, id })
+    let conclusion = app.engine.decide(live, request, cost, only, want, &mut taken);
+    let id = (want == Want::Take).then(|| app.engine.remember(live, request, only, cost, &conclusion, taken));
+    let facts = app.engine.facts(live, &conclusion);
+    answer(Told { request, conclusion: &conclusion, facts: &facts, want, id })
 }
 
 /// Finds the policies that a caller named.

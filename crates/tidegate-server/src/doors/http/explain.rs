@@ -17,7 +17,7 @@ use super::check::{decide, named};
 use super::follow::{decision_id, unknown};
 use super::problem::Problem;
 use super::query::Query;
-use crate::engine::{Verdict, Want};
+use crate::engine::{Conclusion, Want};
 use crate::live::Live;
 
 /// Decides without taking, and says why.
@@ -52,9 +52,9 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
 fn answer(app: &App, live: &Live, asked: &Asked<'_>, reveal: bool) -> Result<Response, Problem> {
     let only = named(live, asked)?;
     let body = decide(app, live, asked, only.as_deref(), Want::Peek, |told: Told<'_, '_>| {
-        let (verdict, request) = (told.verdict, told.request);
+        let (conclusion, request) = (told.conclusion, told.request);
         let mut answer = told.value();
-        let Verdict::Decided(decision) = verdict else { return answer };
+        let Conclusion::Decided(decision) = conclusion else { return answer };
         let chosen = |place| only.as_ref().is_none_or(|only| only.contains(&place));
         let key = |policy: &Policy| app.redact.key(policy, request, reveal);
         let explanation = Explanation::of(&live.set, request, decision, chosen, key);

@@ -40,10 +40,9 @@ mod whole;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Quota, Tick};
+use tidegate_core::{Quota, Retry, Tick};
 
 use super::{Charge, Occupancy, Settled, Step, Store, StoreError};
 use crate::clock::hold;
@@ -210,9 +209,9 @@ impl Store for MemoryStore {
 /// Says whether every binding refusal of a step is over by a later tick.
 fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
     let passed = later.since(step.now);
-    let over = |wait: Option<Duration>| wait.is_some_and(|wait| wait <= passed);
+    let over = |retry: Retry| retry <= Retry::After(passed);
     let mut lines = step.charges.iter().zip(&settled.lines);
-    lines.all(|(charge, line)| !charge.binding || over(line.decision.retry_after()))
+    lines.all(|(charge, line)| !charge.binding || over(line.decision.retry()))
 }
 
 impl Table {

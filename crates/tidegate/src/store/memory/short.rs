@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::decision::Outcome;
+use tidegate_core::decision::Ruling;
 use tidegate_core::{Decision, Receipt, Standing, Tick};
 
 use super::classes::Limit;
@@ -38,8 +38,8 @@ impl<'t> Permit<'t> {
     #[inline]
     fn settlement(&self, charge: &Charge<'_>, tick: Tick) -> Settlement {
         let hand = Word { limit: self.limit, now: self.now, word: self.next };
-        let outcome = Outcome::Allowed { wait: Duration::ZERO };
-        let decision = Decision { outcome, standing: hand.standing(charge, None, tick) };
+        let ruling = Ruling::Allowed { wait: Duration::ZERO };
+        let decision = Decision { ruling, standing: hand.standing(charge, None, tick) };
         Settlement { decision, receipt: Some(hand.receipt(charge, tick)) }
     }
 }
@@ -60,13 +60,13 @@ impl Word<'_> {
 impl Hand for Word<'_> {
     type Next = u64;
 
-    fn decide(&self, charge: &Charge<'_>, tick: Tick) -> (Outcome, Option<(u64, Receipt)>) {
+    fn decide(&self, charge: &Charge<'_>, tick: Tick) -> (Ruling, Option<(u64, Receipt)>) {
         let (form, units) = (&self.limit.form, charge.cost.units());
         match form.take(self.word, self.now, units) {
             Some(next) => {
-                (Outcome::Allowed { wait: Duration::ZERO }, Some((next, self.receipt(charge, tick))))
+                (Ruling::Allowed { wait: Duration::ZERO }, Some((next, self.receipt(charge, tick))))
             }
-            None => (Outcome::Denied { retry_after: form.retry_after(self.word, self.now, units) }, None),
+            None => (Ruling::Denied { retry: form.retry(self.word, self.now, units) }, None),
         }
     }
 
@@ -154,12 +154,12 @@ impl Table {
         let taken = self.take(key.print(), charge.key, &by, charge.cost.units());
         let (Taken::Permitted(word) | Taken::Refused(word)) = taken else { return false };
         let hand = Word { limit: by.limit, now: by.now, word };
-        let (outcome, receipt) = if matches!(taken, Taken::Permitted(_)) {
-            (Outcome::Allowed { wait: Duration::ZERO }, Some(hand.receipt(charge, step.now)))
+        let (ruling, receipt) = if matches!(taken, Taken::Permitted(_)) {
+            (Ruling::Allowed { wait: Duration::ZERO }, Some(hand.receipt(charge, step.now)))
         } else {
             (hand.decide(charge, step.now).0, None)
         };
-        let decision = Decision { outcome, standing: hand.standing(charge, None, step.now) };
+        let decision = Decision { ruling, standing: hand.standing(charge, None, step.now) };
         (settled.allowed, settled.wait) = (receipt.is_some(), Duration::ZERO);
         settled.lines.clear();
         settled.lines.push(Settlement { decision, receipt });

@@ -16,6 +16,7 @@ use http::header::{
 };
 use smallvec::SmallVec;
 pub(crate) use tidegate::policy::config::HeaderForm;
+use tidegate_core::Retry;
 
 /// How many limits the lists leave out, see [`budget`].
 const LEFT_OUT: HeaderName = HeaderName::from_static("x-tidegate-policies-left-out");
@@ -46,7 +47,7 @@ pub(crate) struct Picture<'a> {
     /// Index of the one that binds.
     pub(crate) binding: Option<usize>,
     /// Set on a refusal: the least wait that works; inner `None` when none does.
-    pub(crate) refused: Option<Option<Duration>>,
+    pub(crate) refused: Option<Retry>,
 }
 
 /// Writes the headers of one answer.
@@ -65,7 +66,7 @@ pub(crate) fn write(form: HeaderForm, picture: &Picture<'_>, out: &mut HeaderMap
         put(out, LEFT_OUT, left_out.to_string());
     }
     let Some(refused) = picture.refused else { return };
-    if let Some(wait) = refused {
+    if let Some(wait) = refused.after() {
         // Never earlier than the waits beside it: a client that sees both obeys this one.
         put(out, RETRY_AFTER, seconds_up(wait).max(1).to_string());
     }
@@ -132,7 +133,7 @@ mod tests {
         Picture {
             limits: [per_ip, tier, search].into_iter().collect(),
             binding: Some(0),
-            refused: Some(Some(Duration::from_millis(410))),
+            refused: Some(Retry::After(Duration::from_millis(410))),
         }
     }
 
@@ -198,7 +199,7 @@ mod tests {
     #[test]
     fn a_refusal_for_ever_has_no_retry_after_and_no_limit_no_header() {
         let mut never = picture();
-        never.refused = Some(None);
+        never.refused = Some(Retry::Never);
         assert!(!written(HeaderForm::Draft11, &never).iter().any(|line| line.starts_with("retry-after")));
         for form in [HeaderForm::Draft11, HeaderForm::Draft03, HeaderForm::XRateLimit, HeaderForm::None] {
             assert!(written(form, &Picture::default()).is_empty());

@@ -2,21 +2,21 @@
 
 /// How exactly a limiter takes the time, and so what a check costs: one choice, made when the limiter is built.
 ///
-/// Every mode counts exactly: no permit is lost and none is given twice, whatever the threads do. What differs is how old the
+/// All of them count exactly: no permit is lost and none is given twice, whatever the threads do. What differs is how old the
 /// time may be that a permit is booked under. With `rate` units returning per second, over any span of time
 ///
-/// | mode | admitted at most | a check costs |
+/// | precision | admitted at most | a check costs |
 /// |---|---|---|
-/// | [`Mode::Exact`] | `burst + rate × span` | a clock read and a compare-exchange |
-/// | [`Mode::Shared`] | `burst + rate × (span + tick)` | a load and a compare-exchange; a clock read before a refusal |
-/// | [`Mode::Leased`] | `burst + rate × (span + tick)` | a thread's own counter; the others' price for every 64th |
+/// | [`Precision::Exact`] | `burst + rate × span` | a clock read and a compare-exchange |
+/// | [`Precision::Shared`] | `burst + rate × (span + tick)` | a load and a compare-exchange; a clock read before a refusal |
+/// | [`Precision::Leased`] | `burst + rate × (span + tick)` | a thread's own counter; the others' price for every 64th |
 ///
 /// `tick` is how old [`crate::Clock::recent`] may be: a millisecond of the [`crate::SystemClock`] under load, nothing while it is
-/// asked seldom, and nothing of clocks without a cheaper answer. A refusal is never given by an old tick, in any mode: it comes from
+/// asked seldom, and nothing of clocks without a cheaper answer. A refusal is never given by an old tick, by any of them: it comes from
 /// a clock read just then, so nobody is refused early and `retry_after` is exact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Mode {
+pub enum Precision {
     /// Permits by the process's shared tick and refuses by the clock. The default: the term `rate × tick` is a thousandth of
     /// what a limit lets through in a second.
     #[default]

@@ -1,0 +1,102 @@
+//! What one enters and leaves: guards, and how the work between the two ended.
+//!
+//! A limit counts what was asked; a guard counts what is going on. Its second half is told by how the work ended, not by what
+//! it cost. Otherwise both have one shape: a state and an ask make a transition, and what comes back later makes the next state.
+
+use core::fmt::Debug;
+
+use crate::bytes::Bytes;
+use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
+use crate::time::Tick;
+
+/// How a piece of work ended, as far as guards and `charge: on-failure` ask.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It succeeded.
+    Success,
+    /// The caller's own mistake: a wrong password, a page that is not there. Says nothing bad of the service.
+    CallersFault,
+    /// The service failed.
+    Failure,
+    /// The service, or something behind it, had too much to do and said so.
+    Overloaded,
+    /// Nobody knows, or it says nothing of the service: a caller who hung up. A guard learns nothing from it.
+    #[default]
+    Ignored,
+}
+
+impl Outcome {
+    /// Reads an HTTP status: below 400 is a success, 429 and 503 are overload, other 4xx the caller's fault, other 5xx a failure.
+    #[must_use]
+    pub const fn from_status(status: u16) -> Self {
+        match status {
+            429 | 503 => Self::Overloaded,
+            500.. => Self::Failure,
+            400.. => Self::CallersFault,
+            _ => Self::Success,
+        }
+    }
+}
+
+/// How admitted work is finished: what it really spent, and how it went.
+///
+/// Limits settle by what was spent, guards are left with the outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finish {
+    /// Units really spent; 0 undoes the charge.
+    pub used: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+impl Finish {
+    /// The work was not done: its charge is undone, its place returned, and nothing is learnt.
+    pub const UNDONE: Self = Self { used: 0, outcome: Outcome::Ignored };
+}
+
+/// A law for what one enters and leaves: parameters that turn a state and an ask into a decision and the next state, and an outcome
+/// into the state after leaving.
+///
+/// # Laws
+/// * *Refusal changes nothing*: [`Transition::Denied`] has no state to store.
+/// * *Whoever entered leaves once*: the receipt finds its own place; a place that has lapsed meanwhile is left without a trace, and
+///   never another's.
+/// * *Leaving without having worked* ([`Outcome::Ignored`]) leaves the guard as if it had not been entered.
+/// * *Time comes in*: nothing here reads a clock, and a `now` before the last change counts as it.
+pub trait Guard: Clone + Debug + Eq + Bytes {
+    /// What is remembered of one key.
+    type State: Clone + Debug + Eq + Bytes;
+
+    /// Returns the state of a key never seen before: nobody inside.
+    fn fresh(&self, now: Tick) -> Self::State;
+
+    /// Decides whether `ask.cost` may enter at once. A refusal says [`Retry::Unknown`](crate::Retry::Unknown) where it depends on
+    /// when others leave.
+    fn enter(&self, state: &Self::State, ask: Ask) -> Transition<Self::State>;
+
+    /// Leaves with an outcome.
+    fn leave(&self, state: &Self::State, now: Tick, receipt: &Receipt, outcome: Outcome) -> Self::State;
+
+    /// Returns what the guard looks like at `now`; changes nothing.
+    fn standing(&self, state: &Self::State, now: Tick) -> Standing;
+
+    /// Carries a state made under `old` parameters over to these.
+    fn carry(&self, old: &Self, state: &Self::State, now: Tick, how: Replace) -> Self::State;
+
+    /// Returns the tick from which the state is as good as a fresh one; `None` when it never is by itself.
+    fn full_at(&self, state: &Self::State) -> Option<Tick>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_tells_the_callers_fault_from_the_services() {
+        let outcomes = [200, 301, 401, 404, 429, 500, 502, 503].map(Outcome::from_status);
+        use Outcome::{CallersFault, Failure, Overloaded, Success};
+        let expected =
+            [Success, Success, CallersFault, CallersFault, Overloaded, Failure, Failure, Overloaded];
+        assert_eq!(outcomes, expected);
+    }
+}
