@@ -33,11 +33,11 @@ async fn an_allowed_check_and_a_denied_one_golden() {
     assert_eq!(
         body,
         json!({
-            "decision": "allowed", "policy": "per-ip", "remaining": 1, "limit": 2, "retry_after_ms": null,
-            "reset_at": "2027-01-15T12:00:01.000Z", "delay_ms": 0, "decision_id": null,
+            "decision": "allowed", "policy": "per-ip", "remaining": 1, "limit": 2, "retry": null,
+            "retry_after_ms": null, "reset_at": "2027-01-15T12:00:01.000Z", "delay_ms": 0, "decision_id": null,
             "policies": [{
                 "name": "per-ip", "mode": "enforce", "shadow": false, "decision": "allowed", "remaining": 1,
-                "limit": 2, "retry_after_ms": null, "reset_after_ms": 1000, "cost": 1, "charged": true,
+                "limit": 2, "debt": 0, "retry": null, "retry_after_ms": null, "reset_after_ms": 1000, "cost": 1, "charged": true,
             }],
         })
     );
@@ -60,11 +60,11 @@ async fn an_allowed_check_and_a_denied_one_golden() {
             "title": "Quota exceeded", "status": 429,
             "detail": "policy \"per-ip\" has 0 of 2 left and 1 asked for; try again in 410 ms",
             "violated-policies": ["per-ip"], "tidegate-decision-id": null,
-            "decision": "denied", "policy": "per-ip", "remaining": 0, "limit": 2, "retry_after_ms": 410,
-            "reset_at": "2027-01-15T12:00:02.000Z", "delay_ms": 0, "decision_id": null,
+            "decision": "denied", "policy": "per-ip", "remaining": 0, "limit": 2, "retry": "after",
+            "retry_after_ms": 410, "reset_at": "2027-01-15T12:00:02.000Z", "delay_ms": 0, "decision_id": null,
             "policies": [{
                 "name": "per-ip", "mode": "enforce", "shadow": false, "decision": "denied", "remaining": 0,
-                "limit": 2, "retry_after_ms": 410, "reset_after_ms": 1410, "cost": 1, "charged": false,
+                "limit": 2, "debt": 0, "retry": "after", "retry_after_ms": 410, "reset_after_ms": 1410, "cost": 1, "charged": false,
             }],
         })
     );

@@ -29,7 +29,7 @@ use crate::time::{Rate, Tick};
 /// # Examples
 /// ```
 /// use tidegate_core::rate::{CalendarUnit, FixedWindow};
-/// use tidegate_core::{Algorithm, Ask, Cost, Tick, Transition};
+/// use tidegate_core::{Algorithm, Ask, Cost, Retry, Tick, Transition};
 ///
 /// let daily = FixedWindow::calendar(5, CalendarUnit::Day, "America/New_York")?;
 /// let now = Tick::from_secs(1_762_059_600); // 2025-11-02, 01:00: the clocks go back an hour tonight

@@ -64,7 +64,7 @@ impl Gcra {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_core::{rate::Gcra, Algorithm, Ask, Cost, Rate, Tick, Transition};
+    /// use tidegate_core::{rate::Gcra, Algorithm, Ask, Cost, Rate, Retry, Tick, Transition};
     ///
     /// let limit = Gcra::new(Rate::new(10, Duration::from_secs(1))?, 1)?;
     /// let now = Tick::from_secs(1);

@@ -49,7 +49,7 @@ impl LeakyBucket {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_core::{rate::LeakyBucket, Algorithm, Ask, Cost, Rate, Tick, Transition};
+    /// use tidegate_core::{rate::LeakyBucket, Algorithm, Ask, Cost, Rate, Retry, Tick, Transition};
     ///
     /// let limit = LeakyBucket::new(Rate::new(4, Duration::from_secs(1))?, 2)?;
     /// let now = Tick::from_secs(1);

@@ -55,7 +55,7 @@ impl LeakyQueue {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_core::{rate::LeakyQueue, Algorithm, Ask, Cost, Rate, Tick, Transition};
+    /// use tidegate_core::{rate::LeakyQueue, Algorithm, Ask, Cost, Rate, Retry, Tick, Transition};
     ///
     /// let limit = LeakyQueue::new(Rate::new(10, Duration::from_secs(1))?, 0, 2)?;
     /// let ask = Ask::within(Tick::from_secs(1), Cost::ONE, Duration::from_secs(60));

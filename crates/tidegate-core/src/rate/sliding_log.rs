@@ -20,7 +20,7 @@ use crate::time::{Rate, Tick};
 /// ```
 /// use std::time::Duration;
 /// use tidegate_core::rate::SlidingLog;
-/// use tidegate_core::{Algorithm, Ask, Cost, Rate, Tick, Transition};
+/// use tidegate_core::{Algorithm, Ask, Cost, Rate, Retry, Tick, Transition};
 ///
 /// let limit = SlidingLog::new(Rate::new(1, Duration::from_secs(3600))?)?;
 /// let now = Tick::from_secs(100);

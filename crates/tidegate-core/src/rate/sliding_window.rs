@@ -25,7 +25,7 @@ use crate::time::{Rate, Tick};
 /// ```
 /// use std::time::Duration;
 /// use tidegate_core::rate::SlidingWindow;
-/// use tidegate_core::{Algorithm, Ask, Cost, Rate, Tick, Transition};
+/// use tidegate_core::{Algorithm, Ask, Cost, Rate, Retry, Tick, Transition};
 ///
 /// let limit = SlidingWindow::new(Rate::new(100, Duration::from_secs(60))?, 60)?;
 /// let now = Tick::from_nanos(500_000_000);

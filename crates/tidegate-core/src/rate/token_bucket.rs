@@ -228,7 +228,7 @@ impl TokenBucket {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate_core::{rate::{Bandwidth, Refill, TokenBucket}, Algorithm, Ask, Cost, Rate, Tick, Transition};
+    /// use tidegate_core::{rate::{Bandwidth, Refill, TokenBucket}, Algorithm, Ask, Cost, Rate, Retry, Tick, Transition};
     ///
     /// let rate = Rate::new(100, Duration::from_secs(3600))?;
     /// let limit = TokenBucket::new(Bandwidth::new(rate, 100)?.refill(Refill::Interval));
