@@ -12,6 +12,7 @@
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
 mod answers;
+mod changed;
 mod envelope;
 mod exhaustive;
 mod history;
