@@ -46,10 +46,10 @@ fn of_policy(old: &Policy, new: &Policy) -> Vec<String> {
         }
         let rule = match new.replace {
             Replace::AsIs => {
-                "what was spent is carried over, at least as much of it as is still spent; reservations that wait count as spent"
+                "units spent and owed are charged to the new one, parts of a unit as whole ones, and come back at its pace"
             }
             Replace::Proportional => {
-                "the share that was spent is carried over, at least as much of it as is still spent; reservations that wait count as spent"
+                "the share that was spent, and units owed, are charged to the new one, and come back at its pace"
             }
             Replace::Reset => "what was spent is forgotten (`replace: reset`)",
         };

@@ -55,8 +55,8 @@ async fn another_algorithm_says_what_becomes_of_the_counters() {
     assert_eq!(
         server.to(&bucket).await,
         [
-            "policy \"login\": another algorithm, gcra 5/h before and token-bucket 5/h now: what was spent is carried over, \
-             at least as much of it as is still spent; reservations that wait count as spent"
+            "policy \"login\": another algorithm, gcra 5/h before and token-bucket 5/h now: units spent and owed are \
+             charged to the new one, parts of a unit as whole ones, and come back at its pace"
         ]
     );
     assert!(server.to(&bucket.replace("5/h", "7/h")).await.is_empty(), "other numbers: `replace` says it");
@@ -66,6 +66,25 @@ async fn another_algorithm_says_what_becomes_of_the_counters() {
     assert!(
         server.to("  - { name: another, limit: { rate: 5/h, algorithm: fixed-window } }\n").await.is_empty()
     );
+}
+
+/// Five an hour, spent, and edited to another algorithm of five an hour: five more passed.
+#[tokio::test]
+async fn a_caller_gets_no_second_burst_out_of_another_algorithm() {
+    let server = Changing::start(GCRA).await;
+    let check = async |want: u16| {
+        let body = r#"{"attributes": {"client.ip": "203.0.113.9"}}"#;
+        let answer = send(server.addr, Method::POST, "/v1/check", &[], body).await;
+        assert_eq!(answer.status, want, "{answer:?}");
+    };
+    for _ in 0..5 {
+        check(200).await;
+    }
+    for algorithm in ["token-bucket", "sliding-log", "leaky-bucket", "fixed-window", "gcra"] {
+        let edited = GCRA.replace("rate: 5/h", &format!("algorithm: {algorithm}, rate: 5/h"));
+        assert_eq!(server.to(&edited).await.len(), 1, "{algorithm}");
+        check(429).await;
+    }
 }
 
 #[tokio::test]

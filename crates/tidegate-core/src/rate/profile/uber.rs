@@ -64,6 +64,18 @@ impl UberPacer {
         self.interval.saturating_mul(u64::from(self.slack))
     }
 
+    /// When an ask of `more` intervals beyond its first take, that would wait longer than it may, is worth repeating. Time helps by
+    /// as much as can be caught up on, and a pacer that nobody has asked yet has fallen behind nothing.
+    fn retry(&self, state: &UberPacerState, more: u64, wait: u64, max_wait: u64) -> Retry {
+        if more.saturating_sub(self.longest()) > max_wait {
+            Retry::Never
+        } else if state.due.is_none() {
+            Retry::Unknown
+        } else {
+            Retry::After(Duration::from_nanos(wait - max_wait))
+        }
+    }
+
     /// When the next single take is due.
     fn next(&self, state: &UberPacerState, now: u64) -> u64 {
         let Some(due) = state.due else { return now };
@@ -95,7 +107,7 @@ impl Algorithm for UberPacer {
         }
         let (wait, max_wait) = (due.saturating_sub(now), nanos(ask.max_wait));
         if wait > max_wait {
-            return Transition::Denied { retry: Retry::After(Duration::from_nanos(wait - max_wait)) };
+            return Transition::Denied { retry: self.retry(state, more, wait, max_wait) };
         }
         let wait = Duration::from_nanos(wait);
         let receipt = Receipt {
