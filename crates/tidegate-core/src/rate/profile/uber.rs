@@ -220,4 +220,28 @@ mod tests {
         let at: Vec<u64> = [vec![0], vec![1000; 12]].concat();
         assert_eq!(takes(10, &at), [vec![0], vec![1000; 11], vec![1010]].concat());
     }
+
+    /// A refusal promised a wait after which it refused again: a pacer that nobody has asked yet makes up for nothing, and
+    /// none makes up for more than its slack.
+    #[test]
+    fn a_wait_is_promised_only_where_it_helps() {
+        let pacer = UberPacer::new(Rate::new(100, Duration::from_secs(1)).unwrap(), 10).unwrap();
+        let at = |ms: u64| Tick::from_nanos((1000 + ms) * 1_000_000);
+        let ask = |ms: u64, cost: u64| Ask::allow(at(ms), Cost::new(cost).unwrap());
+        let fresh = pacer.fresh(at(0));
+        let retry = |state: &UberPacerState, ask: Ask| match pacer.decide(state, ask) {
+            Transition::Denied { retry } => Some(retry),
+            Transition::Allowed { .. } => None,
+        };
+        assert_eq!(retry(&fresh, ask(0, 4)), Some(Retry::Unknown));
+        assert_eq!(retry(&fresh, ask(0, 12)), Some(Retry::Never));
+        let Transition::Allowed { next, .. } = pacer.decide(&fresh, ask(0, 1)) else {
+            panic!("a first take")
+        };
+        assert_eq!(retry(&next, ask(0, 4)), Some(Retry::After(Duration::from_millis(40))));
+        assert_eq!(retry(&next, ask(39, 4)), Some(Retry::After(Duration::from_millis(1))));
+        assert_eq!(retry(&next, ask(40, 4)), None);
+        assert_eq!(retry(&next, ask(9000, 11)), None);
+        assert_eq!(retry(&next, ask(9000, 12)), Some(Retry::Never));
+    }
 }
