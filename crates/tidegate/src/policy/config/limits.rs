@@ -9,6 +9,7 @@ use tidegate_core::Replace;
 
 use super::diagnostic::Findings;
 use super::keys::{ALGORITHMS, COMMON, Kind, LIMIT, SHADOW_LIMIT};
+use super::names::shown;
 use super::node::{Node, Spot};
 use super::quota::LimitSpec;
 use super::shape::is_sound;
@@ -179,10 +180,8 @@ fn overrides(node: &Node, spec: &LimitSpec, owner: Owner<'_>, findings: &mut Fin
         };
         if !owner.by.contains(&name.text) {
             let by = owner.by.join(", ");
-            findings.error(
-                name.spot,
-                format_args!("{} is not part of the key; by is [{by}]", name.text.escape_debug()),
-            );
+            findings
+                .error(name.spot, format_args!("{} is not part of the key; by is [{by}]", shown(&name.text)));
             continue;
         }
         let words = Words { node: one, base: None };
@@ -195,8 +194,7 @@ fn overrides(node: &Node, spec: &LimitSpec, owner: Owner<'_>, findings: &mut Fin
             choices.len() - 1
         });
         if choices[at].values.insert(value.to_owned(), terms).is_some() {
-            findings
-                .error(key.spot, format_args!("{}={} is overridden twice", name.text, value.escape_debug()));
+            findings.error(key.spot, format_args!("{}={} is overridden twice", name.text, shown(value)));
         }
     }
     choices
