@@ -25,7 +25,7 @@ use tidegate::policy::PolicySet;
 use tidegate::store::{self, Cell, Charge, Settled, Step};
 use tidegate::{Quota, Receipt, Replace, Tick};
 use tidegate_core::decision::Ruling;
-use tidegate_core::{Algorithm, Retry};
+use tidegate_core::{Algorithm, Finish, Outcome, Retry};
 
 use self::line::{LineIn, Op, ReplaceWord};
 use self::subject::{Asked, Policies, Spelled, Subject};
@@ -239,7 +239,9 @@ impl<'m> Trace<'m> {
             let cell = self.cells.get_mut(&asked.key).expect("a receipt comes from a state");
             // A receipt says nothing of another limit: of a charge made under one nothing comes back, more is booked.
             let used = if cell.quota == asked.quota { used } else { used.max(receipt.cost.units()) };
-            cell.state = cell.quota.settle(&cell.state, now, receipt, used);
+            // Of a guard: the work is over, and what came of it is not known.
+            let finish = Finish { used, outcome: Outcome::Ignored };
+            cell.state = cell.quota.finish(&cell.state, now, receipt, finish);
         }
         answer::head(out, line.t, &held.key, line.op);
         self.write(out, now, None, held.lines.iter().map(|(asked, _)| (asked, None)));

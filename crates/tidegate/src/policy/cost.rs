@@ -12,7 +12,6 @@ use foldhash::fast::RandomState;
 use tidegate_core::Cost;
 
 use super::descriptor::Descriptor;
-use crate::visible::excerpt;
 
 /// The longest expression, in bytes: a cost, not a program.
 #[cfg(any(feature = "cel", feature = "config"))]
@@ -79,7 +78,9 @@ impl CostRule {
                 let value =
                     descriptor.value(name).ok_or_else(|| CostError::Missing { name: name.clone() })?;
                 let units = value.parse().ok().and_then(Cost::new);
-                units.ok_or_else(|| CostError::NotACost { found: format!("\"{}\"", excerpt(value)) })
+                units.ok_or_else(|| CostError::NotACost {
+                    found: format!("\"{}\"", crate::visible::excerpt(value)),
+                })
             }
             #[cfg(feature = "cel")]
             Self::Expression(expression) => expression.cost(descriptor),

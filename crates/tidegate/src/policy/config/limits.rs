@@ -9,7 +9,6 @@ use tidegate_core::Replace;
 
 use super::diagnostic::Findings;
 use super::keys::{ALGORITHMS, COMMON, Kind, LIMIT, SHADOW_LIMIT};
-use super::names::shown;
 use super::node::{Node, Spot};
 use super::quota::LimitSpec;
 use super::shape::is_sound;
@@ -180,8 +179,10 @@ fn overrides(node: &Node, spec: &LimitSpec, owner: Owner<'_>, findings: &mut Fin
         };
         if !owner.by.contains(&name.text) {
             let by = owner.by.join(", ");
-            findings
-                .error(name.spot, format_args!("{} is not part of the key; by is [{by}]", shown(&name.text)));
+            findings.error(
+                name.spot,
+                format_args!("{} is not part of the key; by is [{by}]", super::names::shown(&name.text)),
+            );
             continue;
         }
         let words = Words { node: one, base: None };
@@ -194,7 +195,10 @@ fn overrides(node: &Node, spec: &LimitSpec, owner: Owner<'_>, findings: &mut Fin
             choices.len() - 1
         });
         if choices[at].values.insert(value.to_owned(), terms).is_some() {
-            findings.error(key.spot, format_args!("{}={} is overridden twice", name.text, shown(value)));
+            findings.error(
+                key.spot,
+                format_args!("{}={} is overridden twice", name.text, super::names::shown(value)),
+            );
         }
     }
     choices
