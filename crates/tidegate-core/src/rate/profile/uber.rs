@@ -64,9 +64,10 @@ impl UberPacer {
         self.interval.saturating_mul(u64::from(self.slack))
     }
 
-    /// When an ask of `more` intervals beyond its first take, that would wait longer than it may, is worth repeating. Time helps by
-    /// as much as can be caught up on, and a pacer that nobody has asked yet has fallen behind nothing.
-    fn retry(&self, state: &UberPacerState, more: u64, wait: u64, max_wait: u64) -> Retry {
+    /// When an ask that would wait longer than it may is worth repeating. Time helps by as much as can be caught up on, and a
+    /// pacer that nobody has asked yet has fallen behind nothing.
+    fn retry(&self, state: &UberPacerState, cost: Cost, wait: u64, max_wait: u64) -> Retry {
+        let more = self.interval.saturating_mul(cost.units() - 1);
         if more.saturating_sub(self.longest()) > max_wait {
             Retry::Never
         } else if state.due.is_none() {
@@ -107,7 +108,7 @@ impl Algorithm for UberPacer {
         }
         let (wait, max_wait) = (due.saturating_sub(now), nanos(ask.max_wait));
         if wait > max_wait {
-            return Transition::Denied { retry: self.retry(state, more, wait, max_wait) };
+            return Transition::Denied { retry: self.retry(state, ask.cost, wait, max_wait) };
         }
         let wait = Duration::from_nanos(wait);
         let receipt = Receipt {
