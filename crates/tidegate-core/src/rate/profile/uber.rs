@@ -66,8 +66,8 @@ impl UberPacer {
 
     /// When an ask that would wait longer than it may is worth repeating. Time helps by as much as can be caught up on, and a
     /// pacer that nobody has asked yet has fallen behind nothing.
-    fn retry(&self, state: &UberPacerState, cost: Cost, wait: u64, max_wait: u64) -> Retry {
-        let more = self.interval.saturating_mul(cost.units() - 1);
+    fn retry(&self, state: &UberPacerState, units: u64, wait: u64, max_wait: u64) -> Retry {
+        let more = self.interval.saturating_mul(units.saturating_sub(1));
         if more.saturating_sub(self.longest()) > max_wait {
             Retry::Never
         } else if state.due.is_none() {
@@ -108,7 +108,7 @@ impl Algorithm for UberPacer {
         }
         let (wait, max_wait) = (due.saturating_sub(now), nanos(ask.max_wait));
         if wait > max_wait {
-            return Transition::Denied { retry: self.retry(state, ask.cost, wait, max_wait) };
+            return Transition::Denied { retry: self.retry(state, ask.cost.units(), wait, max_wait) };
         }
         let wait = Duration::from_nanos(wait);
         let receipt = Receipt {
@@ -228,7 +228,7 @@ mod tests {
     fn a_wait_is_promised_only_where_it_helps() {
         let pacer = UberPacer::new(Rate::new(100, Duration::from_secs(1)).unwrap(), 10).unwrap();
         let at = |ms: u64| Tick::from_nanos((1000 + ms) * 1_000_000);
-        let ask = |ms: u64, cost: u64| Ask::allow(at(ms), Cost::new(cost).unwrap());
+        let ask = |ms: u64, cost: u64| Ask::allow(at(ms), crate::Cost::new(cost).unwrap());
         let fresh = pacer.fresh(at(0));
         let retry = |state: &UberPacerState, ask: Ask| match pacer.decide(state, ask) {
             Transition::Denied { retry } => Some(retry),
