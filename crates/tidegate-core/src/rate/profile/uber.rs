@@ -228,7 +228,7 @@ mod tests {
     fn a_wait_is_promised_only_where_it_helps() {
         let pacer = UberPacer::new(Rate::new(100, Duration::from_secs(1)).unwrap(), 10).unwrap();
         let at = |ms: u64| Tick::from_nanos((1000 + ms) * 1_000_000);
-        let ask = |ms: u64, cost: u64| Ask::allow(at(ms), crate::Cost::new(cost).unwrap());
+        let ask = |ms: u64, cost: u64| Ask::allow(at(ms), core::num::NonZeroU64::new(cost).unwrap().into());
         let fresh = pacer.fresh(at(0));
         let retry = |state: &UberPacerState, ask: Ask| match pacer.decide(state, ask) {
             Transition::Denied { retry } => Some(retry),
