@@ -97,7 +97,9 @@ pub(crate) fn settlement(
     let ticks = probes(subject, at);
     let early = match subject.kind {
         Kind::Profile => {
-            let broken = fuller_by(subject, &run.state, before, at, units - used);
+            let would = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
+            let exact = would.is_ok_and(|would| differ(subject, &run.state, &would.state, at, &ticks).is_none());
+            let broken = fuller_by(subject, &run.state, before, at, units - used).filter(|_| !exact);
             return broken.map_or(Ok(()), |place| Err(format!("never fuller: {place}")));
         }
         Kind::Phase { early } => early,
@@ -159,6 +161,10 @@ pub(crate) fn debt(
     if standing.remaining > 0 && standing.debt > 0 {
         return Err(format!("debts: {standing:?} has something left and owes"));
     }
+    // A pacer of a peer catches up on idle time once it has been used at all.
+    if subject.kind == Kind::Profile {
+        return Ok(());
+    }
     if let Some(place) = fuller(subject, after, &[before], 0, &few_probes(subject, at)) {
         return Err(format!("debts: {place}"));
     }
@@ -181,6 +187,9 @@ pub(crate) fn undone(
     for now in ticks.into_iter().filter(|now| *now >= at) {
         let undone = quota.settle(after, now, receipt, 0);
         if subject.kind == Kind::Profile {
+            if differ(subject, &undone, before, now, &few_probes(subject, now)).is_none() {
+                continue;
+            }
             if let Some(place) = fuller_by(subject, &undone, after, now, receipt.cost.units()) {
                 return Err(format!("undone at {now:?}: {place}"));
             }
