@@ -10,8 +10,8 @@
 //! Promises far ahead would let the list grow without bound. Nobody acts before the last promise, though, so a slot
 //! that ends by then decides nothing any more: beyond twice the slots that one window can hold, slots that end by the last promise
 //! but one are dropped, and `floor` keeps what they said, that nothing acts before their end. The last but one, so that undoing
-//! the last charge leaves no trace. Debts may fill more slots than the limit has units; then the oldest are counted as one, as
-//! long as the newest of them.
+//! the last charge leaves no trace. Debts may fill more slots than the limit has units, by at most
+//! 64; of more the oldest are counted as one, as long as the newest of them.
 
 use smallvec::SmallVec;
 
@@ -34,6 +34,10 @@ pub(crate) trait Slots {
     /// The most slots that count at once when the limit is kept.
     fn span(&self) -> usize;
 }
+
+/// Slots that debts may fill beyond twice those of a window: who overspends so often in one window waits long anyway, and a list
+/// without bound would be paid for by each charge.
+const MOST_DEBTS: usize = 64;
 
 /// The units that act in one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,10 +146,12 @@ impl Ledger {
     fn forget(&mut self, slots: &impl Slots) {
         let most = slots.span().saturating_mul(2);
         let len = self.entries.len();
-        let Some(before) = len.checked_sub(2).filter(|_| len > most).map(|at| self.entries[at]) else { return };
+        let Some(before) = len.checked_sub(2).filter(|_| len > most).map(|at| self.entries[at]) else {
+            return;
+        };
         let kept = self.live(slots, slots.begins(before.slot)).len();
         self.drop_oldest(slots, len - kept);
-        let Some(many) = kept.checked_sub(most) else { return };
+        let Some(many) = kept.checked_sub(most + MOST_DEBTS) else { return };
         let joined = self.entries.drain(..many).fold(0u64, |sum, entry| sum.saturating_add(entry.units));
         let oldest = &mut self.entries[0];
         oldest.units = oldest.units.saturating_add(joined).min(MOST_UNITS);
@@ -230,7 +236,8 @@ impl Ledger {
     ) -> Self {
         let last = now.max(self.last);
         let mut next = Self::fresh(last);
-        let promised = self.entries.last().map_or(0, |newest| last_tick(newest.slot)).max(self.closed_until());
+        let promised =
+            self.entries.last().map_or(0, |newest| last_tick(newest.slot)).max(self.closed_until());
         let promised = Tick::from_nanos(u64::try_from(promised).unwrap_or(u64::MAX));
         let carried = Some(Carried::new(last, promised, self.past().carried));
         let floor = if how == Replace::Reset { Tick::EPOCH } else { self.past().floor };

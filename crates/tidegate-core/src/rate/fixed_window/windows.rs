@@ -73,16 +73,22 @@ impl FixedWindowState {
         last: Tick,
         top: Span,
         mut before: Vec<Span>,
-        gap: bool,
+        mut gap: bool,
         carried: Option<Carried>,
     ) -> Self {
         before.retain(|span| span.through >= last);
+        if !is_in_order(&before, &top) {
+            // Only parameters that the state was not made under lead here; forgetting gives nobody anything.
+            before.clear();
+            gap = true;
+        }
         let gap = gap && before.first().unwrap_or(&top).start > last;
         let Span { start, through, used, early, .. } = top;
         let opened = if early > 0 { top.opened } else { start };
         let state = Self { last, start, through, used, more: None };
         // A charge older than the change can act in no window opened after its latest act.
-        let oldest = if state.counts(last) { before.first().map_or(opened, |span| span.opened) } else { last };
+        let oldest =
+            if state.counts(last) { before.first().map_or(opened, |span| span.opened) } else { last };
         let carried = carried.filter(|carried| carried.until() >= oldest);
         if early == 0 && before.is_empty() && !gap && carried.is_none() {
             return state;
@@ -107,6 +113,11 @@ impl FixedWindowState {
         }
         Self::of(at, top, self.before().to_vec(), self.gap(), self.carried())
     }
+}
+
+/// Says whether windows follow one another.
+pub(super) fn is_in_order(before: &[Span], newest: &Span) -> bool {
+    before.iter().chain([newest]).is_sorted_by(|a, b| a.opened < b.opened && a.start <= b.start)
 }
 
 impl FixedWindow {
@@ -148,7 +159,8 @@ impl FixedWindow {
         match found.filter(|found| receipt.act <= spans[*found].through) {
             Some(found) if outdated => {
                 // Nothing comes back, but it may have been the one that opened the window.
-                if !undone || receipt.act > spans[found].start {
+                let rolls = matches!(self.window, Window::Rolling(_));
+                if !(undone && rolls) || receipt.act > spans[found].start {
                     return state.clone();
                 }
                 self.begin_anew(&mut spans[found..], at);
