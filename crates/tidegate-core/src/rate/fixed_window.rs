@@ -216,7 +216,10 @@ impl Algorithm for FixedWindow {
     /// of time keeps its start and its units under [`Replace::Proportional`] too, for they are promises.
     fn carry(&self, old: &Self, state: &FixedWindowState, now: Tick, how: Replace) -> FixedWindowState {
         let last = now.max(state.last);
-        let carried = Carried::new(last, state.start, state.carried());
+        let latest = last.max(state.start);
+        // A calendar window opens at its first tick, whenever that was; so older charges can act in it until it ends.
+        let until = if self.calendar_parts().is_some() { self.window_at(latest).1 } else { latest };
+        let carried = Carried::new(last, until, state.carried());
         if how == Replace::Reset || !state.counts(last) {
             return self.fresh(last).with_carried(carried);
         }

@@ -182,7 +182,10 @@ impl<'a> Life<'a> {
         self.state = next;
         self.at = receipt.at;
         self.hint = wait;
-        self.charges.push(Charge { nth: self.charged, receipt, in_line: true });
+        // At the very tick of a change a receipt is taken for an older one as long as the change matters, and not afterwards.
+        if !self.changed || receipt.at > self.changed_at {
+            self.charges.push(Charge { nth: self.charged, receipt, in_line: true });
+        }
         if let Some(acts) = &mut self.acts {
             acts.push((self.charged, wide(receipt.act), Wide::from(ask.cost.units())));
             // Where a limit speaks of any span, the one that ends here tells it, changes of the limit included.
