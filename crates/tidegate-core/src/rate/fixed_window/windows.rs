@@ -181,9 +181,10 @@ impl FixedWindow {
                     self.begin_anew(&mut spans[found..], at);
                 }
             }
-            // Of a window forgotten among those ahead; all that follow may have been opened too early by it.
-            None if undone && state.gap() && !outdated && receipt.act < spans[0].opened => {
-                let late = spans[0].start.after(self.roll());
+            // Of a window forgotten among those ahead. It may have been the opener; then all that follow have begun too early, by less
+            // than a period from where they were opened.
+            None if undone && state.gap() && !outdated && self.precedes(receipt, &spans[0]) => {
+                let late = spans[0].opened.after(self.period());
                 self.shift(&mut spans, late);
             }
             None => return state.clone(),
@@ -226,12 +227,8 @@ impl FixedWindow {
         }
     }
 
-    /// By how much windows that follow an undone opener may have to make way; calendar windows never do.
-    fn roll(&self) -> Duration {
-        match &self.window {
-            Window::Rolling(rate) => rate.period(),
-            Window::Calendar(_) => Duration::ZERO,
-        }
+    fn precedes(&self, receipt: &Receipt, span: &Span) -> bool {
+        matches!(self.window, Window::Rolling(_)) && span.used > 0 && receipt.act < span.opened
     }
 }
 
