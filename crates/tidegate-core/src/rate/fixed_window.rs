@@ -9,18 +9,22 @@
 //! then nanoseconds since 1970. Both edges of the window lie in the state, so a charge inside it costs two comparisons
 //! and no look at a time zone.
 //!
-//! A reservation that the window has no room for opens the next one ahead of time. From then on the state speaks of
-//! that window alone: first come, first served forbids anybody to act before it.
+//! A reservation that the window has no room for opens the next one ahead of time. From then on nobody acts in the one
+//! before, for first come, first served forbids it; it is kept for settling alone.
+
+mod windows;
 
 use core::time::Duration;
 
 use super::Algorithm;
 use super::calendar::{Calendar, CalendarUnit};
-use super::settle::{settle, share, until, wide};
+use super::carried::Carried;
+use super::settle::{above, excess, settle, share, until, wide};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::quota::QuotaError;
 use crate::time::{Rate, Tick};
+use windows::{More, Span};
 
 /// A count per window, rolling from the first charge or aligned to the calendar.
 ///
@@ -51,8 +55,9 @@ enum Window {
     Calendar(Calendar),
 }
 
-/// What [`FixedWindow`] remembers of a key: 32 bytes, the window and what was spent in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What [`FixedWindow`] remembers of a key: 40 bytes, the window and what was spent in it. On the heap, 100 bytes while a change of
+/// parameters or an undone opener matters, and 40 per window that was opened ahead of time, of at most 64.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindowState {
     last: Tick,
     /// First tick of the window; later than `last` when a reservation has opened it ahead of time.
@@ -60,6 +65,7 @@ pub struct FixedWindowState {
     /// Last tick of the window, so that the one that holds the last tick of all has an end too.
     through: Tick,
     used: u64,
+    more: Option<Box<More>>,
 }
 
 impl FixedWindow {
@@ -141,16 +147,14 @@ impl FixedWindowState {
     }
 }
 
-/// What the opener of a window ahead of time pushed out of the state, so that cancelling it can put it back.
-fn mark(state: &FixedWindowState) -> u128 {
-    wide(state.start) << 64 | u128::from(state.used)
-}
+/// In the receipt of the charge that opened a window.
+const OPENER: u128 = 1;
 
 impl Algorithm for FixedWindow {
     type State = FixedWindowState;
 
     fn fresh(&self, now: Tick) -> FixedWindowState {
-        FixedWindowState { last: now, start: Tick::EPOCH, through: Tick::EPOCH, used: 0 }
+        FixedWindowState { last: now, start: Tick::EPOCH, through: Tick::EPOCH, used: 0, more: None }
     }
 
     fn decide(&self, state: &FixedWindowState, ask: Ask) -> Transition<FixedWindowState> {
@@ -170,18 +174,9 @@ impl Algorithm for FixedWindow {
             Ok(settled) => settled,
             Err(refused) => return refused,
         };
-        let receipt = Receipt {
-            at,
-            act,
-            cost: ask.cost,
-            mark: Receipt::mark(if counts && !fits { mark(state) } else { 0 }, 0),
-        };
-        let next = if fits {
-            FixedWindowState { last: at, used: state.used + units, ..*state }
-        } else {
-            let (start, through) = self.window_at(act);
-            FixedWindowState { last: at, start, through, used: units }
-        };
+        let receipt =
+            Receipt { at, act, cost: ask.cost, mark: Receipt::mark(if fits { 0 } else { OPENER }, 0) };
+        let next = if fits { state.joined(at, units) } else { self.open(state, at, act, units) };
         Transition::Allowed { wait, next, receipt }
     }
 
@@ -193,32 +188,27 @@ impl Algorithm for FixedWindow {
         }
         let remaining = if state.start > at { 0 } else { limit.saturating_sub(state.used) };
         let full = if state.used == 0 { wide(state.start) } else { state.end() };
-        Standing { limit, remaining, debt: 0, reset_after: until(at, full) }
+        Standing { limit, remaining, debt: above(state.used, limit), reset_after: until(at, full) }
     }
 
-    /// Gives back units of the window that `now` lies in. Nothing dates the charge: of work charged in an earlier
-    /// window, nothing should be given back, for that window has forgotten it already.
-    fn refund(&self, state: &FixedWindowState, now: Tick, cost: Cost) -> FixedWindowState {
-        let last = now.max(state.last);
-        let inside = state.start <= last && last <= state.through;
-        let used = if inside { state.used.saturating_sub(cost.units()) } else { state.used };
-        FixedWindowState { last, used, ..*state }
-    }
-
-    fn cancel(&self, state: &FixedWindowState, now: Tick, receipt: &Receipt) -> FixedWindowState {
-        let last = now.max(state.last);
-        let inside = state.start <= receipt.act && receipt.act <= state.through;
-        if receipt.act < last || !inside || state.used == 0 {
-            return *state;
+    /// Takes what was not used out of the window in which the charge acts, as long as that is not past; of one that is past nothing
+    /// comes back, and what followed it stays where it was.
+    ///
+    /// A rolling window that this charge opened does not outlive it: undone alone, it was never opened. Undone while units that
+    /// acted later are left, it begins anew at this tick, so that none of them is forgotten sooner than in a window of its own;
+    /// those left then stand at its beginning, so each is held up once and by less than a period. A window opened ahead of time and
+    /// emptied again leaves the one before it open.
+    ///
+    /// What was used beyond the charge counts in the window of `now`, or in the last that was opened ahead, and is forgotten with
+    /// it: the window may stand above its limit, the next ask waits for its end, and the windows that follow are not filled.
+    fn settle(&self, state: &FixedWindowState, now: Tick, receipt: &Receipt, used: u64) -> FixedWindowState {
+        let at = now.max(state.last);
+        match receipt.cost.units().checked_sub(used) {
+            Some(0) => state.clone(),
+            Some(back) => self.give_back(state, at, receipt, back),
+            None if state.counts(at) => state.joined(at, excess(receipt, used)),
+            None => self.open(state, at, at, excess(receipt, used)),
         }
-        let used = state.used.saturating_sub(receipt.cost.units());
-        let (start, before) = (Tick::from_nanos((receipt.marks().0 >> 64) as u64), receipt.marks().0 as u64);
-        if used == 0 && before > 0 && start < state.start {
-            // Nobody is left in the window that this receipt opened ahead of time: the one before it is open again.
-            let through = Tick::from_nanos(state.start.as_nanos() - 1);
-            return FixedWindowState { last, start, through, used: before.min(Rate::MAX_COUNT) };
-        }
-        FixedWindowState { last, used, ..*state }
     }
 
     /// Carries the count over for as long as the old window lasts. A rolling window keeps its start, unless it would
@@ -226,8 +216,12 @@ impl Algorithm for FixedWindow {
     /// of time keeps its start and its units under [`Replace::Proportional`] too, for they are promises.
     fn carry(&self, old: &Self, state: &FixedWindowState, now: Tick, how: Replace) -> FixedWindowState {
         let last = now.max(state.last);
+        let latest = last.max(state.start);
+        // A calendar window opens at its first tick, whenever that was; so older charges can act in it until it ends.
+        let until = if self.calendar_parts().is_some() { self.window_at(latest).1 } else { latest };
+        let carried = Carried::new(last, until, state.carried());
         if how == Replace::Reset || !state.counts(last) {
-            return self.fresh(last);
+            return self.fresh(last).with_carried(carried);
         }
         let promised = state.start > last;
         let used = match how {
@@ -244,12 +238,15 @@ impl Algorithm for FixedWindow {
                 (if promised { state.start } else { start }, through)
             }
         };
-        FixedWindowState { last, start, through, used }
+        let opened = state.opened().min(start);
+        let top = Span { start, through, used, opened, early: used };
+        FixedWindowState::of(last, top, Vec::new(), promised, Some(carried))
     }
 
     fn full_at(&self, state: &FixedWindowState) -> Option<Tick> {
         let full = if state.used == 0 { wide(state.start) } else { state.end() };
-        u64::try_from(full).ok().map(Tick::from_nanos)
+        let outdated = state.carried().map_or(0, |carried| wide(carried.until()) + 1);
+        u64::try_from(full.max(outdated)).ok().map(Tick::from_nanos)
     }
 }
 
@@ -289,27 +286,41 @@ impl Bytes for FixedWindow {
 impl Bytes for FixedWindowState {
     fn write(&self, out: &mut Writer) {
         out.tick(self.last);
-        out.tick(self.start);
-        out.tick(self.through);
-        out.u64(self.used);
+        self.top().write(out);
+        out.u8(u8::from(self.gap()));
+        self.carried().write(out);
+        out.u64(self.before().len() as u64);
+        for span in self.before() {
+            span.write(out);
+        }
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let state =
-            Self { last: from.tick()?, start: from.tick()?, through: from.tick()?, used: from.u64()? };
-        if state.start > state.through {
-            return Err(DecodeError::Value { field: "window" });
+        let (last, top) = (from.tick()?, Span::read(from)?);
+        let gap = match from.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(DecodeError::Value { field: "gap" }),
+        };
+        let (carried, count) = (Option::<Carried>::read(from)?, from.u64()?);
+        if count > windows::MOST_BEFORE {
+            return Err(DecodeError::Value { field: "windows" });
         }
-        if state.used > Rate::MAX_COUNT {
-            return Err(DecodeError::Value { field: "used" });
+        let mut before: Vec<Span> = Vec::new();
+        for _ in 0..count {
+            before.push(Span::read(from)?);
         }
-        Ok(state)
+        if !windows::is_in_order(&before, &top) || before.iter().any(|span| span.used == 0) {
+            return Err(DecodeError::Value { field: "windows" });
+        }
+        Ok(Self::of(last, top, before, gap, carried))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decision::Cost;
 
     fn ms(ms: u64) -> Tick {
         Tick::from_nanos(ms * 1_000_000)
@@ -355,8 +366,9 @@ mod tests {
         let Transition::Allowed { next: ahead, receipt, .. } = limit.decide(&three, ask(4)) else { panic!() };
         assert_eq!(receipt.act, ms(1000));
         assert_eq!(limit.standing(&ahead, ms(1)).remaining, 0);
-        assert_eq!(limit.cancel(&ahead, ms(0), &receipt), three);
-        assert_eq!(limit.cancel(&ahead, ms(1001), &receipt), ahead, "it has acted");
+        assert_eq!(limit.settle(&ahead, ms(0), &receipt, 0), three);
+        let undone = limit.settle(&ahead, ms(1001), &receipt, 0);
+        assert_eq!(limit.standing(&undone, ms(1001)), limit.standing(&limit.fresh(ms(1001)), ms(1001)));
     }
 
     #[test]
@@ -385,5 +397,100 @@ mod tests {
         );
         let known = FixedWindow::calendar(5, CalendarUnit::Day, "asia/shanghai").unwrap();
         assert_eq!(known.calendar_parts(), Some((CalendarUnit::Day, "Asia/Shanghai")));
+    }
+
+    fn charged(
+        limit: &FixedWindow,
+        state: &FixedWindowState,
+        at: u64,
+        units: u64,
+    ) -> (FixedWindowState, Receipt) {
+        let ask = Ask::within(ms(at), Cost::new(units).unwrap(), Duration::from_secs(60));
+        let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else { panic!("any wait") };
+        (next, receipt)
+    }
+
+    /// Somebody who undid the first charge of a window had the limit full again before those charged after it were a window old: asking
+    /// and taking it back was worth more than not asking.
+    #[test]
+    fn a_window_does_not_outlive_the_charge_that_opened_it() {
+        let limit = FixedWindow::rolling(Rate::new(5, Duration::from_secs(1)).unwrap());
+        let (one, first) = charged(&limit, &limit.fresh(ms(0)), 0, 1);
+        let (two, second) = charged(&limit, &one, 900, 4);
+        let anew = limit.settle(&two, ms(950), &first, 0);
+        assert_eq!(limit.standing(&anew, ms(950)).remaining, 1);
+        assert_eq!(limit.standing(&anew, ms(1900)).remaining, 1, "those of 900 count a whole window");
+        assert_eq!(limit.standing(&anew, ms(1950)).remaining, 5);
+        // What is left of it acts before the window's new beginning, and is still found there.
+        assert_eq!(limit.standing(&limit.settle(&anew, ms(1000), &second, 1), ms(1000)).remaining, 4);
+        let nothing = limit.settle(&anew, ms(1000), &second, 0);
+        assert_eq!(limit.standing(&nothing, ms(1000)), limit.standing(&limit.fresh(ms(1000)), ms(1000)));
+        // In part, it stands where it was opened.
+        let (two, first) = (charged(&limit, &charged(&limit, &limit.fresh(ms(0)), 0, 2).0, 900, 3).0, first);
+        let part = limit.settle(&two, ms(950), &Receipt { cost: Cost::new(2).unwrap(), ..first }, 1);
+        assert_eq!(limit.standing(&part, ms(950)).remaining, 1);
+        assert_eq!(limit.standing(&part, ms(1000)).remaining, 5);
+    }
+
+    #[test]
+    fn an_undone_opener_moves_the_windows_that_follow_and_no_promise() {
+        let limit = FixedWindow::rolling(Rate::new(2, Duration::from_secs(1)).unwrap());
+        let (one, first) = charged(&limit, &limit.fresh(ms(0)), 0, 1);
+        let (two, _) = charged(&limit, &one, 400, 1);
+        let (ahead, promised) = charged(&limit, &two, 400, 1);
+        assert_eq!(promised.act, ms(1000));
+        let moved = limit.settle(&ahead, ms(500), &first, 0);
+        assert_eq!(charged(&limit, &moved, 500, 1).1.act, ms(1500), "when the one that began anew ends");
+        // The one ahead undone, the one before it is open again, where it stands now.
+        let back = limit.settle(&moved, ms(600), &promised, 0);
+        assert_eq!(limit.standing(&back, ms(600)).remaining, 1);
+        assert_eq!(limit.standing(&back, ms(1500)).remaining, 2);
+    }
+
+    #[test]
+    fn windows_ahead_are_emptied_in_any_order() {
+        let limit = FixedWindow::rolling(Rate::new(1, Duration::from_secs(1)).unwrap());
+        let (a, _) = charged(&limit, &limit.fresh(ms(0)), 0, 1);
+        let (b, second) = charged(&limit, &a, 0, 1);
+        let (c, third) = charged(&limit, &b, 0, 1);
+        assert_eq!((second.act, third.act), (ms(1000), ms(2000)));
+        let only_third = limit.settle(&c, ms(10), &second, 0);
+        assert_eq!(charged(&limit, &only_third, 10, 1).1.act, ms(3000), "nobody overtakes the third");
+        assert_eq!(limit.settle(&only_third, ms(0), &third, 0).top(), a.top());
+        // Far more of them than are remembered: closed over the forgotten ones, and no larger for them.
+        let (mut state, mut receipts) = (c, vec![second, third]);
+        for _ in 0..200 {
+            let (next, receipt) = charged_far(&limit, &state);
+            receipts.push(receipt);
+            state = next;
+            assert!(state.before().len() <= 64);
+        }
+        for receipt in receipts.iter().rev() {
+            state = limit.settle(&state, ms(20), receipt, 0);
+        }
+        assert_eq!(limit.standing(&state, ms(20)).remaining, 0);
+        assert_eq!(limit.standing(&state, ms(202_000)).remaining, 1);
+    }
+
+    fn charged_far(limit: &FixedWindow, state: &FixedWindowState) -> (FixedWindowState, Receipt) {
+        let ask = Ask::within(ms(0), Cost::ONE, Duration::MAX);
+        let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else { panic!("any wait") };
+        (next, receipt)
+    }
+
+    #[test]
+    fn a_debt_stays_in_its_window() {
+        let limit = FixedWindow::rolling(Rate::new(5, Duration::from_secs(1)).unwrap());
+        let (one, first) = charged(&limit, &limit.fresh(ms(0)), 0, 4);
+        let debt = limit.settle(&one, ms(500), &first, 9);
+        let standing = limit.standing(&debt, ms(500));
+        assert_eq!((standing.remaining, standing.debt, standing.reset_after.as_millis()), (0, 4, 500));
+        assert_eq!(charged(&limit, &debt, 500, 5).1.act, ms(1000), "the window that follows is not filled");
+        // Told when the window is past, it counts in a window of now.
+        let late = limit.settle(&one, ms(3000), &first, 9);
+        let standing = limit.standing(&late, ms(3000));
+        assert_eq!((standing.remaining, standing.debt, standing.reset_after.as_millis()), (0, 0, 1000));
+        let most = limit.settle(&one, ms(500), &first, u64::MAX);
+        assert_eq!(limit.standing(&most, ms(500)).debt, Rate::MAX_COUNT - 1);
     }
 }

@@ -6,6 +6,7 @@
 //! even one decoded from hostile bytes.
 
 mod calendar;
+mod carried;
 pub(crate) mod exact;
 mod fixed_window;
 mod gcra;

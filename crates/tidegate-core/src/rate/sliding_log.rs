@@ -10,7 +10,7 @@
 use super::Algorithm;
 use super::ledger::{Ledger, Slots};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::quota::QuotaError;
 use crate::time::{Rate, Tick};
 
@@ -107,13 +107,11 @@ impl Algorithm for SlidingLog {
         state.0.standing(self, now)
     }
 
-    /// Gives back units of the oldest acts in the window: whichever of them it was, nobody gains.
-    fn refund(&self, state: &SlidingLogState, now: Tick, cost: Cost) -> SlidingLogState {
-        SlidingLogState(state.0.refund(self, now, cost))
-    }
-
-    fn cancel(&self, state: &SlidingLogState, now: Tick, receipt: &Receipt) -> SlidingLogState {
-        SlidingLogState(state.0.cancel(self, now, receipt))
+    /// Takes what was not used out of the tick in which the charge acts, as long as that counts: exact, whatever was charged
+    /// since. What was used beyond the charge acts now, behind all promises, and counts for one window like everything else: the
+    /// next ask waits until the limit has room again, and no later window is filled.
+    fn settle(&self, state: &SlidingLogState, now: Tick, receipt: &Receipt, used: u64) -> SlidingLogState {
+        SlidingLogState(state.0.settle(self, now, receipt, used))
     }
 
     fn carry(&self, old: &Self, state: &SlidingLogState, now: Tick, how: Replace) -> SlidingLogState {
@@ -150,6 +148,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
+    use crate::decision::Cost;
 
     fn ms(ms: u64) -> Tick {
         Tick::from_nanos(ms * 1_000_000)
@@ -197,7 +196,7 @@ mod tests {
             };
             let mut bytes = Writer::default();
             next.write(&mut bytes);
-            assert!(bytes.finish().len() <= 24 + 8 * 16);
+            assert!(bytes.finish().len() <= 25 + 8 * 16);
             state = next;
         }
     }
@@ -223,5 +222,57 @@ mod tests {
         assert_eq!(wait(Replace::AsIs), 900, "when the arrival of 200 leaves, one of the last two");
         assert_eq!(wait(Replace::Proportional), 700, "one at 0 and one at 200 are the same half");
         assert_eq!(wait(Replace::Reset), 0);
+    }
+
+    #[test]
+    fn what_is_settled_leaves_the_tick_it_acts_at() {
+        let limit = SlidingLog::new(Rate::new(4, Duration::from_secs(1)).unwrap()).unwrap();
+        let charge = |state: &SlidingLogState, at, units| {
+            let ask = Ask::within(ms(at), Cost::new(units).unwrap(), Duration::from_secs(60));
+            let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
+                panic!("any wait")
+            };
+            (next, receipt)
+        };
+        let (one, first) = charge(&limit.fresh(ms(0)), 0, 2);
+        let (two, _) = charge(&one, 100, 2);
+        let left = |state: &SlidingLogState, at| {
+            let standing = limit.standing(state, ms(at));
+            (standing.remaining, standing.debt, standing.reset_after.as_millis())
+        };
+        // Long after both acted, and although somebody was charged in between.
+        assert_eq!(left(&limit.settle(&two, ms(900), &first, 0), 900), (2, 0, 200));
+        assert_eq!(left(&limit.settle(&two, ms(900), &first, 1), 900), (1, 0, 200));
+        assert_eq!(
+            left(&limit.settle(&two, ms(1000), &first, 0), 1000),
+            (2, 0, 100),
+            "of what is past nothing"
+        );
+        // Three more than was charged: they count from now for one window, and no longer.
+        let debt = limit.settle(&two, ms(900), &first, 5);
+        assert_eq!(left(&debt, 900), (0, 3, 1000));
+        assert_eq!(left(&debt, 1000), (0, 1, 900));
+        assert_eq!(left(&debt, 1100), (1, 0, 800));
+        assert_eq!(left(&debt, 1900), (4, 0, 0));
+    }
+
+    #[test]
+    fn debts_take_no_memory_without_bound() {
+        let limit = SlidingLog::new(Rate::new(1, Duration::from_secs(1)).unwrap()).unwrap();
+        let ask = Ask::allow(Tick::EPOCH, Cost::ONE);
+        let Transition::Allowed { next: mut state, receipt, .. } =
+            limit.decide(&limit.fresh(Tick::EPOCH), ask)
+        else {
+            panic!("it is full")
+        };
+        for nanos in 1..1000 {
+            state = limit.settle(&state, Tick::from_nanos(nanos), &receipt, 2);
+            let mut bytes = Writer::default();
+            state.write(&mut bytes);
+            assert!(bytes.finish().len() <= 25 + (2 + 64) * 16);
+        }
+        assert_eq!(limit.standing(&state, Tick::from_nanos(999)).debt, 999);
+        assert_eq!(limit.standing(&state, Tick::from_nanos(1_000_000_998)).debt, 0);
+        assert_eq!(limit.standing(&state, Tick::from_nanos(1_000_000_998)).remaining, 0);
     }
 }
