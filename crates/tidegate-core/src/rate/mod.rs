@@ -5,6 +5,7 @@
 //! their own. All are pure, allocate only where the state itself grows, and never panic, whatever the state,
 //! even one decoded from hostile bytes.
 
+mod book;
 mod calendar;
 pub(crate) mod exact;
 mod fixed_window;
@@ -12,6 +13,7 @@ mod gcra;
 mod leaky_bucket;
 mod leaky_queue;
 mod ledger;
+mod line;
 mod profile;
 mod settle;
 mod sliding_counter;
