@@ -12,6 +12,7 @@
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 
 pub mod bytes;
+mod changed;
 pub mod decision;
 pub mod guard;
 pub mod quota;

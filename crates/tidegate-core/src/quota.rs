@@ -6,6 +6,7 @@
 use core::time::Duration;
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::changed;
 use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
 use crate::guard::Finish;
 use crate::rate::{Algorithm, Gcra, GcraState};
@@ -134,7 +135,7 @@ macro_rules! algorithms {
                         State::$name(params.carry(old, state, now, how))
                     })*
                     #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
-                    _ => self.fresh(now),
+                    _ => changed::carry(self, old, state, now, how),
                 }
             }
 
