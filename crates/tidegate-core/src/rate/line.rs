@@ -201,9 +201,7 @@ impl Pace {
     /// The book of a line, or the one that says of it what its arrival time does.
     fn book(&self, line: &Line, at: Tick) -> Box<Book> {
         let kept = line.book.as_ref().filter(|book| !book.has_passed(at));
-        kept.cloned().unwrap_or_else(|| {
-            Box::new(Book::new(self.tick(line.tat()), self.shown(line.tat())))
-        })
+        kept.cloned().unwrap_or_else(|| Box::new(Book::new(self.tick(line.tat()), self.shown(line.tat()))))
     }
 
     pub(crate) fn standing(&self, line: &Line, now: Tick) -> Standing {
@@ -250,8 +248,9 @@ impl Pace {
         book.release(0, &mut spent, front, 1, end);
         let tat = from + spent;
         book.given = end.saturating_sub(tat);
-        // Whoever still waits is within the arrival time. If this was the last charge, all is as it was before it.
-        let latest = if alone && used == 0 { self.shown(tat) } else { self.tick(tat) };
+        // Whoever still waits acts a unit before it at the latest. If this was the last charge, all is as it was before it.
+        let latest =
+            if alone && used == 0 { self.shown(tat) } else { self.tick(tat.saturating_sub(self.time_of(1))) };
         book.promise = book.promise.min(latest);
         if book.given == 0 && book.since == 0 {
             // Nobody's arrival lies behind his position, nor any position behind the end.
@@ -299,9 +298,8 @@ impl Pace {
             Replace::Proportional => Some(mul_div_ceil(within, self.full(), old.full())),
             Replace::Reset => None,
         };
-        let tat = within.map_or(0, |within| {
-            self.scaled(at).saturating_add(within).saturating_add(convert(over))
-        });
+        let tat =
+            within.map_or(0, |within| self.scaled(at).saturating_add(within).saturating_add(convert(over)));
         let mut book = old.book(line, at);
         if book.has_passed(at) {
             return Line::new(tat, at);
