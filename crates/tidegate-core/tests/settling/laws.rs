@@ -25,7 +25,12 @@ pub(crate) fn against_counterfactual(subject: &Subject, run: &Run<'_>) -> Result
         return Ok(());
     }
     let found = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
-    let would = found.map_err(|charge| format!("never fuller: charged what was used, {charge}"))?;
+    let would = match found {
+        Ok(Counterfactual { late: Some(charge), .. }) | Err(charge) => {
+            return Err(format!("never fuller: charged what was used, {charge}"));
+        }
+        Ok(would) => would,
+    };
     let ticks = probes(subject, run.clock);
     if let Some(place) = fuller(subject, &run.state, &[&would.state], 0, &ticks) {
         return Err(format!("never fuller: {place}"));

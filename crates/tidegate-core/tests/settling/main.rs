@@ -107,4 +107,5 @@ fn replay() {
         println!("    {:?} {:?}", run.charges.last().map(|charge| charge.receipt), run.state);
         law.unwrap_or_else(|law| panic!("{law}"));
     }
+    laws::forgetting(&subject, &run).unwrap_or_else(|law| panic!("{law}"));
 }
