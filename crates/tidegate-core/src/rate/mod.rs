@@ -5,6 +5,7 @@
 //! their own. All are pure, allocate only where the state itself grows, and never panic, whatever the state,
 //! even one decoded from hostile bytes.
 
+mod book;
 mod calendar;
 mod carried;
 pub(crate) mod exact;
@@ -13,6 +14,7 @@ mod gcra;
 mod leaky_bucket;
 mod leaky_queue;
 mod ledger;
+mod line;
 mod profile;
 mod settle;
 mod sliding_counter;

@@ -183,6 +183,8 @@ impl<'a> Run<'a> {
 #[derive(Debug)]
 pub(crate) struct Counterfactual {
     pub(crate) state: State,
+    /// The first charge that would act later than it did.
+    pub(crate) late: Option<String>,
     pub(crate) waited: bool,
     pub(crate) was_full: bool,
     pub(crate) was_in_debt: bool,
@@ -192,14 +194,14 @@ impl Counterfactual {
     /// Runs a history with `owed` charged for each charge.
     ///
     /// # Errors
-    /// The first charge that cannot be had by the tick at which it acted in the history.
+    /// The first charge that cannot be had at all.
     pub(crate) fn run(
         quota: &Quota,
         run: &Run<'_>,
         owed: impl Fn(usize, &Charge) -> u64,
     ) -> Result<Self, String> {
-        let mut this =
-            Self { state: quota.fresh(run.start), waited: false, was_full: false, was_in_debt: false };
+        let state = quota.fresh(run.start);
+        let mut this = Self { state, late: None, waited: false, was_full: false, was_in_debt: false };
         let mut receipts: Vec<Option<Receipt>> = Vec::with_capacity(run.charges.len());
         for op in &run.ops {
             let full = |state: &State, now: Tick| quota.standing(state, now).reset_after.is_zero();
@@ -214,10 +216,11 @@ impl Counterfactual {
                         continue;
                     }
                     match quota.decide(&this.state, Ask::within(now, cost(owed), Duration::MAX)) {
-                        Transition::Allowed { receipt, .. } if receipt.act > charge.receipt.act => {
-                            return Err(format!("#{nth} would act later, at {:?}", receipt.act));
-                        }
                         Transition::Allowed { wait, next, receipt } => {
+                            if receipt.act > charge.receipt.act {
+                                let late = || format!("#{nth} would act later, at {:?}", receipt.act);
+                                this.late.get_or_insert_with(late);
+                            }
                             this.state = next;
                             this.waited |= !wait.is_zero();
                             receipts.push(Some(receipt));

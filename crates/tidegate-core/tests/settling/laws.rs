@@ -25,7 +25,12 @@ pub(crate) fn against_counterfactual(subject: &Subject, run: &Run<'_>) -> Result
         return Ok(());
     }
     let found = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
-    let would = found.map_err(|charge| format!("never fuller: charged what was used, {charge}"))?;
+    let would = match found {
+        Ok(Counterfactual { late: Some(charge), .. }) | Err(charge) => {
+            return Err(format!("never fuller: charged what was used, {charge}"));
+        }
+        Ok(would) => would,
+    };
     let ticks = probes(subject, run.clock);
     if let Some(place) = fuller(subject, &run.state, &[&would.state], 0, &ticks) {
         return Err(format!("never fuller: {place}"));
@@ -96,11 +101,18 @@ pub(crate) fn settlement(
     }
     let ticks = probes(subject, at);
     let early = match subject.kind {
-        Kind::Profile => {
-            let would = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
-            let exact =
-                would.is_ok_and(|would| differ(subject, &run.state, &would.state, at, &ticks).is_none());
-            let broken = fuller_by(subject, &run.state, before, at, units - used).filter(|_| !exact);
+        Kind::Pacer => {
+            // The last charge is undone exactly, which is judged where it is made.
+            let others = run.charges.iter().rev().take_while(|charge| charge.receipt != *receipt);
+            let broken = if others.filter(|charge| charge.owed() > 0).count() > 0 {
+                fuller(subject, &run.state, &[before], 0, &ticks)
+            } else {
+                None
+            };
+            return broken.map_or(Ok(()), |place| Err(format!("never fuller: {place}")));
+        }
+        Kind::Peer => {
+            let broken = fuller_by(subject, &run.state, before, at, units - used);
             return broken.map_or(Ok(()), |place| Err(format!("never fuller: {place}")));
         }
         Kind::Phase { early } => early,
@@ -153,7 +165,7 @@ pub(crate) fn debt(
     let exact = match subject.kind {
         Kind::Even => true,
         Kind::Window | Kind::Phase { .. } => !waited,
-        Kind::Slope | Kind::Profile => false,
+        Kind::Slope | Kind::Pacer | Kind::Peer => false,
     };
     let standing = quota.standing(after, at);
     if (exact && has != expected) || has > had {
@@ -162,8 +174,7 @@ pub(crate) fn debt(
     if standing.remaining > 0 && standing.debt > 0 {
         return Err(format!("debts: {standing:?} has something left and owes"));
     }
-    // A pacer of a peer catches up on idle time once it has been used at all.
-    if subject.kind == Kind::Profile {
+    if subject.kind.is_profile() {
         return Ok(());
     }
     if let Some(place) = fuller(subject, after, &[before], 0, &few_probes(subject, at)) {
@@ -187,10 +198,7 @@ pub(crate) fn undone(
     ticks.extend((1..=6).map(|steps| at.after(half * 2 * steps)));
     for now in ticks.into_iter().filter(|now| *now >= at) {
         let undone = quota.settle(after, now, receipt, 0);
-        if subject.kind == Kind::Profile {
-            if differ(subject, &undone, before, now, &few_probes(subject, now)).is_none() {
-                continue;
-            }
+        if subject.kind == Kind::Peer {
             if let Some(place) = fuller_by(subject, &undone, after, now, receipt.cost.units()) {
                 return Err(format!("undone at {now:?}: {place}"));
             }
@@ -205,7 +213,7 @@ pub(crate) fn undone(
 
 /// *Retry*: a refused ask is allowed after the wait it was told, and not a nanosecond before.
 pub(crate) fn retry(subject: &Subject, state: &State, now: Tick) -> Result<(), Broken> {
-    if subject.kind == Kind::Profile {
+    if subject.kind.is_profile() {
         return Ok(());
     }
     let quota = &subject.quota;
@@ -255,6 +263,16 @@ pub(crate) fn forgetting(subject: &Subject, run: &Run<'_>) -> Result<(), Broken>
         let there = subject.other.carry(quota, &run.state, run.last, how);
         let back = quota.carry(&subject.other, &there, run.last, how);
         let same = quota.carry(quota, &run.state, run.last, how);
+        if how == Replace::AsIs {
+            let (has, had) = (left(quota, &same, run.last), left(quota, &run.state, run.last));
+            let place = fuller(subject, &same, &[&run.state], 0, &few_probes(subject, run.last));
+            if let Some(place) = place.or_else(|| (has > had).then(|| format!("{has} left of {had}"))) {
+                return Err(format!("carried to itself: {place}"));
+            }
+            if subject.kind == Kind::Peer {
+                continue;
+            }
+        }
         for (state, name) in [(&back, "there and back"), (&same, "to itself")] {
             nothing_back(subject, run, state, run.last)
                 .map_err(|place| format!("carried {name}, {how:?}: {place}"))?;
@@ -287,8 +305,12 @@ fn nothing_back(subject: &Subject, run: &Run<'_>, state: &State, from: Tick) -> 
                     return Err(format!("charged {units} since {from:?}, #{nth} undone at {now:?}: {place}"));
                 }
                 let more = quota.settle(state, now, &charge.receipt, charge.units() + 2);
-                debt(subject, state, &more, now, 2, true)
-                    .map_err(|place| format!("charged {units}, #{nth} used 2 more at {now:?}: {place}"))?;
+                let (had, has) = (left(quota, state, now), left(quota, &more, now));
+                if has > had || (subject.kind == Kind::Even && has != had - 2) {
+                    return Err(format!(
+                        "charged {units} since {from:?}, #{nth} used 2 more at {now:?}: {had} became {has}"
+                    ));
+                }
             }
         }
     }
