@@ -166,7 +166,7 @@ impl SlidingCounter {
             state.more.take().map_or((Vec::new(), None), |more| (more.promises, more.carried));
         match promises.last_mut() {
             Some(latest) if latest.act >= act => {
-                latest.units = latest.units.saturating_add(units).min(MOST_UNITS)
+                latest.units = latest.units.saturating_add(units).min(MOST_UNITS);
             }
             _ => promises.push(Promise { act, units }),
         }
@@ -498,5 +498,21 @@ mod tests {
             state = limit.settle(&state, ms(0), receipt, 0);
         }
         assert_eq!(limit.standing(&state, ms(0)).remaining, 1000);
+    }
+
+    #[test]
+    fn a_span_of_one_window_sees_nearly_twice_the_limit_and_never_more() {
+        let limit = SlidingCounter::new(Rate::new(100, Duration::from_secs(1)).unwrap());
+        let ask = Ask::allow(ms(999), Cost::new(100).unwrap());
+        let Transition::Allowed { next: mut state, .. } = limit.decide(&limit.fresh(ms(0)), ask) else {
+            panic!("it is empty")
+        };
+        let mut spent = 100;
+        for at in 1000..1999 {
+            if let Transition::Allowed { next, .. } = limit.decide(&state, Ask::allow(ms(at), Cost::ONE)) {
+                (state, spent) = (next, spent + 1);
+            }
+        }
+        assert_eq!(spent, 199);
     }
 }
