@@ -87,6 +87,12 @@ impl Book {
         end.saturating_sub(position).saturating_sub(gone)
     }
 
+    /// What is still charged of a bandwidth for charges that were settled.
+    pub(crate) fn withheld(&self, band: usize) -> u128 {
+        let withheld = self.holes.iter().filter_map(|hole| hole.withheld.get(band));
+        withheld.fold(0, |sum, amount| sum.saturating_add(*amount))
+    }
+
     /// Makes a hole of `amount` that ends at `end`.
     pub(crate) fn open(&mut self, end: u128, amount: u128, withheld: Amounts) {
         let at = self.holes.partition_point(|hole| hole.end < end);
