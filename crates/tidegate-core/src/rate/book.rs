@@ -139,6 +139,11 @@ impl Book {
         self.restarts.get(band).copied().unwrap_or_default()
     }
 
+    /// Says whether a period was begun anew while a receipt that runs out at `arrival` was there: it lasts as long as the book then.
+    pub(crate) fn outlives(&self, arrival: Tick) -> bool {
+        self.restarts.iter().any(|restart| Tick::EPOCH < *restart && *restart < arrival)
+    }
+
     /// Notes that the period of a bandwidth begins anew.
     pub(crate) fn restart(&mut self, band: usize, at: Tick) {
         self.restarts.resize(self.restarts.len().max(band + 1), Tick::EPOCH);

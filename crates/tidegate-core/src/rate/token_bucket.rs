@@ -22,10 +22,11 @@
 //! # Settling
 //! Each bandwidth gives back by the law of [`line`](super::line), with one book for all. A refill at once adds two cases,
 //! for a charge may have begun a period, or kept one running, that without it would have begun later:
-//! * Undoing the charge that began the running period begins it anew, where others have been charged since and nobody waits. A
-//!   period moves once, so nobody is kept waiting for ever.
-//! * Where others wait for the end of that period, or where a period has ended since the charge, and others were charged since, one
-//!   refill less comes back.
+//! * Undoing the charge that began the running period begins it anew, where others have been charged since. A period moves once, so
+//!   nobody is kept waiting for ever. Where others wait for its end, nothing comes back.
+//! * Where a period has ended since the charge, and others were charged since, one refill less comes back. If there is not so much,
+//!   the others may get a refill that without the charge would have come later, by less than a period: the one way in which
+//!   settling leaves a limit fuller.
 
 use smallvec::SmallVec;
 
@@ -425,18 +426,20 @@ impl TokenBucket {
         let (mut refill, at) = (0, settled.at);
         if bandwidth.refill == Refill::Interval {
             let begun = Tick::from_nanos(at.as_nanos().saturating_sub(level.into));
-            let began = settled.began & (1 << index) != 0 && begun == settled.charged;
-            if began && book.promise <= at {
+            if settled.began & (1 << index) != 0 && begun == settled.charged {
                 level.into = 0;
                 book.restart(index, at);
-            } else if began || begun > settled.charged.max(book.restarted(index)) {
+                if book.promise > at {
+                    return u128::MAX;
+                }
+            } else if begun > settled.charged.max(book.restarted(index)) {
                 refill = u128::from(bandwidth.gain);
             }
         }
         let front = bandwidth.back_by(*level, at, book.promise.max(at));
         let floor = front.saturating_add(settled.standing.saturating_mul(self.weight(bandwidth)));
-        // What stood before the charge keeps the bucket from having been full in between.
-        let before = level.spent().saturating_sub(bandwidth.amount(settled.back)) > floor;
+        // What stood before the charge has kept the period running, whatever became of it.
+        let before = settled.first && level.spent().saturating_sub(bandwidth.amount(settled.back)) > floor;
         if before { floor } else { floor.saturating_add(refill) }
     }
 
@@ -455,6 +458,8 @@ struct Settled {
     back: u64,
     /// What others hold who were charged since, in positions.
     standing: u128,
+    /// Nothing is withheld of charges that were settled before.
+    first: bool,
 }
 
 impl Algorithm for TokenBucket {
@@ -510,7 +515,7 @@ impl Algorithm for TokenBucket {
             }
         };
         let first = (u128::from(arrival.as_nanos()) << 64) | u128::from(began);
-        let mark = Receipt::mark(first, end.saturating_add(given));
+        let mark = Receipt::mark(first, end.wrapping_add(given));
         Transition::Allowed { wait, next, receipt: Receipt { at, act, cost: ask.cost, mark } }
     }
 
@@ -536,10 +541,12 @@ impl Algorithm for TokenBucket {
         let arrival = Tick::from_nanos((first >> 64) as u64);
         let mut levels = self.levels(state, at);
         let mut book = self.book(state, &levels, at);
-        let mut end = self.bare_end(&levels, at, state.charged()).saturating_add(book.given);
+        let mut end = self.bare_end(&levels, at, state.charged()).wrapping_add(book.given);
         // A line whose end cannot be counted any more tells nobody's place.
         let known = position > book.since && position <= end && end < u128::MAX;
-        let gone = arrival <= at && arrival < Tick::MAX || levels.iter().all(|level| level.spent() == 0);
+        // Who was there when a period began anew waits for its end like all others.
+        let passed = arrival <= at && arrival < Tick::MAX && !book.outlives(arrival);
+        let gone = passed || levels.iter().all(|level| level.spent() == 0);
         if back == 0 || gone || !known {
             return state.clone();
         }
@@ -547,7 +554,8 @@ impl Algorithm for TokenBucket {
         let standing = book.standing_after(position, end);
         // The low half.
         let began = if used == 0 { first as u64 } else { 0 };
-        let settled = Settled { at, charged: receipt.at, began, back, standing };
+        let first = state.book().is_none();
+        let settled = Settled { at, charged: receipt.at, began, back, standing, first };
         let mut withheld = Amounts::new();
         for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
             let amount = bandwidth.amount(back);
@@ -570,11 +578,11 @@ impl Algorithm for TokenBucket {
         let full = self.full(&levels, at);
         // Whoever still waits does so within it. If this was the last charge, all is as it was before it.
         book.promise = book.promise.min(if alone && used == 0 { self.shown(&levels, at) } else { full });
-        if alone {
-            book.high = book.high.min(full);
-        }
+        // A period that begins anew ends later than any receipt says.
+        book.high = if alone { book.high.min(full) } else { book.high.max(full) };
         if self.single().is_some() {
-            book.given = end.saturating_sub(self.bare_end(&levels, at, 0));
+            // Below zero where a period that begins anew has moved the bare end up.
+            book.given = end.wrapping_sub(self.bare_end(&levels, at, 0));
         }
         self.state(at, &levels, end, book)
     }
@@ -586,7 +594,7 @@ impl Algorithm for TokenBucket {
         let at = now.max(state.last);
         let olds = old.levels(state, at);
         let mut book = old.book(state, &olds, at);
-        let before = old.bare_end(&olds, at, state.charged()).saturating_add(book.given);
+        let before = old.bare_end(&olds, at, state.charged()).wrapping_add(book.given);
         let mut from = old.with(&olds);
         let levels: Levels = self
             .bandwidths

@@ -99,7 +99,7 @@ fn wide(ns: u128, rate: Rate) -> (u128, bool) {
     (ns / period * count + rest / period, !rest.is_multiple_of(period))
 }
 
-/// A charge given back, in full or in part, leaves no more than if it had never been made, then and later.
+/// A charge given back, in full or in part, leaves no more than if only the rest had been charged, then and later.
 #[test]
 fn giving_back_never_creates_capacity() {
     let mut dice = Dice::new(12);
@@ -114,15 +114,11 @@ fn giving_back_never_creates_capacity() {
                 let cost = Cost::new(dice.one_to(burst)).unwrap();
                 let ask = Ask::within(now, cost, Duration::from_nanos(dice.pick(&[0, 1 << 50, 1 << 60])));
                 let Transition::Allowed { next, receipt, .. } = quota.decide(&state, ask) else { continue };
-                let part = Cost::new(dice.one_to(cost.units())).unwrap();
+                let used = dice.up_to(cost.units());
                 let later = Tick::from_nanos(clock + dice.span(rate, burst).min(1 << 55));
-                for given_back in [
-                    quota.cancel(&next, now, &receipt),
-                    quota.cancel(&next, later, &receipt),
-                    quota.refund(&next, now, part),
-                    quota.refund(&next, later, part),
-                ] {
-                    not_fuller(&mut dice, &quota, &given_back, &state, later);
+                for (at, used) in [(now, 0), (later, 0), (now, used), (later, used)] {
+                    let settled = quota.settle(&next, at, &receipt, used);
+                    not_fuller(&mut dice, &quota, &settled, &state, later);
                 }
                 state = next;
             }
@@ -182,11 +178,13 @@ fn foreign_states_and_extreme_ticks_are_survived() {
                 quota.standing(&state, now);
                 quota.full_at(&state);
                 for next in [
-                    quota.refund(&state, now, cost),
-                    quota.cancel(&state, now, &receipt),
+                    quota.settle(&state, now, &receipt, 0),
+                    quota.settle(&state, now, &receipt, extreme(&mut dice)),
                     quota.carry(old, &state, now, how),
                 ] {
                     quota.standing(&next, now);
+                    quota.full_at(&next);
+                    quota.settle(&next, now, &receipt, cost.units() / 2);
                     // A profile may end in not-a-number as its peer does; then the bytes are refused, not the process.
                     let _ = State::decode(&next.encode());
                 }

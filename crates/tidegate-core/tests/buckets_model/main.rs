@@ -3,18 +3,21 @@
 #![allow(clippy::unwrap_used, reason = "in a test an unwrap is an assertion")]
 
 mod laws;
+mod ledger;
 mod models;
 mod quotas;
 mod random;
+mod settle;
 
 use core::time::Duration;
 
-use models::{Band, Bucket, Charge, Model, Queue, Slope, q};
+use ledger::Ledger;
+use models::{Band, Bucket, Model, Queue, Slope, q};
 use random::{Dice, steps};
 use tidegate_core::rate::{
     Bandwidth, ColdFactor, Gcra, LeakyBucket, LeakyQueue, Refill, TokenBucket, WarmUp,
 };
-use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, State, Tick, Transition};
+use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Replace, State, Tick, Transition};
 
 /// How long one quota is followed: long enough for debts and rests, short enough for many quotas.
 const RUN: u64 = 200;
@@ -23,12 +26,10 @@ const RUN: u64 = 200;
 struct Pair {
     quota: Quota,
     model: Box<dyn Model>,
+    /// The bandwidths that settlements are judged by; none for a limit that is settled by tests of its own.
+    bands: Vec<Band>,
     rate: Rate,
     capacity: u64,
-    /// Whether a refund may be of any size, or only of the charge just made: with several bandwidths one of them may be
-    /// full before another has taken all of it, and cancelling then errs on the safe side.
-    any_refund: bool,
-    ends_in_parts: bool,
     /// The last tick to ask at.
     until: u64,
 }
@@ -37,17 +38,17 @@ fn compare(seed: u64, steps: u64, mut pair: impl FnMut(&mut Dice, u64) -> Pair) 
     let mut dice = Dice::new(seed);
     for run in 0..steps.div_ceil(RUN) {
         let now = dice.pick(&[0, 1, 1_000_000_000, 1 << 60, 1 << 63]);
-        let pair = pair(&mut dice, now);
-        follow(&mut dice, now, pair, &format!("seed {seed} run {run}"));
+        follow(&mut dice, now, &mut pair, &format!("seed {seed} run {run}"));
     }
 }
 
-fn follow(dice: &mut Dice, start: u64, mut pair: Pair, name: &str) {
-    let quota = pair.quota.clone();
-    let mut state = quota.fresh(Tick::from_nanos(start));
-    let mut charges: Vec<(Receipt, Charge)> = Vec::new();
+fn follow(dice: &mut Dice, start: u64, make: &mut impl FnMut(&mut Dice, u64) -> Pair, name: &str) {
+    let mut pair = make(dice, start);
+    let mut state = pair.quota.fresh(Tick::from_nanos(start));
+    let mut ledger = Ledger::new(pair.bands.clone(), start);
     let (mut clock, mut hint, mut last) = (start, 0, start);
     for step in 0..RUN {
+        let quota = pair.quota.clone();
         let place = || format!("{name} step {step}: {quota:?}");
         clock = match dice.up_to(9) {
             0 => clock.saturating_sub(dice.span(pair.rate, pair.capacity)),
@@ -59,29 +60,22 @@ fn follow(dice: &mut Dice, start: u64, mut pair: Pair, name: &str) {
         }
         let now = Tick::from_nanos(clock);
         let cost = dice.one_to(pair.capacity);
-        let action = dice.up_to(11);
-        let gave_back = action <= 2;
-        // The model forgets promises that a part given back hides; GCRA does not, see its own tests.
-        if gave_back && pair.ends_in_parts && charges.iter().any(|(receipt, _)| receipt.act > now) {
-            break;
-        }
-        match action {
-            0 if pair.any_refund || charges.last().is_some_and(|(receipt, _)| receipt.at == now) => {
-                let cost = match charges.pop() {
-                    Some((_, charge)) if !pair.any_refund => charge.cost,
-                    _ => cost,
-                };
-                state = quota.refund(&state, now, Cost::new(cost).unwrap());
-                pair.model.refund(clock, cost);
-                last = last.max(clock);
-            }
-            1 | 2 if !charges.is_empty() => {
-                let (receipt, charge) = charges.swap_remove(dice.up_to(charges.len() as u64 - 1) as usize);
-                let cancelled = quota.cancel(&state, now, &receipt);
-                pair.model.cancel(clock, &charge);
-                if cancelled != state {
-                    (state, last) = (cancelled, last.max(clock));
+        match dice.up_to(11) {
+            0..=3 if !pair.bands.is_empty() => {
+                // A change now and then, settlements more often: open charges, and those from before the last change.
+                if dice.up_to(19) == 0 {
+                    let next = make(dice, clock.max(last));
+                    let how = dice.pick(&[Replace::AsIs, Replace::Proportional, Replace::Reset]);
+                    ledger.ends_well(&quota);
+                    state = next.quota.carry(&quota, &state, now, how);
+                    pair = next;
+                    ledger.carried(pair.bands.clone(), &pair.quota, &state);
+                } else {
+                    state = ledger.settle(dice, &quota, &state, now, &place);
                 }
+                let (at, spent) = ledger::spent(&pair.quota, &state);
+                last = at;
+                pair.model.adopt(at, &spent);
             }
             _ => {
                 let cost = if dice.up_to(20) == 0 { pair.capacity.saturating_add(1) } else { cost };
@@ -91,7 +85,7 @@ fn follow(dice: &mut Dice, start: u64, mut pair: Pair, name: &str) {
                     _ => u64::MAX,
                 };
                 let ask = Ask::within(now, Cost::new(cost).unwrap(), Duration::from_nanos(max_wait));
-                let (expected, charge) = pair.model.decide(clock, cost, max_wait);
+                let expected = pair.model.decide(clock, cost, max_wait);
                 let expected = expected.map_err(|retry| retry.map(speakable));
                 let verdict = quota.decide(&state, ask);
                 let found = match &verdict {
@@ -104,25 +98,22 @@ fn follow(dice: &mut Dice, start: u64, mut pair: Pair, name: &str) {
                     // A step back stands still at the last change, and the wait counts from there.
                     is_least(&quota, &state, Ask { now: Tick::from_nanos(clock.max(last)), ..ask }, retry);
                 }
-                if let (Transition::Allowed { next, receipt, .. }, Some(charge)) = (verdict, charge) {
+                if let Transition::Allowed { next, receipt, .. } = verdict {
                     last = receipt.at.as_nanos();
-                    charges.push((receipt, charge));
+                    ledger.charged(&quota, &state, &next, receipt);
                     state = next;
                 }
             }
         }
-        // With several bandwidths a second give-back across the same wait errs on the safe side as well.
-        if gave_back && (!pair.any_refund || pair.model.period_ended()) {
-            charges.clear();
-        }
-        let standing = quota.standing(&state, now);
-        let found = (standing.remaining, standing.reset_after.as_nanos());
-        let (remaining, reset) = pair.model.standing(clock);
-        assert_eq!(found, (remaining, speakable(reset)), "standing at {now:?}, {}", place());
+        let standing = pair.quota.standing(&state, now);
+        let found = (standing.remaining, standing.debt, standing.reset_after.as_nanos());
+        let (remaining, debt, reset) = pair.model.standing(clock);
+        assert_eq!(found, (remaining, debt, speakable(reset)), "standing at {now:?}, {}", place());
         if step % 16 == 0 {
             assert_eq!(State::decode(&state.encode()).as_ref(), Ok(&state), "{}", place());
         }
     }
+    ledger.ends_well(&pair.quota);
 }
 
 /// A wait beyond what a `Duration` can say is its maximum.
@@ -149,8 +140,9 @@ fn capacity(dice: &mut Dice) -> u64 {
     dice.one_to(max)
 }
 
-fn one_band(rate: Rate, capacity: u64, now: u64, in_parts: bool) -> Box<dyn Model> {
-    Box::new(Bucket { bands: vec![Band::new(rate, capacity, capacity, false, now)], last: now, in_parts })
+fn one_band(rate: Rate, capacity: u64, now: u64) -> (Box<dyn Model>, Vec<Band>) {
+    let bands = vec![Band::new(rate, capacity, capacity, false, now)];
+    (Box::new(Bucket { bands: bands.clone(), last: now }), bands)
 }
 
 #[test]
@@ -158,16 +150,9 @@ fn gcra_equals_tokens_in_a_bucket() {
     compare(1, steps(120_000), |dice, now| {
         let (rate, capacity) = (dice.rate(), capacity(dice));
         let quota = Gcra::new(rate, capacity).unwrap().into();
-        Pair {
-            quota,
-            model: one_band(rate, capacity, now, true),
-            rate,
-            capacity,
-            any_refund: true,
-            ends_in_parts: true,
-            // An act at the last tick may be one beyond it.
-            until: u64::MAX >> 1,
-        }
+        let (model, bands) = one_band(rate, capacity, now);
+        // An act at the last tick may be one beyond it.
+        Pair { quota, model, bands, rate, capacity, until: u64::MAX >> 1 }
     });
 }
 
@@ -176,15 +161,8 @@ fn leaky_bucket_equals_tokens_in_a_bucket() {
     compare(2, steps(120_000), |dice, now| {
         let (rate, capacity) = (dice.rate(), capacity(dice));
         let quota = LeakyBucket::new(rate, capacity).unwrap().into();
-        Pair {
-            quota,
-            model: one_band(rate, capacity, now, false),
-            rate,
-            capacity,
-            any_refund: true,
-            ends_in_parts: false,
-            until: u64::MAX,
-        }
+        let (model, bands) = one_band(rate, capacity, now);
+        Pair { quota, model, bands, rate, capacity, until: u64::MAX >> 1 }
     });
 }
 
@@ -201,17 +179,10 @@ fn token_bucket_equals_its_model() {
     compare(3, steps(120_000), |dice, now| {
         let rate = dice.rate();
         let (bandwidth, band) = bandwidth(dice, rate, now);
-        let capacity = band.capacity;
-        let model = Box::new(Bucket { bands: vec![band], last: now, in_parts: false });
-        Pair {
-            quota: TokenBucket::new(bandwidth).into(),
-            model,
-            rate,
-            capacity,
-            any_refund: true,
-            ends_in_parts: false,
-            until: u64::MAX,
-        }
+        let (capacity, bands) = (band.capacity, vec![band]);
+        let model = Box::new(Bucket { bands: bands.clone(), last: now });
+        let quota = TokenBucket::new(bandwidth).into();
+        Pair { quota, model, bands, rate, capacity, until: u64::MAX >> 1 }
     });
 }
 
@@ -229,16 +200,9 @@ fn several_bandwidths_equal_their_model() {
         let (bandwidths, bands): (Vec<_>, Vec<_>) =
             rates.into_iter().map(|rate| bandwidth(dice, rate, now)).unzip();
         let capacity = bands.iter().map(|band| band.capacity).min().unwrap();
-        let model = Box::new(Bucket { bands, last: now, in_parts: false });
-        Pair {
-            quota: TokenBucket::several(bandwidths).unwrap().into(),
-            model,
-            rate,
-            capacity,
-            any_refund: false,
-            ends_in_parts: false,
-            until: u64::MAX,
-        }
+        let model = Box::new(Bucket { bands: bands.clone(), last: now });
+        let quota = TokenBucket::several(bandwidths).unwrap().into();
+        Pair { quota, model, bands, rate, capacity, until: u64::MAX >> 1 }
     });
 }
 
@@ -249,15 +213,15 @@ fn leaky_queue_equals_its_departures() {
         let mut model = Queue { rate, slack, places, next: q(0), last: now };
         model.next = q(now) - q(slack) * model.interval();
         let quota = LeakyQueue::new(rate, slack, places).unwrap().into();
-        let capacity = slack + 1 + places;
+        // What is spent of a queue comes back as of a bucket that holds what leaves at once.
+        let bands = vec![Band::new(rate, slack + 1, slack + 1, false, now)];
         Pair {
             quota,
             model: Box::new(model),
+            bands,
             rate,
-            capacity,
-            any_refund: true,
-            ends_in_parts: false,
-            until: u64::MAX,
+            capacity: slack + 1 + places,
+            until: u64::MAX >> 1,
         }
     });
 }
@@ -279,14 +243,7 @@ fn warm_up_equals_permits_on_a_slope() {
         let quota = limit.burst(burst).unwrap().into();
         let factor = q(factor) / q(1000);
         let model = Slope { rate, burst, period, factor, next: q(now), stored_ns: q(period), last: now };
-        Pair {
-            quota,
-            model: Box::new(model),
-            rate,
-            capacity: burst,
-            any_refund: true,
-            ends_in_parts: false,
-            until: 3 << 62,
-        }
+        let bands = Vec::new();
+        Pair { quota, model: Box::new(model), bands, rate, capacity: burst, until: 3 << 62 }
     });
 }

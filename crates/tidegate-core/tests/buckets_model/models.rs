@@ -23,25 +23,16 @@ fn zero() -> Q {
 /// The answer to an ask: a wait, or a refusal with the least wait that helps.
 pub(crate) type Answer = Result<u128, Option<u128>>;
 
-/// One charge as the model remembers it: what it took, and where its promise lay.
-#[derive(Clone)]
-pub(crate) struct Charge {
-    pub(crate) cost: u64,
-    pub(crate) act: u128,
-    promises: Vec<Q>,
-}
+/// What a state says is spent of one bandwidth: units, and ns of the running period that have passed.
+pub(crate) type Spent = (Q, u64);
 
 pub(crate) trait Model {
-    /// Decides; when allowed, takes, and says what it took.
-    fn decide(&mut self, now: u64, cost: u64, max_wait: u64) -> (Answer, Option<Charge>);
-    /// Units left now, and ns until full.
-    fn standing(&self, now: u64) -> (u64, u128);
-    fn refund(&mut self, now: u64, cost: u64);
-    fn cancel(&mut self, now: u64, charge: &Charge);
-    /// Whether what was just given back ended a period: charges that wait across it are restored on the safe side only.
-    fn period_ended(&self) -> bool {
-        false
-    }
+    /// Decides; when allowed, takes.
+    fn decide(&mut self, now: u64, cost: u64, max_wait: u64) -> Answer;
+    /// Units left now, units below empty, and ns until full.
+    fn standing(&self, now: u64) -> (u64, u64, u128);
+    /// Goes on from a state whose settlement was judged; see [`crate::ledger`].
+    fn adopt(&mut self, last: u64, spent: &[Spent]);
 }
 
 fn answer(wait: u128, max_wait: u64) -> Answer {
@@ -55,17 +46,15 @@ pub(crate) struct Band {
     pub(crate) capacity: u64,
     pub(crate) interval: bool,
     pub(crate) tokens: Q,
-    /// All that ever came back, were there no brim: the axis on which promises lie.
-    returned: Q,
     anchor: u64,
 }
 
 impl Band {
     pub(crate) fn new(rate: Rate, capacity: u64, initial: u64, interval: bool, now: u64) -> Self {
-        Self { rate, capacity, interval, tokens: q(initial), returned: zero(), anchor: now }
+        Self { rate, capacity, interval, tokens: q(initial), anchor: now }
     }
 
-    fn advance(&mut self, last: u64, now: u64) {
+    pub(crate) fn advance(&mut self, last: u64, now: u64) {
         let period = self.rate.period_nanos();
         let gained = if self.interval {
             let periods = (now - self.anchor) / period;
@@ -75,10 +64,24 @@ impl Band {
             Q::new(BigInt::from(now - last) * self.rate.count(), period.into())
         };
         self.tokens = (&self.tokens + &gained).min(q(self.capacity));
-        self.returned += gained;
         if self.tokens == q(self.capacity) {
             self.anchor = now;
         }
+    }
+
+    /// Takes over what a state says.
+    pub(crate) fn start(&mut self, last: u64, spent: Q, into: u64) {
+        (self.tokens, self.anchor) = (q(self.capacity) - spent, last - into);
+    }
+
+    /// Ns in which one token returns, refilling evenly.
+    pub(crate) fn time_of_one(&self) -> Q {
+        Q::new(self.rate.period_nanos().into(), self.rate.count().into())
+    }
+
+    /// When the running period ends; of a full bucket, when one would that begins now.
+    pub(crate) fn next_refill(&self) -> u64 {
+        self.anchor + self.rate.period_nanos()
     }
 
     /// Ns until `missing` tokens are back.
@@ -92,14 +95,6 @@ impl Band {
         }
         whole(&(missing * Q::new(self.rate.period_nanos().into(), self.rate.count().into())))
     }
-
-    fn debt(&self) -> Q {
-        (-&self.tokens).max(zero())
-    }
-
-    fn give_back(&mut self, units: Q) {
-        self.tokens = (&self.tokens + units).min(q(self.capacity));
-    }
 }
 
 /// Token bucket of several bandwidths; of one it is GCRA and the leaky meter too.
@@ -107,8 +102,6 @@ impl Band {
 pub(crate) struct Bucket {
     pub(crate) bands: Vec<Band>,
     pub(crate) last: u64,
-    /// Whether a charge that others wait behind gives back the part that they do not rely on.
-    pub(crate) in_parts: bool,
 }
 
 impl Bucket {
@@ -127,9 +120,9 @@ impl Bucket {
 }
 
 impl Model for Bucket {
-    fn decide(&mut self, now: u64, cost: u64, max_wait: u64) -> (Answer, Option<Charge>) {
+    fn decide(&mut self, now: u64, cost: u64, max_wait: u64) -> Answer {
         if cost > self.capacity() {
-            return (Err(None), None);
+            return Err(None);
         }
         let mut taken = self.clone();
         let now = taken.advance(now);
@@ -139,52 +132,38 @@ impl Model for Bucket {
             wait = wait.max(band.time_for(&-&band.tokens, now));
         }
         let answer = answer(wait, max_wait);
-        if answer.is_err() {
-            return (answer, None);
+        if answer.is_ok() {
+            *self = taken;
         }
-        let promises = taken.bands.iter().map(|band| &band.returned + band.debt()).collect();
-        *self = taken;
-        (answer, Some(Charge { cost, act: u128::from(now) + wait, promises }))
+        answer
     }
 
-    fn standing(&self, now: u64) -> (u64, u128) {
+    fn standing(&self, now: u64) -> (u64, u64, u128) {
         let mut at = self.clone();
         let now = at.advance(now);
         let left = |band: &Band| u64::try_from(band.tokens.floor().to_integer()).unwrap_or(0);
+        let debt = |band: &Band| below(&band.tokens);
         let reset = |band: &Band| band.time_for(&(q(band.capacity) - &band.tokens), now);
-        (at.bands.iter().map(left).min().unwrap(), at.bands.iter().map(reset).max().unwrap())
+        let bands = &at.bands;
+        (
+            bands.iter().map(left).min().unwrap(),
+            bands.iter().map(debt).max().unwrap(),
+            bands.iter().map(reset).max().unwrap(),
+        )
     }
 
-    fn refund(&mut self, now: u64, cost: u64) {
-        self.advance(now);
-        for band in &mut self.bands {
-            band.give_back(q(cost));
+    fn adopt(&mut self, last: u64, spent: &[Spent]) {
+        self.last = last;
+        for (band, (spent, into)) in self.bands.iter_mut().zip(spent) {
+            band.start(last, spent.clone(), *into);
         }
     }
+}
 
-    fn period_ended(&self) -> bool {
-        self.bands.iter().any(|band| band.interval && band.tokens == q(band.capacity))
-    }
-
-    fn cancel(&mut self, now: u64, charge: &Charge) {
-        if charge.act < u128::from(now.max(self.last)) {
-            return;
-        }
-        // Where the last promise lies beyond the charge's own, others rely on the gap: on what is still owed of it.
-        let relied_on = |band: &Band, promise: &Q| (&band.returned + band.debt() - promise).max(zero());
-        let relied_on: Vec<_> =
-            self.bands.iter().zip(&charge.promises).map(|(b, p)| relied_on(b, p)).collect();
-        let before = self.clone();
-        self.advance(now);
-        let owed = |(band, relied_on): (&Band, &Q)| relied_on.min(&band.debt()) > &zero();
-        if !self.in_parts && self.bands.iter().zip(&relied_on).any(owed) {
-            *self = before;
-            return;
-        }
-        for (band, relied_on) in self.bands.iter_mut().zip(relied_on) {
-            band.give_back((q(charge.cost) - relied_on.min(band.debt())).max(zero()));
-        }
-    }
+/// Whole units below empty, rounded up.
+fn below(tokens: &Q) -> u64 {
+    let debt = (-tokens).max(zero()).ceil().to_integer();
+    u64::try_from(debt).unwrap_or(u64::MAX)
 }
 
 /// Departures one interval apart.
@@ -208,11 +187,11 @@ impl Queue {
 }
 
 impl Model for Queue {
-    fn decide(&mut self, now: u64, cost: u64, max_wait: u64) -> (Answer, Option<Charge>) {
+    fn decide(&mut self, now: u64, cost: u64, max_wait: u64) -> Answer {
         let (now, interval) = (now.max(self.last), self.interval());
         let rested = q(cost - 1) - q(self.slack);
         if rested > q(self.places) || &rested * &interval > q(max_wait) {
-            return (Err(None), None);
+            return Err(None);
         }
         let last_unit = self.earliest(now) + q(cost - 1) * &interval;
         let wait = whole(&(&last_unit - q(now)));
@@ -220,35 +199,24 @@ impl Model for Queue {
         let room = whole(&(&last_unit - q(self.places) * &interval - q(now)));
         let late = wait.saturating_sub(max_wait.into());
         if room.max(late) > 0 {
-            return (Err(Some(room.max(late))), None);
+            return Err(Some(room.max(late)));
         }
         self.next = &last_unit + interval;
         self.last = now;
-        let promises = vec![last_unit.max(q(now))];
-        (Ok(wait), Some(Charge { cost, act: u128::from(now) + wait, promises }))
+        Ok(wait)
     }
 
-    fn standing(&self, now: u64) -> (u64, u128) {
+    fn standing(&self, now: u64) -> (u64, u64, u128) {
         let now = now.max(self.last);
         let (start, interval) = (self.earliest(now), self.interval());
-        let behind = (q(now) - &start) / &interval;
-        let left = u64::try_from((behind + q(1)).floor().to_integer()).unwrap_or(0);
-        (left, whole(&(start + q(self.slack) * interval - q(now))))
+        let behind = (q(now) - &start) / &interval + q(1);
+        let left = u64::try_from(behind.floor().to_integer()).unwrap_or(0);
+        (left, below(&behind), whole(&(start + q(self.slack) * interval - q(now))))
     }
 
-    fn refund(&mut self, now: u64, cost: u64) {
-        self.last = now.max(self.last);
-        self.next -= q(cost) * self.interval();
-    }
-
-    fn cancel(&mut self, now: u64, charge: &Charge) {
-        if charge.act < u128::from(now.max(self.last)) {
-            return;
-        }
-        self.last = now.max(self.last);
-        let promised = &self.next - self.interval();
-        let relied_on = (promised - (&charge.promises[0]).max(&q(self.last))).max(zero());
-        self.next -= (q(charge.cost) * self.interval() - relied_on).max(zero());
+    fn adopt(&mut self, last: u64, spent: &[Spent]) {
+        self.last = last;
+        self.next = q(last) + (&spent[0].0 - q(self.slack)) * self.interval();
     }
 }
 
@@ -312,42 +280,27 @@ impl Slope {
 }
 
 impl Model for Slope {
-    fn decide(&mut self, now: u64, cost: u64, max_wait: u64) -> (Answer, Option<Charge>) {
+    fn decide(&mut self, now: u64, cost: u64, max_wait: u64) -> Answer {
         let now = now.max(self.last);
         if cost > self.burst {
-            return (Err(None), None);
+            return Err(None);
         }
         let wait = whole(&(&self.next - q(now)));
         let answer = answer(wait, max_wait);
-        if answer.is_err() {
-            return (answer, None);
+        if answer.is_ok() {
+            self.rest(now);
+            self.take(cost);
         }
-        self.rest(now);
-        let before = vec![self.next.clone(), self.stored_ns.clone()];
-        self.take(cost);
-        let promises = before.into_iter().chain([self.next.clone(), self.stored_ns.clone()]).collect();
-        (answer, Some(Charge { cost, act: u128::from(now) + wait, promises }))
+        answer
     }
 
-    fn standing(&self, now: u64) -> (u64, u128) {
+    fn standing(&self, now: u64) -> (u64, u64, u128) {
         let wait = whole(&(&self.next - q(now.max(self.last))));
-        (if wait == 0 { self.burst } else { 0 }, wait)
+        let debt = (&self.next - q(now.max(self.last))).max(zero()) / self.stable();
+        let debt = u64::try_from(debt.ceil().to_integer()).unwrap_or(u64::MAX).min(Rate::MAX_COUNT);
+        (if wait == 0 { self.burst } else { 0 }, debt, wait)
     }
 
-    fn refund(&mut self, now: u64, cost: u64) {
-        let now = now.max(self.last);
-        self.rest(now);
-        let (max, _) = self.permits();
-        self.next = (&self.next - grid_down(&(q(cost) * self.stable()))).max(q(now));
-        let permits = grid_up(&(q(cost) * q(self.period) / max));
-        self.stored_ns = (&self.stored_ns + permits).min(q(self.period));
-    }
-
-    fn cancel(&mut self, now: u64, charge: &Charge) {
-        let undisturbed = [&self.next, &self.stored_ns] == [&charge.promises[2], &charge.promises[3]];
-        if charge.act >= u128::from(now.max(self.last)) && undisturbed {
-            (self.next, self.stored_ns) = (charge.promises[0].clone(), charge.promises[1].clone());
-            self.last = now.max(self.last);
-        }
-    }
+    /// A slope is settled by tests of its own.
+    fn adopt(&mut self, _last: u64, _spent: &[Spent]) {}
 }

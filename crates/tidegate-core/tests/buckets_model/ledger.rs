@@ -1,0 +1,272 @@
+//! What settlements are judged by: a plain list of charges, and what each finally used.
+//!
+//! *Never fuller*: the list is charged anew, each with what was used, to a rational bucket that knows no promises; the limit has no
+//! more left. *As full as can be*: what comes back is all that those who charged later do not stand on, everything when there is
+//! nobody; of refills at once only the latter. *Acts do not bunch*: over any span those that act use no more than a burst and what
+//! the rate brings. A limit's own state says what is left of it, in fractions of units that no answer shows.
+
+use tidegate_core::rate::{Bandwidth, Refill};
+use tidegate_core::{Algorithm, Quota, Rate, Receipt, State, Tick};
+
+use crate::models::{Band, Q, Spent, q};
+use crate::random::Dice;
+
+/// A charge, or a debt that was booked later.
+struct Entry {
+    at: u64,
+    units: u64,
+    /// When it acts, and when the limit would have been full again; nothing for a debt.
+    charge: Option<(Receipt, Tick)>,
+    /// Still to be settled.
+    open: bool,
+    /// Somebody was charged when the limit was full again: what this holds is not told apart any more.
+    rested: bool,
+}
+
+pub(crate) struct Ledger {
+    /// As they were at the start, or at the last change.
+    bands: Vec<Band>,
+    entries: Vec<Entry>,
+    /// Receipts from before the last change.
+    stale: Vec<Receipt>,
+    start: u64,
+    /// The last promise ever made.
+    promise: u64,
+    /// A charge was settled after a refill at once, while others stood: one may since come early.
+    loose: bool,
+}
+
+/// Returns the tick of the last change of a state, and what it says is spent of each bandwidth.
+pub(crate) fn spent(quota: &Quota, state: &State) -> (u64, Vec<Spent>) {
+    let bytes = state.encode();
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    let wide = |at: usize| u128::from_le_bytes(bytes[at..at + 16].try_into().unwrap());
+    let last = word(2);
+    let line = |rate: Rate| {
+        let (scale, unit) = rate.reduced();
+        let left = wide(10).saturating_sub(u128::from(last) * u128::from(scale));
+        vec![(Q::new(left.into(), unit.into()), 0)]
+    };
+    let spent = match quota {
+        Quota::Gcra(limit) => line(limit.rate()),
+        Quota::LeakyBucket(limit) => line(limit.rate()),
+        Quota::LeakyQueue(limit) => line(limit.rate()),
+        Quota::TokenBucket(limit) => {
+            let level = |(band, at): (&Bandwidth, usize)| {
+                let even = band.refill(Refill::Continuous) == *band;
+                let weight = if even { band.rate().reduced().1 } else { 1 };
+                (Q::new(wide(at).into(), weight.into()), word(at + 16))
+            };
+            limit.bandwidths().iter().zip((11..).step_by(24)).map(level).collect()
+        }
+        _ => Vec::new(),
+    };
+    (last, spent)
+}
+
+impl Ledger {
+    pub(crate) fn new(bands: Vec<Band>, start: u64) -> Self {
+        Self { bands, entries: Vec::new(), stale: Vec::new(), start, promise: 0, loose: false }
+    }
+
+    /// Begins anew after a change: what is spent is spent.
+    pub(crate) fn carried(&mut self, bands: Vec<Band>, quota: &Quota, state: &State) {
+        self.bands = bands;
+        self.stale.extend(
+            self.entries
+                .iter()
+                .filter(|entry| entry.open)
+                .filter_map(|entry| entry.charge)
+                .map(|(receipt, _)| receipt),
+        );
+        self.stale.drain(..self.stale.len().saturating_sub(8));
+        self.rebase(quota, state);
+    }
+
+    fn rebase(&mut self, quota: &Quota, state: &State) {
+        self.entries.clear();
+        self.loose = false;
+        let (last, spent) = spent(quota, state);
+        self.start = last;
+        for (band, (spent, into)) in self.bands.iter_mut().zip(spent) {
+            band.start(last, spent, into);
+        }
+    }
+
+    pub(crate) fn charged(&mut self, quota: &Quota, before: &State, after: &State, receipt: Receipt) {
+        let full = |state| quota.standing(state, receipt.at).reset_after;
+        if full(before).is_zero() {
+            self.entries.iter_mut().for_each(|entry| entry.rested = true);
+        }
+        let charge = Some((receipt, receipt.at.after(full(after))));
+        let (at, units) = (receipt.at.as_nanos(), receipt.cost.units());
+        self.promise = self.promise.max(receipt.act.as_nanos());
+        self.entries.push(Entry { at, units, charge, open: true, rested: false });
+    }
+
+    /// What would be left if only what was used had been charged.
+    fn truth(&self, at: u64) -> Vec<Band> {
+        let mut bands = self.bands.clone();
+        for band in &mut bands {
+            let mut last = self.start;
+            for entry in &self.entries {
+                band.advance(last, entry.at);
+                band.tokens -= q(entry.units);
+                last = entry.at;
+            }
+            band.advance(last, at);
+        }
+        bands
+    }
+
+    /// Settles one charge by the dice, and judges it.
+    pub(crate) fn settle(
+        &mut self,
+        dice: &mut Dice,
+        quota: &Quota,
+        state: &State,
+        now: Tick,
+        place: &dyn Fn() -> String,
+    ) -> State {
+        let at = now.as_nanos().max(spent(quota, state).0);
+        if !self.stale.is_empty() && dice.up_to(3) == 0 {
+            let receipt = self.stale[dice.up_to(self.stale.len() as u64 - 1) as usize];
+            let settled = quota.settle(state, now, &receipt, receipt.cost.units() - 1);
+            assert_eq!(&settled, state, "issued before the change, {}", place());
+            return settled;
+        }
+        let open: Vec<usize> = (0..self.entries.len()).filter(|nth| self.entries[*nth].open).collect();
+        let Some(newest) = open.len().checked_sub(1) else { return state.clone() };
+        let back = if dice.up_to(2) == 0 { 0 } else { dice.up_to(newest as u64) as usize };
+        let nth = open[newest - back];
+        let (receipt, arrival) = self.entries[nth].charge.unwrap();
+        let units = receipt.cost.units();
+        let used = match dice.up_to(5) {
+            0..=2 => 0,
+            3 | 4 => dice.up_to(units),
+            _ => units + dice.one_to(units.min(1000)),
+        };
+        let settled = quota.settle(state, now, &receipt, used);
+        let place = || format!("#{nth} at {at} used {used}, {}", place());
+        self.entries[nth].open = false;
+        let (last, after) = spent(quota, &settled);
+        let before = self.at(quota, state, at);
+        if used > units {
+            let more = q(used - units);
+            let deepest = |band: &Band| q(band.capacity) + q(Rate::MAX_COUNT);
+            let bounded = self.bands.iter().zip(&before).any(|(band, was)| was + &more > deepest(band));
+            if bounded {
+                self.rebase(quota, &settled);
+                return settled;
+            }
+            assert_eq!(last, at, "{}", place());
+            for ((after, _), before) in after.iter().zip(&before) {
+                assert_eq!(after, &(before + &more), "a debt, {}", place());
+            }
+            self.entries.push(Entry { at, units: used - units, charge: None, open: false, rested: false });
+            return settled;
+        }
+        self.entries[nth].units = used;
+        let now_spent = self.at(quota, &settled, at);
+        let standing: u128 = self.entries[nth + 1..].iter().map(|entry| u128::from(entry.units)).sum();
+        let refilled = |band: &Band| band.interval && at - receipt.at.as_nanos() >= band.rate.period_nanos();
+        self.loose |= standing > 0 && self.bands.iter().any(refilled);
+        self.is_never_fuller(quota, &settled, at, &place);
+        let alive = arrival.as_nanos() > at && !self.entries[nth].rested;
+        if alive {
+            let standing: u128 = self.entries[nth + 1..].iter().map(|entry| u128::from(entry.units)).sum();
+            let front = self.promise.saturating_sub(at);
+            let back = if used == 0 { units } else { self.part(quota, units, used) };
+            for ((band, before), after) in self.bands.iter().zip(&before).zip(&now_spent) {
+                let floor = match standing {
+                    0 => q(0),
+                    _ if band.interval => continue,
+                    _ => q(standing) + q(front) / band.time_of_one(),
+                };
+                let expected = (before - q(back)).max(floor).min(before.clone());
+                assert!(
+                    after <= &expected,
+                    "{after} of {before} stay, not {expected}, {} {state:?} {settled:?}",
+                    place()
+                );
+            }
+        }
+        settled
+    }
+
+    /// Of a job longer than what leaves at once, the part that it can give back.
+    fn part(&self, quota: &Quota, units: u64, used: u64) -> u64 {
+        let at_once = if matches!(quota, Quota::LeakyQueue(_)) { self.bands[0].capacity } else { u64::MAX };
+        units.min(at_once) - used.min(at_once)
+    }
+
+    /// What is spent at a tick not before the last change.
+    fn at(&self, quota: &Quota, state: &State, at: u64) -> Vec<Q> {
+        let (last, spent) = spent(quota, state);
+        let band = |(band, (spent, into)): (&Band, Spent)| {
+            let mut band = band.clone();
+            band.start(last, spent, into);
+            band.advance(last, at);
+            q(band.capacity) - band.tokens
+        };
+        self.bands.iter().zip(spent).map(band).collect()
+    }
+
+    fn is_never_fuller(&self, quota: &Quota, state: &State, at: u64, place: &dyn Fn() -> String) {
+        let (last, spent) = spent(quota, state);
+        for (truth, (spent, into)) in self.truth(at).into_iter().zip(spent) {
+            let mut found = truth.clone();
+            found.start(last, spent, into);
+            found.advance(last, at);
+            let mut ticks = vec![at];
+            if truth.interval {
+                // Around the refills of both.
+                let period = truth.rate.period_nanos();
+                ticks.extend([found.next_refill(), truth.next_refill()]);
+                ticks.extend([found.next_refill() + period, truth.next_refill() + period]);
+                ticks.extend(ticks.clone().iter().skip(1).map(|tick| tick - 1));
+            }
+            for tick in ticks.into_iter().filter(|tick| *tick >= at) {
+                let tokens = |band: &Band| {
+                    let mut band = band.clone();
+                    band.advance(at, tick);
+                    band.tokens
+                };
+                let early = if self.loose && truth.interval { truth.rate.count() } else { 0 };
+                let (has, most) = (tokens(&found), tokens(&truth) + q(early));
+                assert!(has <= most, "{has} left at {tick}, {most} at most, {}", place());
+            }
+        }
+    }
+
+    /// No span holds more acts than a burst and what the rate brings meanwhile. Of several bandwidths, one may hold work back until it
+    /// reaches the others in a bunch; of refills at once each may come at both ends.
+    pub(crate) fn ends_well(&self, quota: &Quota) {
+        let [band] = self.bands.as_slice() else { return };
+        if band.interval {
+            return;
+        }
+        let used = self.entries.iter().filter(|entry| entry.units > 0);
+        let mut acts: Vec<(u64, u64)> = used
+            .filter_map(|entry| Some((entry.charge?.0.act.as_nanos(), entry.units)))
+            // What lies behind the last tick is said to act at it.
+            .filter(|(act, _)| *act < u64::MAX)
+            .collect();
+        acts.sort_by_key(|(act, _)| *act);
+        for first in 0..acts.len() {
+            // A job longer than what leaves at once has its last departures here, and the others before.
+            let mut sum = u128::from(acts[first].1.min(band.capacity));
+            for (act, units) in &acts[first + 1..] {
+                sum += u128::from(*units);
+                // Waits are rounded up to the nanosecond.
+                let span = q(act - acts[first].0 + 1);
+                let most = q(band.capacity) + span / band.time_of_one();
+                assert!(
+                    q(sum) <= most,
+                    "{sum} act where {most} may, from {} to {act}: {quota:?}",
+                    acts[first].0
+                );
+            }
+        }
+    }
+}
