@@ -192,10 +192,11 @@ impl Pace {
         self.keep(book, tat, at)
     }
 
-    /// Keeps a book for as long as it says what the arrival time does not.
+    /// Keeps a book for as long as it says what the arrival time does not. While somebody waits it is kept even if both name the same
+    /// promise: once the last charge is undone, they would not.
     fn keep(&self, book: Box<Book>, tat: u128, at: Tick) -> Option<Box<Book>> {
-        let shown = book.promise.max(at) == self.shown(tat).max(at);
-        (!book.has_passed(at) && !(book.is_blank() && shown)).then_some(book)
+        let waits = book.promise > at || self.shown(tat) > at;
+        (!book.has_passed(at) && !(book.is_blank() && !waits)).then_some(book)
     }
 
     /// The book of a line, or the one that says of it what its arrival time does.
@@ -236,7 +237,10 @@ impl Pace {
         let (amount, mut spent) = (self.time_of(back), tat - from);
         let mut book = self.book(line, at);
         let front = self.scaled(book.promise).saturating_sub(from);
-        let alone = line.book.is_none() && position == end;
+        if used == 0 && position == end && line.book.is_none() {
+            // All is as it was before the charge, promises included.
+            return Line::new(from + spent.saturating_sub(amount), at);
+        }
         let floor = match book.standing_after(position, end) {
             0 => 0,
             standing => front.saturating_add(standing),
@@ -248,9 +252,8 @@ impl Pace {
         book.release(0, &mut spent, front, 1, end);
         let tat = from + spent;
         book.given = end.saturating_sub(tat);
-        // Whoever still waits acts a unit before it at the latest. If this was the last charge, all is as it was before it.
-        let latest =
-            if alone && used == 0 { self.shown(tat) } else { self.tick(tat.saturating_sub(self.time_of(1))) };
+        // Whoever still waits acts a unit before it at the latest.
+        let latest = self.tick(tat.saturating_sub(self.time_of(1)));
         book.promise = book.promise.min(latest);
         if book.given == 0 && book.since == 0 {
             // Nobody's arrival lies behind his position, nor any position behind the end.

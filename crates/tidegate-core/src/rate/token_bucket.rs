@@ -394,10 +394,11 @@ impl TokenBucket {
         kept.cloned().unwrap_or_else(|| Book::new(self.full(levels, at), self.shown(levels, at)))
     }
 
-    /// Makes a state, with a book for as long as that says what the levels do not.
+    /// Makes a state, with a book for as long as that says what the levels do not. While somebody waits it is kept even if both name
+    /// the same promise: once the last charge is undone, they would not.
     fn state(&self, at: Tick, levels: &Levels, charged: u128, book: Book) -> TokenBucketState {
-        let shown = || book.promise.max(at) == self.shown(levels, at);
-        let blank = book.is_blank() && book.high <= self.full(levels, at) && shown();
+        let waits = || book.promise > at || self.shown(levels, at) > at;
+        let blank = book.is_blank() && book.high <= self.full(levels, at) && !waits();
         let book = (!blank && !book.has_passed(at)).then_some(book);
         TokenBucketState::new(at, levels, charged, book)
     }
@@ -576,8 +577,12 @@ impl Algorithm for TokenBucket {
             *level = bandwidth.level(spent, level.into);
         }
         let full = self.full(&levels, at);
-        // Whoever still waits does so within it. If this was the last charge, all is as it was before it.
-        book.promise = book.promise.min(if alone && used == 0 { self.shown(&levels, at) } else { full });
+        if alone && used == 0 {
+            // All is as it was before the charge, promises included.
+            return TokenBucketState::new(at, &levels, end, None);
+        }
+        // Whoever still waits does so within it.
+        book.promise = book.promise.min(full);
         // A period that begins anew ends later than any receipt says.
         book.high = if alone { book.high.min(full) } else { book.high.max(full) };
         if self.single().is_some() {
