@@ -226,7 +226,7 @@ impl Ledger {
     /// Carries the ledger from one way of cutting time to another.
     ///
     /// An old slot is taken to act as late as it can; `last_tick` is its last tick. Of more units than the new limit the
-    /// newest are kept: older ones decide nothing before the first of those ends.
+    /// newest are kept: older ones decide nothing before the first of those ends. What lay above the old limit lies above the new.
     pub(crate) fn carry(
         &self,
         (old, new): (&impl Slots, &impl Slots),
@@ -272,14 +272,15 @@ impl Ledger {
                 _ => {}
             }
         }
-        next.keep_newest(new);
+        let debt = above(self.counted(old, self.open_from(old, last)), old.limit());
+        next.keep_newest(new, debt);
         next.forget(new);
         next
     }
 
-    /// Cuts the list to the newest units, as many as the limit.
-    fn keep_newest(&mut self, slots: &impl Slots) {
-        let mut room = slots.limit();
+    /// Cuts the list to the newest units, as many as the limit and a debt.
+    fn keep_newest(&mut self, slots: &impl Slots, debt: u64) {
+        let mut room = slots.limit().saturating_add(debt);
         for at in (0..self.entries.len()).rev() {
             let entry = &mut self.entries[at];
             if entry.units > room {

@@ -149,6 +149,7 @@ impl Model for SlidingModel {
     fn carry(&mut self, to: &Quota, now: Tick, how: Replace) {
         let changed = self.last;
         self.last = self.last.max(wide(now));
+        let debt = self.spent(self.open_from(self.last)).saturating_sub(self.law.limit).min(1 << 60);
         let old = std::mem::replace(&mut self.law, Law::of(to));
         self.carried = Some(self.last);
         if how == Replace::Reset {
@@ -181,8 +182,8 @@ impl Model for SlidingModel {
                 act.units = share(sum, law.limit, old.limit) - before;
             }
         }
-        // The newest units, as many as the limit; nothing acts before the newest of the others has ended.
-        let mut room = law.limit;
+        // The newest units, as many as the limit and the debt; nothing acts before the newest of the others has ended.
+        let mut room = law.limit + debt;
         let mut cut = None;
         for act in self.acts.iter_mut().rev() {
             if act.units > room {

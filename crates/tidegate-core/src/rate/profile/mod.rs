@@ -11,6 +11,8 @@ pub use guava::{GuavaBursty, GuavaState, GuavaWarming};
 pub use uber::{UberPacer, UberPacerState};
 pub use x_time::{XTime, XTimeState};
 
-/// Half of a mark, beside a count of charges or changes: no other algorithm's receipt has its highest bit set, so none of them is
-/// taken for a profile's after a change of the algorithm.
-const OURS: u128 = 1 << 127;
+/// The second half of a receipt's mark: whose it is, and a count of charges or changes. No other algorithm sets the highest bit, so
+/// that after a change of the algorithm no receipt is taken for one of the new.
+const fn counted(profile: u8, count: u64) -> u128 {
+    (1 << 127) | ((profile as u128) << 64) | count as u128
+}

@@ -14,7 +14,7 @@
 
 use core::time::Duration;
 
-use super::OURS;
+use super::counted;
 use crate::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
@@ -109,7 +109,7 @@ impl XTime {
             at: ask.now,
             act: ask.now.after(wait),
             cost: ask.cost,
-            mark: Receipt::mark(u128::from(limit.to_bits()), OURS | u128::from(next.changes)),
+            mark: Receipt::mark(u128::from(limit.to_bits()), counted(2, u64::from(next.changes))),
         };
         Transition::Allowed { wait, next, receipt }
     }
@@ -176,7 +176,7 @@ impl Algorithm for XTime {
         let (limit, changes) = receipt.marks();
         // The lower half of the mark.
         let limit = f64::from_bits(limit as u64);
-        if receipt.act < now || changes != OURS | u128::from(state.changes) || !limit.is_finite() {
+        if receipt.act < now || changes != counted(2, u64::from(state.changes)) || !limit.is_finite() {
             return *state;
         }
         let back = (units - used) as f64;
