@@ -36,6 +36,8 @@ pub(crate) struct Book {
     pub(crate) promise: Tick,
     /// When the running period of a bandwidth that refills at intervals was begun anew; by number, zero where it was not.
     restarts: SmallVec<[Tick; 1]>,
+    /// The first time that any period was begun anew; zero if never.
+    extended: Tick,
     holes: Vec<Hole>,
 }
 
@@ -85,6 +87,12 @@ impl Book {
         let behind = self.holes.iter().filter(|hole| hole.end > position);
         let gone = behind.fold(0u128, |sum, hole| sum.saturating_add(hole.amount));
         end.saturating_sub(position).saturating_sub(gone)
+    }
+
+    /// What is still charged of a bandwidth for charges that were settled.
+    pub(crate) fn withheld(&self, band: usize) -> u128 {
+        let withheld = self.holes.iter().filter_map(|hole| hole.withheld.get(band));
+        withheld.fold(0, |sum, amount| sum.saturating_add(*amount))
     }
 
     /// Makes a hole of `amount` that ends at `end`.
@@ -141,13 +149,16 @@ impl Book {
 
     /// Says whether a period was begun anew while a receipt that runs out at `arrival` was there: it lasts as long as the book then.
     pub(crate) fn outlives(&self, arrival: Tick) -> bool {
-        self.restarts.iter().any(|restart| Tick::EPOCH < *restart && *restart < arrival)
+        Tick::EPOCH < self.extended && self.extended < arrival
     }
 
     /// Notes that the period of a bandwidth begins anew.
     pub(crate) fn restart(&mut self, band: usize, at: Tick) {
         self.restarts.resize(self.restarts.len().max(band + 1), Tick::EPOCH);
         self.restarts[band] = at;
+        if self.extended == Tick::EPOCH {
+            self.extended = at;
+        }
     }
 
     /// Forgets the holes of a line that has come back entirely: whoever stood before them holds nothing any more.
@@ -181,6 +192,7 @@ impl Bytes for Book {
         out.u128(self.since);
         out.tick(self.high);
         out.tick(self.promise);
+        out.tick(self.extended);
         // At most eight bandwidths, and 64 holes.
         out.u8(self.restarts.len() as u8);
         for restart in &self.restarts {
@@ -199,6 +211,7 @@ impl Bytes for Book {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (given, since, high, promise) = (from.u128()?, from.u128()?, from.tick()?, from.tick()?);
+        let extended = from.tick()?;
         let restarts = (0..from.u8()?).map(|_| from.tick()).collect::<Result<_, _>>()?;
         let count = from.u8()?;
         if usize::from(count) > MAX_HOLES {
@@ -213,6 +226,6 @@ impl Bytes for Book {
         if !holes.is_sorted_by_key(|hole| hole.end) {
             return Err(DecodeError::Value { field: "holes" });
         }
-        Ok(Self { given, since, high, promise, restarts, holes })
+        Ok(Self { given, since, high, promise, restarts, extended, holes })
     }
 }

@@ -22,8 +22,8 @@
 //! # Settling
 //! Each bandwidth gives back by the law of [`line`](super::line), with one book for all. A refill at once adds two cases,
 //! for a charge may have begun a period, or kept one running, that without it would have begun later:
-//! * Undoing the charge that began the running period begins it anew, where others have been charged since. A period moves once, so
-//!   nobody is kept waiting for ever. Where others wait for its end, nothing comes back.
+//! * Undoing the charge that began the running period begins it anew, where others have been charged since. It moves only for a charge
+//!   older than all that stand, so nobody is kept waiting for ever. Where others wait for its end, nothing comes back.
 //! * Where a period has ended since the charge, and others were charged since, one refill less comes back. If there is not so much,
 //!   the others may get a refill that without the charge would have come later, by less than a period: the one way in which
 //!   settling leaves a limit fuller.
@@ -427,13 +427,19 @@ impl TokenBucket {
         let (mut refill, at) = (0, settled.at);
         if bandwidth.refill == Refill::Interval {
             let begun = Tick::from_nanos(at.as_nanos().saturating_sub(level.into));
-            if settled.began & (1 << index) != 0 && begun == settled.charged {
+            let restarted = book.restarted(index);
+            let there = settled.began & (1 << index) != 0 && begun == settled.charged
+                || begun == restarted && settled.charged <= begun;
+            let others = level.spent().saturating_sub(bandwidth.amount(settled.back));
+            let oldest = others.saturating_sub(book.withheld(index))
+                <= settled.standing.saturating_mul(self.weight(bandwidth));
+            if settled.undone && there && oldest {
                 level.into = 0;
                 book.restart(index, at);
                 if book.promise > at {
                     return u128::MAX;
                 }
-            } else if begun > settled.charged.max(book.restarted(index)) {
+            } else if begun > settled.charged.max(restarted) {
                 refill = u128::from(bandwidth.gain);
             }
         }
@@ -454,8 +460,9 @@ impl TokenBucket {
 struct Settled {
     at: Tick,
     charged: Tick,
-    /// A bit for each bandwidth whose running period was begun by the charge, if nothing of it was used.
+    /// A bit for each bandwidth whose running period was begun by the charge.
     began: u64,
+    undone: bool,
     back: u64,
     /// What others hold who were charged since, in positions.
     standing: u128,
@@ -554,9 +561,10 @@ impl Algorithm for TokenBucket {
         let alone = state.book().is_none() && position == end;
         let standing = book.standing_after(position, end);
         // The low half.
-        let began = if used == 0 { first as u64 } else { 0 };
+        let began = first as u64;
         let first = state.book().is_none();
-        let settled = Settled { at, charged: receipt.at, began, back, standing, first };
+        let undone = used == 0;
+        let settled = Settled { at, charged: receipt.at, began, undone, back, standing, first };
         let mut withheld = Amounts::new();
         for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
             let amount = bandwidth.amount(back);

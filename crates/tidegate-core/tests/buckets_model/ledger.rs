@@ -188,7 +188,8 @@ impl Ledger {
             }
         }
         if settled == *state {
-            // Too late: it runs out by then, and stays where a clock that steps back may meet it.
+            // Too late to matter, and no change: a clock that steps back may meet it as it was.
+            self.entries[nth].units = units;
             self.entries[..=nth].iter_mut().for_each(|entry| entry.rested = true);
         }
         settled

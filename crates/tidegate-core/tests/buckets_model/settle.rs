@@ -179,7 +179,7 @@ fn a_burst_does_not_act_beside_one_that_waits() {
     }
 }
 
-/// Undoing the charge that began a period begins it anew for those who came later, once.
+/// Undoing the charge that began a period begins it anew for those who came later.
 #[test]
 fn a_period_does_not_outlive_the_charge_that_began_it() {
     let ten_seconds = Rate::new(10, Duration::from_secs(10)).unwrap();
@@ -193,8 +193,8 @@ fn a_period_does_not_outlive_the_charge_that_began_it() {
     assert_eq!(left(&quota, &state, 15_000), (10, 0));
     let third = charge(&quota, &mut state, 6000, 1);
     state = quota.settle(&state, ms(7000), &second, 0);
-    assert_eq!(left(&quota, &state, 14_999), (9, 0));
-    assert_eq!(left(&quota, &state, 15_000), (10, 0), "a period moves once");
+    assert_eq!(left(&quota, &state, 16_999), (9, 0), "the second was there when it began, and is gone too");
+    assert_eq!(left(&quota, &state, 17_000), (10, 0));
     state = quota.settle(&state, ms(8000), &third, 0);
     assert_eq!(quota.standing(&state, ms(8000)), quota.standing(&quota.fresh(ms(8000)), ms(8000)));
 }
