@@ -74,7 +74,7 @@ pub(crate) fn differ(subject: &Subject, a: &State, b: &State, from: Tick, ticks:
         }
         for units in costs(quota, a, *at) {
             for max_wait in [Duration::ZERO, Duration::MAX] {
-                let ask = |state| brief(quota.decide(state, Ask::within(*at, cost(units), max_wait)));
+                let ask = |state| brief(&quota.decide(state, Ask::within(*at, cost(units), max_wait)));
                 let (one, two) = (ask(a), ask(b));
                 if one != two {
                     return Some(format!("{units} at {at:?}: {one:?} instead of {two:?}"));
@@ -96,10 +96,10 @@ pub(crate) fn differ(subject: &Subject, a: &State, b: &State, from: Tick, ticks:
     None
 }
 
-fn brief(transition: Transition<State>) -> Result<(Duration, Tick), Retry> {
+fn brief(transition: &Transition<State>) -> Result<(Duration, Tick), Retry> {
     match transition {
-        Transition::Allowed { wait, receipt, .. } => Ok((wait, receipt.act)),
-        Transition::Denied { retry } => Err(retry),
+        Transition::Allowed { wait, receipt, .. } => Ok((*wait, receipt.act)),
+        Transition::Denied { retry } => Err(*retry),
     }
 }
 

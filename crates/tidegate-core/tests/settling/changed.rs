@@ -78,7 +78,7 @@ fn keeps(
     }
     let linear = matches!(new.kind, Kind::Even | Kind::Window | Kind::Phase { .. });
     if linear && fresh.remaining == fresh.limit {
-        let expected = after.limit as i128 - stays as i128 - i128::from(before.debt);
+        let expected = i128::from(after.limit) - stays.cast_signed() - i128::from(before.debt);
         let found = left(&new.quota, carried, now);
         if found != expected {
             return Err(format!("{before:?} became {after:?}, where {expected} should be left"));

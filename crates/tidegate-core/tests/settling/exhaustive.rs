@@ -61,7 +61,7 @@ impl<'a> Search<'a> {
             let Some(left) = operations.checked_sub(if now == clock { 1 } else { 2 }) else { continue };
             if now < run.last {
                 if !self.subject.kind.is_profile() {
-                    laws::stands_still(self.subject, run, now).map_err(|law| self.report(run, None, law))?;
+                    laws::stands_still(self.subject, run, now).map_err(|law| self.report(run, None, &law))?;
                     self.equal += 1;
                 }
                 continue;
@@ -86,18 +86,14 @@ impl<'a> Search<'a> {
         for max_wait in [0, PATIENCE] {
             let op = Op::Charge { now, units, max_wait };
             let mut next = run.clone();
-            let done = next.apply(op).map_err(|law| self.report(run, Some(op), law))?;
+            let done = next.apply(op).map_err(|law| self.report(run, Some(op), &law))?;
             let Done::Allowed(receipt) = done else {
                 self.equal += 1;
                 continue;
             };
             if let Some(state) = at_once.replace(next.state.clone()) {
                 if state != next.state {
-                    return Err(self.report(
-                        run,
-                        Some(op),
-                        "waiting changes a charge that needs none".into(),
-                    ));
+                    return Err(self.report(run, Some(op), "waiting changes a charge that needs none"));
                 }
                 self.equal += 1;
                 continue;
@@ -105,7 +101,7 @@ impl<'a> Search<'a> {
             self.walked += 1;
             if self.is_new(&next, &[&run.state.encode()]) {
                 laws::undone(self.subject, &run.state, &next.state, &receipt)
-                    .map_err(|law| self.report(&next, None, law))?;
+                    .map_err(|law| self.report(&next, None, &law))?;
             }
             self.judge(&next)?;
             self.from(&next, now, left)?;
@@ -116,10 +112,10 @@ impl<'a> Search<'a> {
     fn settle(&mut self, run: &Run<'_>, now: Tick, nth: usize, used: u64, left: u32) -> Result<(), String> {
         let op = Op::Settle { now, nth, used };
         let mut next = run.clone();
-        next.apply(op).map_err(|law| self.report(run, Some(op), law))?;
+        next.apply(op).map_err(|law| self.report(run, Some(op), &law))?;
         let receipt = next.charges[nth].receipt;
         laws::settlement(self.subject, &run.state, &next, &receipt, used)
-            .map_err(|law| self.report(&next, None, law))?;
+            .map_err(|law| self.report(&next, None, &law))?;
         if used == receipt.cost.units() && next.state == run.state {
             self.equal += 1;
             return Ok(());
@@ -135,7 +131,7 @@ impl<'a> Search<'a> {
         if broken.is_ok() && self.is_new(run, &[]) {
             broken = laws::retry(subject, &run.state, run.last).and_then(|()| laws::forgetting(subject, run));
         }
-        broken.map_err(|law| self.report(run, None, law))
+        broken.map_err(|law| self.report(run, None, &law))
     }
 
     /// Says whether the state with its open receipts is met for the first time.
@@ -149,7 +145,7 @@ impl<'a> Search<'a> {
         self.judged.insert(hasher.finish())
     }
 
-    fn report(&self, run: &Run<'_>, next: Option<Op>, law: String) -> String {
+    fn report(&self, run: &Run<'_>, next: Option<Op>, law: &str) -> String {
         format!("{}: {law}\n  replay: {}", self.subject.name, run.line(next))
     }
 }
