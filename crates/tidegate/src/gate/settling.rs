@@ -34,7 +34,7 @@ pub struct Followed<'c> {
 /// What became of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// So many units came back, in whole ones; 0 where time has returned them already, or the limit has changed since.
+    /// So many units or places came back, in whole ones; 0 where time has returned them already, or the limit has changed since.
     Returned(u64),
     /// The key was forgotten: its limit is full again.
     Forgotten,
@@ -235,17 +235,19 @@ impl Gate {
     fn verb(&self, charged: &Charged, made: &Made, outcome: Outcome, used: Option<u64>) -> Verb {
         let units = made.receipt.cost.units();
         let used = match outcome {
+            // Left with the outcome, whatever it was used for.
+            _ if made.is_place() => used.unwrap_or(units),
             Outcome::Success if made.on_failure && self.charges_failures(charged, made) => return Verb::Forget,
             Outcome::CallersFault => used.unwrap_or(units),
             _ if made.on_failure => 0,
             _ => used.unwrap_or(units),
         };
-        let kept = made.on_failure && used > 0 && self.still_has(charged, made);
+        let kept = made.on_failure && used > 0 && !made.is_place() && self.still_has(charged, made);
         let finish = Finish { used, outcome };
         let ending =
             Ending { renew: kept.then_some(made.full_at), ..Ending::new(made.receipt, finish) };
         let fate = match used {
-            _ if used < units => Fate::Returned(0),
+            _ if used < units || made.is_place() => Fate::Returned(0),
             _ if used > units => Fate::Owed(used - units),
             _ => Fate::Kept,
         };
