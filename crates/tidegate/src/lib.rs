@@ -33,15 +33,15 @@ mod wait;
 
 pub use bulkhead::{Bulkhead, Enter, Permit};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use gate::{Charged, Gate, GateDecision, InForce, LimitDecision, Report};
+pub use gate::{Admission, Charged, Gate, GateDecision, InForce, LimitDecision, Report};
 pub use keyed::KeyedLimiter;
 pub use limiter::{Answer, Denied, Limiter, Reservation};
 pub use policy::{Descriptor, Policy, PolicySet};
 pub use precision::Precision;
 pub use queue::JobQueue;
 pub use tidegate_core::{
-    Ask, Cost, Decision, Outcome, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Retry, Standing,
-    Tick,
+    Ask, Cost, Decision, Finish, Outcome, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Retry,
+    Standing, Tick,
 };
 pub use wait::Wait;
 
