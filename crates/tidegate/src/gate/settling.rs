@@ -233,6 +233,11 @@ impl Gate {
     }
 
     fn verb(&self, charged: &Charged, made: &Made, outcome: Outcome, used: Option<u64>) -> Verb {
+        if made.is_place() {
+            // What was used says nothing of a place, nor does the policy: it is left.
+            let finish = Finish { used: 0, outcome };
+            return Verb::Finish(Ending::new(made.receipt, finish), Fate::Returned(0));
+        }
         let units = made.receipt.cost.units();
         let used = match outcome {
             Outcome::Success if made.on_failure && self.charges_failures(charged, made) => {
