@@ -99,7 +99,9 @@ fn whoever_entered_before_a_live_change_leaves_after_it() {
 fn who_was_inside_at_a_reset_returns_nobodys_place() {
     let (gate, _) = gate(vec![at_once("work", 1)]);
     let forgotten = enter(&gate);
-    gate.reset(&Descriptor::new(), None).unwrap();
+    let policies = gate.policies();
+    let plan = policies.plan(&Descriptor::new(), None);
+    gate.reset_charges(&plan.charges().collect::<Vec<_>>()).unwrap();
     let inside = enter(&gate);
     gate.report(&forgotten, Outcome::Success).unwrap();
     assert_eq!(remaining(&gate), [0]);
