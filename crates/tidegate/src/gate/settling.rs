@@ -233,21 +233,25 @@ impl Gate {
     }
 
     fn verb(&self, charged: &Charged, made: &Made, outcome: Outcome, used: Option<u64>) -> Verb {
+        if made.is_place() {
+            // What was used says nothing of a place, nor does the policy: it is left.
+            let finish = Finish { used: 0, outcome };
+            return Verb::Finish(Ending::new(made.receipt, finish), Fate::Returned(0));
+        }
         let units = made.receipt.cost.units();
         let used = match outcome {
-            // Left with the outcome, whatever it was used for.
-            _ if made.is_place() => used.unwrap_or(units),
-            Outcome::Success if made.on_failure && self.charges_failures(charged, made) => return Verb::Forget,
+            Outcome::Success if made.on_failure && self.charges_failures(charged, made) => {
+                return Verb::Forget;
+            }
             Outcome::CallersFault => used.unwrap_or(units),
             _ if made.on_failure => 0,
             _ => used.unwrap_or(units),
         };
-        let kept = made.on_failure && used > 0 && !made.is_place() && self.still_has(charged, made);
+        let kept = made.on_failure && used > 0 && self.still_has(charged, made);
         let finish = Finish { used, outcome };
-        let ending =
-            Ending { renew: kept.then_some(made.full_at), ..Ending::new(made.receipt, finish) };
+        let ending = Ending { renew: kept.then_some(made.full_at), ..Ending::new(made.receipt, finish) };
         let fate = match used {
-            _ if used < units || made.is_place() => Fate::Returned(0),
+            _ if used < units => Fate::Returned(0),
             _ if used > units => Fate::Owed(used - units),
             _ => Fate::Kept,
         };

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::concurrency::Concurrency;
 use tidegate_core::rate::{
     Bandwidth, CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, TokenBucket, UberPacer, XTime,
 };
@@ -57,7 +58,8 @@ pub fn quotas() -> Vec<Arc<Quota>> {
         Rate::new(3, Duration::from_secs(1))
             .and_then(|rate| Bandwidth::new(rate, 8)?.initial(1))
             .map(|bandwidth| TokenBucket::new(bandwidth).into()),
-        Quota::concurrency(3, Duration::from_secs(2)),
+        Quota::concurrency(5, Duration::from_secs(2)),
+        Concurrency::new(7).map(Quota::from),
     ];
     all.into_iter().map(|quota| Arc::new(quota.expect("constant parameters in range"))).collect()
 }
@@ -93,6 +95,8 @@ fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u
     let (plain, mut random) = (PlainStore::default(), Random(seed));
     let mut now = Tick::from_secs(1_600_000_000);
     let mut open: Vec<Open> = Vec::new();
+    // There are fewer keys than limits: each seed begins elsewhere in the list.
+    let start = seed as usize * KEYS.len();
     for step in 0..steps {
         now = match random.below(8) {
             0..3 => now,
@@ -113,7 +117,7 @@ fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u
                     replace: [Replace::AsIs, Replace::Proportional, Replace::Reset][random.below(3) as usize],
                     ..Charge::new(
                         KEYS[key].as_bytes(),
-                        &quotas[(key + other) % quotas.len()],
+                        &quotas[(start + key + other) % quotas.len()],
                         Cost::new(1 + random.below(4)).unwrap_or(Cost::ONE),
                     )
                 };

@@ -3,7 +3,8 @@
 //! The arithmetic is core's ([`Quota::finish`]): no limit ends up fuller than if only what was spent had been charged. Here is what a
 //! store adds, because a state cannot know it: that the key is gone, that it was reset, that it is under another limit by now. In
 //! each of these cases nothing comes back, and what was spent beyond the charge is booked all the same. A cell of another limit
-//! stays in that limit: carried to the charge's limit and back it would be rounded twice.
+//! stays in that limit: carried to the charge's limit and back it would be rounded twice. A place of a guard is found by its receipt whatever
+//! the guard's number is by now, and left there.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -36,15 +36,7 @@ impl<'a> Charge<'a> {
     /// A binding charge that spends, at once or not at all; its owner is 0.
     #[must_use]
     pub const fn new(key: &'a [u8], quota: &'a Arc<Quota>, cost: Cost) -> Self {
-        Self {
-            key,
-            quota,
-            cost,
-            max_wait: Duration::ZERO,
-            binding: true,
-            replace: Replace::AsIs,
-            owner: 0,
-        }
+        Self { key, quota, cost, max_wait: Duration::ZERO, binding: true, replace: Replace::AsIs, owner: 0 }
     }
 }
 
@@ -200,7 +192,10 @@ impl Hand for Option<Cell> {
         }
         let fresh = charge.quota.fresh(now);
         // Most limits start full, and a full one is as good as forgotten: refused strangers take no room.
-        let fills = charge.quota.full_at(&fresh).is_some_and(|full| full > now);
+        let fills = charge.quota.full_at(&fresh).is_none_or(|full| full > now) && {
+            let standing = charge.quota.standing(&fresh, now);
+            standing.remaining < standing.limit
+        };
         if fills {
             keep(self, charge.quota, fresh, now);
         }
