@@ -88,8 +88,11 @@ fn what_no_key_of_the_deployment_has_sealed_is_not_opened() {
             let mut changed = bytes.to_vec();
             changed[at] ^= 1 << bit;
             let error = opened(&changed).unwrap_err();
-            let expected =
-                if at == 0 { matches!(error, TicketError::Malformed { .. }) } else { error == TicketError::Unsealed };
+            let expected = if at == 0 {
+                matches!(error, TicketError::Malformed { .. })
+            } else {
+                error == TicketError::Unsealed
+            };
             assert!(expected, "byte {at}: {error}");
         }
     }
@@ -197,7 +200,10 @@ fn each_half_is_settled_once() {
         assert_eq!(part(&two, half), Err(TicketError::Settled));
     }
     let standing = gate.peek(&request, None).unwrap();
-    assert_eq!(standing.limits.iter().map(|limit| limit.decision.standing.remaining).collect::<Vec<_>>(), [100, 5]);
+    assert_eq!(
+        standing.limits.iter().map(|limit| limit.decision.standing.remaining).collect::<Vec<_>>(),
+        [100, 5]
+    );
 }
 
 #[test]
@@ -208,11 +214,13 @@ fn of_many_who_settle_at_once_one_does() {
             let open = open(&gate, &ticket(&gate, 40)).unwrap();
             let settled: usize = std::thread::scope(|scope| {
                 let tries: Vec<_> = (0..6)
-                    .map(|_| scope.spawn(|| match settle(&gate, &open, 0) {
-                        Ok(()) => 1,
-                        Err(TicketError::Settled | TicketError::Store(StoreError::Contended { .. })) => 0,
-                        Err(error) => panic!("{error}"),
-                    }))
+                    .map(|_| {
+                        scope.spawn(|| match settle(&gate, &open, 0) {
+                            Ok(()) => 1,
+                            Err(TicketError::Settled | TicketError::Store(StoreError::Contended { .. })) => 0,
+                            Err(error) => panic!("{error}"),
+                        })
+                    })
                     .collect();
                 tries.into_iter().map(|tried| tried.join().unwrap()).sum()
             });
@@ -274,6 +282,31 @@ fn a_settlement_that_fails_may_be_tried_again() {
     assert_eq!(settle(&gate, &open, 0), Err(TicketError::Settled));
 }
 
+/// Made-up keys of a policy push out that policy's own keys, and no mark of a settled ticket.
+#[test]
+fn a_flood_of_keys_does_not_wash_a_settled_ticket_away() {
+    let clock = ManualClock::default();
+    let mut by_name = Policy::new("by-name", Limit::new(Quota::per_hour(1).gcra().unwrap(), "1/h"));
+    by_name.by = vec!["login.name".to_owned()];
+    let gate = Gate::in_memory(PolicySet::new(vec![by_name]).unwrap(), 64).with_clock(clock.clone());
+    let name = |made_up: u32| format!("made up {made_up}");
+    let ask =
+        |made_up| gate.admit(&Descriptor::new().with("login.name", name(made_up)), None).unwrap().admitted();
+    let tickets: Vec<_> = (0..20)
+        .map(|at| open(&gate, &ask(at).unwrap().into_ticket(&keys(), TTL).unwrap()).unwrap())
+        .collect();
+    for ticket in &tickets {
+        settle(&gate, ticket, 1).unwrap();
+    }
+    for made_up in 20..5000 {
+        assert!(ask(made_up).is_some());
+    }
+    assert!(gate.occupancy().evicted > 1000);
+    for ticket in &tickets {
+        assert_eq!(settle(&gate, ticket, 0), Err(TicketError::Settled));
+    }
+}
+
 /// Every order in which an admission that holds a place becomes a ticket, or is dropped, and its ticket is settled, dropped or lapses.
 #[test]
 fn every_way_a_place_can_go_returns_it_once() {
@@ -305,9 +338,12 @@ fn every_way_a_place_can_go_returns_it_once() {
 #[derive(Clone, Debug, Default)]
 struct Engine(Arc<Shared>);
 
+/// A version and the value at it.
+type Held = (u64, Option<Vec<u8>>);
+
 #[derive(Debug, Default)]
 struct Shared {
-    cells: Mutex<HashMap<Vec<u8>, (u64, Option<Vec<u8>>)>>,
+    cells: Mutex<HashMap<Vec<u8>, Held>>,
     fails: AtomicBool,
     fails_after: AtomicU64,
 }
@@ -333,7 +369,8 @@ impl ByteMap for Engine {
         values: &[Option<Vec<u8>>],
     ) -> Result<bool, StoreError> {
         let mut cells = self.0.cells.lock();
-        let unchanged = |(key, version): (&&[u8], &u64)| cells.get(*key).map_or(0, |(have, _)| *have) == *version;
+        let unchanged =
+            |(key, version): (&&[u8], &u64)| cells.get(*key).map_or(0, |(have, _)| *have) == *version;
         if !keys.iter().zip(versions).all(unchanged) {
             return Ok(false);
         }

@@ -291,8 +291,8 @@ mod tests {
     #[test]
     fn a_step_of_more_keys_than_slots_is_settled() {
         let store = MemoryStore::with_capacity(1);
-        let quota = Arc::new(Quota::per_minute(2).gcra().unwrap());
-        let window = Arc::new(Quota::per_minute(2).fixed_window().unwrap());
+        let quota = Arc::new(Quota::per_minute(20).gcra().unwrap());
+        let window = Arc::new(Quota::per_minute(20).fixed_window().unwrap());
         let keys: Vec<[u8; 1]> = (0..16).map(|key| [key]).collect();
         for (turn, quota) in [&quota, &window, &quota].into_iter().enumerate() {
             let charges: Vec<_> = keys.iter().map(|key| Charge::new(key, quota, Cost::ONE)).collect();
