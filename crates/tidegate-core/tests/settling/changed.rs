@@ -87,9 +87,11 @@ fn keeps(
     Ok(())
 }
 
+/// Profiles know a receipt by a number that another algorithm may have given out too: whoever holds receipts knows the limit they
+/// speak of.
 #[test]
 fn receipts_of_another_algorithm_give_nothing_back() {
-    for (old, new) in pairs() {
+    for (old, new) in pairs().into_iter().filter(|(_, new)| !new.kind.is_profile()) {
         for history in HISTORIES {
             let (state, receipts) = spent(&old.quota, history);
             let carried = new.quota.carry(&old.quota, &state, START, Replace::AsIs);
@@ -105,7 +107,7 @@ fn receipts_of_another_algorithm_give_nothing_back() {
 
 #[test]
 fn there_and_back_nothing_is_won() {
-    for (old, new) in pairs().into_iter().filter(|(old, _)| old.kind != Kind::Profile) {
+    for (old, new) in pairs().into_iter().filter(|(old, _)| !old.kind.is_profile()) {
         for history in HISTORIES {
             let (state, _) = spent(&old.quota, history);
             let there = new.quota.carry(&old.quota, &state, START, Replace::Proportional);

@@ -19,7 +19,7 @@ use tidegate_core::Tick;
 
 use crate::history::{Done, Op, Run};
 use crate::laws;
-use crate::subjects::{Kind, START, Subject};
+use crate::subjects::{START, Subject};
 
 const TICKS: u64 = 4;
 const COSTS: [u64; 3] = [1, 2, 4];
@@ -60,7 +60,7 @@ impl<'a> Search<'a> {
             // A step of the clock is an operation of its own.
             let Some(left) = operations.checked_sub(if now == clock { 1 } else { 2 }) else { continue };
             if now < run.last {
-                if self.subject.kind != Kind::Profile {
+                if !self.subject.kind.is_profile() {
                     laws::stands_still(self.subject, run, now).map_err(|law| self.report(run, None, law))?;
                     self.equal += 1;
                 }

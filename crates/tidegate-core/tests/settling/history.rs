@@ -77,6 +77,8 @@ pub(crate) struct Run<'a> {
     pub(crate) state: State,
     /// The tick of the last change: an earlier one counts as it.
     pub(crate) last: Tick,
+    /// The latest tick of any operation: a settlement of what is long over changes nothing, and its tick is not the state's.
+    pub(crate) clock: Tick,
     pub(crate) ops: Vec<Op>,
     pub(crate) charges: Vec<Charge>,
     pub(crate) waited: bool,
@@ -104,6 +106,7 @@ impl<'a> Run<'a> {
             start,
             state: quota.fresh(start),
             last: start,
+            clock: start,
             ops: Vec::new(),
             charges: Vec::new(),
             waited: false,
@@ -136,6 +139,7 @@ impl<'a> Run<'a> {
                 self.was_full |= full && !self.charges.is_empty();
                 self.waited |= !wait.is_zero();
                 self.last = effective;
+                self.clock = self.clock.max(effective);
                 self.state = next;
                 self.ops.push(Op::Charge { now: effective, units, max_wait });
                 self.charges.push(Charge { receipt, used: None });
@@ -153,6 +157,7 @@ impl<'a> Run<'a> {
                 if next != self.state {
                     self.last = effective;
                 }
+                self.clock = self.clock.max(effective);
                 self.state = next;
                 self.ops.push(Op::Settle { now: effective, nth, used });
                 self.was_in_debt |= quota.standing(&self.state, self.last).debt > 0;
@@ -174,9 +179,12 @@ impl<'a> Run<'a> {
 }
 
 /// The same history under `quota`, with what was used charged from the start, and what was used beyond booked when it was settled.
+/// A charge that is made in full here is settled here too.
 #[derive(Debug)]
 pub(crate) struct Counterfactual {
     pub(crate) state: State,
+    /// The first charge that would act later than it did.
+    pub(crate) late: Option<String>,
     pub(crate) waited: bool,
     pub(crate) was_full: bool,
     pub(crate) was_in_debt: bool,
@@ -186,14 +194,14 @@ impl Counterfactual {
     /// Runs a history with `owed` charged for each charge.
     ///
     /// # Errors
-    /// The first charge that cannot be had by the tick at which it acted in the history.
+    /// The first charge that cannot be had at all.
     pub(crate) fn run(
         quota: &Quota,
         run: &Run<'_>,
         owed: impl Fn(usize, &Charge) -> u64,
     ) -> Result<Self, String> {
-        let mut this =
-            Self { state: quota.fresh(run.start), waited: false, was_full: false, was_in_debt: false };
+        let state = quota.fresh(run.start);
+        let mut this = Self { state, late: None, waited: false, was_full: false, was_in_debt: false };
         let mut receipts: Vec<Option<Receipt>> = Vec::with_capacity(run.charges.len());
         for op in &run.ops {
             let full = |state: &State, now: Tick| quota.standing(state, now).reset_after.is_zero();
@@ -208,10 +216,11 @@ impl Counterfactual {
                         continue;
                     }
                     match quota.decide(&this.state, Ask::within(now, cost(owed), Duration::MAX)) {
-                        Transition::Allowed { receipt, .. } if receipt.act > charge.receipt.act => {
-                            return Err(format!("#{nth} would act later, at {:?}", receipt.act));
-                        }
                         Transition::Allowed { wait, next, receipt } => {
+                            if receipt.act > charge.receipt.act {
+                                let late = || format!("#{nth} would act later, at {:?}", receipt.act);
+                                this.late.get_or_insert_with(late);
+                            }
                             this.state = next;
                             this.waited |= !wait.is_zero();
                             receipts.push(Some(receipt));
@@ -222,7 +231,10 @@ impl Counterfactual {
                 }
                 Op::Settle { now, nth, used } => {
                     this.was_full |= full(&this.state, now);
-                    if let Some(receipt) = receipts[nth].filter(|receipt| used > receipt.cost.units()) {
+                    // What was charged in full is settled as it was, whether with more or with less.
+                    if let Some(receipt) = receipts[nth].filter(|receipt| {
+                        receipt.cost.units() == run.charges[nth].units() && used != receipt.cost.units()
+                    }) {
                         this.state = quota.settle(&this.state, now, &receipt, used);
                         this.was_in_debt |= quota.standing(&this.state, now).debt > 0;
                     }

@@ -4,9 +4,9 @@
 //! they were. Where charging less never leaves less later ([`Kind::is_monotone`]) this holds at each step, and the counterfactual
 //! can take every charge at least as early. Elsewhere it cannot hold so: a rolling window that the undone charge opened would have
 //! opened later, and whoever was granted a unit in the window after it could then not have had it. There each settlement is judged
-//! by itself: the state after it is no fuller than the state before it or the counterfactual, whichever has more; and no fuller
-//! than the counterfactual alone while the limit was not full since the first charge and nobody waited, so that both know the same
-//! window.
+//! by itself: the state after it is no fuller than the fullest of the state before it, the counterfactual, and the history in which
+//! this charge alone costs what was used and the others are settled as they were; and no fuller than the counterfactual alone while
+//! the limit was not full since the first charge and nobody waited, so that both know the same window.
 
 use std::time::Duration;
 
@@ -25,8 +25,13 @@ pub(crate) fn against_counterfactual(subject: &Subject, run: &Run<'_>) -> Result
         return Ok(());
     }
     let found = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
-    let would = found.map_err(|charge| format!("never fuller: charged what was used, {charge}"))?;
-    let ticks = probes(subject, run.last);
+    let would = match found {
+        Ok(Counterfactual { late: Some(charge), .. }) | Err(charge) => {
+            return Err(format!("never fuller: charged what was used, {charge}"));
+        }
+        Ok(would) => would,
+    };
+    let ticks = probes(subject, run.clock);
     if let Some(place) = fuller(subject, &run.state, &[&would.state], 0, &ticks) {
         return Err(format!("never fuller: {place}"));
     }
@@ -42,7 +47,7 @@ fn sums(subject: &Subject, run: &Run<'_>, would: &Counterfactual) -> Result<(), 
     if subject.kind == Kind::Even && !never_full(subject, run) {
         return Ok(());
     }
-    match differ(subject, &run.state, &would.state, run.last, &probes(subject, run.last)) {
+    match differ(subject, &run.state, &would.state, run.clock, &probes(subject, run.clock)) {
         Some(place) => Err(format!("sum charged equals sum used: {place}")),
         None => Ok(()),
     }
@@ -81,7 +86,7 @@ pub(crate) fn settlement(
     receipt: &Receipt,
     used: u64,
 ) -> Result<(), Broken> {
-    let (units, at) = (receipt.cost.units(), run.last);
+    let (units, at) = (receipt.cost.units(), run.clock);
     if used == units {
         return match differ(subject, &run.state, before, at, &probes(subject, at)) {
             Some(place) => Err(format!("settled with what was charged: {place}")),
@@ -89,26 +94,52 @@ pub(crate) fn settlement(
         };
     }
     if used > units {
-        return debt(subject, before, &run.state, at, used - units, run.waited);
+        return debt(subject, before, &run.state, run.last, used - units, run.waited);
     }
     if subject.kind.is_monotone() {
         return Ok(());
     }
     let ticks = probes(subject, at);
-    let found = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
-    let broken = match (&found, subject.kind) {
-        (Ok(would), Kind::Phase { early }) if !run.was_full && !run.waited && !run.booked => {
-            fuller(subject, &run.state, &[&would.state], early, &ticks)
+    let early = match subject.kind {
+        Kind::Pacer => {
+            // The last charge is undone exactly, which is judged where it is made.
+            let others = run.charges.iter().rev().take_while(|charge| charge.receipt != *receipt);
+            let broken = if others.filter(|charge| charge.owed() > 0).count() > 0 {
+                fuller(subject, &run.state, &[before], 0, &ticks)
+            } else {
+                None
+            };
+            return broken.map_or(Ok(()), |place| Err(format!("never fuller: {place}")));
         }
-        (Ok(would), Kind::Phase { early }) => {
-            fuller(subject, &run.state, &[before, &would.state], early, &ticks)
+        Kind::Peer => {
+            let broken = fuller_by(subject, &run.state, before, at, units - used);
+            return broken.map_or(Ok(()), |place| Err(format!("never fuller: {place}")));
         }
-        (Ok(would), Kind::Slope) => fuller(subject, &run.state, &[before, &would.state], 0, &ticks),
-        (_, Kind::Profile) => fuller_by(subject, &run.state, before, at, units - used),
-        (Err(_), _) => fuller(subject, &run.state, &[before], 0, &ticks),
-        (Ok(_), _) => None,
+        Kind::Phase { early } => early,
+        _ => 0,
+    };
+    let nth = (0..run.charges.len()).find(|nth| is_last(run, *nth));
+    let all = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
+    // Only this charge is made for what it used; the others are charged and settled as they were.
+    let this = Counterfactual::run(&subject.quota, run, |other, charge| {
+        if Some(other) == nth { charge.owed() } else { charge.units() }
+    });
+    let same_window =
+        matches!(subject.kind, Kind::Phase { .. }) && !run.was_full && !run.waited && !run.booked;
+    let broken = match &all {
+        Ok(all) if same_window => fuller(subject, &run.state, &[&all.state], early, &ticks),
+        _ => {
+            let would = [&all, &this].into_iter().flatten().map(|would| &would.state);
+            let bounds: Vec<&State> = would.chain([before]).collect();
+            fuller(subject, &run.state, &bounds, early, &ticks)
+        }
     };
     broken.map_or(Ok(()), |place| Err(format!("never fuller: {place}")))
+}
+
+/// The last operation settled this charge.
+fn is_last(run: &Run<'_>, nth: usize) -> bool {
+    matches!(run.ops.last(), Some(Op::Settle { nth: last, .. }) if *last == nth)
 }
 
 /// A profile: no more than was given back is there beyond what was there before.
@@ -134,7 +165,7 @@ pub(crate) fn debt(
     let exact = match subject.kind {
         Kind::Even => true,
         Kind::Window | Kind::Phase { .. } => !waited,
-        Kind::Slope | Kind::Profile => false,
+        Kind::Slope | Kind::Pacer | Kind::Peer => false,
     };
     let standing = quota.standing(after, at);
     if (exact && has != expected) || has > had {
@@ -142,6 +173,9 @@ pub(crate) fn debt(
     }
     if standing.remaining > 0 && standing.debt > 0 {
         return Err(format!("debts: {standing:?} has something left and owes"));
+    }
+    if subject.kind.is_profile() {
+        return Ok(());
     }
     if let Some(place) = fuller(subject, after, &[before], 0, &few_probes(subject, at)) {
         return Err(format!("debts: {place}"));
@@ -164,7 +198,7 @@ pub(crate) fn undone(
     ticks.extend((1..=6).map(|steps| at.after(half * 2 * steps)));
     for now in ticks.into_iter().filter(|now| *now >= at) {
         let undone = quota.settle(after, now, receipt, 0);
-        if subject.kind == Kind::Profile {
+        if subject.kind == Kind::Peer {
             if let Some(place) = fuller_by(subject, &undone, after, now, receipt.cost.units()) {
                 return Err(format!("undone at {now:?}: {place}"));
             }
@@ -179,7 +213,7 @@ pub(crate) fn undone(
 
 /// *Retry*: a refused ask is allowed after the wait it was told, and not a nanosecond before.
 pub(crate) fn retry(subject: &Subject, state: &State, now: Tick) -> Result<(), Broken> {
-    if subject.kind == Kind::Profile {
+    if subject.kind.is_profile() {
         return Ok(());
     }
     let quota = &subject.quota;
@@ -229,6 +263,16 @@ pub(crate) fn forgetting(subject: &Subject, run: &Run<'_>) -> Result<(), Broken>
         let there = subject.other.carry(quota, &run.state, run.last, how);
         let back = quota.carry(&subject.other, &there, run.last, how);
         let same = quota.carry(quota, &run.state, run.last, how);
+        if how == Replace::AsIs {
+            let (has, had) = (left(quota, &same, run.last), left(quota, &run.state, run.last));
+            let place = fuller(subject, &same, &[&run.state], 0, &few_probes(subject, run.last));
+            if let Some(place) = place.or_else(|| (has > had).then(|| format!("{has} left of {had}"))) {
+                return Err(format!("carried to itself: {place}"));
+            }
+            if subject.kind == Kind::Peer {
+                continue;
+            }
+        }
         for (state, name) in [(&back, "there and back"), (&same, "to itself")] {
             nothing_back(subject, run, state, run.last)
                 .map_err(|place| format!("carried {name}, {how:?}: {place}"))?;
@@ -261,8 +305,12 @@ fn nothing_back(subject: &Subject, run: &Run<'_>, state: &State, from: Tick) -> 
                     return Err(format!("charged {units} since {from:?}, #{nth} undone at {now:?}: {place}"));
                 }
                 let more = quota.settle(state, now, &charge.receipt, charge.units() + 2);
-                debt(subject, state, &more, now, 2, true)
-                    .map_err(|place| format!("charged {units}, #{nth} used 2 more at {now:?}: {place}"))?;
+                let (had, has) = (left(quota, state, now), left(quota, &more, now));
+                if has > had || (subject.kind == Kind::Even && has != had - 2) {
+                    return Err(format!(
+                        "charged {units} since {from:?}, #{nth} used 2 more at {now:?}: {had} became {has}"
+                    ));
+                }
             }
         }
     }

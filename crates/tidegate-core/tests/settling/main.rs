@@ -24,7 +24,6 @@ mod subjects;
 use tidegate_core::{Algorithm, Quota, Tick};
 
 use history::{Op, Run};
-use subjects::Kind;
 
 fn is_long() -> bool {
     std::env::var("TIDEGATE_SETTLING").is_ok_and(|form| form == "long")
@@ -43,7 +42,7 @@ fn judge(name: &'static str) {
         "{name}: all sequences of up to {operations} operations; {} walked, {} more equal to those. TIDEGATE_SETTLING=long: up to 6",
         search.walked, search.equal
     );
-    if subject.kind != Kind::Profile {
+    if !subject.kind.is_profile() {
         broken.extend(random::histories(name, steps).err());
     }
     assert!(broken.is_empty(), "{}", broken.join("\n\n"));
@@ -107,4 +106,5 @@ fn replay() {
         println!("    {:?} {:?}", run.charges.last().map(|charge| charge.receipt), run.state);
         law.unwrap_or_else(|law| panic!("{law}"));
     }
+    laws::forgetting(&subject, &run).unwrap_or_else(|law| panic!("{law}"));
 }

@@ -119,7 +119,7 @@ fn subject(name: &str, (count, period, burst, more): Numbers) -> Option<Subject>
 fn play(subject: &Subject, steps: &[Step]) -> Result<(), String> {
     let mut run = Run::new(&subject.quota, START);
     let mut clock = START;
-    for step in steps {
+    for (left, step) in (0..steps.len()).rev().zip(steps) {
         let sixteenth = (subject.step / 16).max(1);
         clock = match step.clock {
             0..16 => clock,
@@ -147,7 +147,11 @@ fn play(subject: &Subject, steps: &[Step]) -> Result<(), String> {
             };
             Op::Settle { now: clock, nth, used }
         };
-        one(subject, &mut run, op).map_err(|law| format!("{law}\n  replay: {}", run.line(None)))?;
+        let mut law = one(subject, &mut run, op);
+        if law.is_ok() && left == 0 {
+            law = laws::forgetting(subject, &run);
+        }
+        law.map_err(|law| format!("{law}\n  replay: {}", run.line(None)))?;
     }
     Ok(())
 }
@@ -165,8 +169,7 @@ pub(crate) fn one(subject: &Subject, run: &mut Run<'_>, op: Op) -> Result<(), St
     }
     laws::against_counterfactual(subject, run)?;
     laws::acts(subject, run)?;
-    laws::retry(subject, &run.state, run.last)?;
-    laws::forgetting(subject, run)
+    laws::retry(subject, &run.state, run.last)
 }
 
 /// How many operations one history has at most.

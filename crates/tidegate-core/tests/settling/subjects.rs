@@ -26,12 +26,19 @@ pub(crate) enum Kind {
     },
     /// The price of a charge depends on those before it: judged at each settlement, against the state before it as well.
     Slope,
-    /// A peer's arithmetic, with its faults: no panic, nothing ends fuller than before by more than what was given back, and of what
-    /// was charged before a change nothing comes back.
-    Profile,
+    /// A peer's arithmetic, with its faults, so that neither sums nor retries can be exact, and a limit that was used may end fuller
+    /// than one that never was. The last charge is undone exactly; no settlement adds more than it gives back.
+    Pacer,
+    /// As a pacer, but the peer has its own way to cancel, which is kept, and it gives back across changes.
+    Peer,
 }
 
 impl Kind {
+    /// The arithmetic is a peer's.
+    pub(crate) const fn is_profile(self) -> bool {
+        matches!(self, Self::Pacer | Self::Peer)
+    }
+
     /// Never fuller holds at every step, not only at a settlement.
     pub(crate) const fn is_monotone(self) -> bool {
         matches!(self, Self::Even | Self::Window)
@@ -215,10 +222,15 @@ pub(crate) fn small() -> Vec<Subject> {
                 Envelope::Paced { rate: one },
             )
         },
-        profile("x-time", XTime::new(1.0, 4).unwrap(), XTime::new(2.0, 6).unwrap()),
-        profile("uber", UberPacer::new(one, 2).unwrap(), UberPacer::new(two_thirds, 2).unwrap()),
-        profile("guava", GuavaBursty::new(1.0, 4.0).unwrap(), GuavaBursty::new(2.0, 4.0).unwrap()),
-        profile("guava-warming", warming(1.0), warming(2.0)),
+        profile("x-time", Kind::Peer, XTime::new(1.0, 4).unwrap(), XTime::new(2.0, 6).unwrap()),
+        profile("uber", Kind::Pacer, UberPacer::new(one, 2).unwrap(), UberPacer::new(two_thirds, 2).unwrap()),
+        profile(
+            "guava",
+            Kind::Pacer,
+            GuavaBursty::new(1.0, 4.0).unwrap(),
+            GuavaBursty::new(2.0, 4.0).unwrap(),
+        ),
+        profile("guava-warming", Kind::Pacer, warming(1.0), warming(2.0)),
     ]
 }
 
@@ -226,8 +238,8 @@ fn warming(rate: f64) -> GuavaWarming {
     GuavaWarming::new(rate, Duration::from_secs(3), 3.0).unwrap()
 }
 
-fn profile(name: &'static str, quota: impl Into<Quota>, other: impl Into<Quota>) -> Subject {
-    subject(name, quota, other, Kind::Profile, Envelope::None)
+fn profile(name: &'static str, kind: Kind, quota: impl Into<Quota>, other: impl Into<Quota>) -> Subject {
+    subject(name, quota, other, kind, Envelope::None)
 }
 
 impl Subject {
