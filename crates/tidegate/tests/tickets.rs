@@ -282,7 +282,8 @@ fn a_settlement_that_fails_may_be_tried_again() {
     assert_eq!(settle(&gate, &open, 0), Err(TicketError::Settled));
 }
 
-/// Made-up keys of a policy push out that policy's own keys, and no mark of a settled ticket.
+/// Made-up keys of a policy push out that policy's own keys, and no mark of a settled ticket: four marks are no more than the share
+/// that marks have of any eight slots.
 #[test]
 fn a_flood_of_keys_does_not_wash_a_settled_ticket_away() {
     let clock = ManualClock::default();
@@ -292,13 +293,12 @@ fn a_flood_of_keys_does_not_wash_a_settled_ticket_away() {
     let name = |made_up: u32| format!("made up {made_up}");
     let ask =
         |made_up| gate.admit(&Descriptor::new().with("login.name", name(made_up)), None).unwrap().admitted();
-    let tickets: Vec<_> = (0..20)
-        .map(|at| open(&gate, &ask(at).unwrap().into_ticket(&keys(), TTL).unwrap()).unwrap())
-        .collect();
+    let tickets: Vec<_> =
+        (0..4).map(|at| open(&gate, &ask(at).unwrap().into_ticket(&keys(), TTL).unwrap()).unwrap()).collect();
     for ticket in &tickets {
         settle(&gate, ticket, 1).unwrap();
     }
-    for made_up in 20..5000 {
+    for made_up in 4..5000 {
         assert!(ask(made_up).is_some());
     }
     assert!(gate.occupancy().evicted > 1000);

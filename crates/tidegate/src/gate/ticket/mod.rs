@@ -9,8 +9,9 @@
 //!
 //! # Bounds
 //! A ticket of one limit takes about 250 bytes (330 characters as text), each further limit 110 and its key. More than
-//! [`Ticket::MAX_BYTES`] is refused when it is made. It lives for at most [`Ticket::MAX_TTL`]. A mark takes one key of the store, and can
-//! be pushed out of a full one as other keys are, last: until it expires, that ticket could then be settled again.
+//! [`Ticket::MAX_BYTES`] is refused when it is made. It lives for at most [`Ticket::MAX_TTL`]. A mark takes one key of the store. Where
+//! that is full of live keys, marks have a policy's share of it; a mark beyond that can be pushed out, and its ticket could then be settled
+//! again until it expires.
 //!
 //! # Clocks
 //! Whether a ticket has expired is told by the clock of the node that settles it, so nodes of one store have to agree on the time as
