@@ -23,6 +23,10 @@ pub(super) enum Kind {
     Problem,
     /// `llm.tokens`, or an expression
     Cost,
+    /// `llm.output`, or an expression over what a settlement tells
+    Settle,
+    /// The name of a value that a settlement tells, as `llm.output`.
+    Told,
     /// A whole number in a range.
     Whole(u64, u64),
     /// `100/s`
@@ -261,14 +265,54 @@ const ACCESS: Table = Table {
     required: &[],
 };
 
+const BY: Key = key("by", Kind::Attribute, None, "The attribute that chooses");
+const VALUES: Key =
+    key("values", Kind::Map(&Kind::Text, &Kind::Whole(1, MAX_COUNT)), None, "The cost of each value");
+const OTHERWISE: Key =
+    key("otherwise", Kind::Whole(1, MAX_COUNT), Some("1"), "The cost of every other value, and of none");
+
+const ESTIMATE: Table =
+    Table { name: "estimate", keys: &[BY, VALUES, OTHERWISE], required: &["by", "values"] };
+
 const COST: Table = Table {
     name: "cost",
     keys: &[
-        key("by", Kind::Attribute, None, "The attribute that chooses"),
-        key("values", Kind::Map(&Kind::Text, &Kind::Whole(1, MAX_COUNT)), None, "The cost of each value"),
-        key("otherwise", Kind::Whole(1, MAX_COUNT), Some("1"), "The cost of every other value, and of none"),
+        BY,
+        VALUES,
+        OTHERWISE,
+        key(
+            "estimate",
+            Kind::Either(&Kind::Cost, &Kind::Table(&ESTIMATE)),
+            None,
+            "What the check takes: a number, an attribute, an expression, a table, or learned",
+        ),
+        key("start", Kind::Whole(1, MAX_COUNT), None, "What is taken until enough was learned"),
+        key(
+            "quantile",
+            Kind::Percent,
+            Some("90%"),
+            "Which share of requests costs at most what is estimated",
+        ),
+        key(
+            "caller",
+            Kind::Word(&["ignored", "believed"], &[]),
+            Some("ignored"),
+            "Whether a cost that the caller sends with the check goes before the estimate",
+        ),
+        key(
+            "settle",
+            Kind::Settle,
+            None,
+            "What it really cost, of what its settlement tells: llm.total, llm.input + 3 * llm.output; the told cost unless given",
+        ),
+        key(
+            "missing",
+            Kind::Map(&Kind::Told, &Kind::Whole(0, MAX_COUNT)),
+            None,
+            "What counts for values that a settlement does not tell",
+        ),
     ],
-    required: &["by", "values"],
+    required: &[],
 };
 
 /// The keys of a policy that fall back to `defaults`.
@@ -317,7 +361,7 @@ pub(super) const POLICY: Table = Table {
             "cost",
             Kind::Either(&Kind::Cost, &Kind::Table(&COST)),
             None,
-            "A number, an attribute as llm.tokens, an expression, or a table",
+            "A number, an attribute as llm.tokens, an expression, a table, or an estimate that is settled",
         ),
         key(
             "charge",

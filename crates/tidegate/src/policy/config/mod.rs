@@ -4,6 +4,7 @@
 //! settings and policies are built of it. A file with an error gives nothing: the running configuration stays.
 
 mod budget;
+mod costs;
 mod diagnostic;
 mod file;
 mod forward_auth;
