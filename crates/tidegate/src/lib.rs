@@ -30,14 +30,15 @@ pub mod visible;
 mod wait;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use gate::{Charged, Gate, GateDecision, InForce, LimitDecision, Report};
+pub use gate::{Admission, Charged, Gate, GateDecision, InForce, LimitDecision, Report};
 pub use keyed::KeyedLimiter;
 pub use limiter::{Answer, Denied, Limiter, Reservation};
 pub use policy::{Descriptor, Policy, PolicySet};
 pub use precision::Precision;
 pub use queue::JobQueue;
 pub use tidegate_core::{
-    Ask, Cost, Decision, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Retry, Standing, Tick,
+    Ask, Cost, Decision, Finish, Outcome, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Retry, Standing,
+    Tick,
 };
 pub use wait::Wait;
 

@@ -33,7 +33,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
         let parts = policies.iter().map(|one| {
             let mut part = json!({ "name": one.policy, "charged": one.charged.units() });
             let (effect, returned) = match one.fate {
-                Fate::Kept => ("kept", None),
+                Fate::Kept | Fate::Owed(_) => ("kept", None),
                 Fate::Forgotten => ("forgotten", None),
                 Fate::Returned(units) => ("returned", Some(units)),
             };

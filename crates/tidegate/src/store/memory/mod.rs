@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 use tidegate_core::{Quota, Retry, Tick};
 
-use super::{Charge, Occupancy, Settled, Step, Store, StoreError};
+use super::{Charge, Home, Occupancy, Settled, Step, Store, StoreError};
 use crate::clock::hold;
 pub(crate) use classes::Limit;
 pub(crate) use line::Class;
@@ -71,6 +71,7 @@ struct Shared {
     table: Table,
     /// The latest tick that was seen.
     latest: AtomicU64,
+    home: Home,
 }
 
 impl MemoryStore {
@@ -102,7 +103,7 @@ impl MemoryStore {
     }
 
     fn of(table: Table) -> Self {
-        let shared = Arc::new(Shared { table, latest: AtomicU64::new(0) });
+        let shared = Arc::new(Shared { table, latest: AtomicU64::new(0), home: Home::of_process() });
         prefault::soon(&shared);
         Self { shared }
     }
@@ -203,6 +204,10 @@ impl Store for MemoryStore {
             evicted: table.evicted.load(Ordering::Relaxed),
             evicted_over_limit: table.evicted_over_limit.load(Ordering::Relaxed),
         }
+    }
+
+    fn home(&self) -> Home {
+        self.shared.home
     }
 }
 

@@ -74,7 +74,7 @@ impl Hand for Word<'_> {
         self.limit.form.standing(*next.unwrap_or(&self.word), self.now)
     }
 
-    fn keep(&mut self, _: &Charge<'_>, next: u64) {
+    fn keep(&mut self, _: &Charge<'_>, next: u64, _: Tick) {
         self.word = next;
     }
 }
@@ -116,7 +116,7 @@ impl Table {
     /// Looks at a glance whether a charge can be spent.
     #[inline(always)]
     fn permit_charge(&self, charge: &Charge<'_>, tick: Tick) -> Option<Permit<'_>> {
-        if !(charge.max_wait.is_zero() && charge.binding && charge.spends) {
+        if !(charge.max_wait.is_zero() && charge.binding) {
             return None;
         }
         let print = self.print(charge.key);
@@ -142,7 +142,7 @@ impl Table {
         key: Sought,
         settled: &mut Settled,
     ) -> bool {
-        let plain = charge.max_wait.is_zero() && charge.binding && charge.spends;
+        let plain = charge.max_wait.is_zero() && charge.binding;
         if !plain || !matches!(step.op, Op::Take) {
             return false;
         }
