@@ -37,8 +37,8 @@ pub use policy::{Descriptor, Policy, PolicySet};
 pub use precision::Precision;
 pub use queue::JobQueue;
 pub use tidegate_core::{
-    Ask, Cost, Decision, Finish, Outcome, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Retry, Standing,
-    Tick,
+    Ask, Cost, Decision, Finish, Outcome, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Retry,
+    Standing, Tick,
 };
 pub use wait::Wait;
 

@@ -85,11 +85,7 @@ impl Gate {
     ///
     /// # Errors
     /// [`StoreError`] when no decision could be made; nothing was charged then.
-    pub fn admit(
-        &self,
-        request: &Descriptor<'_>,
-        cost: Option<Cost>,
-    ) -> Result<Entry<&Self>, StoreError> {
+    pub fn admit(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<Entry<&Self>, StoreError> {
         Admission::ask(self, request, cost, None)
     }
 

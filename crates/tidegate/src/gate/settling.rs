@@ -235,15 +235,16 @@ impl Gate {
     fn verb(&self, charged: &Charged, made: &Made, outcome: Outcome, used: Option<u64>) -> Verb {
         let units = made.receipt.cost.units();
         let used = match outcome {
-            Outcome::Success if made.on_failure && self.charges_failures(charged, made) => return Verb::Forget,
+            Outcome::Success if made.on_failure && self.charges_failures(charged, made) => {
+                return Verb::Forget;
+            }
             Outcome::CallersFault => used.unwrap_or(units),
             _ if made.on_failure => 0,
             _ => used.unwrap_or(units),
         };
         let kept = made.on_failure && used > 0 && self.still_has(charged, made);
         let finish = Finish { used, outcome };
-        let ending =
-            Ending { renew: kept.then_some(made.full_at), ..Ending::new(made.receipt, finish) };
+        let ending = Ending { renew: kept.then_some(made.full_at), ..Ending::new(made.receipt, finish) };
         let fate = match used {
             _ if used < units => Fate::Returned(0),
             _ if used > units => Fate::Owed(used - units),

@@ -195,6 +195,7 @@ fn give_back(home: &Weak<Shared>, lease: &Lease) {
     if !short && let Some(receipt) = drawn.receipt(Tick::from_nanos(lease.tick.get())) {
         let finish = Finish { used: drawn.size.saturating_sub(left.units()), outcome: Outcome::Ignored };
         let ending = [Ending::new(receipt, finish)];
-        shared.with_cells(now, |limits| limits.settle(now, Op::Finish(&ending), receipt.cost, Duration::ZERO));
+        shared
+            .with_cells(now, |limits| limits.settle(now, Op::Finish(&ending), receipt.cost, Duration::ZERO));
     }
 }

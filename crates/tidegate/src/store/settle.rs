@@ -36,15 +36,7 @@ impl<'a> Charge<'a> {
     /// A binding charge that spends, at once or not at all; its owner is 0.
     #[must_use]
     pub const fn new(key: &'a [u8], quota: &'a Arc<Quota>, cost: Cost) -> Self {
-        Self {
-            key,
-            quota,
-            cost,
-            max_wait: Duration::ZERO,
-            binding: true,
-            replace: Replace::AsIs,
-            owner: 0,
-        }
+        Self { key, quota, cost, max_wait: Duration::ZERO, binding: true, replace: Replace::AsIs, owner: 0 }
     }
 }
 

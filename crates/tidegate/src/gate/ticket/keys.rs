@@ -34,7 +34,9 @@ pub struct TicketKeys {
 #[non_exhaustive]
 pub enum KeyError {
     /// A line is no key.
-    #[error("line {line} is no ticket key: give 32 random bytes, as 64 hexadecimal digits or 43 characters of base64")]
+    #[error(
+        "line {line} is no ticket key: give 32 random bytes, as 64 hexadecimal digits or 43 characters of base64"
+    )]
     Line {
         /// The line, counted from 1.
         line: usize,
@@ -117,16 +119,14 @@ impl TicketKeys {
     /// # Errors
     /// [`TicketError`] when it is none of this deployment, has expired at `now`, or cannot be read.
     pub fn open(&self, ticket: &Ticket, now: Tick) -> Result<OpenTicket, TicketError> {
-        let (version, rest) =
-            ticket.0.split_first().ok_or(TicketError::Malformed { why: "it is empty" })?;
+        let (version, rest) = ticket.0.split_first().ok_or(TicketError::Malformed { why: "it is empty" })?;
         if *version != VERSION {
             return Err(TicketError::Malformed { why: "it does not begin as tickets do" });
         }
         let (nonce, sealed) = rest.split_first_chunk::<NONCE>().ok_or(TicketError::Unsealed)?;
         let nonce = XNonce::from(*nonce);
-        let open = |cipher: &XChaCha20Poly1305| {
-            cipher.decrypt(&nonce, Payload { msg: sealed, aad: CONTEXT }).ok()
-        };
+        let open =
+            |cipher: &XChaCha20Poly1305| cipher.decrypt(&nonce, Payload { msg: sealed, aad: CONTEXT }).ok();
         let plain = self.ciphers.iter().find_map(open).ok_or(TicketError::Unsealed)?;
         let open = OpenTicket::read(&plain)?;
         open.in_time(now).map(|()| open)

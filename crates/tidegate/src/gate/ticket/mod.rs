@@ -55,7 +55,10 @@ pub struct OpenTicket {
 #[non_exhaustive]
 pub enum SealError {
     /// The keys that were charged are too long together.
-    #[error("a ticket of {bytes} bytes is too long, at most {} are possible: the keys that were charged are long", Ticket::MAX_BYTES)]
+    #[error(
+        "a ticket of {bytes} bytes is too long, at most {} are possible: the keys that were charged are long",
+        Ticket::MAX_BYTES
+    )]
     TooLong {
         /// How long it would be.
         bytes: usize,
@@ -160,7 +163,9 @@ impl FromStr for Ticket {
             return Err(TicketError::Malformed { why: "it is too long" });
         }
         let bytes = URL_SAFE_NO_PAD.decode(text);
-        Self::from_bytes(&bytes.map_err(|_| TicketError::Malformed { why: "it is not base64url without padding" })?)
+        Self::from_bytes(
+            &bytes.map_err(|_| TicketError::Malformed { why: "it is not base64url without padding" })?,
+        )
     }
 }
 

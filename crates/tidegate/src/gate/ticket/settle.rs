@@ -107,10 +107,8 @@ impl Gate {
         self.holds(ticket)?;
         let marks = ticket.marks(part);
         let quota = ticket.mark_quota();
-        let charges: SmallVec<[Charge<'_>; 2]> = marks
-            .iter()
-            .map(|key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) })
-            .collect();
+        let charges: SmallVec<[Charge<'_>; 2]> =
+            marks.iter().map(|key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) }).collect();
         let taken = self.store.settle(&Step { now: self.now(), op: Op::Take, charges: &charges })?;
         if !taken.allowed {
             return Err(TicketError::Settled);

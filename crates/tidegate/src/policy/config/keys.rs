@@ -455,6 +455,21 @@ const STORE: Table = Table {
     required: &[],
 };
 
+const TICKETS: Table = Table {
+    name: "tickets",
+    keys: &[
+        key(
+            "key_file",
+            Kind::Text,
+            None,
+            "The file with the keys that seal tickets, one a line and the current one first; random unless given",
+        ),
+        key("ttl", Kind::Span, Some("10min"), "How long a ticket can be settled, up to 30 days"),
+        key("issuer", Kind::Name, None, "The name of this node; the address it listens on unless given"),
+    ],
+    required: &[],
+};
+
 pub(super) const DEFAULTS: Table = Table {
     name: "defaults",
     keys: &[
@@ -495,6 +510,7 @@ pub(super) const FILE: Table = Table {
             "Which proxy asks /v1/forward-auth, and in which headers it tells of the original request",
         ),
         key("store", Kind::Table(&STORE), None, "Where counters live"),
+        key("tickets", Kind::Table(&TICKETS), None, "How decisions are settled later"),
         key("defaults", Kind::Table(&DEFAULTS), None, "What policies do not say themselves"),
         key("access", Kind::Table(&ACCESS), None, "Who is not limited, who is refused, by any policy"),
         key(
