@@ -231,7 +231,7 @@ impl fmt::Display for Explanation {
                 match wait {
                     Some(wait) => writeln!(f, "retry after {}", seconds(wait))?,
                     None if self.retry == Some("unknown") => {
-                        writeln!(f, "no telling when it would be allowed")?
+                        writeln!(f, "no telling when it would be allowed")?;
                     }
                     None => writeln!(f, "at this cost for ever")?,
                 }

@@ -2,6 +2,7 @@
 //!
 //! * [`Limiter`], [`KeyedLimiter`]: allow, reserve, wait; one limit, several at once, or one per key in bounded memory
 //! * [`Precision`]: how exactly they take the time, and what a check costs
+//! * [`Bulkhead`]: so much at once; a permit returns its place by itself
 //! * [`queue`]: jobs run in order at a constant rate
 //! * [`observer`]: who is told about decisions
 //! * [`clock`]: where ticks come from; a virtual clock for tests
@@ -13,6 +14,7 @@
 //! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]
 #![doc = include_str!("docs/limiting.md")]
 
+mod bulkhead;
 pub mod clock;
 pub mod explain;
 pub mod gate;
@@ -29,6 +31,7 @@ mod sync;
 pub mod visible;
 mod wait;
 
+pub use bulkhead::{Bulkhead, Enter, Permit};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use gate::{Admission, Charged, Gate, GateDecision, InForce, LimitDecision, Report};
 pub use keyed::KeyedLimiter;

@@ -124,7 +124,7 @@ fn a_success_after_a_reload_forgets_only_what_still_charges_failures() {
     assert_eq!(remaining(&gate, &request), [3, 1]);
     let fates: Vec<_> =
         gate.report(&first, Report::Success).unwrap().iter().map(|one| (one.policy, one.fate)).collect();
-    assert_eq!(fates, [("charges", Fate::Returned(1)), ("login", Fate::Forgotten)]);
+    assert_eq!(fates, [("login", Fate::Forgotten), ("charges", Fate::Returned(1))]);
     assert_eq!(remaining(&gate, &request), [5, 2]);
     // The limit is another one now, so the failure that was forgotten is not charged to it.
     gate.report(&second, Report::Failure).unwrap();

@@ -177,8 +177,8 @@ impl Charged {
 
 impl Made {
     /// Says whether it is a place that is left, and not units that are spent.
-    pub(super) const fn is_place(&self) -> bool {
-        false
+    pub(super) fn is_place(&self) -> bool {
+        self.quota.is_guard()
     }
 
     fn by_outcome(&self) -> bool {

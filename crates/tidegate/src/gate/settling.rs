@@ -34,7 +34,7 @@ pub struct Followed<'c> {
 /// What became of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// So many units came back, in whole ones; 0 where time has returned them already, or the limit has changed since.
+    /// So many units or places came back, in whole ones; 0 where time has returned them already, or the limit has changed since.
     Returned(u64),
     /// The key was forgotten: its limit is full again.
     Forgotten,
@@ -233,6 +233,11 @@ impl Gate {
     }
 
     fn verb(&self, charged: &Charged, made: &Made, outcome: Outcome, used: Option<u64>) -> Verb {
+        if made.is_place() {
+            // What was used says nothing of a place, nor does the policy: it is left.
+            let finish = Finish { used: 0, outcome };
+            return Verb::Finish(Ending::new(made.receipt, finish), Fate::Returned(0));
+        }
         let units = made.receipt.cost.units();
         let used = match outcome {
             Outcome::Success if made.on_failure && self.charges_failures(charged, made) => {

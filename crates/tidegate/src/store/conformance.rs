@@ -6,7 +6,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::rate::{CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, UberPacer, XTime};
+use tidegate_core::concurrency::Concurrency;
+use tidegate_core::rate::{
+    Bandwidth, CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, TokenBucket, UberPacer, XTime,
+};
 use tidegate_core::{Cost, Finish, Outcome, Quota, Rate, Receipt, Replace, Tick};
 
 use super::{Charge, Ending, Op, PlainStore, Settled, Step, Store, StoreError};
@@ -51,6 +54,12 @@ pub fn quotas() -> Vec<Arc<Quota>> {
         Rate::new(30, Duration::from_secs(1)).and_then(|rate| UberPacer::new(rate, 4)).map(Quota::from),
         GuavaBursty::new(5.5, 1.0).map(Quota::from),
         GuavaWarming::new(9.0, Duration::from_secs(1), 3.0).map(Quota::from),
+        // Starts below the cost of some asks, so that denied strangers have to be kept.
+        Rate::new(3, Duration::from_secs(1))
+            .and_then(|rate| Bandwidth::new(rate, 8)?.initial(1))
+            .map(|bandwidth| TokenBucket::new(bandwidth).into()),
+        Quota::concurrency(5, Duration::from_secs(2)),
+        Concurrency::new(7).map(Quota::from),
     ];
     all.into_iter().map(|quota| Arc::new(quota.expect("constant parameters in range"))).collect()
 }
@@ -86,6 +95,8 @@ fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u
     let (plain, mut random) = (PlainStore::default(), Random(seed));
     let mut now = Tick::from_secs(1_600_000_000);
     let mut open: Vec<Open> = Vec::new();
+    // There are fewer keys than limits: each seed begins elsewhere in the list.
+    let start = seed as usize * KEYS.len();
     for step in 0..steps {
         now = match random.below(8) {
             0..3 => now,
@@ -106,7 +117,7 @@ fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u
                     replace: [Replace::AsIs, Replace::Proportional, Replace::Reset][random.below(3) as usize],
                     ..Charge::new(
                         KEYS[key].as_bytes(),
-                        &quotas[(key + other) % quotas.len()],
+                        &quotas[(start + key + other) % quotas.len()],
                         Cost::new(1 + random.below(4)).unwrap_or(Cost::ONE),
                     )
                 };
@@ -179,8 +190,8 @@ impl Open {
     }
 }
 
-const KEYS: [&str; 11] =
-    ["", "a", "b", "c", "d", "e", "f", "g", "h", "a longer key, as paths are", "\u{1F30A}"];
+const KEYS: [&str; 13] =
+    ["", "i", "j", "a", "b", "c", "d", "e", "f", "g", "h", "a longer key, as paths are", "\u{1F30A}"];
 
 /// Threads race for one shared limit and one each of their own, in one step: the shared one is spent exactly.
 fn permits_are_neither_lost_nor_doubled(store: &dyn Store) {

@@ -3,7 +3,8 @@
 //! The arithmetic is core's ([`Quota::finish`]): no limit ends up fuller than if only what was spent had been charged. Here is what a
 //! store adds, because a state cannot know it: that the key is gone, that it was reset, that it is under another limit by now. In
 //! each of these cases nothing comes back, and what was spent beyond the charge is booked all the same. A cell of another limit
-//! stays in that limit: carried to the charge's limit and back it would be rounded twice.
+//! stays in that limit: carried to the charge's limit and back it would be rounded twice. A place of a guard is found by its receipt whatever
+//! the guard's number is by now, and left there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,11 +69,18 @@ fn next<'c>(
 ) -> Option<(Option<&'c Arc<Quota>>, State)> {
     let Ending { receipt, mut finish, renew } = *ending;
     let void = cell.is_none_or(|cell| cell.is_void(&receipt, now));
+    let quota = cell.map(|cell| &cell.quota);
+    if charge.quota.is_guard() || quota.is_some_and(|quota| quota.is_guard()) {
+        // A place is where it was taken, however many there are by now; one that is gone leaves nothing to do.
+        let quota = quota.filter(|quota| !void && quota.is_guard() && charge.quota.is_guard())?;
+        let state = &cell?.state;
+        let next = quota.finish(state, now, &receipt, finish);
+        return (next != *state).then_some((Some(quota), next));
+    }
     if void && renew.is_some_and(|until| now < until) {
         // As a debt of all that was spent: it has happened, whether there is room or not.
         finish.used = finish.used.saturating_add(receipt.cost.units());
     }
-    let quota = cell.map(|cell| &cell.quota);
     let foreign = quota.is_some_and(|quota| **quota != **charge.quota);
     if (void || foreign) && finish.used <= receipt.cost.units() {
         return None;
