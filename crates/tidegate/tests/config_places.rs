@@ -124,8 +124,8 @@ fn what_does_not_belong_is_named() {
         (
             &["limit: { algorithm: concurrency, max: 5 }", "shadow_limit: { rate: 5/s }"],
             &[
-                "t:6:21  error  policy \"p\": rate does not belong to concurrency, which counts what is in flight; max says how much",
                 "t:6:19  error  policy \"p\": shadow_limit has no max",
+                "t:6:21  error  policy \"p\": rate does not belong to concurrency, which counts what is in flight; max says how much",
             ],
         ),
         (
