@@ -34,7 +34,7 @@ pub struct Followed<'c> {
 /// What became of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// So many units came back, in whole ones; 0 where time has returned them already, or the limit has changed since.
+    /// So many units or places came back, in whole ones; 0 where time has returned them already, or the limit has changed since.
     Returned(u64),
     /// The key was forgotten: its limit is full again.
     Forgotten,

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::concurrency::Concurrency;
-use tidegate_core::rate::{CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, UberPacer, XTime};
+use tidegate_core::rate::{
+    Bandwidth, CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, TokenBucket, UberPacer, XTime,
+};
 use tidegate_core::{Cost, Finish, Outcome, Quota, Rate, Receipt, Replace, Tick};
 
 use super::{Charge, Ending, Op, PlainStore, Settled, Step, Store, StoreError};
@@ -52,6 +54,10 @@ pub fn quotas() -> Vec<Arc<Quota>> {
         Rate::new(30, Duration::from_secs(1)).and_then(|rate| UberPacer::new(rate, 4)).map(Quota::from),
         GuavaBursty::new(5.5, 1.0).map(Quota::from),
         GuavaWarming::new(9.0, Duration::from_secs(1), 3.0).map(Quota::from),
+        // Starts below the cost of some asks, so that denied strangers have to be kept.
+        Rate::new(3, Duration::from_secs(1))
+            .and_then(|rate| Bandwidth::new(rate, 8)?.initial(1))
+            .map(|bandwidth| TokenBucket::new(bandwidth).into()),
         Quota::concurrency(5, Duration::from_secs(2)),
         Concurrency::new(7).map(Quota::from),
     ];
@@ -184,8 +190,8 @@ impl Open {
     }
 }
 
-const KEYS: [&str; 11] =
-    ["", "a", "b", "c", "d", "e", "f", "g", "h", "a longer key, as paths are", "\u{1F30A}"];
+const KEYS: [&str; 13] =
+    ["", "i", "j", "a", "b", "c", "d", "e", "f", "g", "h", "a longer key, as paths are", "\u{1F30A}"];
 
 /// Threads race for one shared limit and one each of their own, in one step: the shared one is spent exactly.
 fn permits_are_neither_lost_nor_doubled(store: &dyn Store) {

@@ -69,13 +69,19 @@ fn next<'c>(
 ) -> Option<(Option<&'c Arc<Quota>>, State)> {
     let Ending { receipt, mut finish, renew } = *ending;
     let void = cell.is_none_or(|cell| cell.is_void(&receipt, now));
+    let quota = cell.map(|cell| &cell.quota);
+    if charge.quota.is_guard() || quota.is_some_and(|quota| quota.is_guard()) {
+        // A place is where it was taken, however many there are by now; one that is gone leaves nothing to do.
+        let quota = quota.filter(|quota| !void && quota.is_guard() && charge.quota.is_guard())?;
+        let state = &cell?.state;
+        let next = quota.finish(state, now, &receipt, finish);
+        return (next != *state).then_some((Some(quota), next));
+    }
     if void && renew.is_some_and(|until| now < until) {
         // As a debt of all that was spent: it has happened, whether there is room or not.
         finish.used = finish.used.saturating_add(receipt.cost.units());
     }
-    let quota = cell.map(|cell| &cell.quota);
-    let guards = |quota: &Quota| quota.is_guard() && charge.quota.is_guard();
-    let foreign = quota.is_some_and(|quota| **quota != **charge.quota && !guards(quota));
+    let foreign = quota.is_some_and(|quota| **quota != **charge.quota);
     if (void || foreign) && finish.used <= receipt.cost.units() {
         return None;
     }

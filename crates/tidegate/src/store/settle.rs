@@ -192,7 +192,10 @@ impl Hand for Option<Cell> {
         }
         let fresh = charge.quota.fresh(now);
         // Most limits start full, and a full one is as good as forgotten: refused strangers take no room.
-        let fills = charge.quota.full_at(&fresh).is_some_and(|full| full > now);
+        let fills = charge.quota.full_at(&fresh).is_none_or(|full| full > now) && {
+            let standing = charge.quota.standing(&fresh, now);
+            standing.remaining < standing.limit
+        };
         if fills {
             keep(self, charge.quota, fresh, now);
         }
