@@ -107,7 +107,9 @@ fn what_does_not_belong_is_named() {
         ),
         (
             &["limit: { algorithm: concurrency, max: 5, ttl: soon }"],
-            &["t:5:51  error  policy \"p\": ttl: \"soon\" is not a span of time; write 200ms, 10s or 1h30min"],
+            &[
+                "t:5:51  error  policy \"p\": ttl: \"soon\" is not a span of time; write 200ms, 10s or 1h30min",
+            ],
         ),
         (
             &["limit: { algorithm: concurrency, max: 5 }", "cost: 6"],
