@@ -24,6 +24,10 @@ pub(crate) struct Live {
     pub(crate) policies: Arc<[Facts]>,
     pub(crate) headers: HeaderForm,
     pub(crate) door: Door,
+    /// Whether some policy expects to be settled: it says how, or charges failures only.
+    pub(crate) settles: bool,
+    /// Whether some policy may hold a request back.
+    pub(crate) delays: bool,
     /// Counts the configurations put in force since start, from 1.
     pub(crate) number: u64,
     /// When it was put in force, by the gate's clock.
@@ -70,6 +74,8 @@ impl Live {
         Self {
             policies: facts.collect(),
             headers: settings.headers,
+            settles: policies.iter().any(settles),
+            delays: policies.iter().any(|policy| policy.limits.iter().any(|limit| !limit.max_wait.is_zero())),
             door: Door::new(settings),
             number: before.map_or(0, |live| live.number) + 1,
             since,
@@ -93,6 +99,11 @@ impl Live {
     pub(crate) fn keys_by(&self, name: &str) -> bool {
         self.set.policies().iter().any(|policy| policy.by.iter().any(|by| by == name))
     }
+}
+
+/// Says whether a policy expects to be settled, so that a check that it charges answers a ticket unasked.
+pub(crate) fn settles(policy: &Policy) -> bool {
+    policy.settle.is_some() || policy.charges_failures()
 }
 
 impl Facts {

@@ -11,6 +11,7 @@ use super::access::Access;
 use super::cost::CostRule;
 use super::descriptor::Descriptor;
 use super::matching::Match;
+use super::usage::SettleRule;
 
 /// Whether a policy is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -216,8 +217,13 @@ pub struct Policy {
     pub limits: Vec<Limit>,
     /// A limit that is measured beside the real ones.
     pub shadow_limit: Option<Limit>,
-    /// What a request costs; `None` takes what the caller says, or 1.
+    /// What a request costs when it is checked; `None` takes what the caller says, or 1.
     pub cost: Option<CostRule>,
+    /// Whether a cost that the caller sends goes before `cost`: he knows his requests, and may be believed.
+    pub caller_cost: bool,
+    /// How its real cost is worked out when it is settled. `None`: it is what the check charged, and where `cost` is `None` too, what the
+    /// caller then says.
+    pub settle: Option<SettleRule>,
     /// When it is charged.
     pub charge: ChargeOn,
     /// Whether it is applied.
@@ -246,6 +252,8 @@ impl Policy {
             limits: vec![limit],
             shadow_limit: None,
             cost: None,
+            caller_cost: false,
+            settle: None,
             charge: ChargeOn::default(),
             mode: Mode::default(),
             deny: Deny::default(),
@@ -272,6 +280,12 @@ impl Policy {
     #[must_use]
     pub fn refusal(&self, index: usize) -> &Deny {
         if self.limit(index).is_some_and(Limit::is_guard) { &self.shed } else { &self.deny }
+    }
+
+    /// Says whether it charges failures only: what a check takes waits for the outcome.
+    #[must_use]
+    pub fn charges_failures(&self) -> bool {
+        self.charge == ChargeOn::Failure
     }
 
     /// Returns what the key is made of, for people: the names of `by` with their values, `None` where absent.

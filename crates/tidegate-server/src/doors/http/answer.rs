@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
+use tidegate::gate::ticket::{SealError, Ticket};
 use tidegate::policy::{Deny, Descriptor, Mode, Policy};
 use tidegate::{GateDecision, LimitDecision, Quota, Tick};
 use tidegate_core::{Cost, Retry};
@@ -38,6 +39,12 @@ pub(crate) struct Answer<'a> {
     reset_at: Option<String>,
     delay_ms: u64,
     decision_id: Option<String>,
+    /// What settles the decision; absent where nobody wants one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket: Option<String>,
+    /// Why there is none although it is wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket_error: Option<String>,
     policies: Vec<Part<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     store_error: Option<String>,
@@ -95,6 +102,7 @@ pub(crate) struct Told<'a, 'd> {
     pub(crate) facts: &'a [Facts],
     pub(crate) want: Want,
     pub(crate) id: Option<Ulid>,
+    pub(crate) ticket: Option<&'a Result<Ticket, SealError>>,
 }
 
 impl<'a> Told<'a, '_> {
@@ -190,6 +198,8 @@ impl<'a> Told<'a, '_> {
                     reset_at: None,
                     delay_ms: 0,
                     decision_id,
+                    ticket: None,
+                    ticket_error: None,
                     policies: Vec::new(),
                     store_error: Some(error.to_string()),
                 };
@@ -212,6 +222,8 @@ impl<'a> Told<'a, '_> {
             reset_at: bound.and_then(|bound| moment(decision.at, bound.decision.standing.reset_after)),
             delay_ms: millis_up(decision.wait),
             decision_id,
+            ticket: self.ticket.and_then(|sealed| sealed.as_ref().ok()).map(ToString::to_string),
+            ticket_error: self.ticket.and_then(|sealed| sealed.as_ref().err()).map(ToString::to_string),
             policies: decision
                 .limits
                 .iter()

@@ -25,6 +25,10 @@ pub(super) enum Kind {
     Problem,
     /// `llm.tokens`, or an expression
     Cost,
+    /// `llm.output`, or an expression over what a settlement tells
+    Settle,
+    /// The name of a value that a settlement tells, as `llm.output`.
+    Told,
     /// A whole number in a range.
     Whole(u64, u64),
     /// `100/s`
@@ -293,14 +297,54 @@ const ACCESS: Table = Table {
     required: &[],
 };
 
+const BY: Key = key("by", Kind::Attribute, None, "The attribute that chooses");
+const VALUES: Key =
+    key("values", Kind::Map(&Kind::Text, &Kind::Whole(1, MAX_COUNT)), None, "The cost of each value");
+const OTHERWISE: Key =
+    key("otherwise", Kind::Whole(1, MAX_COUNT), Some("1"), "The cost of every other value, and of none");
+
+const ESTIMATE: Table =
+    Table { name: "estimate", keys: &[BY, VALUES, OTHERWISE], required: &["by", "values"] };
+
 const COST: Table = Table {
     name: "cost",
     keys: &[
-        key("by", Kind::Attribute, None, "The attribute that chooses"),
-        key("values", Kind::Map(&Kind::Text, &Kind::Whole(1, MAX_COUNT)), None, "The cost of each value"),
-        key("otherwise", Kind::Whole(1, MAX_COUNT), Some("1"), "The cost of every other value, and of none"),
+        BY,
+        VALUES,
+        OTHERWISE,
+        key(
+            "estimate",
+            Kind::Either(&Kind::Cost, &Kind::Table(&ESTIMATE)),
+            None,
+            "What the check takes: a number, an attribute, an expression, a table, or learned",
+        ),
+        key("start", Kind::Whole(1, MAX_COUNT), None, "What is taken until enough was learned"),
+        key(
+            "quantile",
+            Kind::Percent,
+            Some("90%"),
+            "Which share of requests costs at most what is estimated",
+        ),
+        key(
+            "caller",
+            Kind::Word(&["ignored", "believed"], &[]),
+            Some("ignored"),
+            "Whether a cost that the caller sends with the check goes before the estimate",
+        ),
+        key(
+            "settle",
+            Kind::Settle,
+            None,
+            "What it really cost, of what its settlement tells: llm.total, llm.input + 3 * llm.output; the told cost unless given",
+        ),
+        key(
+            "missing",
+            Kind::Map(&Kind::Told, &Kind::Whole(0, MAX_COUNT)),
+            None,
+            "What counts for values that a settlement does not tell",
+        ),
     ],
-    required: &["by", "values"],
+    required: &[],
 };
 
 /// The keys of a policy that fall back to `defaults`.
@@ -349,7 +393,7 @@ pub(super) const POLICY: Table = Table {
             "cost",
             Kind::Either(&Kind::Cost, &Kind::Table(&COST)),
             None,
-            "A number, an attribute as llm.tokens, an expression, or a table",
+            "A number, an attribute as llm.tokens, an expression, a table, or an estimate that is settled",
         ),
         key(
             "charge",
@@ -443,6 +487,21 @@ const STORE: Table = Table {
     required: &[],
 };
 
+const TICKETS: Table = Table {
+    name: "tickets",
+    keys: &[
+        key(
+            "key_file",
+            Kind::Text,
+            None,
+            "The file with the keys that seal tickets, one a line and the current one first; random unless given",
+        ),
+        key("ttl", Kind::Span, Some("10min"), "How long a ticket can be settled, up to 30 days"),
+        key("issuer", Kind::Name, None, "The name of this node; the address it listens on unless given"),
+    ],
+    required: &[],
+};
+
 pub(super) const DEFAULTS: Table = Table {
     name: "defaults",
     keys: &[
@@ -483,6 +542,7 @@ pub(super) const FILE: Table = Table {
             "Which proxy asks /v1/forward-auth, and in which headers it tells of the original request",
         ),
         key("store", Kind::Table(&STORE), None, "Where counters live"),
+        key("tickets", Kind::Table(&TICKETS), None, "How decisions are settled later"),
         key("defaults", Kind::Table(&DEFAULTS), None, "What policies do not say themselves"),
         key("access", Kind::Table(&ACCESS), None, "Who is not limited, who is refused, by any policy"),
         key(

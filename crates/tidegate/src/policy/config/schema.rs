@@ -55,6 +55,17 @@ fn table(table: &Table) -> Value {
                 { "required": ["method", "uri", "host"], "not": { "required": ["proxy"] } },
             ]);
         }
+        "cost" => {
+            let any = |names: &[&str]| {
+                let each: Vec<_> = names.iter().map(|name| json!({ "required": [name] })).collect();
+                json!({ "anyOf": each })
+            };
+            let settled = any(&["estimate", "start", "quantile", "caller", "settle", "missing"]);
+            schema["oneOf"] = json!([
+                { "required": ["by", "values"], "not": settled },
+                { "allOf": [any(&["estimate", "settle"]), { "not": any(&["by", "values", "otherwise"]) }] },
+            ]);
+        }
         "policy" => schema["oneOf"] = json!([{ "required": ["limit"] }, { "required": ["limits"] }]),
         _ => {}
     }
@@ -84,7 +95,9 @@ fn of(kind: &Kind) -> Option<Value> {
         | Kind::Header
         | Kind::Method
         | Kind::Problem
-        | Kind::Cost => {
+        | Kind::Cost
+        | Kind::Settle
+        | Kind::Told => {
             json!({ "type": ["string", "number", "boolean"] })
         }
         Kind::Whole(least, most) => json!({ "anyOf": [

@@ -102,6 +102,16 @@ impl Walk<'_> {
                 _ => false,
             },
             "shadow_limit" => true,
+            // A cost shows the keys of its own form only.
+            "cost" => {
+                let has = |key: &str| node.is_some_and(|node| node.get(key).is_some());
+                let learned = node.and_then(|node| node.get("estimate")?.text()) == Some("learned");
+                match name {
+                    "otherwise" => !has("by"),
+                    "quantile" => !learned,
+                    _ => !has("estimate"),
+                }
+            }
             _ => false,
         };
         let value = own.filter(|_| !foreign)?;
