@@ -149,6 +149,9 @@ fn window(quota: &Quota) -> Window {
     if matches!(quota, Quota::FixedWindow(window) if window.calendar_parts().is_some()) {
         return Window::Calendar;
     }
+    if quota.is_guard() {
+        return Window::Never;
+    }
     let now = Tick::from_secs(1 << 32);
     let fresh = quota.fresh(now);
     let Some(all) = Cost::new(quota.standing(&fresh, now).limit) else { return Window::Never };
@@ -176,6 +179,7 @@ mod tests {
         assert_eq!(window(&Quota::per_second(3).burst(10).gcra().unwrap()), Window::Seconds(4));
         assert_eq!(window(&Quota::per_minute(60).fixed_window().unwrap()), Window::Seconds(60));
         assert_eq!(window(&Quota::per_hour(3).sliding_log().unwrap()), Window::Seconds(3600));
+        assert_eq!(window(&Quota::concurrency(50, Duration::from_secs(30)).unwrap()), Window::Never);
         assert_eq!(most_of(&Quota::per_second(100).burst(200).gcra().unwrap()), 200);
     }
 }

@@ -70,14 +70,19 @@ fn each_limit_settles_by_its_own_units_and_says_what_became_of_it() {
     let (gate, _) = gate(vec![requests, policy("tokens", per_hour(1000)), policy("money", per_hour(5000))]);
     let held = admit(&gate, 800).unwrap();
     assert_eq!(levels(&gate), [99, 200, 4200]);
-    assert_eq!(held.charged().lines().map(|line| line.policy).collect::<Vec<_>>(), ["requests", "tokens", "money"]);
+    assert_eq!(
+        held.charged().lines().map(|line| line.policy).collect::<Vec<_>>(),
+        ["requests", "tokens", "money"]
+    );
     let used = |line: &tidegate::gate::ChargedLine<'_>| match line.policy {
         "tokens" => Some(1300),
         "money" => Some(650),
         _ => None,
     };
     let told = held.finish_and_tell(Outcome::Success, used, |told| {
-        told.iter().map(|one| (one.policy.to_owned(), one.used, one.fate, one.standing.debt)).collect::<Vec<_>>()
+        told.iter()
+            .map(|one| (one.policy.to_owned(), one.used, one.fate, one.standing.debt))
+            .collect::<Vec<_>>()
     });
     let expected = [
         ("requests".to_owned(), 1, Fate::Kept, 0),
@@ -140,7 +145,8 @@ fn every_order_of_ending_returns_every_place_once() {
         for ways in 0..27 {
             let places = Quota::concurrency(3, Duration::from_secs(60)).unwrap();
             let (gate, clock) = gate(vec![policy("places", places), policy("all", per_hour(10))]);
-            let mut held: Vec<_> = (0..3).map(|_| gate.admit_owned(&Descriptor::new(), None).unwrap().admitted()).collect();
+            let mut held: Vec<_> =
+                (0..3).map(|_| gate.admit_owned(&Descriptor::new(), None).unwrap().admitted()).collect();
             let mut kept = 3;
             for (done, at) in order.into_iter().enumerate() {
                 clock.advance(Duration::from_nanos(1));

@@ -88,8 +88,11 @@ fn what_no_key_of_the_deployment_has_sealed_is_not_opened() {
             let mut changed = bytes.to_vec();
             changed[at] ^= 1 << bit;
             let error = opened(&changed).unwrap_err();
-            let expected =
-                if at == 0 { matches!(error, TicketError::Malformed { .. }) } else { error == TicketError::Unsealed };
+            let expected = if at == 0 {
+                matches!(error, TicketError::Malformed { .. })
+            } else {
+                error == TicketError::Unsealed
+            };
             assert!(expected, "byte {at}: {error}");
         }
     }
@@ -197,7 +200,10 @@ fn each_half_is_settled_once() {
         assert_eq!(part(&two, half), Err(TicketError::Settled));
     }
     let standing = gate.peek(&request, None).unwrap();
-    assert_eq!(standing.limits.iter().map(|limit| limit.decision.standing.remaining).collect::<Vec<_>>(), [100, 5]);
+    assert_eq!(
+        standing.limits.iter().map(|limit| limit.decision.standing.remaining).collect::<Vec<_>>(),
+        [100, 5]
+    );
 }
 
 #[test]
@@ -208,11 +214,13 @@ fn of_many_who_settle_at_once_one_does() {
             let open = open(&gate, &ticket(&gate, 40)).unwrap();
             let settled: usize = std::thread::scope(|scope| {
                 let tries: Vec<_> = (0..6)
-                    .map(|_| scope.spawn(|| match settle(&gate, &open, 0) {
-                        Ok(()) => 1,
-                        Err(TicketError::Settled | TicketError::Store(StoreError::Contended { .. })) => 0,
-                        Err(error) => panic!("{error}"),
-                    }))
+                    .map(|_| {
+                        scope.spawn(|| match settle(&gate, &open, 0) {
+                            Ok(()) => 1,
+                            Err(TicketError::Settled | TicketError::Store(StoreError::Contended { .. })) => 0,
+                            Err(error) => panic!("{error}"),
+                        })
+                    })
                     .collect();
                 tries.into_iter().map(|tried| tried.join().unwrap()).sum()
             });
@@ -333,7 +341,8 @@ impl ByteMap for Engine {
         values: &[Option<Vec<u8>>],
     ) -> Result<bool, StoreError> {
         let mut cells = self.0.cells.lock();
-        let unchanged = |(key, version): (&&[u8], &u64)| cells.get(*key).map_or(0, |(have, _)| *have) == *version;
+        let unchanged =
+            |(key, version): (&&[u8], &u64)| cells.get(*key).map_or(0, |(have, _)| *have) == *version;
         if !keys.iter().zip(versions).all(unchanged) {
             return Ok(false);
         }

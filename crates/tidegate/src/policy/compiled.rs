@@ -62,6 +62,8 @@ pub(crate) struct Ready {
     pub(crate) binding: bool,
     /// Whether it has other terms for some: ask [`Limit::terms_for`].
     pub(crate) varies: bool,
+    /// Whether a request takes one place, whatever the caller says that it costs: a guard of a policy without a cost of its own.
+    pub(crate) one_place: bool,
 }
 
 impl Compiled {
@@ -190,6 +192,7 @@ impl Ready {
             owner,
             binding: policy.mode != Mode::Shadow && !policy.is_shadow_limit(at),
             varies: limit.tiers.is_some() || !limit.overrides.is_empty(),
+            one_place: limit.is_guard() && policy.cost.is_none(),
         };
         policy.limits.iter().chain(&policy.shadow_limit).enumerate().map(ready).collect()
     }

@@ -173,6 +173,12 @@ impl Limit {
         special.unwrap_or(&self.terms)
     }
 
+    /// Says whether it counts what is in flight, and not what is asked.
+    #[must_use]
+    pub fn is_guard(&self) -> bool {
+        self.terms.quota.as_ref().is_some_and(|quota| quota.is_guard())
+    }
+
     /// Returns every terms of the limit, those for everyone first.
     pub fn all_terms(&self) -> impl Iterator<Item = &Terms> {
         let special = self.overrides.iter().chain(&self.tiers).flat_map(|choice| choice.values.values());
@@ -224,6 +230,8 @@ pub struct Policy {
     pub mode: Mode,
     /// How its refusals are answered.
     pub deny: Deny,
+    /// How a refusal by a guard is answered, which says that we are short and not that the caller asked too often: 503 unless said.
+    pub shed: Deny,
     /// Who it does not limit, and whom it refuses.
     pub access: Access,
     /// The share of a limit, in percent, from which a key counts as near it; 80 by default, as on the dashboards of our peers.
@@ -249,6 +257,7 @@ impl Policy {
             charge: ChargeOn::default(),
             mode: Mode::default(),
             deny: Deny::default(),
+            shed: Deny::with_status(503),
             access: Access::default(),
             near_limit: 80,
             on_store_error: OnStoreError::default(),
@@ -265,6 +274,12 @@ impl Policy {
     #[must_use]
     pub fn is_shadow_limit(&self, index: usize) -> bool {
         index == self.limits.len() && self.shadow_limit.is_some()
+    }
+
+    /// Returns how a refusal by the limit at an index is answered: [`Policy::shed`] for a guard, else [`Policy::deny`].
+    #[must_use]
+    pub fn refusal(&self, index: usize) -> &Deny {
+        if self.limit(index).is_some_and(Limit::is_guard) { &self.shed } else { &self.deny }
     }
 
     /// Says whether it charges failures only: what a check takes waits for the outcome.

@@ -338,7 +338,7 @@ impl PolicySet {
                     limit: at,
                     key,
                     quota,
-                    cost,
+                    cost: if ready.one_place { Cost::ONE } else { cost },
                     max_wait: ready.max_wait,
                     binding: ready.binding,
                     on_failure: compiled.on_failure,

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tidegate::observer::{Event, Observer};
 use tidegate::store::{Charge, Ending, Op, PlainStore, Step, Store};
-use tidegate::{Clock, Finish, KeyedLimiter, Limiter, ManualClock, Outcome, Precision, Quota, Replace, Reservation, Tick};
+use tidegate::{
+    Clock, Finish, KeyedLimiter, Limiter, ManualClock, Outcome, Precision, Quota, Replace, Reservation, Tick,
+};
 
 use super::{Random, cost, steps};
 
@@ -174,14 +176,8 @@ fn keys_answer_as_the_plain_store_does_call_by_call() {
                     let used = used(&mut random);
                     ours.settle(used);
                     if made == terms || used > receipt.cost.units() {
-                        let ending =
-                            [Ending::new(receipt, Finish { used, outcome: Outcome::Ignored })];
-                        settle(
-                            Op::Finish(&ending),
-                            receipt.cost.units(),
-                            Duration::ZERO,
-                            &key.to_le_bytes(),
-                        );
+                        let ending = [Ending::new(receipt, Finish { used, outcome: Outcome::Ignored })];
+                        settle(Op::Finish(&ending), receipt.cost.units(), Duration::ZERO, &key.to_le_bytes());
                     }
                 }
                 18 if random.below(6) == 0 => {

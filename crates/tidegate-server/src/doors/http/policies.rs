@@ -63,7 +63,7 @@ fn shown(policy: &Policy) -> Value {
         "limits": policy.limits.iter().map(limit).collect::<Vec<_>>(),
         "shadow_limit": policy.shadow_limit.as_ref().map(limit),
         "charge": match policy.charge { ChargeOn::Check => "on-check", ChargeOn::Failure => "on-failure" },
-        "deny": { "status": policy.deny.status, "problem": policy.deny.problem },
+        "deny": { "status": policy.refusal(0).status, "problem": policy.refusal(0).problem },
         "near_limit": format!("{}%", policy.near_limit),
         "on_store_error": match policy.on_store_error {
             OnStoreError::Allow => "allow",

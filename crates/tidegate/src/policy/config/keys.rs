@@ -4,6 +4,8 @@
 //! defaults that `config show` prints. What cannot be had yet stands here too, marked, so that it is refused honestly instead
 //! of being called unknown.
 
+use tidegate_core::concurrency::Concurrency;
+
 use super::forward_auth::FORWARD_AUTH;
 
 /// What a value may be.
@@ -103,36 +105,60 @@ pub(super) const fn key(
 #[derive(Debug)]
 pub(super) struct AlgorithmKeys {
     pub(super) name: &'static str,
+    /// Those that it shares with others of its kind.
+    pub(super) common: &'static [&'static str],
     pub(super) takes: &'static [&'static str],
     pub(super) needs: &'static [&'static str],
 }
 
-/// Every limit takes these, whatever its algorithm.
-pub(super) const COMMON: &[&str] =
+/// Every limit that has a rate takes these, whatever its algorithm.
+pub(super) const RATED: &[&str] =
     &["algorithm", "rate", "rate_by", "rates", "otherwise", "overrides", "replace"];
+
+/// A guard has no rate: what it counts ends, and is not given back by time.
+pub(super) const GUARDING: &[&str] = &["algorithm", "replace"];
+
+/// The algorithm of a fixed number in flight.
+pub(super) const CONCURRENCY: &str = "concurrency";
+
+/// How long a place is held unless given: the usual read timeout of proxies, after which nobody waits for the answer any more.
+pub(super) const PLACE_TTL: &str = "60s";
 
 /// The algorithms, in the order of the manual.
 pub(super) const ALGORITHMS: &[AlgorithmKeys] = &[
-    AlgorithmKeys { name: "gcra", takes: &["burst", "max_wait"], needs: &[] },
-    AlgorithmKeys { name: "token-bucket", takes: &["burst", "refill", "max_wait"], needs: &[] },
-    AlgorithmKeys { name: "leaky-bucket", takes: &["burst", "queue", "max_wait", "slack"], needs: &[] },
-    AlgorithmKeys { name: "fixed-window", takes: &["calendar"], needs: &[] },
-    AlgorithmKeys { name: "sliding-window", takes: &["buckets"], needs: &[] },
-    AlgorithmKeys { name: "sliding-counter", takes: &[], needs: &[] },
-    AlgorithmKeys { name: "sliding-log", takes: &[], needs: &[] },
+    AlgorithmKeys { name: "gcra", common: RATED, takes: &["burst", "max_wait"], needs: &[] },
+    AlgorithmKeys {
+        name: "token-bucket",
+        common: RATED,
+        takes: &["burst", "refill", "max_wait"],
+        needs: &[],
+    },
+    AlgorithmKeys {
+        name: "leaky-bucket",
+        common: RATED,
+        takes: &["burst", "queue", "max_wait", "slack"],
+        needs: &[],
+    },
+    AlgorithmKeys { name: "fixed-window", common: RATED, takes: &["calendar"], needs: &[] },
+    AlgorithmKeys { name: "sliding-window", common: RATED, takes: &["buckets"], needs: &[] },
+    AlgorithmKeys { name: "sliding-counter", common: RATED, takes: &[], needs: &[] },
+    AlgorithmKeys { name: "sliding-log", common: RATED, takes: &[], needs: &[] },
     AlgorithmKeys {
         name: "warm-up",
+        common: RATED,
         takes: &["warm_up", "cold_factor", "burst", "max_wait"],
         needs: &["warm_up"],
     },
-    AlgorithmKeys { name: "x-time", takes: &["burst", "max_wait"], needs: &[] },
-    AlgorithmKeys { name: "uber-pacer", takes: &["slack", "max_wait"], needs: &[] },
-    AlgorithmKeys { name: "guava-bursty", takes: &["max_wait"], needs: &[] },
+    AlgorithmKeys { name: "x-time", common: RATED, takes: &["burst", "max_wait"], needs: &[] },
+    AlgorithmKeys { name: "uber-pacer", common: RATED, takes: &["slack", "max_wait"], needs: &[] },
+    AlgorithmKeys { name: "guava-bursty", common: RATED, takes: &["max_wait"], needs: &[] },
     AlgorithmKeys {
         name: "guava-warming",
+        common: RATED,
         takes: &["warm_up", "cold_factor", "max_wait"],
         needs: &["warm_up"],
     },
+    AlgorithmKeys { name: CONCURRENCY, common: GUARDING, takes: &["max", "ttl"], needs: &["max"] },
 ];
 
 const ALGORITHM_NAMES: &[&str] = &{
@@ -158,7 +184,7 @@ const OVERRIDE: Table = Table {
 };
 
 const LIMIT_KEYS: &[Key] = &[
-    key("algorithm", Kind::Word(ALGORITHM_NAMES, &["concurrency"]), Some("gcra"), "How it counts"),
+    key("algorithm", Kind::Word(ALGORITHM_NAMES, &[]), Some("gcra"), "How it counts"),
     key("rate", Kind::Rate, None, "How fast capacity returns, as 100/s, 60/min, 100/10min, or unlimited"),
     key(
         "burst",
@@ -199,13 +225,19 @@ const LIMIT_KEYS: &[Key] = &[
         Some("as-is"),
         "What a changed limit does with what was spent",
     ),
-    key("max", Kind::Unavailable, None, "The most in flight"),
+    key("max", Kind::Whole(1, Concurrency::MAX_PLACES), None, "The most in flight at once"),
+    key(
+        "ttl",
+        Kind::Span,
+        Some(PLACE_TTL),
+        "After which time a place is free again although nobody gave it back; longer than any work takes",
+    ),
     key("adaptive", Kind::Unavailable, None, "The law that moves the limit"),
     key("bandwidths", Kind::Unavailable, None, "Several rates of one bucket; write several limits instead"),
 ];
 
 pub(super) const LIMIT: Table = Table { name: "limit", keys: LIMIT_KEYS, required: &[] };
-pub(super) const SHADOW_LIMIT: Table = Table { name: "shadow_limit", keys: LIMIT_KEYS, required: &["rate"] };
+pub(super) const SHADOW_LIMIT: Table = Table { name: "shadow_limit", keys: LIMIT_KEYS, required: &[] };
 
 const WANT: Kind = Kind::Either(&Kind::Glob, &Kind::List(&Kind::Glob));
 
@@ -242,8 +274,8 @@ const DENY: Table = Table {
         key(
             "status",
             Kind::Whole(400, 599),
-            Some("429"),
-            "The HTTP status of a refusal: 429 over a quota, 503 when we are short ourselves",
+            None,
+            "The HTTP status of a refusal; 429 unless given, and 503 by a concurrency limit: then we are short ourselves",
         ),
         key(
             "problem",

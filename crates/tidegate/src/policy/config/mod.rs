@@ -12,6 +12,7 @@ mod keys;
 mod limits;
 mod names;
 mod node;
+mod places;
 mod policies;
 mod quota;
 mod reach;

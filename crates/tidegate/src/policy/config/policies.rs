@@ -141,7 +141,19 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         _ => OnStoreError::Local,
     };
     policy.near_limit = inherited("near_limit").and_then(percent).unwrap_or(80);
-    policy.deny = node.get("deny").map_or_else(Deny::default, deny);
+    let answer =
+        |status| node.get("deny").map_or_else(|| Deny::with_status(status), |node| deny(node, status));
+    (policy.deny, policy.shed) = (answer(429), answer(503));
+    let guard = policy.limits.iter().chain(&policy.shadow_limit).find(|limit| limit.is_guard());
+    if let (Some(guard), Some((charge, ChargeOn::Failure))) =
+        (guard, node.entry("charge").map(|(name, _)| (name, policy.charge)))
+    {
+        let what = format_args!(
+            "on-failure keeps what failures took, and {} keeps nothing: who leaves gives the place back",
+            guard.terms.label
+        );
+        findings.error(charge.spot, format_args!("charge: {what}"));
+    }
     if let Some((matches, _)) = node.entry("match")
         && let Some(why) = policy.contradiction()
     {
@@ -214,8 +226,9 @@ fn want(node: &Node) -> Want {
     }
 }
 
-fn deny(node: &Node) -> Deny {
-    let status = node.get("status").and_then(Node::text).and_then(|text| text.parse().ok()).unwrap_or(429);
+fn deny(node: &Node, status: u16) -> Deny {
+    let stated = node.get("status").and_then(Node::text).and_then(|text| text.parse().ok());
+    let status = stated.unwrap_or(status);
     let mut deny = Deny::with_status(status);
     if let Some(problem) = node.get("problem").and_then(Node::text) {
         let is_uri = problem.contains(':') || problem.starts_with('/');

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{ALGORITHMS, COMMON, FILE, Kind, Table};
+use super::keys::{ALGORITHMS, CONCURRENCY, FILE, Kind, Table};
 
 /// Returns the JSON Schema (2020-12) of the file, for editors and for checks before deployment.
 ///
@@ -43,9 +43,11 @@ fn table(table: &Table) -> Value {
             schema["oneOf"] = json!([
                 { "required": ["rate"], "not": tiered },
                 { "required": ["rate_by", "rates", "otherwise"] },
+                { "properties": { "algorithm": { "const": CONCURRENCY } }, "required": ["algorithm", "max"] },
             ]);
             schema["allOf"] = ALGORITHMS.iter().map(parameters).collect();
         }
+        "shadow_limit" => schema["anyOf"] = json!([{ "required": ["rate"] }, { "required": ["max"] }]),
         "forward_auth" => {
             let headers = json!({ "anyOf": [{ "required": ["method"] }, { "required": ["uri"] }, { "required": ["host"] }] });
             schema["oneOf"] = json!([
@@ -79,7 +81,7 @@ fn parameters(algorithm: &super::keys::AlgorithmKeys) -> Value {
         "gcra" => json!({ "anyOf": [stated, { "not": { "required": ["algorithm"] } }] }),
         _ => stated,
     };
-    let names: Vec<_> = COMMON.iter().chain(algorithm.takes).collect();
+    let names: Vec<_> = algorithm.common.iter().chain(algorithm.takes).collect();
     json!({ "if": meant, "then": { "propertyNames": { "enum": names }, "required": algorithm.needs } })
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
-use super::keys::{ALGORITHMS, DEFAULTS, FILE, INHERITED, Kind, Table};
+use super::keys::{ALGORITHMS, CONCURRENCY, DEFAULTS, FILE, INHERITED, Kind, Table};
 use super::node::{Node, Value};
 use crate::policy::rate_grammar::WrittenRate;
 
@@ -98,6 +98,7 @@ impl Walk<'_> {
                 "buckets" => algorithm != "sliding-window",
                 "refill" => algorithm != "token-bucket",
                 "cold_factor" => algorithm != "warm-up",
+                "ttl" => algorithm != CONCURRENCY,
                 _ => false,
             },
             "shadow_limit" => true,
