@@ -20,7 +20,7 @@ policies:
 ";
 
 /// Every path that is answered, and some that are not.
-const PATHS: [&str; 22] = [
+const PATHS: [&str; 23] = [
     "/v1/check",
     "/v1/check/batch",
     "/v1/peek",
