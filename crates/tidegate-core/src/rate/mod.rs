@@ -7,6 +7,7 @@
 
 mod book;
 mod calendar;
+mod carried;
 pub(crate) mod exact;
 mod fixed_window;
 mod gcra;

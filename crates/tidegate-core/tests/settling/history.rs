@@ -77,6 +77,8 @@ pub(crate) struct Run<'a> {
     pub(crate) state: State,
     /// The tick of the last change: an earlier one counts as it.
     pub(crate) last: Tick,
+    /// The latest tick of any operation: a settlement of what is long over changes nothing, and its tick is not the state's.
+    pub(crate) clock: Tick,
     pub(crate) ops: Vec<Op>,
     pub(crate) charges: Vec<Charge>,
     pub(crate) waited: bool,
@@ -104,6 +106,7 @@ impl<'a> Run<'a> {
             start,
             state: quota.fresh(start),
             last: start,
+            clock: start,
             ops: Vec::new(),
             charges: Vec::new(),
             waited: false,
@@ -136,6 +139,7 @@ impl<'a> Run<'a> {
                 self.was_full |= full && !self.charges.is_empty();
                 self.waited |= !wait.is_zero();
                 self.last = effective;
+                self.clock = self.clock.max(effective);
                 self.state = next;
                 self.ops.push(Op::Charge { now: effective, units, max_wait });
                 self.charges.push(Charge { receipt, used: None });
@@ -153,6 +157,7 @@ impl<'a> Run<'a> {
                 if next != self.state {
                     self.last = effective;
                 }
+                self.clock = self.clock.max(effective);
                 self.state = next;
                 self.ops.push(Op::Settle { now: effective, nth, used });
                 self.was_in_debt |= quota.standing(&self.state, self.last).debt > 0;
@@ -174,6 +179,7 @@ impl<'a> Run<'a> {
 }
 
 /// The same history under `quota`, with what was used charged from the start, and what was used beyond booked when it was settled.
+/// A charge that is made in full here is settled here too.
 #[derive(Debug)]
 pub(crate) struct Counterfactual {
     pub(crate) state: State,
@@ -222,7 +228,10 @@ impl Counterfactual {
                 }
                 Op::Settle { now, nth, used } => {
                     this.was_full |= full(&this.state, now);
-                    if let Some(receipt) = receipts[nth].filter(|receipt| used > receipt.cost.units()) {
+                    // What was charged in full is settled as it was, whether with more or with less.
+                    if let Some(receipt) = receipts[nth].filter(|receipt| {
+                        receipt.cost.units() == run.charges[nth].units() && used != receipt.cost.units()
+                    }) {
                         this.state = quota.settle(&this.state, now, &receipt, used);
                         this.was_in_debt |= quota.standing(&this.state, now).debt > 0;
                     }

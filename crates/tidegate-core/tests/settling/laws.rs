@@ -4,9 +4,9 @@
 //! they were. Where charging less never leaves less later ([`Kind::is_monotone`]) this holds at each step, and the counterfactual
 //! can take every charge at least as early. Elsewhere it cannot hold so: a rolling window that the undone charge opened would have
 //! opened later, and whoever was granted a unit in the window after it could then not have had it. There each settlement is judged
-//! by itself: the state after it is no fuller than the state before it or the counterfactual, whichever has more; and no fuller
-//! than the counterfactual alone while the limit was not full since the first charge and nobody waited, so that both know the same
-//! window.
+//! by itself: the state after it is no fuller than the fullest of the state before it, the counterfactual, and the history in which
+//! this charge alone costs what was used and the others are settled as they were; and no fuller than the counterfactual alone while
+//! the limit was not full since the first charge and nobody waited, so that both know the same window.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) fn against_counterfactual(subject: &Subject, run: &Run<'_>) -> Result
     }
     let found = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
     let would = found.map_err(|charge| format!("never fuller: charged what was used, {charge}"))?;
-    let ticks = probes(subject, run.last);
+    let ticks = probes(subject, run.clock);
     if let Some(place) = fuller(subject, &run.state, &[&would.state], 0, &ticks) {
         return Err(format!("never fuller: {place}"));
     }
@@ -42,7 +42,7 @@ fn sums(subject: &Subject, run: &Run<'_>, would: &Counterfactual) -> Result<(), 
     if subject.kind == Kind::Even && !never_full(subject, run) {
         return Ok(());
     }
-    match differ(subject, &run.state, &would.state, run.last, &probes(subject, run.last)) {
+    match differ(subject, &run.state, &would.state, run.clock, &probes(subject, run.clock)) {
         Some(place) => Err(format!("sum charged equals sum used: {place}")),
         None => Ok(()),
     }
@@ -81,7 +81,7 @@ pub(crate) fn settlement(
     receipt: &Receipt,
     used: u64,
 ) -> Result<(), Broken> {
-    let (units, at) = (receipt.cost.units(), run.last);
+    let (units, at) = (receipt.cost.units(), run.clock);
     if used == units {
         return match differ(subject, &run.state, before, at, &probes(subject, at)) {
             Some(place) => Err(format!("settled with what was charged: {place}")),
@@ -89,26 +89,44 @@ pub(crate) fn settlement(
         };
     }
     if used > units {
-        return debt(subject, before, &run.state, at, used - units, run.waited);
+        return debt(subject, before, &run.state, run.last, used - units, run.waited);
     }
     if subject.kind.is_monotone() {
         return Ok(());
     }
     let ticks = probes(subject, at);
-    let found = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
-    let broken = match (&found, subject.kind) {
-        (Ok(would), Kind::Phase { early }) if !run.was_full && !run.waited && !run.booked => {
-            fuller(subject, &run.state, &[&would.state], early, &ticks)
+    let early = match subject.kind {
+        Kind::Profile => {
+            let would = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
+            let exact = would.is_ok_and(|would| differ(subject, &run.state, &would.state, at, &ticks).is_none());
+            let broken = fuller_by(subject, &run.state, before, at, units - used).filter(|_| !exact);
+            return broken.map_or(Ok(()), |place| Err(format!("never fuller: {place}")));
         }
-        (Ok(would), Kind::Phase { early }) => {
-            fuller(subject, &run.state, &[before, &would.state], early, &ticks)
+        Kind::Phase { early } => early,
+        _ => 0,
+    };
+    let nth = (0..run.charges.len()).find(|nth| is_last(run, *nth));
+    let all = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
+    // Only this charge is made for what it used; the others are charged and settled as they were.
+    let this = Counterfactual::run(&subject.quota, run, |other, charge| {
+        if Some(other) == nth { charge.owed() } else { charge.units() }
+    });
+    let same_window =
+        matches!(subject.kind, Kind::Phase { .. }) && !run.was_full && !run.waited && !run.booked;
+    let broken = match &all {
+        Ok(all) if same_window => fuller(subject, &run.state, &[&all.state], early, &ticks),
+        _ => {
+            let would = [&all, &this].into_iter().flatten().map(|would| &would.state);
+            let bounds: Vec<&State> = would.chain([before]).collect();
+            fuller(subject, &run.state, &bounds, early, &ticks)
         }
-        (Ok(would), Kind::Slope) => fuller(subject, &run.state, &[before, &would.state], 0, &ticks),
-        (_, Kind::Profile) => fuller_by(subject, &run.state, before, at, units - used),
-        (Err(_), _) => fuller(subject, &run.state, &[before], 0, &ticks),
-        (Ok(_), _) => None,
     };
     broken.map_or(Ok(()), |place| Err(format!("never fuller: {place}")))
+}
+
+/// The last operation settled this charge.
+fn is_last(run: &Run<'_>, nth: usize) -> bool {
+    matches!(run.ops.last(), Some(Op::Settle { nth: last, .. }) if *last == nth)
 }
 
 /// A profile: no more than was given back is there beyond what was there before.
@@ -143,6 +161,10 @@ pub(crate) fn debt(
     if standing.remaining > 0 && standing.debt > 0 {
         return Err(format!("debts: {standing:?} has something left and owes"));
     }
+    // A pacer of a peer catches up on idle time once it has been used at all.
+    if subject.kind == Kind::Profile {
+        return Ok(());
+    }
     if let Some(place) = fuller(subject, after, &[before], 0, &few_probes(subject, at)) {
         return Err(format!("debts: {place}"));
     }
@@ -165,6 +187,9 @@ pub(crate) fn undone(
     for now in ticks.into_iter().filter(|now| *now >= at) {
         let undone = quota.settle(after, now, receipt, 0);
         if subject.kind == Kind::Profile {
+            if differ(subject, &undone, before, now, &few_probes(subject, now)).is_none() {
+                continue;
+            }
             if let Some(place) = fuller_by(subject, &undone, after, now, receipt.cost.units()) {
                 return Err(format!("undone at {now:?}: {place}"));
             }
