@@ -69,7 +69,9 @@ fn x_time_starts_with_its_whole_burst() {
     let (closed, open) = (XTime::new(0.0, 5).unwrap(), XTime::new(10.0, 5).unwrap());
     let raised = open.carry(&closed, &closed.fresh(now), now, Replace::AsIs);
     assert_eq!(open.standing(&raised, now).remaining, 5);
-    let Transition::Allowed { next, .. } = closed.decide(&closed.fresh(now), Ask::allow(now, Cost::new(5).unwrap())) else {
+    let Transition::Allowed { next, .. } =
+        closed.decide(&closed.fresh(now), Ask::allow(now, Cost::new(5).unwrap()))
+    else {
         panic!("the burst of a limit of zero is granted once")
     };
     let more = Ask::within(now, Cost::ONE, Duration::MAX);

@@ -174,12 +174,8 @@ impl Algorithm for FixedWindow {
             Ok(settled) => settled,
             Err(refused) => return refused,
         };
-        let receipt = Receipt {
-            at,
-            act,
-            cost: ask.cost,
-            mark: Receipt::mark(if fits { 0 } else { OPENER }, 0),
-        };
+        let receipt =
+            Receipt { at, act, cost: ask.cost, mark: Receipt::mark(if fits { 0 } else { OPENER }, 0) };
         let next = if fits { state.joined(at, units) } else { self.open(state, at, act, units) };
         Transition::Allowed { wait, next, receipt }
     }
@@ -311,7 +307,8 @@ impl Bytes for FixedWindowState {
         for _ in 0..count {
             before.push(Span::read(from)?);
         }
-        let ordered = before.iter().chain([&top]).is_sorted_by(|a, b| a.opened < b.opened && a.start <= b.start);
+        let ordered =
+            before.iter().chain([&top]).is_sorted_by(|a, b| a.opened < b.opened && a.start <= b.start);
         if !ordered || before.iter().any(|span| span.used == 0) {
             return Err(DecodeError::Value { field: "windows" });
         }

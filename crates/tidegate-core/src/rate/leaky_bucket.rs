@@ -82,13 +82,7 @@ impl Algorithm for LeakyBucket {
         self.pace.standing(&state.0, now)
     }
 
-    fn settle(
-        &self,
-        state: &LeakyBucketState,
-        now: Tick,
-        receipt: &Receipt,
-        used: u64,
-    ) -> LeakyBucketState {
+    fn settle(&self, state: &LeakyBucketState, now: Tick, receipt: &Receipt, used: u64) -> LeakyBucketState {
         LeakyBucketState(self.pace.settle(&state.0, now, receipt, used))
     }
 

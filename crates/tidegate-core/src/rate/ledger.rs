@@ -142,7 +142,9 @@ impl Ledger {
     fn forget(&mut self, slots: &impl Slots) {
         let most = slots.span().saturating_mul(2);
         let len = self.entries.len();
-        let Some(before) = len.checked_sub(2).filter(|_| len > most).map(|at| self.entries[at]) else { return };
+        let Some(before) = len.checked_sub(2).filter(|_| len > most).map(|at| self.entries[at]) else {
+            return;
+        };
         let kept = self.live(slots, slots.begins(before.slot)).len();
         self.drop_oldest(slots, len - kept);
         let Some(many) = kept.checked_sub(most) else { return };
@@ -230,7 +232,8 @@ impl Ledger {
     ) -> Self {
         let last = now.max(self.last);
         let mut next = Self::fresh(last);
-        let promised = self.entries.last().map_or(0, |newest| last_tick(newest.slot)).max(self.closed_until());
+        let promised =
+            self.entries.last().map_or(0, |newest| last_tick(newest.slot)).max(self.closed_until());
         let promised = Tick::from_nanos(u64::try_from(promised).unwrap_or(u64::MAX));
         let carried = Some(Carried::new(last, promised, self.past().carried));
         let floor = if how == Replace::Reset { Tick::EPOCH } else { self.past().floor };

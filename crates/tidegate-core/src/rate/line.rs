@@ -201,9 +201,7 @@ impl Pace {
     /// The book of a line, or the one that says of it what its arrival time does.
     fn book(&self, line: &Line, at: Tick) -> Box<Book> {
         let kept = line.book.as_ref().filter(|book| !book.has_passed(at));
-        kept.cloned().unwrap_or_else(|| {
-            Box::new(Book::new(self.tick(line.tat()), self.shown(line.tat())))
-        })
+        kept.cloned().unwrap_or_else(|| Box::new(Book::new(self.tick(line.tat()), self.shown(line.tat()))))
     }
 
     pub(crate) fn standing(&self, line: &Line, now: Tick) -> Standing {
@@ -299,9 +297,8 @@ impl Pace {
             Replace::Proportional => Some(mul_div_ceil(within, self.full(), old.full())),
             Replace::Reset => None,
         };
-        let tat = within.map_or(0, |within| {
-            self.scaled(at).saturating_add(within).saturating_add(convert(over))
-        });
+        let tat =
+            within.map_or(0, |within| self.scaled(at).saturating_add(within).saturating_add(convert(over)));
         let mut book = old.book(line, at);
         if book.has_passed(at) {
             return Line::new(tat, at);

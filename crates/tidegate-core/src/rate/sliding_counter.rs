@@ -162,9 +162,12 @@ impl SlidingCounter {
             state.current = state.current.saturating_add(units).min(MOST_UNITS);
             return state;
         }
-        let (mut promises, carried) = state.more.take().map_or((Vec::new(), None), |more| (more.promises, more.carried));
+        let (mut promises, carried) =
+            state.more.take().map_or((Vec::new(), None), |more| (more.promises, more.carried));
         match promises.last_mut() {
-            Some(latest) if latest.act >= act => latest.units = latest.units.saturating_add(units).min(MOST_UNITS),
+            Some(latest) if latest.act >= act => {
+                latest.units = latest.units.saturating_add(units).min(MOST_UNITS)
+            }
             _ => promises.push(Promise { act, units }),
         }
         if promises.len() > MOST_PROMISES {
@@ -264,7 +267,13 @@ impl Algorithm for SlidingCounter {
     ///
     /// What was used beyond the charge acts now, behind all promises. It counts as any charge does, in its window and fading through
     /// the next, and the next ask waits until the estimate has room for it.
-    fn settle(&self, state: &SlidingCounterState, now: Tick, receipt: &Receipt, used: u64) -> SlidingCounterState {
+    fn settle(
+        &self,
+        state: &SlidingCounterState,
+        now: Tick,
+        receipt: &Receipt,
+        used: u64,
+    ) -> SlidingCounterState {
         let at = now.max(state.last);
         match receipt.cost.units().checked_sub(used) {
             Some(0) => state.clone(),
@@ -311,7 +320,13 @@ impl Algorithm for SlidingCounter {
 
 impl SlidingCounter {
     /// Takes units out of the window in which the charge acts.
-    fn give_back(&self, state: &SlidingCounterState, at: Tick, receipt: &Receipt, back: u64) -> SlidingCounterState {
+    fn give_back(
+        &self,
+        state: &SlidingCounterState,
+        at: Tick,
+        receipt: &Receipt,
+        back: u64,
+    ) -> SlidingCounterState {
         if state.carried().is_some_and(|carried| carried.outdates(receipt)) {
             return state.clone();
         }

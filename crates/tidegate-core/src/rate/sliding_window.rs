@@ -132,7 +132,13 @@ impl Algorithm for SlidingWindow {
     /// Takes what was not used out of the bucket in which the charge acts, as long as that counts: exact, whatever was charged
     /// since. What was used beyond the charge acts now, behind all promises, and counts for one window like everything else: the
     /// next ask waits until the limit has room again, and no later window is filled.
-    fn settle(&self, state: &SlidingWindowState, now: Tick, receipt: &Receipt, used: u64) -> SlidingWindowState {
+    fn settle(
+        &self,
+        state: &SlidingWindowState,
+        now: Tick,
+        receipt: &Receipt,
+        used: u64,
+    ) -> SlidingWindowState {
         SlidingWindowState(state.0.settle(self, now, receipt, used))
     }
 

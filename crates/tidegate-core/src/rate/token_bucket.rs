@@ -379,7 +379,8 @@ impl TokenBucket {
 
     /// The last promise that the levels show.
     fn shown(&self, levels: &Levels, at: Tick) -> Tick {
-        let debts = self.with(levels).map(|(bandwidth, level)| (bandwidth, bandwidth.debt(level), level.into));
+        let debts =
+            self.with(levels).map(|(bandwidth, level)| (bandwidth, bandwidth.debt(level), level.into));
         let waits =
             debts.map(|(bandwidth, debt, into)| if debt == 0 { 0 } else { bandwidth.time_for(debt, into) });
         at.after(span(waits.max().unwrap_or(0)))
@@ -526,13 +527,7 @@ impl Algorithm for TokenBucket {
     }
 
     /// Settles a charge in all bandwidths, see [`Algorithm::settle`] and the file's head.
-    fn settle(
-        &self,
-        state: &TokenBucketState,
-        now: Tick,
-        receipt: &Receipt,
-        used: u64,
-    ) -> TokenBucketState {
+    fn settle(&self, state: &TokenBucketState, now: Tick, receipt: &Receipt, used: u64) -> TokenBucketState {
         let (units, at) = (receipt.cost.units(), now.max(state.last));
         let Some(back) = units.checked_sub(used) else { return self.owe(state, at, used - units) };
         let (first, position) = receipt.marks();
@@ -554,8 +549,7 @@ impl Algorithm for TokenBucket {
         let mut withheld = Amounts::new();
         for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
             let amount = bandwidth.amount(back);
-            let floor =
-                if standing == 0 { 0 } else { self.floor(index, level, &settled, &mut book) };
+            let floor = if standing == 0 { 0 } else { self.floor(index, level, &settled, &mut book) };
             let given = amount.min(level.spent().saturating_sub(floor));
             *level = bandwidth.level(level.spent() - given, level.into);
             withheld.push(amount - given);

@@ -37,8 +37,8 @@ use core::time::Duration;
 use super::Algorithm;
 use super::carried::Carried;
 use super::exact::{mul_div_ceil, mul_div_floor};
-use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use super::settle::excess;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick, nanos, span};
@@ -382,7 +382,8 @@ impl Algorithm for WarmUp {
     fn full_at(&self, state: &WarmUpState) -> Option<Tick> {
         let missing = self.slope.coldest.saturating_sub(state.cold.parts());
         let full = state.next.parts().saturating_add(missing).div_ceil(1 << PART);
-        let outdated = state.carried.as_deref().map_or(0, |carried| u128::from(carried.until().as_nanos()) + 1);
+        let outdated =
+            state.carried.as_deref().map_or(0, |carried| u128::from(carried.until().as_nanos()) + 1);
         u64::try_from(full.max(outdated)).ok().map(Tick::from_nanos)
     }
 }
@@ -520,7 +521,11 @@ mod tests {
         let (spent, before) = reserve(&limit, &limit.fresh(now), now, 2);
         let reset = limit.carry(&limit, &spent, now, Replace::Reset);
         let (again, _) = reserve(&limit, &reset, now, 2);
-        assert_eq!((again.next, again.cold), (spent.next, spent.cold), "nothing but the change tells them apart");
+        assert_eq!(
+            (again.next, again.cold),
+            (spent.next, spent.cold),
+            "nothing but the change tells them apart"
+        );
         assert_eq!(limit.settle(&again, now, &before, 0), again);
         assert!(limit.full_at(&reset).unwrap().as_nanos() > spent.next.ns);
     }

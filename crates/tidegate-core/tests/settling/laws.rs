@@ -98,7 +98,8 @@ pub(crate) fn settlement(
     let early = match subject.kind {
         Kind::Profile => {
             let would = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
-            let exact = would.is_ok_and(|would| differ(subject, &run.state, &would.state, at, &ticks).is_none());
+            let exact =
+                would.is_ok_and(|would| differ(subject, &run.state, &would.state, at, &ticks).is_none());
             let broken = fuller_by(subject, &run.state, before, at, units - used).filter(|_| !exact);
             return broken.map_or(Ok(()), |place| Err(format!("never fuller: {place}")));
         }

@@ -82,7 +82,8 @@ impl FixedWindowState {
         let opened = if early > 0 { top.opened } else { start };
         let state = Self { last, start, through, used, more: None };
         // A charge older than the change can act in no window opened after its latest act.
-        let oldest = if state.counts(last) { before.first().map_or(opened, |span| span.opened) } else { last };
+        let oldest =
+            if state.counts(last) { before.first().map_or(opened, |span| span.opened) } else { last };
         let carried = carried.filter(|carried| carried.until() >= oldest);
         if early == 0 && before.is_empty() && !gap && carried.is_none() {
             return state;

@@ -295,7 +295,9 @@ macro_rules! smooth_algorithm {
 
             fn carry(&self, old: &Self, state: &GuavaState, now: Tick, how: Replace) -> GuavaState {
                 match how {
-                    Replace::Reset => GuavaState { charges: state.charges.wrapping_add(1), ..self.fresh(now) },
+                    Replace::Reset => {
+                        GuavaState { charges: state.charges.wrapping_add(1), ..self.fresh(now) }
+                    }
                     Replace::AsIs | Replace::Proportional => state.carry(old, self, now),
                 }
             }
