@@ -45,6 +45,7 @@ fn x_time_equals_the_real_one() {
             "limit" => {
                 let new = Quota::from(XTime::new(number.parse().unwrap(), burst).unwrap());
                 let state = new.carry(&quota, &state, now, Replace::AsIs);
+                held.clear();
                 (new, state, (true, 0))
             }
             _ => panic!("{line}"),

@@ -190,9 +190,11 @@ impl Gate {
     }
 
     /// Puts other policies in force. Counters survive: keys are named after policies, and a changed limit of the same
-    /// algorithm takes over what was spent when the key is next used.
+    /// algorithm takes over what was spent when the key is next used. Estimates that policies have learnt go on by their names.
     pub fn replace(&self, policies: impl Into<Arc<PolicySet>>) {
-        self.policies.store(policies.into());
+        let policies = policies.into();
+        policies.learn_from(&self.policies.load());
+        self.policies.store(policies);
     }
 
     /// Returns how full the store is.

@@ -273,7 +273,8 @@ impl WarmUp {
         (Moment::of(free.saturating_add(price)), Moment::of(left))
     }
 
-    /// A change is forgotten once the limit is busy for longer than any charge made before it made it.
+    /// A change is forgotten once the limit is busy for longer than any charge before it had made it: no receipt of those then
+    /// says what the state says.
     fn state(&self, last: Tick, (next, cold): (Moment, Moment), carried: Option<Carried>) -> WarmUpState {
         let carried = carried.filter(|carried| next.parts() <= Moment::at(carried.until()).parts());
         WarmUpState { last, next, cold, carried: carried.map(Box::new) }
@@ -308,12 +309,13 @@ impl Algorithm for WarmUp {
         }
         let wait = span(wait);
         let next = self.state(at, self.charged((free, cold), units), state.carried.as_deref().copied());
-        // What settling needs and the receipt does not say: how cold it was, and the fraction of the free moment.
+        let left = next.next.parts();
+        // What settling needs and the receipt does not say: how cold it was, the fraction of the free moment, and the next one.
         let mark = (cold << PART) | u128::from(Moment::of(free).part);
         Transition::Allowed {
             wait,
             next,
-            receipt: Receipt { at, act: at.after(wait), cost: ask.cost, mark: Receipt::mark(mark, 0) },
+            receipt: Receipt { at, act: at.after(wait), cost: ask.cost, mark: Receipt::mark(mark, left) },
         }
     }
 
@@ -346,7 +348,8 @@ impl Algorithm for WarmUp {
         let free = Moment { ns: whole, part }.parts();
         let cold = (receipt.marks().0 >> PART).min(self.slope.coldest);
         let outdated = carried.is_some_and(|carried| carried.outdates(receipt));
-        let since = self.charged((free, cold), units) != (state.next, state.cold);
+        let since = receipt.marks().1 != state.next.parts()
+            || self.charged((free, cold), units) != (state.next, state.cold);
         if used == units || outdated || since || state.next == Moment::MAX {
             return state.clone();
         }

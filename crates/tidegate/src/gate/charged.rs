@@ -99,6 +99,13 @@ impl Charged {
         self.keys.len() + lines
     }
 
+    /// Returns the charges that are wanted, without the others: for a ticket that is to be short. The others are then settled by nobody.
+    #[must_use]
+    pub fn only(&self, mut wanted: impl FnMut(&ChargedLine<'_>) -> bool) -> Self {
+        let lines = self.lines.iter().filter(|made| wanted(&self.line(made))).cloned().collect();
+        Self { keys: self.keys.clone(), lines }
+    }
+
     pub(super) fn of(&self, part: Part) -> impl Iterator<Item = &Made> + Clone {
         self.lines.iter().filter(move |made| match part {
             Part::All => true,

@@ -11,6 +11,7 @@
 
 use core::time::Duration;
 
+use super::OURS;
 use crate::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
@@ -214,7 +215,7 @@ impl GuavaState {
         let wait = Duration::from_micros(state.free.saturating_sub(micros));
         let next = self.charged(by, micros, ask.cost.units());
         let before = (u128::from(self.stored.to_bits()) << 64) | u128::from(self.free);
-        let mark = Receipt::mark(before, u128::from(next.charges));
+        let mark = Receipt::mark(before, OURS | u128::from(next.charges));
         let receipt = Receipt { at: ask.now, act: ask.now.after(wait), cost: ask.cost, mark };
         Transition::Allowed { wait, next, receipt }
     }
@@ -238,7 +239,7 @@ impl GuavaState {
         let (before, charges) = receipt.marks();
         // The halves of a mark.
         let (stored, free) = (f64::from_bits((before >> 64) as u64), before as u64);
-        if used == units || charges != u128::from(self.charges) || stored.is_nan() || stored < 0.0 {
+        if used == units || charges != OURS | u128::from(self.charges) || stored.is_nan() || stored < 0.0 {
             return *self;
         }
         let charges = self.charges.wrapping_sub(1);

@@ -10,6 +10,7 @@
 
 use core::time::Duration;
 
+use super::OURS;
 use crate::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
@@ -113,7 +114,7 @@ impl Algorithm for UberPacer {
         }
         let wait = Duration::from_nanos(wait);
         let before = (u128::from(state.due.is_some()) << 64) | u128::from(state.due.unwrap_or(0));
-        let mark = Receipt::mark(before, u128::from(next.charges));
+        let mark = Receipt::mark(before, OURS | u128::from(next.charges));
         let receipt = Receipt { at: ask.now, act: ask.now.after(wait), cost: ask.cost, mark };
         Transition::Allowed { wait, next, receipt }
     }
@@ -139,7 +140,7 @@ impl Algorithm for UberPacer {
             return self.charged(state, now.as_nanos(), excess(receipt, used));
         }
         let (before, charges) = receipt.marks();
-        if used == units || charges != u128::from(state.charges) {
+        if used == units || charges != OURS | u128::from(state.charges) {
             return *state;
         }
         // The lower half of the mark.

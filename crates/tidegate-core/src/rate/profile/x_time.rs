@@ -5,16 +5,16 @@
 //! or zero, that it never came back (so since v0.7.0 of 2024). Where it breaks our laws:
 //! * a time before the last one is taken as it is and becomes the last one, so the time until the old one counts twice;
 //! * the truncated wait may be a nanosecond short, and rates are floats, so nothing is exact;
-//! * a reservation that has acted gives nothing back, and one that has not gives back what was not reserved since, also when the
-//!   limit has changed in between.
+//! * a reservation that has acted gives nothing back, and one that has not gives back what was not reserved since.
 //!
-//! It differs from the peer in three cases where the peer's answer is of no use: a wait of `InfDuration` (292 years, what a limit of
+//! It differs from the peer in three cases where the peer's answer does harm: a wait of `InfDuration` (292 years, what a limit of
 //! zero asks for) is never granted, where `ReserveN` says yes to it; tokens at an infinite limit are the burst, where a change of
-//! the limit at the tick of the last one computes 0·∞ and leaves the limiter open for good; and a reservation made at an
-//! infinite limit, which took nothing, gives nothing back after a change.
+//! the limit at the tick of the last one computes 0·∞ and leaves the limiter open for good; and a reservation made before a change
+//! of the limit gives nothing back, where `CancelAt` returns tokens that may never have been taken.
 
 use core::time::Duration;
 
+use super::OURS;
 use crate::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
@@ -45,8 +45,8 @@ pub struct XTimeState {
     last_event: Tick,
     /// The latest act that was ever promised.
     until: Tick,
-    /// How often everything was replaced, which the peer does not do: receipts from before give nothing back.
-    resets: u32,
+    /// How often the limit has changed: receipts from before give nothing back.
+    changes: u32,
 }
 
 impl XTime {
@@ -109,7 +109,7 @@ impl XTime {
             at: ask.now,
             act: ask.now.after(wait),
             cost: ask.cost,
-            mark: Receipt::mark(u128::from(limit.to_bits()), u128::from(next.resets)),
+            mark: Receipt::mark(u128::from(limit.to_bits()), OURS | u128::from(next.changes)),
         };
         Transition::Allowed { wait, next, receipt }
     }
@@ -120,7 +120,7 @@ impl Algorithm for XTime {
 
     fn fresh(&self, now: Tick) -> XTimeState {
         let (last_event, until) = (Tick::EPOCH, Tick::EPOCH);
-        XTimeState { tokens: self.burst as f64, last: now, last_event, until, resets: 0 }
+        XTimeState { tokens: self.burst as f64, last: now, last_event, until, changes: 0 }
     }
 
     /// As `ReserveN` limited to `max_wait`; zero is `AllowN`.
@@ -173,10 +173,10 @@ impl Algorithm for XTime {
             let tokens = (self.advance(state, now) - excess(receipt, used) as f64).max(lowest);
             return XTimeState { tokens, last: now, ..*state };
         }
-        let (limit, resets) = receipt.marks();
+        let (limit, changes) = receipt.marks();
         // The lower half of the mark.
         let limit = f64::from_bits(limit as u64);
-        if receipt.act < now || resets != u128::from(state.resets) || !limit.is_finite() {
+        if receipt.act < now || changes != OURS | u128::from(state.changes) || !limit.is_finite() {
             return *state;
         }
         let back = (units - used) as f64;
@@ -208,8 +208,8 @@ impl Algorithm for XTime {
                 (old.advance(state, now) * share, state.last_event)
             }
         };
-        let resets = if how == Replace::AsIs { state.resets } else { state.resets.wrapping_add(1) };
-        XTimeState { tokens, last: now, last_event, resets, ..*state }
+        let changes = state.changes.wrapping_add(1);
+        XTimeState { tokens, last: now, last_event, changes, ..*state }
     }
 
     fn full_at(&self, state: &XTimeState) -> Option<Tick> {
@@ -236,7 +236,7 @@ impl Eq for XTime {}
 
 impl PartialEq for XTimeState {
     fn eq(&self, other: &Self) -> bool {
-        let fields = |of: &Self| (of.tokens.to_bits(), of.last, of.last_event, of.until, of.resets);
+        let fields = |of: &Self| (of.tokens.to_bits(), of.last, of.last_event, of.until, of.changes);
         fields(self) == fields(other)
     }
 }
@@ -261,7 +261,7 @@ impl Bytes for XTimeState {
         out.tick(self.last);
         out.tick(self.last_event);
         out.tick(self.until);
-        out.u64(u64::from(self.resets));
+        out.u64(u64::from(self.changes));
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -269,8 +269,8 @@ impl Bytes for XTimeState {
         if tokens.is_nan() {
             return Err(DecodeError::Value { field: "tokens" });
         }
-        let (until, resets) = (from.tick()?, from.u64()?);
-        let resets = u32::try_from(resets).map_err(|_| DecodeError::Value { field: "resets" })?;
-        Ok(Self { tokens, last, last_event, until, resets })
+        let (until, changes) = (from.tick()?, from.u64()?);
+        let changes = u32::try_from(changes).map_err(|_| DecodeError::Value { field: "changes" })?;
+        Ok(Self { tokens, last, last_event, until, changes })
     }
 }
