@@ -24,7 +24,7 @@ use tidegate_core::{Cost, Decision, Retry, Tick};
 pub use admission::{Admission, Entry};
 use charged::Keep;
 pub use charged::{Charged, ChargedLine, Part};
-pub use settling::{Fate, Finished, Followed, Report};
+pub use settling::{Fate, Finished, Followed};
 
 use crate::clock::{Clock, SystemClock, Time};
 use crate::policy::{Among, Descriptor, LINES, Line, Plan, PolicySet, Refusal};
@@ -173,13 +173,6 @@ impl Gate {
     #[must_use]
     pub fn with_issuer(mut self, name: &str) -> Self {
         self.issuer = name[..name.floor_char_boundary(LONGEST_ISSUER)].into();
-        self
-    }
-
-    /// Takes over the name of another gate of this node.
-    #[must_use]
-    pub fn settling_with(mut self, other: &Self) -> Self {
-        self.issuer = Arc::clone(&other.issuer);
         self
     }
 

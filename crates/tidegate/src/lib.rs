@@ -7,7 +7,7 @@
 //! * [`observer`]: who is told about decisions
 //! * [`clock`]: where ticks come from; a virtual clock for tests
 //! * [`explain`]: why a request was denied, and by which policy
-//! * [`gate`]: policies, store and clock together: one check over many limits
+//! * [`gate`]: policies, store and clock together: one check over many limits, and what becomes of what it charged
 //! * [`policy`]: who is limited, by what; the file format
 //! * [`store`]: settles a list of charges in one step, all or nothing
 //! * [`visible`]: text from elsewhere, made safe to print
@@ -33,7 +33,7 @@ mod wait;
 
 pub use bulkhead::{Bulkhead, Enter, Permit};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use gate::{Admission, Charged, Gate, GateDecision, InForce, LimitDecision, Report};
+pub use gate::{Admission, Charged, Gate, GateDecision, InForce, LimitDecision};
 pub use keyed::KeyedLimiter;
 pub use limiter::{Answer, Denied, Limiter, Reservation};
 pub use policy::{Descriptor, Policy, PolicySet};

@@ -59,7 +59,7 @@ fn a_busy_bulkhead_refuses_and_charges_no_limit_beside_it() {
     let refused = gate.check(&Descriptor::new(), None).unwrap();
     assert_eq!((refused.allowed, refused.retry(), refused.policy()), (false, Retry::Unknown, Some(1)));
     assert_eq!(remaining(&gate), [8, 0], "all or none");
-    gate.report(&first, Outcome::Success).unwrap();
+    gate.finish(&first, Part::Outcome, Outcome::Success, |_| None).unwrap();
     assert_eq!(remaining(&gate), [8, 1], "the place, and not the unit");
 }
 
@@ -77,9 +77,9 @@ fn a_place_lapses_by_itself_and_is_then_left_without_a_trace() {
     let lost = enter(&gate);
     clock.advance(TTL);
     let second = enter(&gate);
-    let told = gate.report(&lost, Outcome::Success).unwrap();
+    let told = gate.finish(&lost, Part::Outcome, Outcome::Success, |_| None).unwrap();
     assert_eq!((told[0].fate, remaining(&gate)), (Fate::Returned(0), vec![0]));
-    let told = gate.report(&second, Outcome::Failure).unwrap();
+    let told = gate.finish(&second, Part::Outcome, Outcome::Failure, |_| None).unwrap();
     assert_eq!((told[0].fate, remaining(&gate)), (Fate::Returned(1), vec![1]));
 }
 
@@ -89,9 +89,9 @@ fn whoever_entered_before_a_live_change_leaves_after_it() {
     let (first, second) = (enter(&gate), enter(&gate));
     gate.replace(PolicySet::new(vec![at_once("work", 1)]).unwrap());
     assert!(!gate.check(&Descriptor::new(), None).unwrap().allowed);
-    gate.report(&first, Outcome::Success).unwrap();
+    gate.finish(&first, Part::Outcome, Outcome::Success, |_| None).unwrap();
     assert_eq!(remaining(&gate), [0], "one is inside, and one is all there is");
-    gate.report(&second, Outcome::Success).unwrap();
+    gate.finish(&second, Part::Outcome, Outcome::Success, |_| None).unwrap();
     assert_eq!(remaining(&gate), [1]);
 }
 
@@ -103,9 +103,9 @@ fn who_was_inside_at_a_reset_returns_nobodys_place() {
     let plan = policies.plan(&Descriptor::new(), None);
     gate.reset_charges(&plan.charges().collect::<Vec<_>>()).unwrap();
     let inside = enter(&gate);
-    gate.report(&forgotten, Outcome::Success).unwrap();
+    gate.finish(&forgotten, Part::Outcome, Outcome::Success, |_| None).unwrap();
     assert_eq!(remaining(&gate), [0]);
-    gate.report(&inside, Outcome::Success).unwrap();
+    gate.finish(&inside, Part::Outcome, Outcome::Success, |_| None).unwrap();
     assert_eq!(remaining(&gate), [1]);
 }
 
@@ -125,7 +125,7 @@ fn an_admission_that_is_dropped_leaves_its_place_and_keeps_what_it_spent() {
 fn a_refund_gives_units_back_and_leaves_the_place_to_the_report() {
     let (gate, _) = gate(vec![per_hour("all", 9), at_once("work", 1)]);
     let charged = enter(&gate);
-    gate.refund(&charged, None).unwrap();
+    gate.finish(&charged, Part::Spent, Outcome::Ignored, |_| Some(0)).unwrap();
     assert_eq!(remaining(&gate), [9, 0]);
     assert!(charged.awaits_report());
     let told = gate.finish(&charged, Part::Outcome, Outcome::Overloaded, |_| None).unwrap();
@@ -139,7 +139,7 @@ fn a_success_forgets_nobody_who_is_inside() {
     work.charge = ChargeOn::Failure;
     let (gate, _) = gate(vec![work]);
     let (first, _second) = (enter(&gate), enter(&gate));
-    gate.report(&first, Outcome::Success).unwrap();
+    gate.finish(&first, Part::Outcome, Outcome::Success, |_| None).unwrap();
     assert_eq!(remaining(&gate), [1]);
 }
 

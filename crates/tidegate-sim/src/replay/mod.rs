@@ -10,8 +10,9 @@ mod threshold;
 
 use std::sync::Arc;
 
+use tidegate::gate::Part;
 use tidegate::policy::{ChargeOn, Descriptor, Mode, PolicySet};
-use tidegate::{Charged, Cost, Gate, ManualClock, Report, Tick};
+use tidegate::{Charged, Cost, Gate, ManualClock, Outcome as Ended, Tick};
 
 use crate::log::Record;
 use crate::peaks::Peaks;
@@ -210,7 +211,7 @@ impl Run {
         self.totals.shadow_denied += u64::from(shadow_denied);
         if charged.awaits_report()
             && let Some(status) = told.status
-            && self.gate.report(&charged, Report::from_status(status)).is_err()
+            && self.gate.finish(&charged, Part::Outcome, Ended::from_status(status), |_| None).is_err()
         {
             self.totals.errors += 1;
         }

@@ -92,14 +92,7 @@ impl Charged {
         self.of(Part::Outcome).next().is_some()
     }
 
-    /// Returns how many bytes it takes, itself left out.
-    #[must_use]
-    pub fn weight(&self) -> usize {
-        let lines = if self.lines.spilled() { self.lines.capacity() * size_of::<Made>() } else { 0 };
-        self.keys.len() + lines
-    }
-
-    /// Returns the charges that are wanted, without the others: for a ticket that is to be short. The others are then settled by nobody.
+    /// Returns the charges that are wanted, without the others: for a ticket that is to be short. Nobody settles the others then.
     #[must_use]
     pub fn only(&self, mut wanted: impl FnMut(&ChargedLine<'_>) -> bool) -> Self {
         let lines = self.lines.iter().filter(|made| wanted(&self.line(made))).cloned().collect();

@@ -47,39 +47,6 @@ pub enum Fate {
 /// All that was settled at once, in the order of the policies.
 pub type Finished<'c> = SmallVec<[Followed<'c>; 2]>;
 
-/// How an HTTP status reads as the end of a piece of work; [`Outcome`] tells more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
-    /// Below 400: what `charge: on-failure` holds against the key is forgotten.
-    Success,
-    /// 400 to 499 but 429: the caller's mistake; what the check took stays.
-    Failure,
-    /// 429 and 500 up: our refusal or our fault, which says nothing of the caller; what the check took is given back.
-    Ignored,
-}
-
-impl Report {
-    /// Reads an HTTP status.
-    #[must_use]
-    pub const fn from_status(status: u16) -> Self {
-        match status {
-            429 | 500.. => Self::Ignored,
-            400.. => Self::Failure,
-            _ => Self::Success,
-        }
-    }
-}
-
-impl From<Report> for Outcome {
-    fn from(report: Report) -> Self {
-        match report {
-            Report::Success => Self::Success,
-            Report::Failure => Self::CallersFault,
-            Report::Ignored => Self::Ignored,
-        }
-    }
-}
-
 /// What a settlement does with one charge.
 enum Verb {
     Finish(Ending, Fate),
@@ -187,29 +154,6 @@ impl Gate {
             Some(Followed { policy, limit, charged, used, fate, standing: settlement.decision.standing })
         });
         Ok(told.collect())
-    }
-
-    /// Gives back what was charged, or of each charge at most `cost`: [`Gate::finish`] of what limits count as spent.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store did not settle it; nothing was given back.
-    pub fn refund<'c>(&self, charged: &'c Charged, cost: Option<Cost>) -> Result<Finished<'c>, StoreError> {
-        self.finish(charged, Part::Spent, Outcome::Ignored, |line| {
-            let units = line.charged.units();
-            Some(units.saturating_sub(cost.map_or(units, Cost::units)))
-        })
-    }
-
-    /// Tells how the work ended: [`Gate::finish`] of what the outcome decides about. Empty where nothing waited for it.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store did not settle it; it may be told again.
-    pub fn report<'c>(
-        &self,
-        charged: &'c Charged,
-        outcome: impl Into<Outcome>,
-    ) -> Result<Finished<'c>, StoreError> {
-        self.finish(charged, Part::Outcome, outcome.into(), |_| None)
     }
 
     /// Forgets the keys of these charges: their limits are full again, and of what was charged before nothing comes back. Keys are
