@@ -247,6 +247,9 @@ pub(crate) struct Simulate {
     /// Timed operations as JSON lines, one decision a line out; `-` reads standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) trace: Option<PathBuf>,
+    /// Write the whole state of each limit on every line of the trace: a sliding log has an entry per charge
+    #[arg(long, requires = "trace", conflicts_with = "traffic")]
+    pub(crate) state: bool,
     /// Other algorithms to run on the same traffic, with the same rate and burst
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) compare: Vec<String>,

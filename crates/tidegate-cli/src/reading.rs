@@ -97,7 +97,7 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
     let order = &tally.order;
     if order.back > 0 {
         printer.remark(&format!(
-            "{} lines go back in time, by up to {}: {} were put in order, {} taken at the latest time seen",
+            "time goes back {} times, by up to {}: {} lines were put in order, {} taken at the latest time seen",
             thousands(order.back),
             outcome::span(order.largest_step),
             thousands(order.ordered),

@@ -85,7 +85,8 @@ impl Ask {
 /// Ordered by how long it keeps a caller away: a known time, then an unknown one, then never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Retry {
-    /// The least wait after which the same ask is allowed if nobody else asks.
+    /// The least wait after which the same ask is allowed if nobody else asks and the state is kept meanwhile. It counts from the
+    /// tick of the ask, or from the last change of the state where the ask came with an earlier one.
     After(Duration),
     /// Later, and nobody can say when: it depends on when others leave, recover or answer.
     Unknown,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use tidegate_core::rate::{GuavaBursty, GuavaWarming, XTime};
-use tidegate_core::{Algorithm, Ask, Cost, Quota, Receipt, Replace, Retry, State, Tick, Transition};
+use tidegate_core::rate::{GuavaBursty, GuavaWarming, UberPacer, XTime};
+use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, Replace, Retry, State, Tick, Transition};
 
 #[test]
 fn x_time_equals_the_real_one() {
@@ -130,4 +130,52 @@ fn guava_equals_the_real_one() {
         lines += 1;
     }
     assert!(lines > 800, "{lines} lines compared");
+}
+
+/// The peers give nothing back and book nothing afterwards (x/time cancels what has not acted): there the last charge is settled exactly,
+/// at any time, and no other; what was used beyond the charge is waited off in each.
+#[test]
+fn profiles_settle_as_far_as_their_arithmetic_allows() {
+    let now = Tick::from_secs(1_000);
+    let later = now.after(Duration::from_secs(2));
+    let quotas = [
+        Quota::from(UberPacer::new(Rate::new(1, Duration::from_secs(1)).unwrap(), 3).unwrap()),
+        GuavaBursty::new(1.0, 4.0).unwrap().into(),
+        GuavaWarming::new(1.0, Duration::from_secs(4), 3.0).unwrap().into(),
+        XTime::new(1.0, 4).unwrap().into(),
+    ];
+    for quota in quotas {
+        let charge = |state: &State, units| {
+            let ask = Ask::within(now, Cost::new(units).unwrap(), Duration::MAX);
+            let Transition::Allowed { next, receipt, .. } = quota.decide(state, ask) else {
+                panic!("any wait")
+            };
+            (next, receipt)
+        };
+        let fresh = quota.fresh(now);
+        let (one, first) = charge(&fresh, 3);
+        let (two, second) = charge(&one, 2);
+        if matches!(quota, Quota::XTime(_)) {
+            assert_eq!(second.act, now.after(Duration::from_secs(1)));
+            assert_eq!(quota.standing(&two, now).debt, 1);
+            assert_eq!(quota.standing(&quota.settle(&two, now, &second, 1), now).debt, 0, "before it acts");
+            assert_eq!(quota.settle(&two, later, &second, 0), two, "after it, as in the peer");
+        } else {
+            assert_eq!(quota.settle(&two, later, &second, 0), one);
+            assert_eq!(quota.settle(&two, later, &second, 1), charge(&one, 1).0);
+            assert_eq!(quota.settle(&two, later, &first, 0), two, "somebody was charged after it");
+            assert_eq!(quota.settle(&quota.settle(&two, later, &second, 0), later, &first, 0), fresh);
+        }
+        let more = quota.settle(&two, now, &second, 7);
+        let (had, has) = (quota.standing(&two, now), quota.standing(&more, now));
+        assert!(has.remaining == 0 && has.debt >= had.debt + 5, "{quota:?}: {had:?} became {has:?}");
+        let ask = |state| match quota.decide(state, Ask::within(now, Cost::ONE, Duration::MAX)) {
+            Transition::Allowed { wait, .. } => wait,
+            Transition::Denied { .. } => panic!("any wait"),
+        };
+        assert!(ask(&more) >= ask(&two) + Duration::from_secs(5), "{quota:?}");
+        let changed = quota.carry(&quota, &two, now, Replace::AsIs);
+        assert_eq!(quota.settle(&changed, now, &second, 0), changed, "{quota:?}: made before a change");
+        quota.settle(&two, Tick::MAX, &second, u64::MAX);
+    }
 }

@@ -27,6 +27,7 @@
 
 mod aside;
 mod auth;
+mod carried;
 mod connections;
 mod doors;
 mod engine;

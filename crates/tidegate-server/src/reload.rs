@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
 use crate::aside::Aside;
+use crate::carried;
 use crate::engine::Engine;
 use crate::settings::{Refused, Settings, Source};
 use crate::systemd;
@@ -65,7 +66,8 @@ impl Reload {
         let _announced = Announced;
         match self.read().await {
             Ok(mut settings) => {
-                let warnings = std::mem::take(&mut settings.warnings);
+                let mut warnings = std::mem::take(&mut settings.warnings);
+                warnings.extend(carried::warnings(&engine.live().set, &settings.policies));
                 for warning in &warnings {
                     tracing::warn!("{warning}");
                 }

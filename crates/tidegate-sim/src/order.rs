@@ -34,7 +34,7 @@ impl Default for Order {
 /// How a log kept to time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrderTally {
-    /// Lines earlier than the line before.
+    /// How often time goes back from one line to the next; one step may leave many lines behind.
     pub back: u64,
     /// Lines earlier than the latest before them, put into their place.
     pub ordered: u64,

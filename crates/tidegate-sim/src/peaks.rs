@@ -32,6 +32,7 @@ struct Cold {
     /// What may have been forgotten of it.
     missed: u64,
     denied: u64,
+    denied_units: u64,
     first_denied: Option<u64>,
     peak_at: u64,
     is_known: bool,
@@ -42,16 +43,18 @@ struct Cold {
 pub struct KeyPeak {
     /// The key.
     pub key: String,
-    /// How much it asked.
+    /// How much it asked, in cost units.
     pub total: u64,
-    /// By how much `total` may be too low; zero while all keys had room.
+    /// By how many units `total` may be too low; zero while all keys had room.
     pub missed: u64,
-    /// How much of it was denied.
+    /// How many of its requests were denied, as `denied` counts them everywhere.
     pub denied: u64,
+    /// What those requests asked, in cost units.
+    pub denied_units: u64,
     /// When it was first denied, in nanoseconds since 1970 or the beginning.
     #[serde(serialize_with = "maybe_nanos")]
     pub first_denied: Option<Tick>,
-    /// The most it asked in one window.
+    /// The most it asked in one window, in cost units.
     pub peak: u64,
     /// When that window ended.
     #[serde(serialize_with = "nanos")]
@@ -110,10 +113,11 @@ pub struct Seen<'p> {
 }
 
 impl Seen<'_> {
-    /// Counts a denial.
+    /// Counts a denied request that asked for `amount` units.
     pub fn deny(&mut self, at: Tick, amount: u64) {
         let cold = &mut self.cold[self.place];
-        cold.denied = cold.denied.saturating_add(amount);
+        cold.denied = cold.denied.saturating_add(1);
+        cold.denied_units = cold.denied_units.saturating_add(amount);
         cold.first_denied.get_or_insert(at.as_nanos());
     }
 
@@ -175,6 +179,7 @@ impl Peaks {
             key: key.into(),
             missed: self.floor,
             denied: 0,
+            denied_units: 0,
             first_denied: None,
             peak_at: 0,
             is_known: false,
@@ -296,6 +301,7 @@ fn show(hot: &Hot, cold: &Cold) -> KeyPeak {
         total: hot.total,
         missed: cold.missed,
         denied: cold.denied,
+        denied_units: cold.denied_units,
         first_denied: cold.first_denied.map(Tick::from_nanos),
         peak: hot.peak,
         peak_at: Tick::from_nanos(cold.peak_at),

@@ -166,7 +166,7 @@ fn source(tally: &Tally) -> Markup {
         @for line in &tally.first_malformed { p class="quiet" { code { (line) } } }
         @if order.back > 0 {
             p {
-                (grouped(order.back)) " lines go back in time; " (grouped(order.ordered)) " were put into their place, "
+                "Time goes back " (grouped(order.back)) " times; " (grouped(order.ordered)) " lines were put into their place, "
                 (grouped(order.clamped)) " came too late and count as the latest time."
             }
         }

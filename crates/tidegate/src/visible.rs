@@ -51,6 +51,22 @@ pub fn json(text: &str) -> Cow<'_, str> {
     )
 }
 
+/// Quotes an outsider's words in a message: escaped as in a Rust literal, and cut to 60 characters, which fit a sentence.
+///
+/// # Examples
+/// ```
+/// assert_eq!(tidegate::visible::excerpt("say \"hi\"\n"), r#"say \"hi\"\n"#);
+/// assert_eq!(tidegate::visible::excerpt(&"é".repeat(1000)), "é".repeat(60) + "…");
+/// ```
+#[must_use]
+pub fn excerpt(words: &str) -> String {
+    const SHOWN: usize = 60;
+    match words.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}…", words[..end].escape_debug()),
+        None => words.escape_debug().to_string(),
+    }
+}
+
 fn replaced(text: &str, kept: fn(char) -> bool, replace: fn(char, &mut String)) -> Cow<'_, str> {
     let hidden = |char: char| is_acted_on(char) && !kept(char);
     let Some(first) = text.find(hidden) else { return Cow::Borrowed(text) };

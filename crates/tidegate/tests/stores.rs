@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
+mod random;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,6 +15,8 @@ use tidegate::store::{
     ByteMap, CasStore, Charge, MemoryStore, Op, PlainStore, Step, Store, StoreError, Versioned, conformance,
 };
 use tidegate::{Cost, Tick};
+
+use random::Random;
 
 #[test]
 fn the_plain_map_conforms() {
@@ -105,13 +109,8 @@ fn a_table_of_two_full_lines_agrees_with_the_plain_map() {
     let quotas = conformance::quotas();
     for seed in 1..60u64 {
         let (table, plain) = (MemoryStore::with_capacity(1), PlainStore::default());
-        let mut chance = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut below = |count: u64| {
-            chance ^= chance << 13;
-            chance ^= chance >> 7;
-            chance ^= chance << 17;
-            (chance >> 11) % count
-        };
+        let mut random = Random::seeded(seed);
+        let mut below = |count: u64| random.below(count);
         let mut now = Tick::from_secs(1_000_000);
         for _ in 0..600 {
             now = now.after(Duration::from_millis(below(900)));

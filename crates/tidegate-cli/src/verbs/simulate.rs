@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -82,12 +83,18 @@ fn sets(simulate: &Simulate, printer: &Printer) -> Result<Vec<(String, Arc<Polic
     if !simulate.compare.is_empty() {
         return Err(Mistake("--compare needs a limit spelled out, such as --rate 100/s".to_owned()).into());
     }
-    let config = policies::read(&file, printer)?;
+    let name = file.display().to_string();
+    Ok(vec![(name, chosen(simulate, &file, printer)?)])
+}
+
+/// Returns the policies of a file, or the one that was named, made to speak of every request: made-up ones have no path and no host.
+/// What goes for all policies of the file goes for these.
+fn chosen(simulate: &Simulate, file: &Path, printer: &Printer) -> Result<Arc<PolicySet>> {
+    let config = policies::read(file, printer)?;
     let mut chosen = Vec::new();
     for policy in config.policies.policies() {
         if simulate.policy.as_ref().is_none_or(|name| *name == policy.name) {
             let mut policy = policy.clone();
-            // Made-up requests have no path and no host: the policies are asked about all of them.
             policy.matching = Match::any();
             policy.direction = tidegate::policy::Direction::Inbound;
             chosen.push(policy);
@@ -103,43 +110,25 @@ fn sets(simulate: &Simulate, printer: &Printer) -> Result<Vec<(String, Arc<Polic
         })
         .into());
     }
-    let name = file.display().to_string();
-    Ok(vec![(name, Arc::new(PolicySet::new(chosen).map_err(|error| Mistake(error.to_string()))?))])
+    let access = config.policies.shared_access().clone();
+    let set = PolicySet::with(chosen, access, config.client_ip.ipv6_prefix);
+    Ok(Arc::new(set.map_err(|error| Mistake(error.to_string()))?))
 }
 
-/// Makes the limit of a trace: with its own numbers, or with a rate and a burst that the trace says.
-type Make<'a> = dyn Fn(Option<&str>, Option<u64>) -> Result<Arc<tidegate::Quota>, String> + 'a;
-
 /// Operations in, decisions out: lines of JSON both, whatever `-o` says.
-fn run_trace(simulate: &Simulate, path: &std::path::Path, printer: &Printer) -> Result<Exit> {
+fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit> {
     let words = LimitWords::of(&simulate.limit)?;
-    let from_file;
-    let make: &Make<'_> = match (&words, policies::file(&simulate.policies)) {
-        (Some(words), _) => &|rate, burst| words.changed(rate, burst).quota(),
-        (None, Some(file)) => {
-            let config = policies::read(&file, printer)?;
-            let wanted = simulate.policy.as_deref();
-            let policy = config
-                .policies
-                .policies()
-                .iter()
-                .find(|policy| wanted.is_none_or(|name| policy.name == name));
-            let quota = policy.and_then(|policy| policy.limits.first()?.terms.quota.clone());
-            let quota = quota.ok_or_else(|| Mistake(format!("{} has no limit to run", file.display())))?;
-            from_file = move |rate: Option<&str>, burst: Option<u64>| match (rate, burst) {
-                (None, None) => Ok(Arc::clone(&quota)),
-                _ => {
-                    Err("a limit from a file is not changed by a trace; spell it out with --rate".to_owned())
-                }
-            };
-            &from_file
+    let trace = match (words, policies::file(&simulate.policies)) {
+        (Some(words), _) => {
+            Trace::of_limit(move |rate, burst| words.changed(rate, burst).quota().map(Arc::unwrap_or_clone))
         }
-        (None, None) => {
-            return Err(Mistake("a trace needs a limit, such as --rate 10/s --burst 5".to_owned()).into());
-        }
+        (None, Some(file)) => Trace::of_policies(chosen(simulate, &file, printer)?),
+        (None, None) => Err("a trace needs a limit, such as --rate 10/s --burst 5".to_owned()),
     };
-    let make = |rate: Option<&str>, burst: Option<u64>| make(rate, burst).map(|quota| (*quota).clone());
-    let mut trace = Trace::new(make).map_err(Mistake)?;
+    let mut trace = trace.map_err(Mistake)?;
+    if simulate.state {
+        trace = trace.with_states();
+    }
     let input: Box<dyn BufRead> = if path.as_os_str() == "-" {
         Box::new(io::stdin().lock())
     } else {

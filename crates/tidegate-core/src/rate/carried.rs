@@ -12,7 +12,7 @@ use crate::time::Tick;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carried {
     at: Tick,
-    /// No charge made until then acts later than this.
+    /// No charge made until then acts later than this, or in a window that opens later.
     until: Tick,
 }
 
@@ -27,7 +27,7 @@ impl Carried {
         receipt.at <= self.at
     }
 
-    /// The latest act of the charges made before.
+    /// The tick after which charges made before say nothing.
     pub(crate) const fn until(self) -> Tick {
         self.until
     }

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn cancelling_restores_what_nobody_relied_on() {
+    fn undoing_restores_what_nobody_relies_on() {
         let limit = per_second(1, 1);
         let reserve = |state: &GcraState| {
             let ask = Ask::within(ms(0), Cost::ONE, Duration::from_secs(60));
@@ -187,9 +187,15 @@ mod tests {
         let (a, _) = reserve(&limit.fresh(ms(0)));
         let (b, second) = reserve(&a);
         let (c, third) = reserve(&b);
-        assert_eq!(limit.cancel(&c, ms(0), &third), b, "the last one is undone entirely");
-        assert_eq!(limit.cancel(&c, ms(0), &second), c, "the third still counts on the second's place");
-        assert_eq!(limit.cancel(&b, ms(0), &second), a);
+        assert_eq!(limit.settle(&c, ms(0), &third, 0), b, "the last one is undone entirely");
+        let behind = limit.settle(&c, ms(0), &second, 0);
+        let waits = |state| match limit.decide(state, Ask::within(ms(0), Cost::ONE, Duration::MAX)) {
+            Transition::Allowed { wait, .. } => wait,
+            Transition::Denied { .. } => panic!("any wait is accepted"),
+        };
+        assert_eq!(waits(&behind), Duration::from_secs(3), "the third still counts on the second's place");
+        assert_eq!(limit.settle(&behind, ms(0), &third, 0), a, "and gives back both");
+        assert_eq!(limit.settle(&b, ms(0), &second, 0), a);
     }
 
     /// Four wait behind one spent unit, at 4 per second with a burst of 3, for 3, 3, 1 and 1 units. Three of them go away:
@@ -197,7 +203,7 @@ mod tests {
     /// time below what the third was promised. When the promise was read off it all the same, the first gave back what the
     /// third still counted on, and four units acted at one tick.
     #[test]
-    fn a_promise_outlives_the_cancellation_of_what_came_before_it() {
+    fn a_promise_outlives_what_came_before_it() {
         let limit = per_second(4, 3);
         let mut state = limit.fresh(ms(0));
         let reserve = |state: &mut GcraState, units| {
@@ -209,7 +215,7 @@ mod tests {
         let [_, first, second, third, fourth] = [1, 3, 3, 1, 1].map(|units| reserve(&mut state, units));
         assert_eq!(third.act, ms(1250));
         for gone in [fourth, second, first] {
-            state = limit.cancel(&state, ms(0), &gone);
+            state = limit.settle(&state, ms(0), &gone, 0);
         }
         assert_eq!(
             reserve(&mut state, 3).act,

@@ -120,7 +120,10 @@ impl Bytes for LeakyBucketState {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use super::*;
+    use crate::decision::Cost;
 
     #[test]
     fn a_timeline() {
@@ -149,23 +152,5 @@ mod tests {
             }
             assert_eq!(limit.standing(&state, at).remaining, remaining, "at {at:?}");
         }
-    }
-
-    #[test]
-    fn cancelling_restores_what_nobody_relied_on() {
-        let limit = LeakyBucket::new(Rate::new(1, Duration::from_secs(1)).unwrap(), 1).unwrap();
-        let reserve = |state: &LeakyBucketState, at| {
-            let ask = Ask::within(Tick::from_secs(at), Cost::ONE, Duration::from_secs(60));
-            let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
-                panic!("within a minute")
-            };
-            (next, receipt)
-        };
-        let (a, _) = reserve(&limit.fresh(Tick::EPOCH), 0);
-        let (b, second) = reserve(&a, 0);
-        let (c, third) = reserve(&b, 0);
-        assert_eq!(limit.cancel(&c, Tick::EPOCH, &third), b);
-        assert_eq!(limit.cancel(&c, Tick::EPOCH, &second), c, "the third counts on the second's place");
-        assert_eq!(limit.cancel(&c, Tick::from_secs(3), &third), c, "it acted before");
     }
 }

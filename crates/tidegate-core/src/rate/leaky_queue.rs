@@ -182,6 +182,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
+    use crate::decision::Cost;
 
     fn per_second(count: u64, slack: u64, places: u64) -> LeakyQueue {
         LeakyQueue::new(Rate::new(count, Duration::from_secs(1)).unwrap(), slack, places).unwrap()
@@ -243,20 +244,53 @@ mod tests {
         assert_eq!(waits, [0, 0, 0, 100, 0, 0, 0, 100]);
     }
 
+    fn join(limit: &LeakyQueue, state: &mut LeakyQueueState, units: u64) -> Receipt {
+        let ask = Ask::within(ms(0), Cost::new(units).unwrap(), Duration::from_secs(60));
+        let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else { panic!("a minute") };
+        *state = next;
+        receipt
+    }
+
+    /// A job of two units was cancelled in front of another: the other kept its departure, and the next to come was promised the
+    /// same one. Two units left a strict queue at once.
     #[test]
-    fn cancelling_the_last_in_the_queue_frees_its_departure() {
+    fn a_promised_departure_is_not_given_out_twice() {
+        let limit = per_second(1, 0, 10);
+        let mut state = limit.fresh(ms(0));
+        let a = join(&limit, &mut state, 2);
+        let b = join(&limit, &mut state, 1);
+        state = limit.settle(&state, ms(0), &a, 0);
+        let c = join(&limit, &mut state, 1);
+        assert_eq!([b.act, c.act], [ms(2000), ms(3000)]);
+    }
+
+    /// What was given back in front of promises used to hide them from the next who gave back.
+    #[test]
+    fn a_part_given_back_hides_no_later_promise() {
+        let limit = per_second(1, 1, 10);
+        let mut state = limit.fresh(ms(0));
+        let [first, second, third, fourth] = [2, 2, 2, 1].map(|units| join(&limit, &mut state, units));
+        for (gone, used) in [(third, 1), (second, 1), (first, 0)] {
+            state = limit.settle(&state, ms(0), &gone, used);
+        }
+        let last = join(&limit, &mut state, 1);
+        assert_eq!(fourth.act, ms(5000));
+        assert!(last.act >= fourth.act, "one unit of slack is taken by the third: {last:?}");
+    }
+
+    #[test]
+    fn undoing_the_last_in_the_queue_frees_its_departure() {
         let limit = per_second(1, 0, 9);
-        let join = |state: &LeakyQueueState| {
-            let ask = Ask::within(ms(0), Cost::ONE, Duration::from_secs(60));
-            let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
-                panic!("nine places")
-            };
-            (next, receipt)
-        };
-        let (a, _) = join(&limit.fresh(ms(0)));
-        let (b, second) = join(&a);
-        let (c, third) = join(&b);
-        assert_eq!(limit.cancel(&c, ms(0), &third), b);
-        assert_eq!(limit.cancel(&c, ms(0), &second), c);
+        let mut c = limit.fresh(ms(0));
+        join(&limit, &mut c, 1);
+        let a = c.clone();
+        let second = join(&limit, &mut c, 1);
+        let b = c.clone();
+        let third = join(&limit, &mut c, 1);
+        assert_eq!(limit.settle(&c, ms(0), &third, 0), b);
+        let mut without = limit.settle(&c, ms(0), &second, 0);
+        assert_eq!(join(&limit, &mut without.clone(), 1).act, ms(3000), "the third keeps its own");
+        without = limit.settle(&without, ms(0), &third, 0);
+        assert_eq!(without, a, "both are free");
     }
 }

@@ -10,8 +10,8 @@
 //! Promises far ahead would let the list grow without bound. Nobody acts before the last promise, though, so a slot
 //! that ends by then decides nothing any more: beyond twice the slots that one window can hold, slots that end by the last promise
 //! but one are dropped, and `floor` keeps what they said, that nothing acts before their end. The last but one, so that undoing
-//! the last charge leaves no trace. Debts may fill more slots than the limit has units; then the oldest are counted as one, as
-//! long as the newest of them.
+//! the last charge leaves no trace. Debts may fill more slots than the limit has units, by at most
+//! 64; of more the oldest are counted as one, as long as the newest of them.
 
 use smallvec::SmallVec;
 
@@ -34,6 +34,10 @@ pub(crate) trait Slots {
     /// The most slots that count at once when the limit is kept.
     fn span(&self) -> usize;
 }
+
+/// Slots that debts may fill beyond twice those of a window: who overspends so often in one window waits long anyway, and a list
+/// without bound would be paid for by each charge.
+const MOST_DEBTS: usize = 64;
 
 /// The units that act in one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +151,7 @@ impl Ledger {
         };
         let kept = self.live(slots, slots.begins(before.slot)).len();
         self.drop_oldest(slots, len - kept);
-        let Some(many) = kept.checked_sub(most) else { return };
+        let Some(many) = kept.checked_sub(most + MOST_DEBTS) else { return };
         let joined = self.entries.drain(..many).fold(0u64, |sum, entry| sum.saturating_add(entry.units));
         let oldest = &mut self.entries[0];
         oldest.units = oldest.units.saturating_add(joined).min(MOST_UNITS);

@@ -248,8 +248,9 @@ impl Pace {
         book.release(0, &mut spent, front, 1, end);
         let tat = from + spent;
         book.given = end.saturating_sub(tat);
-        // Whoever still waits is within the arrival time. If this was the last charge, all is as it was before it.
-        let latest = if alone && used == 0 { self.shown(tat) } else { self.tick(tat) };
+        // Whoever still waits acts a unit before it at the latest. If this was the last charge, all is as it was before it.
+        let latest =
+            if alone && used == 0 { self.shown(tat) } else { self.tick(tat.saturating_sub(self.time_of(1))) };
         book.promise = book.promise.min(latest);
         if book.given == 0 && book.since == 0 {
             // Nobody's arrival lies behind his position, nor any position behind the end.

@@ -48,7 +48,8 @@ use crate::time::Tick;
 /// * *Time never gives capacity twice.* A state carries the tick of its last change; a `now` before it counts as it.
 /// * *Denial changes nothing*: [`Transition::Denied`] has no state to store.
 /// * *The retry is least and sufficient*: the same ask that much later is allowed if nobody else asks and the state is kept
-///   meanwhile, a nanosecond earlier it is not.
+///   meanwhile, a nanosecond earlier it is not. Later than the ask counted as: where `now` lay before the last change, than that. The
+///   profiles of peers round as the peers do, and say so.
 /// * *First come, first served*: what was promised keeps its time, whatever is asked after it.
 /// * *Settling never creates capacity*: no limit ends up fuller than if only what was spent had been charged, then.
 pub trait Algorithm: Clone + Debug + Eq + Bytes {

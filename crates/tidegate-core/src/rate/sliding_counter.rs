@@ -456,4 +456,47 @@ mod tests {
         assert_eq!(limit.standing(&ahead, ms(501)).remaining, 0);
         assert_eq!(limit.settle(&ahead, ms(500), &receipt, 0), three);
     }
+
+    #[test]
+    fn a_charge_of_the_window_before_gives_back_there() {
+        let limit = SlidingCounter::new(Rate::new(10, Duration::from_secs(1)).unwrap());
+        let charge = |state: &SlidingCounterState, at, units| {
+            let ask = Ask::within(ms(at), Cost::new(units).unwrap(), Duration::from_secs(60));
+            let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
+                panic!("any wait")
+            };
+            (next, receipt)
+        };
+        let (one, first) = charge(&limit.fresh(ms(0)), 600, 8);
+        let (two, second) = charge(&one, 1500, 2);
+        let left = |state: &SlidingCounterState, at| limit.standing(state, ms(at)).remaining;
+        assert_eq!(left(&two, 1500), 4, "8 · 0.5 and 2");
+        assert_eq!(left(&limit.settle(&two, ms(1500), &first, 0), 1500), 8);
+        assert_eq!(left(&limit.settle(&two, ms(1500), &first, 4), 1500), 6);
+        assert_eq!(left(&limit.settle(&two, ms(2000), &first, 0), 2000), 8, "of two windows ago nothing");
+        // Seven more than was charged: above the limit in this window, and they fade through the next.
+        let debt = limit.settle(&two, ms(1500), &second, 9);
+        assert_eq!((left(&debt, 1500), limit.standing(&debt, ms(1500)).debt), (0, 3));
+        assert_eq!(left(&debt, 2500), 5);
+        assert_eq!(charge(&debt, 1500, 10).1.act, ms(3000));
+    }
+
+    #[test]
+    fn promises_beyond_those_kept_apart_are_still_undone() {
+        let limit = SlidingCounter::new(Rate::new(1000, Duration::from_secs(1)).unwrap());
+        let mut state = limit.fresh(ms(0));
+        let mut receipts = Vec::new();
+        for units in [1000; 2].into_iter().chain([1; 200]) {
+            let ask = Ask::within(ms(0), Cost::new(units).unwrap(), Duration::MAX);
+            let Transition::Allowed { next, receipt, .. } = limit.decide(&state, ask) else {
+                panic!("any wait")
+            };
+            (state, _) = (next, receipts.push(receipt));
+            assert!(state.promises().len() <= MOST_PROMISES);
+        }
+        for receipt in receipts.iter().rev() {
+            state = limit.settle(&state, ms(0), receipt, 0);
+        }
+        assert_eq!(limit.standing(&state, ms(0)).remaining, 1000);
+    }
 }

@@ -196,7 +196,7 @@ mod tests {
             };
             let mut bytes = Writer::default();
             next.write(&mut bytes);
-            assert!(bytes.finish().len() <= 24 + 8 * 16);
+            assert!(bytes.finish().len() <= 25 + 8 * 16);
             state = next;
         }
     }
@@ -222,5 +222,57 @@ mod tests {
         assert_eq!(wait(Replace::AsIs), 900, "when the arrival of 200 leaves, one of the last two");
         assert_eq!(wait(Replace::Proportional), 700, "one at 0 and one at 200 are the same half");
         assert_eq!(wait(Replace::Reset), 0);
+    }
+
+    #[test]
+    fn what_is_settled_leaves_the_tick_it_acts_at() {
+        let limit = SlidingLog::new(Rate::new(4, Duration::from_secs(1)).unwrap()).unwrap();
+        let charge = |state: &SlidingLogState, at, units| {
+            let ask = Ask::within(ms(at), Cost::new(units).unwrap(), Duration::from_secs(60));
+            let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
+                panic!("any wait")
+            };
+            (next, receipt)
+        };
+        let (one, first) = charge(&limit.fresh(ms(0)), 0, 2);
+        let (two, _) = charge(&one, 100, 2);
+        let left = |state: &SlidingLogState, at| {
+            let standing = limit.standing(state, ms(at));
+            (standing.remaining, standing.debt, standing.reset_after.as_millis())
+        };
+        // Long after both acted, and although somebody was charged in between.
+        assert_eq!(left(&limit.settle(&two, ms(900), &first, 0), 900), (2, 0, 200));
+        assert_eq!(left(&limit.settle(&two, ms(900), &first, 1), 900), (1, 0, 200));
+        assert_eq!(
+            left(&limit.settle(&two, ms(1000), &first, 0), 1000),
+            (2, 0, 100),
+            "of what is past nothing"
+        );
+        // Three more than was charged: they count from now for one window, and no longer.
+        let debt = limit.settle(&two, ms(900), &first, 5);
+        assert_eq!(left(&debt, 900), (0, 3, 1000));
+        assert_eq!(left(&debt, 1000), (0, 1, 900));
+        assert_eq!(left(&debt, 1100), (1, 0, 800));
+        assert_eq!(left(&debt, 1900), (4, 0, 0));
+    }
+
+    #[test]
+    fn debts_take_no_memory_without_bound() {
+        let limit = SlidingLog::new(Rate::new(1, Duration::from_secs(1)).unwrap()).unwrap();
+        let ask = Ask::allow(Tick::EPOCH, Cost::ONE);
+        let Transition::Allowed { next: mut state, receipt, .. } =
+            limit.decide(&limit.fresh(Tick::EPOCH), ask)
+        else {
+            panic!("it is full")
+        };
+        for nanos in 1..1000 {
+            state = limit.settle(&state, Tick::from_nanos(nanos), &receipt, 2);
+            let mut bytes = Writer::default();
+            state.write(&mut bytes);
+            assert!(bytes.finish().len() <= 25 + (2 + 64) * 16);
+        }
+        assert_eq!(limit.standing(&state, Tick::from_nanos(999)).debt, 999);
+        assert_eq!(limit.standing(&state, Tick::from_nanos(1_000_000_998)).debt, 0);
+        assert_eq!(limit.standing(&state, Tick::from_nanos(1_000_000_998)).remaining, 0);
     }
 }

@@ -240,7 +240,7 @@ mod tests {
             };
             let mut bytes = Writer::default();
             next.write(&mut bytes);
-            assert!(bytes.finish().len() <= 24 + 6 * 16);
+            assert!(bytes.finish().len() <= 25 + 6 * 16);
             state = next;
         }
     }

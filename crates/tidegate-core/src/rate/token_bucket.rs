@@ -22,9 +22,10 @@
 //! # Settling
 //! Each bandwidth gives back by the law of [`line`](super::line), with one book for all. A refill at once adds two cases,
 //! for a charge may have begun a period, or kept one running, that without it would have begun later:
-//! * Undoing the charge that began the running period begins it anew, where others have been charged since. A period moves once,
-//!   so nobody is kept waiting for ever.
-//! * Where a period has ended since the charge, and others were charged since, one refill less comes back.
+//! * Undoing the charge that began the running period begins it anew, where others have been charged since and nobody waits. A
+//!   period moves once, so nobody is kept waiting for ever.
+//! * Where others wait for the end of that period, or where a period has ended since the charge, and others were charged since, one
+//!   refill less comes back.
 
 use smallvec::SmallVec;
 
@@ -424,10 +425,11 @@ impl TokenBucket {
         let (mut refill, at) = (0, settled.at);
         if bandwidth.refill == Refill::Interval {
             let begun = Tick::from_nanos(at.as_nanos().saturating_sub(level.into));
-            if settled.began & (1 << index) != 0 && begun == settled.charged {
+            let began = settled.began & (1 << index) != 0 && begun == settled.charged;
+            if began && book.promise <= at {
                 level.into = 0;
                 book.restart(index, at);
-            } else if begun > settled.charged.max(book.restarted(index)) {
+            } else if began || begun > settled.charged.max(book.restarted(index)) {
                 refill = u128::from(bandwidth.gain);
             }
         }
@@ -689,6 +691,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
+    use crate::decision::Cost;
 
     fn per_second(count: u64, capacity: u64) -> Bandwidth {
         Bandwidth::new(Rate::new(count, Duration::from_secs(1)).unwrap(), capacity).unwrap()
@@ -763,7 +766,7 @@ mod tests {
     }
 
     #[test]
-    fn cancelling_gives_back_what_nobody_waits_behind_in_every_bandwidth() {
+    fn undoing_gives_back_what_nobody_waits_behind_in_every_bandwidth() {
         let slow = Bandwidth::new(Rate::new(1, Duration::from_secs(1)).unwrap(), 1).unwrap();
         let limit = TokenBucket::several([per_second(10, 5), slow]).unwrap();
         let reserve = |state: &TokenBucketState| {
@@ -776,9 +779,11 @@ mod tests {
         let (a, _) = reserve(&limit.fresh(ms(0)));
         let (b, second) = reserve(&a);
         let (c, third) = reserve(&b);
-        assert_eq!(limit.cancel(&c, ms(0), &third), b);
-        assert_eq!(limit.cancel(&c, ms(0), &second), c, "the third counts on the second's place");
-        assert_eq!(limit.cancel(&b, ms(0), &second), a);
+        assert_eq!(limit.standing(&limit.settle(&c, ms(0), &third, 0), ms(0)), limit.standing(&b, ms(0)));
+        let behind = limit.settle(&c, ms(0), &second, 0);
+        assert_eq!(reserve(&behind).1.act, ms(3000), "the third counts on the second's place");
+        let gone = limit.settle(&behind, ms(0), &third, 0);
+        assert_eq!(limit.standing(&gone, ms(0)), limit.standing(&a, ms(0)));
     }
 
     #[test]

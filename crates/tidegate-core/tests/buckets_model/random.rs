@@ -1,6 +1,9 @@
 //! Dice that fall the same way in every run.
 
-/// SplitMix64: a few instructions, so that the models and not the dice take the time.
+#[path = "../splitmix/mod.rs"]
+mod splitmix;
+
+/// One stream of numbers.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -9,11 +12,7 @@ impl Dice {
     }
 
     pub(crate) fn any(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        splitmix::next(&mut self.0)
     }
 
     /// From 0 to `max`, both included.

@@ -6,7 +6,7 @@
 //! opened later, and whoever was granted a unit in the window after it could then not have had it. There each settlement is judged
 //! by itself: the state after it is no fuller than the fullest of the state before it, the counterfactual, and the history in which
 //! this charge alone costs what was used and the others are settled as they were; and no fuller than the counterfactual alone while
-//! the limit was not full since the first charge and nobody waited, so that both know the same window.
+//! neither was full since the first charge and nobody waited, so that both know the same window.
 
 use std::time::Duration;
 
@@ -127,7 +127,7 @@ pub(crate) fn settlement(
     let same_window =
         matches!(subject.kind, Kind::Phase { .. }) && !run.was_full && !run.waited && !run.booked;
     let broken = match &all {
-        Ok(all) if same_window => fuller(subject, &run.state, &[&all.state], early, &ticks),
+        Ok(all) if same_window && !all.was_full => fuller(subject, &run.state, &[&all.state], early, &ticks),
         _ => {
             let would = [&all, &this].into_iter().flatten().map(|would| &would.state);
             let bounds: Vec<&State> = would.chain([before]).collect();

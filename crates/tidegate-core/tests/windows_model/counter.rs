@@ -4,22 +4,20 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use tidegate_core::{Ask, Quota, Rate, Replace, Standing, Tick};
 
-use crate::model::{Answer, Model, Wide, answer, share, standing, wide};
+use crate::model::{Act, Answer, Made, Model, Wide, answer, excess, share, standing, wide};
 
 pub(crate) struct CounterModel {
     rate: Rate,
     last: Wide,
-    latest: Wide,
-    /// (act, units).
-    acts: Vec<(Wide, Wide)>,
-    /// (act, units, where the charge waited from).
-    charges: Vec<(Wide, Wide, Wide)>,
+    acts: Vec<Act>,
+    charges: Vec<Made>,
+    carried: Option<Wide>,
 }
 
 impl CounterModel {
     pub(crate) fn new(quota: &Quota, now: Tick) -> Self {
         let rate = rate(quota);
-        Self { rate, last: wide(now), latest: 0, acts: Vec::new(), charges: Vec::new() }
+        Self { rate, last: wide(now), acts: Vec::new(), charges: Vec::new(), carried: None }
     }
 
     fn limit(&self) -> Wide {
@@ -32,7 +30,13 @@ impl CounterModel {
 
     /// What was spent in the window of this number.
     fn spent(&self, index: Option<Wide>) -> Wide {
-        self.acts.iter().filter(|(act, _)| Some(act / self.window()) == index).map(|(_, units)| units).sum()
+        let inside = |act: &&Act| Some(act.act / self.window()) == index;
+        self.acts.iter().filter(inside).map(|act| act.units).sum()
+    }
+
+    /// The first tick not before `at` that overtakes nobody.
+    fn open_from(&self, at: Wide) -> Wide {
+        self.acts.iter().filter(|act| act.units > 0).map(|act| act.act).fold(at, Wide::max)
     }
 
     /// `current + previous · (1 − elapsed/window)`, as the numerator over the window.
@@ -51,16 +55,6 @@ impl CounterModel {
             .try_into()
             .unwrap()
     }
-
-    /// Takes units out of one window, the newest first.
-    fn take(&mut self, index: Option<Wide>, mut back: Wide) -> Wide {
-        let window = self.window();
-        for (_, units) in self.acts.iter_mut().rev().filter(|(act, _)| Some(act / window) == index) {
-            let taken = back.min(*units);
-            (*units, back) = (*units - taken, back - taken);
-        }
-        back
-    }
 }
 
 fn rate(quota: &Quota) -> Rate {
@@ -74,7 +68,7 @@ impl Model for CounterModel {
         if units > self.limit() {
             return Answer::Never;
         }
-        let from = at.max(self.latest);
+        let from = self.open_from(at);
         let room = BigInt::from(self.limit() - units) * self.window();
         let fits = |place: Wide| self.estimate(place) <= room;
         // From the latest act on the estimate only falls, and after two windows it is zero: halve until one tick is
@@ -89,79 +83,73 @@ impl Model for CounterModel {
         }
         let answer = answer(ask, at, yes);
         if let Answer::Allowed { act, .. } = answer {
-            (self.last, self.latest) = (at, act);
-            self.acts.push((act, units));
-            self.charges.push((act, units, from));
+            self.last = at;
+            self.acts.push(Act { act, units, nth: Some(self.charges.len()) });
+            self.charges.push(Made { at, act, units });
         }
         answer
     }
 
     fn standing(&self, now: Tick) -> Standing {
         let at = wide(now).max(self.last);
-        let spent = if self.latest > at { self.limit() } else { self.units(at) };
-        let index = self.latest / self.window();
+        let open = self.open_from(at);
+        let index = open / self.window();
         let full = if self.spent(Some(index)) > 0 {
             (index + 2) * self.window()
         } else if self.spent(index.checked_sub(1)) > 0 {
             (index + 1) * self.window()
         } else {
-            self.latest
+            open
         };
-        standing(self.limit(), spent, at, full)
+        let whole = standing(self.limit(), self.units(open), at, full);
+        if open > at { Standing { remaining: 0, ..whole } } else { whole }
     }
 
-    fn refund(&mut self, now: Tick, units: u64) {
-        self.last = self.last.max(wide(now));
-        self.latest = self.latest.max(self.last);
-        let index = self.latest / self.window();
-        let mut back = Wide::from(units);
-        for index in [Some(index), index.checked_sub(1)] {
-            if index.is_some_and(|index| index * self.window() <= self.last) {
-                back = self.take(index, back);
+    fn settle(&mut self, now: Tick, nth: usize, used: u64) {
+        let (made, at) = (self.charges[nth], self.last.max(wide(now)));
+        if Wide::from(used) >= made.units {
+            let units = excess(made, used);
+            if units > 0 {
+                self.last = at;
+                self.acts.push(Act { act: self.open_from(at), units, nth: None });
+            }
+            return;
+        }
+        let counts = made.act > at || at / self.window() - made.act / self.window() <= 1;
+        if counts && self.carried.is_none_or(|carried| made.at > carried) {
+            self.last = at;
+            for act in self.acts.iter_mut().filter(|act| act.nth == Some(nth)) {
+                act.units = Wide::from(used);
             }
         }
     }
 
-    fn cancel(&mut self, now: Tick, nth: usize) {
-        let ((act, units, from), last) = (self.charges[nth], self.last.max(wide(now)));
-        let (index, cancelled) = (self.latest / self.window(), act / self.window());
-        if act < last || cancelled > index || index - cancelled > 1 {
-            return;
-        }
-        self.last = last;
-        self.take(Some(cancelled), units);
-        let begins = index * self.window();
-        let nobody_left = cancelled == index && self.spent(Some(index)) == 0;
-        if nobody_left && begins > last && from / self.window() + 1 >= index {
-            self.latest = from;
-        }
-    }
-
     fn carry(&mut self, to: &Quota, now: Tick, how: Replace) {
-        self.last = self.last.max(wide(now));
+        let last = self.last.max(wide(now));
+        (self.last, self.carried) = (last, Some(last));
         let (old, new) = (self.rate, rate(to));
         if how == Replace::Reset {
-            (self.rate, self.latest) = (new, 0);
+            self.rate = new;
             self.acts.clear();
             return;
         }
-        let promised = self.latest > self.last;
-        self.latest = self.latest.max(self.last);
+        let latest = self.open_from(last);
+        let promised = latest > last;
         if old.period() != new.period() {
-            let index = self.latest / self.window();
+            let index = latest / self.window();
             let sum = self.spent(Some(index)) + self.spent(index.checked_sub(1));
-            let estimate = self.units(self.latest);
-            self.acts = vec![(self.latest, if promised { sum } else { estimate }.min(1 << 60))];
+            let units = if promised { sum } else { self.units(latest) };
+            self.acts = vec![Act { act: latest, units, nth: None }];
         }
         self.rate = new;
         if how == Replace::Proportional && !promised {
-            let index = self.latest / self.window();
+            let index = latest / self.window();
             let scale = |units| share(units, Wide::from(new.count()), Wide::from(old.count()));
             let (current, previous) =
                 (scale(self.spent(Some(index))), scale(self.spent(index.checked_sub(1))));
-            self.acts = vec![(self.latest, current)];
+            self.acts = vec![Act { act: latest, units: current, nth: None }];
             if let Some(before) = index.checked_sub(1) {
-                self.acts.insert(0, (before * self.window(), previous));
+                self.acts.insert(0, Act { act: before * self.window(), units: previous, nth: None });
             }
         }
     }

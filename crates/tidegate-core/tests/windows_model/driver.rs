@@ -22,7 +22,7 @@ pub(crate) struct Subject {
     /// A random quota; given one, a change of it.
     pub(crate) quota: fn(&mut Random, Option<&Quota>) -> Quota,
     pub(crate) model: fn(&Quota, Tick) -> Box<dyn Model>,
-    /// What must hold of everything that acted, `(act, units)` in order, under one quota without refunds.
+    /// What must hold of everything that acted, `(act, units)` in order, under one quota without debts.
     pub(crate) law: fn(&Quota, &[(Wide, Wide)]),
 }
 
@@ -36,6 +36,8 @@ pub(crate) fn drive(subject: &Subject, salt: u64) {
 struct Charge {
     nth: usize,
     receipt: Receipt,
+    /// Nothing has changed since that would let others overtake it.
+    in_line: bool,
 }
 
 struct Life<'a> {
@@ -50,11 +52,15 @@ struct Life<'a> {
     window: u64,
     /// A span that the last answer named; stepping by it meets the edges.
     hint: Duration,
-    /// Charges not yet cancelled, whose receipts still speak of this quota.
+    /// Charges not yet settled.
     charges: Vec<Charge>,
     charged: usize,
     changed: bool,
-    /// What acts in the end, unless a refund or a change that forgets has muddied it.
+    /// The tick of the last change of the quota.
+    changed_at: Tick,
+    /// A debt as large as can be was booked.
+    overdrawn: bool,
+    /// What acts in the end, unless a debt or a change that forgets has muddied it.
     acts: Option<Vec<(usize, Wide, Wide)>>,
 }
 
@@ -79,6 +85,8 @@ impl<'a> Life<'a> {
             charges: Vec::new(),
             charged: 0,
             changed: false,
+            overdrawn: false,
+            changed_at: Tick::EPOCH,
             acts: random.one_in(2).then(Vec::new),
             random,
             quota,
@@ -90,8 +98,7 @@ impl<'a> Life<'a> {
             self.turn_the_clock();
             match self.random.below(16) {
                 0 => self.check_standing(),
-                1 | 2 => self.cancel(),
-                3 if self.acts.is_none() => self.refund(),
+                1..=3 => self.settle(),
                 4 if self.random.one_in(4) => self.change(),
                 5 => self.store_and_load(),
                 6 => self.check_full(),
@@ -168,17 +175,17 @@ impl<'a> Life<'a> {
         assert!(wait <= ask.max_wait);
         let before = self.quota.standing(&self.state, self.now);
         assert!(!wait.is_zero() || before.remaining >= ask.cost.units(), "{:?} {:?}", self.quota, self.state);
-        for undone in
-            [self.quota.cancel(&next, self.now, &receipt), self.quota.refund(&next, self.now, ask.cost)]
-        {
-            self.check_no_fuller(&undone);
-        }
-        let in_order = self.charges.iter().all(|earlier| earlier.receipt.act <= receipt.act);
+        self.check_undone(&next, &receipt);
+        let mut in_line = self.charges.iter().filter(|earlier| earlier.in_line);
+        let in_order = in_line.all(|earlier| earlier.receipt.act <= receipt.act);
         assert!(in_order, "overtaken: {:?} {:?}", self.quota, self.state);
         self.state = next;
         self.at = receipt.at;
         self.hint = wait;
-        self.charges.push(Charge { nth: self.charged, receipt });
+        // At the very tick of a change a receipt is taken for an older one as long as the change matters, and not afterwards.
+        if !self.changed || receipt.at > self.changed_at {
+            self.charges.push(Charge { nth: self.charged, receipt, in_line: true });
+        }
         if let Some(acts) = &mut self.acts {
             acts.push((self.charged, wide(receipt.act), Wide::from(ask.cost.units())));
             // Where a limit speaks of any span, the one that ends here tells it, changes of the limit included.
@@ -191,12 +198,19 @@ impl<'a> Life<'a> {
         self.charged += 1;
     }
 
-    /// A charge made and undone on the spot leaves no more than there was, now or later.
-    fn check_no_fuller(&mut self, undone: &State) {
+    /// A charge made and undone leaves what there was, now and later; a charge at the tick of a change is taken for an older one.
+    fn check_undone(&mut self, next: &State, receipt: &Receipt) {
         let mut now = self.now.max(self.at);
         for _ in 0..2 {
-            let (then, without) = (self.quota.standing(undone, now), self.quota.standing(&self.state, now));
-            assert!(then.remaining <= without.remaining, "{:?} {:?} {now:?}", self.quota, self.state);
+            let undone = self.quota.settle(next, now, receipt, 0);
+            let (then, without) = (self.quota.standing(&undone, now), self.quota.standing(&self.state, now));
+            let exact = receipt.at > self.changed_at;
+            assert!(
+                then == without || (!exact && then.remaining <= without.remaining),
+                "{:?} {:?} {now:?}",
+                self.quota,
+                self.state
+            );
             now = now.after(self.random.span(self.window));
         }
     }
@@ -245,35 +259,47 @@ impl<'a> Life<'a> {
         }
     }
 
-    fn cancel(&mut self) {
+    fn settle(&mut self) {
         if self.charges.is_empty() {
             return;
         }
         // The newest most often: those are the ones that have not acted.
         let newest = self.charges.len() as u64 - 1;
-        let back = if self.random.one_in(2) { 0 } else { self.random.below(newest + 1).min(4) };
-        let Charge { nth, receipt } = self.charges.remove((newest - back) as usize);
-        let undone = self.quota.cancel(&self.state, self.now, &receipt);
-        self.model.cancel(self.now, nth);
-        if receipt.act < self.now.max(self.at) {
-            assert_eq!(undone, self.state, "what has acted is not undone");
-        } else if let Some(acts) = &mut self.acts {
-            acts.retain(|(other, ..)| *other != nth);
+        let back = if self.random.one_in(2) { 0 } else { self.random.below(newest + 1).min(8) };
+        let Charge { nth, receipt, .. } = self.charges.remove((newest - back) as usize);
+        let used = self.random_use(receipt.cost.units());
+        let settled = self.quota.settle(&self.state, self.now, &receipt, used);
+        self.model.settle(self.now, nth, used);
+        match &mut self.acts {
+            Some(_) if used > receipt.cost.units() => self.acts = None,
+            Some(acts) => {
+                for (_, _, units) in acts.iter_mut().filter(|(other, ..)| *other == nth) {
+                    *units = Wide::from(used);
+                }
+            }
+            None => {}
         }
-        if undone != self.state {
+        if settled != self.state {
             self.at = self.now.max(self.at);
         }
-        self.state = undone;
+        self.state = settled;
         self.check_standing();
     }
 
-    fn refund(&mut self) {
+    /// What a charge of so many units turns out to have used: nothing, part, all or more.
+    fn random_use(&mut self, units: u64) -> u64 {
         let limit = self.quota.standing(&self.state, self.now).limit;
-        let units = if self.random.one_in(8) { u64::MAX } else { self.random.magnitude(limit) };
-        self.state = self.quota.refund(&self.state, self.now, Cost::new(units).unwrap());
-        self.model.refund(self.now, units);
-        self.at = self.now.max(self.at);
-        self.check_standing();
+        match self.random.below(8) {
+            0..=3 => 0,
+            4 | 5 => self.random.below(units + 1),
+            6 => units.saturating_add(self.random.magnitude(limit.div_ceil(4))),
+            // Once, and where the counts do not saturate: hostile.rs sees those that do.
+            _ if self.random.one_in(4) && !self.overdrawn && limit < 1 << 50 => {
+                self.overdrawn = true;
+                u64::MAX
+            }
+            _ => units + 1,
+        }
     }
 
     fn change(&mut self) {
@@ -283,10 +309,10 @@ impl<'a> Life<'a> {
         self.model.carry(&to, self.now, how);
         let keeps = how == Replace::AsIs && period(&to) == self.window;
         if !keeps || matches!(to, Quota::FixedWindow(_)) {
-            self.charges.clear();
+            self.charges.iter_mut().for_each(|charge| charge.in_line = false);
             self.acts = None;
         }
-        self.changed = true;
+        (self.changed, self.changed_at) = (true, self.now.max(self.at));
         self.quota = to;
         self.window = period(&self.quota);
         self.at = self.now.max(self.at);
@@ -326,7 +352,8 @@ impl<'a> Life<'a> {
             }
             _ => panic!("{:?} {:?} {ask:?}", self.quota, self.state),
         }
-        if full > self.now.max(self.at) {
+        // After a change it is kept for as long as an older receipt could do harm.
+        if full > self.now.max(self.at) && !self.changed {
             let before = Tick::from_nanos(full.as_nanos() - 1);
             assert!(!self.quota.standing(&self.state, before).reset_after.is_zero(), "{:?}", self.state);
         }

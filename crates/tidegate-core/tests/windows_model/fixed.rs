@@ -1,37 +1,54 @@
-//! The fixed window as a pile of windows: all that were ever opened, the newest on top.
+//! The fixed window as a pile of windows, the newest on top, each with everything that acts in it.
 
 use tidegate_core::rate::FixedWindow;
 use tidegate_core::{Ask, Quota, Replace, Standing, Tick};
 
-use crate::model::{Answer, Model, Wide, answer, share, standing, wide};
+use crate::model::{Act, Answer, Made, Model, Wide, answer, excess, share, standing, wide};
 
 struct Opened {
     start: Wide,
     through: Wide,
-    used: Wide,
-    /// The charge that had to wait for this window to begin.
-    waiter: Option<usize>,
+    /// The first tick at which something in it may act.
+    opened: Wide,
+    acts: Vec<Act>,
+    /// The charge that opened it, until the window has begun anew.
+    opener: Option<usize>,
+    anew: bool,
+}
+
+impl Opened {
+    fn used(&self) -> Wide {
+        self.acts.iter().map(|act| act.units).sum()
+    }
 }
 
 pub(crate) struct FixedModel {
     law: FixedWindow,
     last: Wide,
     pile: Vec<Opened>,
-    charges: Vec<(Wide, Wide)>,
+    charges: Vec<Made>,
+    carried: Option<Wide>,
+    /// Windows before the oldest in the pile were forgotten in a change.
+    gap: bool,
 }
 
 impl FixedModel {
     pub(crate) fn new(law: FixedWindow, now: Tick) -> Self {
-        Self { law, last: wide(now), pile: Vec::new(), charges: Vec::new() }
+        let (pile, charges) = (Vec::new(), Vec::new());
+        Self { law, last: wide(now), pile, charges, carried: None, gap: false }
     }
 
     fn limit(&self) -> Wide {
         Wide::from(self.law.limit())
     }
 
+    fn is_rolling(&self) -> bool {
+        self.law.calendar_parts().is_none()
+    }
+
     /// Calendar edges have tables of their own; here they are taken from the law.
     fn around(&self, tick: Wide) -> (Wide, Wide) {
-        if self.law.calendar_parts().is_none() {
+        if self.is_rolling() {
             return (tick, (tick + self.law.period().as_nanos() - 1).min(Wide::from(u64::MAX)));
         }
         let (start, through) = self.law.window_at(Tick::from_nanos(tick as u64));
@@ -40,7 +57,42 @@ impl FixedModel {
 
     /// The newest window, unless it is over, or empty and begun.
     fn top(&self, at: Wide) -> Option<&Opened> {
-        self.pile.last().filter(|top| at <= top.through && (top.used > 0 || at < top.start))
+        self.pile.last().filter(|top| at <= top.through && (top.used() > 0 || at < top.start))
+    }
+
+    /// What is past says nothing any more.
+    fn pass(&mut self, at: Wide) {
+        self.last = at;
+        self.pile.retain(|window| window.through >= at);
+        self.gap &= self.pile.first().is_some_and(|oldest| oldest.start > at);
+    }
+
+    /// Counts units in the newest window, or in one that they open.
+    fn act(&mut self, at: Wide, (act, fits): (Wide, bool), units: Wide, nth: Option<usize>) {
+        if !fits {
+            let (start, through) = self.around(act);
+            if act <= at {
+                self.pile.clear();
+            }
+            let window = Opened { start, through, opened: start, acts: Vec::new(), opener: nth, anew: false };
+            self.pile.push(window);
+        }
+        self.pile.last_mut().unwrap().acts.push(Act { act, units, nth });
+        self.pass(at);
+    }
+
+    /// A rolling window begins anew, and those behind it make way.
+    fn begin_anew(&mut self, first: usize, at: Wide) {
+        let mut late = self.pile[first].start.max(at);
+        for index in first..self.pile.len() {
+            let (start, through) = self.around(late);
+            let window = &mut self.pile[index];
+            if window.start < late || index == first {
+                (window.start, window.through) = (start, through);
+                window.anew = true;
+            }
+            late = (window.through + 1).min(Wide::from(u64::MAX));
+        }
     }
 }
 
@@ -50,56 +102,81 @@ impl Model for FixedModel {
         if units > self.limit() {
             return Answer::Never;
         }
-        let (act, fits, waits) = match self.top(at) {
-            Some(top) if top.used + units <= self.limit() => (at.max(top.start), true, false),
-            Some(top) => (top.through + 1, false, true),
-            None => (at, false, false),
+        let (act, fits) = match self.top(at) {
+            Some(top) if top.used() + units <= self.limit() => (at.max(top.start), true),
+            Some(top) => (top.through + 1, false),
+            None => (at, false),
         };
         let answer = answer(ask, at, act);
         if let Answer::Allowed { .. } = answer {
-            self.last = at;
-            if !fits {
-                let (start, through) = self.around(act);
-                let waiter = waits.then_some(self.charges.len());
-                self.pile.push(Opened { start, through, used: 0, waiter });
-            }
-            self.pile.last_mut().unwrap().used += units;
-            self.charges.push((act, units));
+            self.act(at, (act, fits), units, Some(self.charges.len()));
+            self.charges.push(Made { at, act, units });
         }
         answer
     }
 
     fn standing(&self, now: Tick) -> Standing {
         let at = wide(now).max(self.last);
-        match self.top(at) {
-            None => standing(self.limit(), 0, at, at),
-            Some(top) => {
-                let spent = if at < top.start { self.limit() } else { top.used };
-                let full = if top.used == 0 { top.start } else { top.through + 1 };
-                standing(self.limit(), spent, at, full)
+        let Some(top) = self.top(at) else { return standing(self.limit(), 0, at, at) };
+        let full = if top.used() == 0 { top.start } else { top.through + 1 };
+        let whole = standing(self.limit(), top.used(), at, full);
+        if at < top.start { Standing { remaining: 0, ..whole } } else { whole }
+    }
+
+    fn settle(&mut self, now: Tick, nth: usize, used: u64) {
+        let (made, at) = (self.charges[nth], self.last.max(wide(now)));
+        if Wide::from(used) >= made.units {
+            let units = excess(made, used);
+            if units > 0 {
+                let place = self.top(at).map_or((at, false), |top| (at.max(top.start), true));
+                self.act(at, place, units, None);
             }
-        }
-    }
-
-    fn refund(&mut self, now: Tick, units: u64) {
-        self.last = self.last.max(wide(now));
-        if let Some(top) = self.pile.last_mut().filter(|top| (top.start..=top.through).contains(&self.last)) {
-            top.used = top.used.saturating_sub(Wide::from(units));
-        }
-    }
-
-    fn cancel(&mut self, now: Tick, nth: usize) {
-        let ((act, units), last) = (self.charges[nth], self.last.max(wide(now)));
-        let Some(top) = self.pile.last_mut() else { return };
-        if act < last || !(top.start..=top.through).contains(&act) || top.used == 0 {
             return;
         }
-        self.last = last;
-        top.used = top.used.saturating_sub(units);
-        if top.used == 0 && top.start > last && top.waiter == Some(nth) {
-            let start = top.start;
-            self.pile.pop();
-            self.pile.last_mut().unwrap().through = start - 1;
+        if self.top(at).is_none() {
+            return;
+        }
+        let undone = used == 0;
+        if self.carried.is_some_and(|carried| made.at <= carried) {
+            // Nothing comes back; but it may have opened the window that is there.
+            let found =
+                self.pile.iter().rposition(|window| window.opened <= made.act && at <= window.through);
+            let opened = |window: &Opened| made.act <= window.start.min(window.through);
+            if let Some(found) =
+                found.filter(|found| undone && self.is_rolling() && opened(&self.pile[*found]))
+            {
+                self.begin_anew(found, at);
+                self.pass(at);
+            }
+            return;
+        }
+        let holds = |window: &Opened| window.acts.iter().any(|act| act.nth == Some(nth));
+        let Some(found) = self.pile.iter().position(|window| at <= window.through && holds(window)) else {
+            return;
+        };
+        let window = &mut self.pile[found];
+        window
+            .acts
+            .iter_mut()
+            .filter(|act| act.nth == Some(nth))
+            .for_each(|act| act.units = Wide::from(used));
+        window.acts.retain(|act| act.units > 0);
+        let stands = if window.anew {
+            made.act > window.start || window.acts.iter().any(|act| act.act <= window.start)
+        } else {
+            window.opener != Some(nth) || !undone
+        };
+        if !stands && !window.acts.is_empty() && self.is_rolling() {
+            self.begin_anew(found, at);
+        }
+        self.pass(at);
+        // Nobody is left in a window: the one before it is open again, unless what was before it is forgotten.
+        let kept = self.gap && self.pile.iter().all(|window| window.acts.is_empty());
+        if kept {
+            let newest = self.pile.pop();
+            self.pile = newest.into_iter().collect();
+        } else {
+            self.pile.retain(|window| !window.acts.is_empty());
         }
     }
 
@@ -107,6 +184,7 @@ impl Model for FixedModel {
         let Quota::FixedWindow(to) = to else { unreachable!("laws stay of one kind") };
         let (changed, old) = (self.last, self.limit());
         self.last = self.last.max(wide(now));
+        self.carried = Some(self.last);
         self.law = to.clone();
         let Some(top) = self.top(self.last).filter(|_| how != Replace::Reset) else {
             self.pile.clear();
@@ -114,11 +192,11 @@ impl Model for FixedModel {
         };
         let promised = top.start > self.last;
         let used = if how == Replace::Proportional && !promised {
-            share(top.used, self.limit(), old)
+            share(top.used(), self.limit(), old)
         } else {
-            top.used
+            top.used()
         };
-        let (start, through) = if self.law.calendar_parts().is_some() {
+        let (start, through) = if !self.is_rolling() {
             let (start, through) = self.around(self.last.max(top.start));
             (if promised { top.start } else { start }, through)
         } else if self.around(top.start).1 < changed {
@@ -126,7 +204,10 @@ impl Model for FixedModel {
         } else {
             self.around(top.start)
         };
-        let top = self.pile.last_mut().unwrap();
-        (top.start, top.through, top.used) = (start, through, used);
+        let opened = top.opened.min(start);
+        let acts = vec![Act { act: start, units: used, nth: None }];
+        self.pile = vec![Opened { start, through, opened, acts, opener: None, anew: true }];
+        self.pile[0].acts.retain(|act| act.units > 0);
+        self.gap = promised;
     }
 }

@@ -43,23 +43,51 @@ fn quotas() -> Vec<Quota> {
     quotas
 }
 
+/// A window: first and last tick, units, the tick at which it opened, and how many units acted early.
+fn span(random: &mut Random, put: &mut impl FnMut(u64)) {
+    let mut ticks = [number(random), number(random), number(random)];
+    ticks.sort_unstable();
+    let [opened, start, through] = ticks;
+    let (used, anew) = (number(random), random.one_in(2));
+    [start, through, used].into_iter().for_each(&mut *put);
+    put(if anew { opened } else { start });
+    put(if anew { used } else { 0 });
+}
+
 /// The bytes of a state with a header that is right and fields that need not be.
 fn bytes(random: &mut Random) -> Vec<u8> {
     let kind = 2 + random.below(4) as u8;
     let mut bytes = vec![1, kind];
-    let listed = kind == 3 || kind == 5;
-    let fields = if listed { 2 } else { 4 };
-    for _ in 0..fields {
-        bytes.extend(number(random).to_le_bytes());
+    let mut put = |number: u64| bytes.extend(number.to_le_bytes());
+    match kind {
+        2 => {
+            put(number(random));
+            span(random, &mut put);
+        }
+        4 => (0..3).for_each(|_| put(number(random))),
+        _ => (0..2).for_each(|_| put(number(random))),
     }
-    if listed {
-        let count = random.below(6);
-        bytes.extend(count.to_le_bytes());
+    if kind == 2 {
+        bytes.push(u8::from(random.one_in(2)));
+    }
+    let carried = random.one_in(3);
+    bytes.push(u8::from(carried));
+    if carried {
+        let mut ticks = [number(random), number(random)];
+        ticks.sort_unstable();
+        ticks.into_iter().for_each(|tick| bytes.extend(tick.to_le_bytes()));
+    }
+    let count = random.below(if kind == 2 { 2 } else { 6 });
+    bytes.extend(count.to_le_bytes());
+    let mut put = |number: u64| bytes.extend(number.to_le_bytes());
+    if kind == 2 {
+        (0..count).for_each(|_| span(random, &mut put));
+    } else {
         let mut slots: Vec<u64> = (0..count).map(|_| number(random)).collect();
         slots.sort_unstable();
         for slot in slots {
-            bytes.extend(slot.to_le_bytes());
-            bytes.extend(number(random).to_le_bytes());
+            put(slot);
+            put(number(random));
         }
     }
     if random.one_in(16) {
@@ -97,8 +125,7 @@ fn no_state_and_no_tick_makes_anything_panic() {
             let old = &quotas[random.below(quotas.len() as u64) as usize];
             let how = random.pick(&[Replace::AsIs, Replace::Proportional, Replace::Reset]);
             state = match random.below(5) {
-                0 => quota.refund(&state, now, cost),
-                1 => quota.cancel(&state, now, &receipt),
+                0 | 1 => quota.settle(&state, now, &receipt, number(&mut random)),
                 2 => quota.carry(old, &state, now, how),
                 _ => match quota.decide(&state, Ask::within(now, cost, max_wait)) {
                     Transition::Allowed { next, .. } => next,
@@ -115,7 +142,7 @@ fn no_state_and_no_tick_makes_anything_panic() {
 fn bytes_that_lie_about_their_length_are_refused() {
     for kind in [3, 5] {
         let mut bytes = vec![1, kind];
-        bytes.extend([0; 16]);
+        bytes.extend([0; 17]);
         bytes.extend(u64::MAX.to_le_bytes());
         assert!(State::decode(&bytes).is_err());
     }

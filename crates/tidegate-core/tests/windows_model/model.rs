@@ -17,14 +17,34 @@ pub(crate) enum Answer {
 pub(crate) trait Model {
     fn decide(&mut self, ask: Ask) -> Answer;
     fn standing(&self, now: Tick) -> Standing;
-    fn refund(&mut self, now: Tick, units: u64);
-    /// Cancels the charge that was allowed as the `nth`, from 0.
-    fn cancel(&mut self, now: Tick, nth: usize);
+    /// Settles the charge that was allowed as the `nth`, from 0.
+    fn settle(&mut self, now: Tick, nth: usize, used: u64);
     fn carry(&mut self, to: &Quota, now: Tick, how: Replace);
 }
 
 pub(crate) fn wide(tick: Tick) -> Wide {
     Wide::from(tick.as_nanos())
+}
+
+/// Units that act at a tick, of the charge that can still be settled; of none once it was carried over, or for a debt.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Act {
+    pub(crate) act: Wide,
+    pub(crate) units: Wide,
+    pub(crate) nth: Option<usize>,
+}
+
+/// A charge as it was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
+    pub(crate) at: Wide,
+    pub(crate) act: Wide,
+    pub(crate) units: Wide,
+}
+
+/// What is booked beyond a charge.
+pub(crate) fn excess(made: Made, used: u64) -> Wide {
+    Wide::from(used).saturating_sub(made.units).min(1 << 60)
 }
 
 /// Turns a place into an answer.
@@ -39,9 +59,11 @@ pub(crate) fn answer(ask: Ask, at: Wide, act: Wide) -> Answer {
     }
 }
 
+/// `spent` is what counts at the first tick at which anybody may act.
 pub(crate) fn standing(limit: Wide, spent: Wide, at: Wide, full: Wide) -> Standing {
     let reset_after = tidegate_core::time::span(full.saturating_sub(at));
-    Standing { limit: limit as u64, remaining: limit.saturating_sub(spent) as u64, debt: 0, reset_after }
+    let debt = spent.saturating_sub(limit).min(1 << 60) as u64;
+    Standing { limit: limit as u64, remaining: limit.saturating_sub(spent) as u64, debt, reset_after }
 }
 
 /// The same share of another limit, rounded up.

@@ -1,17 +1,16 @@
 //! Numbers that look like no pattern and are the same on every run.
 
+#[path = "../splitmix/mod.rs"]
+mod splitmix;
+
 use std::time::Duration;
 
-/// SplitMix64: eight lines, every seed good.
+/// One stream of numbers.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        splitmix::next(&mut self.0)
     }
 
     /// From 0 to `end − 1`.

@@ -3,7 +3,7 @@
 use num_bigint::BigUint;
 use tidegate_core::{Ask, Quota, Replace, Standing, Tick};
 
-use crate::model::{Answer, Model, Wide, answer, share, standing, wide};
+use crate::model::{Act, Answer, Made, Model, Wide, answer, excess, share, standing, wide};
 
 /// How many units in which span, and the bucket count unless it is a log.
 struct Law {
@@ -38,10 +38,10 @@ impl Law {
         self.buckets.map_or_else(|| tick + self.window, |n| self.begins(self.bucket(tick) + n + 1))
     }
 
-    fn slots_in_use(&self, acts: &[(Wide, Wide)]) -> Wide {
-        let mut slots: Vec<Wide> = acts.iter().map(|(act, _)| self.bucket(*act)).collect();
+    fn slots_in_use(&self, acts: &[Act]) -> Vec<Wide> {
+        let mut slots: Vec<Wide> = acts.iter().map(|act| self.bucket(act.act)).collect();
         slots.dedup();
-        slots.len() as Wide
+        slots
     }
 }
 
@@ -54,38 +54,48 @@ pub(crate) struct SlidingModel {
     law: Law,
     last: Wide,
     floor: Wide,
-    /// (act, units), in order.
-    acts: Vec<(Wide, Wide)>,
-    charges: Vec<(Wide, Wide)>,
+    /// In order; none is empty.
+    acts: Vec<Act>,
+    charges: Vec<Made>,
+    carried: Option<Wide>,
 }
 
 impl SlidingModel {
     pub(crate) fn new(quota: &Quota, now: Tick) -> Self {
-        Self { law: Law::of(quota), last: wide(now), floor: 0, acts: Vec::new(), charges: Vec::new() }
+        let (acts, charges) = (Vec::new(), Vec::new());
+        Self { law: Law::of(quota), last: wide(now), floor: 0, acts, charges, carried: None }
     }
 
     fn spent(&self, at: Wide) -> Wide {
-        self.acts.iter().filter(|(act, _)| self.law.ends(*act) > at).map(|(_, units)| units).sum()
+        self.acts.iter().filter(|act| self.law.ends(act.act) > at).map(|act| act.units).sum()
     }
 
     fn open_from(&self, at: Wide) -> Wide {
-        at.max(self.floor).max(self.acts.last().map_or(0, |(act, _)| *act))
+        at.max(self.floor).max(self.acts.last().map_or(0, |newest| newest.act))
     }
 
     fn forget_before(&mut self, tick: Wide) {
         let law = &self.law;
-        let ended =
-            self.acts.iter().filter(|(act, _)| law.ends(*act) <= tick).map(|(act, _)| law.ends(*act)).max();
+        let ended = self.acts.iter().map(|act| law.ends(act.act)).filter(|end| *end <= tick).max();
         self.floor = floor(self.floor.max(ended.unwrap_or(0)));
-        self.acts.retain(|(act, _)| law.ends(*act) > tick);
+        self.acts.retain(|act| law.ends(act.act) > tick);
     }
 
     fn stay_small(&mut self) {
         let most = self.law.buckets.map_or(self.law.limit, |n| n + 1) * 2;
-        if self.law.slots_in_use(&self.acts) > most {
-            let newest = self.acts.last().unwrap().0;
-            self.forget_before(self.law.begins(self.law.bucket(newest)));
+        let slots = self.law.slots_in_use(&self.acts);
+        if slots.len() as Wide <= most {
+            return;
         }
+        self.forget_before(self.law.begins(slots[slots.len() - 2]));
+    }
+
+    /// One more act at the end.
+    fn push(&mut self, at: Wide, act: Act) {
+        self.last = at;
+        self.acts.retain(|act| self.law.ends(act.act) > at);
+        self.acts.push(act);
+        self.stay_small();
     }
 }
 
@@ -97,101 +107,94 @@ impl Model for SlidingModel {
         }
         // What is spent falls only where an act ends, so the first place is the first open tick or one of those.
         let open = self.open_from(at);
-        let ends = self.acts.iter().map(|(act, _)| self.law.ends(*act)).filter(|end| *end > open);
+        let ends = self.acts.iter().map(|act| self.law.ends(act.act)).filter(|end| *end > open);
         let act =
             std::iter::once(open).chain(ends).find(|place| self.spent(*place) + units <= self.law.limit);
         let act = act.expect("when all have ended there is room");
         let answer = answer(ask, at, act);
         if let Answer::Allowed { .. } = answer {
-            self.last = at;
-            self.acts.retain(|(act, _)| self.law.ends(*act) > at);
-            self.acts.push((act, units));
-            self.charges.push((act, units));
-            self.stay_small();
+            self.push(at, Act { act, units, nth: Some(self.charges.len()) });
+            self.charges.push(Made { at, act, units });
         }
         answer
     }
 
     fn standing(&self, now: Tick) -> Standing {
         let at = wide(now).max(self.last);
-        let spent = if self.open_from(at) > at { self.law.limit } else { self.spent(at) };
-        let full = self.acts.last().map_or(0, |(act, _)| self.law.ends(*act)).max(self.floor);
-        standing(self.law.limit, spent, at, full)
+        let open = self.open_from(at);
+        let full = self.acts.last().map_or(0, |newest| self.law.ends(newest.act)).max(self.floor);
+        let whole = standing(self.law.limit, self.spent(open), at, full);
+        if open > at { Standing { remaining: 0, ..whole } } else { whole }
     }
 
-    fn refund(&mut self, now: Tick, units: u64) {
-        self.last = self.last.max(wide(now));
-        let mut back = Wide::from(units);
-        for (act, units) in &mut self.acts {
-            if self.law.ends(*act) > self.last && self.law.begins(self.law.bucket(*act)) <= self.last {
-                let taken = back.min(*units);
-                (*units, back) = (*units - taken, back - taken);
+    fn settle(&mut self, now: Tick, nth: usize, used: u64) {
+        let (made, at) = (self.charges[nth], self.last.max(wide(now)));
+        if Wide::from(used) >= made.units {
+            let units = excess(made, used);
+            if units > 0 {
+                let act = self.open_from(at).min(Wide::from(u64::MAX));
+                self.push(at, Act { act, units, nth: None });
             }
-        }
-        self.acts.retain(|(_, units)| *units > 0);
-    }
-
-    fn cancel(&mut self, now: Tick, nth: usize) {
-        let ((act, mut back), last) = (self.charges[nth], self.last.max(wide(now)));
-        let slot = self.law.bucket(act);
-        if act < last || !self.acts.iter().any(|(act, _)| self.law.bucket(*act) == slot) {
             return;
         }
-        self.last = last;
-        let law = &self.law;
-        for (_, units) in self.acts.iter_mut().rev().filter(|(act, _)| law.bucket(*act) == slot) {
-            let taken = back.min(*units);
-            (*units, back) = (*units - taken, back - taken);
+        if self.carried.is_some_and(|carried| made.at <= carried) || self.law.ends(made.act) <= at {
+            return;
         }
-        self.acts.retain(|(_, units)| *units > 0);
+        if let Some(act) = self.acts.iter_mut().find(|act| act.nth == Some(nth)) {
+            (self.last, act.units) = (at, Wide::from(used));
+        }
+        self.acts.retain(|act| act.units > 0);
     }
 
     fn carry(&mut self, to: &Quota, now: Tick, how: Replace) {
         let changed = self.last;
         self.last = self.last.max(wide(now));
         let old = std::mem::replace(&mut self.law, Law::of(to));
+        self.carried = Some(self.last);
         if how == Replace::Reset {
             (self.floor, self.acts) = (0, Vec::new());
             return;
         }
         let (last, law) = (self.last, &self.law);
-        self.acts.retain(|(act, _)| old.ends(*act) > last);
+        self.acts.retain(|act| old.ends(act.act) > last);
         // Each bucket is taken to act as late as it can: at its end, or by the last change if it has begun; a promise as it
         // begins, or by the floor if an earlier change has put it between two edges.
-        let acted = |act: Wide| old.begins(old.bucket(act)) <= last;
-        for (act, _) in &mut self.acts {
-            let (begins, ends) = (old.begins(old.bucket(*act)), old.begins(old.bucket(*act) + 1));
-            let latest = if acted(*act) { changed } else { 0 };
-            *act = (ends - 1).min(begins.max(self.floor).max(latest)).min(Wide::from(u64::MAX));
+        let acted = |act: &Act| old.begins(old.bucket(act.act)) <= last;
+        let had_acted: Vec<bool> = self.acts.iter().map(acted).collect();
+        for (act, acted) in self.acts.iter_mut().zip(&had_acted) {
+            let (begins, ends) = (old.begins(old.bucket(act.act)), old.begins(old.bucket(act.act) + 1));
+            let latest = if *acted { changed } else { 0 };
+            act.act = (ends - 1).min(begins.max(self.floor).max(latest)).min(Wide::from(u64::MAX));
+            act.nth = None;
         }
-        // A promise between two edges is not overtaken, even when it is cancelled later.
-        for (act, _) in
-            self.acts.iter().filter(|(act, _)| !acted(*act) && law.begins(law.bucket(*act)) < *act)
-        {
-            self.floor = floor(self.floor.max(*act));
+        // A promise between two edges is not overtaken, even when it is undone later.
+        for (act, acted) in self.acts.iter().zip(&had_acted) {
+            if !acted && law.begins(law.bucket(act.act)) < act.act {
+                self.floor = floor(self.floor.max(act.act));
+            }
         }
         if how == Replace::Proportional {
             let mut sum = 0;
-            for (_, units) in self.acts.iter_mut().filter(|(act, _)| acted(*act)) {
+            for (act, _) in self.acts.iter_mut().zip(&had_acted).filter(|(_, acted)| **acted) {
                 let before = share(sum, law.limit, old.limit);
-                sum = (sum + *units).min(1 << 60);
-                *units = share(sum, law.limit, old.limit) - before;
+                sum = (sum + act.units).min(1 << 60);
+                act.units = share(sum, law.limit, old.limit) - before;
             }
         }
         // The newest units, as many as the limit; nothing acts before the newest of the others has ended.
         let mut room = law.limit;
         let mut cut = None;
-        for (act, units) in self.acts.iter_mut().rev() {
-            if *units > room {
-                cut = cut.max(Some(*act));
+        for act in self.acts.iter_mut().rev() {
+            if act.units > room {
+                cut = cut.max(Some(act.act));
             }
-            *units = room.min(*units);
-            room -= *units;
+            act.units = room.min(act.units);
+            room -= act.units;
         }
         if let Some(cut) = cut {
             self.floor = floor(self.floor.max(law.ends(cut)));
         }
-        self.acts.retain(|(_, units)| *units > 0);
+        self.acts.retain(|act| act.units > 0);
         self.stay_small();
     }
 }

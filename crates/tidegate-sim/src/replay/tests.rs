@@ -53,6 +53,18 @@ fn counts_keys_and_peaks_are_those_of_the_traffic() {
     );
 }
 
+/// The worst key counted denied units under the word that counts requests everywhere else, so that a key could have more denials
+/// than its policy, and one dear call outdid many refusals.
+#[test]
+fn denied_counts_requests_for_the_worst_key_too() {
+    let replay = run(PER_IP, "burst 1 key dear cost 1000, burst 25 key cheap, burst 1 key fits cost 20");
+    let policy = &replay.outcomes()[0].policies[0];
+    let worst = policy.worst.as_ref().unwrap();
+    assert_eq!((policy.denied, worst.key.as_str(), worst.denied, worst.denied_units), (6, "cheap", 5, 5));
+    let dear = replay.policy_peaks(0, 0).unwrap().top(1, |key| key.denied_units).remove(0);
+    assert_eq!((dear.key.as_str(), dear.denied, dear.denied_units, dear.total), ("dear", 1, 1000, 1000));
+}
+
 #[test]
 fn a_policy_in_shadow_denies_nobody_and_is_counted() {
     let replay = run(&PER_IP.replace("by:", "mode: shadow, by:"), "burst 50 key bad");

@@ -241,7 +241,8 @@ impl Limiter {
 
     /// Spends `cost` now for work that acts after a delay of at most `max_wait`, or refuses and changes nothing.
     ///
-    /// Whoever reserves first acts first. Zero `max_wait` is an allow that can be cancelled; [`Duration::MAX`] accepts any delay.
+    /// Whoever reserves first acts first. Zero `max_wait` is [`Limiter::allow`] with a receipt, so that
+    /// [`Reservation::cancel`] can take it back; [`Duration::MAX`] accepts any delay.
     ///
     /// # Errors
     /// [`Denied`] when the delay would be longer; its `retry_after` is the wait after which the same ask, with the same

@@ -18,6 +18,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
+use crate::visible::excerpt;
+
 /// Which header a trusted proxy reports the client in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ForwardHeader {
@@ -207,7 +209,7 @@ impl ClientIp {
     #[cold]
     fn unreadable(&self, entry: &[u8], hop: usize, proxy: IpAddr) -> ClientIpError {
         let entry = String::from_utf8_lossy(&entry[..entry.len().min(240)]);
-        let entry = entry.trim().escape_debug().take(60).collect();
+        let entry = excerpt(entry.trim());
         ClientIpError::Unreadable { header: self.header.name().to_owned(), hop, entry, proxy }
     }
 

@@ -94,7 +94,9 @@ impl CostRule {
                 let value =
                     descriptor.value(name).ok_or_else(|| CostError::Missing { name: name.clone() })?;
                 let units = value.parse().ok().and_then(Cost::new);
-                units.ok_or_else(|| CostError::NotACost { found: format!("\"{}\"", value.escape_debug()) })
+                units.ok_or_else(|| CostError::NotACost {
+                    found: format!("\"{}\"", crate::visible::excerpt(value)),
+                })
             }
             #[cfg(feature = "cel")]
             Self::Expression(expression) => expression.cost(descriptor),

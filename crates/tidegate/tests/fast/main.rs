@@ -6,9 +6,12 @@
 
 mod bounds;
 mod floods;
+#[path = "../random/mod.rs"]
+mod random;
 mod schedules;
 mod twins;
 
+use random::Random;
 use tidegate::Cost;
 
 /// Returns the number of steps per trace.
@@ -18,21 +21,4 @@ fn steps(usual: u64) -> u64 {
 
 fn cost(units: u64) -> Cost {
     Cost::new(units).unwrap()
-}
-
-/// A small generator (xorshift64*, Vigna 2016): the traces need repeatability, not quality.
-#[derive(Debug)]
-struct Random(u64);
-
-impl Random {
-    fn seeded(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % bound
-    }
 }

@@ -73,10 +73,15 @@ impl FixedWindowState {
         last: Tick,
         top: Span,
         mut before: Vec<Span>,
-        gap: bool,
+        mut gap: bool,
         carried: Option<Carried>,
     ) -> Self {
         before.retain(|span| span.through >= last);
+        if !is_in_order(&before, &top) {
+            // Only parameters that the state was not made under lead here; forgetting gives nobody anything.
+            before.clear();
+            gap = true;
+        }
         let gap = gap && before.first().unwrap_or(&top).start > last;
         let Span { start, through, used, early, .. } = top;
         let opened = if early > 0 { top.opened } else { start };
@@ -108,6 +113,11 @@ impl FixedWindowState {
         }
         Self::of(at, top, self.before().to_vec(), self.gap(), self.carried())
     }
+}
+
+/// Says whether windows follow one another.
+pub(super) fn is_in_order(before: &[Span], newest: &Span) -> bool {
+    before.iter().chain([newest]).is_sorted_by(|a, b| a.opened < b.opened && a.start <= b.start)
 }
 
 impl FixedWindow {
@@ -149,7 +159,8 @@ impl FixedWindow {
         match found.filter(|found| receipt.act <= spans[*found].through) {
             Some(found) if outdated => {
                 // Nothing comes back, but it may have been the one that opened the window.
-                if !undone || receipt.act > spans[found].start {
+                let rolls = matches!(self.window, Window::Rolling(_));
+                if !(undone && rolls) || receipt.act > spans[found].start {
                     return state.clone();
                 }
                 self.begin_anew(&mut spans[found..], at);
@@ -170,9 +181,10 @@ impl FixedWindow {
                     self.begin_anew(&mut spans[found..], at);
                 }
             }
-            // Of a window forgotten among those ahead; all that follow may have been opened too early by it.
-            None if undone && state.gap() && !outdated && receipt.act < spans[0].opened => {
-                let late = spans[0].start.after(self.roll());
+            // Of a window forgotten among those ahead. It may have been the opener; then all that follow have begun too early, by less
+            // than a period from where they were opened.
+            None if undone && state.gap() && !outdated && self.precedes(receipt, &spans[0]) => {
+                let late = spans[0].opened.after(self.period());
                 self.shift(&mut spans, late);
             }
             None => return state.clone(),
@@ -215,12 +227,8 @@ impl FixedWindow {
         }
     }
 
-    /// By how much windows that follow an undone opener may have to make way; calendar windows never do.
-    fn roll(&self) -> Duration {
-        match &self.window {
-            Window::Rolling(rate) => rate.period(),
-            Window::Calendar(_) => Duration::ZERO,
-        }
+    fn precedes(&self, receipt: &Receipt, span: &Span) -> bool {
+        matches!(self.window, Window::Rolling(_)) && span.used > 0 && receipt.act < span.opened
     }
 }
 

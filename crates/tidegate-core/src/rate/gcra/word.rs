@@ -315,7 +315,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::decision::{Ask, Cost, Transition};
+    use crate::decision::{Ask, Cost, Receipt, Transition};
     use crate::rate::Algorithm;
     use crate::time::Rate;
 
@@ -387,12 +387,36 @@ mod tests {
 
     #[test]
     fn what_a_word_cannot_hold_is_not_narrowed() {
-        let limit = limit(1, 1_000_000_000, 1);
-        let origin = Tick::from_secs(1);
+        let limit = limit(1, 1_000_000_000, 4);
+        let origin = Tick::from_secs(100);
         let form = GcraWord::new(&limit, origin).unwrap();
-        let promised =
-            GcraState { tat: 0, last: origin, promised: u128::from(Tick::from_secs(9).as_nanos()) };
-        assert_eq!(form.narrow(&promised, origin), None);
-        assert_eq!(form.narrow(&promised, Tick::from_secs(9)), Some(0), "by then the promise was kept");
+        let charge = |state: &GcraState| {
+            let ask = Ask::allow(origin, Cost::new(2).unwrap());
+            let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else { panic!("four") };
+            (next, receipt)
+        };
+        let (one, first) = charge(&limit.fresh(origin));
+        let (two, second) = charge(&one);
+        let last = limit.settle(&two, origin, &second, 1);
+        assert_eq!(form.narrow(&last, origin), form.take(0, 0, 3), "nobody stands behind it");
+        let middle = limit.settle(&two, origin, &first, 0);
+        assert_eq!(form.narrow(&middle, origin), None, "the second may still be settled");
+        assert_eq!(
+            form.narrow(&middle, Tick::from_secs(104)),
+            form.take(0, 0, 2),
+            "by then it gives nothing"
+        );
+    }
+
+    #[test]
+    fn a_receipt_of_a_word_settles_the_general_form() {
+        let limit = limit(3, 1_000_000_000, 4);
+        let origin = Tick::from_secs(100);
+        let form = GcraWord::new(&limit, origin).unwrap();
+        let (one, three) = (form.take(0, 0, 1).unwrap(), form.take(0, 0, 3).unwrap());
+        let cost = Cost::new(2).unwrap();
+        let receipt = Receipt { at: origin, act: origin, cost, mark: form.mark(three) };
+        let settled = limit.settle(&form.widen(three, origin), origin, &receipt, 0);
+        assert_eq!(form.narrow(&settled, origin), Some(one));
     }
 }

@@ -72,6 +72,19 @@ impl UberPacer {
         self.interval.saturating_mul(u64::from(self.slack))
     }
 
+    /// When an ask that would wait longer than it may is worth repeating. Time helps by as much as can be caught up on, and a
+    /// pacer that nobody has asked yet has fallen behind nothing.
+    fn retry(&self, state: &UberPacerState, units: u64, wait: u64, max_wait: u64) -> Retry {
+        let more = self.interval.saturating_mul(units.saturating_sub(1));
+        if more.saturating_sub(self.longest()) > max_wait {
+            Retry::Never
+        } else if state.due.is_none() {
+            Retry::Unknown
+        } else {
+            Retry::After(Duration::from_nanos(wait - max_wait))
+        }
+    }
+
     /// When the next single take is due.
     fn next(&self, state: &UberPacerState, now: u64) -> u64 {
         let Some(due) = state.due else { return now };
@@ -110,7 +123,7 @@ impl Algorithm for UberPacer {
         }
         let (wait, max_wait) = (due.saturating_sub(now), nanos(ask.max_wait));
         if wait > max_wait {
-            return Transition::Denied { retry: Retry::After(Duration::from_nanos(wait - max_wait)) };
+            return Transition::Denied { retry: self.retry(state, ask.cost.units(), wait, max_wait) };
         }
         let wait = Duration::from_nanos(wait);
         let before = (u128::from(state.due.is_some()) << 64) | u128::from(state.due.unwrap_or(0));
@@ -223,5 +236,29 @@ mod tests {
         // After a second of idling, eleven takes pass at once and the twelfth waits.
         let at: Vec<u64> = [vec![0], vec![1000; 12]].concat();
         assert_eq!(takes(10, &at), [vec![0], vec![1000; 11], vec![1010]].concat());
+    }
+
+    /// A refusal promised a wait after which it refused again: a pacer that nobody has asked yet makes up for nothing, and
+    /// none makes up for more than its slack.
+    #[test]
+    fn a_wait_is_promised_only_where_it_helps() {
+        let pacer = UberPacer::new(Rate::new(100, Duration::from_secs(1)).unwrap(), 10).unwrap();
+        let at = |ms: u64| Tick::from_nanos((1000 + ms) * 1_000_000);
+        let ask = |ms: u64, cost: u64| Ask::allow(at(ms), core::num::NonZeroU64::new(cost).unwrap().into());
+        let fresh = pacer.fresh(at(0));
+        let retry = |state: &UberPacerState, ask: Ask| match pacer.decide(state, ask) {
+            Transition::Denied { retry } => Some(retry),
+            Transition::Allowed { .. } => None,
+        };
+        assert_eq!(retry(&fresh, ask(0, 4)), Some(Retry::Unknown));
+        assert_eq!(retry(&fresh, ask(0, 12)), Some(Retry::Never));
+        let Transition::Allowed { next, .. } = pacer.decide(&fresh, ask(0, 1)) else {
+            panic!("a first take")
+        };
+        assert_eq!(retry(&next, ask(0, 4)), Some(Retry::After(Duration::from_millis(40))));
+        assert_eq!(retry(&next, ask(39, 4)), Some(Retry::After(Duration::from_millis(1))));
+        assert_eq!(retry(&next, ask(40, 4)), None);
+        assert_eq!(retry(&next, ask(9000, 11)), None);
+        assert_eq!(retry(&next, ask(9000, 12)), Some(Retry::Never));
     }
 }

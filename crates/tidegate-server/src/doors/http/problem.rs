@@ -124,11 +124,7 @@ pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) 
 
 /// Quotes an outsider's words, cut to a length that fits a sentence.
 pub(crate) fn quoted(word: &str) -> String {
-    const SHOWN: usize = 60;
-    match word.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("`{}…`", word[..end].escape_debug()),
-        None => format!("`{}`", word.escape_debug()),
-    }
+    format!("`{}`", tidegate::visible::excerpt(word))
 }
 
 #[cfg(test)]

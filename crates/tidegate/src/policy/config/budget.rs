@@ -60,5 +60,3 @@ pub(super) const COSTS: usize = 256 << 10;
 
 /// Mistakes that are told, and as many warnings; more of them are counted.
 pub(super) const FINDINGS: usize = 100;
-/// Characters of a text that a message shows.
-pub(super) const SHOWN: usize = 60;

@@ -207,7 +207,7 @@ fn overrides(node: &Node, spec: &LimitSpec, owner: Owner<'_>, findings: &mut Fin
             let by = owner.by.join(", ");
             findings.error(
                 name.spot,
-                format_args!("{} is not part of the key; by is [{by}]", name.text.escape_debug()),
+                format_args!("{} is not part of the key; by is [{by}]", super::names::shown(&name.text)),
             );
             continue;
         }
@@ -221,8 +221,10 @@ fn overrides(node: &Node, spec: &LimitSpec, owner: Owner<'_>, findings: &mut Fin
             choices.len() - 1
         });
         if choices[at].values.insert(value.to_owned(), terms).is_some() {
-            findings
-                .error(key.spot, format_args!("{}={} is overridden twice", name.text, value.escape_debug()));
+            findings.error(
+                key.spot,
+                format_args!("{}={} is overridden twice", name.text, super::names::shown(value)),
+            );
         }
     }
     choices

@@ -10,13 +10,14 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-use super::budget::{SEGMENTS, SHOWN};
+use super::budget::SEGMENTS;
 use super::diagnostic::nearest;
 use crate::policy::client_ip::canonical;
 use crate::policy::glob::{Glob, PathGlob};
 use crate::policy::matching::host_name;
 use crate::policy::named::BUILT_IN;
 use crate::policy::path;
+pub(super) use crate::visible::excerpt as shown;
 
 /// What a header's attribute begins with.
 pub(super) const HEADER: &str = "request.header.";
@@ -57,14 +58,6 @@ const SLIPS: [(&str, &str); 22] = [
     ("request.url", "request.path"),
     ("request.url_path", "request.path"),
 ];
-
-/// Shows a text in a message: escaped, and cut to a length that fits a sentence.
-pub(super) fn shown(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
-        Some((end, _)) => format!("{}…", text[..end].escape_debug()),
-        None => text.escape_debug().to_string(),
-    }
-}
 
 /// Says whether a character has no business in a name: it would end a line, move a cursor or turn the text around where the
 /// name is shown.

@@ -1,0 +1,110 @@
+//! What a reload says of counters that do not go on as they are.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use http::Method;
+use running::send;
+use serde_json::Value;
+use tidegate::policy::config::{Config, Format};
+use tidegate_server::{Server, ServerOptions, Settings, Source};
+
+/// A server whose configuration is changed by the test and reloaded only when it is asked to.
+struct Changing {
+    text: Arc<Mutex<String>>,
+    addr: SocketAddr,
+}
+
+impl Changing {
+    async fn start(policies: &str) -> Self {
+        let text = Arc::new(Mutex::new(policies.to_owned()));
+        let read = Arc::clone(&text);
+        let source = Source::new(move || {
+            let file = format!("version: 1\npolicies:\n{}", read.lock().unwrap());
+            Ok(Settings::from(Config::parse(&file, "f.yaml", Format::Yaml).unwrap().0))
+        });
+        let mut options = ServerOptions::default();
+        options.http = SocketAddr::from(([127, 0, 0, 1], 0));
+        options.signals = false;
+        let server = Server::bind(options, source).await.unwrap();
+        let addr = server.local_addr();
+        tokio::spawn(server.run());
+        Self { text, addr }
+    }
+
+    /// Reloads with other policies; returns the warnings.
+    async fn to(&self, policies: &str) -> Vec<String> {
+        policies.clone_into(&mut self.text.lock().unwrap());
+        let answer = send(self.addr, Method::POST, "/v1/reload", &[], "").await.json();
+        let warnings = answer["warnings"].as_array().unwrap_or_else(|| panic!("{answer}"));
+        warnings.iter().map(|warning| Value::as_str(warning).unwrap().to_owned()).collect()
+    }
+}
+
+const GCRA: &str = "  - { name: login, by: [client.ip], limit: { rate: 5/h } }\n";
+
+/// From one algorithm to another every counter was forgotten, with `"warnings": []`.
+#[tokio::test]
+async fn another_algorithm_says_what_becomes_of_the_counters() {
+    let server = Changing::start(GCRA).await;
+    let bucket = GCRA.replace("rate: 5/h", "algorithm: token-bucket, rate: 5/h");
+    assert_eq!(
+        server.to(&bucket).await,
+        [
+            "policy \"login\": another algorithm, gcra 5/h before and token-bucket 5/h now: units spent and owed are \
+             charged to the new one, parts of a unit as whole ones, and come back at its pace"
+        ]
+    );
+    assert!(server.to(&bucket.replace("5/h", "7/h")).await.is_empty(), "other numbers: `replace` says it");
+    let reset = GCRA.replace("rate: 5/h", "rate: 5/h, replace: reset");
+    let warnings = server.to(&reset).await;
+    assert!(warnings.len() == 1 && warnings[0].ends_with("is forgotten (`replace: reset`)"), "{warnings:?}");
+    assert!(
+        server.to("  - { name: another, limit: { rate: 5/h, algorithm: fixed-window } }\n").await.is_empty()
+    );
+}
+
+/// Five an hour, spent, and edited to another algorithm of five an hour: five more passed.
+#[tokio::test]
+async fn a_caller_gets_no_second_burst_out_of_another_algorithm() {
+    let server = Changing::start(GCRA).await;
+    let check = async |want: u16| {
+        let body = r#"{"attributes": {"client.ip": "203.0.113.9"}}"#;
+        let answer = send(server.addr, Method::POST, "/v1/check", &[], body).await;
+        assert_eq!(answer.status, want, "{answer:?}");
+    };
+    for _ in 0..5 {
+        check(200).await;
+    }
+    for algorithm in ["token-bucket", "sliding-log", "leaky-bucket", "fixed-window", "gcra"] {
+        let edited = GCRA.replace("rate: 5/h", &format!("algorithm: {algorithm}, rate: 5/h"));
+        assert_eq!(server.to(&edited).await.len(), 1, "{algorithm}");
+        check(429).await;
+    }
+}
+
+#[tokio::test]
+async fn other_keys_say_that_counters_start_anew() {
+    let server = Changing::start(GCRA).await;
+    assert_eq!(
+        server.to(&GCRA.replace("by: [client.ip], ", "")).await,
+        [
+            "policy \"login\": keyed by client.ip before and by all requests now: other keys, so every counter starts anew"
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_reload_that_changes_all_policies_names_a_hundred() {
+    let all = |limit: &str| -> String {
+        (0..150).map(|at| format!("  - {{ name: p{at}, limit: {{ {limit} }} }}\n")).collect()
+    };
+    let server = Changing::start(&all("rate: 5/h")).await;
+    let warnings = server.to(&all("rate: 5/h, algorithm: fixed-window")).await;
+    assert_eq!(warnings.len(), 101);
+    assert!(warnings[100].starts_with("50 more warnings"), "{}", warnings[100]);
+}

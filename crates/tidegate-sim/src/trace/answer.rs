@@ -1,0 +1,70 @@
+//! What comes out: one line of JSON per operation. Spans are nanoseconds.
+
+use std::fmt::Write as _;
+
+use tidegate::{Quota, Standing};
+use tidegate_core::decision::Ruling;
+use tidegate_core::{Retry, State};
+
+use super::line::Op;
+use super::subject::Asked;
+
+/// Writes the head of a line: when, whose, what.
+pub(super) fn head(out: &mut String, t: u64, key: &str, op: Op) {
+    let key = text(key);
+    let _ = write!(out, r#"{{"t":{t},"key":{key},"op":"{}""#, op.word());
+}
+
+/// Writes whether it was allowed. `retry_after` is null when nobody knows of a wait that helps.
+pub(super) fn ruling(out: &mut String, ruling: Ruling) {
+    let _ = match ruling {
+        Ruling::Allowed { wait } => {
+            write!(out, r#","allowed":true,"wait":{},"retry_after":0"#, wait.as_nanos())
+        }
+        Ruling::Denied { retry } => {
+            let word = retry.as_str();
+            let after = retry.after().map_or_else(|| "null".to_owned(), |wait| wait.as_nanos().to_string());
+            write!(out, r#","allowed":false,"wait":0,"retry":"{word}","retry_after":{after}"#)
+        }
+    };
+}
+
+/// Writes that a deny-list refused it, before any limit was asked.
+pub(super) fn listed(out: &mut String, entry: &str) {
+    ruling(out, Ruling::Denied { retry: Retry::Never });
+    let _ = write!(out, r#","denied_by_list":{},"limits":[]"#, text(entry));
+}
+
+/// Writes which limit of a policy speaks.
+pub(super) fn name(out: &mut String, asked: &Asked) {
+    if let Some((policy, label)) = &asked.name {
+        let (policy, label) = (text(policy), text(label));
+        let _ = write!(
+            out,
+            r#""policy":{policy},"limit":{label},"binding":{},"cost":{}"#,
+            asked.binding, asked.cost
+        );
+    }
+}
+
+/// Writes how a limit stands.
+pub(super) fn standing(out: &mut String, standing: &Standing) {
+    let Standing { remaining, debt, reset_after, .. } = standing;
+    let _ = write!(out, r#","remaining":{remaining},"debt":{debt},"reset_after":{}"#, reset_after.as_nanos());
+}
+
+/// Writes a whole state in its byte form, in hexadecimal digits.
+pub(super) fn state(out: &mut String, quota: &Quota, state: &State) {
+    let _ = write!(out, r#","state":{{"algorithm":"{}","bytes":""#, super::algorithm(quota));
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    for byte in state.encode() {
+        out.push(char::from(HEX[usize::from(byte >> 4)]));
+        out.push(char::from(HEX[usize::from(byte & 15)]));
+    }
+    out.push_str("\"}");
+}
+
+fn text(raw: &str) -> String {
+    let quoted = serde_json::to_string(raw).unwrap_or_default();
+    tidegate::visible::json(&quoted).into_owned()
+}

@@ -1,0 +1,179 @@
+//! What a trace is run through: one limit spelled out, or the policies of a file with all that they hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::policy::{Descriptor, Mode, Named, PolicySet};
+use tidegate::store::Charge;
+use tidegate::{Cost, Quota, Replace};
+
+use super::line::LineIn;
+
+/// Makes a limit with the rate (as written) and the burst that a `change` says, or with its own numbers.
+type Make<'m> = dyn Fn(Option<&str>, Option<u64>) -> Result<Quota, String> + 'm;
+
+/// What is asked.
+pub(super) enum Subject<'m> {
+    Limit(Spelled<'m>),
+    Policies(Policies),
+}
+
+/// One limit in words, which a trace may change.
+pub(super) struct Spelled<'m> {
+    make: Box<Make<'m>>,
+    pub(super) quota: Arc<Quota>,
+    /// What changes said so far: the rate and the burst.
+    changed: (Option<String>, Option<u64>),
+}
+
+/// Policies that are all asked about every line.
+pub(super) struct Policies {
+    pub(super) set: Arc<PolicySet>,
+    named: Named,
+    /// The attributes that make the keys, each once.
+    by: Vec<String>,
+}
+
+/// One limit that a line is charged under.
+#[derive(Clone)]
+pub(super) struct Asked {
+    /// Whose capacity.
+    pub(super) key: Box<[u8]>,
+    pub(super) quota: Arc<Quota>,
+    pub(super) cost: Cost,
+    pub(super) max_wait: Duration,
+    pub(super) replace: Replace,
+    /// Whether a refusal refuses the line; `false` for shadows.
+    pub(super) binding: bool,
+    /// The policy and the words of its limit; absent for a limit spelled out.
+    pub(super) name: Option<(String, String)>,
+}
+
+impl Asked {
+    pub(super) fn charge(&self) -> Charge<'_> {
+        Charge {
+            max_wait: self.max_wait,
+            binding: self.binding,
+            replace: self.replace,
+            ..Charge::new(&self.key, &self.quota, self.cost)
+        }
+    }
+}
+
+/// What a line comes to: the limits it is charged under, or the entry of the deny-list that refuses it.
+pub(super) type Found = Result<Vec<Asked>, String>;
+
+impl<'m> Spelled<'m> {
+    pub(super) fn new(make: Box<Make<'m>>) -> Result<Self, String> {
+        let quota = Arc::new(make(None, None)?);
+        Ok(Self { make, quota, changed: (None, None) })
+    }
+
+    /// Takes the numbers of a `change`; returns the limit that held before.
+    pub(super) fn change(&mut self, line: &LineIn<'_>) -> Result<Arc<Quota>, String> {
+        if line.rate.is_none() && line.burst.is_none() {
+            return Err("op `change` needs a `rate`, a `burst` or both".to_owned());
+        }
+        let rate = line.rate.as_deref().map(str::to_owned).or_else(|| self.changed.0.clone());
+        let burst = line.burst.or(self.changed.1);
+        let quota = (self.make)(rate.as_deref(), burst)?;
+        self.changed = (rate, burst);
+        Ok(std::mem::replace(&mut self.quota, Arc::new(quota)))
+    }
+}
+
+impl Policies {
+    /// Takes a set whose policies all speak of every request.
+    pub(super) fn new(set: Arc<PolicySet>) -> Result<Self, String> {
+        if set.policies().iter().all(|policy| policy.mode == Mode::Off) {
+            let names: Vec<&str> = set.policies().iter().map(|policy| policy.name.as_str()).collect();
+            return Err(format!(
+                "no policy is applied, so there is nothing to trace: {} (`mode: off`)",
+                names.join(", ")
+            ));
+        }
+        let mut by: Vec<String> = Vec::new();
+        for name in set.policies().iter().flat_map(|policy| &policy.by) {
+            if !by.contains(name) {
+                by.push(name.clone());
+            }
+        }
+        Ok(Self { named: set.named(), set, by })
+    }
+
+    /// Finds the limits of one line as the gate does: keys, tiers, overrides, costs and lists.
+    fn find(&self, line: &LineIn<'_>, asked: Option<Cost>) -> Result<Found, String> {
+        let attrs = line.attrs.iter().flatten();
+        let mut request = Descriptor::new();
+        for (name, value) in attrs {
+            if !self.named.contains(name) {
+                let mut names: Vec<&str> = self.named.names().collect();
+                names.sort_unstable();
+                return Err(format!(
+                    "nothing in these policies but perhaps a `match`, which a trace does not look at, depends on the \
+                     attribute {name:?}; known are {}",
+                    names.join(", ")
+                ));
+            }
+            request.push(name.as_str(), value.as_str());
+        }
+        for name in &self.by {
+            if request.value(name).is_none() {
+                request.push(name.as_str(), &*line.key);
+            }
+        }
+        if let Some(refusal) = self.set.access(&request) {
+            return Ok(Err(refusal.entry.to_string()));
+        }
+        let plan = self.set.plan(&request, asked);
+        let found = plan.lines.iter().map(|planned| {
+            let policy = &self.set.policies()[planned.policy];
+            let label = policy.limit(planned.limit).map_or("", |limit| {
+                let terms = limit.terms_for(&request);
+                let holds = |quota: &Arc<Quota>| quota == planned.quota;
+                // A path is compared in its plain form, so the terms in force may be those of another spelling.
+                let terms = if terms.quota.as_ref().is_some_and(holds) {
+                    Some(terms)
+                } else {
+                    limit.all_terms().find(|terms| terms.quota.as_ref().is_some_and(holds))
+                };
+                terms.map_or("", |terms| terms.label.as_str())
+            });
+            Asked {
+                key: plan.keys[planned.key.clone()].into(),
+                quota: Arc::clone(planned.quota),
+                cost: planned.cost,
+                max_wait: planned.max_wait,
+                replace: planned.replace,
+                binding: planned.binding,
+                name: Some((policy.name.clone(), label.to_owned())),
+            }
+        });
+        Ok(Ok(found.collect()))
+    }
+}
+
+impl Subject<'_> {
+    /// Finds what a line is charged under.
+    pub(super) fn find(&self, line: &LineIn<'_>) -> Result<Found, String> {
+        let asked = line.cost.map(|cost| {
+            Cost::new(cost).ok_or_else(|| "cost 0 asks for nothing; use op `peek` to look".to_owned())
+        });
+        let asked = asked.transpose()?;
+        match self {
+            Self::Policies(policies) => policies.find(line, asked),
+            Self::Limit(_) if line.attrs.is_some() => Err(
+                "`attrs` means nothing to a limit spelled out: tiers and overrides are those of a policy file".to_owned(),
+            ),
+            Self::Limit(limit) => Ok(Ok(vec![Asked {
+                key: line.key.as_bytes().into(),
+                quota: Arc::clone(&limit.quota),
+                cost: asked.unwrap_or_default(),
+                max_wait: Duration::ZERO,
+                replace: Replace::AsIs,
+                binding: true,
+                name: None,
+            }])),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The manual's examples, mistakes, and policies of a file.
+
+use tidegate::policy::{GrammarError, WrittenRate};
+
+use super::*;
+
+fn run(input: &str) -> (String, Result<TraceTally, String>) {
+    let mut trace = Trace::of_limit(|rate, burst| {
+        let rate: WrittenRate =
+            rate.unwrap_or("10/s").parse().map_err(|error: GrammarError| error.to_string())?;
+        let WrittenRate::Per { count, .. } = rate else {
+            return Err("a trace has no `unlimited`".to_owned());
+        };
+        let builder = Quota::per(count, rate.period().unwrap()).burst(burst.unwrap_or(5));
+        builder.gcra().map_err(|error| error.to_string())
+    })
+    .unwrap();
+    let mut out = Vec::new();
+    let result = trace.run(input.as_bytes(), &mut out).map_err(|error| error.to_string());
+    (String::from_utf8(out).unwrap(), result)
+}
+
+/// The blocks of `docs/trace.md`: what goes in, and what comes out.
+#[test]
+fn the_examples_of_the_manual_are_true() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/trace.md");
+    let manual = std::fs::read_to_string(path).unwrap();
+    let blocks: Vec<&str> = manual.split("```").skip(1).step_by(2).collect();
+    let block = |name: &str| {
+        blocks
+            .iter()
+            .filter_map(move |block| block.strip_prefix(name))
+            .map(str::trim_start)
+            .collect::<Vec<_>>()
+    };
+    let (ins, outs) = (block("jsonl in"), block("jsonl out"));
+    assert!(!ins.is_empty() && ins.len() == outs.len());
+    for (input, want) in ins.into_iter().zip(outs) {
+        let (out, result) = run(input);
+        result.unwrap();
+        assert_eq!(out, want);
+    }
+}
+
+#[test]
+fn mistakes_name_their_line() {
+    let rows = [
+        (r#"{"t":0,"key":"a","cost":0}"#, "line 1: cost 0 asks for nothing; use op `peek` to look"),
+        (r#"{"key":"a"}"#, "line 1: missing field `t` at column 11"),
+        ("\n\n{", "line 3: EOF while parsing an object at column 1"),
+        (
+            r#"{"t":0,"op":"alow"}"#,
+            "line 1: unknown variant `alow`, expected one of `allow`, `reserve`, `peek`, `settle`, `cancel`, `change` at column 18",
+        ),
+        (
+            r#"{"t":0,"op":"cancel","id":"x"}"#,
+            "line 1: no allowed line before has the id \"x\", or it was settled",
+        ),
+        (r#"{"t":0,"op":"change"}"#, "line 1: op `change` needs a `rate`, a `burst` or both"),
+        (
+            r#"{"t":0,"op":"change","rate":"5/m"}"#,
+            "line 1: \"m\" could be minute or month; write min or month",
+        ),
+        (r#"{"t":0,"op":"allow","max_wait":5}"#, "line 1: `max_wait` means nothing to op `allow`"),
+        (
+            r#"{"t":0,"op":"settle","id":"x"}"#,
+            "line 1: op `settle` needs `used`, the units really spent; 0 undoes it",
+        ),
+        (r#"{"t":0,"op":"settle","used":1}"#, "line 1: op `settle` needs the `id` of an earlier line"),
+        (
+            r#"{"t":0,"attrs":{"user.plan":"pro"}}"#,
+            "line 1: `attrs` means nothing to a limit spelled out: tiers and overrides are those of a policy file",
+        ),
+    ];
+    for (input, want) in rows {
+        assert_eq!(run(input).1.unwrap_err(), want, "{input}");
+    }
+}
+
+#[test]
+fn algorithms_have_the_names_that_policies_write() {
+    assert_eq!(algorithm(&Quota::per_second(1).gcra().unwrap()), "gcra");
+    assert_eq!(algorithm(&Quota::per_second(1).sliding_log().unwrap()), "sliding-log");
+}
+
+/// Every line of a sliding log's trace carried the whole log: the output grew with the square of the input.
+#[test]
+fn states_are_written_when_asked_for_only() {
+    let trace = || Trace::of_limit(|_, _| Ok(Quota::per_second(2_000).sliding_log().unwrap())).unwrap();
+    let input: String = (0..2_000).map(|t| format!("{{\"t\":{t}}}\n")).collect();
+    let run = |mut trace: Trace<'_>, input: &str| {
+        let mut out = Vec::new();
+        trace.run(input.as_bytes(), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let out = run(trace(), &input);
+    assert!(out.lines().all(|line| line.len() < 200 && !line.contains("state")), "{}", out.len());
+    let with = run(trace().with_states(), "{\"t\":0}\n");
+    assert!(with.contains(r#""state":{"algorithm":"sliding-log","bytes":""#), "{with}");
+}
+
+/// A time before the last *change* of a key counts as that change; a refusal changes nothing.
+#[test]
+fn an_earlier_time_counts_as_the_last_change() {
+    let second = 1_000_000_000;
+    let line = |t: u64, cost: u64| format!("{{\"t\":{t},\"cost\":{cost}}}\n");
+    // Spent at 1 s, refused at 1.3 s; then at 1.2 s two units are back, not three.
+    let out = run(&(line(second, 5) + &line(second + 300_000_000, 5) + &line(second + 200_000_000, 3))).0;
+    assert!(
+        out.lines()
+            .last()
+            .unwrap()
+            .contains(r#""allowed":false,"wait":0,"retry":"after","retry_after":100000000"#),
+        "{out}"
+    );
+    // Before the change at 1 s, time stands still there.
+    let out = run(&(line(second, 5) + &line(0, 1))).0;
+    assert!(out.lines().last().unwrap().contains(r#""retry_after":100000000,"remaining":0"#), "{out}");
+}
