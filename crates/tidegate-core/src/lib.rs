@@ -13,6 +13,7 @@
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 
 pub mod bytes;
+mod changed;
 pub mod concurrency;
 pub mod decision;
 pub mod guard;

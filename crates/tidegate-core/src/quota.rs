@@ -7,6 +7,7 @@
 use core::time::Duration;
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::changed;
 use crate::concurrency::{Concurrency, ConcurrencyState};
 use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
 use crate::guard::{Finish, Guard, Outcome};
@@ -157,7 +158,9 @@ macro_rules! algorithms {
                         State::$gname(Guard::carry(params, old, state, now, how))
                     })*
                     #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
-                    _ => self.fresh(now),
+                    // Units spent say nothing of who is inside, nor the other way round.
+                    _ if self.is_guard() || old.is_guard() => self.fresh(now),
+                    _ => changed::carry(self, old, state, now, how),
                 }
             }
 

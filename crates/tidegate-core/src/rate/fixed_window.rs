@@ -9,18 +9,22 @@
 //! then nanoseconds since 1970. Both edges of the window lie in the state, so a charge inside it costs two comparisons
 //! and no look at a time zone.
 //!
-//! A reservation that the window has no room for opens the next one ahead of time. From then on the state speaks of
-//! that window alone: first come, first served forbids anybody to act before it.
+//! A reservation that the window has no room for opens the next one ahead of time. From then on nobody acts in the one
+//! before, for first come, first served forbids it; it is kept for settling alone.
+
+mod windows;
 
 use core::time::Duration;
 
 use super::Algorithm;
 use super::calendar::{Calendar, CalendarUnit};
-use super::settle::{settle, share, until, wide};
+use super::carried::Carried;
+use super::settle::{above, excess, settle, share, until, wide};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::quota::QuotaError;
 use crate::time::{Rate, Tick};
+use windows::{More, Span};
 
 /// A count per window, rolling from the first charge or aligned to the calendar.
 ///
@@ -51,8 +55,9 @@ enum Window {
     Calendar(Calendar),
 }
 
-/// What [`FixedWindow`] remembers of a key: 32 bytes, the window and what was spent in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What [`FixedWindow`] remembers of a key: 40 bytes, the window and what was spent in it. On the heap, 100 bytes while a change of
+/// parameters or an undone opener matters, and 40 per window that was opened ahead of time, of at most 64.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindowState {
     last: Tick,
     /// First tick of the window; later than `last` when a reservation has opened it ahead of time.
@@ -60,6 +65,7 @@ pub struct FixedWindowState {
     /// Last tick of the window, so that the one that holds the last tick of all has an end too.
     through: Tick,
     used: u64,
+    more: Option<Box<More>>,
 }
 
 impl FixedWindow {
@@ -141,16 +147,14 @@ impl FixedWindowState {
     }
 }
 
-/// What the opener of a window ahead of time pushed out of the state, so that cancelling it can put it back.
-fn mark(state: &FixedWindowState) -> u128 {
-    wide(state.start) << 64 | u128::from(state.used)
-}
+/// In the receipt of the charge that opened a window.
+const OPENER: u128 = 1;
 
 impl Algorithm for FixedWindow {
     type State = FixedWindowState;
 
     fn fresh(&self, now: Tick) -> FixedWindowState {
-        FixedWindowState { last: now, start: Tick::EPOCH, through: Tick::EPOCH, used: 0 }
+        FixedWindowState { last: now, start: Tick::EPOCH, through: Tick::EPOCH, used: 0, more: None }
     }
 
     fn decide(&self, state: &FixedWindowState, ask: Ask) -> Transition<FixedWindowState> {
@@ -170,18 +174,9 @@ impl Algorithm for FixedWindow {
             Ok(settled) => settled,
             Err(refused) => return refused,
         };
-        let receipt = Receipt {
-            at,
-            act,
-            cost: ask.cost,
-            mark: Receipt::mark(if counts && !fits { mark(state) } else { 0 }, 0),
-        };
-        let next = if fits {
-            FixedWindowState { last: at, used: state.used + units, ..*state }
-        } else {
-            let (start, through) = self.window_at(act);
-            FixedWindowState { last: at, start, through, used: units }
-        };
+        let receipt =
+            Receipt { at, act, cost: ask.cost, mark: Receipt::mark(if fits { 0 } else { OPENER }, 0) };
+        let next = if fits { state.joined(at, units) } else { self.open(state, at, act, units) };
         Transition::Allowed { wait, next, receipt }
     }
 
@@ -193,32 +188,27 @@ impl Algorithm for FixedWindow {
         }
         let remaining = if state.start > at { 0 } else { limit.saturating_sub(state.used) };
         let full = if state.used == 0 { wide(state.start) } else { state.end() };
-        Standing { limit, remaining, debt: 0, reset_after: until(at, full) }
+        Standing { limit, remaining, debt: above(state.used, limit), reset_after: until(at, full) }
     }
 
-    /// Gives back units of the window that `now` lies in. Nothing dates the charge: of work charged in an earlier
-    /// window, nothing should be given back, for that window has forgotten it already.
-    fn refund(&self, state: &FixedWindowState, now: Tick, cost: Cost) -> FixedWindowState {
-        let last = now.max(state.last);
-        let inside = state.start <= last && last <= state.through;
-        let used = if inside { state.used.saturating_sub(cost.units()) } else { state.used };
-        FixedWindowState { last, used, ..*state }
-    }
-
-    fn cancel(&self, state: &FixedWindowState, now: Tick, receipt: &Receipt) -> FixedWindowState {
-        let last = now.max(state.last);
-        let inside = state.start <= receipt.act && receipt.act <= state.through;
-        if receipt.act < last || !inside || state.used == 0 {
-            return *state;
+    /// Takes what was not used out of the window in which the charge acts, as long as that is not past; of one that is past nothing
+    /// comes back, and what followed it stays where it was.
+    ///
+    /// A rolling window that this charge opened does not outlive it: undone alone, it was never opened. Undone while units that
+    /// acted later are left, it begins anew at this tick, so that none of them is forgotten sooner than in a window of its own;
+    /// those left then stand at its beginning, so each is held up once and by less than a period. A window opened ahead of time and
+    /// emptied again leaves the one before it open.
+    ///
+    /// What was used beyond the charge counts in the window of `now`, or in the last that was opened ahead, and is forgotten with
+    /// it: the window may stand above its limit, the next ask waits for its end, and the windows that follow are not filled.
+    fn settle(&self, state: &FixedWindowState, now: Tick, receipt: &Receipt, used: u64) -> FixedWindowState {
+        let at = now.max(state.last);
+        match receipt.cost.units().checked_sub(used) {
+            Some(0) => state.clone(),
+            Some(back) => self.give_back(state, at, receipt, back),
+            None if state.counts(at) => state.joined(at, excess(receipt, used)),
+            None => self.open(state, at, at, excess(receipt, used)),
         }
-        let used = state.used.saturating_sub(receipt.cost.units());
-        let (start, before) = (Tick::from_nanos((receipt.marks().0 >> 64) as u64), receipt.marks().0 as u64);
-        if used == 0 && before > 0 && start < state.start {
-            // Nobody is left in the window that this receipt opened ahead of time: the one before it is open again.
-            let through = Tick::from_nanos(state.start.as_nanos() - 1);
-            return FixedWindowState { last, start, through, used: before.min(Rate::MAX_COUNT) };
-        }
-        FixedWindowState { last, used, ..*state }
     }
 
     /// Carries the count over for as long as the old window lasts. A rolling window keeps its start, unless it would
@@ -226,8 +216,9 @@ impl Algorithm for FixedWindow {
     /// of time keeps its start and its units under [`Replace::Proportional`] too, for they are promises.
     fn carry(&self, old: &Self, state: &FixedWindowState, now: Tick, how: Replace) -> FixedWindowState {
         let last = now.max(state.last);
+        let carried = Carried::new(last, state.start, state.carried());
         if how == Replace::Reset || !state.counts(last) {
-            return self.fresh(last);
+            return self.fresh(last).with_carried(carried);
         }
         let promised = state.start > last;
         let used = match how {
@@ -244,12 +235,15 @@ impl Algorithm for FixedWindow {
                 (if promised { state.start } else { start }, through)
             }
         };
-        FixedWindowState { last, start, through, used }
+        let opened = state.opened().min(start);
+        let top = Span { start, through, used, opened, early: used };
+        FixedWindowState::of(last, top, Vec::new(), promised, Some(carried))
     }
 
     fn full_at(&self, state: &FixedWindowState) -> Option<Tick> {
         let full = if state.used == 0 { wide(state.start) } else { state.end() };
-        u64::try_from(full).ok().map(Tick::from_nanos)
+        let outdated = state.carried().map_or(0, |carried| wide(carried.until()) + 1);
+        u64::try_from(full.max(outdated)).ok().map(Tick::from_nanos)
     }
 }
 
@@ -289,27 +283,43 @@ impl Bytes for FixedWindow {
 impl Bytes for FixedWindowState {
     fn write(&self, out: &mut Writer) {
         out.tick(self.last);
-        out.tick(self.start);
-        out.tick(self.through);
-        out.u64(self.used);
+        self.top().write(out);
+        out.u8(u8::from(self.gap()));
+        self.carried().write(out);
+        out.u64(self.before().len() as u64);
+        for span in self.before() {
+            span.write(out);
+        }
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let state =
-            Self { last: from.tick()?, start: from.tick()?, through: from.tick()?, used: from.u64()? };
-        if state.start > state.through {
-            return Err(DecodeError::Value { field: "window" });
+        let (last, top) = (from.tick()?, Span::read(from)?);
+        let gap = match from.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(DecodeError::Value { field: "gap" }),
+        };
+        let (carried, count) = (Option::<Carried>::read(from)?, from.u64()?);
+        if count > windows::MOST_BEFORE {
+            return Err(DecodeError::Value { field: "windows" });
         }
-        if state.used > Rate::MAX_COUNT {
-            return Err(DecodeError::Value { field: "used" });
+        let mut before: Vec<Span> = Vec::new();
+        for _ in 0..count {
+            before.push(Span::read(from)?);
         }
-        Ok(state)
+        let ordered =
+            before.iter().chain([&top]).is_sorted_by(|a, b| a.opened < b.opened && a.start <= b.start);
+        if !ordered || before.iter().any(|span| span.used == 0) {
+            return Err(DecodeError::Value { field: "windows" });
+        }
+        Ok(Self::of(last, top, before, gap, carried))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decision::Cost;
 
     fn ms(ms: u64) -> Tick {
         Tick::from_nanos(ms * 1_000_000)
@@ -355,8 +365,9 @@ mod tests {
         let Transition::Allowed { next: ahead, receipt, .. } = limit.decide(&three, ask(4)) else { panic!() };
         assert_eq!(receipt.act, ms(1000));
         assert_eq!(limit.standing(&ahead, ms(1)).remaining, 0);
-        assert_eq!(limit.cancel(&ahead, ms(0), &receipt), three);
-        assert_eq!(limit.cancel(&ahead, ms(1001), &receipt), ahead, "it has acted");
+        assert_eq!(limit.settle(&ahead, ms(0), &receipt, 0), three);
+        let undone = limit.settle(&ahead, ms(1001), &receipt, 0);
+        assert_eq!(limit.standing(&undone, ms(1001)), limit.standing(&limit.fresh(ms(1001)), ms(1001)));
     }
 
     #[test]

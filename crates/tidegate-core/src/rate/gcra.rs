@@ -1,11 +1,8 @@
 //! The generic cell rate algorithm: a token bucket kept as a schedule.
 //!
 //! One number says everything: the *theoretical arrival time* (TAT), the tick at which the limit would be full again if
-//! nothing more were asked. Against counting tokens it has the smallest state and gives `retry_after` by a subtraction.
-//!
-//! With a rate of `c` units per `p` nanoseconds in lowest terms, one unit takes `p/c` ns, which is rarely whole. The TAT is
-//! therefore kept in units of `1/c` ns: a unit then takes exactly `p`, a nanosecond exactly `c`, and nothing is ever rounded
-//! until a wait leaves the door.
+//! nothing more were asked. Against counting tokens it has the smallest state and gives `retry_after` by a subtraction. The
+//! arithmetic, settling included, is in [`line`](super::line); a state that fits one word has a form of its own, [`GcraWord`].
 
 mod word;
 
@@ -14,11 +11,11 @@ pub use word::{GcraReport, GcraWord};
 use core::time::Duration;
 
 use super::Algorithm;
-use super::exact::mul_div_ceil;
+use super::line::{Line, Pace};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
+use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
 use crate::quota::{QuotaError, burst_in_range};
-use crate::time::{Rate, Tick, nanos, span};
+use crate::time::{Rate, Tick};
 
 /// A rate and a burst, decided by the generic cell rate algorithm.
 ///
@@ -27,33 +24,14 @@ use crate::time::{Rate, Tick, nanos, span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gcra {
     rate: Rate,
-    burst: u64,
-    /// Units per `unit` nanoseconds, in lowest terms: how much scaled time passes in a nanosecond.
-    scale: u64,
-    /// How much scaled time one unit takes.
-    unit: u64,
+    pace: Pace,
 }
 
-/// What [`Gcra`] remembers of a key, 40 bytes in the library's memory: one number, the tick it was last changed at, and
-/// a promise that only cancelling looks at.
-// Packed to eight bytes: two numbers of 128 bits would else pad every state of every algorithm to 64.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(Rust, packed(8))]
-pub struct GcraState {
-    /// Theoretical arrival time in units of `1/c` ns, `c` being the reduced count of the rate.
-    tat: u128,
-    last: Tick,
-    /// A promise that the arrival time no longer shows, because units before it were given back: somebody acts as late as
-    /// this, in the same units.
-    promised: u128,
-}
-
-/// The law, over scaled time of 64 bits in a word and of 128 in the general form: what a charge makes of the arrival time. It may
-/// act as soon as that is no more than the whole burst away.
-#[inline]
-fn arrival<T: Ord>(tat: T, now: T, charge: T, plus: impl FnOnce(T, T) -> T) -> T {
-    plus(tat.max(now), charge)
-}
+/// What [`Gcra`] remembers of a key, 32 bytes in the library's memory: one number, and the tick it was last changed at.
+///
+/// Charges that are settled out of order need more, on the heap: at most 5 KiB, until the limit has been full again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GcraState(Line);
 
 impl Gcra {
     /// Makes a limit of `rate` that grants at most `burst` units at once, from 1 to [`Rate::MAX_COUNT`].
@@ -74,9 +52,7 @@ impl Gcra {
     /// # Ok::<(), tidegate_core::QuotaError>(())
     /// ```
     pub fn new(rate: Rate, burst: u64) -> Result<Self, QuotaError> {
-        let burst = burst_in_range(burst)?;
-        let (scale, unit) = rate.reduced();
-        Ok(Self { rate, burst, scale, unit })
+        Ok(Self { rate, pace: Pace::new(rate, burst_in_range(burst)?) })
     }
 
     /// Returns the rate.
@@ -88,28 +64,7 @@ impl Gcra {
     /// Returns the burst.
     #[must_use]
     pub const fn burst(&self) -> u64 {
-        self.burst
-    }
-
-    /// Scaled time of a tick. Below 2^124, since a scale is at most 2^60.
-    fn scaled(&self, tick: Tick) -> u128 {
-        u128::from(tick.as_nanos()) * u128::from(self.scale)
-    }
-
-    /// Scaled time that `units` take. Below 2^126, since a unit is at most 2^62.
-    fn time_of(&self, units: u64) -> u128 {
-        u128::from(units) * u128::from(self.unit)
-    }
-
-    /// Scaled time until the limit is full, at a tick not before the last change.
-    fn spent(&self, state: &GcraState, now: Tick) -> u128 {
-        state.tat.saturating_sub(self.scaled(now))
-    }
-
-    /// Scaled time of the latest promise made: whoever reserved acts by then.
-    fn promised(&self, state: &GcraState) -> u128 {
-        let shown = state.tat.saturating_sub(self.time_of(self.burst));
-        shown.max(state.promised).max(self.scaled(state.last))
+        self.pace.at_once
     }
 
     /// Gives `cost` back of a charge that is as good as gone at `until`, parts of a unit included: no more than time returns from `now`
@@ -122,21 +77,8 @@ impl Gcra {
         cost: Cost,
         until: Tick,
     ) -> (GcraState, Duration) {
-        let left = self.scaled(until).saturating_sub(self.scaled(now.max(state.last)));
-        // What rounding up may have added.
-        let left = left.saturating_sub(u128::from(self.scale - 1));
-        let restored = self.time_of(cost.units()).min(left);
-        (self.give_back(state, now, restored), span(restored.div_ceil(u128::from(self.scale))))
-    }
-
-    /// Gives units back that stand before promises which stay.
-    fn give_back(&self, state: &GcraState, now: Tick, restored: u128) -> GcraState {
-        let last = now.max(state.last);
-        let mut promised = state.promised;
-        if restored > 0 {
-            promised = self.promised(state);
-        }
-        GcraState { tat: state.tat.saturating_sub(restored), last, promised }
+        let (line, sooner) = self.pace.refund_until(&state.0, now, cost, until);
+        (GcraState(line), sooner)
     }
 }
 
@@ -144,94 +86,34 @@ impl Algorithm for Gcra {
     type State = GcraState;
 
     fn fresh(&self, now: Tick) -> GcraState {
-        GcraState { tat: 0, last: now, promised: 0 }
+        GcraState(Line::new(0, now))
     }
 
     fn decide(&self, state: &GcraState, ask: Ask) -> Transition<GcraState> {
-        let units = ask.cost.units();
-        if units > self.burst {
-            return Transition::NEVER;
-        }
-        let at = ask.now.max(state.last);
-        let now = self.scaled(at);
-        let tat = arrival(state.tat, now, self.time_of(units), u128::saturating_add);
-        let act = tat.saturating_sub(self.time_of(self.burst)).max(now);
-        if act == now {
-            let receipt = Receipt { at, act: at, cost: ask.cost, mark: Receipt::mark(now, 0) };
-            let next = GcraState { tat, last: at, promised: state.promised };
-            return Transition::Allowed { wait: Duration::ZERO, next, receipt };
-        }
-        let wait = (act - now).div_ceil(u128::from(self.scale));
-        let max_wait = u128::from(nanos(ask.max_wait));
-        if wait > max_wait {
-            return Transition::Denied { retry: Retry::After(span(wait - max_wait)) };
-        }
-        let wait = span(wait);
-        let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark: Receipt::mark(act, 0) };
-        Transition::Allowed { wait, next: GcraState { tat, last: at, promised: state.promised }, receipt }
+        self.pace.decide(&state.0, ask).map(GcraState)
     }
 
     fn standing(&self, state: &GcraState, now: Tick) -> Standing {
-        let spent = self.spent(state, now.max(state.last));
-        let (full, unit) = (self.time_of(self.burst), u128::from(self.unit));
-        let (left, debt) = (full.saturating_sub(spent) / unit, spent.saturating_sub(full).div_ceil(unit));
-        Standing {
-            limit: self.burst,
-            // At most the burst, which fits.
-            remaining: left as u64,
-            debt: u64::try_from(debt).unwrap_or(u64::MAX),
-            reset_after: span(spent.div_ceil(u128::from(self.scale))),
-        }
+        self.pace.standing(&state.0, now)
     }
 
-    fn refund(&self, state: &GcraState, now: Tick, cost: Cost) -> GcraState {
-        self.give_back(state, now, self.time_of(cost.units()))
-    }
-
-    fn cancel(&self, state: &GcraState, now: Tick, receipt: &Receipt) -> GcraState {
-        let last = now.max(state.last);
-        if receipt.act < last {
-            return *state;
-        }
-        // Whoever reserved after the receipt counts on all that returns until then. A mark may lie within the nanosecond
-        // before its act, which is by then nobody's.
-        let relied_on = self.promised(state).saturating_sub(receipt.marks().0.max(self.scaled(last)));
-        let restored = self.time_of(receipt.cost.units()).saturating_sub(relied_on);
-        if relied_on == 0 {
-            // The last in line: the arrival time without it shows the promise before.
-            return GcraState { tat: state.tat.saturating_sub(restored), last, promised: state.promised };
-        }
-        self.give_back(state, now, restored)
+    fn settle(&self, state: &GcraState, now: Tick, receipt: &Receipt, used: u64) -> GcraState {
+        GcraState(self.pace.settle(&state.0, now, receipt, used))
     }
 
     fn carry(&self, old: &Self, state: &GcraState, now: Tick, how: Replace) -> GcraState {
-        let last = now.max(state.last);
-        let spent = old.spent(state, last);
-        // Within the limit and beyond it: what a reservation has promised stays promised whatever the new limit is.
-        let full = old.time_of(old.burst);
-        let (within, debt) = (spent.min(full), spent.saturating_sub(full));
-        let convert = |scaled| mul_div_ceil(scaled, u128::from(self.unit), u128::from(old.unit));
-        let within = match how {
-            Replace::AsIs => convert(within).min(self.time_of(self.burst)),
-            Replace::Proportional => mul_div_ceil(within, self.time_of(self.burst), full),
-            Replace::Reset => return self.fresh(last),
-        };
-        let tat = self.scaled(last).saturating_add(within).saturating_add(convert(debt));
-        // The tick of a promise does not depend on the rate; rounded up, so that cancelling restores too little, if anything.
-        let promised = state.promised.div_ceil(u128::from(old.scale)).min(u128::from(u64::MAX));
-        GcraState { tat, last, promised: promised * u128::from(self.scale) }
+        GcraState(self.pace.carry(&old.pace, &state.0, now, how))
     }
 
     fn full_at(&self, state: &GcraState) -> Option<Tick> {
-        let full = state.tat.max(state.promised).div_ceil(u128::from(self.scale));
-        u64::try_from(full).ok().map(Tick::from_nanos)
+        self.pace.full_at(&state.0)
     }
 }
 
 impl Bytes for Gcra {
     fn write(&self, out: &mut Writer) {
         out.rate(self.rate);
-        out.u64(self.burst);
+        out.u64(self.burst());
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -242,13 +124,11 @@ impl Bytes for Gcra {
 
 impl Bytes for GcraState {
     fn write(&self, out: &mut Writer) {
-        out.tick(self.last);
-        out.u128(self.tat);
-        out.u128(self.promised);
+        self.0.write(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self { last: from.tick()?, tat: from.u128()?, promised: from.u128()? })
+        Line::read(from).map(Self)
     }
 }
 

@@ -5,17 +5,15 @@
 //! dashboard, or come from nginx, where it is the only form. For a bucket that *delays* to a constant outflow see
 //! [`LeakyQueue`](super::LeakyQueue).
 //!
-//! With a rate of `c` units per `p` ns in lowest terms the level is kept in `1/p` of a unit: a unit weighs exactly `p`, a
-//! nanosecond drains exactly `c`.
-
-use core::time::Duration;
+//! The level is kept as the tick at which the bucket runs dry, in the scaled time of [`line`](super::line): that number stands still
+//! while the level falls.
 
 use super::Algorithm;
-use super::exact::mul_div_ceil;
+use super::line::{Line, Pace};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::quota::{QuotaError, burst_in_range};
-use crate::time::{Rate, Tick, nanos, span};
+use crate::time::{Rate, Tick};
 
 /// A bucket of some capacity that drains at a rate and refuses to run over.
 ///
@@ -25,20 +23,14 @@ use crate::time::{Rate, Tick, nanos, span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
     rate: Rate,
-    capacity: u64,
-    /// What a nanosecond drains.
-    drain: u64,
-    /// What one unit weighs.
-    weight: u64,
+    pace: Pace,
 }
 
-/// What [`LeakyBucket`] remembers of a key: 24 bytes in the library's memory, the level and the tick it was true at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeakyBucketState {
-    /// In `1/p` of a unit. Above the capacity while reservations wait.
-    level: u128,
-    last: Tick,
-}
+/// What [`LeakyBucket`] remembers of a key: 32 bytes in the library's memory, when it runs dry and when it was last changed.
+///
+/// Charges that are settled out of order need more, on the heap: at most 5 KiB, until the bucket has run dry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeakyBucketState(Line);
 
 impl LeakyBucket {
     /// Makes a bucket that drains at `rate` and holds 1 to [`Rate::MAX_COUNT`] units.
@@ -59,9 +51,7 @@ impl LeakyBucket {
     /// # Ok::<(), tidegate_core::QuotaError>(())
     /// ```
     pub fn new(rate: Rate, capacity: u64) -> Result<Self, QuotaError> {
-        let capacity = burst_in_range(capacity)?;
-        let (drain, weight) = rate.reduced();
-        Ok(Self { rate, capacity, drain, weight })
+        Ok(Self { rate, pace: Pace::new(rate, burst_in_range(capacity)?) })
     }
 
     /// Returns the rate at which the bucket drains.
@@ -73,26 +63,7 @@ impl LeakyBucket {
     /// Returns how many units the bucket holds.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    /// Below 2^126, since a weight is at most 2^62.
-    fn weight_of(&self, units: u64) -> u128 {
-        u128::from(units) * u128::from(self.weight)
-    }
-
-    /// Below 2^124, since a drain is at most 2^60.
-    fn drained_in(&self, span: Duration) -> u128 {
-        u128::from(nanos(span)) * u128::from(self.drain)
-    }
-
-    fn level(&self, state: &LeakyBucketState, at: Tick) -> u128 {
-        state.level.saturating_sub(self.drained_in(at.since(state.last)))
-    }
-
-    /// What would run over: the weight that has to drain before the last reservation may act.
-    fn over(&self, level: u128) -> u128 {
-        level.saturating_sub(self.weight_of(self.capacity))
+        self.pace.at_once
     }
 }
 
@@ -100,85 +71,35 @@ impl Algorithm for LeakyBucket {
     type State = LeakyBucketState;
 
     fn fresh(&self, now: Tick) -> LeakyBucketState {
-        LeakyBucketState { level: 0, last: now }
+        LeakyBucketState(Line::new(0, now))
     }
 
     fn decide(&self, state: &LeakyBucketState, ask: Ask) -> Transition<LeakyBucketState> {
-        let units = ask.cost.units();
-        if units > self.capacity {
-            return Transition::NEVER;
-        }
-        let at = ask.now.max(state.last);
-        let level = self.level(state, at).saturating_add(self.weight_of(units));
-        let over = self.over(level);
-        let wait = over.div_ceil(u128::from(self.drain));
-        let max_wait = u128::from(nanos(ask.max_wait));
-        if wait > max_wait {
-            return Transition::Denied { retry: Retry::After(span(wait - max_wait)) };
-        }
-        let wait = span(wait);
-        let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark: Receipt::mark(over, 0) };
-        Transition::Allowed { wait, next: LeakyBucketState { level, last: at }, receipt }
+        self.pace.decide(&state.0, ask).map(LeakyBucketState)
     }
 
     fn standing(&self, state: &LeakyBucketState, now: Tick) -> Standing {
-        let level = self.level(state, now.max(state.last));
-        let left = self.weight_of(self.capacity).saturating_sub(level) / u128::from(self.weight);
-        Standing {
-            limit: self.capacity,
-            // At most the capacity, which fits.
-            remaining: left as u64,
-            debt: 0,
-            reset_after: span(level.div_ceil(u128::from(self.drain))),
-        }
+        self.pace.standing(&state.0, now)
     }
 
-    fn refund(&self, state: &LeakyBucketState, now: Tick, cost: Cost) -> LeakyBucketState {
-        let last = now.max(state.last);
-        LeakyBucketState { level: self.level(state, last).saturating_sub(self.weight_of(cost.units())), last }
-    }
-
-    fn cancel(&self, state: &LeakyBucketState, now: Tick, receipt: &Receipt) -> LeakyBucketState {
-        let last = now.max(state.last);
-        if receipt.act < last {
-            return *state;
-        }
-        // Without what drained since, the receipt's own overflow is `mark`; what runs over above it came after.
-        let since = self.over(state.level).saturating_add(self.drained_in(state.last.since(receipt.at)));
-        let level = self.level(state, last);
-        // Somebody after it still waits and relies on its place. Giving a part back would hide that promise from the level,
-        // and the next cancellation would give back what is still relied on.
-        if since.saturating_sub(receipt.marks().0).min(self.over(level)) > 0 {
-            return *state;
-        }
-        LeakyBucketState { level: level.saturating_sub(self.weight_of(receipt.cost.units())), last }
+    fn settle(&self, state: &LeakyBucketState, now: Tick, receipt: &Receipt, used: u64) -> LeakyBucketState {
+        LeakyBucketState(self.pace.settle(&state.0, now, receipt, used))
     }
 
     fn carry(&self, old: &Self, state: &LeakyBucketState, now: Tick, how: Replace) -> LeakyBucketState {
-        let last = now.max(state.last);
-        let (level, full) = (old.level(state, last), old.weight_of(old.capacity));
-        let (within, over) = (level.min(full), old.over(level));
-        let convert = |level| mul_div_ceil(level, u128::from(self.weight), u128::from(old.weight));
-        let within = match how {
-            Replace::AsIs => convert(within).min(self.weight_of(self.capacity)),
-            Replace::Proportional => mul_div_ceil(within, self.weight_of(self.capacity), full),
-            Replace::Reset => return self.fresh(last),
-        };
-        LeakyBucketState { level: within.saturating_add(convert(over)), last }
+        LeakyBucketState(self.pace.carry(&old.pace, &state.0, now, how))
     }
 
-    /// Returns when the bucket has run dry.
+    /// Returns when the bucket has run dry and no receipt of it is left.
     fn full_at(&self, state: &LeakyBucketState) -> Option<Tick> {
-        let dry =
-            u128::from(state.last.as_nanos()).saturating_add(state.level.div_ceil(u128::from(self.drain)));
-        u64::try_from(dry).ok().map(Tick::from_nanos)
+        self.pace.full_at(&state.0)
     }
 }
 
 impl Bytes for LeakyBucket {
     fn write(&self, out: &mut Writer) {
         out.rate(self.rate);
-        out.u64(self.capacity);
+        out.u64(self.capacity());
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -189,12 +110,11 @@ impl Bytes for LeakyBucket {
 
 impl Bytes for LeakyBucketState {
     fn write(&self, out: &mut Writer) {
-        out.tick(self.last);
-        out.u128(self.level);
+        self.0.write(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self { last: from.tick()?, level: from.u128()? })
+        Line::read(from).map(Self)
     }
 }
 

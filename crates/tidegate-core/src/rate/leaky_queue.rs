@@ -7,14 +7,14 @@
 //! intervals may send three units at once and so keep its average. *Places* is how many units may wait: a queue without a
 //! bound only moves overload from the server to its memory, and everyone in it is late.
 //!
-//! The schedule is one number, as in [`Gcra`](super::Gcra) and in the same scaled time, where nothing is rounded: the tick
+//! The schedule is one number, as in [`Gcra`](super::Gcra) and by the same [arithmetic](super::line), where nothing is rounded: the tick
 //! at which the queue would have all of its slack again. A queue that was never used has been idle, so it starts there; this
 //! makes a forgotten queue and a rested one the same.
 
 use super::Algorithm;
-use super::exact::mul_div_ceil;
+use super::line::{Line, Pace};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::QuotaError;
 use crate::time::{Rate, Tick, nanos, span};
 
@@ -28,21 +28,16 @@ use crate::time::{Rate, Tick, nanos, span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeakyQueue {
     rate: Rate,
-    slack: u64,
+    /// What leaves at once from a rested queue is the slack and one.
+    pace: Pace,
     places: u64,
-    /// How much scaled time passes in a nanosecond.
-    scale: u64,
-    /// How much scaled time lies between two departures.
-    unit: u64,
 }
 
-/// What [`LeakyQueue`] remembers of a key: 24 bytes in the library's memory, one number and the tick it was last changed at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeakyQueueState {
-    /// Scaled time at which all slack is back: the next departure, and `slack` intervals more.
-    rested: u128,
-    last: Tick,
-}
+/// What [`LeakyQueue`] remembers of a key: 32 bytes in the library's memory, when all slack is back and when it was last changed.
+///
+/// Charges that are settled out of order need more, on the heap: at most 5 KiB, until the queue has rested.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeakyQueueState(Line);
 
 impl LeakyQueue {
     /// Makes a queue that `rate` units leave evenly, where `slack` units of idle time may be made up and `places` units wait.
@@ -78,8 +73,7 @@ impl LeakyQueue {
             let want = "is not a queue; use 1 to 2^60";
             return Err(QuotaError::Parameter { name: "places", value: places.to_string(), want });
         }
-        let (scale, unit) = rate.reduced();
-        Ok(Self { rate, slack, places, scale, unit })
+        Ok(Self { rate, pace: Pace::new(rate, slack + 1), places })
     }
 
     /// Returns the rate of the outflow.
@@ -91,7 +85,7 @@ impl LeakyQueue {
     /// Returns how many units of idle time may be made up.
     #[must_use]
     pub const fn slack(&self) -> u64 {
-        self.slack
+        self.pace.at_once - 1
     }
 
     /// Returns how many units may wait.
@@ -100,24 +94,9 @@ impl LeakyQueue {
         self.places
     }
 
-    /// Scaled time of a tick. Below 2^124, since a scale is at most 2^60.
-    fn scaled(&self, tick: Tick) -> u128 {
-        u128::from(tick.as_nanos()) * u128::from(self.scale)
-    }
-
-    /// Scaled time of a number of departures. Below 2^126, since a unit is at most 2^62.
-    fn time_of(&self, units: u64) -> u128 {
-        u128::from(units) * u128::from(self.unit)
-    }
-
-    /// What leaves at once from a rested queue. At most 2^60.
-    const fn at_once(&self) -> u64 {
-        self.slack + 1
-    }
-
     /// Scaled time at which the last unit of all leaves, given when the queue is rested again.
     fn last_departure(&self, rested: u128) -> u128 {
-        rested.saturating_sub(self.time_of(self.at_once()))
+        rested.saturating_sub(self.pace.full())
     }
 }
 
@@ -125,7 +104,7 @@ impl Algorithm for LeakyQueue {
     type State = LeakyQueueState;
 
     fn fresh(&self, now: Tick) -> LeakyQueueState {
-        LeakyQueueState { rested: 0, last: now }
+        LeakyQueueState(Line::new(0, now))
     }
 
     /// Decides one ask, see [`Algorithm::decide`].
@@ -133,84 +112,52 @@ impl Algorithm for LeakyQueue {
     /// Denied for good are a cost above `slack + 1 + places`, and one that even a rested queue delays by more than
     /// [`Ask::max_wait`].
     fn decide(&self, state: &LeakyQueueState, ask: Ask) -> Transition<LeakyQueueState> {
-        let (units, at) = (ask.cost.units(), ask.now.max(state.last));
-        let (now, scale) = (self.scaled(at), u128::from(self.scale));
+        let (units, at) = (ask.cost.units(), ask.now.max(state.0.last));
+        let (now, scale) = (self.pace.scaled(at), u128::from(self.pace.scale));
         let max_wait = u128::from(nanos(ask.max_wait));
-        let delayed = units.saturating_sub(self.at_once());
-        if delayed > self.places || self.time_of(delayed) > max_wait * scale {
+        let delayed = units.saturating_sub(self.pace.at_once);
+        if delayed > self.places || self.pace.time_of(delayed) > max_wait * scale {
             return Transition::NEVER;
         }
-        let rested = state.rested.max(now).saturating_add(self.time_of(units));
-        let act = self.last_departure(rested).max(now);
-        let wait = (act - now).div_ceil(scale);
+        let rested = state.0.tat().max(now).saturating_add(self.pace.time_of(units));
+        let wait = self.last_departure(rested).saturating_sub(now).div_ceil(scale);
         // The last unit finds a place when no more than `places` intervals separate it from now.
-        let room = self.last_departure(rested).saturating_sub(self.time_of(self.places));
+        let room = self.last_departure(rested).saturating_sub(self.pace.time_of(self.places));
         let until_room = room.saturating_sub(now).div_ceil(scale);
         let retry_after = wait.saturating_sub(max_wait).max(until_room);
         if retry_after > 0 {
             return Transition::Denied { retry: Retry::After(span(retry_after)) };
         }
-        let wait = span(wait);
-        let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark: Receipt::mark(act, 0) };
-        Transition::Allowed { wait, next: LeakyQueueState { rested, last: at }, receipt }
+        self.pace.charge(&state.0, at, rested, span(wait), ask.cost).map(LeakyQueueState)
     }
 
     /// Returns what leaves at once, see [`Algorithm::standing`]: `limit` is `slack + 1`, `remaining` what needs no delay.
     fn standing(&self, state: &LeakyQueueState, now: Tick) -> Standing {
-        let behind = state.rested.saturating_sub(self.scaled(now.max(state.last)));
-        let left = self.time_of(self.at_once()).saturating_sub(behind) / u128::from(self.unit);
-        Standing {
-            limit: self.at_once(),
-            // At most the slack and one, which fits.
-            remaining: left as u64,
-            debt: 0,
-            reset_after: span(behind.div_ceil(u128::from(self.scale))),
-        }
+        self.pace.standing(&state.0, now)
     }
 
-    fn refund(&self, state: &LeakyQueueState, now: Tick, cost: Cost) -> LeakyQueueState {
-        let last = now.max(state.last);
-        LeakyQueueState { rested: state.rested.saturating_sub(self.time_of(cost.units())), last }
-    }
-
-    fn cancel(&self, state: &LeakyQueueState, now: Tick, receipt: &Receipt) -> LeakyQueueState {
-        let last = now.max(state.last);
-        if receipt.act < last {
-            return *state;
-        }
-        // Whoever queued after the receipt keeps its departure; only what lies beyond the last of them is free again.
-        let promised = self.last_departure(state.rested);
-        let relied_on = promised.saturating_sub(receipt.marks().0.max(self.scaled(last)));
-        let restored = self.time_of(receipt.cost.units()).saturating_sub(relied_on);
-        LeakyQueueState { rested: state.rested.saturating_sub(restored), last }
+    /// Settles a job, see [`Algorithm::settle`].
+    ///
+    /// One that was longer than `slack + 1` acts with the last of its departures, and keeps it: of such a job that used a part, at
+    /// most what it used less than `slack + 1` comes back. Undone, all of it does.
+    fn settle(&self, state: &LeakyQueueState, now: Tick, receipt: &Receipt, used: u64) -> LeakyQueueState {
+        LeakyQueueState(self.pace.settle(&state.0, now, receipt, used))
     }
 
     /// Carries a state over; units that wait beyond the new number of places keep theirs.
     fn carry(&self, old: &Self, state: &LeakyQueueState, now: Tick, how: Replace) -> LeakyQueueState {
-        let last = now.max(state.last);
-        let behind = state.rested.saturating_sub(old.scaled(last));
-        let (full, at_once) = (old.time_of(old.at_once()), self.time_of(self.at_once()));
-        let (within, waiting) = (behind.min(full), behind.saturating_sub(full));
-        let convert = |scaled| mul_div_ceil(scaled, u128::from(self.unit), u128::from(old.unit));
-        let within = match how {
-            Replace::AsIs => convert(within).min(at_once),
-            Replace::Proportional => mul_div_ceil(within, at_once, full),
-            Replace::Reset => return self.fresh(last),
-        };
-        let rested = self.scaled(last).saturating_add(within).saturating_add(convert(waiting));
-        LeakyQueueState { rested, last }
+        LeakyQueueState(self.pace.carry(&old.pace, &state.0, now, how))
     }
 
     fn full_at(&self, state: &LeakyQueueState) -> Option<Tick> {
-        let rested = state.rested.div_ceil(u128::from(self.scale));
-        u64::try_from(rested).ok().map(Tick::from_nanos)
+        self.pace.full_at(&state.0)
     }
 }
 
 impl Bytes for LeakyQueue {
     fn write(&self, out: &mut Writer) {
         out.rate(self.rate);
-        out.u64(self.slack);
+        out.u64(self.slack());
         out.u64(self.places);
     }
 
@@ -222,12 +169,11 @@ impl Bytes for LeakyQueue {
 
 impl Bytes for LeakyQueueState {
     fn write(&self, out: &mut Writer) {
-        out.tick(self.last);
-        out.u128(self.rested);
+        self.0.write(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ok(Self { last: from.tick()?, rested: from.u128()? })
+        Line::read(from).map(Self)
     }
 }
 

@@ -4,16 +4,21 @@
 //! [`Slots`]: to the log it is one tick, to the window one bucket. Both decide by the same sentence: *a cost may act at
 //! the first tick, not before the last promise, at which the slots that have not ended leave room for it*.
 //!
+//! Settling takes units out of the slot in which the charge acts, as long as that slot counts, whatever was charged after it; so
+//! the ledger is then what it would be had only the rest been charged. Units beyond the charge act behind all that was promised.
+//!
 //! Promises far ahead would let the list grow without bound. Nobody acts before the last promise, though, so a slot
-//! that ends by then decides nothing any more: beyond twice the slots that one window can hold, such slots are dropped,
-//! and `floor` keeps what they said, that nothing acts before their end. Twice, so that promises up to one window ahead
-//! can be undone without a trace.
+//! that ends by then decides nothing any more: beyond twice the slots that one window can hold, slots that end by the last promise
+//! but one are dropped, and `floor` keeps what they said, that nothing acts before their end. The last but one, so that undoing
+//! the last charge leaves no trace. Debts may fill more slots than the limit has units; then the oldest are counted as one, as
+//! long as the newest of them.
 
 use smallvec::SmallVec;
 
-use super::settle::{settle, share, until, wide};
+use super::carried::Carried;
+use super::settle::{MOST_UNITS, above, excess, settle, share, until, wide};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::time::{Rate, Tick};
 
 /// How an algorithm cuts time into slots. Both ends are ascending in the slot.
@@ -41,19 +46,40 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ledger {
     last: Tick,
+    entries: SmallVec<[Entry; 1]>,
+    /// What most keys never need.
+    past: Option<Box<Past>>,
+}
+
+/// What the list no longer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Past {
     /// Nothing acts before it; at the last tick of all, nothing acts any more.
     floor: Tick,
-    entries: SmallVec<[Entry; 1]>,
+    carried: Option<Carried>,
 }
 
 impl Ledger {
     pub(crate) fn fresh(now: Tick) -> Self {
-        Self { last: now, floor: Tick::EPOCH, entries: SmallVec::new() }
+        Self { last: now, entries: SmallVec::new(), past: None }
+    }
+
+    fn past(&self) -> Past {
+        self.past.as_deref().copied().unwrap_or(Past { floor: Tick::EPOCH, carried: None })
+    }
+
+    /// Keeps what still says something at the last change.
+    fn keep(&mut self, slots: &impl Slots, past: Past) {
+        let closes = past.floor > self.last || past.floor == Tick::MAX;
+        let floor = if closes { past.floor } else { Tick::EPOCH };
+        let carried = past.carried.filter(|carried| outlives(slots, *carried) > wide(self.last));
+        self.past = (closes || carried.is_some()).then(|| Box::new(Past { floor, carried }));
     }
 
     /// The floor. One that lay behind the last tick was cut to it, and must not open at it.
     fn closed_until(&self) -> u128 {
-        if self.floor == Tick::MAX { wide(Tick::MAX) + 1 } else { wide(self.floor) }
+        let floor = self.past.as_ref().map_or(Tick::EPOCH, |past| past.floor);
+        if floor == Tick::MAX { wide(Tick::MAX) + 1 } else { wide(floor) }
     }
 
     /// The first tick not before `at` that overtakes nobody.
@@ -95,10 +121,13 @@ impl Ledger {
         let mut entries: SmallVec<[Entry; 1]> = SmallVec::with_capacity(live.len() + usize::from(!joins));
         entries.extend_from_slice(live);
         match entries.last_mut() {
-            Some(newest) if joins => newest.units = newest.units.saturating_add(units),
+            Some(newest) if joins => newest.units = newest.units.saturating_add(units).min(MOST_UNITS),
             _ => entries.push(Entry { slot, units }),
         }
-        let mut next = Self { last: at, floor: self.floor, entries };
+        let mut next = Self { last: at, entries, past: None };
+        if self.past.is_some() {
+            next.keep(slots, self.past());
+        }
         next.forget(slots);
         next
     }
@@ -111,11 +140,17 @@ impl Ledger {
 
     /// Keeps the list within its bound; see the module.
     fn forget(&mut self, slots: &impl Slots) {
-        let Some(newest) = self.entries.last() else { return };
-        if self.entries.len() > slots.span().saturating_mul(2) {
-            let kept = self.live(slots, slots.begins(newest.slot)).len();
-            self.drop_oldest(slots, self.entries.len() - kept);
-        }
+        let most = slots.span().saturating_mul(2);
+        let len = self.entries.len();
+        let Some(before) = len.checked_sub(2).filter(|_| len > most).map(|at| self.entries[at]) else {
+            return;
+        };
+        let kept = self.live(slots, slots.begins(before.slot)).len();
+        self.drop_oldest(slots, len - kept);
+        let Some(many) = kept.checked_sub(most) else { return };
+        let joined = self.entries.drain(..many).fold(0u64, |sum, entry| sum.saturating_add(entry.units));
+        let oldest = &mut self.entries[0];
+        oldest.units = oldest.units.saturating_add(joined).min(MOST_UNITS);
     }
 
     fn drop_oldest(&mut self, slots: &impl Slots, count: usize) {
@@ -126,7 +161,9 @@ impl Ledger {
     }
 
     fn raise_floor(&mut self, floor: u128) {
-        self.floor = self.floor.max(Tick::from_nanos(u64::try_from(floor).unwrap_or(u64::MAX)));
+        let mut past = self.past();
+        past.floor = past.floor.max(Tick::from_nanos(u64::try_from(floor).unwrap_or(u64::MAX)));
+        self.past = Some(Box::new(past));
     }
 
     fn counted(&self, slots: &impl Slots, at: u128) -> u64 {
@@ -141,43 +178,44 @@ impl Ledger {
     pub(crate) fn standing(&self, slots: &impl Slots, now: Tick) -> Standing {
         let at = now.max(self.last);
         let limit = slots.limit();
-        let open = self.open_from(slots, at) == wide(at);
-        let remaining = if open { limit.saturating_sub(self.counted(slots, wide(at))) } else { 0 };
-        Standing { limit, remaining, debt: 0, reset_after: until(at, self.full(slots)) }
+        let open = self.open_from(slots, at);
+        let counted = self.counted(slots, open);
+        let remaining = if open == wide(at) { limit.saturating_sub(counted) } else { 0 };
+        Standing { limit, remaining, debt: above(counted, limit), reset_after: until(at, self.full(slots)) }
     }
 
     pub(crate) fn full_at(&self, slots: &impl Slots) -> Option<Tick> {
-        u64::try_from(self.full(slots)).ok().map(Tick::from_nanos)
+        let outdated = self.past().carried.map_or(0, |carried| outlives(slots, carried));
+        u64::try_from(self.full(slots).max(outdated)).ok().map(Tick::from_nanos)
     }
 
-    /// Takes the units from the oldest slots that have begun and still count. The charge is not dated: had it been a
-    /// newer one, its slot would end later than the one that is lightened here, so nobody gains by the exchange.
-    pub(crate) fn refund(&self, slots: &impl Slots, now: Tick, cost: Cost) -> Self {
-        let last = now.max(self.last);
-        let mut back = cost.units();
-        let mut entries: SmallVec<[Entry; 1]> = SmallVec::from_slice(self.live(slots, wide(last)));
-        for Entry { slot, units } in &mut entries {
-            if slots.begins(*slot) > wide(last) {
-                break;
+    pub(crate) fn settle(&self, slots: &impl Slots, now: Tick, receipt: &Receipt, used: u64) -> Self {
+        let at = now.max(self.last);
+        match receipt.cost.units().checked_sub(used) {
+            Some(0) => self.clone(),
+            Some(back) => self.give_back(slots, at, receipt, back),
+            None => {
+                let act = Tick::from_nanos(u64::try_from(self.open_from(slots, at)).unwrap_or(u64::MAX));
+                self.with(slots, at, act, excess(receipt, used))
             }
-            let taken = back.min(*units);
-            (*units, back) = (*units - taken, back - taken);
         }
-        entries.retain(|entry| entry.units > 0);
-        Self { last, floor: self.floor, entries }
     }
 
-    pub(crate) fn cancel(&self, slots: &impl Slots, now: Tick, receipt: &Receipt) -> Self {
-        let last = now.max(self.last);
+    /// Takes the units out of the slot in which the charge acts, if that still counts.
+    fn give_back(&self, slots: &impl Slots, at: Tick, receipt: &Receipt, back: u64) -> Self {
+        let outdated = self.past().carried.is_some_and(|carried| carried.outdates(receipt));
         let slot = slots.slot(receipt.act);
         let found = self.entries.binary_search_by_key(&slot, |entry| entry.slot);
-        let (Ok(at), true) = (found, receipt.act >= last) else { return self.clone() };
-        let mut next = Self { last, ..self.clone() };
-        let units = &mut next.entries[at].units;
-        *units = units.saturating_sub(receipt.cost.units());
+        let Some(found) = found.ok().filter(|_| !outdated && slots.ends(slot) > wide(at)) else {
+            return self.clone();
+        };
+        let mut next = Self { last: at, ..self.clone() };
+        let units = &mut next.entries[found].units;
+        *units = units.saturating_sub(back);
         if *units == 0 {
-            next.entries.remove(at);
+            next.entries.remove(found);
         }
+        next.keep(slots, self.past());
         next
     }
 
@@ -193,10 +231,16 @@ impl Ledger {
         how: Replace,
     ) -> Self {
         let last = now.max(self.last);
+        let mut next = Self::fresh(last);
+        let promised =
+            self.entries.last().map_or(0, |newest| last_tick(newest.slot)).max(self.closed_until());
+        let promised = Tick::from_nanos(u64::try_from(promised).unwrap_or(u64::MAX));
+        let carried = Some(Carried::new(last, promised, self.past().carried));
+        let floor = if how == Replace::Reset { Tick::EPOCH } else { self.past().floor };
+        next.keep(new, Past { floor, carried });
         if how == Replace::Reset {
-            return Self::fresh(last);
+            return next;
         }
-        let mut next = Self { last, floor: self.floor, entries: SmallVec::new() };
         let (mut sum, mut shared) = (0u64, 0);
         for Entry { slot, units } in self.live(old, wide(last)) {
             let begins = old.begins(*slot);
@@ -246,10 +290,17 @@ impl Ledger {
     }
 }
 
+/// The first tick at which nothing that acted until a change counts any more.
+fn outlives(slots: &impl Slots, carried: Carried) -> u128 {
+    slots.ends(slots.slot(carried.until()))
+}
+
 impl Bytes for Ledger {
     fn write(&self, out: &mut Writer) {
+        let Past { floor, carried } = self.past();
         out.tick(self.last);
-        out.tick(self.floor);
+        out.tick(floor);
+        carried.write(out);
         out.u64(self.entries.len() as u64);
         for entry in &self.entries {
             out.u64(entry.slot);
@@ -258,7 +309,9 @@ impl Bytes for Ledger {
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (last, floor, count) = (from.tick()?, from.tick()?, from.u64()?);
+        let (last, floor, carried) = (from.tick()?, from.tick()?, Option::<Carried>::read(from)?);
+        let past = (floor > Tick::EPOCH || carried.is_some()).then(|| Box::new(Past { floor, carried }));
+        let count = from.u64()?;
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         if count > from.left() / 16 {
             return Err(DecodeError::Short);
@@ -269,11 +322,11 @@ impl Bytes for Ledger {
             if entries.last().is_some_and(|newest| newest.slot >= entry.slot) {
                 return Err(DecodeError::Value { field: "slot" });
             }
-            if entry.units == 0 || entry.units > Rate::MAX_COUNT {
+            if entry.units == 0 || entry.units > MOST_UNITS {
                 return Err(DecodeError::Value { field: "units" });
             }
             entries.push(entry);
         }
-        Ok(Self { last, floor, entries })
+        Ok(Self { last, entries, past })
     }
 }

@@ -5,13 +5,16 @@
 //! their own. All are pure, allocate only where the state itself grows, and never panic, whatever the state,
 //! even one decoded from hostile bytes.
 
+mod book;
 mod calendar;
+mod carried;
 pub(crate) mod exact;
 mod fixed_window;
 mod gcra;
 mod leaky_bucket;
 mod leaky_queue;
 mod ledger;
+mod line;
 mod profile;
 mod settle;
 mod sliding_counter;
@@ -91,7 +94,8 @@ pub trait Algorithm: Clone + Debug + Eq + Bytes {
         state.clone()
     }
 
-    /// Carries a state made under `old` parameters over to these.
+    /// Carries a state made under `old` parameters over to these. Between two algorithms, as only a [`Quota`](crate::Quota) can
+    /// change, units spent and owed go over and are charged to a fresh limit: at least as much is spent after it as before.
     fn carry(&self, old: &Self, state: &Self::State, now: Tick, how: Replace) -> Self::State;
 
     /// Returns the tick from which the state is as good as a fresh one, so that it may be forgotten without anybody

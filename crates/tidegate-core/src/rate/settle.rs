@@ -1,9 +1,9 @@
-//! The last step that every window shares: a place in time turned into a wait, or into the least wait.
+//! What every window shares: a place in time turned into a wait, or into the least wait, and the bounds of what is settled.
 
 use core::time::Duration;
 
-use crate::decision::{Ask, Retry, Transition};
-use crate::time::{Tick, span};
+use crate::decision::{Ask, Receipt, Retry, Transition};
+use crate::time::{Rate, Tick, span};
 
 /// Says when an ask that found its place at `act` may act, or how it is refused.
 ///
@@ -22,6 +22,19 @@ pub(crate) fn settle<S>(ask: Ask, at: Tick, act: u128) -> Result<(Tick, Duration
     Ok((act, wait))
 }
 
+/// The most units a window counts, limit and debt together: both are at most [`Rate::MAX_COUNT`].
+pub(crate) const MOST_UNITS: u64 = 2 * Rate::MAX_COUNT;
+
+/// Returns what a settlement books beyond what was charged, at most [`Rate::MAX_COUNT`]; zero when nothing.
+pub(crate) fn excess(receipt: &Receipt, used: u64) -> u64 {
+    used.saturating_sub(receipt.cost.units()).min(Rate::MAX_COUNT)
+}
+
+/// Returns by how much a count lies above the limit.
+pub(crate) fn above(count: u64, limit: u64) -> u64 {
+    count.saturating_sub(limit).min(Rate::MAX_COUNT)
+}
+
 /// Returns how long it is from `at` to a tick that may lie behind [`Tick::MAX`].
 pub(crate) fn until(at: Tick, tick: u128) -> Duration {
     span(tick.saturating_sub(u128::from(at.as_nanos())))
@@ -36,5 +49,5 @@ pub(crate) fn wide(tick: Tick) -> u128 {
 pub(crate) fn share(count: u64, new: u64, old: u64) -> u64 {
     let scaled = (u128::from(count) * u128::from(new)).div_ceil(u128::from(old.max(1)));
     // Bounded by the limit's maximum, which fits.
-    scaled.min(u128::from(crate::time::Rate::MAX_COUNT)) as u64
+    scaled.min(u128::from(Rate::MAX_COUNT)) as u64
 }

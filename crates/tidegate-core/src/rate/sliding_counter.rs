@@ -10,13 +10,16 @@
 //! and no span of one window's length more than twice; where the limit must hold in every span, take
 //! [`SlidingWindow`](super::SlidingWindow).
 //!
+//! What was promised ahead is kept act by act, so that undoing a promise leaves what it would be had nobody made it.
+//!
 //! The estimate is never divided: both sides are multiplied by the window, which fits 128 bits. So equality is
 //! equality, and the moment of the next yes is the exact nanosecond.
 
 use super::Algorithm;
-use super::settle::{settle, share, until, wide};
+use super::carried::Carried;
+use super::settle::{MOST_UNITS, above, excess, settle, share, until, wide};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::time::{Rate, Tick};
 
 /// A count in a window that slides by weighting two fixed ones.
@@ -42,14 +45,48 @@ pub struct SlidingCounter {
     rate: Rate,
 }
 
-/// What [`SlidingCounter`] remembers of a key: 32 bytes, two counts and two ticks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What [`SlidingCounter`] remembers of a key: 32 bytes, two counts and a tick. On the heap, 16 bytes per promise ahead, of at most
+/// 64, and 48 while there is one or a change of parameters matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingCounterState {
+    /// The window it lies in is the current one.
     last: Tick,
-    /// The latest act: nobody acts before it, and the window it lies in is the current one.
-    act: Tick,
     previous: u64,
     current: u64,
+    more: Option<Box<More>>,
+}
+
+/// What most keys never need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct More {
+    /// What acts after `last`, in order: nobody else acts before the latest.
+    promises: Vec<Promise>,
+    carried: Option<Carried>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Promise {
+    act: Tick,
+    units: u64,
+}
+
+/// The most promises kept apart. Of more, the oldest two of one window count as one that acts with the later of them: the estimate
+/// stays, and so does what comes back.
+const MOST_PROMISES: usize = 64;
+
+impl SlidingCounterState {
+    fn promises(&self) -> &[Promise] {
+        self.more.as_ref().map_or(&[], |more| &more.promises)
+    }
+
+    fn carried(&self) -> Option<Carried> {
+        self.more.as_ref().and_then(|more| more.carried)
+    }
+
+    /// The first tick not before `at` that overtakes nobody.
+    fn open_from(&self, at: Tick) -> Tick {
+        self.promises().last().map_or(at, |latest| latest.act.max(at))
+    }
 }
 
 impl SlidingCounter {
@@ -78,16 +115,73 @@ impl SlidingCounter {
         u128::from(index) * u128::from(self.window())
     }
 
-    /// What was spent in the window of `at`, not before the state's latest act, and in the one before.
+    /// What acts in the window of `at`, a tick not before the state's last, and in the one before; of promises only those that act
+    /// by `at`.
     fn counts(&self, state: &SlidingCounterState, at: Tick) -> (u64, u64) {
-        match self.index(at) - self.index(state.act.min(at)) {
+        let window = self.index(at);
+        let (mut previous, mut current) = match window - self.index(state.last.min(at)) {
             0 => (state.previous, state.current),
             1 => (state.current, 0),
             _ => (0, 0),
+        };
+        for promise in state.promises().iter().filter(|promise| promise.act <= at) {
+            match window - self.index(promise.act) {
+                0 => current = current.saturating_add(promise.units).min(MOST_UNITS),
+                1 => previous = previous.saturating_add(promise.units).min(MOST_UNITS),
+                _ => {}
+            }
         }
+        (previous, current)
     }
 
-    /// The estimate at `at`, times the window. Below 2^124: counts up to 2^60, twice a window of up to 2^62.
+    /// The state at a later tick: what has acted by then is counted, and what says nothing any more is left out.
+    fn rolled(&self, state: &SlidingCounterState, at: Tick) -> SlidingCounterState {
+        let (previous, current) = self.counts(state, at);
+        let mut next = SlidingCounterState { last: at, previous, current, more: None };
+        if let Some(more) = &state.more {
+            let promises = more.promises.iter().filter(|promise| promise.act > at).copied().collect();
+            self.keep(&mut next, promises, more.carried);
+        }
+        next
+    }
+
+    fn keep(&self, state: &mut SlidingCounterState, promises: Vec<Promise>, carried: Option<Carried>) {
+        let carried = carried.filter(|carried| self.outlives(*carried) > wide(state.last));
+        let more = !promises.is_empty() || carried.is_some();
+        state.more = more.then(|| Box::new(More { promises, carried }));
+    }
+
+    /// The first tick at which nothing that acted until a change counts any more.
+    fn outlives(&self, carried: Carried) -> u128 {
+        self.begins(self.index(carried.until())) + 2 * u128::from(self.window())
+    }
+
+    /// The state with more units, at its last tick or behind all promises.
+    fn with(&self, mut state: SlidingCounterState, act: Tick, units: u64) -> SlidingCounterState {
+        if act <= state.last {
+            state.current = state.current.saturating_add(units).min(MOST_UNITS);
+            return state;
+        }
+        let (mut promises, carried) =
+            state.more.take().map_or((Vec::new(), None), |more| (more.promises, more.carried));
+        match promises.last_mut() {
+            Some(latest) if latest.act >= act => {
+                latest.units = latest.units.saturating_add(units).min(MOST_UNITS)
+            }
+            _ => promises.push(Promise { act, units }),
+        }
+        if promises.len() > MOST_PROMISES {
+            let same = |pair: &[Promise]| self.index(pair[0].act) == self.index(pair[1].act);
+            let oldest = promises.windows(2).position(same).unwrap_or(0);
+            let joined = promises.remove(oldest).units;
+            let later = &mut promises[oldest];
+            later.units = later.units.saturating_add(joined).min(MOST_UNITS);
+        }
+        self.keep(&mut state, promises, carried);
+        state
+    }
+
+    /// The estimate at `at`, times the window. At most 2^124: counts up to 2^61, a window of up to 2^62 twice.
     fn spent(&self, (previous, current): (u64, u64), at: Tick) -> u128 {
         let overlap = self.window() - at.as_nanos() % self.window();
         u128::from(previous) * u128::from(overlap) + u128::from(current) * u128::from(self.window())
@@ -117,12 +211,19 @@ impl SlidingCounter {
 
     /// The first tick at which nothing counts any more.
     fn full(&self, state: &SlidingCounterState) -> u128 {
-        let windows = match (state.previous, state.current) {
-            (0, 0) => return wide(state.act),
+        let latest = state.open_from(state.last);
+        let windows = match self.counts(state, latest) {
+            (0, 0) => return wide(latest),
             (_, 0) => 1,
             _ => 2,
         };
-        self.begins(self.index(state.act)) + windows * u128::from(self.window())
+        self.begins(self.index(latest)) + windows * u128::from(self.window())
+    }
+
+    /// The estimate at `at` in units, rounded up.
+    fn estimate(&self, state: &SlidingCounterState, at: Tick) -> u64 {
+        // At most twice the most units.
+        self.spent(self.counts(state, at), at).div_ceil(u128::from(self.window())) as u64
     }
 }
 
@@ -130,7 +231,7 @@ impl Algorithm for SlidingCounter {
     type State = SlidingCounterState;
 
     fn fresh(&self, now: Tick) -> SlidingCounterState {
-        SlidingCounterState { last: now, act: Tick::EPOCH, previous: 0, current: 0 }
+        SlidingCounterState { last: now, previous: 0, current: 0, more: None }
     }
 
     fn decide(&self, state: &SlidingCounterState, ask: Ask) -> Transition<SlidingCounterState> {
@@ -139,114 +240,118 @@ impl Algorithm for SlidingCounter {
             return Transition::NEVER;
         }
         let at = ask.now.max(state.last);
-        let from = at.max(state.act);
-        let (previous, current) = self.counts(state, from);
-        let (act, wait) = match settle(ask, at, self.place((previous, current), from, units)) {
+        let from = state.open_from(at);
+        let (act, wait) = match settle(ask, at, self.place(self.counts(state, from), from, units)) {
             Ok(settled) => settled,
             Err(refused) => return refused,
         };
-        // Where the charge waited from, and what counted before it there: what cancelling it brings back.
-        let mark = wide(from) << 64 | u128::from(previous);
-        let (next, mark) = match self.index(act) - self.index(from) {
-            0 => ((previous, current + units), mark),
-            1 => ((current, units), mark),
-            _ => ((0, units), 0),
-        };
-        let (previous, current) = next;
-        let next = SlidingCounterState { last: at, act, previous, current };
+        let next = self.with(self.rolled(state, at), act, units);
         Transition::Allowed {
             wait,
             next,
-            receipt: Receipt { at, act, cost: ask.cost, mark: Receipt::mark(mark, 0) },
+            receipt: Receipt { at, act, cost: ask.cost, mark: Receipt::mark(0, 0) },
         }
     }
 
     fn standing(&self, state: &SlidingCounterState, now: Tick) -> Standing {
         let at = now.max(state.last);
         let limit = self.rate.count();
-        let free = if state.act > at {
-            0
-        } else {
-            let whole = u128::from(limit) * u128::from(self.window());
-            whole.saturating_sub(self.spent(self.counts(state, at), at)) / u128::from(self.window())
-        };
-        // At most the limit, which fits.
-        Standing { limit, remaining: free as u64, debt: 0, reset_after: until(at, self.full(state)) }
+        let open = state.open_from(at);
+        let spent = self.estimate(state, open);
+        let remaining = if open == at { limit.saturating_sub(spent) } else { 0 };
+        Standing { limit, remaining, debt: above(spent, limit), reset_after: until(at, self.full(state)) }
     }
 
-    /// Gives back units of the window that `now` lies in and, once that is empty, of the one before. Nothing dates the
-    /// charge: it is taken to be recent, as work that turned out cheaper is.
-    fn refund(&self, state: &SlidingCounterState, now: Tick, cost: Cost) -> SlidingCounterState {
-        let last = now.max(state.last);
-        let act = state.act.max(last);
-        let (previous, current) = self.counts(state, act);
-        // Of the two windows that the state knows at its latest promise, only what has begun can hold work that is
-        // done.
-        let begun = |index: u64| self.begins(index) <= wide(last);
-        let index = self.index(act);
-        let from_current = if begun(index) { cost.units().min(current) } else { 0 };
-        let rest = cost.units() - from_current;
-        let from_previous = if index > 0 && begun(index - 1) { rest.min(previous) } else { 0 };
-        SlidingCounterState { last, act, previous: previous - from_previous, current: current - from_current }
+    /// Takes what was not used out of the window in which the charge acts, while that is the current one, the one before or one
+    /// ahead: exact, whatever was charged since, and the promises of others stay. Of older windows nothing is left to give back.
+    ///
+    /// What was used beyond the charge acts now, behind all promises. It counts as any charge does, in its window and fading through
+    /// the next, and the next ask waits until the estimate has room for it.
+    fn settle(
+        &self,
+        state: &SlidingCounterState,
+        now: Tick,
+        receipt: &Receipt,
+        used: u64,
+    ) -> SlidingCounterState {
+        let at = now.max(state.last);
+        match receipt.cost.units().checked_sub(used) {
+            Some(0) => state.clone(),
+            Some(back) => self.give_back(state, at, receipt, back),
+            None => self.with(self.rolled(state, at), state.open_from(at), excess(receipt, used)),
+        }
     }
 
-    fn cancel(&self, state: &SlidingCounterState, now: Tick, receipt: &Receipt) -> SlidingCounterState {
-        let last = now.max(state.last);
-        let (index, cancelled) = (self.index(state.act), self.index(receipt.act));
-        if receipt.act < last || cancelled > index {
-            return *state;
-        }
-        let units = receipt.cost.units();
-        let mut next = SlidingCounterState { last, ..*state };
-        match index - cancelled {
-            0 => next.current = state.current.saturating_sub(units),
-            1 => next.previous = state.previous.saturating_sub(units),
-            _ => return *state,
-        }
-        // Nobody is left in a window that has not begun: the receipt knows how things stood before it, one window back
-        // at most. In a begun window a refund may have taken a promise for done work, so there the latest act stays.
-        if cancelled == index && next.current == 0 && self.begins(index) > wide(last) {
-            let (from, before) =
-                (Tick::from_nanos((receipt.marks().0 >> 64) as u64), receipt.marks().0 as u64);
-            match index.checked_sub(self.index(from)) {
-                Some(0) => next.act = from.min(state.act),
-                Some(1) => {
-                    let previous = before.min(Rate::MAX_COUNT);
-                    return SlidingCounterState { last, act: from, previous, current: state.previous };
-                }
-                _ => {}
-            }
-        }
-        next
-    }
-
-    /// Keeps both counts while the window stays the same. Under another window the estimate, rounded up, becomes the
-    /// count of the current one; while promises lie ahead both counts do, so that cancelling one gives no more than it
-    /// took.
+    /// Keeps both counts and every promise while the window stays the same. Under another window the estimate, rounded up, becomes
+    /// the count of the current one; while promises lie ahead, all that counts at the latest of them acts with it.
     fn carry(&self, old: &Self, state: &SlidingCounterState, now: Tick, how: Replace) -> SlidingCounterState {
         let last = now.max(state.last);
+        let latest = state.open_from(last);
+        let promised = latest > last;
+        let carried = Some(Carried::new(last, latest, state.carried()));
+        let mut next = old.rolled(state, last);
+        let mut promises = next.promises().to_vec();
         if how == Replace::Reset {
-            return self.fresh(last);
-        }
-        let promised = state.act > last;
-        let act = last.max(state.act);
-        let (mut previous, mut current) = old.counts(state, act);
-        if self.window() != old.window() {
-            let estimate = old.spent((previous, current), act).div_ceil(u128::from(old.window()));
-            let sum = u128::from(previous) + u128::from(current);
-            let all = if promised { sum } else { estimate };
-            // Bounded by the largest limit.
-            (previous, current) = (0, all.min(u128::from(Rate::MAX_COUNT)) as u64);
+            next = self.fresh(last);
+            promises.clear();
+        } else if self.window() != old.window() {
+            let (previous, current) = old.counts(state, latest);
+            let all = if promised { previous.saturating_add(current) } else { old.estimate(state, last) };
+            let all = all.min(MOST_UNITS);
+            promises.clear();
+            (next.previous, next.current) = (0, if promised { 0 } else { all });
+            if promised {
+                promises.push(Promise { act: latest, units: all });
+            }
         }
         if how == Replace::Proportional && !promised {
             let share = |count| share(count, self.rate.count(), old.rate.count());
-            (previous, current) = (share(previous), share(current));
+            (next.previous, next.current) = (share(next.previous), share(next.current));
         }
-        SlidingCounterState { last, act, previous, current }
+        self.keep(&mut next, promises, carried);
+        next
     }
 
     fn full_at(&self, state: &SlidingCounterState) -> Option<Tick> {
-        u64::try_from(self.full(state)).ok().map(Tick::from_nanos)
+        let outdated = state.carried().map_or(0, |carried| self.outlives(carried));
+        u64::try_from(self.full(state).max(outdated)).ok().map(Tick::from_nanos)
+    }
+}
+
+impl SlidingCounter {
+    /// Takes units out of the window in which the charge acts.
+    fn give_back(
+        &self,
+        state: &SlidingCounterState,
+        at: Tick,
+        receipt: &Receipt,
+        back: u64,
+    ) -> SlidingCounterState {
+        if state.carried().is_some_and(|carried| carried.outdates(receipt)) {
+            return state.clone();
+        }
+        let mut next = self.rolled(state, at);
+        let window = self.index(receipt.act);
+        if receipt.act > at {
+            let Some(more) = &mut next.more else { return state.clone() };
+            let promise = more.promises.iter().position(|promise| promise.act >= receipt.act);
+            let Some(found) = promise.filter(|at| self.index(more.promises[*at].act) == window) else {
+                return state.clone();
+            };
+            more.promises[found].units = more.promises[found].units.saturating_sub(back);
+            if more.promises[found].units == 0 {
+                more.promises.remove(found);
+            }
+            let (promises, carried) = (std::mem::take(&mut more.promises), more.carried);
+            self.keep(&mut next, promises, carried);
+            return next;
+        }
+        match self.index(at) - window {
+            0 => next.current = next.current.saturating_sub(back),
+            1 => next.previous = next.previous.saturating_sub(back),
+            _ => return state.clone(),
+        }
+        next
     }
 }
 
@@ -263,18 +368,36 @@ impl Bytes for SlidingCounter {
 impl Bytes for SlidingCounterState {
     fn write(&self, out: &mut Writer) {
         out.tick(self.last);
-        out.tick(self.act);
         out.u64(self.previous);
         out.u64(self.current);
+        self.carried().write(out);
+        out.u64(self.promises().len() as u64);
+        for promise in self.promises() {
+            out.tick(promise.act);
+            out.u64(promise.units);
+        }
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let state =
-            Self { last: from.tick()?, act: from.tick()?, previous: from.u64()?, current: from.u64()? };
-        if state.previous.max(state.current) > Rate::MAX_COUNT {
+        let (last, previous, current) = (from.tick()?, from.u64()?, from.u64()?);
+        if previous.max(current) > MOST_UNITS {
             return Err(DecodeError::Value { field: "count" });
         }
-        Ok(state)
+        let (carried, count) = (Option::<Carried>::read(from)?, from.u64()?);
+        if count > MOST_PROMISES as u64 {
+            return Err(DecodeError::Value { field: "promises" });
+        }
+        let (mut promises, mut latest): (Vec<Promise>, _) = (Vec::new(), last);
+        for _ in 0..count {
+            let promise = Promise { act: from.tick()?, units: from.u64()? };
+            if promise.act <= latest || promise.units == 0 || promise.units > MOST_UNITS {
+                return Err(DecodeError::Value { field: "promises" });
+            }
+            latest = promise.act;
+            promises.push(promise);
+        }
+        let more = count > 0 || carried.is_some();
+        Ok(Self { last, previous, current, more: more.then(|| Box::new(More { promises, carried })) })
     }
 }
 
@@ -283,6 +406,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
+    use crate::decision::Cost;
 
     fn ms(ms: u64) -> Tick {
         Tick::from_nanos(ms * 1_000_000)
@@ -330,6 +454,6 @@ mod tests {
         let Transition::Allowed { next: ahead, receipt, .. } = limit.decide(&three, ask(4)) else { panic!() };
         assert!(receipt.act > ms(1000));
         assert_eq!(limit.standing(&ahead, ms(501)).remaining, 0);
-        assert_eq!(limit.cancel(&ahead, ms(500), &receipt), three);
+        assert_eq!(limit.settle(&ahead, ms(500), &receipt, 0), three);
     }
 }

@@ -10,7 +10,7 @@
 use super::Algorithm;
 use super::ledger::{Ledger, Slots};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::quota::QuotaError;
 use crate::time::{Rate, Tick};
 
@@ -107,13 +107,11 @@ impl Algorithm for SlidingLog {
         state.0.standing(self, now)
     }
 
-    /// Gives back units of the oldest acts in the window: whichever of them it was, nobody gains.
-    fn refund(&self, state: &SlidingLogState, now: Tick, cost: Cost) -> SlidingLogState {
-        SlidingLogState(state.0.refund(self, now, cost))
-    }
-
-    fn cancel(&self, state: &SlidingLogState, now: Tick, receipt: &Receipt) -> SlidingLogState {
-        SlidingLogState(state.0.cancel(self, now, receipt))
+    /// Takes what was not used out of the tick in which the charge acts, as long as that counts: exact, whatever was charged
+    /// since. What was used beyond the charge acts now, behind all promises, and counts for one window like everything else: the
+    /// next ask waits until the limit has room again, and no later window is filled.
+    fn settle(&self, state: &SlidingLogState, now: Tick, receipt: &Receipt, used: u64) -> SlidingLogState {
+        SlidingLogState(state.0.settle(self, now, receipt, used))
     }
 
     fn carry(&self, old: &Self, state: &SlidingLogState, now: Tick, how: Replace) -> SlidingLogState {
@@ -150,6 +148,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
+    use crate::decision::Cost;
 
     fn ms(ms: u64) -> Tick {
         Tick::from_nanos(ms * 1_000_000)

@@ -15,7 +15,7 @@
 use super::Algorithm;
 use super::ledger::{Ledger, Slots};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::quota::QuotaError;
 use crate::time::{Rate, Tick};
 
@@ -129,13 +129,17 @@ impl Algorithm for SlidingWindow {
         state.0.standing(self, now)
     }
 
-    /// Gives back units of the oldest bucket in the window: whichever it was, nobody gains.
-    fn refund(&self, state: &SlidingWindowState, now: Tick, cost: Cost) -> SlidingWindowState {
-        SlidingWindowState(state.0.refund(self, now, cost))
-    }
-
-    fn cancel(&self, state: &SlidingWindowState, now: Tick, receipt: &Receipt) -> SlidingWindowState {
-        SlidingWindowState(state.0.cancel(self, now, receipt))
+    /// Takes what was not used out of the bucket in which the charge acts, as long as that counts: exact, whatever was charged
+    /// since. What was used beyond the charge acts now, behind all promises, and counts for one window like everything else: the
+    /// next ask waits until the limit has room again, and no later window is filled.
+    fn settle(
+        &self,
+        state: &SlidingWindowState,
+        now: Tick,
+        receipt: &Receipt,
+        used: u64,
+    ) -> SlidingWindowState {
+        SlidingWindowState(state.0.settle(self, now, receipt, used))
     }
 
     fn carry(&self, old: &Self, state: &SlidingWindowState, now: Tick, how: Replace) -> SlidingWindowState {
@@ -175,6 +179,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
+    use crate::decision::Cost;
 
     fn ms(ms: u64) -> Tick {
         Tick::from_nanos(ms * 1_000_000)

@@ -18,13 +18,21 @@
 //! With several bandwidths each keeps its own schedule, and a wait is the longest of theirs. Work that one bandwidth holds
 //! back can therefore reach a faster one in a bunch when it acts; no bandwidth ever grants more than its own account
 //! allows.
+//!
+//! # Settling
+//! Each bandwidth gives back by the law of [`line`](super::line), with one book for all. A refill at once adds two cases,
+//! for a charge may have begun a period, or kept one running, that without it would have begun later:
+//! * Undoing the charge that began the running period begins it anew, where others have been charged since. A period moves once,
+//!   so nobody is kept waiting for ever.
+//! * Where a period has ended since the charge, and others were charged since, one refill less comes back.
 
 use smallvec::SmallVec;
 
 use super::Algorithm;
+use super::book::{Amounts, Book};
 use super::exact::mul_div_ceil;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick, nanos, span};
 
@@ -123,9 +131,8 @@ impl Bandwidth {
                 let period = u128::from(self.rate.period_nanos());
                 let into = u128::from(level.into) + u128::from(elapsed);
                 let left = spent.saturating_sub((into / period).saturating_mul(gain));
-                // Below the period, which fits. A full bucket has no period running: the next use starts one.
-                let into = if left == 0 { 0 } else { (into % period) as u64 };
-                Level::of(left, into)
+                // Below the period, which fits. The next use of a full bucket starts a period.
+                self.level(left, (into % period) as u64)
             }
         }
     }
@@ -146,14 +153,29 @@ impl Bandwidth {
         level.spent().saturating_sub(self.amount(self.capacity))
     }
 
-    /// What came back between two ticks, the later being the one that `level` was settled at.
-    fn returned(&self, level: Level, from: Tick, to: Tick) -> u128 {
-        let to = match self.refill {
-            Refill::Continuous => return u128::from(nanos(to.since(from))) * u128::from(self.gain),
-            Refill::Interval => Tick::from_nanos(to.as_nanos().saturating_sub(level.into)),
+    /// What comes back from `at`, the tick of the level, until a tick not before it.
+    fn back_by(&self, level: Level, at: Tick, tick: Tick) -> u128 {
+        let elapsed = u128::from(nanos(tick.since(at)));
+        let steps = match self.refill {
+            Refill::Continuous => elapsed,
+            Refill::Interval => (elapsed + u128::from(level.into)) / u128::from(self.rate.period_nanos()),
         };
-        let refills = nanos(to.since(from)).div_ceil(self.rate.period_nanos());
-        u128::from(refills) * u128::from(self.gain)
+        steps * u128::from(self.gain)
+    }
+
+    /// What would have come back from the first tick of all until the last refill: with what is spent, it stands still while time
+    /// passes, and never falls. Below 2^124.
+    fn base(&self, level: Level, at: Tick) -> u128 {
+        let steps = match self.refill {
+            Refill::Continuous => at.as_nanos(),
+            Refill::Interval => at.as_nanos().saturating_sub(level.into) / self.rate.period_nanos(),
+        };
+        u128::from(steps) * u128::from(self.gain)
+    }
+
+    /// A level with so much spent. A full bucket has no period running.
+    fn level(&self, spent: u128, into: u64) -> Level {
+        Level::of(spent, if spent == 0 { 0 } else { into })
     }
 
     fn carry(&self, old: &Self, level: Level, how: Replace) -> Level {
@@ -180,11 +202,52 @@ pub struct TokenBucket {
     bandwidths: SmallVec<[Bandwidth; 1]>,
 }
 
-/// What [`TokenBucket`] remembers of a key: 40 bytes, and for more than one bandwidth 24 for each on the heap.
+/// What [`TokenBucket`] remembers of a key: 40 bytes. On the heap, for more than one bandwidth: 24 for each other one and 160 more.
+///
+/// Charges that are settled out of order need as much, and at most 5 KiB (one bandwidth), until the bucket is full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBucketState {
     last: Tick,
-    levels: SmallVec<[Level; 1]>,
+    first: Level,
+    more: Option<Box<More>>,
+}
+
+/// What most token buckets do without.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct More {
+    /// Several bandwidths: all units charged so far. One bandwidth alone tells it by its level.
+    charged: u128,
+    others: Vec<Level>,
+    book: Option<Book>,
+}
+
+impl TokenBucketState {
+    fn new(last: Tick, levels: &[Level], charged: u128, book: Option<Book>) -> Self {
+        let (first, others) = match levels {
+            [] => (Level::of(0, 0), [].as_slice()),
+            [first, others @ ..] => (*first, others),
+        };
+        let charged = if others.is_empty() { 0 } else { charged };
+        let more = (!others.is_empty() || book.is_some())
+            .then(|| Box::new(More { charged, others: others.to_vec(), book }));
+        Self { last, first, more }
+    }
+
+    fn level(&self, index: usize) -> Option<Level> {
+        match (index.checked_sub(1), &self.more) {
+            (None, _) => Some(self.first),
+            (Some(index), Some(more)) => more.others.get(index).copied(),
+            (Some(_), None) => None,
+        }
+    }
+
+    fn book(&self) -> Option<&Book> {
+        self.more.as_ref().and_then(|more| more.book.as_ref())
+    }
+
+    fn charged(&self) -> u128 {
+        self.more.as_ref().map_or(0, |more| more.charged)
+    }
 }
 
 /// One bandwidth at the tick of the last change. Two halves instead of a `u128` spare its alignment: a state stays small.
@@ -208,19 +271,13 @@ impl Level {
     fn charge(self, amount: u128) -> Self {
         Self::of(self.spent().saturating_add(amount), self.into)
     }
-
-    fn give_back(self, amount: u128) -> Self {
-        Self::of(self.spent().saturating_sub(amount), self.into)
-    }
 }
 
-/// Where a mark keeps the number of its bandwidth: a debt that a reservation may carry is below 2^124, as a wait is below
-/// 2^64 ns and at most 2^60 return in one.
-const MARK_SHIFT: u32 = 124;
+/// The levels of all bandwidths at one tick. Four lie on the stack; who has more pays for them.
+type Levels = SmallVec<[Level; 4]>;
 
 impl TokenBucket {
-    /// The most bandwidths that one bucket settles together. Each costs time in every check and three would do for most;
-    /// a receipt has room for the number of one in fifteen.
+    /// The most bandwidths that one bucket settles together. Each costs time in every check, and three would do for most.
     pub const MAX_BANDWIDTHS: usize = 8;
 
     /// Makes a bucket of one bandwidth.
@@ -281,41 +338,129 @@ impl TokenBucket {
         &self.bandwidths
     }
 
-    /// The bandwidths with their levels at a tick. A level that is missing, as only a foreign state lacks one, is fresh.
-    fn settled<'a>(
-        &'a self,
-        state: &'a TokenBucketState,
-        at: Tick,
-    ) -> impl Iterator<Item = (&'a Bandwidth, Level)> + Clone {
+    /// The levels at a tick. One that is missing, as only a foreign state lacks one, is fresh.
+    fn levels(&self, state: &TokenBucketState, at: Tick) -> Levels {
         let elapsed = nanos(at.since(state.last));
-        self.bandwidths.iter().enumerate().map(move |(index, bandwidth)| {
-            let level = state.levels.get(index).map_or_else(|| bandwidth.fresh(), |level| *level);
-            (bandwidth, bandwidth.settle(level, elapsed))
-        })
+        let level = |(index, bandwidth): (usize, &Bandwidth)| {
+            bandwidth.settle(state.level(index).unwrap_or_else(|| bandwidth.fresh()), elapsed)
+        };
+        self.bandwidths.iter().enumerate().map(level).collect()
+    }
+
+    fn with<'a>(&'a self, levels: &'a Levels) -> impl Iterator<Item = (&'a Bandwidth, Level)> {
+        self.bandwidths.iter().zip(levels.iter().copied())
     }
 
     fn capacity(&self) -> u64 {
         self.bandwidths.iter().map(Bandwidth::capacity).min().unwrap_or(0)
     }
 
-    /// How much of the place of `receipt` those after it rely on: the amount, and the bandwidth in whose weight it is.
-    ///
-    /// `None` when the receipt did not wait: then all debt is of those after it. Otherwise the bandwidth it waited for
-    /// longest has not been idle since, and there its distance to the last promise is exact.
-    fn relied_on(&self, state: &TokenBucketState, receipt: &Receipt) -> Option<(usize, u128)> {
-        let index = usize::try_from(receipt.marks().0 >> MARK_SHIFT).ok()?.checked_sub(1)?;
-        let (bandwidth, level) = (self.bandwidths.get(index)?, *state.levels.get(index)?);
-        let promised = receipt.marks().0 & ((1 << MARK_SHIFT) - 1);
-        let since = bandwidth.debt(level).saturating_add(bandwidth.returned(level, receipt.at, state.last));
-        Some((index, since.saturating_sub(promised)))
+    /// The bandwidth whose level tells the position of a charge; of several, their units are counted.
+    fn single(&self) -> Option<&Bandwidth> {
+        match self.bandwidths.as_slice() {
+            [bandwidth] => Some(bandwidth),
+            _ => None,
+        }
     }
+
+    /// Where the line of charges would end if nothing had been given back from its middle.
+    fn bare_end(&self, levels: &Levels, at: Tick, charged: u128) -> u128 {
+        match (self.single(), levels.as_slice()) {
+            (Some(one), [level]) => one.base(*level, at).saturating_add(level.spent()),
+            _ => charged,
+        }
+    }
+
+    /// When all is full again.
+    fn full(&self, levels: &Levels, at: Tick) -> Tick {
+        let waits = self.with(levels).map(|(bandwidth, level)| bandwidth.time_for(level.spent(), level.into));
+        at.after(span(waits.max().unwrap_or(0)))
+    }
+
+    /// The last promise that the levels show.
+    fn shown(&self, levels: &Levels, at: Tick) -> Tick {
+        let debts =
+            self.with(levels).map(|(bandwidth, level)| (bandwidth, bandwidth.debt(level), level.into));
+        let waits =
+            debts.map(|(bandwidth, debt, into)| if debt == 0 { 0 } else { bandwidth.time_for(debt, into) });
+        at.after(span(waits.max().unwrap_or(0)))
+    }
+
+    /// The book of a state, or one that says of it what its levels do.
+    fn book(&self, state: &TokenBucketState, levels: &Levels, at: Tick) -> Book {
+        let kept = state.book().filter(|book| !book.has_passed(at));
+        kept.cloned().unwrap_or_else(|| Book::new(self.full(levels, at), self.shown(levels, at)))
+    }
+
+    /// Makes a state, with a book for as long as that says what the levels do not.
+    fn state(&self, at: Tick, levels: &Levels, charged: u128, book: Book) -> TokenBucketState {
+        let shown = || book.promise.max(at) == self.shown(levels, at);
+        let blank = book.is_blank() && book.high <= self.full(levels, at) && shown();
+        let book = (!blank && !book.has_passed(at)).then_some(book);
+        TokenBucketState::new(at, levels, charged, book)
+    }
+
+    /// Books units behind all that was promised, down to [`Rate::MAX_COUNT`] units below empty.
+    fn owe(&self, state: &TokenBucketState, at: Tick, units: u64) -> TokenBucketState {
+        let units = units.min(Rate::MAX_COUNT);
+        let mut levels = self.levels(state, at);
+        let mut book = self.book(state, &levels, at);
+        if levels.iter().all(|level| level.spent() == 0) {
+            book.rest();
+        }
+        for (bandwidth, level) in self.bandwidths.iter().zip(&mut levels) {
+            let deepest = bandwidth.amount(bandwidth.capacity) + bandwidth.amount(Rate::MAX_COUNT);
+            let owed = level.spent().saturating_add(bandwidth.amount(units)).min(deepest);
+            *level = Level::of(owed.max(level.spent()), level.into);
+        }
+        book.high = book.high.max(self.full(&levels, at));
+        self.state(at, &levels, state.charged().saturating_add(u128::from(units)), book)
+    }
+
+    /// What stays charged of a bandwidth when a charge is settled that others, who hold `standing`, came after. May begin the
+    /// period anew: `level` is then changed.
+    fn floor(&self, index: usize, level: &mut Level, settled: &Settled, book: &mut Book) -> u128 {
+        let bandwidth = &self.bandwidths[index];
+        let (mut refill, at) = (0, settled.at);
+        if bandwidth.refill == Refill::Interval {
+            let begun = Tick::from_nanos(at.as_nanos().saturating_sub(level.into));
+            if settled.began & (1 << index) != 0 && begun == settled.charged {
+                level.into = 0;
+                book.restart(index, at);
+            } else if begun > settled.charged.max(book.restarted(index)) {
+                refill = u128::from(bandwidth.gain);
+            }
+        }
+        let front = bandwidth.back_by(*level, at, book.promise.max(at));
+        let floor = front.saturating_add(settled.standing.saturating_mul(self.weight(bandwidth)));
+        // What stood before the charge keeps the bucket from having been full in between.
+        let before = level.spent().saturating_sub(bandwidth.amount(settled.back)) > floor;
+        if before { floor } else { floor.saturating_add(refill) }
+    }
+
+    /// What one step of a position weighs in a bandwidth.
+    fn weight(&self, bandwidth: &Bandwidth) -> u128 {
+        if self.single().is_some() { 1 } else { u128::from(bandwidth.weight) }
+    }
+}
+
+/// A charge that is being settled with less.
+struct Settled {
+    at: Tick,
+    charged: Tick,
+    /// A bit for each bandwidth whose running period was begun by the charge, if nothing of it was used.
+    began: u64,
+    back: u64,
+    /// What others hold who were charged since, in positions.
+    standing: u128,
 }
 
 impl Algorithm for TokenBucket {
     type State = TokenBucketState;
 
     fn fresh(&self, now: Tick) -> TokenBucketState {
-        TokenBucketState { last: now, levels: self.bandwidths.iter().map(Bandwidth::fresh).collect() }
+        let levels: Levels = self.bandwidths.iter().map(Bandwidth::fresh).collect();
+        TokenBucketState::new(now, &levels, 0, None)
     }
 
     fn decide(&self, state: &TokenBucketState, ask: Ask) -> Transition<TokenBucketState> {
@@ -324,89 +469,153 @@ impl Algorithm for TokenBucket {
             return Transition::NEVER;
         }
         let at = ask.now.max(state.last);
-        let charged = self
-            .settled(state, at)
-            .map(|(bandwidth, level)| (bandwidth, level.charge(bandwidth.amount(units))));
-        let (mut wait, mut mark) = (0, 0);
-        for (number, (bandwidth, level)) in (1u128..).zip(charged.clone()) {
-            let debt = bandwidth.debt(level);
-            let own = bandwidth.time_for(debt, level.into);
-            if debt > 0 && own > wait {
-                // A debt with bits in the number's place waits longer than any caller may and is denied below.
-                (wait, mark) = (own, (number << MARK_SHIFT) | debt);
+        let mut levels = self.levels(state, at);
+        let (mut wait, mut arrival, mut began, mut rested) = (0, 0, 0u64, true);
+        for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
+            if level.spent() == 0 {
+                began |= 1 << index;
+            } else {
+                rested = false;
             }
+            *level = level.charge(bandwidth.amount(units));
+            let debt = bandwidth.debt(*level);
+            if debt > 0 {
+                wait = wait.max(bandwidth.time_for(debt, level.into));
+            }
+            arrival = arrival.max(bandwidth.time_for(level.spent(), level.into));
         }
         let max_wait = u128::from(nanos(ask.max_wait));
         if wait > max_wait {
             return Transition::Denied { retry: Retry::After(span(wait - max_wait)) };
         }
-        let wait = span(wait);
-        let receipt = Receipt { at, act: at.after(wait), cost: ask.cost, mark: Receipt::mark(mark, 0) };
-        let levels = charged.map(|(_, level)| level).collect();
-        Transition::Allowed { wait, next: TokenBucketState { last: at, levels }, receipt }
+        let (wait, arrival) = (span(wait), at.after(span(arrival)));
+        let act = at.after(wait);
+        let charged = state.charged().saturating_add(u128::from(units));
+        let end = self.bare_end(&levels, at, charged);
+        let (next, given) = match state.book().filter(|book| !book.has_passed(at)) {
+            None => (TokenBucketState::new(at, &levels, charged, None), 0),
+            Some(book) => {
+                let mut book = book.clone();
+                if rested {
+                    book.rest();
+                }
+                book.high = book.high.max(arrival);
+                if act > at {
+                    book.promise = book.promise.max(act);
+                }
+                let given = book.given;
+                (self.state(at, &levels, charged, book), given)
+            }
+        };
+        let first = (u128::from(arrival.as_nanos()) << 64) | u128::from(began);
+        let mark = Receipt::mark(first, end.saturating_add(given));
+        Transition::Allowed { wait, next, receipt: Receipt { at, act, cost: ask.cost, mark } }
     }
 
     fn standing(&self, state: &TokenBucketState, now: Tick) -> Standing {
-        let (mut remaining, mut reset) = (u64::MAX, 0);
-        for (bandwidth, level) in self.settled(state, now.max(state.last)) {
+        let (mut remaining, mut debt, mut reset) = (u64::MAX, 0, 0);
+        let levels = self.levels(state, now.max(state.last));
+        for (bandwidth, level) in self.with(&levels) {
             let left = bandwidth.amount(bandwidth.capacity).saturating_sub(level.spent());
             // At most the capacity, which fits.
             remaining = remaining.min((left / u128::from(bandwidth.weight)) as u64);
+            debt = debt.max(bandwidth.debt(level).div_ceil(u128::from(bandwidth.weight)));
             reset = reset.max(bandwidth.time_for(level.spent(), level.into));
         }
-        Standing { limit: self.capacity(), remaining, debt: 0, reset_after: span(reset) }
+        let debt = u64::try_from(debt).unwrap_or(u64::MAX);
+        Standing { limit: self.capacity(), remaining, debt, reset_after: span(reset) }
     }
 
-    fn refund(&self, state: &TokenBucketState, now: Tick, cost: Cost) -> TokenBucketState {
-        let last = now.max(state.last);
-        let levels =
-            self.settled(state, last).map(|(b, level)| level.give_back(b.amount(cost.units()))).collect();
-        TokenBucketState { last, levels }
-    }
-
-    /// Takes back a charge that nobody after it waits behind; any other stays charged.
-    ///
-    /// Giving a part back would hide the promises behind it from the level, and the next cancellation would give back what
-    /// is still relied on. A period that the charge began keeps running. Where giving back has filled an interval's bucket
-    /// while reservations wait, its next use begins a new period, and cancelling one of them may restore a refill less than
-    /// it took.
-    fn cancel(&self, state: &TokenBucketState, now: Tick, receipt: &Receipt) -> TokenBucketState {
-        let last = now.max(state.last);
-        if receipt.act < last {
+    /// Settles a charge in all bandwidths, see [`Algorithm::settle`] and the file's head.
+    fn settle(&self, state: &TokenBucketState, now: Tick, receipt: &Receipt, used: u64) -> TokenBucketState {
+        let (units, at) = (receipt.cost.units(), now.max(state.last));
+        let Some(back) = units.checked_sub(used) else { return self.owe(state, at, used - units) };
+        let (first, position) = receipt.marks();
+        let arrival = Tick::from_nanos((first >> 64) as u64);
+        let mut levels = self.levels(state, at);
+        let mut book = self.book(state, &levels, at);
+        let mut end = self.bare_end(&levels, at, state.charged()).saturating_add(book.given);
+        // A line whose end cannot be counted any more tells nobody's place.
+        let known = position > book.since && position <= end && end < u128::MAX;
+        let gone = arrival <= at && arrival < Tick::MAX || levels.iter().all(|level| level.spent() == 0);
+        if back == 0 || gone || !known {
             return state.clone();
         }
-        let others_follow = self.relied_on(state, receipt).is_none_or(|(_, amount)| amount > 0);
-        if others_follow && self.settled(state, last).any(|(bandwidth, level)| bandwidth.debt(level) > 0) {
-            return state.clone();
+        let alone = state.book().is_none() && position == end;
+        let standing = book.standing_after(position, end);
+        // The low half.
+        let began = if used == 0 { first as u64 } else { 0 };
+        let settled = Settled { at, charged: receipt.at, began, back, standing };
+        let mut withheld = Amounts::new();
+        for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
+            let amount = bandwidth.amount(back);
+            let floor = if standing == 0 { 0 } else { self.floor(index, level, &settled, &mut book) };
+            let given = amount.min(level.spent().saturating_sub(floor));
+            *level = bandwidth.level(level.spent() - given, level.into);
+            withheld.push(amount - given);
         }
-        let units = receipt.cost.units();
-        let levels =
-            self.settled(state, last).map(|(bandwidth, level)| level.give_back(bandwidth.amount(units)));
-        TokenBucketState { last, levels: levels.collect() }
+        book.open(position, self.single().map_or(u128::from(back), |one| one.amount(back)), withheld);
+        let released = book.cut(&mut end);
+        let promise = book.promise.max(at);
+        for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
+            let mut spent = level.spent().saturating_sub(released.get(index).copied().unwrap_or(0));
+            if bandwidth.refill == Refill::Continuous {
+                let front = bandwidth.back_by(*level, at, promise);
+                book.release(index, &mut spent, front, self.weight(bandwidth), end);
+            }
+            *level = bandwidth.level(spent, level.into);
+        }
+        let full = self.full(&levels, at);
+        // Whoever still waits does so within it. If this was the last charge, all is as it was before it.
+        book.promise = book.promise.min(if alone && used == 0 { self.shown(&levels, at) } else { full });
+        if alone {
+            book.high = book.high.min(full);
+        }
+        if self.single().is_some() {
+            book.given = end.saturating_sub(self.bare_end(&levels, at, 0));
+        }
+        self.state(at, &levels, end, book)
     }
 
     /// Carries a state over, bandwidth by bandwidth in their order; one without a counterpart starts fresh.
     ///
     /// A period in progress goes on when its length stays, and otherwise starts with the change.
     fn carry(&self, old: &Self, state: &TokenBucketState, now: Tick, how: Replace) -> TokenBucketState {
-        let last = now.max(state.last);
-        let mut olds = old.settled(state, last);
-        let levels = self.bandwidths.iter().map(|bandwidth| match olds.next() {
-            Some((old, level)) => bandwidth.carry(old, level, how),
-            None => bandwidth.fresh(),
-        });
-        TokenBucketState { last, levels: levels.collect() }
+        let at = now.max(state.last);
+        let olds = old.levels(state, at);
+        let mut book = old.book(state, &olds, at);
+        let before = old.bare_end(&olds, at, state.charged()).saturating_add(book.given);
+        let mut from = old.with(&olds);
+        let levels: Levels = self
+            .bandwidths
+            .iter()
+            .map(|bandwidth| match from.next() {
+                Some((old, level)) => bandwidth.carry(old, level, how),
+                None => bandwidth.fresh(),
+            })
+            .collect();
+        let bare = self.bare_end(&levels, at, 0);
+        if book.has_passed(at) {
+            return TokenBucketState::new(at, &levels, before, None);
+        }
+        book.rest();
+        book.since = before.max(bare);
+        book.given = if self.single().is_some() { book.since - bare } else { 0 };
+        book.high = book.high.max(self.full(&levels, at));
+        if how == Replace::Reset {
+            book.promise = Tick::EPOCH;
+        }
+        let charged = book.since;
+        self.state(at, &levels, charged, book)
     }
 
-    /// Returns when all bandwidths are full; `None` when one of them starts with less than that.
+    /// Returns when all bandwidths are full and no receipt is left; `None` when one of them starts with less than that.
     fn full_at(&self, state: &TokenBucketState) -> Option<Tick> {
         if self.bandwidths.iter().any(|bandwidth| bandwidth.initial < bandwidth.capacity) {
             return None;
         }
-        let wait =
-            self.settled(state, state.last).map(|(b, level)| b.time_for(level.spent(), level.into)).max()?;
-        let full = u128::from(state.last.as_nanos()).saturating_add(wait);
-        u64::try_from(full).ok().map(Tick::from_nanos)
+        let full = self.full(&self.levels(state, state.last), state.last);
+        Some(full.max(state.book().map_or(full, |book| book.high))).filter(|full| *full < Tick::MAX)
     }
 }
 
@@ -449,22 +658,29 @@ impl Bytes for TokenBucket {
 
 impl Bytes for TokenBucketState {
     fn write(&self, out: &mut Writer) {
+        let others = self.more.as_ref().map_or([].as_slice(), |more| &more.others);
         out.tick(self.last);
         // At most eight.
-        out.u8(self.levels.len() as u8);
-        for level in &self.levels {
+        out.u8(1 + others.len() as u8);
+        for level in [self.first].iter().chain(others) {
             out.u128(level.spent());
             out.u64(level.into);
         }
+        if !others.is_empty() {
+            out.u128(self.charged());
+        }
+        Book::write_some(self.book(), out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (last, count) = (from.tick()?, from.u8()?);
-        if usize::from(count) > TokenBucket::MAX_BANDWIDTHS {
+        if count == 0 || usize::from(count) > TokenBucket::MAX_BANDWIDTHS {
             return Err(DecodeError::Value { field: "bandwidths" });
         }
         let levels = (0..count).map(|_| Ok(Level::of(from.u128()?, from.u64()?)));
-        Ok(Self { last, levels: levels.collect::<Result<_, DecodeError>>()? })
+        let levels = levels.collect::<Result<Levels, DecodeError>>()?;
+        let charged = if count > 1 { from.u128()? } else { 0 };
+        Ok(Self::new(last, &levels, charged, Book::read_some(from)?))
     }
 }
 

@@ -22,6 +22,12 @@
 //! would find a service at rest closed. Its price is that a single ask may take a whole burst from a limit that just
 //! became free; the burst is bounded here, where Guava leaves it open.
 //!
+//! # Settling
+//! A charge is undone, or made smaller, as if it had never been larger, as long as nobody was charged after it. Once somebody was,
+//! nothing comes back: whoever came after relies on the time at which this charge is paid for, and was charged at a price that this
+//! charge had lowered by warming. Had it not been there, the others would have paid more; so even the stable price of its units can be
+//! more than it cost the limit, and there is no part of it that could be given back in every case.
+//!
 //! # Exactness
 //! Squares have no exact ratio of fixed size, so prices are kept in units of 2⁻³² ns. Of each grant, `n·I` and the slope's share
 //! are each rounded up, and the warming down: a grant costs less than 2⁻³¹ ns too much and never too little.
@@ -29,9 +35,11 @@
 use core::time::Duration;
 
 use super::Algorithm;
+use super::carried::Carried;
 use super::exact::{mul_div_ceil, mul_div_floor};
+use super::settle::excess;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick, nanos, span};
 
@@ -76,16 +84,19 @@ pub struct WarmUp {
     slope: Slope,
 }
 
-/// What [`WarmUp`] remembers of a key: 32 bytes, the next free moment, the coldness at it and the tick of the last change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What [`WarmUp`] remembers of a key: 40 bytes, the next free moment, the coldness at it and the tick of the last change; and 16 on
+/// the heap while a change of parameters matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmUpState {
     last: Tick,
     next: Moment,
     cold: Moment,
+    carried: Option<Box<Carried>>,
 }
 
-/// A time in 2⁻³² ns, kept in two parts because a `u128` would want 16-byte alignment.
+/// A time in 2⁻³² ns, in 12 bytes, which leave room for the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
 struct Moment {
     ns: u64,
     part: u32,
@@ -256,6 +267,19 @@ impl WarmUp {
         (next.max(now), cold.min(self.slope.coldest))
     }
 
+    /// The next free moment and the coldness at it, once units are charged at a free moment.
+    fn charged(&self, (free, cold): (u128, u128), units: u64) -> (Moment, Moment) {
+        let (price, left) = self.price(cold, units);
+        (Moment::of(free.saturating_add(price)), Moment::of(left))
+    }
+
+    /// A change is forgotten once the limit is busy for longer than any charge before it had made it: no receipt of those then
+    /// says what the state says.
+    fn state(&self, last: Tick, (next, cold): (Moment, Moment), carried: Option<Carried>) -> WarmUpState {
+        let carried = carried.filter(|carried| next.parts() <= Moment::at(carried.until()).parts());
+        WarmUpState { last, next, cold, carried: carried.map(Box::new) }
+    }
+
     /// The price of `cost` units at a coldness, and the coldness they leave.
     fn price(&self, cold: u128, cost: u64) -> (u128, u128) {
         let left = cold.saturating_sub(self.slope.warming(cost, self.cold, mul_div_floor));
@@ -268,7 +292,7 @@ impl Algorithm for WarmUp {
 
     /// Returns the state of a key never seen before: free, and as cold as can be.
     fn fresh(&self, now: Tick) -> WarmUpState {
-        WarmUpState { last: now, next: Moment::at(now), cold: Moment::of(self.slope.coldest) }
+        self.state(now, (Moment::at(now), Moment::of(self.slope.coldest)), None)
     }
 
     fn decide(&self, state: &WarmUpState, ask: Ask) -> Transition<WarmUpState> {
@@ -284,64 +308,66 @@ impl Algorithm for WarmUp {
             return Transition::Denied { retry: Retry::After(span(wait - max_wait)) };
         }
         let wait = span(wait);
-        let (price, left) = self.price(cold, units);
-        let next =
-            WarmUpState { last: at, next: Moment::of(free.saturating_add(price)), cold: Moment::of(left) };
-        // What cancelling needs and the receipt does not say: how cold it was, and the fraction of the free moment.
+        let next = self.state(at, self.charged((free, cold), units), state.carried.as_deref().copied());
+        let left = next.next.parts();
+        // What settling needs and the receipt does not say: how cold it was, the fraction of the free moment, and the next one.
         let mark = (cold << PART) | u128::from(Moment::of(free).part);
         Transition::Allowed {
             wait,
             next,
-            receipt: Receipt { at, act: at.after(wait), cost: ask.cost, mark: Receipt::mark(mark, 0) },
+            receipt: Receipt { at, act: at.after(wait), cost: ask.cost, mark: Receipt::mark(mark, left) },
         }
     }
 
     /// Returns what may be asked now, see [`Algorithm::standing`]: the whole burst or, while a debt is open, nothing.
     ///
-    /// `reset_after` is the wait until the debt is paid; how cold the limit is does not show.
+    /// `reset_after` is the wait until the debt is paid; how cold the limit is does not show. `debt` is what that wait is worth in
+    /// units at the stable price, rounded up.
     fn standing(&self, state: &WarmUpState, now: Tick) -> Standing {
         let at = now.max(state.last);
         let debt = state.next.parts().saturating_sub(Moment::at(at).parts());
         let remaining = if debt == 0 { self.burst } else { 0 };
-        Standing { limit: self.burst, remaining, debt: 0, reset_after: span(debt.div_ceil(1 << PART)) }
+        let stable = u128::from(self.slope.ns) << PART;
+        let units = mul_div_ceil(debt, u128::from(self.slope.units), stable).min(u128::from(Rate::MAX_COUNT));
+        let reset_after = span(debt.div_ceil(1 << PART));
+        // Bounded in the line before the last.
+        Standing { limit: self.burst, remaining, debt: units as u64, reset_after }
     }
 
-    /// Gives back units at the stable price, the least that they can have cost, and takes back all the warmth they brought.
-    fn refund(&self, state: &WarmUpState, now: Tick, cost: Cost) -> WarmUpState {
-        let last = now.max(state.last);
-        if state.next == Moment::MAX {
-            return WarmUpState { last, ..*state };
+    /// Makes the last charge as small as what was used, exactly and at any time; zero undoes it. Once somebody else was charged
+    /// nothing comes back, see the module. What was used beyond the charge is charged now at the price of now, behind everybody.
+    fn settle(&self, state: &WarmUpState, now: Tick, receipt: &Receipt, used: u64) -> WarmUpState {
+        let at = now.max(state.last);
+        let carried = state.carried.as_deref().copied();
+        let units = receipt.cost.units();
+        if used > units {
+            return self.state(at, self.charged(self.rested(state, at), excess(receipt, used)), carried);
         }
-        let (free, cold) = self.rested(state, last);
-        let free =
-            free.saturating_sub(self.slope.stable(cost.units(), mul_div_floor)).max(Moment::at(last).parts());
-        let cold = cold.saturating_add(self.slope.warming(cost.units(), self.cold, mul_div_ceil));
-        WarmUpState { last, next: Moment::of(free), cold: Moment::of(cold.min(self.slope.coldest)) }
-    }
-
-    /// Undoes the charge if it was the last one, see [`Algorithm::cancel`].
-    ///
-    /// Whoever came after acts when this charge is paid for, so relies on all of it; then, and when a refund came between,
-    /// nothing changes.
-    fn cancel(&self, state: &WarmUpState, now: Tick, receipt: &Receipt) -> WarmUpState {
-        let last = now.max(state.last);
         let part = receipt.marks().0 as u32;
         let whole = receipt.act.as_nanos().saturating_sub(u64::from(part > 0));
         let free = Moment { ns: whole, part }.parts();
         let cold = (receipt.marks().0 >> PART).min(self.slope.coldest);
-        let (price, left) = self.price(cold, receipt.cost.units());
-        let undone = (Moment::of(free.saturating_add(price)), Moment::of(left));
-        if receipt.act < last || undone != (state.next, state.cold) || state.next == Moment::MAX {
-            return *state;
+        let outdated = carried.is_some_and(|carried| carried.outdates(receipt));
+        let since = receipt.marks().1 != state.next.parts()
+            || self.charged((free, cold), units) != (state.next, state.cold);
+        if used == units || outdated || since || state.next == Moment::MAX {
+            return state.clone();
         }
-        WarmUpState { last, next: Moment::of(free), cold: Moment::of(cold) }
+        let left = match used {
+            0 => (Moment::of(free), Moment::of(cold)),
+            _ => self.charged((free, cold), used),
+        };
+        self.state(at, left, carried)
     }
 
     /// Carries a state over: the open debt in units at the new rate, the coldness as the same share of the new period.
     fn carry(&self, old: &Self, state: &WarmUpState, now: Tick, how: Replace) -> WarmUpState {
         let last = now.max(state.last);
+        let busy = u64::try_from(state.next.parts().div_ceil(1 << PART)).unwrap_or(u64::MAX);
+        let carried = Carried::new(last, Tick::from_nanos(busy), state.carried.as_deref().copied());
         if how == Replace::Reset {
-            return self.fresh(last);
+            let coldest = Moment::of(self.slope.coldest);
+            return self.state(last, (Moment::at(last), coldest), Some(carried));
         }
         let (free, cold) = old.rested(state, last);
         let now = Moment::at(last).parts();
@@ -349,14 +375,16 @@ impl Algorithm for WarmUp {
         let per = |a: &Slope, b: &Slope| u128::from(a.ns) * u128::from(b.units);
         let debt = mul_div_ceil(free - now, per(&self.slope, &old.slope), per(&old.slope, &self.slope));
         let cold = mul_div_ceil(cold, self.slope.coldest, old.slope.coldest);
-        WarmUpState { last, next: Moment::of(now.saturating_add(debt)), cold: Moment::of(cold) }
+        self.state(last, (Moment::of(now.saturating_add(debt)), Moment::of(cold)), Some(carried))
     }
 
     /// Returns when the limit is free and as cold as a fresh one.
     fn full_at(&self, state: &WarmUpState) -> Option<Tick> {
         let missing = self.slope.coldest.saturating_sub(state.cold.parts());
         let full = state.next.parts().saturating_add(missing).div_ceil(1 << PART);
-        u64::try_from(full).ok().map(Tick::from_nanos)
+        let outdated =
+            state.carried.as_deref().map_or(0, |carried| u128::from(carried.until().as_nanos()) + 1);
+        u64::try_from(full.max(outdated)).ok().map(Tick::from_nanos)
     }
 }
 
@@ -382,17 +410,20 @@ impl Bytes for WarmUpState {
         out.tick(self.last);
         out.u128(self.next.parts());
         out.u128(self.cold.parts());
+        self.carried.as_deref().copied().write(out);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (last, next, cold) = (from.tick()?, from.u128()?, from.u128()?);
-        Ok(Self { last, next: Moment::of(next), cold: Moment::of(cold) })
+        let carried = Option::<Carried>::read(from)?.map(Box::new);
+        Ok(Self { last, next: Moment::of(next), cold: Moment::of(cold), carried })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decision::Cost;
 
     fn limit() -> WarmUp {
         let rate = Rate::new(5, Duration::from_secs(1)).unwrap();
@@ -446,20 +477,56 @@ mod tests {
         assert_eq!(next.next, Moment { ns: 3_000_000_000, part: 0 });
     }
 
-    #[test]
-    fn cancelling_undoes_the_last_charge_only() {
-        let limit = limit();
-        let reserve = |state: &WarmUpState| {
-            let ask = Ask::within(Tick::EPOCH, Cost::ONE, Duration::from_secs(60));
-            let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
-                panic!("within a minute")
-            };
-            (next, receipt)
+    fn reserve(limit: &WarmUp, state: &WarmUpState, now: Tick, units: u64) -> (WarmUpState, Receipt) {
+        let ask = Ask::within(now, Cost::new(units).unwrap(), Duration::from_secs(60));
+        let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
+            panic!("within a minute")
         };
-        let (a, _) = reserve(&limit.fresh(Tick::EPOCH));
-        let (b, second) = reserve(&a);
-        let (c, third) = reserve(&b);
-        assert_eq!(limit.cancel(&c, Tick::EPOCH, &third), b);
-        assert_eq!(limit.cancel(&c, Tick::EPOCH, &second), c);
+        (next, receipt)
+    }
+
+    #[test]
+    fn the_last_charge_is_settled_exactly_and_no_other() {
+        let limit = limit();
+        let (a, first) = reserve(&limit, &limit.fresh(Tick::EPOCH), Tick::EPOCH, 1);
+        let (b, second) = reserve(&limit, &a, Tick::EPOCH, 4);
+        let (c, third) = reserve(&limit, &b, Tick::EPOCH, 1);
+        assert_eq!(limit.settle(&c, Tick::EPOCH, &third, 0), b);
+        assert_eq!(limit.settle(&c, Tick::EPOCH, &second, 0), c);
+        assert_eq!(limit.settle(&b, Tick::EPOCH, &second, 3), reserve(&limit, &a, Tick::EPOCH, 3).0);
+        // Long after the work acted, and the last first.
+        let later = Tick::from_secs(2);
+        let undone = limit.settle(&limit.settle(&b, later, &second, 0), later, &first, 0);
+        let never = limit.fresh(Tick::EPOCH);
+        assert_eq!(limit.standing(&undone, later), limit.standing(&never, later));
+        assert_eq!(limit.rested(&undone, later), limit.rested(&never, later));
+    }
+
+    #[test]
+    fn what_turns_out_dearer_is_waited_off() {
+        let limit = limit();
+        let (spent, receipt) = reserve(&limit, &limit.fresh(Tick::EPOCH), Tick::EPOCH, 1);
+        let more = limit.settle(&spent, Tick::EPOCH, &receipt, 6);
+        assert_eq!((more.next, more.cold), limit.charged(limit.rested(&spent, Tick::EPOCH), 5));
+        let standing = limit.standing(&more, Tick::EPOCH);
+        assert!(standing.debt > 6 && standing.remaining == 0, "a cold unit costs up to three: {standing:?}");
+        let endless = limit.settle(&spent, Tick::EPOCH, &receipt, u64::MAX);
+        assert_eq!(limit.standing(&endless, Tick::EPOCH).debt, Tick::MAX.as_nanos().div_ceil(200_000_000));
+        assert_eq!(limit.settle(&endless, Tick::MAX, &receipt, 0), endless);
+    }
+
+    #[test]
+    fn a_receipt_from_before_a_change_gives_nothing_back() {
+        let (limit, now) = (limit(), Tick::from_secs(1));
+        let (spent, before) = reserve(&limit, &limit.fresh(now), now, 2);
+        let reset = limit.carry(&limit, &spent, now, Replace::Reset);
+        let (again, _) = reserve(&limit, &reset, now, 2);
+        assert_eq!(
+            (again.next, again.cold),
+            (spent.next, spent.cold),
+            "nothing but the change tells them apart"
+        );
+        assert_eq!(limit.settle(&again, now, &before, 0), again);
+        assert!(limit.full_at(&reset).unwrap().as_nanos() > spent.next.ns);
     }
 }

@@ -1,6 +1,6 @@
 // Drives golang.org/x/time/rate with explicit times and prints what it did: the fixture that the profile is held to.
 //
-//	GO111MODULE=off GOPATH=/usr/share/gocode go run x_time.go > ../fixtures/x_time.txt
+//	go mod init peer && go get golang.org/x/time@2b4e4390 && go run x_time.go > ../fixtures/x_time.txt
 package main
 
 import (
@@ -12,11 +12,11 @@ import (
 )
 
 func main() {
-	fmt.Println("# golang.org/x/time/rate 0.3.0 (Debian 12); new: limit burst | allow reserve: t n -> ok wait tokens")
+	fmt.Println("# golang.org/x/time/rate 2b4e439 (September 2025); new: limit burst | allow reserve: t n -> ok wait tokens")
 	random := rand.New(rand.NewSource(7))
-	limits := []float64{10, 0.5, 3, 1e6, 0, 7.7, 1.0 / 86400}
+	limits := []float64{10, 0.5, 3, 1e6, 0, 7.7, 1.0 / 86400, 1.0 / (365 * 86400)}
 	for _, perSecond := range limits {
-		for _, burst := range []int{1, 5, 100} {
+		for _, burst := range []int{1, 5, 100, 1000} {
 			run(random, perSecond, burst)
 		}
 	}
@@ -47,6 +47,10 @@ func run(random *rand.Rand, perSecond float64, burst int) {
 			ok := limiter.AllowN(at(), n)
 			fmt.Printf("allow %d %d -> %v 0 %v\n", now, n, ok, limiter.TokensAt(at()))
 		case kind < 8:
+			// The peer grants this with a wait of 292 years, the profile never.
+			if missing := float64(n) - limiter.TokensAt(at()); missing > 0 && missing/perSecond > 9.2e9 {
+				continue
+			}
 			reservation := limiter.ReserveN(at(), n)
 			held = append(held, reservation)
 			wait := int64(0)
@@ -58,9 +62,15 @@ func run(random *rand.Rand, perSecond float64, burst int) {
 			index := random.Intn(len(held))
 			held[index].CancelAt(at())
 			fmt.Printf("cancel %d %d -> true 0 %v\n", now, index, limiter.TokensAt(at()))
-		case perSecond > 0:
-			perSecond *= 1.5
+		default:
+			if perSecond > 0 {
+				perSecond *= 1.5
+			} else {
+				perSecond = 10
+			}
 			limiter.SetLimitAt(at(), rate.Limit(perSecond))
+			// The profile gives nothing back of what was reserved before a change.
+			held = nil
 			fmt.Printf("limit %d %v -> true 0 %v\n", now, perSecond, limiter.TokensAt(at()))
 		}
 	}

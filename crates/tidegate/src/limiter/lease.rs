@@ -63,7 +63,7 @@ impl Drawn {
     /// Returns the receipt of the draw; `None` for none, which is not drawn.
     fn receipt(&self, tick: Tick) -> Option<Receipt> {
         let cost = Cost::new(self.size)?;
-        Some(Receipt { at: tick, act: tick, cost, mark: self.form.mark(self.now) })
+        Some(Receipt { at: tick, act: tick, cost, mark: self.form.mark(self.word) })
     }
 }
 

@@ -9,8 +9,9 @@
 use core::hint::cold_path;
 use core::time::Duration;
 
-use super::{Gcra, GcraState, arrival};
-use crate::decision::{Receipt, Retry, Standing};
+use super::super::line::{Line, Pace, arrival};
+use super::{Gcra, GcraState};
+use crate::decision::{Retry, Standing};
 use crate::time::Tick;
 
 /// Scaled time runs to here; less than as much more is a full burst, and twice that for debts still fits 64 bits.
@@ -59,8 +60,9 @@ impl GcraWord {
     /// Makes the word form of a limit, counted from `origin`; `None` where a word would not last an hour.
     #[must_use]
     pub fn new(limit: &Gcra, origin: Tick) -> Option<Self> {
-        let full = limit.unit.checked_mul(limit.burst).filter(|full| *full < LIMIT)?;
-        let (unit, scale, origin, burst) = (limit.unit, limit.scale, origin.as_nanos(), limit.burst);
+        let Pace { scale, unit, at_once: burst } = limit.pace;
+        let full = unit.checked_mul(burst).filter(|full| *full < LIMIT)?;
+        let origin = origin.as_nanos();
         let lasts = LIMIT / scale;
         (lasts >= SHORTEST).then_some(Self { unit, full, scale, origin, lasts, burst })
     }
@@ -198,31 +200,34 @@ impl GcraWord {
     /// Returns the state that a word stands for, at a tick not before the word's last change.
     #[must_use]
     pub fn widen(&self, word: u64, now: Tick) -> GcraState {
-        let tat = if word == 0 { 0 } else { self.origin_scaled() + u128::from(word) };
-        GcraState { tat, last: now, promised: 0 }
+        GcraState(Line::new(self.widened(word), now))
     }
 
-    /// Returns the word of a state at `now`, or `None` where it needs the general form: somebody acts later than its arrival time
-    /// shows, or its debts reach further than a word.
+    /// Returns the word of a state at `now`, or `None` where it needs the general form: charges were settled out of order or the limit
+    /// was changed, and receipts from before may still be settled; or its debts reach further than a word.
     #[must_use]
     pub fn narrow(&self, state: &GcraState, now: Tick) -> Option<u64> {
-        let now = now.max(state.last);
-        let absolute = u128::from(now.as_nanos()) * u128::from(self.scale);
-        let (tat, promised) = (state.tat, state.promised);
-        if promised > absolute || self.scaled(now).is_none() {
+        let GcraState(line) = state;
+        let now = now.max(line.last);
+        if line.book.as_ref().is_some_and(|book| !book.has_passed(now)) || self.scaled(now).is_none() {
             return None;
         }
         // An arrival time before the origin lies in the past, so the limit is full.
-        let word = u64::try_from(tat.saturating_sub(self.origin_scaled())).ok()?;
+        let word = u64::try_from(line.tat().saturating_sub(self.origin_scaled())).ok()?;
         // Below `NONE`, for a full burst is below `LIMIT`.
         (word <= LIMIT * 2 + self.full).then_some(word)
     }
 
-    /// Returns the mark of a receipt for units spent at once.
+    /// Returns the mark of a receipt for units spent at once; `word` is the one that taking them made.
     #[must_use]
     #[inline]
-    pub fn mark(&self, now: u64) -> [u64; 4] {
-        Receipt::mark(self.origin_scaled() + u128::from(now), 0)
+    pub fn mark(&self, word: u64) -> [u64; 4] {
+        Pace { scale: self.scale, unit: self.unit, at_once: self.burst }.mark(self.widened(word))
+    }
+
+    #[inline]
+    fn widened(&self, word: u64) -> u128 {
+        if word == 0 { 0 } else { self.origin_scaled() + u128::from(word) }
     }
 
     fn origin_scaled(&self) -> u128 {
@@ -339,7 +344,7 @@ mod tests {
                 let verdict = general.decide(&state, Ask::allow(tick, cost));
                 match (verdict, form.take(word, now, units)) {
                     (Transition::Allowed { next, receipt, .. }, Some(taken)) => {
-                        prop_assert_eq!(receipt.mark, form.mark(now));
+                        prop_assert_eq!(receipt.mark, form.mark(taken));
                         (state, word) = (next, taken);
                     }
                     (Transition::Denied { retry }, None) => {

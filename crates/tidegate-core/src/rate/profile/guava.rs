@@ -4,14 +4,20 @@
 //! the ticket and leaves its own cost to the next one. Where it breaks our laws: every part of a cost is truncated to whole
 //! microseconds, so fast rates run fast; any cost is granted once the ticket is free; a bursty limiter starts empty; a change of
 //! rate leaves the debt already made at the old one.
+//!
+//! The peer gives nothing back and books nothing afterwards. Here the last charge can be made smaller or undone at any time, exactly
+//! as if it had been so from the start; once somebody was charged after it nothing comes back. What was used beyond the charge is
+//! taken like any cost.
 
 use core::time::Duration;
 
+use super::OURS;
 use crate::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::QuotaError;
-use crate::time::{Tick, nanos};
+use crate::rate::settle::excess;
+use crate::time::{Rate, Tick, nanos};
 
 /// `RateLimiter.create(permitsPerSecond)`: up to a second's worth of permits is stored while idle.
 ///
@@ -34,7 +40,7 @@ pub struct GuavaWarming {
     cold_factor: f64,
 }
 
-/// What both remember of a key: 24 bytes.
+/// What both remember of a key: 32 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct GuavaState {
     /// When the limiter was made; its microseconds count from here.
@@ -42,6 +48,8 @@ pub struct GuavaState {
     stored: f64,
     /// The next free ticket.
     free: u64,
+    /// How many charges and changes it has seen: a receipt of the last charge carries the same number.
+    charges: u64,
 }
 
 impl GuavaBursty {
@@ -205,16 +213,38 @@ impl GuavaState {
         }
         let state = self.resync(by, micros);
         let wait = Duration::from_micros(state.free.saturating_sub(micros));
-        let required = ask.cost.units() as f64;
+        let next = self.charged(by, micros, ask.cost.units());
+        let before = (u128::from(self.stored.to_bits()) << 64) | u128::from(self.free);
+        let mark = Receipt::mark(before, OURS | u128::from(next.charges));
+        let receipt = Receipt { at: ask.now, act: ask.now.after(wait), cost: ask.cost, mark };
+        Transition::Allowed { wait, next, receipt }
+    }
+
+    fn charged(&self, by: &impl Smooth, micros: u64, units: u64) -> Self {
+        let state = self.resync(by, micros);
+        let required = units as f64;
         let take = required.min(state.stored);
         let fresh = ((required - take) * stable(by.rate())) as u64;
         let cost = by.price(state.stored, take).saturating_add(fresh);
         // Java's longs end at 2^63.
         let free = state.free.saturating_add(cost).min(i64::MAX as u64);
-        let next = Self { stored: state.stored - take, free, ..state };
-        let receipt =
-            Receipt { at: ask.now, act: ask.now.after(wait), cost: ask.cost, mark: Receipt::mark(0, 0) };
-        Transition::Allowed { wait, next, receipt }
+        Self { stored: state.stored - take, free, charges: self.charges.wrapping_add(1), ..state }
+    }
+
+    fn settle(&self, by: &impl Smooth, now: Tick, receipt: &Receipt, used: u64) -> Self {
+        let units = receipt.cost.units();
+        if used > units {
+            return self.charged(by, self.micros(now), excess(receipt, used));
+        }
+        let (before, charges) = receipt.marks();
+        // The halves of a mark.
+        let (stored, free) = (f64::from_bits((before >> 64) as u64), before as u64);
+        if used == units || charges != OURS | u128::from(self.charges) || stored.is_nan() || stored < 0.0 {
+            return *self;
+        }
+        let charges = self.charges.wrapping_sub(1);
+        let before = Self { start: self.start, stored, free: free.min(i64::MAX as u64), charges };
+        if used == 0 { before } else { before.charged(by, self.micros(receipt.at), used) }
     }
 
     fn standing(&self, by: &impl Smooth, now: Tick) -> Standing {
@@ -226,7 +256,7 @@ impl GuavaState {
             limit: (by.most() as u64).max(1),
             // Once the ticket is free any cost is granted; stored permits are those that cost nobody.
             remaining: if debt > 0 { 0 } else { (state.stored as u64).max(1) },
-            debt: 0,
+            debt: ((debt as f64 / stable(by.rate())).ceil() as u64).min(Rate::MAX_COUNT),
             reset_after: Duration::from_micros(debt.saturating_add(refill as u64)),
         }
     }
@@ -235,7 +265,8 @@ impl GuavaState {
     fn carry(&self, old: &impl Smooth, new: &impl Smooth, now: Tick) -> Self {
         let state = self.resync(old, self.micros(now));
         // A warm-up of no time stores nothing: nothing of nothing is none, where floats have no answer.
-        Self { stored: (state.stored * new.most() / old.most()).max(0.0), ..state }
+        let stored = (state.stored * new.most() / old.most()).max(0.0);
+        Self { stored, charges: self.charges.wrapping_add(1), ..state }
     }
 }
 
@@ -245,7 +276,7 @@ macro_rules! smooth_algorithm {
             type State = GuavaState;
 
             fn fresh(&self, now: Tick) -> GuavaState {
-                GuavaState { start: now, stored: self.initial(), free: 0 }
+                GuavaState { start: now, stored: self.initial(), free: 0, charges: 0 }
             }
 
             /// As `tryAcquire` with a timeout of `max_wait`.
@@ -257,19 +288,16 @@ macro_rules! smooth_algorithm {
                 state.standing(self, now)
             }
 
-            /// The peer has none: nothing changes.
-            fn refund(&self, state: &GuavaState, _now: Tick, _cost: Cost) -> GuavaState {
-                *state
-            }
-
-            /// The peer has none: nothing changes.
-            fn cancel(&self, state: &GuavaState, _now: Tick, _receipt: &Receipt) -> GuavaState {
-                *state
+            /// Exact for the last charge, nothing for any other; more is charged now. The peer has none of it.
+            fn settle(&self, state: &GuavaState, now: Tick, receipt: &Receipt, used: u64) -> GuavaState {
+                state.settle(self, now, receipt, used)
             }
 
             fn carry(&self, old: &Self, state: &GuavaState, now: Tick, how: Replace) -> GuavaState {
                 match how {
-                    Replace::Reset => self.fresh(now),
+                    Replace::Reset => {
+                        GuavaState { charges: state.charges.wrapping_add(1), ..self.fresh(now) }
+                    }
                     Replace::AsIs | Replace::Proportional => state.carry(old, self, now),
                 }
             }
@@ -304,7 +332,7 @@ impl Eq for GuavaWarming {}
 
 impl PartialEq for GuavaState {
     fn eq(&self, other: &Self) -> bool {
-        let fields = |of: &Self| (of.start, of.stored.to_bits(), of.free);
+        let fields = |of: &Self| (of.start, of.stored.to_bits(), of.free, of.charges);
         fields(self) == fields(other)
     }
 }
@@ -342,20 +370,22 @@ impl Bytes for GuavaState {
         out.tick(self.start);
         out.f64(self.stored);
         out.u64(self.free);
+        out.u64(self.charges);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (start, stored, free) = (from.tick()?, from.f64()?, from.u64()?);
+        let (start, stored, free, charges) = (from.tick()?, from.f64()?, from.u64()?, from.u64()?);
         if stored.is_nan() || stored < 0.0 {
             return Err(DecodeError::Value { field: "stored" });
         }
-        Ok(Self { start, stored, free: free.min(i64::MAX as u64) })
+        Ok(Self { start, stored, free: free.min(i64::MAX as u64), charges })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decision::Cost;
 
     #[test]
     fn the_documented_warm_up() {

@@ -10,3 +10,7 @@ mod x_time;
 pub use guava::{GuavaBursty, GuavaState, GuavaWarming};
 pub use uber::{UberPacer, UberPacerState};
 pub use x_time::{XTime, XTimeState};
+
+/// Half of a mark, beside a count of charges or changes: no other algorithm's receipt has its highest bit set, so none of them is
+/// taken for a profile's after a change of the algorithm.
+const OURS: u128 = 1 << 127;

@@ -3,13 +3,19 @@
 //! Each take is due one interval after the one before; a caller that fell behind may catch up on at most `slack` intervals.
 //! Where it breaks our laws: the interval is `period / rate` truncated to whole nanoseconds, so a rate above a billion a second
 //! does not limit, and a clock that steps back makes callers wait for the old time to return.
+//!
+//! The peer gives nothing back and books nothing afterwards. Here the last charge can be made smaller or undone at any time, exactly
+//! as if it had been so from the start; once somebody was charged after it nothing comes back, for those are due an interval after
+//! it. What was used beyond the charge is so many takes more.
 
 use core::time::Duration;
 
+use super::OURS;
 use crate::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::QuotaError;
+use crate::rate::settle::excess;
 use crate::time::{Rate, Tick, nanos};
 
 /// A pacer: an interval and the slack.
@@ -24,10 +30,12 @@ pub struct UberPacer {
     slack: u32,
 }
 
-/// What [`UberPacer`] remembers of a key: when the last take is due; `None` before the first.
+/// What [`UberPacer`] remembers of a key, 24 bytes: when the last take is due; `None` before the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UberPacerState {
     due: Option<u64>,
+    /// How many charges and changes it has seen: a receipt of the last charge carries the same number.
+    charges: u64,
 }
 
 impl UberPacer {
@@ -76,20 +84,27 @@ impl UberPacer {
         }
         due.saturating_add(self.interval)
     }
+
+    /// So many takes at once.
+    fn charged(&self, state: &UberPacerState, now: u64, units: u64) -> UberPacerState {
+        let more = self.interval.saturating_mul(units.saturating_sub(1));
+        let due = self.next(state, now).saturating_add(more);
+        UberPacerState { due: Some(due), charges: state.charges.wrapping_add(1) }
+    }
 }
 
 impl Algorithm for UberPacer {
     type State = UberPacerState;
 
     fn fresh(&self, _now: Tick) -> UberPacerState {
-        UberPacerState { due: None }
+        UberPacerState { due: None, charges: 0 }
     }
 
     /// As `Take`; a cost of n is n takes at once, and waits for the last.
     fn decide(&self, state: &UberPacerState, ask: Ask) -> Transition<UberPacerState> {
         let now = ask.now.as_nanos();
-        let more = self.interval.saturating_mul(ask.cost.units() - 1);
-        let due = self.next(state, now).saturating_add(more);
+        let next = self.charged(state, now, ask.cost.units());
+        let due = next.due.unwrap_or(u64::MAX);
         if due == u64::MAX {
             return Transition::NEVER;
         }
@@ -98,13 +113,10 @@ impl Algorithm for UberPacer {
             return Transition::Denied { retry: Retry::After(Duration::from_nanos(wait - max_wait)) };
         }
         let wait = Duration::from_nanos(wait);
-        let receipt = Receipt {
-            at: ask.now,
-            act: ask.now.after(wait),
-            cost: ask.cost,
-            mark: Receipt::mark(u128::from(due), 0),
-        };
-        Transition::Allowed { wait, next: UberPacerState { due: Some(due) }, receipt }
+        let before = (u128::from(state.due.is_some()) << 64) | u128::from(state.due.unwrap_or(0));
+        let mark = Receipt::mark(before, OURS | u128::from(next.charges));
+        let receipt = Receipt { at: ask.now, act: ask.now.after(wait), cost: ask.cost, mark };
+        Transition::Allowed { wait, next, receipt }
     }
 
     fn standing(&self, state: &UberPacerState, now: Tick) -> Standing {
@@ -116,30 +128,31 @@ impl Algorithm for UberPacer {
         };
         let full =
             state.due.map_or(0, |due| due.saturating_add(self.longest()).saturating_add(self.interval));
-        Standing { limit, remaining, debt: 0, reset_after: Tick::from_nanos(full).since(now) }
+        let ahead = state.due.map_or(0, |due| due.saturating_sub(now.as_nanos()));
+        let debt = if self.interval == 0 { 0 } else { ahead.div_ceil(self.interval).min(Rate::MAX_COUNT) };
+        Standing { limit, remaining, debt, reset_after: Tick::from_nanos(full).since(now) }
     }
 
-    /// The peer has none: nothing changes.
-    fn refund(&self, state: &UberPacerState, _now: Tick, _cost: Cost) -> UberPacerState {
-        *state
-    }
-
-    /// The peer has none; the last take is undone, any other is relied on by those after it.
-    fn cancel(&self, state: &UberPacerState, now: Tick, receipt: &Receipt) -> UberPacerState {
-        match state.due {
-            Some(due) if u128::from(due) == receipt.marks().0 && receipt.act >= now => {
-                let back = self.interval.saturating_mul(receipt.cost.units());
-                UberPacerState { due: Some(due.saturating_sub(back)) }
-            }
-            _ => *state,
+    /// Exact for the last charge, nothing for any other; more is taken now. The peer has none of it.
+    fn settle(&self, state: &UberPacerState, now: Tick, receipt: &Receipt, used: u64) -> UberPacerState {
+        let units = receipt.cost.units();
+        if used > units {
+            return self.charged(state, now.as_nanos(), excess(receipt, used));
         }
+        let (before, charges) = receipt.marks();
+        if used == units || charges != OURS | u128::from(state.charges) {
+            return *state;
+        }
+        // The lower half of the mark.
+        let due = (before >> 64 > 0).then_some(before as u64);
+        let before = UberPacerState { due, charges: state.charges.wrapping_sub(1) };
+        if used == 0 { before } else { self.charged(&before, receipt.at.as_nanos(), used) }
     }
 
     fn carry(&self, _old: &Self, state: &UberPacerState, now: Tick, how: Replace) -> UberPacerState {
-        match how {
-            Replace::Reset => self.fresh(now),
-            Replace::AsIs | Replace::Proportional => *state,
-        }
+        let charges = state.charges.wrapping_add(1);
+        let state = if how == Replace::Reset { self.fresh(now) } else { *state };
+        UberPacerState { charges, ..state }
     }
 
     /// Never: a pacer that was idle may catch up, a fresh one may not.
@@ -165,12 +178,14 @@ impl Bytes for UberPacerState {
     fn write(&self, out: &mut Writer) {
         out.u8(u8::from(self.due.is_some()));
         out.u64(self.due.unwrap_or(0));
+        out.u64(self.charges);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        match (from.u8()?, from.u64()?) {
-            (0, 0) => Ok(Self { due: None }),
-            (1, due) => Ok(Self { due: Some(due) }),
+        let (taken, due, charges) = (from.u8()?, from.u64()?, from.u64()?);
+        match (taken, due) {
+            (0, 0) => Ok(Self { due: None, charges }),
+            (1, due) => Ok(Self { due: Some(due), charges }),
             _ => Err(DecodeError::Value { field: "due" }),
         }
     }
@@ -179,6 +194,7 @@ impl Bytes for UberPacerState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decision::Cost;
 
     /// Takes at these milliseconds, in order; returns when each is due.
     fn takes(slack: u32, at: &[u64]) -> Vec<u64> {

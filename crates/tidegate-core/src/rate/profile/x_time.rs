@@ -1,19 +1,28 @@
 //! The arithmetic of Go's `golang.org/x/time/rate`.
 //!
 //! A token bucket in 64-bit floats: tokens grow with `seconds · limit`, a reservation may take them below zero, and the wait is
-//! the debt divided by the limit, truncated to the nanosecond. Where it breaks our laws:
+//! the debt divided by the limit, truncated to the nanosecond. A new limiter has its whole burst, also one whose limit is so low,
+//! or zero, that it never came back (so since v0.7.0 of 2024). Where it breaks our laws:
 //! * a time before the last one is taken as it is and becomes the last one, so the time until the old one counts twice;
-//! * the truncated wait may be a nanosecond short, and rates are floats, so nothing is exact.
+//! * the truncated wait may be a nanosecond short, and rates are floats, so nothing is exact;
+//! * a reservation that has acted gives nothing back, and one that has not gives back what was not reserved since.
+//!
+//! It differs from the peer in three cases where the peer's answer does harm: a wait of `InfDuration` (292 years, what a limit of
+//! zero asks for) is never granted, where `ReserveN` says yes to it; tokens at an infinite limit are the burst, where a change of
+//! the limit at the tick of the last one computes 0·∞ and leaves the limiter open for good; and a reservation made before a change
+//! of the limit gives nothing back, where `CancelAt` returns tokens that may never have been taken.
 
 use core::time::Duration;
 
+use super::OURS;
 use crate::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::QuotaError;
-use crate::time::{Tick, nanos};
+use crate::rate::settle::excess;
+use crate::time::{Rate, Tick, nanos};
 
-/// Go's longest `time.Duration`, 292 years: what a subtraction from the zero time saturates at.
+/// Go's longest `time.Duration`, 292 years: its word for a wait without end.
 const LONGEST: i64 = i64::MAX;
 
 /// A limit of `golang.org/x/time/rate`: events per second as a float, and a burst.
@@ -21,7 +30,7 @@ const LONGEST: i64 = i64::MAX;
 /// Infinity allows everything and ignores the burst; a limit of zero lets the burst through once.
 ///
 /// # Source
-/// golang.org/x/time/rate, as of 2025: `reserveN`, `advance`, `CancelAt`, `SetLimitAt`, `SetBurstAt`.
+/// golang.org/x/time/rate at 2b4e439 of September 2025: `reserveN`, `advance`, `CancelAt`, `SetLimitAt`, `SetBurstAt`.
 #[derive(Clone, Copy, Debug)]
 pub struct XTime {
     limit: f64,
@@ -32,11 +41,12 @@ pub struct XTime {
 #[derive(Clone, Copy, Debug)]
 pub struct XTimeState {
     tokens: f64,
-    /// `None` is Go's zero time: never asked.
-    last: Option<Tick>,
+    last: Tick,
     last_event: Tick,
-    /// What a limit of zero has let through of its burst.
-    let_through: u64,
+    /// The latest act that was ever promised.
+    until: Tick,
+    /// How often the limit has changed: receipts from before give nothing back.
+    changes: u32,
 }
 
 impl XTime {
@@ -82,10 +92,11 @@ impl XTime {
     }
 
     fn advance(&self, state: &XTimeState, now: Tick) -> f64 {
-        let elapsed = match state.last {
-            None => LONGEST,
-            Some(last) => i64::try_from(now.as_nanos().saturating_sub(last.as_nanos())).unwrap_or(LONGEST),
-        };
+        if self.limit == f64::INFINITY {
+            return self.burst as f64;
+        }
+        let elapsed = now.as_nanos().saturating_sub(state.last.as_nanos());
+        let elapsed = i64::try_from(elapsed).unwrap_or(LONGEST);
         let tokens = state.tokens + Self::tokens_in(self.limit, elapsed);
         let burst = self.burst as f64;
         if tokens > burst { burst } else { tokens }
@@ -98,7 +109,7 @@ impl XTime {
             at: ask.now,
             act: ask.now.after(wait),
             cost: ask.cost,
-            mark: Receipt::mark(u128::from(limit.to_bits()), 0),
+            mark: Receipt::mark(u128::from(limit.to_bits()), OURS | u128::from(next.changes)),
         };
         Transition::Allowed { wait, next, receipt }
     }
@@ -107,8 +118,9 @@ impl XTime {
 impl Algorithm for XTime {
     type State = XTimeState;
 
-    fn fresh(&self, _now: Tick) -> XTimeState {
-        XTimeState { tokens: 0.0, last: None, last_event: Tick::EPOCH, let_through: 0 }
+    fn fresh(&self, now: Tick) -> XTimeState {
+        let (last_event, until) = (Tick::EPOCH, Tick::EPOCH);
+        XTimeState { tokens: self.burst as f64, last: now, last_event, until, changes: 0 }
     }
 
     /// As `ReserveN` limited to `max_wait`; zero is `AllowN`.
@@ -117,21 +129,9 @@ impl Algorithm for XTime {
         if self.limit == f64::INFINITY {
             return Self::allowed(ask, 0, *state, self.limit);
         }
-        if self.limit == 0.0 {
-            let left = self.burst.saturating_sub(state.let_through);
-            if units > left {
-                return Transition::NEVER;
-            }
-            return Self::allowed(
-                ask,
-                0,
-                XTimeState { let_through: state.let_through + units, ..*state },
-                0.0,
-            );
-        }
         let tokens = self.advance(state, ask.now) - units as f64;
         let wait = if tokens < 0.0 { Self::time_of(self.limit, -tokens) } else { 0 };
-        if units > self.burst {
+        if units > self.burst || wait == LONGEST {
             return Transition::NEVER;
         }
         let max_wait = i64::try_from(nanos(ask.max_wait)).unwrap_or(LONGEST);
@@ -141,53 +141,55 @@ impl Algorithm for XTime {
             };
         }
         let last_event = ask.now.after(Duration::from_nanos(wait.unsigned_abs()));
-        Self::allowed(ask, wait, XTimeState { tokens, last: Some(ask.now), last_event, ..*state }, self.limit)
+        let until = last_event.max(state.until);
+        let next = XTimeState { tokens, last: ask.now, last_event, until, ..*state };
+        Self::allowed(ask, wait, next, self.limit)
     }
 
     fn standing(&self, state: &XTimeState, now: Tick) -> Standing {
-        if self.limit == 0.0 {
-            let remaining = self.burst.saturating_sub(state.let_through);
-            return Standing { limit: self.burst, remaining, debt: 0, reset_after: Duration::ZERO };
-        }
         if self.limit == f64::INFINITY {
             return Standing { limit: u64::MAX, remaining: u64::MAX, debt: 0, reset_after: Duration::ZERO };
         }
         let tokens = self.advance(state, now);
         let missing = Self::time_of(self.limit, (self.burst as f64 - tokens).max(0.0));
-        // Saturates at zero for a debt.
+        // Casts saturate: what remains at zero for a debt, and the debt at zero without one.
         Standing {
             limit: self.burst,
             remaining: tokens as u64,
-            debt: 0,
+            debt: ((-tokens).ceil() as u64).min(Rate::MAX_COUNT),
             reset_after: Duration::from_nanos(missing.unsigned_abs()),
         }
     }
 
-    /// The peer has no refund; users reserve a negative number, which adds tokens up to the burst.
-    fn refund(&self, state: &XTimeState, now: Tick, cost: Cost) -> XTimeState {
-        if self.limit == 0.0 {
-            return XTimeState { let_through: state.let_through.saturating_sub(cost.units()), ..*state };
-        }
-        let tokens = (self.advance(state, now) + cost.units() as f64).min(self.burst as f64);
-        XTimeState { tokens, last: Some(now), ..*state }
-    }
-
-    /// As `CancelAt`.
-    fn cancel(&self, state: &XTimeState, now: Tick, receipt: &Receipt) -> XTimeState {
-        if self.limit == f64::INFINITY || receipt.act < now {
+    /// As `CancelAt` of what was not used: until the act, tokens come back but for those reserved since; after it, none. What was
+    /// used beyond the charge takes tokens now, below zero if need be; the peer has no such thing.
+    fn settle(&self, state: &XTimeState, now: Tick, receipt: &Receipt, used: u64) -> XTimeState {
+        let units = receipt.cost.units();
+        if self.limit == f64::INFINITY || used == units {
             return *state;
         }
-        let limit = f64::from_bits(receipt.marks().0 as u64);
+        if used > units {
+            let lowest = -(Rate::MAX_COUNT as f64);
+            let tokens = (self.advance(state, now) - excess(receipt, used) as f64).max(lowest);
+            return XTimeState { tokens, last: now, ..*state };
+        }
+        let (limit, changes) = receipt.marks();
+        // The lower half of the mark.
+        let limit = f64::from_bits(limit as u64);
+        if receipt.act < now || changes != OURS | u128::from(state.changes) || !limit.is_finite() {
+            return *state;
+        }
+        let back = (units - used) as f64;
         let later = i128::from(state.last_event.as_nanos()) - i128::from(receipt.act.as_nanos());
         let later = i64::try_from(later).unwrap_or(if later < 0 { i64::MIN } else { LONGEST });
-        let restored = receipt.cost.units() as f64 - Self::tokens_in(limit, later);
+        let restored = back - Self::tokens_in(limit, later);
         if restored <= 0.0 {
             return *state;
         }
         let tokens = (self.advance(state, now) + restored).min(self.burst as f64);
-        let mut next = XTimeState { tokens, last: Some(now), ..*state };
-        if receipt.act == state.last_event {
-            let back = Self::time_of(limit, -(receipt.cost.units() as f64)).unsigned_abs();
+        let mut next = XTimeState { tokens, last: now, ..*state };
+        if used == 0 && receipt.act == state.last_event {
+            let back = Self::time_of(limit, -back).unsigned_abs();
             let previous = Tick::from_nanos(receipt.act.as_nanos().saturating_sub(back));
             if previous >= now {
                 next.last_event = previous;
@@ -198,22 +200,29 @@ impl Algorithm for XTime {
 
     /// As `SetLimitAt` and `SetBurstAt`: the tokens stay, not what was spent.
     fn carry(&self, old: &Self, state: &XTimeState, now: Tick, how: Replace) -> XTimeState {
-        let tokens = match how {
-            Replace::Reset => return self.fresh(now),
-            Replace::AsIs => old.advance(state, now),
-            Replace::Proportional => old.advance(state, now) * (self.burst as f64 / old.burst.max(1) as f64),
+        let (tokens, last_event) = match how {
+            Replace::Reset => (self.burst as f64, Tick::EPOCH),
+            Replace::AsIs => (old.advance(state, now), state.last_event),
+            Replace::Proportional => {
+                let share = self.burst as f64 / old.burst.max(1) as f64;
+                (old.advance(state, now) * share, state.last_event)
+            }
         };
-        XTimeState { tokens, last: Some(now), ..*state }
+        let changes = state.changes.wrapping_add(1);
+        XTimeState { tokens, last: now, last_event, changes, ..*state }
     }
 
     fn full_at(&self, state: &XTimeState) -> Option<Tick> {
+        // Until the latest act somebody may still cancel, and a fresh state would not know what was reserved since.
+        let settled =
+            if state.until == Tick::EPOCH { Tick::EPOCH } else { state.until.after(Duration::from_nanos(1)) };
         if self.limit == f64::INFINITY {
-            return Some(Tick::EPOCH);
+            return Some(settled);
         }
         let missing = Self::time_of(self.limit, (self.burst as f64 - state.tokens).max(0.0));
-        let tick = state.last?.after(Duration::from_nanos(missing.unsigned_abs().saturating_add(1)));
+        let tick = state.last.after(Duration::from_nanos(missing.unsigned_abs().saturating_add(1)));
         // Floats may fall a hair short of full for ever; then the state is kept.
-        (self.limit > 0.0 && self.advance(state, tick) >= self.burst as f64).then_some(tick)
+        (self.advance(state, tick) >= self.burst as f64).then_some(tick.max(settled))
     }
 }
 
@@ -227,7 +236,7 @@ impl Eq for XTime {}
 
 impl PartialEq for XTimeState {
     fn eq(&self, other: &Self) -> bool {
-        let fields = |state: &Self| (state.tokens.to_bits(), state.last, state.last_event, state.let_through);
+        let fields = |of: &Self| (of.tokens.to_bits(), of.last, of.last_event, of.until, of.changes);
         fields(self) == fields(other)
     }
 }
@@ -249,23 +258,19 @@ impl Bytes for XTime {
 impl Bytes for XTimeState {
     fn write(&self, out: &mut Writer) {
         out.f64(self.tokens);
-        out.u8(u8::from(self.last.is_some()));
-        out.tick(self.last.unwrap_or_default());
+        out.tick(self.last);
         out.tick(self.last_event);
-        out.u64(self.let_through);
+        out.tick(self.until);
+        out.u64(u64::from(self.changes));
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (tokens, asked, last) = (from.f64()?, from.u8()?, from.tick()?);
-        let last = match asked {
-            0 if last == Tick::EPOCH => None,
-            1 => Some(last),
-            _ => return Err(DecodeError::Value { field: "last" }),
-        };
+        let (tokens, last, last_event) = (from.f64()?, from.tick()?, from.tick()?);
         if tokens.is_nan() {
             return Err(DecodeError::Value { field: "tokens" });
         }
-        let (last_event, let_through) = (from.tick()?, from.u64()?);
-        Ok(Self { tokens, last, last_event, let_through: let_through.min(crate::time::Rate::MAX_COUNT) })
+        let (until, changes) = (from.tick()?, from.u64()?);
+        let changes = u32::try_from(changes).map_err(|_| DecodeError::Value { field: "changes" })?;
+        Ok(Self { tokens, last, last_event, until, changes })
     }
 }

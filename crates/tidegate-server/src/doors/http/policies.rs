@@ -29,8 +29,12 @@ pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
 /// 404 with the nearest name.
 pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Response, Problem> {
     let live = app.engine.live();
-    let (_, policy) = find(&live.set, name)?;
-    Ok(tagged(&shown(policy), request))
+    let (at, policy) = find(&live.set, name)?;
+    let mut shown = shown(policy);
+    if let Some(estimate) = live.set.estimate(at) {
+        shown["estimate"] = estimate.units().into();
+    }
+    Ok(tagged(&shown, request))
 }
 
 /// Finds a policy by the name in a path.

@@ -1,0 +1,213 @@
+//! What a limit that refills evenly has to remember so that charges can be settled in any order.
+//!
+//! Charges stand in a line, in the order in which they were made; each has a *position*, the sum of all that was charged up to it.
+//! Giving a charge back must leave what those behind it hold, and a state of one number cannot say how much that is once
+//! something was given back in between. So the book keeps what was given back as *holes* in the line: a position and an
+//! amount. What stands behind a position is the distance to the end of the line without the holes in between.
+//!
+//! A hole also says how much of it could not be given back yet, because charges behind it still count on it. It is tried
+//! again whenever something else is settled: a burst that is undone charge by charge comes back entirely in any order.
+//!
+//! A state has a book from the first settlement that leaves a hole on, until every receipt issued by then has run out. Who charges
+//! and settles one after the other never has one.
+
+use smallvec::SmallVec;
+
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::time::Tick;
+
+/// One amount for each bandwidth of a limit; all but token buckets of several have one.
+pub(crate) type Amounts = SmallVec<[u128; 1]>;
+
+/// The most holes that are kept. A burst of 128 parallel charges leaves at most as many, whatever the order they are settled in.
+/// Beyond it the first hole of the line is forgotten, after which older charges may give back less.
+pub(crate) const MAX_HOLES: usize = 64;
+
+/// The line of charges of one key, where its end alone does not tell enough. 80 bytes, and 80 for each hole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Book {
+    /// All that was given back from the middle of the line: added to where the line would end without, it gives its end.
+    pub(crate) given: u128,
+    /// Charges up to this position were made before the last carry, and give nothing back.
+    pub(crate) since: u128,
+    /// Every receipt has run out by then, and the book with it.
+    pub(crate) high: Tick,
+    /// No promise lies later.
+    pub(crate) promise: Tick,
+    /// When the running period of a bandwidth that refills at intervals was begun anew; by number, zero where it was not.
+    restarts: SmallVec<[Tick; 1]>,
+    holes: Vec<Hole>,
+}
+
+/// A part of the line that was given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hole {
+    /// The position where it ends.
+    end: u128,
+    amount: u128,
+    /// How much of it is still charged, for the sake of those behind.
+    withheld: Amounts,
+}
+
+impl Hole {
+    fn start(&self) -> u128 {
+        self.end.saturating_sub(self.amount)
+    }
+
+    /// Takes in the hole that begins where this one ends.
+    fn join(&mut self, next: &Self) {
+        self.end = next.end;
+        self.amount = self.amount.saturating_add(next.amount);
+        for (ours, theirs) in self.withheld.iter_mut().zip(&next.withheld) {
+            *ours = ours.saturating_add(*theirs);
+        }
+    }
+}
+
+impl Book {
+    /// Opens a book on a line that was never settled, nor carried since somebody's receipt was issued.
+    pub(crate) fn new(high: Tick, promise: Tick) -> Self {
+        Self { high, promise, ..Self::default() }
+    }
+
+    /// Says whether no receipt is left that could be settled at `at`. What lies behind the last tick never comes.
+    pub(crate) fn has_passed(&self, at: Tick) -> bool {
+        self.high <= at && self.high < Tick::MAX
+    }
+
+    /// Says whether the book adds nothing to a line that ends where its state says, and whose last promise shows.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.given == 0 && self.since == 0 && self.holes.is_empty()
+    }
+
+    /// What charges behind `position` hold of a line that ends at `end`; rather too much than too little.
+    pub(crate) fn standing_after(&self, position: u128, end: u128) -> u128 {
+        let behind = self.holes.iter().filter(|hole| hole.end > position);
+        let gone = behind.fold(0u128, |sum, hole| sum.saturating_add(hole.amount));
+        end.saturating_sub(position).saturating_sub(gone)
+    }
+
+    /// Makes a hole of `amount` that ends at `end`.
+    pub(crate) fn open(&mut self, end: u128, amount: u128, withheld: Amounts) {
+        let at = self.holes.partition_point(|hole| hole.end < end);
+        self.holes.insert(at, Hole { end, amount, withheld });
+        // The next first, so that places before it stay.
+        for first in [Some(at), at.checked_sub(1)].into_iter().flatten() {
+            if let Some([one, next]) = self.holes.get_mut(first..first.saturating_add(2))
+                && one.end == next.start()
+            {
+                one.join(next);
+                self.holes.remove(first + 1);
+            }
+        }
+        if self.holes.len() > MAX_HOLES {
+            self.holes.remove(0);
+        }
+    }
+
+    /// Cuts holes off the end of the line: nobody stands behind them. Returns what was withheld of them.
+    pub(crate) fn cut(&mut self, end: &mut u128) -> Amounts {
+        let mut released = Amounts::new();
+        while let Some(hole) = self.holes.pop_if(|hole| hole.end >= *end) {
+            *end = end.saturating_sub(hole.amount);
+            released.resize(released.len().max(hole.withheld.len()), 0);
+            for (sum, withheld) in released.iter_mut().zip(hole.withheld) {
+                *sum = sum.saturating_add(withheld);
+            }
+        }
+        released
+    }
+
+    /// Gives back what was withheld, as far as those behind allow: `spent` stays at `front` and what they hold, a position
+    /// being worth `weight`.
+    pub(crate) fn release(&mut self, band: usize, spent: &mut u128, front: u128, weight: u128, end: u128) {
+        let mut behind = self.holes.iter().fold(0u128, |sum, hole| sum.saturating_add(hole.amount));
+        // From the first on: what its higher floor allows would else be lost to the others.
+        for hole in &mut self.holes {
+            behind = behind.saturating_sub(hole.amount);
+            let Some(withheld) = hole.withheld.get_mut(band) else { continue };
+            let standing = end.saturating_sub(hole.end).saturating_sub(behind);
+            let floor = front.saturating_add(standing.saturating_mul(weight));
+            let given = (*withheld).min(spent.saturating_sub(floor));
+            *withheld -= given;
+            *spent -= given;
+        }
+    }
+
+    /// When the period of a bandwidth was begun anew, if it was.
+    pub(crate) fn restarted(&self, band: usize) -> Tick {
+        self.restarts.get(band).copied().unwrap_or_default()
+    }
+
+    /// Notes that the period of a bandwidth begins anew.
+    pub(crate) fn restart(&mut self, band: usize, at: Tick) {
+        self.restarts.resize(self.restarts.len().max(band + 1), Tick::EPOCH);
+        self.restarts[band] = at;
+    }
+
+    /// Forgets the holes of a line that has come back entirely: whoever stood before them holds nothing any more.
+    pub(crate) fn rest(&mut self) {
+        self.holes.clear();
+    }
+}
+
+impl Book {
+    /// Appends a book that may be missing: one byte, and the book.
+    pub(crate) fn write_some(book: Option<&Self>, out: &mut Writer) {
+        out.u8(u8::from(book.is_some()));
+        if let Some(book) = book {
+            book.write(out);
+        }
+    }
+
+    /// Reads what [`Book::write_some`] wrote.
+    pub(crate) fn read_some(from: &mut Reader<'_>) -> Result<Option<Self>, DecodeError> {
+        match from.u8()? {
+            0 => Ok(None),
+            1 => Self::read(from).map(Some),
+            _ => Err(DecodeError::Value { field: "book" }),
+        }
+    }
+}
+
+impl Bytes for Book {
+    fn write(&self, out: &mut Writer) {
+        out.u128(self.given);
+        out.u128(self.since);
+        out.tick(self.high);
+        out.tick(self.promise);
+        // At most eight bandwidths, and 64 holes.
+        out.u8(self.restarts.len() as u8);
+        for restart in &self.restarts {
+            out.tick(*restart);
+        }
+        out.u8(self.holes.len() as u8);
+        for hole in &self.holes {
+            out.u128(hole.end);
+            out.u128(hole.amount);
+            out.u8(hole.withheld.len() as u8);
+            for amount in &hole.withheld {
+                out.u128(*amount);
+            }
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (given, since, high, promise) = (from.u128()?, from.u128()?, from.tick()?, from.tick()?);
+        let restarts = (0..from.u8()?).map(|_| from.tick()).collect::<Result<_, _>>()?;
+        let count = from.u8()?;
+        if usize::from(count) > MAX_HOLES {
+            return Err(DecodeError::Value { field: "holes" });
+        }
+        let hole = |_| {
+            let (end, amount) = (from.u128()?, from.u128()?);
+            let withheld = (0..from.u8()?).map(|_| from.u128()).collect::<Result<_, _>>()?;
+            Ok(Hole { end, amount, withheld })
+        };
+        let holes: Vec<Hole> = (0..count).map(hole).collect::<Result<_, DecodeError>>()?;
+        if !holes.is_sorted_by_key(|hole| hole.end) {
+            return Err(DecodeError::Value { field: "holes" });
+        }
+        Ok(Self { given, since, high, promise, restarts, holes })
+    }
+}

@@ -1,0 +1,56 @@
+//! The last change of parameters, as far as settling must know it.
+//!
+//! A receipt speaks of the parameters it was issued under: after a change its units may have been scaled, cut or forgotten, and
+//! the window it names may be another's. So nothing of it comes back. The tick of the change tells old receipts from new ones, and
+//! is kept no longer than an old one could still name a window that counts.
+
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::decision::Receipt;
+use crate::time::Tick;
+
+/// When the parameters last changed: 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Carried {
+    at: Tick,
+    /// No charge made until then acts later than this.
+    until: Tick,
+}
+
+impl Carried {
+    /// Makes the mark of a change at `at`, under which nothing acts after `until`; an earlier change may have left later acts.
+    pub(crate) fn new(at: Tick, until: Tick, earlier: Option<Self>) -> Self {
+        Self { at, until: until.max(at).max(earlier.map_or(Tick::EPOCH, |earlier| earlier.until)) }
+    }
+
+    /// Says whether a charge was made before the change, or at its very tick.
+    pub(crate) fn outdates(self, receipt: &Receipt) -> bool {
+        receipt.at <= self.at
+    }
+
+    /// The latest act of the charges made before.
+    pub(crate) const fn until(self) -> Tick {
+        self.until
+    }
+}
+
+impl Bytes for Option<Carried> {
+    fn write(&self, out: &mut Writer) {
+        out.u8(u8::from(self.is_some()));
+        if let Some(carried) = self {
+            out.tick(carried.at);
+            out.tick(carried.until);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match from.u8()? {
+            0 => Ok(None),
+            1 => {
+                let (at, until) = (from.tick()?, from.tick()?);
+                let right = at <= until;
+                right.then_some(Some(Carried { at, until })).ok_or(DecodeError::Value { field: "carried" })
+            }
+            _ => Err(DecodeError::Value { field: "carried" }),
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! A limit kept as a schedule: the part that [`Gcra`](super::Gcra), [`LeakyBucket`](super::LeakyBucket) and
+//! [`LeakyQueue`](super::LeakyQueue) share.
+//!
+//! One number says everything: the *arrival time*, the tick at which the limit would be full again if nothing more were asked. With a
+//! rate of `c` units per `p` nanoseconds in lowest terms, one unit takes `p/c` ns, which is rarely whole. The arrival time is
+//! therefore kept in units of `1/c` ns: a unit then takes exactly `p`, a nanosecond exactly `c`, and nothing is ever rounded
+//! until a wait leaves the door.
+//!
+//! # Settling
+//! Call a charge `i`: made at `t_i`, promised to act at `a_i`, finally used `u_i`. The arrival time `T` stays at least
+//! `a_j + Σ u_i` over all `i ≥ j`, for each charge `j`; since `a_j ≥ t_j` the limit is never fuller than if only what was
+//! used had been charged, and since whoever charges next acts no earlier than a burst before `T`, acts do not bunch beyond it.
+//! Giving `d` back of a charge `Z` keeps this with `T = min(T, max(T − d, floor))`: for `j ≤ Z` both sides lose the same,
+//! for `j > Z` the floor is the sum: what those after `Z` hold, counted from now or from the last promise, whichever is later.
+//! Where nobody stands after `Z` there is no floor. What those after `Z` hold is told by positions, see [`Book`].
+
+use core::time::Duration;
+
+use smallvec::smallvec;
+
+use super::book::Book;
+use super::exact::mul_div_ceil;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::decision::{Ask, Cost, Receipt, Replace, Retry, Standing, Transition};
+use crate::time::{Rate, Tick, nanos, span};
+
+/// How fast a schedule moves, and how much passes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Pace {
+    /// Units per `unit` nanoseconds, in lowest terms: how much scaled time passes in a nanosecond.
+    pub(crate) scale: u64,
+    /// How much scaled time one unit takes.
+    pub(crate) unit: u64,
+    /// The most units that a full limit grants at once.
+    pub(crate) at_once: u64,
+}
+
+/// What a schedule remembers of a key: 32 bytes in the library's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// The arrival time. Two halves instead of a `u128` spare its alignment: a state stays small.
+    tat: [u64; 2],
+    pub(crate) last: Tick,
+    pub(crate) book: Option<Box<Book>>,
+}
+
+/// The law, over scaled time of 64 bits in a word and of 128 in the general form: what a charge makes of the arrival time. It may
+/// act as soon as that is no more than the whole burst away.
+#[inline]
+pub(crate) fn arrival<T: Ord>(tat: T, now: T, charge: T, plus: impl FnOnce(T, T) -> T) -> T {
+    plus(tat.max(now), charge)
+}
+
+impl Line {
+    #[inline]
+    pub(crate) fn new(tat: u128, last: Tick) -> Self {
+        Self::with(tat, last, None)
+    }
+
+    #[inline]
+    fn with(tat: u128, last: Tick, book: Option<Box<Book>>) -> Self {
+        // Both halves fit by construction.
+        Self { tat: [(tat >> 64) as u64, tat as u64], last, book }
+    }
+
+    #[inline]
+    pub(crate) fn tat(&self) -> u128 {
+        (u128::from(self.tat[0]) << 64) | u128::from(self.tat[1])
+    }
+
+    /// Where the line of charges ends.
+    fn end(&self) -> u128 {
+        self.tat().saturating_add(self.book.as_ref().map_or(0, |book| book.given))
+    }
+}
+
+impl Pace {
+    pub(crate) fn new(rate: Rate, at_once: u64) -> Self {
+        let (scale, unit) = rate.reduced();
+        Self { scale, unit, at_once }
+    }
+
+    /// Scaled time of a tick. Below 2^124, since a scale is at most 2^60.
+    #[inline]
+    pub(crate) fn scaled(&self, tick: Tick) -> u128 {
+        u128::from(tick.as_nanos()) * u128::from(self.scale)
+    }
+
+    /// Scaled time that `units` take. Below 2^126, since a unit is at most 2^62.
+    #[inline]
+    pub(crate) fn time_of(&self, units: u64) -> u128 {
+        u128::from(units) * u128::from(self.unit)
+    }
+
+    /// Scaled time that comes back until an empty limit is full.
+    #[inline]
+    pub(crate) fn full(&self) -> u128 {
+        self.time_of(self.at_once)
+    }
+
+    /// The first tick not before a scaled time; the last tick for what lies behind it.
+    fn tick(&self, scaled: u128) -> Tick {
+        Tick::from_nanos(u64::try_from(scaled.div_ceil(u128::from(self.scale))).unwrap_or(u64::MAX))
+    }
+
+    /// The last promise that an arrival time shows.
+    fn shown(&self, tat: u128) -> Tick {
+        self.tick(tat.saturating_sub(self.full()))
+    }
+
+    /// Decides as a meter does: no cost above what passes at once.
+    #[inline]
+    pub(crate) fn decide(&self, line: &Line, ask: Ask) -> Transition<Line> {
+        let units = ask.cost.units();
+        if units > self.at_once {
+            return Transition::NEVER;
+        }
+        let at = ask.now.max(line.last);
+        let now = self.scaled(at);
+        let tat = arrival(line.tat(), now, self.time_of(units), u128::saturating_add);
+        let act = tat.saturating_sub(self.full()).max(now);
+        if act == now {
+            return self.charge(line, at, tat, Duration::ZERO, ask.cost);
+        }
+        let wait = (act - now).div_ceil(u128::from(self.scale));
+        let max_wait = u128::from(nanos(ask.max_wait));
+        if wait > max_wait {
+            return Transition::Denied { retry: Retry::After(span(wait - max_wait)) };
+        }
+        self.charge(line, at, tat, span(wait), ask.cost)
+    }
+
+    /// Moves the arrival time to `tat` by a charge that waits for `wait`.
+    #[inline]
+    pub(crate) fn charge(
+        &self,
+        line: &Line,
+        at: Tick,
+        tat: u128,
+        wait: Duration,
+        cost: Cost,
+    ) -> Transition<Line> {
+        let act = at.after(wait);
+        let book = match &line.book {
+            None => None,
+            Some(book) => self.follow(book, line.tat(), at, tat, act),
+        };
+        let mark = match &book {
+            None => self.mark(tat),
+            Some(book) => {
+                let arrival = u128::from(self.tick(tat).as_nanos()) << 64;
+                Receipt::mark(arrival | u128::from(self.scale), tat.saturating_add(book.given))
+            }
+        };
+        let next = Line::with(tat, at, book);
+        Transition::Allowed { wait, next, receipt: Receipt { at, act, cost, mark } }
+    }
+
+    /// The mark of a charge after which a line without a book ends at `tat`. When it runs out is told by two numbers, so that
+    /// nobody has to divide who charges: the first half is zero, and the second says how much scaled time passes in a nanosecond.
+    #[inline]
+    pub(crate) fn mark(&self, tat: u128) -> [u64; 4] {
+        Receipt::mark(u128::from(self.scale), tat)
+    }
+
+    /// When a receipt runs out, and its position.
+    fn read_mark(receipt: &Receipt) -> (Tick, u128) {
+        let (first, position) = receipt.marks();
+        // Halves: each fits.
+        let (arrival, scale) = ((first >> 64) as u64, first as u64);
+        if arrival > 0 || scale == 0 {
+            return (Tick::from_nanos(arrival), position);
+        }
+        let arrival = u64::try_from(position.div_ceil(u128::from(scale))).unwrap_or(u64::MAX);
+        (Tick::from_nanos(arrival), position)
+    }
+
+    /// The book after the arrival time has moved from `before` to `tat` by what acts at `act`.
+    #[cold]
+    fn follow(&self, book: &Book, before: u128, at: Tick, tat: u128, act: Tick) -> Option<Box<Book>> {
+        if book.has_passed(at) {
+            return None;
+        }
+        let mut book = Box::new(book.clone());
+        if before <= self.scaled(at) {
+            book.rest();
+        }
+        book.high = book.high.max(self.tick(tat));
+        if act > at {
+            book.promise = book.promise.max(act);
+        }
+        self.keep(book, tat, at)
+    }
+
+    /// Keeps a book for as long as it says what the arrival time does not.
+    fn keep(&self, book: Box<Book>, tat: u128, at: Tick) -> Option<Box<Book>> {
+        let shown = book.promise.max(at) == self.shown(tat).max(at);
+        (!book.has_passed(at) && !(book.is_blank() && shown)).then_some(book)
+    }
+
+    /// The book of a line, or the one that says of it what its arrival time does.
+    fn book(&self, line: &Line, at: Tick) -> Box<Book> {
+        let kept = line.book.as_ref().filter(|book| !book.has_passed(at));
+        kept.cloned().unwrap_or_else(|| Box::new(Book::new(self.tick(line.tat()), self.shown(line.tat()))))
+    }
+
+    pub(crate) fn standing(&self, line: &Line, now: Tick) -> Standing {
+        let spent = line.tat().saturating_sub(self.scaled(now.max(line.last)));
+        let (full, unit) = (self.full(), u128::from(self.unit));
+        let (left, debt) = (full.saturating_sub(spent) / unit, spent.saturating_sub(full).div_ceil(unit));
+        Standing {
+            limit: self.at_once,
+            // At most what passes at once, which fits.
+            remaining: left as u64,
+            debt: u64::try_from(debt).unwrap_or(u64::MAX),
+            reset_after: span(spent.div_ceil(u128::from(self.scale))),
+        }
+    }
+
+    /// Settles a charge, see the module. Of one whose cost is above what passes at once and that used a part, only what lies within
+    /// comes back: the rest were departures that nobody else can have had before it.
+    pub(crate) fn settle(&self, line: &Line, now: Tick, receipt: &Receipt, used: u64) -> Line {
+        let (units, at) = (receipt.cost.units(), now.max(line.last));
+        if used > units {
+            return self.owe(line, at, used - units);
+        }
+        let back = if used == 0 { units } else { units.min(self.at_once) - used.min(self.at_once) };
+        let (arrival, position) = Self::read_mark(receipt);
+        let (from, tat, mut end) = (self.scaled(at), line.tat(), line.end());
+        let since = line.book.as_ref().map_or(0, |book| book.since);
+        // A line whose end cannot be counted any more tells nobody's place.
+        let known = position > since && position <= end && end < u128::MAX;
+        if back == 0 || arrival <= at || tat <= from || !known {
+            return line.clone();
+        }
+        let (amount, mut spent) = (self.time_of(back), tat - from);
+        let mut book = self.book(line, at);
+        let front = self.scaled(book.promise).saturating_sub(from);
+        let alone = line.book.is_none() && position == end;
+        let floor = match book.standing_after(position, end) {
+            0 => 0,
+            standing => front.saturating_add(standing),
+        };
+        let given = amount.min(spent.saturating_sub(floor));
+        spent -= given;
+        book.open(position, amount, smallvec![amount - given]);
+        spent = spent.saturating_sub(book.cut(&mut end).first().copied().unwrap_or(0));
+        book.release(0, &mut spent, front, 1, end);
+        let tat = from + spent;
+        book.given = end.saturating_sub(tat);
+        // Whoever still waits is within the arrival time. If this was the last charge, all is as it was before it.
+        let latest = if alone && used == 0 { self.shown(tat) } else { self.tick(tat) };
+        book.promise = book.promise.min(latest);
+        if book.given == 0 && book.since == 0 {
+            // Nobody's arrival lies behind his position, nor any position behind the end.
+            book.high = book.high.min(self.tick(end.max(tat)));
+        }
+        Line::with(tat, at, self.keep(book, tat, at))
+    }
+
+    /// See [`Gcra::refund_until`](super::Gcra::refund_until).
+    pub(crate) fn refund_until(&self, line: &Line, now: Tick, cost: Cost, until: Tick) -> (Line, Duration) {
+        let at = now.max(line.last);
+        let left = self.scaled(until).saturating_sub(self.scaled(at));
+        // What rounding up may have added.
+        let left = left.saturating_sub(u128::from(self.scale - 1));
+        let restored = self.time_of(cost.units()).min(left).min(line.tat());
+        let tat = line.tat() - restored;
+        let mut book = self.book(line, at);
+        book.given = book.given.saturating_add(restored);
+        (Line::with(tat, at, self.keep(book, tat, at)), span(restored.div_ceil(u128::from(self.scale))))
+    }
+
+    /// Books units behind all that was promised, down to [`Rate::MAX_COUNT`] units below empty.
+    fn owe(&self, line: &Line, at: Tick, units: u64) -> Line {
+        let (from, before) = (self.scaled(at), line.tat());
+        let deepest = from + self.full() + self.time_of(Rate::MAX_COUNT);
+        let owed = before.max(from).saturating_add(self.time_of(units.min(Rate::MAX_COUNT)));
+        let tat = before.max(owed.min(deepest));
+        let mut book = self.book(line, at);
+        if before <= from {
+            book.rest();
+        }
+        book.high = book.high.max(self.tick(tat));
+        Line::with(tat, at, self.keep(book, tat, at))
+    }
+
+    /// Carries a line made under `old` over: what is spent, promises, and where the line ends. Receipts issued up to here give nothing
+    /// back, for their scaled time was another.
+    pub(crate) fn carry(&self, old: &Self, line: &Line, now: Tick, how: Replace) -> Line {
+        let at = now.max(line.last);
+        let spent = line.tat().saturating_sub(old.scaled(at));
+        let (within, over) = (spent.min(old.full()), spent.saturating_sub(old.full()));
+        let convert = |scaled| mul_div_ceil(scaled, u128::from(self.unit), u128::from(old.unit));
+        let within = match how {
+            Replace::AsIs => Some(convert(within).min(self.full())),
+            Replace::Proportional => Some(mul_div_ceil(within, self.full(), old.full())),
+            Replace::Reset => None,
+        };
+        let tat =
+            within.map_or(0, |within| self.scaled(at).saturating_add(within).saturating_add(convert(over)));
+        let mut book = old.book(line, at);
+        if book.has_passed(at) {
+            return Line::new(tat, at);
+        }
+        book.rest();
+        book.since = line.end().max(tat);
+        book.given = book.since - tat;
+        book.high = book.high.max(self.tick(tat));
+        if how == Replace::Reset {
+            book.promise = Tick::EPOCH;
+        }
+        Line::with(tat, at, Some(book))
+    }
+
+    pub(crate) fn full_at(&self, line: &Line) -> Option<Tick> {
+        let full = u64::try_from(line.tat().div_ceil(u128::from(self.scale))).ok().map(Tick::from_nanos)?;
+        match &line.book {
+            None => Some(full),
+            Some(book) => Some(full.max(book.high)).filter(|full| *full < Tick::MAX),
+        }
+    }
+}
+
+impl Bytes for Line {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.last);
+        out.u128(self.tat());
+        Book::write_some(self.book.as_deref(), out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (last, tat) = (from.tick()?, from.u128()?);
+        Ok(Self::with(tat, last, Book::read_some(from)?.map(Box::new)))
+    }
+}

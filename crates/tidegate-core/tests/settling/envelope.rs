@@ -1,0 +1,135 @@
+//! How close together acts may be: each kind's own bound, in whole numbers, over every stretch of a history.
+
+use tidegate_core::Rate;
+
+/// What any stretch of acts keeps to.
+#[derive(Clone, Debug)]
+pub(crate) enum Envelope {
+    /// Burst and what the rate brings between first and last act.
+    Even {
+        rate: Rate,
+        burst: u64,
+    },
+    /// After an act, what the rate brings and the slack.
+    Queue {
+        rate: Rate,
+        slack: u64,
+    },
+    /// Each bandwidth's burst and rate. Judged where nobody waits: work that one bandwidth held back reaches the others late.
+    Bands(Vec<(Rate, u64)>),
+    /// The capacity, and a count for every refill that a stretch can meet.
+    Interval {
+        rate: Rate,
+        capacity: u64,
+    },
+    /// A limit for every window that a stretch can touch; windows begin anywhere.
+    Rolling {
+        limit: u64,
+        window: u64,
+    },
+    /// A limit in each window; windows begin at multiples of their length.
+    Aligned {
+        limit: u64,
+        window: u64,
+    },
+    /// A limit in any stretch shorter than the window.
+    Span {
+        limit: u64,
+        window: u64,
+    },
+    /// At each act what counts of the window before, and this one, is within the limit.
+    Counter {
+        limit: u64,
+        window: u64,
+    },
+    /// After an act, at least its own units at the rate.
+    Paced {
+        rate: Rate,
+    },
+    None,
+}
+
+/// One act: when, in ns, and how many units were really used.
+pub(crate) type Act = (u64, u64);
+
+impl Envelope {
+    /// Says where acts, in the order of their charges, come too close together. `waited` tells that somebody waited.
+    pub(crate) fn broken(&self, acts: &[Act], waited: bool) -> Option<String> {
+        let mut acts: Vec<Act> = acts.iter().filter(|(_, units)| *units > 0).copied().collect();
+        // Stable: acts at one tick stay in the order of their charges.
+        acts.sort_by_key(|(act, _)| *act);
+        for last in 0..acts.len() {
+            if let Self::Counter { limit, window } = self {
+                let (spent, most) = estimate(&acts[..=last], *limit, *window);
+                if spent > most {
+                    return Some(format!("{spent} of {most} at {} in {acts:?}", acts[last].0));
+                }
+            }
+            for first in 0..=last {
+                let stretch = &acts[first..=last];
+                if let Some((units, most)) =
+                    self.stretch(stretch, waited).filter(|(units, most)| units > most)
+                {
+                    return Some(format!("{units} where {most} is the most, in {stretch:?}"));
+                }
+            }
+        }
+        None
+    }
+
+    /// What a stretch used and the most that it may use, in one unit of the kind's choice.
+    fn stretch(&self, acts: &[Act], waited: bool) -> Option<(u128, u128)> {
+        let span = u128::from(acts[acts.len() - 1].0 - acts[0].0);
+        let units: u128 = acts.iter().map(|(_, units)| u128::from(*units)).sum();
+        match self {
+            Self::Even { rate, burst } => Some(even(*rate, units, u128::from(*burst), span)),
+            Self::Queue { rate, slack } => {
+                Some(even(*rate, units - u128::from(acts[0].1), u128::from(*slack), span))
+            }
+            Self::Bands(_) if waited => None,
+            Self::Bands(bands) => {
+                let each = bands.iter().map(|(rate, burst)| even(*rate, units, u128::from(*burst), span));
+                each.max_by_key(|(units, most)| units.saturating_sub(*most))
+            }
+            Self::Interval { rate, capacity } => {
+                let refills = span / u128::from(rate.period_nanos()) + 1;
+                Some((units, u128::from(*capacity) + refills * u128::from(rate.count())))
+            }
+            Self::Rolling { limit, window } => {
+                Some((units, u128::from(*limit) * (span / u128::from(*window) + 2)))
+            }
+            Self::Aligned { limit, window } => {
+                let of = |act: &Act| act.0 / window;
+                (of(&acts[0]) == of(&acts[acts.len() - 1])).then_some((units, u128::from(*limit)))
+            }
+            Self::Span { limit, window } => {
+                (span < u128::from(*window)).then_some((units, u128::from(*limit)))
+            }
+            Self::Paced { rate } => {
+                let but_last = units - u128::from(acts[acts.len() - 1].1);
+                Some(even(*rate, but_last, 0, span))
+            }
+            Self::Counter { .. } | Self::None => None,
+        }
+    }
+}
+
+/// Units against a burst and a rate's gain over a span, both times the reduced period. An act is rounded up to the nanosecond, so
+/// the span may be less than a nanosecond short.
+fn even(rate: Rate, units: u128, burst: u128, span: u128) -> (u128, u128) {
+    let (count, period) = rate.reduced();
+    let (count, period) = (u128::from(count), u128::from(period));
+    (units * period, burst * period + span * count + (count - 1))
+}
+
+/// The sliding estimate at the last act, and the limit, both times the window.
+fn estimate(acts: &[Act], limit: u64, window: u64) -> (u128, u128) {
+    let at = acts[acts.len() - 1].0;
+    let index = at / window;
+    let sum = |of: u64| -> u128 {
+        acts.iter().filter(|(act, _)| act / window == of).map(|(_, units)| u128::from(*units)).sum()
+    };
+    let before = if index > 0 { sum(index - 1) } else { 0 };
+    let overlap = u128::from(window - at % window);
+    (before * overlap + sum(index) * u128::from(window), u128::from(limit) * u128::from(window))
+}

@@ -1,0 +1,326 @@
+//! The laws of settling, judged from outside: by what a limit answers, and by running the same history a second time.
+//!
+//! *Never fuller.* A history is compared with its counterfactual: charges cost what was used from the start, debts are booked when
+//! they were. Where charging less never leaves less later ([`Kind::is_monotone`]) this holds at each step, and the counterfactual
+//! can take every charge at least as early. Elsewhere it cannot hold so: a rolling window that the undone charge opened would have
+//! opened later, and whoever was granted a unit in the window after it could then not have had it. There each settlement is judged
+//! by itself: the state after it is no fuller than the fullest of the state before it, the counterfactual, and the history in which
+//! this charge alone costs what was used and the others are settled as they were; and no fuller than the counterfactual alone while
+//! the limit was not full since the first charge and nobody waited, so that both know the same window.
+
+use std::time::Duration;
+
+use tidegate_core::{Algorithm, Ask, Quota, Rate, Receipt, Replace, Retry, State, Tick, Transition};
+
+use crate::answers::{charged, cost, differ, few_probes, fuller, left, probes};
+use crate::history::{Charge, Counterfactual, Op, Run};
+use crate::subjects::{Kind, Subject};
+
+/// What a broken law says.
+pub(crate) type Broken = String;
+
+/// After any operation: never fuller than the counterfactual, and equal to it where nothing was lost to time.
+pub(crate) fn against_counterfactual(subject: &Subject, run: &Run<'_>) -> Result<(), Broken> {
+    if !subject.kind.is_monotone() || !(run.gave_back || run.booked) {
+        return Ok(());
+    }
+    let found = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
+    let would = found.map_err(|charge| format!("never fuller: charged what was used, {charge}"))?;
+    let ticks = probes(subject, run.clock);
+    if let Some(place) = fuller(subject, &run.state, &[&would.state], 0, &ticks) {
+        return Err(format!("never fuller: {place}"));
+    }
+    sums(subject, run, &would)
+}
+
+/// *The sum charged equals the sum used*: both runs end alike where neither was full and nobody waited.
+fn sums(subject: &Subject, run: &Run<'_>, would: &Counterfactual) -> Result<(), Broken> {
+    let by_window = subject.kind == Kind::Window && (run.was_in_debt || would.was_in_debt);
+    if run.waited || would.waited || by_window {
+        return Ok(());
+    }
+    if subject.kind == Kind::Even && !never_full(subject, run) {
+        return Ok(());
+    }
+    match differ(subject, &run.state, &would.state, run.clock, &probes(subject, run.clock)) {
+        Some(place) => Err(format!("sum charged equals sum used: {place}")),
+        None => Ok(()),
+    }
+}
+
+/// Neither run of any part of the limit was full at an operation after the first charge, nor would have been full at a settlement
+/// had nobody charged after the one that is settled.
+fn never_full(subject: &Subject, run: &Run<'_>) -> bool {
+    subject.parts.iter().all(|part| {
+        let full = |owed: fn(&Charge) -> u64| {
+            Counterfactual::run(part, run, |_, charge| owed(charge)).is_ok_and(|run| !run.was_full)
+        };
+        full(Charge::units) && full(Charge::owed) && outlived(part, run)
+    })
+}
+
+/// At each settlement of less, what was used of that charge and of those before it has not all come back.
+fn outlived(part: &Quota, run: &Run<'_>) -> bool {
+    run.ops.iter().all(|op| match *op {
+        Op::Settle { now, nth, used } if used < run.charges[nth].units() => {
+            let mut alone = run.clone();
+            alone.ops.retain(|op| matches!(op, Op::Charge { .. }));
+            let up_to = |other: usize, charge: &Charge| if other <= nth { charge.owed() } else { 0 };
+            Counterfactual::run(part, &alone, up_to)
+                .is_ok_and(|would| !part.standing(&would.state, now).reset_after.is_zero())
+        }
+        _ => true,
+    })
+}
+
+/// One settlement: `run` is the history with it, `before` the state before it.
+pub(crate) fn settlement(
+    subject: &Subject,
+    before: &State,
+    run: &Run<'_>,
+    receipt: &Receipt,
+    used: u64,
+) -> Result<(), Broken> {
+    let (units, at) = (receipt.cost.units(), run.clock);
+    if used == units {
+        return match differ(subject, &run.state, before, at, &probes(subject, at)) {
+            Some(place) => Err(format!("settled with what was charged: {place}")),
+            None => Ok(()),
+        };
+    }
+    if used > units {
+        return debt(subject, before, &run.state, run.last, used - units, run.waited);
+    }
+    if subject.kind.is_monotone() {
+        return Ok(());
+    }
+    let ticks = probes(subject, at);
+    let early = match subject.kind {
+        Kind::Profile => {
+            let would = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
+            let exact =
+                would.is_ok_and(|would| differ(subject, &run.state, &would.state, at, &ticks).is_none());
+            let broken = fuller_by(subject, &run.state, before, at, units - used).filter(|_| !exact);
+            return broken.map_or(Ok(()), |place| Err(format!("never fuller: {place}")));
+        }
+        Kind::Phase { early } => early,
+        _ => 0,
+    };
+    let nth = (0..run.charges.len()).find(|nth| is_last(run, *nth));
+    let all = Counterfactual::run(&subject.quota, run, |_, charge| charge.owed());
+    // Only this charge is made for what it used; the others are charged and settled as they were.
+    let this = Counterfactual::run(&subject.quota, run, |other, charge| {
+        if Some(other) == nth { charge.owed() } else { charge.units() }
+    });
+    let same_window =
+        matches!(subject.kind, Kind::Phase { .. }) && !run.was_full && !run.waited && !run.booked;
+    let broken = match &all {
+        Ok(all) if same_window => fuller(subject, &run.state, &[&all.state], early, &ticks),
+        _ => {
+            let would = [&all, &this].into_iter().flatten().map(|would| &would.state);
+            let bounds: Vec<&State> = would.chain([before]).collect();
+            fuller(subject, &run.state, &bounds, early, &ticks)
+        }
+    };
+    broken.map_or(Ok(()), |place| Err(format!("never fuller: {place}")))
+}
+
+/// The last operation settled this charge.
+fn is_last(run: &Run<'_>, nth: usize) -> bool {
+    matches!(run.ops.last(), Some(Op::Settle { nth: last, .. }) if *last == nth)
+}
+
+/// A profile: no more than was given back is there beyond what was there before.
+fn fuller_by(subject: &Subject, state: &State, before: &State, at: Tick, back: u64) -> Option<String> {
+    let (has, had) = (left(&subject.quota, state, at), left(&subject.quota, before, at));
+    // A pacer shows a place more as soon as it is not in debt.
+    (has > had.max(0) + i128::from(back) + 1)
+        .then(|| format!("{has} left where {had} were and {back} came back"))
+}
+
+/// *Debts*: what is used beyond the charge is taken away, whatever is left.
+pub(crate) fn debt(
+    subject: &Subject,
+    before: &State,
+    after: &State,
+    at: Tick,
+    more: u64,
+    waited: bool,
+) -> Result<(), Broken> {
+    let quota = &subject.quota;
+    let (had, has) = (left(quota, before, at), left(quota, after, at));
+    let expected = had - i128::from(more.min(Rate::MAX_COUNT));
+    let exact = match subject.kind {
+        Kind::Even => true,
+        Kind::Window | Kind::Phase { .. } => !waited,
+        Kind::Slope | Kind::Profile => false,
+    };
+    let standing = quota.standing(after, at);
+    if (exact && has != expected) || has > had {
+        return Err(format!("debts: {had} left and {more} more used leave {has}"));
+    }
+    if standing.remaining > 0 && standing.debt > 0 {
+        return Err(format!("debts: {standing:?} has something left and owes"));
+    }
+    // A pacer of a peer catches up on idle time once it has been used at all.
+    if subject.kind == Kind::Profile {
+        return Ok(());
+    }
+    if let Some(place) = fuller(subject, after, &[before], 0, &few_probes(subject, at)) {
+        return Err(format!("debts: {place}"));
+    }
+    Ok(())
+}
+
+/// *Undone is exact*: a charge of `units` at `now` that is undone at any later tick, nobody having come between, leaves no trace.
+pub(crate) fn undone(
+    subject: &Subject,
+    before: &State,
+    after: &State,
+    receipt: &Receipt,
+) -> Result<(), Broken> {
+    let quota = &subject.quota;
+    let (at, act) = (receipt.at, receipt.act);
+    let half = Duration::from_nanos(subject.step / 2);
+    let mut ticks = vec![at, at.after(Duration::from_nanos(1)), at.after(half)];
+    ticks.extend([Tick::from_nanos(act.as_nanos() - 1), act, act.after(Duration::from_nanos(1))]);
+    ticks.extend((1..=6).map(|steps| at.after(half * 2 * steps)));
+    for now in ticks.into_iter().filter(|now| *now >= at) {
+        let undone = quota.settle(after, now, receipt, 0);
+        if subject.kind == Kind::Profile {
+            if differ(subject, &undone, before, now, &few_probes(subject, now)).is_none() {
+                continue;
+            }
+            if let Some(place) = fuller_by(subject, &undone, after, now, receipt.cost.units()) {
+                return Err(format!("undone at {now:?}: {place}"));
+            }
+            continue;
+        }
+        if let Some(place) = differ(subject, &undone, before, now, &few_probes(subject, now)) {
+            return Err(format!("undone is exact: undone at {now:?}, {place}"));
+        }
+    }
+    Ok(())
+}
+
+/// *Retry*: a refused ask is allowed after the wait it was told, and not a nanosecond before.
+pub(crate) fn retry(subject: &Subject, state: &State, now: Tick) -> Result<(), Broken> {
+    if subject.kind == Kind::Profile {
+        return Ok(());
+    }
+    let quota = &subject.quota;
+    let limit = quota.standing(state, now).limit;
+    for units in [1, limit] {
+        for max_wait in [0, subject.step] {
+            let ask =
+                |now| quota.decide(state, Ask::within(now, cost(units), Duration::from_nanos(max_wait)));
+            match ask(now) {
+                Transition::Denied { retry: Retry::After(wait) } => {
+                    let then = now.after(wait);
+                    if then == Tick::MAX || wait.is_zero() {
+                        return Err(format!("retry: {units} at {now:?} told {wait:?}"));
+                    }
+                    if !matches!(ask(then), Transition::Allowed { .. }) {
+                        return Err(format!("retry: {units} at {now:?} told {wait:?}, then {:?}", ask(then)));
+                    }
+                    if matches!(ask(Tick::from_nanos(then.as_nanos() - 1)), Transition::Allowed { .. }) {
+                        return Err(format!("retry: {units} at {now:?} told {wait:?}, sooner was enough"));
+                    }
+                }
+                Transition::Denied { retry } => {
+                    return Err(format!("retry: {units} of {limit} at {now:?} is refused: {retry:?}"));
+                }
+                Transition::Allowed { .. } => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// *Forgetting*: once full, a state is as good as a fresh one, also to the receipts that were issued before; and a change of the
+/// limit leaves receipts nothing to give back.
+pub(crate) fn forgetting(subject: &Subject, run: &Run<'_>) -> Result<(), Broken> {
+    let quota = &subject.quota;
+    if let Some(full) = quota.full_at(&run.state) {
+        let then = full.max(run.last);
+        let fresh = quota.fresh(then);
+        if let Some(place) = differ(subject, &run.state, &fresh, then, &few_probes(subject, then)) {
+            return Err(format!("forgetting: full at {full:?}, but {place}"));
+        }
+        for state in [&fresh, &run.state] {
+            nothing_back(subject, run, state, then).map_err(|place| format!("forgetting: {place}"))?;
+        }
+    }
+    for how in [Replace::AsIs, Replace::Proportional, Replace::Reset] {
+        let there = subject.other.carry(quota, &run.state, run.last, how);
+        let back = quota.carry(&subject.other, &there, run.last, how);
+        let same = quota.carry(quota, &run.state, run.last, how);
+        for (state, name) in [(&back, "there and back"), (&same, "to itself")] {
+            nothing_back(subject, run, state, run.last)
+                .map_err(|place| format!("carried {name}, {how:?}: {place}"))?;
+        }
+        for (_, charge) in run.open() {
+            let settled = subject.other.settle(&there, run.last, &charge.receipt, 0);
+            let (has, had) =
+                (left(&subject.other, &settled, run.last), left(&subject.other, &there, run.last));
+            if has > had {
+                return Err(format!("carried, {how:?}: {had} left, {has} after an old charge was undone"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// No open receipt of `run` gives anything back to `state`, also after new charges; what is more is booked.
+fn nothing_back(subject: &Subject, run: &Run<'_>, state: &State, from: Tick) -> Result<(), Broken> {
+    let quota = &subject.quota;
+    let limit = quota.standing(state, from).limit.clamp(1, 1 << 60);
+    let mut states = vec![(0, state.clone())];
+    for units in [1, limit] {
+        states.extend(charged(quota, state, from, units).map(|(next, _)| (units, next)));
+    }
+    for (nth, charge) in run.open() {
+        for (units, state) in &states {
+            for now in [from, from.after(Duration::from_nanos(subject.step))] {
+                let settled = quota.settle(state, now, &charge.receipt, 0);
+                if let Some(place) = fuller(subject, &settled, &[state], 0, &few_probes(subject, now)) {
+                    return Err(format!("charged {units} since {from:?}, #{nth} undone at {now:?}: {place}"));
+                }
+                let more = quota.settle(state, now, &charge.receipt, charge.units() + 2);
+                debt(subject, state, &more, now, 2, true)
+                    .map_err(|place| format!("charged {units}, #{nth} used 2 more at {now:?}: {place}"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// *Acts never bunch*: those of a history without debts keep the kind's bound.
+pub(crate) fn acts(subject: &Subject, run: &Run<'_>) -> Result<(), Broken> {
+    if run.booked {
+        return Ok(());
+    }
+    let acts: Vec<_> =
+        run.charges.iter().map(|charge| (charge.receipt.act.as_nanos(), charge.owed())).collect();
+    match subject.envelope.broken(&acts, run.waited) {
+        Some(place) => Err(format!("acts never bunch: {place}")),
+        None => Ok(()),
+    }
+}
+
+/// A clock that stepped back stands still at the last change.
+pub(crate) fn stands_still(subject: &Subject, run: &Run<'_>, earlier: Tick) -> Result<(), Broken> {
+    let (quota, state, last) = (&subject.quota, &run.state, run.last);
+    let same = quota.standing(state, earlier) == quota.standing(state, last)
+        && run.open().all(|(_, charge)| {
+            [0, charge.units() / 2, charge.units() + 2].into_iter().all(|used| {
+                let settle = |now| quota.settle(state, now, &charge.receipt, used);
+                differ(subject, &settle(earlier), &settle(last), last, &few_probes(subject, last)).is_none()
+            })
+        })
+        && [Duration::ZERO, Duration::MAX].into_iter().all(|max_wait| {
+            let ask = |now| quota.decide(state, Ask::within(now, cost(1), max_wait));
+            ask(earlier) == ask(last)
+        });
+    if same { Ok(()) } else { Err(format!("at {earlier:?} it answers otherwise than at {last:?}")) }
+}
