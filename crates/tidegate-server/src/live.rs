@@ -24,7 +24,7 @@ pub(crate) struct Live {
     pub(crate) policies: Arc<[Facts]>,
     pub(crate) headers: HeaderForm,
     pub(crate) door: Door,
-    /// Whether some policy expects to be settled: it says how, or charges failures only.
+    /// Whether some policy expects to be settled: it says how, charges failures only, or lends places.
     pub(crate) settles: bool,
     /// Whether some policy may hold a request back.
     pub(crate) delays: bool,
@@ -103,7 +103,9 @@ impl Live {
 
 /// Says whether a policy expects to be settled, so that a check that it charges answers a ticket unasked.
 pub(crate) fn settles(policy: &Policy) -> bool {
-    policy.settle.is_some() || policy.charges_failures()
+    policy.settle.is_some()
+        || policy.charges_failures()
+        || policy.limits.iter().chain(&policy.shadow_limit).any(Limit::is_guard)
 }
 
 impl Facts {

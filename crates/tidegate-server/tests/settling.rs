@@ -11,6 +11,7 @@ use http::{Method, StatusCode};
 use running::{Answer, Client, Running, send, start, start_with, until};
 use serde_json::{Value, json};
 use tidegate::gate::ticket::TicketKeys;
+use tidegate::policy::config::{Config, Format};
 use tidegate::store::MemoryStore;
 
 /// A user's requests and tokens, a model over all users, and a team's money: what one call of a language model spends.
@@ -306,4 +307,38 @@ policies:
     assert_eq!(told.json()["policies"], json!([{ "name": "login", "charged": 1, "effect": "kept" }]));
     let too_long = ask("/key", &[("x-key", &long)]).await;
     assert!(too_long.header("x-tidegate-ticket-error").contains("too long"), "{too_long:?}");
+}
+
+/// The files of the page are files, and the first does what the page prints.
+#[tokio::test]
+async fn the_example_of_the_page_holds() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/settling.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let blocks: Vec<&str> =
+        page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let files: Vec<&&str> = blocks.iter().filter(|block| block.starts_with("version")).collect();
+    assert_eq!((files.len(), blocks.len()), (2, 3), "two files and a section");
+    for file in &files {
+        let (_, warnings) = Config::parse(file, "page", Format::Yaml).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+    }
+    let section = format!("{}version: 1\npolicies: []\n", blocks[2]);
+    assert!(Config::parse(&section, "page", Format::Yaml).is_ok(), "{section}");
+    let server = start(files[0]).await;
+    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    let told =
+        settle(&server, &ticket, r#""attributes": {"llm.input": 900, "llm.output": 400, "llm.cached": 300}"#)
+            .await;
+    assert_eq!(each(&told, "charged"), [1, 800, 300, 4000]);
+    assert_eq!(each(&told, "used"), [1, 1300, 400, 7800]);
+    assert_eq!(each(&told, "owed"), [Value::Null, json!(500), json!(100), json!(3800)]);
+    let server = start(files[1]).await;
+    let login =
+        r#"{"attributes": {"client.ip": "203.0.113.9", "request.path": "/login", "form.username": "ann"}}"#;
+    let body =
+        format!(r#"{{"ticket": "{}", "status": 401}}"#, ticket_of(&server.post("/v1/check", login).await));
+    assert_eq!(server.post("/v1/report", &body).await.json()["outcome"], "callers-fault");
+    let export = r#"{"attributes": {"user.id": "7", "request.path": "/export"}}"#;
+    let told = settle(&server, &ticket_of(&server.post("/v1/check", export).await), r#""cost": 250"#).await;
+    assert_eq!((each(&told, "owed"), each(&told, "remaining")), (vec![json!(150)], vec![json!(750)]));
 }

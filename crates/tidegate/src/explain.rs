@@ -329,7 +329,12 @@ mod tests {
             PolicySet::new(vec![Policy::new("work", Limit::new(places, "concurrency 2 ttl 30s"))]).unwrap();
         let gate = Gate::in_memory(set, 100).with_clock(ManualClock::at(Tick::from_secs(1)));
         let request = Descriptor::new();
-        assert!(gate.check(&request, Cost::new(2)).unwrap().allowed);
+        for _ in 0..2 {
+            assert!(
+                gate.check(&request, Cost::new(800)).unwrap().allowed,
+                "one place, whatever it costs others"
+            );
+        }
         assert_eq!(
             gate.explain(&request, None).unwrap().to_string(),
             "DENIED by work, no telling when it would be allowed

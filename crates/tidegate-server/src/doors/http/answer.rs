@@ -11,7 +11,7 @@ use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
 use tidegate::gate::ticket::{SealError, Ticket};
-use tidegate::policy::{Deny, Descriptor, Mode, Policy};
+use tidegate::policy::{Deny, Descriptor, Limit, Mode, Policy};
 use tidegate::{GateDecision, LimitDecision, Quota, Tick};
 use tidegate_core::{Cost, Retry};
 use ulid::Ulid;
@@ -68,7 +68,7 @@ struct Part<'a> {
     cost: u64,
     /// Whether the cost was taken.
     charged: bool,
-    /// Whether a report decides if it stays.
+    /// Whether it waits for the end of the work: a report decides if it stays, or gives the place back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     awaits_report: bool,
 }
@@ -315,9 +315,14 @@ impl<'a> Part<'a> {
             reset_after_ms: millis_up(standing.reset_after),
             cost: limit.cost.units(),
             charged: charged && allowed,
-            awaits_report: charged && allowed && limit.on_failure,
+            awaits_report: charged && allowed && (limit.on_failure || is_place(policy, limit)),
         }
     }
+}
+
+/// Says whether it is a place, which is left when the work ends.
+fn is_place(policy: &Policy, limit: &LimitDecision) -> bool {
+    policy.limit(limit.limit).is_some_and(Limit::is_guard)
 }
 
 pub(crate) fn mode(mode: Mode) -> &'static str {
