@@ -256,6 +256,9 @@ pub(crate) struct Simulate {
     /// Draw offered and admitted load into this SVG file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plot: Option<PathBuf>,
+    /// How long each request stays in its place, under a limit of what is in flight, such as 200ms
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) hold: Option<Duration>,
     /// Seed of the random parts of the traffic
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -332,6 +335,9 @@ pub(crate) struct Replay {
     /// How fast: as fast as possible, or as it happened
     #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed)]
     pub(crate) speed: Speed,
+    /// How long a request of which the log does not say it stays in its place, under a limit of what is in flight, such as 200ms
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) hold: Option<Duration>,
     /// How many keys to remember at once
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = keys)]
     pub(crate) keys: usize,

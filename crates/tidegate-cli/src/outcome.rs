@@ -95,6 +95,10 @@ fn policies(outcome: &Outcome, recorded: bool, wide: bool) -> String {
         "PEAK RATE",
         "FIRST DENY",
     ];
+    let guarded = outcome.policies.iter().any(|policy| policy.most_in_use.is_some());
+    if guarded {
+        header.push("MOST IN USE");
+    }
     if wide {
         header.extend(["DELAYED", "SHADOW DENIED", "BY", "LIMITS"]);
     }
@@ -119,6 +123,9 @@ fn policies(outcome: &Outcome, recorded: bool, wide: bool) -> String {
             policy.peak.map_or_else(|| "-".to_owned(), |peak| peak.to_string()),
             policy.first_denied.map_or_else(|| "-".to_owned(), |at| when(at, recorded)),
         ];
+        if guarded {
+            row.push(policy.most_in_use.map_or_else(|| "-".to_owned(), thousands));
+        }
         if wide {
             row.extend([
                 thousands(policy.delayed),
@@ -143,6 +150,12 @@ fn remarks(outcome: &Outcome) -> String {
                 policy.name
             ));
         }
+    }
+    if outcome.left_early > 0 {
+        text.push_str(&format!(
+            "{} requests left their places early, because a million others were inside: denials are too few\n",
+            thousands(outcome.left_early)
+        ));
     }
     if outcome.evicted > 0 {
         let evicted = thousands(outcome.evicted);

@@ -137,7 +137,8 @@ impl LimitWords {
         if words.is_empty() {
             return Ok(None);
         }
-        if !words.contains_key("rate") {
+        let guards = words.get("algorithm").and_then(Value::as_str) == Some("concurrency");
+        if !words.contains_key("rate") && !guards {
             return Err(Mistake("a limit needs --rate, such as --rate 100/s".to_owned()).into());
         }
         Ok(Some(Self(words)))

@@ -9,10 +9,12 @@
 //! * [`guard`]: what one enters and leaves, and how work ends
 //! * [`quota`]: a complete limit of any algorithm, and its state
 //! * [`rate`]: one file per algorithm, one shape
+//! * [`concurrency`]: how much may be in flight
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 
 pub mod bytes;
 mod changed;
+pub mod concurrency;
 pub mod decision;
 pub mod guard;
 pub mod quota;

@@ -45,6 +45,7 @@ fn quotas() -> Result<Vec<Quota>, QuotaError> {
         UberPacer::new(rate, 3)?.into(),
         GuavaBursty::new(2.5, 1.0)?.into(),
         GuavaWarming::new(2.5, Duration::from_secs(4), 3.0)?.into(),
+        Quota::concurrency(6, Duration::from_secs(30))?,
     ])
 }
 

@@ -1,28 +1,29 @@
 //! What every door asks: decides under the policies in force, counts what was decided, remembers it.
 //!
 //! The gate decides; this adds what only a server has: a choice of policies by name, an answer when the store has none,
-//! counters, the keys at their limits, and a memory of recent decisions.
+//! counters, the keys at their limits, a memory of the last refusals. What comes after a decision is in [`settling`].
+
+mod settling;
 
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use smallvec::SmallVec;
 use tidegate::explain::key_text;
-use tidegate::gate::Followed;
 use tidegate::policy::{Among, Descriptor, Mode, OnStoreError, PolicySet};
-use tidegate::store::{Charge, MemoryStore, Occupancy, Settled, Step, Store, StoreError};
-use tidegate::{Charged, Clock, Cost, Gate, GateDecision, LimitDecision, Report, Tick};
+use tidegate::store::{Charge, Home, MemoryStore, Occupancy, Settled, Step, Store, StoreError};
+use tidegate::{Charged, Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
 use ulid::Ulid;
 
 use crate::live::{Facts, Live};
 use crate::metrics::{Decided, Metrics, Tally};
-use crate::recent::{Follow, NoFollow, Recent, Remembered, Share, Taken};
+use crate::recent::{Recent, Remembered};
 use crate::settings::Settings;
 
-/// Decisions that are remembered for a report, a refund or a question: a minute at a thousand a second, in 32 MiB. A quarter is kept
-/// for those that wait for a report.
-const WAITING: Share = Share { entries: 16_384, bytes: 8 << 20 };
-const REST: Share = Share { entries: 49_152, bytes: 24 << 20 };
+pub(crate) use self::settling::{Held, Settlement, TicketFor, Tickets, Told, Unsettled};
+
+/// Refused requests that are remembered for a question: some seconds of a flood, hours of ordinary service.
+const REMEMBERED: usize = 8192;
+const REMEMBERED_BYTES: usize = 4 << 20;
 /// Keys of the store that stands in while the real one cannot decide.
 const STAND_IN_KEYS: usize = 65_536;
 /// Headers that hold secrets; they are not remembered unless a key is made of them.
@@ -43,6 +44,7 @@ pub(crate) struct Engine {
     live: ArcSwap<Live>,
     pub(crate) metrics: Metrics,
     recent: Recent,
+    tickets: Tickets,
     /// Decides for policies with `on_store_error: local` while the store cannot.
     stand_in: OnceLock<MemoryStore>,
 }
@@ -50,7 +52,7 @@ pub(crate) struct Engine {
 /// What is asked of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// Spend, count and remember.
+    /// Spend and count.
     Take,
     /// Look.
     Peek,
@@ -89,6 +91,10 @@ impl Store for Shared {
     fn occupancy(&self) -> Occupancy {
         self.0.occupancy()
     }
+
+    fn home(&self) -> Home {
+        self.0.home()
+    }
 }
 
 impl Engine {
@@ -97,10 +103,13 @@ impl Engine {
         store: Arc<dyn Store>,
         store_kind: &'static str,
         clock: Arc<dyn Clock>,
+        tickets: Tickets,
     ) -> Self {
         let metrics = Metrics::new();
         let store = Shared(store);
-        let gate = Gate::new(Arc::clone(&settings.policies), store.clone()).with_clock(Arc::clone(&clock));
+        let gate = Gate::new(Arc::clone(&settings.policies), store.clone())
+            .with_clock(Arc::clone(&clock))
+            .with_issuer(&tickets.issuer);
         let live = Live::new(settings, &metrics, None, gate.now());
         Self {
             gate,
@@ -109,7 +118,8 @@ impl Engine {
             clock,
             live: ArcSwap::from_pointee(live),
             metrics,
-            recent: Recent::new(WAITING, REST),
+            recent: Recent::new(REMEMBERED, REMEMBERED_BYTES),
+            tickets,
             stand_in: OnceLock::new(),
         }
     }
@@ -134,8 +144,8 @@ impl Engine {
         self.live.store(Arc::new(live));
     }
 
-    /// Decides a request, and puts into `taken` what it was charged; `only` names the indices of the policies that are asked, in the
-    /// set of `live`.
+    /// Decides a request, and puts into `held` what it was charged, where somebody wants that; `only` names the indices of the policies
+    /// that are asked, in the set of `live`.
     pub(crate) fn decide(
         &self,
         live: &Live,
@@ -143,86 +153,53 @@ impl Engine {
         cost: Option<Cost>,
         only: Option<&[usize]>,
         want: Want,
-        taken: &mut Taken,
+        held: Option<&mut Held>,
     ) -> Conclusion {
+        let keeps = held.is_some();
+        let mut unwanted = Held::default();
+        let held = held.unwrap_or(&mut unwanted);
         let ask = |gate: &Gate, among: Option<&Among>, charged: &mut Charged| match (want, among) {
+            (Want::Take, None) if !keeps => gate.check(request, cost),
             (Want::Take, None) => gate.charge(request, cost, charged),
             (Want::Take, Some(among)) => gate.charge_among(among, request, cost, charged),
             (Want::Peek, None) => gate.peek(request, cost),
             (Want::Peek, Some(among)) => gate.peek_among(among, request, cost),
         };
         let among = only.map(|only| Among::new(Arc::clone(&live.set), only.iter().copied()));
-        let decided = self.metrics.time(|| ask(&self.gate, among.as_ref(), &mut taken.charged));
+        let decided = self.metrics.time(|| ask(&self.gate, among.as_ref(), &mut held.charged));
         let decision = match decided {
             Ok(decision) => decision,
-            Err(error) => return self.without_store(live, request, cost, only, error, want, &ask, taken),
+            Err(error) => return self.without_store(live, request, cost, only, error, want, &ask, held),
         };
         self.counted(live, request, decision, want)
     }
 
-    /// Remembers a decision and what it took, and returns its id.
-    pub(crate) fn remember(
+    /// Names a decision; remembers the request of a refusal.
+    pub(crate) fn name(
         &self,
         live: &Live,
         request: &Descriptor<'_>,
         only: Option<&[usize]>,
         cost: Option<Cost>,
         conclusion: &Conclusion,
-        taken: Taken,
     ) -> Ulid {
-        let at = match conclusion {
-            Conclusion::Decided(decision) => decision.at,
-            Conclusion::Unsettled { .. } => self.now(),
+        let (at, allowed) = match conclusion {
+            Conclusion::Decided(decision) => (decision.at, decision.allowed),
+            Conclusion::Unsettled { allowed, .. } => (self.now(), *allowed),
         };
+        if allowed {
+            return self.recent.name(at);
+        }
         // By name: places move when the file changes.
         let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
         let only = only.map(|only| only.iter().filter_map(named).collect());
         let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
-        self.recent.remember(at, request, only, secret, cost, taken)
+        self.recent.remember(at, request, only, secret, cost)
     }
 
-    /// Returns the request of a decision, `None` where it was too long to be kept, and the cost its caller gave.
+    /// Returns the request of a refusal, `None` where it was too long to be kept, and the cost its caller gave.
     pub(crate) fn find(&self, id: Ulid) -> Option<(Option<Cost>, Option<Remembered>)> {
-        self.recent.find(id).map(|(told, request)| (told.cost, request))
-    }
-
-    /// Tells how the work of a decision ended; hands over what became of each charge that waited for it.
-    pub(crate) fn report<T>(
-        &self,
-        id: Ulid,
-        report: Report,
-        told: impl FnOnce(&[Followed<'_>]) -> T,
-    ) -> Result<T, Unfollowed> {
-        self.follow(id, Follow::Report, None, told, |gate, charged| gate.report(charged, report))
-    }
-
-    /// Gives back what a decision charged, or part of it; hands over what each limit got.
-    pub(crate) fn refund<T>(
-        &self,
-        id: Ulid,
-        cost: Option<Cost>,
-        told: impl FnOnce(&[Followed<'_>]) -> T,
-    ) -> Result<T, Unfollowed> {
-        self.follow(id, Follow::Refund, cost, told, |gate, charged| gate.refund(charged, cost))
-    }
-
-    fn follow<T>(
-        &self,
-        id: Ulid,
-        what: Follow,
-        cost: Option<Cost>,
-        told: impl FnOnce(&[Followed<'_>]) -> T,
-        done: impl for<'c> Fn(&Gate, &'c Charged) -> Result<SmallVec<[Followed<'c>; 2]>, StoreError>,
-    ) -> Result<T, Unfollowed> {
-        let taken = self.recent.follow(id, what, cost)?;
-        let settled = match self.stand_in.get().filter(|_| taken.from_stand_in) {
-            None => done(&self.gate, &taken.charged),
-            Some(store) => done(&self.gate_of(self.gate.policies(), store.clone()), &taken.charged),
-        };
-        match settled {
-            Ok(followed) => Ok(told(&followed)),
-            Err(error) => Err(self.undo(id, what, error)),
-        }
+        self.recent.find(id)
     }
 
     /// Forgets what one key has spent under one policy; `key` holds the attributes of the policy's `by`.
@@ -263,14 +240,8 @@ impl Engine {
         self.store_kind
     }
 
-    fn undo(&self, id: Ulid, what: Follow, error: StoreError) -> Unfollowed {
-        self.recent.unfollow(id, what);
-        self.metrics.store_error(self.store_kind);
-        Unfollowed::Store(error)
-    }
-
     fn gate_of(&self, policies: impl Into<Arc<PolicySet>>, store: impl Store + 'static) -> Gate {
-        Gate::new(policies, store).with_clock(Arc::clone(&self.clock)).settling_with(&self.gate)
+        Gate::new(policies, store).with_clock(Arc::clone(&self.clock)).with_issuer(&self.tickets.issuer)
     }
 
     /// Decides although the store cannot: one policy that closes refuses, else those that say so are decided here.
@@ -284,7 +255,7 @@ impl Engine {
         error: StoreError,
         want: Want,
         ask: &impl Fn(&Gate, Option<&Among>, &mut Charged) -> Result<GateDecision, StoreError>,
-        taken: &mut Taken,
+        held: &mut Held,
     ) -> Conclusion {
         self.metrics.store_error(self.store_kind);
         tracing::warn!(%error, "the store could not decide");
@@ -309,10 +280,10 @@ impl Engine {
             return Conclusion::Unsettled { allowed: true, policy: None, error };
         }
         let stand_in = self.stand_in.get_or_init(|| MemoryStore::with_capacity(STAND_IN_KEYS));
-        taken.from_stand_in = true;
+        held.from_stand_in = true;
         let among = Among::new(Arc::clone(&live.set), matching);
         let gate = self.gate_of(Arc::clone(&live.set), stand_in.clone());
-        match ask(&gate, Some(&among), &mut taken.charged) {
+        match ask(&gate, Some(&among), &mut held.charged) {
             Ok(decision) => self.counted(live, request, decision, want),
             Err(_) => Conclusion::Unsettled { allowed: true, policy: None, error },
         }
@@ -364,21 +335,6 @@ impl Engine {
                 facts.keys.near.add(&key_text(policy, request));
             }
         }
-    }
-}
-
-/// Why nothing followed a decision.
-#[derive(Debug)]
-pub(crate) enum Unfollowed {
-    /// It cannot be followed.
-    Not(NoFollow),
-    /// The store did not settle it; it may be tried again.
-    Store(StoreError),
-}
-
-impl From<NoFollow> for Unfollowed {
-    fn from(why: NoFollow) -> Self {
-        Self::Not(why)
     }
 }
 

@@ -3,6 +3,7 @@
 //! * [`Server`]: from bind to exit; [`ServerOptions`] are what cannot change meanwhile, [`Timeouts`] among them
 //! * [`Source`]: where the configuration comes from, at start and at every reload; [`Settings`] are what it yields
 //! * [`Token`]: what callers show when the server can be reached by others
+//! * [`TicketOptions`]: with what decisions are settled later, here or elsewhere
 //!
 //! # Examples
 //! ```no_run
@@ -39,6 +40,7 @@ mod server;
 mod settings;
 mod signals;
 mod systemd;
+mod tickets;
 mod top;
 mod watch;
 
@@ -46,6 +48,7 @@ pub use auth::{Token, TokenError};
 pub use options::{ServerOptions, Timeouts};
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, Source};
+pub use tickets::{TicketKeyError, TicketOptions};
 
 /// What the fuzz targets call; no part of the API.
 #[cfg(feature = "fuzzing")]

@@ -24,6 +24,10 @@ pub(crate) struct Live {
     pub(crate) policies: Arc<[Facts]>,
     pub(crate) headers: HeaderForm,
     pub(crate) door: Door,
+    /// Whether some policy expects to be settled: it says how, charges failures only, or lends places.
+    pub(crate) settles: bool,
+    /// Whether some policy may hold a request back.
+    pub(crate) delays: bool,
     /// Counts the configurations put in force since start, from 1.
     pub(crate) number: u64,
     /// When it was put in force, by the gate's clock.
@@ -70,6 +74,8 @@ impl Live {
         Self {
             policies: facts.collect(),
             headers: settings.headers,
+            settles: policies.iter().any(settles),
+            delays: policies.iter().any(|policy| policy.limits.iter().any(|limit| !limit.max_wait.is_zero())),
             door: Door::new(settings),
             number: before.map_or(0, |live| live.number) + 1,
             since,
@@ -93,6 +99,13 @@ impl Live {
     pub(crate) fn keys_by(&self, name: &str) -> bool {
         self.set.policies().iter().any(|policy| policy.by.iter().any(|by| by == name))
     }
+}
+
+/// Says whether a policy expects to be settled, so that a check that it charges answers a ticket unasked.
+pub(crate) fn settles(policy: &Policy) -> bool {
+    policy.settle.is_some()
+        || policy.charges_failures()
+        || policy.limits.iter().chain(&policy.shadow_limit).any(Limit::is_guard)
 }
 
 impl Facts {
@@ -138,6 +151,9 @@ fn window(quota: &Quota) -> Window {
     if matches!(quota, Quota::FixedWindow(window) if window.calendar_parts().is_some()) {
         return Window::Calendar;
     }
+    if quota.is_guard() {
+        return Window::Never;
+    }
     let now = Tick::from_secs(1 << 32);
     let fresh = quota.fresh(now);
     let Some(all) = Cost::new(quota.standing(&fresh, now).limit) else { return Window::Never };
@@ -165,6 +181,7 @@ mod tests {
         assert_eq!(window(&Quota::per_second(3).burst(10).gcra().unwrap()), Window::Seconds(4));
         assert_eq!(window(&Quota::per_minute(60).fixed_window().unwrap()), Window::Seconds(60));
         assert_eq!(window(&Quota::per_hour(3).sliding_log().unwrap()), Window::Seconds(3600));
+        assert_eq!(window(&Quota::concurrency(50, Duration::from_secs(30)).unwrap()), Window::Never);
         assert_eq!(most_of(&Quota::per_second(100).burst(200).gcra().unwrap()), 200);
     }
 }

@@ -35,6 +35,8 @@ pub(crate) struct Metrics {
     utilization: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
     decision_time: Histogram,
     store_errors: Family<StoreLabel, Counter>,
+    settlements: Family<SettlementLabel, Counter>,
+    units: Family<UnitsLabels, Counter>,
     cut: Family<CutLabel, Counter>,
     reload_ok: Gauge<i64, AtomicI64>,
     reload_at: Gauge<f64, AtomicU64>,
@@ -109,6 +111,46 @@ struct BuildLabels {
     commit: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SettlementLabel {
+    result: SettlementResult,
+}
+
+/// How the settlement of a ticket ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum SettlementResult {
+    settled,
+    /// It was settled before.
+    repeated,
+    expired,
+    /// Another node's.
+    elsewhere,
+    /// No key opens it, or it is no ticket.
+    refused,
+    /// The store did not settle it.
+    error,
+}
+
+impl SettlementResult {
+    const ALL: [Self; 6] =
+        [Self::settled, Self::repeated, Self::expired, Self::elsewhere, Self::refused, Self::error];
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct UnitsLabels {
+    policy: String,
+    fate: UnitsFate,
+}
+
+/// What a settlement did with units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+enum UnitsFate {
+    returned,
+    owed,
+}
+
 /// The counters of one policy in one mode, in the order of [`Decided`].
 #[derive(Clone, Debug)]
 pub(crate) struct Tally([Counter; 4]);
@@ -125,6 +167,10 @@ pub(crate) struct PolicySeries {
     pub(crate) enforce: Tally,
     pub(crate) shadow: Tally,
     pub(crate) near: Counter,
+    /// Units that settlements gave back.
+    pub(crate) returned: Counter,
+    /// Units that settlements booked beyond what was charged.
+    pub(crate) owed: Counter,
     pub(crate) utilization: Peak,
     shown: Gauge<f64, AtomicU64>,
 }
@@ -176,6 +222,8 @@ impl Metrics {
         let times =
             Family::<TransportLabel, Histogram>::new_with_constructor(|| Histogram::new(DECISION_TIMES));
         let store_errors = Family::<StoreLabel, Counter>::default();
+        let settlements = Family::<SettlementLabel, Counter>::default();
+        let units = Family::<UnitsLabels, Counter>::default();
         let cut = Family::<CutLabel, Counter>::default();
         let (reload_ok, reload_at) = (Gauge::default(), Gauge::default());
         let build = BuildLabels {
@@ -197,6 +245,19 @@ impl Metrics {
             times.clone(),
         );
         registry.register("store_errors", "Steps that the store could not settle", store_errors.clone());
+        registry.register(
+            "settlements",
+            "Tickets that were handed in, by what came of it",
+            settlements.clone(),
+        );
+        for result in SettlementResult::ALL {
+            drop(settlements.get_or_create(&SettlementLabel { result }));
+        }
+        registry.register(
+            "settled_units",
+            "Units that settlements gave back or booked as owed",
+            units.clone(),
+        );
         registry.register(
             "connections_cut",
             "Connections that the server ended for want of room or time",
@@ -227,6 +288,8 @@ impl Metrics {
             utilization,
             decision_time,
             store_errors,
+            settlements,
+            units,
             cut,
             reload_ok,
             reload_at,
@@ -245,6 +308,8 @@ impl Metrics {
             enforce: self.tally(name, Meant::enforce),
             shadow: self.tally(name, Meant::shadow),
             near: self.near.get_or_create_owned(&label),
+            returned: self.units_of(name, UnitsFate::returned),
+            owed: self.units_of(name, UnitsFate::owed),
             utilization: Peak::default(),
             shown: self.utilization.get_or_create_owned(&label),
         }
@@ -257,6 +322,10 @@ impl Metrics {
             Some(limit) => _ = self.limits.get_or_create(&label).set(limit as f64),
             None => _ = self.limits.remove(&label),
         }
+    }
+
+    fn units_of(&self, policy: &str, fate: UnitsFate) -> Counter {
+        self.units.get_or_create_owned(&UnitsLabels { policy: policy.to_owned(), fate })
     }
 
     fn tally(&self, policy: &str, mode: Meant) -> Tally {
@@ -273,6 +342,9 @@ impl Metrics {
         self.near.remove(&label);
         self.limits.remove(&label);
         self.utilization.remove(&label);
+        for fate in [UnitsFate::returned, UnitsFate::owed] {
+            self.units.remove(&UnitsLabels { policy: name.to_owned(), fate });
+        }
         for decision in [Decided::allowed, Decided::denied, Decided::delayed, Decided::error] {
             for mode in [Meant::enforce, Meant::shadow] {
                 self.decisions.remove(&DecisionLabels { policy: name.to_owned(), decision, mode });
@@ -292,6 +364,11 @@ impl Metrics {
     /// Counts a step that a store could not settle.
     pub(crate) fn store_error(&self, store: &'static str) {
         self.store_errors.get_or_create(&StoreLabel { store }).inc();
+    }
+
+    /// Counts a settlement.
+    pub(crate) fn settlement(&self, result: SettlementResult) {
+        self.settlements.get_or_create(&SettlementLabel { result }).inc();
     }
 
     /// Counts a connection that the server ended.
@@ -377,6 +454,8 @@ mod tests {
             "tidegate_policy_utilization_ratio{policy=\"per-ip\"} 0.75",
             "tidegate_decision_duration_seconds_count{transport=\"http\"} 1",
             "tidegate_store_errors_total{store=\"memory\"} 1",
+            "tidegate_settlements_total{result=\"expired\"} 0",
+            "tidegate_settled_units_total{policy=\"per-ip\",fate=\"owed\"} 0",
             "tidegate_connections_cut_total{reason=\"head\"} 0",
             "tidegate_store_keys 3",
             "tidegate_log_lines_dropped_total 7",

@@ -10,6 +10,7 @@ use tidegate::store::Store;
 use tidegate::{Clock, SystemClock};
 
 use crate::auth::Token;
+use crate::tickets::{TicketKeyError, TicketOptions};
 
 /// What a server is made of, beside its configuration.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct ServerOptions {
     pub store: Arc<dyn Store>,
     /// The kind of store, as metrics name it.
     pub store_kind: &'static str,
+    /// With what decisions are settled later.
+    pub tickets: TicketOptions,
     /// Where time comes from. The machine's clock by default.
     pub clock: Arc<dyn Clock>,
     /// How many lines of the log were dropped so far, counted by whoever writes it; shown as a metric. 0 by default.
@@ -81,6 +84,7 @@ impl Default for ServerOptions {
             timeouts: Timeouts::default(),
             store: Arc::new(StoreSettings::default().memory(None)),
             store_kind: "memory",
+            tickets: TicketOptions::default(),
             clock: Arc::new(SystemClock::new()),
             log_lines_dropped: Arc::default(),
             signals: true,
@@ -89,10 +93,14 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// Takes from a config file what cannot change while the server runs: where it listens, and its store.
-    #[must_use]
-    pub fn of(config: &Config) -> Self {
+    /// Takes from a config file what cannot change while the server runs: where it listens, its store, and the keys of its tickets, which
+    /// the environment may name too.
+    ///
+    /// # Errors
+    /// [`TicketKeyError`] when the keys cannot be read.
+    pub fn of(config: &Config) -> Result<Self, TicketKeyError> {
         let store = Arc::new(config.store.memory(None));
-        Self { http: config.server.http, store, ..Self::default() }
+        let tickets = TicketOptions::of(&config.tickets)?;
+        Ok(Self { http: config.server.http, store, tickets, ..Self::default() })
     }
 }

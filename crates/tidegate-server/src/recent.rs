@@ -1,13 +1,12 @@
-//! Remembers recent decisions, so that a report, a refund or a question can follow one by its id.
+//! Names decisions, and remembers the requests of those that were refused, so that a question can follow one by its id.
 //!
-//! Of a decision it keeps what was charged, which is all that a report or a refund goes by, and the request for the question.
-//! Memory is bounded by the number of decisions and by their bytes, and what one decision may take is bounded too; the oldest
-//! go first. Decisions that wait for a report have a share of their own: whoever floods the rest does not make the server forget
-//! whose attempts are under way. Shards keep callers on several cores from waiting for each other; a check takes one short lock.
+//! Only refusals: whoever asks why has been refused, and a request that passes is then copied nowhere and takes no lock. What follows a
+//! decision otherwise goes by its ticket. Memory is bounded by the number of requests and by their bytes, and what one may take is bounded
+//! too; the oldest go first. Shards keep callers on several cores from waiting for each other.
 //!
 //! An id is a ULID: 48 bits of time, then 80 bits that lead back to the place. These hold a keyed hash and, masked by it,
 //! shard and sequence number, so that finding one is an index and neither the number of decisions nor another id can be
-//! read from one. Who has not seen an id can only guess 80 bits, of which one value is right.
+//! read from one.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
@@ -18,41 +17,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tidegate::policy::Descriptor;
-use tidegate::{Charged, Cost, Tick};
+use tidegate::{Cost, Tick};
 use ulid::Ulid;
 
-/// Shards of each share; enough that two of a handful of cores seldom meet.
+/// Enough that two of a handful of cores seldom meet.
 const SHARDS: usize = 16;
-/// Bits of the id that hold the masked place: 5 of shard, 27 of sequence.
+/// Bits of the id that hold the masked place: 5 of shard, 27 of sequence. One bit of shard more than there are shards, so that an id
+/// that leads nowhere has a place too.
 const PLACE_BITS: u32 = 32;
 const SEQUENCE_BITS: u32 = 27;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
-/// The longest request that is kept for a question, in bytes: one long value, or the headers of a browser twice over.
+/// The longest request that is kept, in bytes: one long value, or the headers of a browser twice over.
 const MAX_REQUEST: usize = 8 * 1024;
-/// The most that the charges of one decision may take, in bytes: hundreds of policies by addresses and names. Beyond, nothing can
-/// follow the decision.
-const MAX_CHARGED: usize = 64 * 1024;
 /// What an entry weighs beside its attributes.
 const OVERHEAD: usize = size_of::<Entry>();
 
-/// A bounded memory of decisions, newest kept.
+/// A bounded memory of refused requests, newest kept.
 #[derive(Debug)]
 pub(crate) struct Recent {
-    /// Those of decisions that wait for a report, then those of the rest.
-    shards: [Mutex<Shard>; 2 * SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
     next: AtomicU64,
     hasher: RandomState,
-    waiting: Share,
-    rest: Share,
-}
-
-/// How much is remembered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Share {
-    /// Decisions.
-    pub(crate) entries: usize,
-    /// Bytes that they take.
-    pub(crate) bytes: usize,
+    /// The most entries of a shard.
+    entries: usize,
+    /// The most bytes of a shard.
+    bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -66,30 +55,10 @@ struct Shard {
 #[derive(Debug)]
 struct Entry {
     id: Ulid,
-    told: Told,
-    request: Option<Remembered>,
-    taken: Taken,
-}
-
-/// What a decision took.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Taken {
-    pub(crate) charged: Charged,
-    /// Whether it was taken from the store that stands in while the real one cannot decide.
-    pub(crate) from_stand_in: bool,
-}
-
-/// What is known of a decision beside the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Told {
     /// The cost the caller gave.
-    pub(crate) cost: Option<Cost>,
-    /// A report has followed.
-    pub(crate) reported: bool,
-    /// A refund has followed.
-    pub(crate) refunded: bool,
-    /// What was charged takes too much to be remembered.
-    pub(crate) too_long: bool,
+    cost: Option<Cost>,
+    /// `None` where it was too long.
+    request: Option<Remembered>,
 }
 
 /// A request on its own: one allocation for all names and values.
@@ -151,36 +120,9 @@ impl Remembered {
     }
 }
 
-/// What should follow a decision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Follow {
-    Report,
-    Refund,
-}
-
-/// Why nothing can follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoFollow {
-    /// Not an id of this process, or forgotten.
-    Unknown,
-    /// It has happened already.
-    Twice,
-    /// The request was denied: nothing was charged.
-    NothingCharged,
-    /// What was charged waits for a report, and a refund is not one.
-    AwaitsReport,
-    /// What was charged took too much to be remembered.
-    TooLong,
-    /// More is asked back than was charged.
-    TooMuch {
-        /// What was charged.
-        charged: u64,
-    },
-}
-
 impl Entry {
     fn weight(&self) -> usize {
-        OVERHEAD + self.request.as_ref().map_or(0, Remembered::weight) + self.taken.charged.weight()
+        OVERHEAD + self.request.as_ref().map_or(0, Remembered::weight)
     }
 }
 
@@ -192,22 +134,25 @@ impl fmt::Debug for Remembered {
 }
 
 impl Recent {
-    /// Makes a memory of so many decisions that wait for a report, and so many others.
-    pub(crate) fn new(waiting: Share, rest: Share) -> Self {
-        let each = |share: Share| Share {
-            entries: share.entries.div_ceil(SHARDS).max(1),
-            bytes: share.bytes.div_ceil(SHARDS),
-        };
+    /// Makes a memory of so many requests, in so many bytes.
+    pub(crate) fn new(entries: usize, bytes: usize) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             next: AtomicU64::new(0),
             hasher: RandomState::new(),
-            waiting: each(waiting),
-            rest: each(rest),
+            entries: entries.div_ceil(SHARDS).max(1),
+            bytes: bytes.div_ceil(SHARDS),
         }
     }
 
-    /// Remembers a decision and returns its id. What is `secret` of the request is left out.
+    /// Names a decision of which nothing is remembered. Two hashes; no lock.
+    pub(crate) fn name(&self, at: Tick) -> Ulid {
+        // Relaxed: the number is only to be unique.
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.id(at, number, SHARDS, number)
+    }
+
+    /// Remembers the request of a decision, and returns the decision's id. What is `secret` of the request is left out.
     pub(crate) fn remember(
         &self,
         at: Tick,
@@ -215,83 +160,35 @@ impl Recent {
         only: Option<Box<[Box<str>]>>,
         secret: impl Fn(&str) -> bool,
         cost: Option<Cost>,
-        mut taken: Taken,
     ) -> Ulid {
-        let too_long = taken.charged.weight() > MAX_CHARGED;
-        if too_long {
-            taken = Taken::default();
-        }
-        // Relaxed: the number is only to be unique.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let (share, first) =
-            if taken.charged.awaits_report() { (self.waiting, 0) } else { (self.rest, SHARDS) };
-        let at_shard = first + number as usize % SHARDS;
-        let told = Told { cost, reported: false, refunded: false, too_long };
+        let at_shard = number as usize % SHARDS;
         let request = Remembered::new(request, only, secret);
-        let mut entry = Entry { id: Ulid::nil(), told, request, taken };
+        let mut entry = Entry { id: Ulid::nil(), cost, request };
         let weight = entry.weight();
         let mut shard = self.shards[at_shard].lock();
-        while shard.entries.len() >= share.entries
-            || (shard.bytes + weight > share.bytes && !shard.entries.is_empty())
+        while shard.entries.len() >= self.entries
+            || (shard.bytes + weight > self.bytes && !shard.entries.is_empty())
         {
             shard.forget_oldest();
         }
         let sequence = shard.first + shard.entries.len() as u64;
-        entry.id = self.name(at, number, at_shard, sequence);
+        entry.id = self.id(at, number, at_shard, sequence);
         let id = entry.id;
         shard.bytes += weight;
         shard.entries.push_back(entry);
         id
     }
 
-    /// Finds a decision; its request is `None` where that was too long.
-    pub(crate) fn find(&self, id: Ulid) -> Option<(Told, Option<Remembered>)> {
+    /// Finds a refused request, `None` where that was too long, and the cost its caller gave.
+    pub(crate) fn find(&self, id: Ulid) -> Option<(Option<Cost>, Option<Remembered>)> {
         let (at_shard, sequence) = self.place(id);
-        let shard = self.shards[at_shard].lock();
+        let shard = self.shards.get(at_shard)?.lock();
         let entry = &shard.entries[shard.index(id, sequence)?];
-        Some((entry.told, entry.request.clone()))
+        Some((entry.cost, entry.request.clone()))
     }
 
-    /// Marks a decision as followed, once, and returns what it took; `cost` is what a refund asks back.
-    ///
-    /// Marking comes before the deed, so that of two callers at once only one does it.
-    pub(crate) fn follow(&self, id: Ulid, what: Follow, cost: Option<Cost>) -> Result<Taken, NoFollow> {
-        let (at_shard, sequence) = self.place(id);
-        let mut shard = self.shards[at_shard].lock();
-        let index = shard.index(id, sequence).ok_or(NoFollow::Unknown)?;
-        let Entry { told, taken, .. } = &mut shard.entries[index];
-        let charged = taken.charged.refundable();
-        match what {
-            _ if told.too_long => return Err(NoFollow::TooLong),
-            Follow::Report if told.reported => return Err(NoFollow::Twice),
-            Follow::Report => told.reported = true,
-            Follow::Refund if told.refunded => return Err(NoFollow::Twice),
-            Follow::Refund if charged == 0 && taken.charged.awaits_report() => {
-                return Err(NoFollow::AwaitsReport);
-            }
-            Follow::Refund if charged == 0 => return Err(NoFollow::NothingCharged),
-            Follow::Refund if cost.is_some_and(|cost| cost.units() > charged) => {
-                return Err(NoFollow::TooMuch { charged });
-            }
-            Follow::Refund => told.refunded = true,
-        }
-        Ok(taken.clone())
-    }
-
-    /// Takes a mark back: the deed failed and may be tried again.
-    pub(crate) fn unfollow(&self, id: Ulid, what: Follow) {
-        let (at_shard, sequence) = self.place(id);
-        let mut shard = self.shards[at_shard].lock();
-        if let Some(index) = shard.index(id, sequence) {
-            let told = &mut shard.entries[index].told;
-            match what {
-                Follow::Report => told.reported = false,
-                Follow::Refund => told.refunded = false,
-            }
-        }
-    }
-
-    fn name(&self, at: Tick, number: u64, shard: usize, sequence: u64) -> Ulid {
+    fn id(&self, at: Tick, number: u64, shard: usize, sequence: u64) -> Ulid {
         let hash = self.hasher.hash_one(number) & 0xffff_ffff_ffff;
         let place = (shard as u64) << SEQUENCE_BITS | (sequence & SEQUENCE_MASK);
         let masked = place ^ self.mask(hash);
@@ -302,7 +199,7 @@ impl Recent {
         let random = id.random();
         let masked = random as u64 & 0xffff_ffff;
         let place = masked ^ self.mask((random >> PLACE_BITS) as u64);
-        ((place >> SEQUENCE_BITS) as usize % (2 * SHARDS), place & SEQUENCE_MASK)
+        ((place >> SEQUENCE_BITS) as usize, place & SEQUENCE_MASK)
     }
 
     fn mask(&self, hash: u64) -> u64 {
@@ -328,9 +225,6 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::policy::{ChargeOn, Limit, Policy, PolicySet};
-    use tidegate::{Gate, ManualClock, Quota};
-
     use super::*;
 
     const NOW: Tick = Tick::from_secs(1_800_000_000);
@@ -339,117 +233,57 @@ mod tests {
         Descriptor::new().with("client.ip", value.to_owned()).with("user.id", "42")
     }
 
-    fn recent(entries: usize, bytes: usize) -> Recent {
-        Recent::new(Share { entries, bytes }, Share { entries, bytes })
-    }
-
-    fn gate(charge: ChargeOn, by: &[&str]) -> Gate {
-        let mut policy = Policy::new("p", Limit::new(Quota::per_hour(1000).gcra().unwrap(), "p"));
-        (policy.charge, policy.by) = (charge, by.iter().map(|by| (*by).to_owned()).collect());
-        Gate::in_memory(PolicySet::new(vec![policy]).unwrap(), 1000).with_clock(ManualClock::at(NOW))
-    }
-
-    fn taken(gate: &Gate, request: &Descriptor<'_>, cost: u64) -> Taken {
-        let mut taken = Taken::default();
-        assert!(gate.charge(request, Cost::new(cost), &mut taken.charged).unwrap().allowed);
-        taken
-    }
-
-    fn keep(recent: &Recent, request: &Descriptor<'_>, taken: Taken) -> Ulid {
-        recent.remember(NOW, request, None, |_| false, Cost::new(3), taken)
+    fn keep(recent: &Recent, request: &Descriptor<'_>) -> Ulid {
+        recent.remember(NOW, request, None, |_| false, Cost::new(3))
     }
 
     #[test]
-    fn a_decision_is_found_again_with_its_request_but_for_secrets() {
-        let recent = recent(1000, 1 << 20);
-        let nothing = Taken::default;
-        let ids: Vec<_> =
-            (0..100).map(|at| keep(&recent, &request(&format!("10.0.0.{at}")), nothing())).collect();
+    fn a_refused_request_is_found_again_but_for_its_secrets() {
+        let recent = Recent::new(1000, 1 << 20);
+        let ids: Vec<_> = (0..100).map(|at| keep(&recent, &request(&format!("10.0.0.{at}")))).collect();
         for (at, id) in ids.iter().enumerate() {
-            let (told, found) = recent.find(*id).unwrap();
+            let (cost, found) = recent.find(*id).unwrap();
             let wanted = request(&format!("10.0.0.{at}"));
             assert!(found.unwrap().descriptor().pairs().eq(wanted.pairs()));
-            assert_eq!((told.cost, id.timestamp_ms()), (Cost::new(3), 1_800_000_000_000));
+            assert_eq!((cost, id.timestamp_ms()), (Cost::new(3), 1_800_000_000_000));
         }
         assert!(recent.find(Ulid::nil()).is_none() && recent.find(Ulid::max()).is_none());
-        let mut distinct = ids.clone();
+        let named: Vec<_> = (0..100).map(|_| recent.name(NOW)).collect();
+        assert!(named.iter().all(|id| recent.find(*id).is_none()));
+        let mut distinct = [ids, named].concat();
         distinct.sort();
         distinct.dedup();
-        assert_eq!(distinct.len(), ids.len());
+        assert_eq!(distinct.len(), 200);
 
-        let id = recent.remember(NOW, &request("a"), None, |name| name == "user.id", None, nothing());
+        let id = recent.remember(NOW, &request("a"), None, |name| name == "user.id", None);
         let found = recent.find(id).unwrap().1.unwrap();
         assert!(found.descriptor().pairs().eq([("client.ip", "a")]));
     }
 
     #[test]
     fn the_oldest_go_first_by_number_and_by_bytes() {
-        let few = recent(32, 1 << 20);
-        let ids: Vec<_> = (0..100).map(|_| keep(&few, &request("a"), Taken::default())).collect();
+        let few = Recent::new(32, 1 << 20);
+        let ids: Vec<_> = (0..100).map(|_| keep(&few, &request("a"))).collect();
         assert!(ids[..68].iter().all(|id| few.find(*id).is_none()));
         assert!(ids[68..].iter().all(|id| few.find(*id).is_some()));
 
-        let small = recent(100_000, 64 * 1024);
+        let small = Recent::new(100_000, 64 * 1024);
         let long = "x".repeat(1600);
-        let ids: Vec<_> = (0..100).map(|_| keep(&small, &request(&long), Taken::default())).collect();
+        let ids: Vec<_> = (0..100).map(|_| keep(&small, &request(&long))).collect();
         let kept = ids.iter().filter(|id| small.find(**id).is_some()).count();
         assert!((16..=40).contains(&kept), "{kept}");
         assert!(small.find(*ids.last().unwrap()).is_some(), "the newest is always kept");
-    }
-
-    /// A flood of other decisions made the server forget the attempts under way, whose places then stayed taken.
-    #[test]
-    fn a_flood_does_not_wash_out_what_waits_for_a_report() {
-        let recent = recent(64, 1 << 20);
-        let (login, flood) = (gate(ChargeOn::Failure, &[]), gate(ChargeOn::Check, &[]));
-        let id = keep(&recent, &request("a"), taken(&login, &request("a"), 1));
-        for _ in 0..900 {
-            keep(&recent, &request("b"), taken(&flood, &request("b"), 1));
-        }
-        assert!(recent.follow(id, Follow::Report, None).is_ok());
-    }
-
-    #[test]
-    fn what_one_decision_takes_is_bounded() {
-        let recent = recent(1000, 8 << 20);
-        let long = "x".repeat(MAX_REQUEST);
-        let id = keep(&recent, &request(&long), Taken::default());
-        assert!(recent.find(id).unwrap().1.is_none(), "too long for a question");
-        let gate = gate(ChargeOn::Check, &["client.ip"]);
-        let fits = request(&"y".repeat(MAX_CHARGED - 100));
-        let id = keep(&recent, &fits, taken(&gate, &fits, 1));
-        assert!(recent.follow(id, Follow::Refund, None).is_ok());
-        let endless = request(&"z".repeat(MAX_CHARGED));
-        let id = keep(&recent, &endless, taken(&gate, &endless, 1));
-        for what in [Follow::Refund, Follow::Report] {
-            assert_eq!(recent.follow(id, what, None).err(), Some(NoFollow::TooLong));
-        }
-    }
-
-    #[test]
-    fn a_decision_is_followed_once() {
-        let recent = recent(10, 1 << 20);
-        let gate = gate(ChargeOn::Check, &[]);
-        let id = keep(&recent, &request("a"), taken(&gate, &request("a"), 2));
-        let follow = |what, cost| recent.follow(id, what, Cost::new(cost)).map(|_| ());
-        assert_eq!(follow(Follow::Refund, 3), Err(NoFollow::TooMuch { charged: 2 }));
-        assert_eq!(follow(Follow::Refund, 1), Ok(()));
-        assert_eq!(follow(Follow::Refund, 1), Err(NoFollow::Twice));
-        recent.unfollow(id, Follow::Refund);
-        assert_eq!(follow(Follow::Refund, 1), Ok(()));
-        assert_eq!(follow(Follow::Report, 0), Ok(()));
-        assert_eq!(follow(Follow::Report, 0), Err(NoFollow::Twice));
-        let denied = keep(&recent, &request("a"), Taken::default());
-        assert_eq!(recent.follow(denied, Follow::Refund, None).err(), Some(NoFollow::NothingCharged));
+        let id = keep(&small, &request(&"x".repeat(MAX_REQUEST)));
+        assert!(small.find(id).unwrap().1.is_none(), "too long for a question");
     }
 
     #[test]
     fn sequence_numbers_may_pass_the_bits_of_an_id() {
-        let recent = recent(16, 1 << 20);
+        let recent = Recent::new(16, 1 << 20);
         for shard in &recent.shards {
             shard.lock().first = SEQUENCE_MASK;
         }
-        let ids: Vec<_> = (0..64).map(|_| keep(&recent, &request("a"), Taken::default())).collect();
+        let ids: Vec<_> = (0..64).map(|_| keep(&recent, &request("a"))).collect();
         assert!(ids[48..].iter().all(|id| recent.find(*id).is_some()));
         assert!(ids[..48].iter().all(|id| recent.find(*id).is_none()));
     }

@@ -10,12 +10,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::gate::ticket::KeyError;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
 use crate::connections::{self, Drained, Phase};
 use crate::doors::http::App;
-use crate::engine::Engine;
+use crate::engine::{Engine, Tickets};
 use crate::options::{ServerOptions, Timeouts};
 use crate::reload::Reload;
 use crate::settings::{Refused, Source};
@@ -93,6 +94,9 @@ pub enum ServeError {
     /// The configuration has mistakes.
     #[error(transparent)]
     Config(#[from] Refused),
+    /// No ticket key was given, and none could be drawn.
+    #[error("cannot draw a ticket key")]
+    Tickets(#[from] KeyError),
     /// Signals cannot be received.
     #[error("cannot receive signals")]
     Signals(#[source] io::Error),
@@ -133,7 +137,8 @@ impl Server {
             },
         };
         let ready = Ready { addr, policies: settings.policies.len() };
-        let mut engine = Engine::new(&settings, options.store, options.store_kind, options.clock);
+        let tickets = Tickets::of(&options.tickets, addr)?;
+        let mut engine = Engine::new(&settings, options.store, options.store_kind, options.clock, tickets);
         engine.metrics.log_lines_dropped = options.log_lines_dropped;
         let (phase, seen) = watch::channel(Phase::Serving);
         let app = Arc::new(App::new(engine, reload, options.token, seen));

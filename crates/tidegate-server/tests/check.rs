@@ -4,7 +4,7 @@
 
 mod running;
 
-use running::{send, start, start_with};
+use running::{Answer, send, start, start_with};
 use serde_json::json;
 use std::time::Duration;
 
@@ -232,13 +232,14 @@ async fn failures_are_charged_by_report_and_a_success_forgets_them() {
         if answer.status != StatusCode::OK {
             return answer;
         }
-        let id = answer.json()["decision_id"].as_str().unwrap().to_owned();
-        server.post("/v1/report", &format!(r#"{{"decision_id": "{id}", "status": {status}}}"#)).await
+        let ticket = ticket_of(&answer);
+        server.post("/v1/report", &format!(r#"{{"ticket": "{ticket}", "status": {status}}}"#)).await
     };
     for _ in 0..2 {
-        assert_eq!(attempt(401).await.json()["outcome"], "failure");
+        assert_eq!(attempt(401).await.json()["outcome"], "callers-fault");
     }
-    assert_eq!(attempt(500).await.json()["outcome"], "ignored");
+    assert_eq!(attempt(500).await.json()["outcome"], "failure");
+    assert_eq!(attempt(503).await.json()["outcome"], "overloaded");
     assert_eq!(attempt(200).await.json()["outcome"], "success");
     for _ in 0..3 {
         assert_eq!(attempt(401).await.status, StatusCode::OK);
@@ -272,8 +273,8 @@ policies:
         .await;
         let body = format!(r#"{{"attributes": {{"client.ip": "a", "request.header.{header}": "hunter2"}}}}"#);
         for _ in 0..2 {
-            let id = server.post("/v1/check", &body).await.json()["decision_id"].as_str().unwrap().to_owned();
-            let report = format!(r#"{{"decision_id": "{id}", "status": 401}}"#);
+            let ticket = ticket_of(&server.post("/v1/check", &body).await);
+            let report = format!(r#"{{"ticket": "{ticket}", "status": 401}}"#);
             let told = server.post("/v1/report", &report).await;
             assert_eq!(told.json()["policies"], json!([{ "name": "login", "charged": 1, "effect": "kept" }]));
             assert!(!told.text.contains("hunter2"));
@@ -293,10 +294,10 @@ async fn a_refund_goes_to_the_store_that_was_charged() {
     })
     .await;
     for _ in 0..5 {
-        let answer = server.check("a").await;
+        let answer = server.post("/v1/check", r#"{"attributes": {"client.ip": "a"}, "ticket": true}"#).await;
         assert_eq!(answer.status, StatusCode::OK);
-        let id = answer.json()["decision_id"].as_str().unwrap().to_owned();
-        let refunded = server.post("/v1/refund", &format!(r#"{{"decision_id": "{id}"}}"#)).await;
+        let ticket = ticket_of(&answer);
+        let refunded = server.post("/v1/refund", &format!(r#"{{"ticket": "{ticket}"}}"#)).await;
         assert_eq!((refunded.status, &refunded.json()["refunded"]), (StatusCode::OK, &json!(1)));
     }
 }
@@ -304,22 +305,25 @@ async fn a_refund_goes_to_the_store_that_was_charged() {
 #[tokio::test]
 async fn a_decision_is_reported_and_refunded_once() {
     let server = start(LOGIN).await;
-    let body = r#"{"attributes": {"client.ip": "a"}, "cost": 40}"#;
-    let id = server.post("/v1/check", body).await.json()["decision_id"].as_str().unwrap().to_owned();
-    let refund = |cost: &str| format!(r#"{{"decision_id": "{id}"{cost}}}"#);
+    let body = r#"{"attributes": {"client.ip": "a"}, "cost": 40, "ticket": true}"#;
+    let ticket = ticket_of(&server.post("/v1/check", body).await);
+    let refund = |cost: &str| format!(r#"{{"ticket": "{ticket}"{cost}}}"#);
     let too_much = server.post("/v1/refund", &refund(r#", "cost": 41"#)).await;
     assert!(too_much.detail().contains("charged 40; a refund is at most that"), "{}", too_much.detail());
     assert_eq!(server.post("/v1/refund", &refund(r#", "cost": 30"#)).await.status, StatusCode::OK);
     assert_eq!(server.check("a").await.json()["remaining"], 89, "100 - 40 + 30 - 1");
     assert_eq!(server.post("/v1/refund", &refund("")).await.status, StatusCode::CONFLICT);
-    let report = format!(r#"{{"decision_id": "{id}", "status": 200}}"#);
+    let report = format!(r#"{{"ticket": "{ticket}", "status": 200}}"#);
     assert_eq!(server.post("/v1/report", &report).await.status, StatusCode::OK);
     assert_eq!(server.post("/v1/report", &report).await.status, StatusCode::CONFLICT);
 
-    let unknown = r#"{"decision_id": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "status": 200}"#;
-    assert_eq!(server.post("/v1/report", unknown).await.status, StatusCode::NOT_FOUND);
-    let no_id = server.post("/v1/refund", r#"{"decision_id": "x"}"#).await;
-    assert!(no_id.detail().contains("`x` is no decision id"), "{}", no_id.detail());
+    let id = server.post("/v1/refund", r#"{"decision_id": "01ARZ3NDEKTSV4RRFFQ69G5FAV"}"#).await;
+    assert_eq!(id.status, StatusCode::BAD_REQUEST);
+    assert!(id.detail().contains("send the `ticket` that the check answered"), "{}", id.detail());
+}
+
+fn ticket_of(answer: &Answer) -> String {
+    answer.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {answer:?}")).to_owned()
 }
 
 #[tokio::test]
@@ -327,9 +331,9 @@ async fn a_refund_gives_back_only_where_it_was_taken() {
     let server = start(TWO).await;
     let attributes = r#""attributes": {"user.id": 42}"#;
     server.post("/v1/check", &format!("{{{attributes}, \"cost\": 2}}")).await;
-    let one = server.post("/v1/check", &format!("{{{attributes}, \"policies\": [\"shield\"]}}")).await;
-    let id = one.json()["decision_id"].as_str().unwrap().to_owned();
-    let refunded = server.post("/v1/refund", &format!(r#"{{"decision_id": "{id}"}}"#)).await;
+    let one = format!("{{{attributes}, \"policies\": [\"shield\"], \"ticket\": true}}");
+    let ticket = ticket_of(&server.post("/v1/check", &one).await);
+    let refunded = server.post("/v1/refund", &format!(r#"{{"ticket": "{ticket}"}}"#)).await;
     assert_eq!(refunded.status, StatusCode::OK);
     let parts = server.post("/v1/peek", &format!("{{{attributes}}}")).await.json()["policies"].clone();
     let left = |at: usize| parts[at]["remaining"].as_u64().unwrap();
@@ -349,7 +353,13 @@ policies:
     )
     .await;
     let body = r#"{"attributes": {"client.ip": "203.0.113.9", "request.path": "/api"}, "cost": 3}"#;
-    let id = server.post("/v1/check", body).await.json()["decision_id"].as_str().unwrap().to_owned();
+    let id_of = |answer: Answer| answer.json()["decision_id"].as_str().unwrap().to_owned();
+    let passed = id_of(server.post("/v1/check", body).await);
+    let refused = id_of(server.post("/v1/check", body).await);
+    let unknown = server.get(&format!("/v1/explain?id={passed}")).await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+    assert!(unknown.detail().contains("only refused requests are remembered"), "{}", unknown.detail());
+    let id = refused;
     for answer in [
         server.post("/v1/explain?reveal=true", body).await,
         server.get(&format!("/v1/explain?id={id}&reveal=true")).await,

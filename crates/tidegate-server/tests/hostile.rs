@@ -44,8 +44,7 @@ fn request(path: &str, body: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn arbitrary_bodies_are_answered_and_hurt_nobody() {
     let server = start(FILE).await;
-    let names =
-        prop_oneof![Just("attributes"), Just("cost"), Just("policies"), Just("decision_id"), Just("x")];
+    let names = prop_oneof![Just("attributes"), Just("cost"), Just("policies"), Just("ticket"), Just("x")];
     let scalar = prop_oneof![
         Just("null".to_owned()),
         any::<i64>().prop_map(|number| number.to_string()),
@@ -62,7 +61,7 @@ async fn arbitrary_bodies_are_answered_and_hurt_nobody() {
         format!("{{{}}}", pairs.join(", ")).into_bytes()
     });
     let bodies = prop_oneof![object, any::<Vec<u8>>()];
-    let paths = ["/v1/check", "/v1/check/batch", "/v1/peek", "/v1/explain", "/v1/report", "/v1/refund"];
+    let paths = ["/v1/check", "/v1/check/batch", "/v1/peek", "/v1/explain", "/v1/settle", "/v1/refund"];
     let mut runner = TestRunner::deterministic();
     for at in 0..600 {
         let body = bodies.new_tree(&mut runner).unwrap().current();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_core::Cost;
 
 use crate::gate::{Gate, GateDecision, LimitDecision};
-use crate::policy::{Descriptor, Mode, Policy, PolicySet, Relevance};
+use crate::policy::{Descriptor, Limit, Mode, Policy, PolicySet, Relevance};
 use crate::store::StoreError;
 
 /// The account of one request.
@@ -61,11 +61,13 @@ pub struct LimitReason {
     pub result: &'static str,
     /// Whether it is measured beside the policy's own limits.
     pub shadow_limit: bool,
-    /// Units asked for.
+    /// What it counts: `units`, which time gives back, or `places`, which those who are inside give back.
+    pub counts: &'static str,
+    /// Units or places asked for.
     pub needs: u64,
-    /// Units there.
+    /// Units or places there.
     pub has: u64,
-    /// Units of a full limit.
+    /// Units of a full limit, or all places.
     pub of: u64,
     /// When it is worth repeating: `after` a known wait, `unknown`, or `never`; absent when this limit allows it.
     pub retry: Option<&'static str>,
@@ -77,13 +79,16 @@ pub struct LimitReason {
     pub spared: bool,
     #[cfg_attr(feature = "config", serde(skip))]
     binds: bool,
+    /// Places that are in use, those beyond a lowered number included.
+    #[cfg_attr(feature = "config", serde(skip))]
+    in_use: u64,
 }
 
 /// What would have let a request pass a limit that refused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct AllowedWith {
-    /// A burst, or a count per window, of so much.
+    /// A burst, a count per window, or so many places.
     pub burst_at_least: u64,
     /// Or a cost of so little; absent when nothing is left at all.
     pub cost_at_most: Option<u64>,
@@ -163,6 +168,7 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
                 (true, false) => "would deny",
             },
             shadow_limit: policy.is_shadow_limit(limit.limit),
+            counts: if policy.limit(limit.limit).is_some_and(Limit::is_guard) { "places" } else { "units" },
             needs: limit.cost.units(),
             has: standing.remaining,
             of: standing.limit,
@@ -171,6 +177,7 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
             allowed_with: refused.then(|| allowed_with(limit)),
             spared: !decision.allowed && !refused,
             binds: !decision.allowed && decision.binding == Some(place),
+            in_use: standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt),
         }
     })
     .collect()
@@ -179,7 +186,7 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
 /// What is spent and what is asked for, together; or what is left.
 fn allowed_with(limit: &LimitDecision) -> AllowedWith {
     let standing = limit.decision.standing;
-    let spent = standing.limit.saturating_sub(standing.remaining);
+    let spent = standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt);
     AllowedWith {
         burst_at_least: spent.saturating_add(limit.cost.units()),
         cost_at_most: (standing.remaining > 0).then_some(standing.remaining),
@@ -252,8 +259,9 @@ impl fmt::Display for Explanation {
             }
         }
         let bound = self.reasons.iter().flat_map(|reason| &reason.limits).find(|limit| limit.binds);
-        if let Some(with) = bound.and_then(|limit| limit.allowed_with) {
-            write!(f, "    would be allowed with   burst >= {}", with.burst_at_least)?;
+        if let Some((limit, with)) = bound.and_then(|limit| Some((limit, limit.allowed_with?))) {
+            let what = if limit.counts == "places" { "max" } else { "burst" };
+            write!(f, "    would be allowed with   {what} >= {}", with.burst_at_least)?;
             if let Some(cost) = with.cost_at_most {
                 write!(f, "   or   cost <= {cost}")?;
             }
@@ -266,7 +274,11 @@ impl fmt::Display for Explanation {
 impl LimitReason {
     fn write(&self, f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
         let what = if self.shadow_limit { "shadow limit, " } else { "" };
-        write!(f, "{what}{}: needs {}, has {} of {}; key {key}", self.limit, self.needs, self.has, self.of)?;
+        write!(f, "{what}{}: needs {}, ", self.limit, self.needs)?;
+        match self.counts {
+            "places" => write!(f, "{} places, {} in use; key {key}", self.of, self.in_use)?,
+            _ => write!(f, "has {} of {}; key {key}", self.has, self.of)?,
+        }
         if self.spared {
             f.write_str("; not charged, another limit denied")?;
         }
@@ -277,7 +289,7 @@ impl LimitReason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Limit, Match};
+    use crate::policy::Match;
     use crate::{ManualClock, Quota, Tick};
 
     #[test]
@@ -308,5 +320,27 @@ mod tests {
     #[test]
     fn waits_are_told_in_hundredths() {
         assert_eq!([410, 1, 61_001].map(seconds), ["0.41 s", "0.01 s", "61.01 s"]);
+    }
+
+    #[test]
+    fn a_guard_tells_how_many_are_inside() {
+        let places = Quota::concurrency(2, Duration::from_secs(30)).unwrap();
+        let set =
+            PolicySet::new(vec![Policy::new("work", Limit::new(places, "concurrency 2 ttl 30s"))]).unwrap();
+        let gate = Gate::in_memory(set, 100).with_clock(ManualClock::at(Tick::from_secs(1)));
+        let request = Descriptor::new();
+        for _ in 0..2 {
+            assert!(
+                gate.check(&request, Cost::new(800)).unwrap().allowed,
+                "one place, whatever it costs others"
+            );
+        }
+        assert_eq!(
+            gate.explain(&request, None).unwrap().to_string(),
+            "DENIED by work, no telling when it would be allowed
+  1 work   DENIED      concurrency 2 ttl 30s: needs 1, 2 places, 2 in use; key (all)
+    would be allowed with   max >= 3
+"
+        );
     }
 }

@@ -6,9 +6,11 @@
 //! be taken back, go by the clock from the start. What comes back names the policy that binds. The gate knows no
 //! protocol: status codes and headers are the doors' business.
 
+mod admission;
 mod charged;
-mod marks;
 mod settling;
+#[cfg(feature = "ticket")]
+pub mod ticket;
 
 use std::mem;
 use std::ops::Deref;
@@ -19,16 +21,19 @@ use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Retry, Tick};
 
-pub use charged::Charged;
+pub use admission::{Admission, Entry};
 use charged::Keep;
-use marks::Marks;
-pub use settling::{Fate, Followed};
+pub use charged::{Charged, ChargedLine, Part};
+pub use settling::{Fate, Finished, Followed};
 
 use crate::clock::{Clock, SystemClock, Time};
 use crate::policy::{Among, Descriptor, LINES, Line, Plan, PolicySet, Refusal};
 use crate::precision::Precision;
 use crate::scratch::{Borrowed, Scratch};
 use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
+
+/// The longest name of a node, in bytes: a DNS name, a port and some.
+const LONGEST_ISSUER: usize = 128;
 
 /// Decides requests under a policy set.
 ///
@@ -40,8 +45,8 @@ pub struct Gate {
     store: Box<dyn Store>,
     time: Time,
     precision: Precision,
-    /// What was given back; shared with gates over the same store.
-    marks: Arc<Marks>,
+    /// The name of this node in tickets.
+    issuer: Arc<str>,
 }
 
 /// One limit's part in a [`GateDecision`].
@@ -129,29 +134,6 @@ impl GateDecision {
     }
 }
 
-/// How a piece of work ended, told by its status code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Report {
-    /// Below 400: what `charge: on-failure` holds against the key is forgotten.
-    Success,
-    /// 400 to 499 but 429: the caller's mistake; what the check took stays.
-    Failure,
-    /// 429 and 500 up: our refusal or our fault, which says nothing of the caller; what the check took is given back.
-    Ignored,
-}
-
-impl Report {
-    /// Reads an HTTP status.
-    #[must_use]
-    pub const fn from_status(status: u16) -> Self {
-        match status {
-            429 | 500.. => Self::Ignored,
-            400.. => Self::Failure,
-            _ => Self::Success,
-        }
-    }
-}
-
 impl Gate {
     /// Makes a gate over a store, on the machine's clock.
     #[must_use]
@@ -162,7 +144,7 @@ impl Gate {
             store: Box::new(store),
             time,
             precision: Precision::default(),
-            marks: Arc::default(),
+            issuer: Arc::default(),
         }
     }
 
@@ -186,11 +168,11 @@ impl Gate {
         self
     }
 
-    /// Shares with another gate over the same store what was given back and forgotten: what one of them charged, the other may
-    /// settle.
+    /// Names this node in its tickets, so that another one that is handed a ticket of a store in this node's memory can say whose it
+    /// is: an address such as `10.0.0.7:8080`. Cut after 128 bytes; unnamed where it is not called.
     #[must_use]
-    pub fn settling_with(mut self, other: &Self) -> Self {
-        self.marks = Arc::clone(&other.marks);
+    pub fn with_issuer(mut self, name: &str) -> Self {
+        self.issuer = name[..name.floor_char_boundary(LONGEST_ISSUER)].into();
         self
     }
 
@@ -201,9 +183,11 @@ impl Gate {
     }
 
     /// Puts other policies in force. Counters survive: keys are named after policies, and a changed limit of the same
-    /// algorithm takes over what was spent when the key is next used.
+    /// algorithm takes over what was spent when the key is next used. Estimates that policies have learnt go on by their names.
     pub fn replace(&self, policies: impl Into<Arc<PolicySet>>) {
-        self.policies.store(policies.into());
+        let policies = policies.into();
+        policies.learn_from(&self.policies.load());
+        self.policies.store(policies);
     }
 
     /// Returns how full the store is.
@@ -251,18 +235,6 @@ impl Gate {
         self.decide(request, cost, Op::Peek, Some(among), &mut ())
     }
 
-    /// Forgets what was spent by the keys of a request under one policy, or under all: their limits are full again.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store did not settle it.
-    pub fn reset(&self, request: &Descriptor<'_>, policy: Option<usize>) -> Result<(), StoreError> {
-        let policies = self.policies.load();
-        let mut plan = policies.plan(request, None);
-        plan.lines.retain(|line| policy.is_none_or(|only| line.policy == only));
-        let charges: SmallVec<[Charge<'_>; LINES]> = plan.charges().collect();
-        self.reset_charges(&charges)
-    }
-
     fn decide(
         &self,
         request: &Descriptor<'_>,
@@ -301,12 +273,11 @@ impl Gate {
             && matches!(op, Op::Take)
             && plan.lines.iter().all(Line::is_plain);
         decision.at = if by_tick { self.time.recent() } else { self.time.now() };
-        keep.before(&plan, &self.marks);
-        self.settle(&plan, decision.at, op, settled)?;
+        self.settle_plan(&plan, decision.at, op, settled)?;
         if by_tick && !settled.allowed {
             // Refused and so not spent: asked again by the clock, which alone may refuse.
             decision.at = self.time.now();
-            self.settle(&plan, decision.at, op, settled)?;
+            self.settle_plan(&plan, decision.at, op, settled)?;
         }
         if settled.allowed {
             keep.allowed(&plan, settled);
@@ -331,7 +302,7 @@ impl Gate {
         Ok(decision)
     }
 
-    fn settle(
+    fn settle_plan(
         &self,
         plan: &Plan<'_>,
         now: Tick,

@@ -320,12 +320,7 @@ impl KeyedLimiter {
         Answer::binding_of(&self.adjust(key.as_ref(), Op::Peek, cost))
     }
 
-    /// Gives back `cost` of a charge whose work turned out cheaper, up to a full limit. Give back only what was charged.
-    pub fn refund(&self, key: impl AsRef<[u8]>, cost: Cost) {
-        self.adjust(key.as_ref(), Op::Refund, cost);
-    }
-
-    /// Forgets the key: its limit is full again.
+    /// Forgets the key: its limit is full again, and of reservations made before nothing comes back.
     pub fn reset(&self, key: impl AsRef<[u8]>) {
         self.adjust(key.as_ref(), Op::Reset, Cost::ONE);
     }
@@ -339,7 +334,7 @@ impl KeyedLimiter {
     /// Puts `quota` in the place of the standard limit, for all keys and all clones. A key takes over what it spent, as `how`
     /// says, when it is next used; until then it goes on refilling at the old rate.
     ///
-    /// Costs the same for one key and for a million. Reservations made before a change give nothing back when cancelled after.
+    /// Costs the same for one key and for a million. Reservations made before a change give nothing back when settled after.
     ///
     /// # Errors
     /// [`QuotaError`] when the new numbers are no limit; the old ones then stay.
@@ -410,10 +405,7 @@ impl KeyedLimiter {
 
     fn settle(&self, key: &[u8], terms: Terms<'_>, op: Op<'_>, asked: Asked) -> Settled {
         let Asked { now, cost, max_wait } = asked;
-        // A peek looks without spending even in thought: its standing is that of now.
-        let spends = !matches!(op, Op::Peek);
-        let charge =
-            Charge { max_wait, spends, replace: terms.replace, ..Charge::new(key, terms.quota, cost) };
+        let charge = Charge { max_wait, replace: terms.replace, ..Charge::new(key, terms.quota, cost) };
         let step = Step { now, op, charges: &[charge] };
         self.shared.store.settle(&step).expect("a store in memory always settles a step of one charge")
     }
@@ -465,15 +457,19 @@ impl KeyedLimiter {
         })
     }
 
-    /// Takes a charge back unless the key's limit has changed since: the receipt would speak of another.
-    pub(crate) fn cancel(&self, key: &[u8], quota: Option<&Arc<Quota>>, held: &Held) {
+    /// Settles a charge with what was really spent. Where the key's limit has changed since, nothing comes back, and the limit that
+    /// holds now is charged what was spent beyond it.
+    pub(crate) fn settle_key(&self, key: &[u8], quota: Option<&Arc<Quota>>, held: &Held, used: u64) {
         let asked = self.asked(held.event.cost, Duration::ZERO);
         self.with_terms(key, |terms| {
-            if terms.count == held.terms && quota.is_some_and(|charged| charged == terms.quota) {
-                self.settle(key, terms, Op::Cancel(&held.receipts), asked);
+            let same = terms.count == held.terms && quota.is_some_and(|charged| charged == terms.quota);
+            if let [receipt] = held.receipts[..]
+                && (same || used > held.event.cost.units())
+            {
+                self.settle(key, terms, Op::Finish(&[held.ending(receipt, used)]), asked);
             }
         });
-        self.tell(|observer| observer.on_cancel(&held.event));
+        self.tell(|observer| held.tell(observer, used));
     }
 
     pub(crate) fn tell(&self, event: impl FnOnce(&dyn Observer)) {

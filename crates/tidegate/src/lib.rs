@@ -2,17 +2,19 @@
 //!
 //! * [`Limiter`], [`KeyedLimiter`]: allow, reserve, wait; one limit, several at once, or one per key in bounded memory
 //! * [`Precision`]: how exactly they take the time, and what a check costs
+//! * [`Bulkhead`]: so much at once; a permit returns its place by itself
 //! * [`queue`]: jobs run in order at a constant rate
 //! * [`observer`]: who is told about decisions
 //! * [`clock`]: where ticks come from; a virtual clock for tests
 //! * [`explain`]: why a request was denied, and by which policy
-//! * [`gate`]: policies, store and clock together: one check over many limits
+//! * [`gate`]: policies, store and clock together: one check over many limits, and what becomes of what it charged
 //! * [`policy`]: who is limited, by what; the file format
 //! * [`store`]: settles a list of charges in one step, all or nothing
 //! * [`visible`]: text from elsewhere, made safe to print
 //! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]
 #![doc = include_str!("docs/limiting.md")]
 
+mod bulkhead;
 pub mod clock;
 pub mod explain;
 pub mod gate;
@@ -29,15 +31,17 @@ mod sync;
 pub mod visible;
 mod wait;
 
+pub use bulkhead::{Bulkhead, Enter, Permit};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use gate::{Charged, Gate, GateDecision, InForce, LimitDecision, Report};
+pub use gate::{Admission, Charged, Gate, GateDecision, InForce, LimitDecision};
 pub use keyed::KeyedLimiter;
 pub use limiter::{Answer, Denied, Limiter, Reservation};
 pub use policy::{Descriptor, Policy, PolicySet};
 pub use precision::Precision;
 pub use queue::JobQueue;
 pub use tidegate_core::{
-    Ask, Cost, Decision, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Retry, Standing, Tick,
+    Ask, Cost, Decision, Finish, Outcome, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Retry,
+    Standing, Tick,
 };
 pub use wait::Wait;
 

@@ -46,10 +46,15 @@ pub trait Observer: fmt::Debug + Send + Sync {
         let _ = event;
     }
 
-    /// Called when an allowed charge is taken back, with the event of its decision: a reservation that was cancelled, a waiter
-    /// that was dropped before it acted. What it gave back may be less than its cost; see [`crate::Reservation::cancel`].
+    /// Called when an allowed charge is undone, with the event of its decision: a reservation that was cancelled, a waiter
+    /// that was dropped before it acted. What it gave back may be less than its cost; see [`crate::Reservation::settle`].
     fn on_cancel(&self, event: &Event) {
         let _ = event;
+    }
+
+    /// Called when an allowed charge is settled with the units really spent, 1 or more; with the event of its decision.
+    fn on_settle(&self, event: &Event, used: u64) {
+        let _ = (event, used);
     }
 }
 
@@ -60,6 +65,10 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn on_cancel(&self, event: &Event) {
         (**self).on_cancel(event);
+    }
+
+    fn on_settle(&self, event: &Event, used: u64) {
+        (**self).on_settle(event, used);
     }
 }
 

@@ -1,5 +1,7 @@
-//! The atomics of the shared cells: the standard library's, or loom's where their interleavings are checked.
+//! The atomics and locks of the shared cells: the usual ones, or loom's where their interleavings are checked.
 
+#[cfg(not(tidegate_loom))]
+pub(crate) use parking_lot::Mutex;
 #[cfg(not(tidegate_loom))]
 pub(crate) use std::hint::spin_loop;
 #[cfg(not(tidegate_loom))]
@@ -8,7 +10,7 @@ pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, f
 pub(crate) use std::thread::yield_now;
 
 #[cfg(tidegate_loom)]
-pub(crate) use checked::{AtomicBool, AtomicU32, AtomicU64};
+pub(crate) use checked::{AtomicBool, AtomicU32, AtomicU64, Mutex};
 #[cfg(tidegate_loom)]
 pub(crate) use loom::hint::spin_loop;
 #[cfg(tidegate_loom)]
@@ -47,6 +49,20 @@ mod checked {
     atomic!(AtomicBool, bool);
     atomic!(AtomicU32, u32);
     atomic!(AtomicU64, u64);
+
+    /// Loom's lock, taken as ours is.
+    #[derive(Debug)]
+    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(loom::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
+            self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        }
+    }
 }
 
 /// Runs a model through all its interleavings, of at most so many preemptions where a bound is named, and says how many they were.

@@ -44,7 +44,7 @@ pub struct Wait {
 
 /// How long a waiter is ready to wait.
 #[derive(Clone, Copy, Debug)]
-enum Bound {
+pub(crate) enum Bound {
     Within(Duration),
     Until(Tick),
 }

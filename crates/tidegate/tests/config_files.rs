@@ -237,7 +237,7 @@ fn the_schema_refuses_what_the_validator_refuses() {
         "[{ name: a, limit: { rate: 1/s, buckets: 2 } }]",
         "[{ name: a, limit: { algorithm: fixed-window, rate: 1/s, burst: 2 } }]",
         "[{ name: a, limit: { algorithm: warm-up, rate: 1/s } }]",
-        "[{ name: a, limit: { algorithm: concurrency, max: 3 } }]",
+        "[{ name: a, limit: { algorithm: concurrency, rate: 3/s } }]",
         "[{ name: a, limit: { rate: 1/s, rate_by: user.tier } }]",
         "[{ name: a, limit: { rate: 1/s }, limits: [] }]",
         "[{ name: a, mode: on, limit: { rate: 1/s } }]",

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-use tidegate::gate::Fate;
+use tidegate::gate::{Fate, Finished, Part};
 use tidegate::policy::{ChargeOn, CostRule, Descriptor, Limit, Policy, PolicySet};
-use tidegate::{Charged, Cost, Gate, ManualClock, Quota, Report};
+use tidegate::{Charged, Cost, Gate, ManualClock, Outcome, Quota};
 
 fn policy(name: &str, per_hour: u64) -> Policy {
     Policy::new(name, Limit::new(Quota::per_hour(per_hour).sliding_log().unwrap(), name))
@@ -22,6 +22,17 @@ fn remaining(gate: &Gate, request: &Descriptor<'_>) -> Vec<u64> {
 fn charge(gate: &Gate, request: &Descriptor<'_>, cost: Option<Cost>) -> Option<Charged> {
     let mut charged = Charged::default();
     gate.charge(request, cost, &mut charged).unwrap().allowed.then_some(charged)
+}
+
+/// Gives back what was charged, or of each charge at most `cost`.
+fn refund<'c>(gate: &Gate, charged: &'c Charged, cost: Option<Cost>) -> Finished<'c> {
+    let used = |units: u64| units.saturating_sub(cost.map_or(units, Cost::units));
+    gate.finish(charged, Part::Spent, Outcome::Ignored, |line| Some(used(line.charged.units()))).unwrap()
+}
+
+/// Tells how the work ended.
+fn report<'c>(gate: &Gate, charged: &'c Charged, outcome: Outcome) -> Finished<'c> {
+    gate.finish(charged, Part::Outcome, outcome, |_| None).unwrap()
 }
 
 fn on_failure(name: &str, per_hour: u64) -> Policy {
@@ -43,16 +54,16 @@ fn a_refund_of_a_part_gives_back_that_part_and_never_more_than_was_charged() {
     let first = charge(&gate, &request, cost(4)).unwrap();
     assert_eq!(remaining(&gate, &request), [96, 90]);
     assert_eq!(first.refundable(), 10);
-    gate.refund(&first, cost(3)).unwrap();
+    refund(&gate, &first, cost(3));
     assert_eq!(remaining(&gate, &request), [99, 93]);
 
     let second = charge(&gate, &request, cost(20)).unwrap();
     assert_eq!(remaining(&gate, &request), [79, 83]);
-    let each = gate.refund(&second, cost(15)).unwrap();
+    let each = refund(&gate, &second, cost(15));
     let told: Vec<_> = each.iter().map(|one| (one.policy, one.charged.units(), one.fate)).collect();
     assert_eq!(told, [("all", 20, Fate::Returned(15)), ("export", 10, Fate::Returned(10))]);
     assert_eq!(remaining(&gate, &request), [94, 93], "ten of fifteen where only ten were charged");
-    assert_eq!(gate.report(&second, Report::Failure).unwrap().len(), 0, "nothing waited for a report");
+    assert_eq!(report(&gate, &second, Outcome::CallersFault).len(), 0, "nothing waited for a report");
 }
 
 /// A refund went by the request, so after a reload it credited policies that had never charged it.
@@ -65,7 +76,7 @@ fn after_a_reload_a_refund_reaches_the_charges_that_were_made() {
     gate.replace(set(vec![policy("comes", 100), policy("stays", 100), policy("changes", 200)]));
     assert!(gate.check(&request, Cost::new(7)).unwrap().allowed);
     assert_eq!(remaining(&gate, &request), [93, 88, 188]);
-    let fates: Vec<_> = gate.refund(&first, None).unwrap().iter().map(|one| (one.policy, one.fate)).collect();
+    let fates: Vec<_> = refund(&gate, &first, None).iter().map(|one| (one.policy, one.fate)).collect();
     let returned = Fate::Returned;
     assert_eq!(fates, [("stays", returned(5)), ("goes", returned(5)), ("changes", returned(0))]);
     assert_eq!(remaining(&gate, &request), [93, 93, 188], "nothing for a limit that has changed");
@@ -83,12 +94,12 @@ fn attempts_take_their_place_at_the_check() {
     assert!(begun.iter().all(Charged::awaits_report));
 
     // Our own fault says nothing of a password: its place is free again. A failure keeps it, and so does silence.
-    let fate = |one: &Charged, report| gate.report(one, report).unwrap().first().unwrap().fate;
-    assert_eq!(fate(&begun[0], Report::Ignored), Fate::Returned(1));
-    assert_eq!(fate(&begun[1], Report::Failure), Fate::Kept);
+    let fate = |one: &Charged, outcome| report(&gate, one, outcome).first().unwrap().fate;
+    assert_eq!(fate(&begun[0], Outcome::Ignored), Fate::Returned(1));
+    assert_eq!(fate(&begun[1], Outcome::CallersFault), Fate::Kept);
     assert_eq!(remaining(&gate, &request)[0], 1);
     // Refunds do not touch what waits for a report.
-    assert_eq!(gate.refund(&begun[2], None).unwrap().len(), 1);
+    assert_eq!(refund(&gate, &begun[2], None).len(), 1);
     assert_eq!(remaining(&gate, &request), [1, 98]);
 }
 
@@ -100,16 +111,16 @@ fn a_failure_that_a_success_had_forgotten_is_charged_again() {
     let request = Descriptor::new();
     let [one, two, three] = [0; 3].map(|_| charge(&gate, &request, None).unwrap());
     assert_eq!(remaining(&gate, &request), [0, 97]);
-    gate.report(&one, Report::Success).unwrap();
+    report(&gate, &one, Outcome::Success);
     assert_eq!(remaining(&gate, &request), [3, 100]);
-    let told = gate.report(&two, Report::Failure).unwrap();
+    let told = report(&gate, &two, Outcome::CallersFault);
     assert!(told.iter().all(|one| one.fate == Fate::Kept));
     assert_eq!(remaining(&gate, &request), [2, 99]);
-    gate.report(&three, Report::Ignored).unwrap();
+    report(&gate, &three, Outcome::Ignored);
     assert_eq!(remaining(&gate, &request), [2, 99], "it holds nothing any more");
     // Of those that come later, each has its own place.
     let four = charge(&gate, &request, None).unwrap();
-    gate.report(&four, Report::Failure).unwrap();
+    report(&gate, &four, Outcome::CallersFault);
     assert_eq!(remaining(&gate, &request), [1, 98]);
 }
 
@@ -123,11 +134,11 @@ fn a_success_after_a_reload_forgets_only_what_still_charges_failures() {
     gate.replace(PolicySet::new(vec![on_failure("login", 5), policy("charges", 3)]).unwrap());
     assert_eq!(remaining(&gate, &request), [3, 1]);
     let fates: Vec<_> =
-        gate.report(&first, Report::Success).unwrap().iter().map(|one| (one.policy, one.fate)).collect();
-    assert_eq!(fates, [("charges", Fate::Returned(1)), ("login", Fate::Forgotten)]);
+        report(&gate, &first, Outcome::Success).iter().map(|one| (one.policy, one.fate)).collect();
+    assert_eq!(fates, [("login", Fate::Forgotten), ("charges", Fate::Returned(1))]);
     assert_eq!(remaining(&gate, &request), [5, 2]);
     // The limit is another one now, so the failure that was forgotten is not charged to it.
-    gate.report(&second, Report::Failure).unwrap();
+    report(&gate, &second, Outcome::CallersFault);
     assert_eq!(remaining(&gate, &request), [5, 2]);
 }
 
@@ -146,10 +157,10 @@ fn what_threads_give_back_is_neither_lost_nor_doubled() {
                         let charged = charge(gate, &request, None).unwrap();
                         if (turn + worker) % 3 == 0 {
                             kept += 1;
-                            gate.report(&charged, Report::Failure).unwrap();
+                            report(gate, &charged, Outcome::CallersFault);
                         } else {
-                            gate.refund(&charged, None).unwrap();
-                            gate.report(&charged, Report::Ignored).unwrap();
+                            refund(gate, &charged, None);
+                            report(gate, &charged, Outcome::Ignored);
                         }
                     }
                     kept

@@ -140,11 +140,11 @@ fn a_key_may_have_a_limit_of_its_own() {
         .unwrap()
         .with_clock(ManualClock::default())
         .with_quotas(move |key| (key == b"vip").then(|| Arc::clone(&vip)));
-    assert!(limiter.allow_n("vip", cost(50)).is_allowed());
+    let held = limiter.reserve("vip", cost(50), Duration::ZERO).unwrap();
     assert_eq!(limiter.allow_n("ann", cost(50)).retry().after(), None);
     assert!(limiter.allow_with("ann", cost(50), &own).is_allowed());
     assert_eq!(limiter.standing("ann").remaining, 0, "its own two are spent with them");
-    limiter.refund("vip", cost(20));
+    held.settle(30);
     assert_eq!(limiter.standing("vip").remaining, 70);
 }
 

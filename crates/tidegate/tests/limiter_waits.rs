@@ -378,11 +378,13 @@ proptest! {
         let before = limiter.standing();
         let mut waits = Vec::new();
         for units in costs {
-            let mut wait = limiter.wait(cost(units));
-            if poll(&mut wait).is_pending() {
-                waits.push(wait);
-            } else {
-                limiter.refund(cost(units));
+            match limiter.reserve(cost(units), Duration::ZERO) {
+                Ok(held) => held.cancel(),
+                Err(_) => {
+                    let mut wait = limiter.wait(cost(units));
+                    assert!(poll(&mut wait).is_pending());
+                    waits.push(wait);
+                }
             }
         }
         while let Some(wait) = waits.pop() {

@@ -123,13 +123,11 @@ fn a_table_of_two_full_lines_agrees_with_the_plain_map() {
                 .map(|key| Charge {
                     max_wait: Duration::from_millis(below(3) * 500),
                     binding: below(4) > 0,
-                    spends: below(5) > 0,
                     ..Charge::new(key, &quotas[below(quotas.len() as u64) as usize], Cost::ONE)
                 })
                 .collect();
             let op = match below(12) {
-                0 => Op::Refund,
-                1 => Op::Reset,
+                0..2 => Op::Reset,
                 2 => Op::Peek,
                 _ => Op::Take,
             };

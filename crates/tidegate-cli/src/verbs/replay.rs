@@ -19,18 +19,25 @@ use crate::output::{Printer, thousands};
 use crate::policies::{self, LimitWords};
 use crate::{outcome, reading, writing};
 
+/// What is missing where places are held for a time that nobody knows.
+const NO_HOLD: &str = "a concurrency limit counts what is in flight, and the log does not say how long requests took: \
+     name the column with --column request.duration=COLUMN, or say with --hold how long they take, such as --hold 200ms";
+
 pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     let thresholds = thresholds(&replay.fail_if)?;
     let sets = sets(replay, printer)?;
     for threshold in &thresholds {
         known(threshold, &sets[0].1)?;
     }
-    let options = ReplayOptions { store_keys: replay.keys, ..ReplayOptions::default() };
+    let options = ReplayOptions { store_keys: replay.keys, hold: replay.hold, ..ReplayOptions::default() };
     let policies = Arc::clone(&sets[0].1);
     let mut runs = Replay::new(sets, options);
     let mut log = reading::open(&replay.reading)?;
     let took = feed(&mut log, &mut runs, replay.speed, printer)?;
     let tally = log.tally();
+    if runs.unheld() > 0 && runs.unheld() == tally.records {
+        return Err(Mistake(NO_HOLD.to_owned()).into());
+    }
     let outcomes = runs.outcomes();
     let verdicts = outcome::verdicts(&thresholds, &outcomes[0])?;
 
@@ -52,6 +59,12 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         Ok(text)
     })?;
     reading::remark(tally, printer);
+    if runs.unheld() > 0 {
+        printer.remark(&format!(
+            "of {} requests the log does not say how long they took: they left their places at once; --hold says how long instead",
+            thousands(runs.unheld())
+        ));
+    }
     for (policy, requests) in &guessed {
         printer.remark(&format!(
             "{} requests have no cost that {policy} can compute and were charged 1: attributes are text, so write \

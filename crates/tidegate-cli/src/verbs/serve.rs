@@ -7,7 +7,10 @@ use std::sync::Arc;
 use anyhow::Result;
 use tidegate::policy::QUICKSTART;
 use tidegate::policy::config::{self, Config, Format, ForwardAuth, OriginalHeaders};
-use tidegate_server::{Refused, ServeError, Server, ServerOptions, Settings, Source, Token, TokenError};
+use tidegate_server::{
+    Refused, ServeError, Server, ServerOptions, Settings, Source, TicketKeyError, TicketOptions, Token,
+    TokenError,
+};
 
 use crate::args::{Proxy, Serve};
 use crate::exit::{Exit, Mistake};
@@ -107,6 +110,13 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     options.drain = serve.drain;
     options.connections = serve.connections;
     options.store = Arc::new(config.store.memory(serve.keys));
+    let said = config.tickets.clone();
+    let file = said.key_file.clone().unwrap_or_else(|| PathBuf::from("TIDEGATE_TICKET_KEY_FILE"));
+    let tickets = policies::patiently(&file, move |_| TicketOptions::of(&said))?;
+    options.tickets = tickets.map_err(|error| match error {
+        TicketKeyError::File { .. } => anyhow::Error::from(error),
+        wrong => Mistake(wrong.to_string()).into(),
+    })?;
     let token = match &serve.token_file {
         Some(file) => policies::patiently(file, Token::from_file)?.map(Some),
         None => Token::from_env(),

@@ -32,7 +32,11 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     let traffic: Traffic = traffic.parse().map_err(|error| Mistake(format!("--traffic: {error}")))?;
     let sets = sets(simulate, printer)?;
     let names: Vec<String> = sets[0].1.policies().iter().flat_map(|policy| policy.by.clone()).collect();
-    let mut replay = Replay::new(sets, ReplayOptions::default());
+    let mut replay = Replay::new(sets, ReplayOptions { hold: simulate.hold, ..ReplayOptions::default() });
+    if replay.holds() && simulate.hold.is_none() {
+        let what = "a concurrency limit counts what is in flight: say with --hold how long a request takes, such as --hold 200ms";
+        return Err(Mistake(what.to_owned()).into());
+    }
     for arrival in traffic.arrivals(Tick::EPOCH, simulate.seed) {
         let key = arrival.key.text();
         let mut request = Descriptor::new().with("key", &*key);

@@ -20,11 +20,12 @@ policies:
 ";
 
 /// Every path that is answered, and some that are not.
-const PATHS: [&str; 22] = [
+const PATHS: [&str; 23] = [
     "/v1/check",
     "/v1/check/batch",
     "/v1/peek",
     "/v1/explain",
+    "/v1/settle",
     "/v1/report",
     "/v1/refund",
     "/v1/forward-auth",
@@ -66,7 +67,7 @@ const BODIES: [&str; 20] = [
     "{\"attributes\":{\"client.ip\":\"a\",\"client.ip\":\"b\"}}",
     "{\"attributes\":{\"\":\"\"}}",
     "{\"attributes\":{\"client.ip\":\"a\"},\"policies\":[\"per-ip\",\"per-ip\"]}",
-    "{\"decision_id\":\"01JD7Q0000000000000000000K\"}",
+    "{\"ticket\":\"AQEB\",\"status\":200}",
     "{\"requests\":[{\"attributes\":{}},{}]}",
 ];
 
@@ -98,7 +99,9 @@ fn deep_and_wide_bodies_are_refused_in_bounded_work() {
     let wide = format!("{{\"attributes\":{{{wide}}}}}");
     let long = format!("{{\"attributes\":{{\"client.ip\":\"{}\"}}}}", "9".repeat(5 << 20));
     let batch = format!("{{\"requests\":[{}]}}", vec!["{\"attributes\":{}}"; 100_000].join(","));
-    for path in ["/v1/check", "/v1/check/batch", "/v1/peek", "/v1/explain", "/v1/report", "/v1/refund"] {
+    for path in
+        ["/v1/check", "/v1/check/batch", "/v1/peek", "/v1/explain", "/v1/settle", "/v1/report", "/v1/refund"]
+    {
         for body in [&deep, &nested, &wide, &long, &batch] {
             let answer = serving.ask("POST", path, &[], body);
             assert!((400..500).contains(&answer.status), "{path} {body:.40}: {answer:?}");

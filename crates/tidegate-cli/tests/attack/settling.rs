@@ -1,4 +1,5 @@
-//! A caller settles decisions, his own and others', once, twice and at the same time; a file has hundreds of policies.
+//! A caller settles decisions, his own and others', once, twice and at the same time, with tickets that he cuts, forges and keeps too
+//! long; a file has hundreds of policies.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,7 +10,8 @@ use crate::proxy::Proxy;
 use crate::raw::{Answer, JSON, ask};
 use crate::rounds;
 use crate::seed::Seed;
-use crate::serving::{Desk, Serving};
+use crate::serving::{Desk, Serving, ended, words as text_of};
+use crate::waiting::{PATIENCE, within};
 
 /// What is spent comes back once a day, so that a slow machine changes no number.
 const FILE: &str = "version: 1
@@ -36,19 +38,23 @@ fn post(addr: SocketAddr, path: &str, body: &Value) -> Answer {
 fn check(addr: SocketAddr, ip: &str, path: &str) -> Answer {
     let attributes =
         json!({ "client.ip": ip, "request.path": path, "request.header.authorization": "Basic c2VjcmV0" });
-    post(addr, "/v1/check", &json!({ "attributes": attributes }))
+    post(addr, "/v1/check", &json!({ "attributes": attributes, "ticket": true }))
 }
 
-fn id_of(answer: &Answer) -> String {
-    answer.json()["decision_id"].as_str().unwrap().to_owned()
+fn ticket_of(answer: &Answer) -> String {
+    answer.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {answer:?}")).to_owned()
 }
 
-fn report(addr: SocketAddr, id: &str, status: u16) -> Answer {
-    post(addr, "/v1/report", &json!({ "decision_id": id, "status": status }))
+fn report(addr: SocketAddr, ticket: &str, status: u16) -> Answer {
+    post(addr, "/v1/report", &json!({ "ticket": ticket, "status": status }))
 }
 
-fn refund(addr: SocketAddr, id: &str) -> Answer {
-    post(addr, "/v1/refund", &json!({ "decision_id": id }))
+fn refund(addr: SocketAddr, ticket: &str) -> Answer {
+    post(addr, "/v1/refund", &json!({ "ticket": ticket }))
+}
+
+fn settle(addr: SocketAddr, ticket: &str, cost: u64) -> Answer {
+    post(addr, "/v1/settle", &json!({ "ticket": ticket, "cost": cost }))
 }
 
 /// What each policy has left for an address, at a path that all of them speak of but `login`.
@@ -85,7 +91,7 @@ fn forty_logins_at_once_do_not_pass_three_failures_an_hour() {
         let ip = format!("192.0.2.{round}");
         let answers = at_once(40, |_| {
             let answer = check(addr, &ip, "/login");
-            (answer.status == 200).then(|| (report(addr, &id_of(&answer), 401), answer))
+            (answer.status == 200).then(|| (report(addr, &ticket_of(&answer), 401), answer))
         });
         let passed: Vec<_> = answers.into_iter().flatten().collect();
         assert_eq!(passed.len(), 3, "round {round}");
@@ -107,10 +113,10 @@ fn a_success_forgets_and_our_own_fault_gives_the_place_back() {
     let desk = Desk::with(FILE);
     let serving = desk.serve(&[]);
     let addr = serving.addr;
-    let ids: Vec<_> = (0..3).map(|_| id_of(&check(addr, "192.0.2.1", "/login"))).collect();
+    let ids: Vec<_> = (0..3).map(|_| ticket_of(&check(addr, "192.0.2.1", "/login"))).collect();
     assert_eq!(check(addr, "192.0.2.1", "/login").status, 429);
     assert_eq!(report(addr, &ids[0], 500).json()["policies"][0]["effect"], "returned");
-    let again = id_of(&check(addr, "192.0.2.1", "/login"));
+    let again = ticket_of(&check(addr, "192.0.2.1", "/login"));
     assert_eq!(check(addr, "192.0.2.1", "/login").status, 429);
     assert_eq!(report(addr, &again, 302).json()["policies"][0]["effect"], "forgotten");
     // The two that were under way when it was forgotten fail after all, and are charged.
@@ -119,7 +125,7 @@ fn a_success_forgets_and_our_own_fault_gives_the_place_back() {
     assert_eq!(check(addr, "192.0.2.1", "/login").status, 200);
     assert_eq!(check(addr, "192.0.2.1", "/login").status, 429);
     // What nothing waited for says so.
-    let other = id_of(&check(addr, "192.0.2.1", "/free"));
+    let other = ticket_of(&check(addr, "192.0.2.1", "/free"));
     let told = report(addr, &other, 401).json();
     assert!(told["note"].as_str().unwrap().contains("changes nothing"), "{told}");
 }
@@ -131,7 +137,7 @@ fn fifty_refunds_of_one_decision_give_back_once() {
     let addr = serving.addr;
     for round in 0..rounds(2, 50) {
         let ip = format!("198.51.100.{round}");
-        let id = id_of(&check(addr, &ip, "/export"));
+        let id = ticket_of(&check(addr, &ip, "/export"));
         assert_eq!(check(addr, &ip, "/export").status, 200);
         let answers =
             at_once(50, |thread| if thread % 2 == 0 { refund(addr, &id) } else { report(addr, &id, 503) });
@@ -147,8 +153,8 @@ fn after_a_reload_only_what_was_charged_is_settled() {
     let desk = Desk::with(FILE);
     let serving = desk.serve(&[]);
     let addr = serving.addr;
-    let exported = id_of(&check(addr, "192.0.2.1", "/export"));
-    let attempt = id_of(&check(addr, "192.0.2.1", "/login"));
+    let exported = ticket_of(&check(addr, "192.0.2.1", "/export"));
+    let attempt = ticket_of(&check(addr, "192.0.2.1", "/login"));
     let changed = FILE.replace("burst: 500", "burst: 600").replace("3/h", "2/h")
         + "  - { name: comes, by: [client.ip], limit: { rate: 1/day, burst: 700 } }\n";
     std::fs::write(desk.path("p.yaml"), changed).unwrap();
@@ -172,60 +178,165 @@ fn after_a_reload_only_what_was_charged_is_settled() {
     assert_eq!(report(addr, &attempt, 200).json()["policies"][0]["effect"], "forgotten");
 }
 
+/// Everything that is no ticket of this server, or no longer one, has a clear answer, and none of it changes a limit.
 #[test]
-fn ids_that_are_forged_foreign_or_forgotten_settle_nothing() {
+fn tickets_that_are_forged_foreign_or_cut_settle_nothing() {
     let (desk, elsewhere) = (Desk::with(FILE), Desk::with(FILE));
     let (mut serving, other) = (desk.serve(&[]), elsewhere.serve(&[]));
     let addr = serving.addr;
-    let id = id_of(&check(addr, "192.0.2.1", "/export"));
-    let foreign = id_of(&check(other.addr, "192.0.2.1", "/export"));
-    let mut seed = Seed::printed("forged ids");
-    let letters = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-    let mut forged = vec![foreign, "0".repeat(26), "7".repeat(26)];
-    for _ in 0..rounds(500, 20_000) {
-        // Everything of a true id but one letter or a few.
-        let mut bytes = id.clone().into_bytes();
+    let ticket = ticket_of(&check(addr, "192.0.2.1", "/export"));
+    let mut seed = Seed::printed("forged tickets");
+    let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let foreign = ticket_of(&check(other.addr, "192.0.2.1", "/export"));
+    let mut forged = vec![foreign, "0".repeat(26), "A".repeat(400), ticket.repeat(2)];
+    // Cut off everywhere, and everything of a true ticket but a letter or a few.
+    forged.extend((1..ticket.len()).map(|end| ticket[..end].to_owned()));
+    for _ in 0..rounds(300, 20_000) {
+        let mut bytes = ticket.clone().into_bytes();
         for _ in 0..=seed.below(3) {
-            let at = 10 + seed.below(16);
+            let at = seed.below(bytes.len());
             bytes[at] = *seed.one_of(letters);
         }
         let one = String::from_utf8(bytes).unwrap();
-        if one != id {
+        // The last letter holds bits that no byte has: another of them may spell the same ticket, or none.
+        if one[..one.len() - 1] != ticket[..ticket.len() - 1] {
             forged.push(one);
         }
     }
-    for one in &forged {
-        assert_eq!(refund(addr, one).status, 404, "{one}");
-        assert_eq!(report(addr, one, 401).status, 404, "{one}");
+    for odd in ["", "x", "é", "../../v1/refund", "AQ==", "\u{0}", "{}", " "] {
+        forged.push(odd.to_owned());
     }
-    for odd in
-        ["", "x", "01ARZ3NDEKTSV4RRFFQ69G5FAVX", "é", "../../v1/refund", "01arz3ndektsv4rrffq69g5fav\n"]
-    {
-        assert_eq!(refund(addr, odd).status, 400, "{odd:?}");
+    forged.push("B".repeat(60_000));
+    for one in &forged {
+        for answer in [refund(addr, one), report(addr, one, 401), settle(addr, one, 0)] {
+            assert_eq!(answer.status, 400, "{one:.60}: {answer:?}");
+            let detail = answer.json()["detail"].as_str().unwrap().to_owned();
+            assert!(detail.contains("ticket"), "{one:.60}: {detail}");
+        }
     }
     for status in ["0", "99", "600", "-1", "401.5", "\"401\"", "null", "1e3", "18446744073709551616", "[401]"]
     {
-        let body = format!("{{\"decision_id\":\"{id}\",\"status\":{status}}}");
+        let body = format!("{{\"ticket\":\"{ticket}\",\"status\":{status}}}");
         assert_eq!(serving.ask("POST", "/v1/report", &[JSON], &body).status, 400, "{status}");
     }
     for cost in ["0", "-1", "11", "1.5", "\"1\"", "18446744073709551615"] {
-        let body = format!("{{\"decision_id\":\"{id}\",\"cost\":{cost}}}");
+        let body = format!("{{\"ticket\":\"{ticket}\",\"cost\":{cost}}}");
         assert_eq!(serving.ask("POST", "/v1/refund", &[JSON], &body).status, 400, "{cost}");
+    }
+    for told in
+        ["\"cost\":-1", "\"cost\":18446744073709551615", "\"attributes\":{\"nobody.asks\":1}", "\"x\":1"]
+    {
+        let body = format!("{{\"ticket\":\"{ticket}\",{told}}}");
+        assert_eq!(serving.ask("POST", "/v1/settle", &[JSON], &body).status, 400, "{told}");
     }
     // None of it has touched the decision itself.
     assert_eq!(left(&serving, "192.0.2.1", "/export")["export"], 490);
-    assert_eq!(refund(addr, &id).status, 200);
+    assert_eq!(refund(addr, &ticket).status, 200);
     assert_eq!(left(&serving, "192.0.2.1", "/export")["export"], 500);
     serving.is_well();
 }
 
-/// A flood of other decisions must not make the server forget attempts under way: their places would stay taken.
+/// One ticket handed in forty times at once, in three ways: what it charged comes back once.
+#[test]
+fn a_ticket_replayed_in_parallel_settles_once() {
+    let desk = Desk::with(FILE);
+    let mut serving = desk.serve(&[]);
+    let addr = serving.addr;
+    for round in 0..rounds(3, 50) {
+        let ip = format!("203.0.113.{round}");
+        let ticket = ticket_of(&check(addr, &ip, "/export"));
+        assert_eq!(check(addr, &ip, "/export").status, 200);
+        let answers = at_once(40, |thread| match thread % 3 {
+            0 => settle(addr, &ticket, 0),
+            1 => refund(addr, &ticket),
+            _ => post(addr, "/v1/settle", &json!({ "ticket": ticket, "outcome": "undone" })),
+        });
+        assert_eq!(answers.iter().filter(|answer| answer.status == 200).count(), 1, "round {round}");
+        assert!(answers.iter().all(|answer| matches!(answer.status, 200 | 409)), "round {round}");
+        let left = left(&serving, &ip, "/export");
+        assert!((998..=999).contains(&left["stays"]) && (480..=490).contains(&left["export"]), "{left:?}");
+    }
+    serving.is_well();
+}
+
+/// An hour after it could be settled a ticket is waste paper, on whichever server.
+#[test]
+fn an_expired_ticket_settles_nothing() {
+    let desk = Desk::with(&format!("{FILE}tickets: {{ ttl: 1ms }}\n"));
+    let serving = desk.serve(&[]);
+    let addr = serving.addr;
+    let ticket = ticket_of(&check(addr, "192.0.2.1", "/export"));
+    let mut answer = refund(addr, &ticket);
+    if answer.status == 200 {
+        // A fast machine: by now, the other one's millisecond is over.
+        let late = ticket_of(&check(addr, "192.0.2.1", "/export"));
+        within(PATIENCE, "a millisecond", || {
+            answer = report(addr, &late, 200);
+            answer.status == 410
+        });
+    }
+    assert_eq!(answer.status, 410, "{answer:?}");
+    assert!(answer.json()["detail"].as_str().unwrap().starts_with("this ticket expired "), "{answer:?}");
+}
+
+/// Two servers with one key read each other's tickets. Their counters are their own, so each says whose a ticket is and credits nothing;
+/// a server that was started anew has forgotten what the old one charged, and says that.
+#[test]
+fn servers_that_share_a_key_send_a_ticket_to_its_issuer() {
+    let file = format!("{FILE}tickets: {{ key_file: keys, issuer: NAME }}\n");
+    let (one, two) = (Desk::with(&file.replace("NAME", "one")), Desk::with(&file.replace("NAME", "two")));
+    let (current, older) = ("5a".repeat(32), "6b".repeat(32));
+    std::fs::write(one.path("keys"), format!("{current}\n{older}\n")).unwrap();
+    // The other still seals with the older key: in the middle of a change of keys.
+    std::fs::write(two.path("keys"), format!("{older}\n{current}\n")).unwrap();
+    let (first, second) = (one.serve(&[]), two.serve(&[]));
+    for (from, to, name) in [(&first, &second, "one"), (&second, &first, "two")] {
+        let ticket = ticket_of(&check(from.addr, "192.0.2.1", "/export"));
+        check(to.addr, "192.0.2.1", "/export");
+        for answer in [refund(to.addr, &ticket), report(to.addr, &ticket, 200), settle(to.addr, &ticket, 0)] {
+            assert_eq!((answer.status, &answer.json()["issuer"]), (421, &json!(name)), "{answer:?}");
+        }
+        assert_eq!(left(to, "192.0.2.1", "/export")["export"], 490, "{name}: nothing was credited");
+        assert_eq!(refund(from.addr, &ticket).status, 200, "{name}");
+    }
+    let ticket = ticket_of(&check(first.addr, "192.0.2.1", "/export"));
+    drop(first);
+    let again = one.serve(&[]);
+    check(again.addr, "192.0.2.1", "/export");
+    let answer = refund(again.addr, &ticket);
+    assert_eq!(answer.status, 421, "{answer:?}");
+    assert!(
+        answer.json()["detail"].as_str().unwrap().contains("if that has not restarted since"),
+        "{answer:?}"
+    );
+    assert_eq!(left(&again, "192.0.2.1", "/export")["export"], 490);
+}
+
+/// A key that cannot be one must not be taken for none: the server would make tickets that nobody else can settle.
+#[test]
+fn a_key_that_is_none_is_refused_and_not_printed() {
+    let desk = Desk::with(FILE);
+    for (key, words) in [
+        ("", "there is no ticket key"),
+        ("hunter2", "line 1 is no ticket key"),
+        (&"zz".repeat(32), "line 1 is no ticket key"),
+    ] {
+        let mut command = desk.command(&["serve", "--http", "127.0.0.1:0", "-c", "p.yaml"]);
+        command.env("TIDEGATE_TICKET_KEY", key);
+        let output = ended(command);
+        assert_eq!(output.status.code(), Some(2), "{key}");
+        let said = text_of(&output);
+        assert!(said.contains(words) && !said.contains("hunter2") && !said.contains("zzzz"), "{said}");
+    }
+}
+
+/// A flood of other decisions cannot wash out an attempt under way: nothing is remembered of either.
 #[test]
 fn a_flood_does_not_wash_out_an_attempt() {
     let desk = Desk::with(FILE);
     let serving = desk.serve(&[]);
     let addr = serving.addr;
-    let attempt = id_of(&check(addr, "192.0.2.1", "/login"));
+    let attempt = ticket_of(&check(addr, "192.0.2.1", "/login"));
     let batch: Vec<_> = (0..1000)
         .map(|_| json!({ "attributes": { "client.ip": "192.0.2.9", "request.path": "/" } }))
         .collect();

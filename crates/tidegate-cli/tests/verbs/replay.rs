@@ -294,3 +294,42 @@ fn a_cost_that_cannot_be_computed_is_told() {
         desk.run(&["replay", &log, "--rate", "1/s", "--by", "tenant", "--cost", "int(total_tokens)"]).code(0);
     assert!(!ran.err.contains("no cost"), "{ran:?}");
 }
+
+/// Three requests of a second and a half, a second apart.
+const SLOW: &str = r#"{"time": "2026-01-01T00:00:00Z", "request_time": "1.500", "remote_addr": "203.0.113.9", "status": 200}
+{"time": "2026-01-01T00:00:01Z", "request_time": "1.500", "remote_addr": "203.0.113.9", "status": 200}
+{"time": "2026-01-01T00:00:02Z", "request_time": "1.500", "remote_addr": "203.0.113.9", "status": 200}
+"#;
+
+const ONE_PLACE: [&str; 3] = ["replay", "--limit", "{algorithm: concurrency, max: 1}"];
+
+#[test]
+fn a_place_is_held_for_as_long_as_the_log_says() {
+    let desk = Desk::new();
+    let value = desk.run_with(&[&ONE_PLACE[..], &["-o", "json"]].concat(), SLOW).code(0).json();
+    let run = &value["runs"][0];
+    assert_eq!((&run["allowed"], &run["denied"]), (&2.into(), &1.into()));
+    assert_eq!(run["policies"][0]["most_in_use"], 1);
+    let table = desk.run_with(&ONE_PLACE, SLOW).code(0).out;
+    assert!(table.contains("MOST IN USE"), "{table}");
+    let spelled = SLOW.replace("request_time", "took").replace("1.500", "500");
+    let column = ["--column", "request.duration=took", "-o", "json"];
+    let seconds = desk.run_with(&[&ONE_PLACE[..], &column].concat(), spelled.clone()).code(0).json();
+    assert_eq!(seconds["runs"][0]["denied"], 2, "500 of an unnamed unit are seconds");
+    let millis = spelled.replace("took", "took_ms");
+    let millis = desk.run_with(&[&ONE_PLACE[..], &["-o", "json"]].concat(), millis).code(0).json();
+    assert_eq!(millis["runs"][0]["denied"], 0);
+}
+
+#[test]
+fn a_log_that_does_not_say_how_long_needs_to_be_told() {
+    let desk = Desk::new();
+    let silent = SLOW.replace("request_time", "weight");
+    let refused = desk.run_with(&ONE_PLACE, silent.clone()).code(2);
+    assert!(refused.err.contains("--hold") && refused.err.contains("request.duration"), "{refused:?}");
+    let told = desk.run_with(&[&ONE_PLACE[..], &["--hold", "1500ms", "-o", "json"]].concat(), silent).code(0);
+    assert_eq!(told.json()["runs"][0]["denied"], 1);
+    let partly = SLOW.replacen("1.500", "-", 1);
+    let partly = desk.run_with(&ONE_PLACE, partly).code(0);
+    assert!(partly.err.contains("of 1 requests the log does not say how long they took"), "{partly:?}");
+}

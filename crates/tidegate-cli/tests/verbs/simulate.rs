@@ -86,3 +86,21 @@ fn one_policy_of_a_file() {
     let none = desk.run(&["simulate", "-c", "none.yaml", "--traffic", "burst 1"]).code(2);
     assert!(none.err.contains("none.yaml") && !none.err.contains("\"\""), "{none:?}");
 }
+
+/// Ten a second, each inside for half a second: five are inside at once where there is room.
+#[test]
+fn places_are_held_for_as_long_as_requests_take() {
+    let desk = Desk::new();
+    let run = |max: &str, hold: &[&str]| {
+        let limit = format!("{{algorithm: concurrency, max: {max}}}");
+        let arguments = ["simulate", "--limit", &limit, "--traffic", "steady 10/s 10s", "-o", "json"];
+        desk.run(&[&arguments[..], hold].concat())
+    };
+    let roomy = run("5", &["--hold", "500ms"]).code(0).json();
+    assert_eq!(roomy["runs"][0]["denied"], 0);
+    assert_eq!(roomy["runs"][0]["policies"][0]["most_in_use"], 5);
+    let narrow = run("2", &["--hold", "500ms"]).code(0).json();
+    assert_eq!(narrow["runs"][0]["allowed"], 40, "two of every five");
+    let silent = run("2", &[]).code(2);
+    assert!(silent.err.contains("say with --hold"), "{silent:?}");
+}

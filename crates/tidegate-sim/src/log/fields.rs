@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use super::Malformed;
 use super::clf::Tail;
 use super::record::{Record, RequestLine, known, target};
+use super::span::Unit;
 use super::time::{Timestamps, digits};
 
 /// What a field can be, besides an extra.
@@ -24,9 +25,10 @@ pub(super) enum Role {
     Bytes,
     Agent,
     Referer,
+    Duration,
 }
 
-const ROLES: usize = 11;
+const ROLES: usize = 12;
 
 /// The attribute that names each role to users, and the names other systems have for it, lower case, best first.
 const WELL_KNOWN: [(Role, &str, &[&str]); ROLES] = [
@@ -195,6 +197,24 @@ const WELL_KNOWN: [(Role, &str, &[&str]); ROLES] = [
         "request.header.referer",
         &["request.header.referer", "referer", "http_referer", "referrer", "request.headers.referer.0"],
     ),
+    (
+        Role::Duration,
+        "request.duration",
+        &[
+            "request.duration",
+            "request_time",
+            "request_time_ms",
+            "duration_ms",
+            "duration_us",
+            "duration_ns",
+            "response_time_ms",
+            "latency_ms",
+            "elapsed_ms",
+            "took_ms",
+            "time-taken",
+            "duration",
+        ],
+    ),
 ];
 
 /// Says whether a name means a time; how a header line of CSV is told from data.
@@ -214,6 +234,8 @@ struct Name {
     role: Option<Role>,
     /// Place in the list of its role; 0 when the user named it.
     rank: usize,
+    /// What one is, of a duration.
+    unit: Unit,
 }
 
 /// One (name, value) pair of the line at hand: the name by number, the value in [`Fields::text`].
@@ -263,7 +285,7 @@ impl Fields {
     fn meaning(&self, name: &str) -> Name {
         if let Some((attribute, _)) = self.columns.iter().find(|(_, column)| column == name) {
             let role = WELL_KNOWN.iter().find(|(_, have, _)| have == attribute).map(|(role, ..)| *role);
-            return Name { shown: attribute.clone(), role, rank: 0 };
+            return Name { shown: attribute.clone(), role, rank: 0, unit: Unit::of(name) };
         }
         let lower = name.to_ascii_lowercase();
         let found = WELL_KNOWN.iter().find_map(|(role, _, names)| {
@@ -273,6 +295,7 @@ impl Fields {
             shown: name.to_owned(),
             role: found.map(|(role, _)| role),
             rank: found.map_or(0, |(_, rank)| rank),
+            unit: Unit::of(&lower),
         }
     }
 
@@ -347,6 +370,10 @@ impl Fields {
             host: or(value(Role::Host), or(host, request.host)),
             status,
             bytes,
+            duration: best[Role::Duration as usize].and_then(|(_, pair)| {
+                let unit = self.names[pair.name as usize].unit;
+                unit.read(&text[pair.start as usize..pair.end as usize])
+            }),
             status_text: value(Role::Status),
             bytes_text: value(Role::Bytes),
             tail: Tail::Read { referer: value(Role::Referer), agent: value(Role::Agent) },
@@ -356,7 +383,7 @@ impl Fields {
     }
 }
 
-/// The fields of a line that have no role.
+/// The fields of a line that have no role, and how long it took.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Extras<'a> {
     names: &'a [Name],
@@ -369,7 +396,9 @@ impl<'a> Extras<'a> {
         self.pairs.iter().filter_map(move |pair| {
             let name = &self.names[pair.name as usize];
             let value = || &self.text[pair.start as usize..pair.end as usize];
-            name.role.is_none().then(|| (name.shown.as_str(), value()))
+            // How long it took is told beside the record's own, under the log's name: policies may count by it.
+            let extra = name.role.is_none_or(|role| role == Role::Duration);
+            extra.then(|| (name.shown.as_str(), value()))
         })
     }
 }

@@ -13,6 +13,7 @@ mod detect;
 mod fields;
 mod json;
 mod record;
+mod span;
 mod time;
 
 use std::fmt;

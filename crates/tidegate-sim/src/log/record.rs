@@ -1,6 +1,7 @@
 //! One request as a log tells it.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use tidegate::Tick;
 use tidegate::policy::Descriptor;
@@ -30,6 +31,8 @@ pub struct Record<'a> {
     pub status: Option<u16>,
     /// The length of the answer.
     pub bytes: Option<u64>,
+    /// How long it took, where the log says so in a unit that can be known.
+    pub duration: Option<Duration>,
     pub(super) status_text: &'a [u8],
     pub(super) bytes_text: &'a [u8],
     pub(super) tail: Tail<'a>,
@@ -47,6 +50,7 @@ impl<'a> Record<'a> {
             host: b"",
             status: None,
             bytes: None,
+            duration: None,
             status_text: b"",
             bytes_text: b"",
             tail: Tail::default(),

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tidegate::policy::{Descriptor, Policy, WrittenRate, keyed_network};
+use tidegate::policy::{Descriptor, Limit, Policy, WrittenRate, keyed_network};
 use tidegate::{LimitDecision, Tick};
 
 use super::outcome::{PeakRate, PolicyOutcome};
@@ -20,6 +20,8 @@ pub(super) struct Account {
     shadow_denied: u64,
     pub(super) denied_by_list: u64,
     first_denied: Option<Tick>,
+    /// Of its guards, the most places in use of one key.
+    most_in_use: Option<u64>,
     pub(super) peaks: Peaks,
     pub(super) series: Series,
     /// The name of the key at hand, when it has several parts.
@@ -46,6 +48,7 @@ impl Account {
             shadow_denied: 0,
             denied_by_list: 0,
             first_denied: None,
+            most_in_use: None,
             peaks: Peaks::new(window(policy), options.peak_keys),
             series: Series::new(3, options.bins, options.bin_width),
             key: Vec::new(),
@@ -63,6 +66,11 @@ impl Account {
         ipv6_prefix: u8,
     ) {
         self.matched += 1;
+        for line in lines.iter().filter(|line| policy.limit(line.limit).is_some_and(Limit::is_guard)) {
+            let standing = line.decision.standing;
+            let in_use = standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt);
+            self.most_in_use = self.most_in_use.max(Some(in_use));
+        }
         let cost = lines[0].cost.units();
         let refuses =
             |binding| lines.iter().any(|line| line.binding == binding && !line.decision.is_allowed());
@@ -118,6 +126,7 @@ impl Account {
             keys_hit_signed_in: self.peaks.denied_and_known(),
             peak: worst.as_ref().map(|key| PeakRate { count: key.peak, window: self.peaks.window() }),
             worst,
+            most_in_use: self.most_in_use,
             first_denied: self.first_denied,
         }
     }

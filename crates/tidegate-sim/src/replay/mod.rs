@@ -5,13 +5,16 @@
 //! kept per request: memory is that of the gates' stores, of [`Peaks`] and of [`Series`], all bounded beforehand.
 
 mod account;
+mod inside;
 mod outcome;
 mod threshold;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tidegate::policy::{ChargeOn, Descriptor, Mode, PolicySet};
-use tidegate::{Charged, Cost, Gate, ManualClock, Report, Tick};
+use tidegate::gate::{ChargedLine, Part};
+use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Policy, PolicySet};
+use tidegate::{Charged, Cost, Gate, ManualClock, Outcome as Ended, Tick};
 
 use crate::log::Record;
 use crate::peaks::Peaks;
@@ -19,6 +22,7 @@ use crate::series::Series;
 
 use account::Account;
 pub(crate) use account::written_rate;
+use inside::{Inside, Leaving};
 pub use outcome::{Outcome, PeakRate, PolicyOutcome};
 pub use threshold::{Threshold, ThresholdError, Verdict};
 
@@ -32,9 +36,11 @@ pub struct ReplayOptions {
     /// Bins of each curve.
     pub bins: usize,
     /// Width of a bin at first, and the resolution of its peaks.
-    pub bin_width: std::time::Duration,
+    pub bin_width: Duration,
     /// IPv6 prefix by which clients are named, as the policies key them.
     pub ipv6_prefix: u8,
+    /// How long a request stays in a place of a guard, where the log does not say how long it took.
+    pub hold: Option<Duration>,
 }
 
 impl Default for ReplayOptions {
@@ -45,8 +51,9 @@ impl Default for ReplayOptions {
             peak_keys: 100_000,
             // A bin is three pixels of a chart, one of its steps still a visible one.
             bins: 240,
-            bin_width: std::time::Duration::from_secs(1),
+            bin_width: Duration::from_secs(1),
             ipv6_prefix: 64,
+            hold: None,
         }
     }
 }
@@ -63,6 +70,8 @@ struct Run {
     gate: Gate,
     policies: Arc<PolicySet>,
     reports: bool,
+    /// Whether it has guards, whose places are held for as long as requests take.
+    holds: bool,
     totals: Totals,
     accounts: Vec<Account>,
     series: Series,
@@ -77,6 +86,7 @@ struct Totals {
     delayed: u64,
     shadow_denied: u64,
     errors: u64,
+    left_early: u64,
 }
 
 /// Policy sets side by side, driven by one stream of requests.
@@ -88,6 +98,8 @@ pub struct Replay {
     first: Option<Tick>,
     last: Option<Tick>,
     is_recorded: bool,
+    inside: Inside,
+    unheld: u64,
 }
 
 impl Replay {
@@ -101,21 +113,23 @@ impl Replay {
                 name,
                 gate: Gate::in_memory(Arc::clone(&policies), options.store_keys).with_clock(clock.clone()),
                 reports: policies.policies().iter().any(|policy| policy.charge == ChargeOn::Failure),
+                holds: policies.policies().iter().any(has_guards),
                 totals: Totals::default(),
                 accounts: policies.policies().iter().map(|policy| Account::new(policy, &options)).collect(),
                 series: Series::new(3, options.bins, options.bin_width),
                 policies,
             })
             .collect();
-        Self { clock, runs, options, first: None, last: None, is_recorded: false }
+        let inside = Inside::default();
+        Self { clock, runs, options, first: None, last: None, is_recorded: false, inside, unheld: 0 }
     }
 
-    /// Asks every gate about a request of a log. The status that the log recorded is reported to `charge: on-failure`; a request
+    /// Asks every gate about a request of a log. It stays in places of guards for as long as the log says that it took. The status that the log recorded is reported to `charge: on-failure`; a request
     /// without one stays charged there, as one that nobody reports does live.
     pub fn feed(&mut self, record: &Record<'_>) {
         self.is_recorded = true;
         let signed_in = !record.user.is_empty() && record.status.is_some_and(|status| status < 400);
-        let told = Told { status: record.status, signed_in };
+        let told = Told { status: record.status, signed_in, took: record.duration };
         self.ask(record.time, &record.describe(), None, told);
     }
 
@@ -126,14 +140,43 @@ impl Replay {
     }
 
     fn ask(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>, told: Told) {
-        if self.last != Some(at) {
+        let mut now = self.last;
+        while let Some(leaving) = self.inside.leaves_by(at) {
+            now = Some(leaving.at);
+            self.clock.set(leaving.at);
+            self.runs[leaving.run].leave(&leaving.places);
+        }
+        if now != Some(at) {
             self.first.get_or_insert(at);
             self.last = Some(at);
             self.clock.set(at);
         }
-        for run in &mut self.runs {
-            run.ask(at, request, cost, told, self.options.ipv6_prefix);
+        let hold = told.took.or(self.options.hold);
+        if hold.is_none() && self.holds() {
+            self.unheld += 1;
         }
+        for place in 0..self.runs.len() {
+            let asked = self.runs[place].ask(at, request, cost, told, self.options.ipv6_prefix);
+            let Some((delay, places)) = asked else { continue };
+            let leaving = Leaving { at: at.after(delay).after(hold.unwrap_or_default()), run: place, places };
+            if let Some(early) = self.inside.enter(leaving) {
+                let run = &mut self.runs[early.run];
+                run.totals.left_early += 1;
+                run.leave(&early.places);
+            }
+        }
+    }
+
+    /// Says whether any policy counts what is in flight, so that it matters how long requests take.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.runs.iter().any(|run| run.holds)
+    }
+
+    /// Returns how many requests nobody said the duration of, of those that [`Replay::holds`] asks for it: they left at once.
+    #[must_use]
+    pub const fn unheld(&self) -> u64 {
+        self.unheld
     }
 
     /// Returns what became of it, one outcome per policy set.
@@ -172,20 +215,35 @@ impl Replay {
 struct Told {
     status: Option<u16>,
     signed_in: bool,
+    took: Option<Duration>,
+}
+
+/// Says whether any of a policy's limits counts what is in flight.
+fn has_guards(policy: &Policy) -> bool {
+    policy.limits.iter().chain(&policy.shadow_limit).any(Limit::is_guard)
 }
 
 impl Run {
-    fn ask(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>, told: Told, ipv6_prefix: u8) {
+    /// Asks its gate; returns the places that were taken, and how long the request is held back before it needs them.
+    fn ask(
+        &mut self,
+        at: Tick,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+        told: Told,
+        ipv6_prefix: u8,
+    ) -> Option<(Duration, Charged)> {
         self.totals.requests += 1;
         self.series.add(at, OFFERED, 1);
         let mut charged = Charged::default();
         let decided = match told.status {
             Some(_) if self.reports => self.gate.charge(request, cost, &mut charged),
+            _ if self.holds => self.gate.charge(request, cost, &mut charged),
             _ => self.gate.check(request, cost),
         };
         let Ok(decision) = decided else {
             self.totals.errors += 1;
-            return;
+            return None;
         };
         if decision.allowed {
             self.series.add(at, ADMITTED, 1);
@@ -208,16 +266,33 @@ impl Run {
             self.accounts[place].note(&policies[place], at, request, lines, told.signed_in, ipv6_prefix);
         }
         self.totals.shadow_denied += u64::from(shadow_denied);
+        let mut places = Charged::default();
+        if self.holds {
+            places = charged.only(|line| self.is_place(line));
+            charged = charged.only(|line| !self.is_place(line));
+        }
         if charged.awaits_report()
             && let Some(status) = told.status
-            && self.gate.report(&charged, Report::from_status(status)).is_err()
+            && self.gate.finish(&charged, Part::Outcome, Ended::from_status(status), |_| None).is_err()
         {
+            self.totals.errors += 1;
+        }
+        (!places.is_empty()).then_some((decision.wait, places))
+    }
+
+    fn is_place(&self, line: &ChargedLine<'_>) -> bool {
+        let policy = self.policies.find(line.policy).map(|(_, policy)| policy);
+        policy.and_then(|policy| policy.limit(line.limit)).is_some_and(Limit::is_guard)
+    }
+
+    fn leave(&mut self, places: &Charged) {
+        if self.gate.finish(places, Part::Outcome, Ended::Success, |_| None).is_err() {
             self.totals.errors += 1;
         }
     }
 
     fn outcome(&self, first: Option<Tick>, last: Option<Tick>) -> Outcome {
-        let Totals { requests, denied, by_list, delayed, shadow_denied, errors } = self.totals;
+        let Totals { requests, denied, by_list, delayed, shadow_denied, errors, left_early } = self.totals;
         let policies = self.policies.policies().iter().zip(&self.accounts);
         Outcome {
             name: self.name.clone(),
@@ -228,6 +303,7 @@ impl Run {
             delayed,
             shadow_denied,
             errors,
+            left_early,
             evicted: self.gate.occupancy().evicted,
             first,
             last,

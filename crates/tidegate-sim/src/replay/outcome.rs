@@ -28,6 +28,8 @@ pub struct Outcome {
     pub shadow_denied: u64,
     /// Requests that could not be decided.
     pub errors: u64,
+    /// Requests whose places were returned before their time, because a million others were inside: above zero, denials may be too few.
+    pub left_early: u64,
     /// Live keys that the store gave up for lack of room: above zero, denials may be too few.
     pub evicted: u64,
     /// The first request, in nanoseconds since 1970 or the beginning.
@@ -69,6 +71,9 @@ pub struct PolicyOutcome {
     pub worst: Option<KeyPeak>,
     /// Its fastest, over the period of the policy's first limit.
     pub peak: Option<PeakRate>,
+    /// The most places of one key that were in use at once, where the policy counts what is in flight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub most_in_use: Option<u64>,
     /// When it first refused anything.
     #[serde(serialize_with = "maybe_nanos")]
     pub first_denied: Option<Tick>,

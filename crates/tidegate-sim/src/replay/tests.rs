@@ -153,3 +153,63 @@ fn peak_rates_print_as_limits_are_written() {
         ["412/s", "31/h", "90/10min", "9/90s"]
     );
 }
+
+const PLACES: &str = "  - { name: work, limit: { algorithm: concurrency, max: 2, ttl: 30s } }\n";
+
+/// Requests at these milliseconds, each inside for `hold`; says which were let in.
+fn held(policies: &str, hold: Duration, at: &[u64]) -> (Vec<bool>, Outcome) {
+    let options = ReplayOptions { hold: Some(hold), ..ReplayOptions::default() };
+    let mut replay = Replay::new(vec![("policies".into(), set(policies))], options);
+    let mut allowed = Vec::new();
+    for millis in at {
+        let before = replay.outcomes()[0].allowed;
+        let at = Tick::from_secs(1_000).after(Duration::from_millis(*millis));
+        replay.feed_request(at, &Descriptor::new(), None);
+        allowed.push(replay.outcomes()[0].allowed > before);
+    }
+    assert_eq!(replay.unheld(), 0);
+    (allowed, replay.outcomes().remove(0))
+}
+
+#[test]
+fn a_request_holds_its_place_for_as_long_as_it_takes() {
+    let second = Duration::from_secs(1);
+    // The place of the first is free at the millisecond at which it ends.
+    let (allowed, outcome) = held(PLACES, second, &[0, 400, 999, 1000, 1399, 1400]);
+    assert_eq!(allowed, [true, true, false, true, false, true]);
+    let policy = &outcome.policies[0];
+    assert_eq!((policy.most_in_use, outcome.left_early), (Some(2), 0));
+    let (allowed, _) = held(PLACES, Duration::ZERO, &[0, 0, 0, 0]);
+    assert_eq!(allowed, [true; 4], "whoever takes no time leaves at once");
+}
+
+#[test]
+fn a_place_lapses_also_where_its_request_takes_longer() {
+    let (allowed, _) = held(PLACES, Duration::from_secs(3600), &[0, 0, 29_999, 30_000]);
+    assert_eq!(allowed, [true, true, false, true]);
+}
+
+#[test]
+fn what_a_queue_holds_back_needs_its_place_later() {
+    let queued = "  - name: work
+    limits:
+      - { algorithm: leaky-bucket, rate: 1/s, queue: 9, max_wait: 9s }
+      - { algorithm: concurrency, max: 3 }
+";
+    let half = Duration::from_millis(500);
+    // The third waits for two seconds and is inside until two and a half after it came.
+    let (allowed, outcome) = held(queued, half, &[0, 0, 0, 0, 2_499, 2_500]);
+    assert_eq!(allowed, [true, true, true, false, true, true]);
+    assert_eq!(outcome.policies[0].most_in_use, Some(3));
+}
+
+#[test]
+fn requests_of_unknown_length_are_counted() {
+    let mut replay = Replay::new(vec![("policies".into(), set(PLACES))], ReplayOptions::default());
+    replay.feed_request(Tick::from_secs(1), &Descriptor::new(), None);
+    assert!(replay.holds());
+    assert_eq!(replay.unheld(), 1);
+    let rates = run(PER_IP, "burst 5 key a");
+    assert!(!rates.holds() && rates.unheld() == 0);
+    assert_eq!(rates.outcomes()[0].policies[0].most_in_use, None);
+}

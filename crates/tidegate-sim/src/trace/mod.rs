@@ -212,7 +212,7 @@ impl<'m> Trace<'m> {
         let mut cells: Vec<Option<Cell>> = Vec::with_capacity(asked.len());
         for asked in asked {
             // Kept from the first sight on: a limit that does not start full has to fill while it refuses.
-            let fresh = || Cell { quota: Arc::clone(&asked.quota), state: asked.quota.fresh(now) };
+            let fresh = || Cell::new(Arc::clone(&asked.quota), asked.quota.fresh(now));
             cells.push(Some(self.cells.remove(&asked.key).unwrap_or_else(fresh)));
         }
         let op = if line.op == Op::Peek { store::Op::Peek } else { store::Op::Take };
@@ -260,7 +260,7 @@ impl<'m> Trace<'m> {
         };
         for cell in self.cells.values_mut() {
             let state = limit.quota.carry(&old, &cell.state, now, how);
-            *cell = Cell { quota: Arc::clone(&limit.quota), state };
+            *cell = Cell::new(Arc::clone(&limit.quota), state);
         }
         let _ = write!(out, r#"{{"t":{},"op":"change","keys":{}"#, line.t, self.cells.len());
         Ok(())

@@ -1,4 +1,4 @@
-//! What a check charged: enough to give it back or to keep it later, and no more.
+//! What a check charged: enough to settle it later, and no more.
 //!
 //! The charges themselves, not the request: policies may have changed in between, and headers that hold secrets need not be
 //! kept for a report. What is kept of a key are its bytes as the store has them, which hold the values of `by`; they are never
@@ -9,38 +9,63 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Quota, Tick};
+use tidegate_core::{Cost, Quota, Receipt, Tick};
 
-use super::marks::{Mark, Marks};
 use crate::policy::{Plan, policy_of_key};
 use crate::store::{Charge, Settled};
 
 /// The charges of one allowed check, as [`super::Gate::charge`] fills it in; empty for a refused one.
 ///
-/// Two allocations, of the keys and, from the second charge on, of 80 bytes per charge. Give it back or report it once: a gate does
-/// not remember which were.
-#[derive(Clone, Default)]
+/// Two allocations, of the keys and, from the second charge on, of 120 bytes per charge. Settle each charge once: a gate does not
+/// remember which were.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Charged {
-    keys: Box<[u8]>,
-    lines: SmallVec<[Made; 1]>,
+    pub(super) keys: Box<[u8]>,
+    pub(super) lines: SmallVec<[Made; 1]>,
 }
 
 /// One charge that was made.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Made {
-    key: Range<u32>,
+    /// Where the key stands in [`Charged::keys`].
+    pub(super) key: Range<u32>,
     /// The limit it was made under.
     pub(super) quota: Arc<Quota>,
-    pub(super) cost: Cost,
+    pub(super) receipt: Receipt,
     /// When the limit would be full again if nothing followed.
     pub(super) full_at: Tick,
     /// The limit's place in its policy.
     pub(super) limit: u32,
-    /// Whether a report decides if it stays.
+    /// Whether the outcome decides if it stays.
     pub(super) on_failure: bool,
     /// The number of its policy, see [`Charge::owner`].
-    owner: u32,
-    pub(super) mark: Mark,
+    pub(super) owner: u32,
+}
+
+/// One charge, as it is shown to whoever settles it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChargedLine<'c> {
+    /// The policy it was made for.
+    pub policy: &'c str,
+    /// The limit's place in its policy.
+    pub limit: usize,
+    /// What was charged.
+    pub charged: Cost,
+    /// Whether the outcome decides if it stays: of a policy that charges failures only.
+    pub on_failure: bool,
+}
+
+/// Which of its charges are settled. Each is settled once; those decided by the outcome and the others may be settled apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// All of them.
+    #[default]
+    All,
+    /// Those whose outcome says what becomes of them: of policies that charge failures only, and places of guards.
+    Outcome,
+    /// Those of limits that count what was spent.
+    Spent,
 }
 
 impl Charged {
@@ -50,28 +75,41 @@ impl Charged {
         self.lines.is_empty()
     }
 
+    /// Returns every charge, in the order of the policies.
+    pub fn lines(&self) -> impl Iterator<Item = ChargedLine<'_>> {
+        self.lines.iter().map(|made| self.line(made))
+    }
+
     /// Returns the most that one limit was charged, of those that a refund gives back; 0 where there are none.
     #[must_use]
     pub fn refundable(&self) -> u64 {
-        self.of(false).map(|made| made.cost.units()).max().unwrap_or(0)
+        self.of(Part::Spent).map(|made| made.receipt.cost.units()).max().unwrap_or(0)
     }
 
-    /// Says whether any charge waits for a report.
+    /// Says whether any charge waits for an outcome.
     #[must_use]
     pub fn awaits_report(&self) -> bool {
-        self.of(true).next().is_some()
+        self.of(Part::Outcome).next().is_some()
     }
 
-    /// Returns how many bytes it takes, itself left out.
+    /// Returns the charges that are wanted, without the others: for a ticket that is to be short. Nobody settles the others then.
     #[must_use]
-    pub fn weight(&self) -> usize {
-        let lines = if self.lines.spilled() { self.lines.capacity() * size_of::<Made>() } else { 0 };
-        self.keys.len() + lines
+    pub fn only(&self, mut wanted: impl FnMut(&ChargedLine<'_>) -> bool) -> Self {
+        let lines = self.lines.iter().filter(|made| wanted(&self.line(made))).cloned().collect();
+        Self { keys: self.keys.clone(), lines }
     }
 
-    /// The charges that a report decides about, or those that a refund gives back: no charge is both.
-    pub(super) fn of(&self, on_failure: bool) -> impl Iterator<Item = &Made> + Clone {
-        self.lines.iter().filter(move |made| made.on_failure == on_failure)
+    pub(super) fn of(&self, part: Part) -> impl Iterator<Item = &Made> + Clone {
+        self.lines.iter().filter(move |made| match part {
+            Part::All => true,
+            Part::Outcome => made.by_outcome(),
+            Part::Spent => !made.by_outcome(),
+        })
+    }
+
+    /// The charges that are places of guards.
+    pub(super) fn places(&self) -> impl Iterator<Item = &Made> + Clone {
+        self.lines.iter().filter(|made| made.is_place())
     }
 
     pub(super) fn key(&self, made: &Made) -> &[u8] {
@@ -83,30 +121,42 @@ impl Charged {
         policy_of_key(self.key(made)).unwrap_or_default()
     }
 
+    pub(super) fn line<'c>(&'c self, made: &Made) -> ChargedLine<'c> {
+        ChargedLine {
+            policy: self.policy(made),
+            limit: made.limit as usize,
+            charged: made.receipt.cost,
+            on_failure: made.on_failure,
+        }
+    }
+
     /// Returns a charge as stores take it.
     pub(super) fn charge<'c>(&'c self, made: &'c Made) -> Charge<'c> {
-        Charge { binding: false, owner: made.owner, ..Charge::new(self.key(made), &made.quota, made.cost) }
+        Charge {
+            binding: false,
+            owner: made.owner,
+            ..Charge::new(self.key(made), &made.quota, made.receipt.cost)
+        }
     }
 
     /// Keeps what was settled of a plan.
-    fn keep(&mut self, plan: &Plan<'_>, marks: &[Mark], settled: &Settled) {
+    fn keep(&mut self, plan: &Plan<'_>, settled: &Settled) {
         let mut keys = Vec::new();
-        let lines = plan.lines.iter().zip(marks).zip(&settled.lines);
-        let spent = lines
-            .filter_map(|((line, mark), settlement)| Some((line, mark, settlement, settlement.receipt?)));
-        for (line, mark, settlement, receipt) in spent {
+        let lines = plan.lines.iter().zip(&settled.lines);
+        for (line, settlement, receipt) in
+            lines.filter_map(|(line, settlement)| Some((line, settlement, settlement.receipt?)))
+        {
             // Keys are made of requests, which are far below 4 GiB.
             let start = keys.len() as u32;
             keys.extend_from_slice(&plan.keys[line.key.clone()]);
             self.lines.push(Made {
                 key: start..keys.len() as u32,
                 quota: Arc::clone(line.quota),
-                cost: line.cost,
+                receipt,
                 full_at: receipt.at.after(settlement.decision.standing.reset_after),
                 limit: line.limit as u32,
                 on_failure: line.on_failure,
                 owner: line.owner,
-                mark: *mark,
             });
         }
         self.keys = keys.into();
@@ -118,36 +168,31 @@ impl Charged {
     }
 }
 
+impl Made {
+    /// Says whether it is a place that is left, and not units that are spent.
+    pub(super) fn is_place(&self) -> bool {
+        self.quota.is_guard()
+    }
+
+    fn by_outcome(&self) -> bool {
+        self.on_failure || self.is_place()
+    }
+}
+
 /// Who keeps what a check charges: nobody, at no cost, or a [`Charged`].
 pub(super) trait Keep {
-    /// Called before the plan is settled.
-    fn before(&mut self, plan: &Plan<'_>, marks: &Marks);
-
     /// Called when it was allowed.
     fn allowed(&mut self, plan: &Plan<'_>, settled: &Settled);
 }
 
 impl Keep for () {
     #[inline(always)]
-    fn before(&mut self, _: &Plan<'_>, _: &Marks) {}
-
-    #[inline(always)]
     fn allowed(&mut self, _: &Plan<'_>, _: &Settled) {}
 }
 
-/// A [`Charged`] that is to be filled, and the marks of its keys from before.
-pub(super) struct Keeping<'c> {
-    pub(super) charged: &'c mut Charged,
-    pub(super) marks: SmallVec<[Mark; 4]>,
-}
-
-impl Keep for Keeping<'_> {
-    fn before(&mut self, plan: &Plan<'_>, marks: &Marks) {
-        self.marks.extend(plan.lines.iter().map(|line| marks.of(&plan.keys[line.key.clone()])));
-    }
-
+impl Keep for Charged {
     fn allowed(&mut self, plan: &Plan<'_>, settled: &Settled) {
-        self.charged.keep(plan, &self.marks, settled);
+        self.keep(plan, settled);
     }
 }
 
@@ -155,7 +200,7 @@ impl fmt::Debug for Charged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without the keys, which hold what callers sent.
         f.debug_list()
-            .entries(self.lines.iter().map(|made| (self.policy(made), made.limit, made.cost)))
+            .entries(self.lines.iter().map(|made| (self.policy(made), made.limit, made.receipt.cost)))
             .finish()
     }
 }

@@ -1,64 +1,66 @@
-//! The second half of a check: a refund or a report of what it charged.
+//! The second half of a check: what becomes of what it charged.
 //!
-//! Both speak of the charges that were made and of nothing else: policies that came since are neither charged nor credited, and a
-//! limit that has changed since gets nothing back, for what the charge holds of it cannot be told. A refund gives back what a
-//! check spends; a report decides about what `charge: on-failure` took at the check. No charge is both.
+//! It speaks of the charges that were made and of nothing else: policies that came since are neither charged nor credited, and
+//! of a limit that has changed since nothing comes back, for what the charge holds of it cannot be told. Limits settle by what was
+//! spent. What `charge: on-failure` took is decided by the outcome: a failure of the caller keeps it, a success forgets all that is held
+//! against the key, and work that nobody knows the end of gives it back.
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Tick};
+use tidegate_core::{Cost, Finish, Outcome, Standing};
 
-use super::charged::{Charged, Keeping, Made};
-use super::{Gate, GateDecision, Report};
+use super::charged::{Charged, ChargedLine, Made, Part};
+use super::{Gate, GateDecision};
 use crate::policy::{Among, ChargeOn, Descriptor};
-use crate::store::{Charge, Op, Step, StoreError};
+use crate::store::{Charge, Ending, Op, Settlement, Step, StoreError};
 
 /// What became of one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Followed<'c> {
     /// The policy it was made for.
     pub policy: &'c str,
+    /// The limit's place in its policy.
+    pub limit: usize,
     /// What was charged.
     pub charged: Cost,
+    /// What was spent in the end, as far as this limit counts it.
+    pub used: u64,
     /// What became of it.
     pub fate: Fate,
+    /// How the limit stands afterwards.
+    pub standing: Standing,
 }
 
 /// What became of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// So many units were given back, rounded up to whole ones; 0 where time has returned them already, or the limit has changed since.
+    /// So many units or places came back, in whole ones; 0 where time has returned them already, or the limit has changed since.
     Returned(u64),
     /// The key was forgotten: its limit is full again.
     Forgotten,
     /// It stays.
     Kept,
+    /// It stays, and so many units more were booked.
+    Owed(u64),
+}
+
+/// All that was settled at once, in the order of the policies.
+pub type Finished<'c> = SmallVec<[Followed<'c>; 2]>;
+
+/// What a settlement does with one charge.
+enum Verb {
+    Finish(Ending, Fate),
+    Forget,
 }
 
 impl Gate {
-    /// Decides like [`Gate::check`], and keeps in `charged` what was charged: for [`Gate::refund`] and [`Gate::report`].
+    /// Decides like [`Gate::check`], and keeps in `charged` what was charged, for [`Gate::finish`]. Where the admission is finished
+    /// in the same place, [`Gate::admit`] is shorter.
     ///
     /// `charged` is emptied first, and stays empty when the request is refused. Costs a check and two allocations.
     ///
     /// # Errors
     /// [`StoreError`] when no decision could be made; nothing was charged then.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::gate::Charged;
-    /// use tidegate::policy::{ChargeOn, Limit, Policy};
-    /// use tidegate::{Descriptor, Gate, PolicySet, Quota, Report};
-    ///
-    /// let mut login = Policy::new("login", Limit::new(Quota::per_hour(3).sliding_log()?, "3/h"));
-    /// login.charge = ChargeOn::Failure;
-    /// let gate = Gate::in_memory(PolicySet::new(vec![login])?, 1000);
-    /// let (request, mut charged) = (Descriptor::new(), Charged::default());
-    /// for _ in 0..3 {
-    ///     assert!(gate.charge(&request, None, &mut charged)?.allowed);
-    ///     gate.report(&charged, Report::Failure)?;
-    /// }
-    /// assert!(!gate.check(&request, None)?.allowed);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
     pub fn charge(
         &self,
         request: &Descriptor<'_>,
@@ -66,7 +68,7 @@ impl Gate {
         charged: &mut Charged,
     ) -> Result<GateDecision, StoreError> {
         charged.clear();
-        self.decide(request, cost, Op::Take, None, &mut Keeping { charged, marks: SmallVec::new() })
+        self.decide(request, cost, Op::Take, None, charged)
     }
 
     /// Decides like [`Gate::charge`] by some policies only, and by the lists that hold for all; the others are not charged.
@@ -83,116 +85,121 @@ impl Gate {
         charged: &mut Charged,
     ) -> Result<GateDecision, StoreError> {
         charged.clear();
-        self.decide(request, cost, Op::Take, Some(among), &mut Keeping { charged, marks: SmallVec::new() })
+        self.decide(request, cost, Op::Take, Some(among), charged)
     }
 
-    /// Gives back what was charged, or of each charge at most `cost`: work that was not done, or turned out cheaper.
+    /// Settles what a check charged, or a part of it: each limit with what `used` says was spent of it, `None` being what was
+    /// charged. Less than that comes back as far as the charge still holds it, more is booked as a debt.
     ///
-    /// Each limit gets back no more than it was charged, and no more than the charge still holds: no limit is fuller than if it had
-    /// never been charged. Left alone are charges that wait for a report. Call it once for what a check charged; one refund at a time
-    /// is settled.
+    /// Of policies that charge failures only, the outcome decides: [`Outcome::CallersFault`] keeps the charge; [`Outcome::Success`]
+    /// forgets all that is held against the key, as long as the policy still charges failures only, else it undoes the charge; every
+    /// other outcome undoes it. A charge that is kept, and that somebody else's success has forgotten meanwhile, is booked anew,
+    /// if the policy still has that limit: else a guesser with one right password had wrong ones beside it for free.
+    ///
+    /// Settle every charge once: [`super::Admission`] and tickets see to that.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it; nothing was given back.
-    pub fn refund<'c>(
+    /// [`StoreError`] when the store did not settle it: nothing was given back or booked, and it may be told again.
+    pub fn finish<'c>(
         &self,
         charged: &'c Charged,
-        cost: Option<Cost>,
-    ) -> Result<SmallVec<[Followed<'c>; 2]>, StoreError> {
-        self.give_back(charged, charged.of(false), |made| cost.map_or(made.cost, |cost| cost.min(made.cost)))
+        part: Part,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<Finished<'c>, StoreError> {
+        self.finish_each(charged, charged.of(part), outcome, used)
     }
 
-    /// Tells how the work ended, and so what becomes of the charges of policies that charge failures only: a failure keeps them, a
-    /// success forgets all that is held against their keys, and work of which neither is known gives back what it took. Empty where
-    /// nothing waited for a report.
-    ///
-    /// A success forgets keys as long as the policy still charges failures only, whatever its limit is now; else the charge is
-    /// given back. A failure of which the charge was forgotten meanwhile, by the success of another, is charged anew where there is
-    /// room and the policy still has that limit. Call it once for what a check charged.
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store did not settle it; it may be told again.
-    pub fn report<'c>(
+    pub(super) fn finish_each<'c>(
         &self,
         charged: &'c Charged,
-        report: Report,
-    ) -> Result<SmallVec<[Followed<'c>; 2]>, StoreError> {
-        let waiting = charged.of(true);
-        match report {
-            Report::Ignored => self.give_back(charged, waiting, |made| made.cost),
-            Report::Failure => self.keep(charged, waiting),
-            Report::Success => {
-                let (forgotten, changed): (SmallVec<[&Made; 2]>, SmallVec<[&Made; 2]>) =
-                    waiting.partition(|made| self.charges_failures(charged, made));
-                let keys: SmallVec<[Charge<'_>; 2]> =
-                    forgotten.iter().map(|made| charged.charge(made)).collect();
-                self.reset_charges(&keys)?;
-                let mut all = self.give_back(charged, changed.into_iter(), |made| made.cost)?;
-                all.extend(forgotten.iter().map(|made| followed(charged, made, Fate::Forgotten)));
-                Ok(all)
-            }
-        }
+        lines: impl Iterator<Item = &'c Made>,
+        outcome: Outcome,
+        mut used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<Finished<'c>, StoreError> {
+        let lines: SmallVec<[(&Made, Verb); 2]> = lines
+            .map(|made| {
+                let used = used(&charged.line(made));
+                (made, self.verb(charged, made, outcome, used))
+            })
+            .collect();
+        // First what may be done twice without harm, should the second step fail.
+        let forgotten = lines.iter().filter(|(_, verb)| matches!(verb, Verb::Forget));
+        let keys: SmallVec<[Charge<'_>; 2]> = forgotten.map(|(made, _)| charged.charge(made)).collect();
+        let forgotten = self.step(&keys, Op::Reset)?;
+        let (charges, endings): (SmallVec<[Charge<'_>; 2]>, SmallVec<[Ending; 2]>) = lines
+            .iter()
+            .filter_map(|(made, verb)| match verb {
+                Verb::Finish(ending, _) => Some((charged.charge(made), *ending)),
+                Verb::Forget => None,
+            })
+            .unzip();
+        let finished = self.step(&charges, Op::Finish(&endings))?;
+        let (mut forgotten, mut finished) = (forgotten.iter(), finished.iter());
+        let told = lines.iter().filter_map(|(made, verb)| {
+            let (settlement, used, fate) = match verb {
+                Verb::Forget => (forgotten.next()?, 0, Fate::Forgotten),
+                Verb::Finish(ending, fate) => {
+                    let settlement = finished.next()?;
+                    let fate = match fate {
+                        Fate::Returned(_) => {
+                            Fate::Returned(settlement.receipt.map_or(0, |back| back.cost.units()))
+                        }
+                        fate => *fate,
+                    };
+                    (settlement, ending.finish.used, fate)
+                }
+            };
+            let ChargedLine { policy, limit, charged, .. } = charged.line(made);
+            Some(Followed { policy, limit, charged, used, fate, standing: settlement.decision.standing })
+        });
+        Ok(told.collect())
     }
 
-    /// Forgets the keys of these charges: their limits are full again, and what was charged before cannot be given back. Keys are
+    /// Forgets the keys of these charges: their limits are full again, and of what was charged before nothing comes back. Keys are
     /// distinct.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not settle it.
     pub fn reset_charges(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
-        if charges.is_empty() {
-            return Ok(());
-        }
-        self.store.settle(&Step { now: self.time.now(), op: Op::Reset, charges })?;
-        charges.iter().for_each(|charge| self.marks.forgot(charge.key));
-        Ok(())
+        self.step(charges, Op::Reset).map(drop)
     }
 
-    fn give_back<'c>(
+    pub(super) fn step(
         &self,
-        charged: &'c Charged,
-        lines: impl Iterator<Item = &'c Made>,
-        cost: impl Fn(&Made) -> Cost,
-    ) -> Result<SmallVec<[Followed<'c>; 2]>, StoreError> {
-        let lines: SmallVec<[&Made; 2]> = lines.collect();
-        if lines.is_empty() {
+        charges: &[Charge<'_>],
+        op: Op<'_>,
+    ) -> Result<SmallVec<[Settlement; 4]>, StoreError> {
+        if charges.is_empty() {
             return Ok(SmallVec::new());
         }
-        let charge = |made: &&'c Made| Charge { cost: cost(made), ..charged.charge(made) };
-        let charges: SmallVec<[Charge<'_>; 2]> = lines.iter().map(charge).collect();
-        let _turn = self.marks.turn();
-        let untils: SmallVec<[Tick; 2]> = lines
-            .iter()
-            .map(|made| made.mark.moved(made.full_at, self.marks.of(charged.key(made))))
-            .collect();
-        let settled = self.store.settle(&Step {
-            now: self.time.now(),
-            op: Op::GiveBack(&untils),
-            charges: &charges,
-        })?;
-        let each = lines.iter().zip(settled.lines).map(|(made, settlement)| {
-            let Some(receipt) = settlement.receipt else { return followed(charged, made, Fate::Returned(0)) };
-            self.marks.returned(charged.key(made), receipt.mark[3]);
-            followed(charged, made, Fate::Returned(receipt.cost.units()))
-        });
-        Ok(each.collect())
+        Ok(self.store.settle(&Step { now: self.time.now(), op, charges })?.lines)
     }
 
-    /// Keeps charges; those whose key was forgotten since are made anew, each for itself: the failure has happened, so a limit
-    /// that is used up keeps it from no other.
-    fn keep<'c>(
-        &self,
-        charged: &'c Charged,
-        lines: impl Iterator<Item = &'c Made> + Clone,
-    ) -> Result<SmallVec<[Followed<'c>; 2]>, StoreError> {
-        let lost = lines.clone().filter(|made| {
-            made.mark.is_forgotten(self.marks.of(charged.key(made))) && self.still_has(charged, made)
-        });
-        let charges: SmallVec<[Charge<'_>; 2]> = lost.map(|made| charged.charge(made)).collect();
-        if !charges.is_empty() {
-            self.store.settle(&Step { now: self.time.now(), op: Op::Take, charges: &charges })?;
+    fn verb(&self, charged: &Charged, made: &Made, outcome: Outcome, used: Option<u64>) -> Verb {
+        if made.is_place() {
+            // What was used says nothing of a place, nor does the policy: it is left.
+            let finish = Finish { used: 0, outcome };
+            return Verb::Finish(Ending::new(made.receipt, finish), Fate::Returned(0));
         }
-        Ok(lines.map(|made| followed(charged, made, Fate::Kept)).collect())
+        let units = made.receipt.cost.units();
+        let used = match outcome {
+            Outcome::Success if made.on_failure && self.charges_failures(charged, made) => {
+                return Verb::Forget;
+            }
+            Outcome::CallersFault => used.unwrap_or(units),
+            _ if made.on_failure => 0,
+            _ => used.unwrap_or(units),
+        };
+        let kept = made.on_failure && used > 0 && self.still_has(charged, made);
+        let finish = Finish { used, outcome };
+        let ending = Ending { renew: kept.then_some(made.full_at), ..Ending::new(made.receipt, finish) };
+        let fate = match used {
+            _ if used < units => Fate::Returned(0),
+            _ if used > units => Fate::Owed(used - units),
+            _ => Fate::Kept,
+        };
+        Verb::Finish(ending, fate)
     }
 
     /// Says whether the policy of a charge, as it is now, charges failures only.
@@ -210,8 +217,4 @@ impl Gate {
                 .limit(made.limit as usize)
                 .is_some_and(|limit| limit.all_terms().any(|terms| terms.quota.as_ref() == Some(&made.quota)))
     }
-}
-
-fn followed<'c>(charged: &'c Charged, made: &Made, fate: Fate) -> Followed<'c> {
-    Followed { policy: charged.policy(made), charged: made.cost, fate }
 }

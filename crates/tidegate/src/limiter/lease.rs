@@ -11,12 +11,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tidegate_core::rate::GcraWord;
-use tidegate_core::{Cost, Tick};
+use tidegate_core::{Cost, Finish, Outcome, Receipt, Tick};
 
 use super::word::Undecided;
 use super::{Shared, Tell};
 use crate::clock::SystemClock;
-use crate::store::Op;
+use crate::store::{Ending, Op};
 
 /// The most units drawn at once: the price of a draw, spread over so many, is less than that of a thread's own counter.
 const LARGEST: u64 = 64;
@@ -53,8 +53,18 @@ struct Drawn {
     form: GcraWord,
     word: u64,
     now: u64,
+    /// How many units were drawn.
+    size: u64,
     /// The limiter's terms: units drawn under others are not given back.
     terms: u64,
+}
+
+impl Drawn {
+    /// Returns the receipt of the draw; `None` for none, which is not drawn.
+    fn receipt(&self, tick: Tick) -> Option<Receipt> {
+        let cost = Cost::new(self.size)?;
+        Some(Receipt { at: tick, act: tick, cost, mark: self.form.mark(self.word) })
+    }
 }
 
 impl Lease {
@@ -141,7 +151,7 @@ fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) ->
     let next = form.take(word, now, size).filter(|next| shared.word.exchange(word, *next))?;
     lease.tick.set(tick.as_nanos());
     lease.left.set(size - units);
-    lease.drawn.set(Some(Drawn { form, word: next, now, terms }));
+    lease.drawn.set(Some(Drawn { form, word: next, now, size, terms }));
     lease.tell()
 }
 
@@ -177,11 +187,15 @@ fn give_back(home: &Weak<Shared>, lease: &Lease) {
     let now = shared.time.now();
     let Some(scaled) = drawn.form.scaled(now) else { return };
     let Some(left) = Cost::new(left.units().min(drawn.form.outstanding(drawn.word, scaled))) else { return };
-    // A limit on which others wait takes it back the long way: the word does not know what they were promised.
+    // A limit on which others wait takes it back the long way, as a charge of which less was spent: the word does not know what they
+    // were promised.
     let short = read.is_some_and(|(form, word)| {
         !form.is_used_up(word, scaled) && shared.word.exchange(word, form.give_back(word, left.units()))
     });
-    if !short {
-        shared.with_cells(now, |limits| limits.settle(now, Op::Refund, left, Duration::ZERO));
+    if !short && let Some(receipt) = drawn.receipt(Tick::from_nanos(lease.tick.get())) {
+        let finish = Finish { used: drawn.size.saturating_sub(left.units()), outcome: Outcome::Ignored };
+        let ending = [Ending::new(receipt, finish)];
+        shared
+            .with_cells(now, |limits| limits.settle(now, Op::Finish(&ending), receipt.cost, Duration::ZERO));
     }
 }

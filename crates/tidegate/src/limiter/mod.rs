@@ -30,7 +30,7 @@ use tidegate_core::{Algorithm, Cost, Quota, QuotaError, Receipt, Replace, Standi
 use crate::clock::{Clock, SystemClock, Time};
 use crate::observer::{Event, Observer};
 use crate::precision::Precision;
-use crate::store::{Cell, Charge, Op, Settled, Step, settle};
+use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
 use crate::wait::Wait;
 use way::Way;
 use word::Word;
@@ -88,16 +88,14 @@ struct Shared {
 struct Limits {
     quotas: SmallVec<[Arc<Quota>; 1]>,
     cells: SmallVec<[Option<Cell>; 1]>,
-    /// Counts changes of the quotas; receipts of an earlier count cannot be cancelled any more.
+    /// Counts changes of the quotas; of receipts of an earlier count nothing comes back any more.
     terms: u64,
 }
 
 impl Limits {
     fn settle(&mut self, now: Tick, op: Op<'_>, cost: Cost, max_wait: Duration) -> Settled {
-        // A limiter's cells are told apart by their order, so the key says nothing. A peek looks without spending even in
-        // thought: its standing is that of now.
-        let spends = !matches!(op, Op::Peek);
-        let line = |quota| Charge { max_wait, spends, ..Charge::new(b"", quota, cost) };
+        // A limiter's cells are told apart by their order, so the key says nothing.
+        let line = |quota| Charge { max_wait, ..Charge::new(b"", quota, cost) };
         let charges: SmallVec<[Charge<'_>; 4]> = self.quotas.iter().map(line).collect();
         settle(&Step { now, op, charges: &charges }, &mut self.cells).0
     }
@@ -308,14 +306,6 @@ impl Limiter {
         Answer::binding_of(&self.shared.with_cells(now, settle))
     }
 
-    /// Gives back `cost` of a charge whose work turned out cheaper, up to full limits; all quotas alike.
-    ///
-    /// Give back only what was charged: a limiter keeps no list of its charges and takes your word.
-    pub fn refund(&self, cost: Cost) {
-        let now = self.now();
-        self.shared.with_cells(now, |limits| limits.settle(now, Op::Refund, cost, Duration::ZERO));
-    }
-
     /// Returns how the limit stands now: of several quotas, the one with the least remaining.
     #[must_use]
     pub fn standing(&self) -> Standing {
@@ -342,7 +332,7 @@ impl Limiter {
     /// Puts `quota` in the place of what held until now, for all clones. `how` says what becomes of what was spent: with
     /// [`Replace::AsIs`] no caller gets a fresh burst out of a change.
     ///
-    /// Reservations keep their times; those made before a change give nothing back when cancelled after it, since their
+    /// Reservations keep their times; those made before a change give nothing back when settled or cancelled after it, since their
     /// receipts speak of another limit.
     ///
     /// # Errors
@@ -435,14 +425,20 @@ impl Limiter {
         Ok(Reservation::new(Source::Limiter(self.clone()), Held { event, receipts, terms }))
     }
 
-    pub(crate) fn cancel(&self, held: &Held) {
+    /// Settles a charge with what was really spent. Under other terms than it was made nothing comes back, and each limit that holds
+    /// now is charged what was spent beyond it.
+    pub(crate) fn settle(&self, held: &Held, used: u64) {
         let now = self.now();
         self.shared.with_cells(now, |limits| {
-            if limits.terms == held.terms {
-                limits.settle(now, Op::Cancel(&held.receipts), held.event.cost, Duration::ZERO);
+            let same = limits.terms == held.terms;
+            if same || used > held.event.cost.units() {
+                let receipts = held.receipts.iter().chain(held.receipts.last().into_iter().cycle());
+                let endings: SmallVec<[Ending; 1]> =
+                    receipts.take(limits.quotas.len()).map(|receipt| held.ending(*receipt, used)).collect();
+                limits.settle(now, Op::Finish(&endings), held.event.cost, Duration::ZERO);
             }
         });
-        self.tell(|observer| observer.on_cancel(&held.event));
+        self.tell(|observer| held.tell(observer, used));
     }
 
     pub(crate) fn tell(&self, event: impl FnOnce(&dyn Observer)) {

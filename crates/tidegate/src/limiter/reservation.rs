@@ -4,18 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Quota, Receipt, Tick};
+use tidegate_core::{Cost, Finish, Outcome, Quota, Receipt, Tick};
 
 use super::{Answer, Denied, Limiter};
 use crate::clock::Clock;
 use crate::keyed::KeyedLimiter;
 use crate::observer::{Event, KeyDigest, Observer};
+use crate::store::Ending;
 
 /// Capacity taken now, to be used at [`Reservation::act`].
 ///
 /// Dropping it keeps the charge. The holder may well have passed the tick on (to a queue, a header, another machine) and let go
 /// of the record; were the capacity given back then, it would be spent twice. Who does not act says so with
-/// [`Reservation::cancel`]. For the opposite, capacity that returns when the holder goes away, there is
+/// [`Reservation::cancel`], and who spent more or less than was reserved with [`Reservation::settle`]. For the opposite, capacity that returns when the holder goes away, there is
 /// [`Limiter::wait`], whose future is the holder.
 ///
 /// Two counts of references and a few numbers; no lifetime, so it can be stored.
@@ -26,14 +27,29 @@ pub struct Reservation {
     held: Held,
 }
 
-/// What is needed to take a charge back.
+/// What is needed to settle a charge.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) event: Event,
     /// One per quota.
     pub(crate) receipts: SmallVec<[Receipt; 1]>,
-    /// Under which terms the receipts were issued; cancelling under others gives nothing back.
+    /// Under which terms the receipts were issued; under others nothing comes back.
     pub(crate) terms: u64,
+}
+
+impl Held {
+    /// Ends one of the charges with the units really spent.
+    pub(crate) const fn ending(&self, receipt: Receipt, used: u64) -> Ending {
+        Ending::new(receipt, Finish { used, outcome: Outcome::Ignored })
+    }
+
+    /// Tells an observer that the charge was settled.
+    pub(crate) fn tell(&self, observer: &dyn Observer, used: u64) {
+        match used {
+            0 => observer.on_cancel(&self.event),
+            used => observer.on_settle(&self.event, used),
+        }
+    }
 }
 
 impl Reservation {
@@ -61,13 +77,33 @@ impl Reservation {
         self.held.event.answer()
     }
 
-    /// Takes the charge back: gives back what nobody later relied on.
+    /// Settles the charge with the units really spent: less gives the rest back, nothing undoes it, more is booked as a debt, which
+    /// later asks wait off. Before and after the work acted; all quotas alike.
     ///
-    /// Those who reserved after this keep their times, so capacity that they were promised on is not handed out again;
-    /// cancelling the last reservation leaves the limit as if it had not been made. After its tick has passed, nothing is given
-    /// back; of several quotas, each that let it act earlier than the others counts from that earlier tick.
+    /// No limit ends up fuller than if only `used` had been charged. Where nobody has charged since, it is as full. Those who reserved
+    /// after this keep their times, so capacity that they were promised on is not handed out again. Nothing comes back after a change
+    /// of the limit, nor where time has returned it already; more is booked all the same.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Cost, Limiter, ManualClock, Quota};
+    ///
+    /// let tokens = Limiter::new(Quota::per_minute(1000))?.with_clock(ManualClock::default());
+    /// let estimate = Cost::new(800).expect("not zero");
+    /// tokens.reserve(estimate, Duration::ZERO)?.settle(300);
+    /// assert_eq!(tokens.standing().remaining, 700);
+    /// tokens.reserve(Cost::new(500).expect("not zero"), Duration::ZERO)?.settle(900);
+    /// assert_eq!((tokens.standing().remaining, tokens.standing().debt), (0, 200));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn settle(self, used: u64) {
+        self.source.settle(&self.held, used);
+    }
+
+    /// Undoes the charge, as if it had not been asked for: [`Reservation::settle`] with nothing spent.
     pub fn cancel(self) {
-        self.source.cancel(&self.held);
+        self.settle(0);
     }
 
     /// Holds the thread until the tick.
@@ -133,10 +169,10 @@ impl Source {
         }
     }
 
-    fn cancel(&self, held: &Held) {
+    fn settle(&self, held: &Held, used: u64) {
         match self {
-            Self::Limiter(limiter) => limiter.cancel(held),
-            Self::Key { limiter, key, quota } => limiter.cancel(key, quota.as_ref(), held),
+            Self::Limiter(limiter) => limiter.settle(held, used),
+            Self::Key { limiter, key, quota } => limiter.settle_key(key, quota.as_ref(), held, used),
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! A limiter of one GCRA quota keeps its arrival time in an atomic word, and the quota's numbers on a board beside it
 //! ([`Posted`]). A check reads both, computes, and exchanges the word if it is still the one it read. Everything a word cannot
-//! say goes the long way, under the limiter's lock: other algorithms, several quotas, reservations, refunds, changes. Whoever has
+//! say goes the long way, under the limiter's lock: other algorithms, several quotas, reservations, settlements, changes. Whoever has
 //! the lock takes the word [`AWAY`] first, turns it into a cell for [`crate::store::settle`], and puts a word back if the outcome
 //! fits one. So there is one state at any moment, and both ways are the same arithmetic.
 //!
@@ -213,7 +213,7 @@ impl Limits {
         let (Some(form), [quota]) = (word.form(), self.quotas.as_slice()) else { return };
         if held != AWAY {
             let state = State::Gcra(form.widen(held, now));
-            self.cells[0] = (held != 0).then(|| Cell { quota: quota.clone(), state });
+            self.cells[0] = (held != 0).then(|| Cell::new(quota.clone(), state));
         }
     }
 
@@ -285,10 +285,10 @@ mod loom_model {
 
     use loom::sync::{Arc, Mutex};
     use smallvec::smallvec;
-    use tidegate_core::{Cost, Replace};
+    use tidegate_core::{Cost, Finish, Replace};
 
     use super::*;
-    use crate::store::Op;
+    use crate::store::{Ending, Op};
     use crate::sync::explore;
 
     const BUILT: Tick = Tick::from_secs(1_700_000_000);
@@ -368,12 +368,15 @@ mod loom_model {
         });
     }
 
-    /// Two are spent and one is given back: whoever takes over meets words that were taken by others in between.
+    /// Two are spent and one is undone: whoever takes over meets words that were taken by others in between.
     #[test]
-    fn a_refund_between_two_checks_gives_back_what_it_says() {
+    fn a_charge_undone_between_two_checks_gives_back_what_it_says() {
         race(2, 2, 5, |limiter| {
-            assert!(limiter.take() && limiter.take());
-            limiter.long(|limits| limits.settle(NOW, Op::Refund, Cost::ONE, Duration::ZERO));
+            assert!(limiter.take());
+            let take = |limits: &mut Limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO);
+            let receipt = limiter.long(take).lines[0].receipt.expect("two of five");
+            let undone = [Ending::new(receipt, Finish::UNDONE)];
+            limiter.long(|limits| limits.settle(NOW, Op::Finish(&undone), Cost::ONE, Duration::ZERO));
             4
         });
     }

@@ -1,7 +1,8 @@
 //! Costs as CEL expressions: `request.path.startsWith("/api/export") ? 10 : 1`.
 //!
 //! The attributes of the request are the variables, by their dotted names, all of them strings: `request.path`,
-//! `int(llm.tokens)`. A prefix of names is a map, so `request.header["x-batch"]` and `has(user.tier)` work too.
+//! `int(llm.tokens)`. A prefix of names is a map, so `request.header["x-batch"]` and `has(user.tier)` work too. At a settlement the
+//! variables are the values that it tells, where numbers are numbers: `llm.input + 3 * llm.output`.
 //! Compiled once per policy; an evaluation borrows the request's values and looks up only what the expression names.
 
 use std::collections::HashMap;
@@ -9,14 +10,15 @@ use std::fmt;
 
 use cel::common::ast::operators::INDEX;
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
-use cel::common::types::{CelMap, CelMapKey, CelString};
+use cel::common::types::{CelInt, CelMap, CelMapKey, CelString};
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use cel::{Context, Program, Value};
-use tidegate_core::Cost;
+use tidegate_core::{Cost, Rate};
 
 use super::cost::{CostError, MAX_EXPRESSION};
 use super::descriptor::Descriptor;
+use super::usage::{Usage, UsageValue};
 
 /// The deepest nesting of brackets and operators: the parser recurses, and its stack is ours.
 const MAX_NESTING: usize = 32;
@@ -97,12 +99,7 @@ impl Expression {
     /// # Errors
     /// [`CostError`] when it fails, or gives no whole number of 1 or more.
     pub fn cost(&self, descriptor: &Descriptor<'_>) -> Result<Cost, CostError> {
-        let attributes = Attributes(descriptor);
-        let value = STANDARD.with(|standard| {
-            let mut scope = standard.new_inner_scope();
-            scope.set_variable_resolver(&attributes);
-            self.program.execute(&scope)
-        });
+        let value = self.evaluate(&Attributes(descriptor));
         let units = match value {
             Ok(Value::Int(units)) => u64::try_from(units).ok(),
             Ok(Value::UInt(units)) => Some(units),
@@ -112,6 +109,42 @@ impl Expression {
             Err(failed) => return Err(CostError::Failed { reason: failed.to_string() }),
         };
         units.and_then(Cost::new).ok_or_else(|| CostError::NotACost { found: format!("{value:?}") })
+    }
+
+    /// Evaluates the expression for what a settlement tells; `missing` is what counts for names that are not told.
+    ///
+    /// A broken number is rounded up: a settlement must not round a request's cost away.
+    ///
+    /// # Errors
+    /// [`CostError`] when it fails or gives no number of 0 or more; it names what was not told, where that may be why.
+    pub fn units(&self, usage: &Usage<'_>, missing: &[(String, u64)]) -> Result<u64, CostError> {
+        let told = Told { usage, missing };
+        match self.evaluate(&told) {
+            Ok(Value::UInt(units)) => Ok(units),
+            Ok(Value::Int(units)) => {
+                u64::try_from(units).map_err(|_| CostError::NotACost { found: units.to_string() })
+            }
+            // Casts of floats saturate; beyond 2^60 it is cut anyway.
+            Ok(Value::Float(units)) if units.is_finite() && units >= 0.0 => Ok(units.ceil() as u64),
+            Ok(Value::Float(units)) => Err(CostError::NotACost { found: units.to_string() }),
+            Ok(other) => Err(CostError::NotACost { found: format!("{:?}", other.type_of()).to_lowercase() }),
+            Err(failed) => {
+                let untold = self.names().filter(|name| told.resolve(name).is_none());
+                let names: Vec<_> = untold.map(str::to_owned).collect();
+                Err(match names.is_empty() {
+                    true => CostError::Failed { reason: failed.to_string() },
+                    false => CostError::Untold { names },
+                })
+            }
+        }
+    }
+
+    fn evaluate(&self, variables: &dyn VariableResolver) -> Result<Value, cel::ExecutionError> {
+        STANDARD.with(|standard| {
+            let mut scope = standard.new_inner_scope();
+            scope.set_variable_resolver(variables);
+            self.program.execute(&scope)
+        })
     }
 }
 
@@ -222,6 +255,43 @@ impl VariableResolver for Attributes<'_, '_> {
     }
 }
 
+/// A settlement as the evaluator sees it.
+struct Told<'a, 'u> {
+    usage: &'a Usage<'u>,
+    missing: &'a [(String, u64)],
+}
+
+impl Told<'_, '_> {
+    fn each(&self) -> impl Iterator<Item = (&str, UsageValue<'_>)> {
+        let missing = self.missing.iter().filter(|(name, _)| self.usage.value(name).is_none());
+        let missing = missing.map(|(name, units)| (name.as_str(), UsageValue::Units(*units)));
+        self.usage.values().map(|(name, value)| (name, value.borrowed())).chain(missing)
+    }
+}
+
+fn val<'b>(value: &UsageValue<'_>) -> Box<dyn Val + 'b> {
+    match value {
+        // A number above the largest that an expression knows is cut to that; it is far above any limit.
+        UsageValue::Units(units) => Box::new(CelInt::from((*units).min(Rate::MAX_COUNT) as i64)),
+        UsageValue::Text(text) => Box::new(CelString::from(text.to_string())),
+    }
+}
+
+impl VariableResolver for Told<'_, '_> {
+    fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
+        if let Some((_, value)) = self.each().filter(|(name, _)| *name == variable).last() {
+            return Some(CowVal::Owned(val(&value)));
+        }
+        let mut fields: HashMap<CelMapKey<'b>, Box<dyn Val + 'b>> = HashMap::new();
+        for (name, value) in self.each() {
+            if let Some(field) = name.strip_prefix(variable).and_then(|rest| rest.strip_prefix('.')) {
+                fields.insert(CelMapKey::String(CelString::from(field.to_owned())), val(&value));
+            }
+        }
+        (!fields.is_empty()).then(|| CowVal::owned(CelMap::from(fields)))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -247,6 +317,31 @@ mod tests {
         assert_eq!(cost("int(request.header[\"x-batch\"])"), Ok(7));
         assert_eq!(cost("has(llm.tokens) ? 4 : 1"), Ok(4));
         assert_eq!(cost("has(llm.model) ? 4 : 1"), Ok(1));
+    }
+
+    #[test]
+    fn a_settlement_tells_numbers() {
+        let usage = Usage::default()
+            .with("llm.input", 900)
+            .with("llm.output", 133)
+            .with("llm.model", "large")
+            .with("llm.most", u64::MAX);
+        let units = |source: &str, missing: &[(&str, u64)]| {
+            let missing: Vec<_> = missing.iter().map(|(name, units)| ((*name).to_owned(), *units)).collect();
+            Expression::compile(source).unwrap().units(&usage, &missing)
+        };
+        assert_eq!(units("llm.input + 3 * llm.output", &[]), Ok(1299));
+        assert_eq!(units("llm.input - llm.cached", &[("llm.cached", 100)]), Ok(800));
+        assert_eq!(units("llm.input - (has(llm.cached) ? llm.cached : 0)", &[]), Ok(900));
+        assert_eq!(units("llm.model == \"large\" ? 5 * llm.output : llm.output", &[]), Ok(665));
+        assert_eq!(units("double(llm.output) / 2.0", &[]), Ok(67), "rounded up");
+        assert_eq!(units("0", &[]), Ok(0));
+        let untold = |name: &str| Err(CostError::Untold { names: vec![name.to_owned()] });
+        assert_eq!(units("llm.input - llm.cached", &[]), untold("llm.cached"));
+        assert_eq!(units("other.thing + 1", &[]), untold("other.thing"));
+        for bad in ["llm.output - llm.input", "llm.model", "llm.most * 100", "true", "1.0 / 0.0", "1 / 0"] {
+            assert!(units(bad, &[]).is_err(), "{bad}: {:?}", units(bad, &[]));
+        }
     }
 
     #[test]

@@ -5,16 +5,18 @@
 //! policy where the flag is up.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::rate::Gcra;
 use tidegate_core::{Cost, Quota, Replace};
 
+use super::cost::CostRule;
 use super::descriptor::Descriptor;
 use super::key;
+use super::learned::{Learned, Learning, most_at_once};
 use super::matching::Match;
 use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
 
@@ -33,6 +35,10 @@ pub(crate) struct Compiled {
     pub(crate) exempts: bool,
     /// Whether it has a cost of its own.
     costs: bool,
+    /// Whether its caller's cost goes before its own.
+    caller_cost: bool,
+    /// What it learns, if it does.
+    estimate: Option<Estimate>,
     /// Whether it charges failures only: what a check takes waits for a report.
     pub(crate) on_failure: bool,
     /// Its limits, the shadow limit last.
@@ -56,6 +62,8 @@ pub(crate) struct Ready {
     pub(crate) binding: bool,
     /// Whether it has other terms for some: ask [`Limit::terms_for`].
     pub(crate) varies: bool,
+    /// Whether a request takes one place, whatever the caller says that it costs: a guard of a policy without a cost of its own.
+    pub(crate) one_place: bool,
 }
 
 impl Compiled {
@@ -73,6 +81,11 @@ impl Compiled {
                 outbound: policy.direction == Direction::Outbound,
                 exempts: !policy.access.allow.is_empty(),
                 costs: policy.cost.is_some(),
+                caller_cost: policy.caller_cost,
+                estimate: match policy.cost {
+                    Some(CostRule::Learned(learning)) => Some(Estimate::new(learning)),
+                    _ => None,
+                },
                 on_failure: policy.charge == ChargeOn::Failure,
                 limits: Ready::all(policy, &mut quotas),
                 cost_fallbacks: AtomicU64::new(0),
@@ -85,6 +98,12 @@ impl Compiled {
     pub(crate) fn cost(&self, policy: &Policy, descriptor: &Descriptor<'_>, asked: Option<Cost>) -> Cost {
         let rule = if self.costs { policy.cost.as_ref() } else { None };
         let Some(rule) = rule else { return asked.unwrap_or_default() };
+        if let Some(asked) = asked.filter(|_| self.caller_cost) {
+            return asked;
+        }
+        if let Some(estimate) = &self.estimate {
+            return self.estimated(estimate, policy, descriptor);
+        }
         rule.cost(descriptor).unwrap_or_else(|_| {
             // Relaxed: a count for people, which orders nothing.
             self.cost_fallbacks.fetch_add(1, Ordering::Relaxed);
@@ -92,10 +111,62 @@ impl Compiled {
         })
     }
 
+    /// Returns what was learnt, at most what each of the limits that may refuse grants at once.
+    #[cold]
+    fn estimated(&self, estimate: &Estimate, policy: &Policy, descriptor: &Descriptor<'_>) -> Cost {
+        let most =
+            self.limits.iter().enumerate().filter(|(_, ready)| ready.binding).filter_map(|(at, ready)| {
+                let quota = ready.quota(descriptor, || policy.limit(at))?;
+                if ready.varies {
+                    return Some(most_at_once(quota, ready.max_wait));
+                }
+                let known = estimate.most.get_or_init(|| {
+                    let most = |ready: &Ready| {
+                        ready.quota.as_ref().map_or(u64::MAX, |quota| most_at_once(quota, ready.max_wait))
+                    };
+                    self.limits.iter().map(most).collect()
+                });
+                known.get(at).copied()
+            });
+        let most = most.min().and_then(Cost::new).unwrap_or(Cost::MAX);
+        estimate.learned().estimate().unwrap_or(estimate.learning.start).min(most)
+    }
+
+    /// Returns what it learns; `None` where it does not.
+    pub(crate) fn learned(&self) -> Option<&Arc<Learned>> {
+        self.estimate.as_ref().map(Estimate::learned)
+    }
+
+    /// Goes on from what another record of the same policy has learnt. Before the first use, else it keeps its own.
+    pub(crate) fn learn_from(&self, before: &Self) {
+        let (Some(own), Some(before)) = (&self.estimate, &before.estimate) else { return };
+        let learned = own.learned.get_or_init(|| Arc::clone(before.learned()));
+        learned.set_percent(own.learning);
+    }
+
     /// Returns how often its cost could not be found.
     pub(crate) fn cost_fallbacks(&self) -> u64 {
         // Relaxed: as above.
         self.cost_fallbacks.load(Ordering::Relaxed)
+    }
+}
+
+/// The estimate of a policy that learns.
+#[derive(Debug)]
+struct Estimate {
+    learning: Learning,
+    learned: OnceLock<Arc<Learned>>,
+    /// What each limit grants at once, where it is the same for all.
+    most: OnceLock<Box<[u64]>>,
+}
+
+impl Estimate {
+    fn new(learning: Learning) -> Self {
+        Self { learning, learned: OnceLock::new(), most: OnceLock::new() }
+    }
+
+    fn learned(&self) -> &Arc<Learned> {
+        self.learned.get_or_init(|| Arc::new(Learned::new(self.learning)))
     }
 }
 
@@ -121,6 +192,7 @@ impl Ready {
             owner,
             binding: policy.mode != Mode::Shadow && !policy.is_shadow_limit(at),
             varies: limit.tiers.is_some() || !limit.overrides.is_empty(),
+            one_place: limit.is_guard() && policy.cost.is_none(),
         };
         policy.limits.iter().chain(&policy.shadow_limit).enumerate().map(ready).collect()
     }

@@ -1,4 +1,5 @@
-//! What one request costs under a policy: a number, a table, an attribute, or a CEL expression.
+//! What one request costs under a policy when it is checked: a number, a table, an attribute, a CEL expression, or what the policy has
+//! learnt. What it really cost is told later, see [`super::Usage`].
 //!
 //! A cost that cannot be found (a missing attribute, an expression that fails or gives zero, a negative number or no whole
 //! number) is 1, and the set counts how often that happened: a limit must not be switched off by a request that confuses its
@@ -12,6 +13,7 @@ use foldhash::fast::RandomState;
 use tidegate_core::Cost;
 
 use super::descriptor::Descriptor;
+use super::learned::Learning;
 
 /// The longest expression, in bytes: a cost, not a program.
 #[cfg(any(feature = "cel", feature = "config"))]
@@ -37,6 +39,9 @@ pub enum CostRule {
     /// An expression over the attributes.
     #[cfg(feature = "cel")]
     Expression(Arc<super::cel_cost::Expression>),
+    /// What requests have really cost, at most what a full limit grants in one ask: a first request is never refused by its own
+    /// estimate. Each policy set that is put in force goes on from what the last one knew under the policy's name.
+    Learned(Learning),
 }
 
 /// Why a cost could not be found for a request.
@@ -49,8 +54,14 @@ pub enum CostError {
         /// The attribute.
         name: String,
     },
-    /// Not a whole number of 1 or more.
-    #[error("{found} is not a whole number of 1 or more")]
+    /// The settlement does not tell these values.
+    #[error("{} not told", list(names))]
+    Untold {
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// Not a whole number of 1 or more; in a settlement, of 0 or more.
+    #[error("{found} is not a whole number that a request can cost")]
     NotACost {
         /// What was found instead.
         found: String,
@@ -61,6 +72,11 @@ pub enum CostError {
         /// What the evaluator says.
         reason: String,
     },
+}
+
+fn list(names: &[String]) -> String {
+    let verb = if names.len() == 1 { "was" } else { "were" };
+    format!("{} {verb}", names.join(", "))
 }
 
 impl CostRule {
@@ -84,6 +100,8 @@ impl CostRule {
             }
             #[cfg(feature = "cel")]
             Self::Expression(expression) => expression.cost(descriptor),
+            // What it starts from; what was learnt since lives with the policy set.
+            Self::Learned(learning) => Ok(learning.start),
         }
     }
 

@@ -24,6 +24,7 @@ mod explain;
 mod glob;
 mod index;
 mod key;
+mod learned;
 mod matching;
 mod named;
 mod path;
@@ -33,6 +34,7 @@ mod policy;
 mod preset;
 mod rate_grammar;
 mod set;
+mod usage;
 
 pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Refusal};
 pub use among::Among;
@@ -44,6 +46,7 @@ pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
 pub(crate) use key::policy_of_key;
+pub use learned::Learning;
 pub use matching::{Match, Want};
 pub use named::Named;
 pub(crate) use plan::LINES;
@@ -52,3 +55,4 @@ pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, OnStore
 pub use preset::{Preset, QUICKSTART, UnknownPreset};
 pub use rate_grammar::{GrammarError, Unit, WrittenRate, span};
 pub use set::{PolicySet, PolicySetError};
+pub use usage::{LLM_USAGE, RealCost, SettleBy, SettleRule, UnknownUsage, Usage, UsageValue};

@@ -39,6 +39,11 @@ impl Named {
         self.names.iter().map(String::as_str)
     }
 
+    /// Names an attribute, and with `group` all whose names go on after it with a dot.
+    pub(super) fn add_name(&mut self, name: &str, group: bool) {
+        if group { self.add_with_fields(name) } else { self.add(name) }
+    }
+
     fn add(&mut self, name: &str) {
         if !self.names.contains(name) {
             self.names.insert(name.to_owned());
@@ -69,7 +74,7 @@ impl Policy {
             Some(CostRule::Table { by: name, .. } | CostRule::Attribute(name)) => each(name, false),
             #[cfg(feature = "cel")]
             Some(CostRule::Expression(expression)) => expression.names().for_each(|name| each(name, true)),
-            Some(CostRule::Fixed(_)) | None => {}
+            Some(CostRule::Fixed(_) | CostRule::Learned(_)) | None => {}
         }
         let lists = [&self.access.allow, &self.access.deny];
         lists.into_iter().flat_map(AccessList::names).for_each(|name| each(name, false));
@@ -84,8 +89,7 @@ impl PolicySet {
         for name in BUILT_IN {
             named.add(name);
         }
-        let mut add =
-            |name: &str, group: bool| if group { named.add_with_fields(name) } else { named.add(name) };
+        let mut add = |name: &str, group: bool| named.add_name(name, group);
         self.policies().iter().for_each(|policy| policy.each_named(&mut add));
         let shared = self.shared_access();
         let lists = [&shared.allow, &shared.deny];

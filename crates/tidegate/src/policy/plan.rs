@@ -71,7 +71,6 @@ impl Plan<'_> {
             cost: line.cost,
             max_wait: line.max_wait,
             binding: line.binding,
-            spends: true,
             replace: line.replace,
             owner: line.owner,
         }

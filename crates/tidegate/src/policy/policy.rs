@@ -11,6 +11,7 @@ use super::access::Access;
 use super::cost::CostRule;
 use super::descriptor::Descriptor;
 use super::matching::Match;
+use super::usage::SettleRule;
 
 /// Whether a policy is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -172,6 +173,12 @@ impl Limit {
         special.unwrap_or(&self.terms)
     }
 
+    /// Says whether it counts what is in flight, and not what is asked.
+    #[must_use]
+    pub fn is_guard(&self) -> bool {
+        self.terms.quota.as_ref().is_some_and(|quota| quota.is_guard())
+    }
+
     /// Returns every terms of the limit, those for everyone first.
     pub fn all_terms(&self) -> impl Iterator<Item = &Terms> {
         let special = self.overrides.iter().chain(&self.tiers).flat_map(|choice| choice.values.values());
@@ -210,14 +217,21 @@ pub struct Policy {
     pub limits: Vec<Limit>,
     /// A limit that is measured beside the real ones.
     pub shadow_limit: Option<Limit>,
-    /// What a request costs; `None` takes what the caller says, or 1.
+    /// What a request costs when it is checked; `None` takes what the caller says, or 1.
     pub cost: Option<CostRule>,
+    /// Whether a cost that the caller sends goes before `cost`: he knows his requests, and may be believed.
+    pub caller_cost: bool,
+    /// How its real cost is worked out when it is settled. `None`: it is what the check charged, and where `cost` is `None` too, what the
+    /// caller then says.
+    pub settle: Option<SettleRule>,
     /// When it is charged.
     pub charge: ChargeOn,
     /// Whether it is applied.
     pub mode: Mode,
     /// How its refusals are answered.
     pub deny: Deny,
+    /// How a refusal by a guard is answered, which says that we are short and not that the caller asked too often: 503 unless said.
+    pub shed: Deny,
     /// Who it does not limit, and whom it refuses.
     pub access: Access,
     /// The share of a limit, in percent, from which a key counts as near it; 80 by default, as on the dashboards of our peers.
@@ -238,9 +252,12 @@ impl Policy {
             limits: vec![limit],
             shadow_limit: None,
             cost: None,
+            caller_cost: false,
+            settle: None,
             charge: ChargeOn::default(),
             mode: Mode::default(),
             deny: Deny::default(),
+            shed: Deny::with_status(503),
             access: Access::default(),
             near_limit: 80,
             on_store_error: OnStoreError::default(),
@@ -257,6 +274,18 @@ impl Policy {
     #[must_use]
     pub fn is_shadow_limit(&self, index: usize) -> bool {
         index == self.limits.len() && self.shadow_limit.is_some()
+    }
+
+    /// Returns how a refusal by the limit at an index is answered: [`Policy::shed`] for a guard, else [`Policy::deny`].
+    #[must_use]
+    pub fn refusal(&self, index: usize) -> &Deny {
+        if self.limit(index).is_some_and(Limit::is_guard) { &self.shed } else { &self.deny }
+    }
+
+    /// Says whether it charges failures only: what a check takes waits for the outcome.
+    #[must_use]
+    pub fn charges_failures(&self) -> bool {
+        self.charge == ChargeOn::Failure
     }
 
     /// Returns what the key is made of, for people: the names of `by` with their values, `None` where absent.

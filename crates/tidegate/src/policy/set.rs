@@ -12,10 +12,13 @@ use super::compiled::Compiled;
 use super::descriptor::Descriptor;
 use super::index::{Candidates, Index};
 use super::key;
+use super::learned::Learned;
 use super::matching::{View, plain_values};
+use super::named::Named;
 use super::path;
 use super::plan::{Line, Plan};
 use super::policy::{Absent, Direction, Mode, Policy};
+use super::usage;
 
 /// Why policies make no set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +64,8 @@ pub struct PolicySet {
     guarded: bool,
     /// Whether path or host are values for some policy: part of a key, in a list, in a cost.
     compares_places: bool,
+    /// The names that policies settle by.
+    settled_by: Named,
     ipv6_prefix: u8,
 }
 
@@ -109,7 +114,18 @@ impl PolicySet {
         access.allow.names().chain(access.deny.names()).for_each(|name| see(name, false));
         policies.iter().for_each(|policy| policy.each_named(&mut see));
         let ipv6_prefix = ipv6_prefix.clamp(1, 128);
-        Ok(Self { policies, compiled, places, index, access, guarded, compares_places, ipv6_prefix })
+        let settled_by = usage::settled_by(&policies);
+        Ok(Self {
+            policies,
+            compiled,
+            places,
+            index,
+            access,
+            guarded,
+            compares_places,
+            settled_by,
+            ipv6_prefix,
+        })
     }
 
     /// Returns the policies in order; the index is that of [`Line::policy`].
@@ -147,6 +163,31 @@ impl PolicySet {
     #[must_use]
     pub fn cost_fallbacks(&self, policy: usize) -> u64 {
         self.compiled.get(policy).map_or(0, Compiled::cost_fallbacks)
+    }
+
+    /// Returns what a policy that learns its estimate reckons a request to cost, before any limit cuts it; `None` where it does not learn
+    /// or does not know enough yet.
+    #[must_use]
+    pub fn estimate(&self, policy: usize) -> Option<Cost> {
+        self.learned(policy)?.estimate()
+    }
+
+    /// Goes on from what the policies of another set have learnt, by their names: before this set is put in force in its place.
+    pub fn learn_from(&self, before: &Self) {
+        for (place, policy) in self.policies.iter().enumerate() {
+            if let Some((at, _)) = before.find(&policy.name) {
+                self.compiled[place].learn_from(&before.compiled[at]);
+            }
+        }
+    }
+
+    pub(super) fn learned(&self, policy: usize) -> Option<&Learned> {
+        self.compiled.get(policy)?.learned().map(|learned| &**learned)
+    }
+
+    /// Returns the names that policies settle by.
+    pub(super) fn settled_by(&self) -> &Named {
+        &self.settled_by
     }
 
     /// Says whether a deny-list refuses a request, before any limit is asked. Free when no list exists; the policies
@@ -297,7 +338,7 @@ impl PolicySet {
                     limit: at,
                     key,
                     quota,
-                    cost,
+                    cost: if ready.one_place { Cost::ONE } else { cost },
                     max_wait: ready.max_wait,
                     binding: ready.binding,
                     on_failure: compiled.on_failure,

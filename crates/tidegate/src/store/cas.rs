@@ -13,10 +13,14 @@ use tidegate_core::{Quota, State};
 use crate::clock::hold;
 
 use super::plain::refuse_repeated;
-use super::{Cell, Occupancy, Settled, Step, Store, StoreError, settle};
+use super::settle::Forgotten;
+use super::{Cell, Home, Occupancy, Settled, Step, Store, StoreError, settle};
 
 /// Names a cell's byte form, beside the bytes that name the algorithms inside it.
 const CELL: u8 = 0;
+
+/// Names the form of a cell that was reset: two ticks come first, of the reset and until when it matters.
+const RESET_CELL: u8 = 1;
 
 /// How often a step is tried before it gives up. Each loss means another step won, so the engine as a whole goes on.
 const ATTEMPTS: u32 = 64;
@@ -101,13 +105,21 @@ impl<M: ByteMap> Store for CasStore<M> {
     fn occupancy(&self) -> Occupancy {
         Occupancy { used: self.map.len(), ..Occupancy::default() }
     }
+
+    fn home(&self) -> Home {
+        Home::Nodes
+    }
 }
 
 impl Cell {
     /// Returns the byte form: the quota, then the state, so that a node with another configuration can carry it over.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::new(CELL);
+        let mut out = Writer::new(if self.forgotten.is_some() { RESET_CELL } else { CELL });
+        if let Some(forgotten) = &self.forgotten {
+            out.tick(forgotten.at);
+            out.tick(forgotten.until);
+        }
         self.quota.write(&mut out);
         self.state.write(&mut out);
         out.finish()
@@ -119,10 +131,13 @@ impl Cell {
     /// [`DecodeError`] when the bytes are no cell.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (kind, mut from) = Reader::open(bytes)?;
-        if kind != CELL {
-            return Err(DecodeError::Kind { kind });
-        }
-        let cell = Self { quota: Arc::new(Quota::read(&mut from)?), state: State::read(&mut from)? };
+        let forgotten = match kind {
+            CELL => None,
+            RESET_CELL => Some(Box::new(Forgotten { at: from.tick()?, until: from.tick()? })),
+            _ => return Err(DecodeError::Kind { kind }),
+        };
+        let cell =
+            Self { quota: Arc::new(Quota::read(&mut from)?), state: State::read(&mut from)?, forgotten };
         from.close().map(|()| cell)
     }
 }

@@ -6,10 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_core::rate::{CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, UberPacer, XTime};
-use tidegate_core::{Cost, Quota, Rate, Receipt, Replace, Tick};
+use tidegate_core::concurrency::Concurrency;
+use tidegate_core::rate::{
+    Bandwidth, CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, TokenBucket, UberPacer, XTime,
+};
+use tidegate_core::{Cost, Finish, Outcome, Quota, Rate, Receipt, Replace, Tick};
 
-use super::{Charge, Op, PlainStore, Settled, Step, Store, StoreError};
+use super::{Charge, Ending, Op, PlainStore, Settled, Step, Store, StoreError};
 
 /// Runs the whole suite against stores that `make` returns empty.
 ///
@@ -51,6 +54,12 @@ pub fn quotas() -> Vec<Arc<Quota>> {
         Rate::new(30, Duration::from_secs(1)).and_then(|rate| UberPacer::new(rate, 4)).map(Quota::from),
         GuavaBursty::new(5.5, 1.0).map(Quota::from),
         GuavaWarming::new(9.0, Duration::from_secs(1), 3.0).map(Quota::from),
+        // Starts below the cost of some asks, so that denied strangers have to be kept.
+        Rate::new(3, Duration::from_secs(1))
+            .and_then(|rate| Bandwidth::new(rate, 8)?.initial(1))
+            .map(|bandwidth| TokenBucket::new(bandwidth).into()),
+        Quota::concurrency(5, Duration::from_secs(2)),
+        Concurrency::new(7).map(Quota::from),
     ];
     all.into_iter().map(|quota| Arc::new(quota.expect("constant parameters in range"))).collect()
 }
@@ -80,11 +89,14 @@ fn a_refused_step_changes_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
     }
 }
 
-/// Random takes, peeks, refunds, cancels and resets over few keys, with a clock that stands, walks, jumps and steps back.
+/// Random takes, peeks, endings and resets over few keys, with a clock that stands, walks, jumps and steps back. Charges end before
+/// and after their work acted, at once and long after, with nothing, a part, all, or more than was charged.
 fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u64, steps: u64) {
     let (plain, mut random) = (PlainStore::default(), Random(seed));
     let mut now = Tick::from_secs(1_600_000_000);
-    let mut receipts: Vec<(usize, Receipt)> = Vec::new();
+    let mut open: Vec<Open> = Vec::new();
+    // There are fewer keys than limits: each seed begins elsewhere in the list.
+    let start = seed as usize * KEYS.len();
     for step in 0..steps {
         now = match random.below(8) {
             0..3 => now,
@@ -94,7 +106,7 @@ fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u
         };
         let first = random.below(KEYS.len() as u64) as usize;
         let count = 1 + random.below(3) as usize;
-        let spec: Vec<(usize, Charge<'_>)> = (0..count)
+        let mut spec: Vec<(usize, Charge<'_>)> = (0..count)
             .map(|offset| {
                 let key = (first + offset) % KEYS.len();
                 // A key now and then meets another quota of the list: a live change.
@@ -102,45 +114,84 @@ fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u
                 let charge = Charge {
                     max_wait: Duration::from_millis([0, 0, 0, 50, 5000][random.below(5) as usize]),
                     binding: random.below(8) != 0,
-                    spends: random.below(8) != 0,
                     replace: [Replace::AsIs, Replace::Proportional, Replace::Reset][random.below(3) as usize],
                     ..Charge::new(
                         KEYS[key].as_bytes(),
-                        &quotas[(key + other) % quotas.len()],
+                        &quotas[(start + key + other) % quotas.len()],
                         Cost::new(1 + random.below(4)).unwrap_or(Cost::ONE),
                     )
                 };
                 (key, charge)
             })
             .collect();
-        let charges: Vec<_> = spec.iter().map(|(_, charge)| *charge).collect();
-        let cancel = receipts.pop().filter(|_| random.below(2) == 0);
-        let (mut one, receipt);
-        let untils = [now.after(Duration::from_millis(random.below(3000))); 3];
-        let (charges, op) = match (random.below(16), cancel) {
-            (0..2, _) => (&charges[..], Op::Peek),
-            (2, _) => (&charges[..], Op::Refund),
-            (3, _) => (&charges[..], Op::Reset),
-            (7, _) => (&charges[..], Op::GiveBack(&untils)),
-            (4..7, Some((key, held))) => {
-                receipt = [held];
-                one = [Charge::new(KEYS[key].as_bytes(), &quotas[key % quotas.len()], held.cost)];
-                (&mut one[..] as &[_], Op::Cancel(&receipt))
+        let turn = random.below(16);
+        let mut endings = Vec::new();
+        if (3..9).contains(&turn) && !open.is_empty() {
+            spec.clear();
+            for _ in 0..count {
+                let Some(last) = open.len().checked_sub(1) else { break };
+                // The latest as a rule, an older one now and then.
+                let back = if random.below(3) == 0 { random.below(open.len() as u64) as usize } else { 0 };
+                let ended = open.swap_remove(last - back);
+                if spec.iter().all(|(key, _)| *key != ended.key) {
+                    let (key, quota) = (KEYS[ended.key].as_bytes(), &quotas[ended.quota]);
+                    spec.push((ended.key, Charge::new(key, quota, ended.receipt.cost)));
+                    endings.push(ended.ending(now, &mut random));
+                }
             }
-            _ => (&charges[..], Op::Take),
+        }
+        let charges: Vec<_> = spec.iter().map(|(_, charge)| *charge).collect();
+        let op = match turn {
+            _ if !endings.is_empty() => Op::Finish(&endings),
+            0..2 => Op::Peek,
+            2 => Op::Reset,
+            _ => Op::Take,
         };
-        let step_made = Step { now, op, charges };
+        let step_made = Step { now, op, charges: &charges };
         let (ours, theirs) = (store.settle(&step_made), plain.settle(&step_made));
         assert_eq!(ours, theirs, "law: equal to the plain map; seed {seed}, step {step}, {step_made:?}");
         if let (Ok(Settled { lines, .. }), Op::Take) = (theirs, op) {
-            receipts
-                .extend(spec.iter().zip(lines).filter_map(|((key, _), line)| Some((*key, line.receipt?))));
+            open.extend(spec.iter().zip(lines).filter_map(|((key, charge), line)| {
+                let quota = quotas.iter().position(|quota| Arc::ptr_eq(quota, charge.quota))?;
+                Some(Open { key: *key, quota, receipt: line.receipt? })
+            }));
+        }
+        if open.len() > MOST_OPEN {
+            open.drain(..MOST_OPEN / 2);
         }
     }
 }
 
-const KEYS: [&str; 11] =
-    ["", "a", "b", "c", "d", "e", "f", "g", "h", "a longer key, as paths are", "\u{1F30A}"];
+/// How many charges a trace keeps to be ended later.
+const MOST_OPEN: usize = 64;
+
+/// A charge that has not ended yet.
+struct Open {
+    key: usize,
+    quota: usize,
+    receipt: Receipt,
+}
+
+impl Open {
+    fn ending(&self, now: Tick, random: &mut Random) -> Ending {
+        let units = self.receipt.cost.units();
+        let used = match random.below(8) {
+            0..4 => 0,
+            4 => units / 2,
+            5 => units,
+            6 => units + 1 + random.below(5),
+            // Far more than any limit: debts have a bound.
+            _ => u64::MAX >> random.below(64),
+        };
+        let outcome = [Outcome::Success, Outcome::CallersFault, Outcome::Failure, Outcome::Ignored];
+        let finish = Finish { used, outcome: outcome[random.below(4) as usize] };
+        let renew = (random.below(4) == 0).then(|| now.after(Duration::from_millis(random.below(2000))));
+        Ending { renew, ..Ending::new(self.receipt, finish) }
+    }
+}
+
+const KEYS: [&str; 13] =
+    ["", "i", "j", "a", "b", "c", "d", "e", "f", "g", "h", "a longer key, as paths are", "\u{1F30A}"];
 
 /// Threads race for one shared limit and one each of their own, in one step: the shared one is spent exactly.
 fn permits_are_neither_lost_nor_doubled(store: &dyn Store) {

@@ -6,18 +6,20 @@
 
 mod cas;
 pub mod conformance;
-mod dated;
+mod ending;
 mod memory;
 mod plain;
 mod settle;
 
 pub use cas::{ByteMap, CasStore, Versioned};
+pub use ending::Ending;
 pub use memory::MemoryStore;
 pub(crate) use memory::{Class, Print, Reading, Taken};
 pub use plain::PlainStore;
 pub use settle::{Cell, Charge, Op, Settled, Settlement, Step, settle};
 
 use std::fmt::Debug;
+use std::hash::{BuildHasher, RandomState};
 
 /// Keeps the state of every key and settles steps over them.
 pub trait Store: Debug + Send + Sync {
@@ -41,6 +43,33 @@ pub trait Store: Debug + Send + Sync {
 
     /// Returns how full the store is.
     fn occupancy(&self) -> Occupancy;
+
+    /// Says whose keys these are. Called when a ticket is made or settled: one of a store that is this process's own can be settled
+    /// nowhere else. The default is a store of this process that cannot tell itself from another of the same name.
+    fn home(&self) -> Home {
+        Home::Process { store: 0 }
+    }
+}
+
+/// Whose keys a store keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// Of this process alone; gone when it ends.
+    Process {
+        /// Tells the stores of all processes apart; drawn when the store is made.
+        store: u64,
+    },
+    /// Of every node that is connected to the same engine.
+    Nodes,
+}
+
+impl Home {
+    /// Returns the home of a new store of this process.
+    #[must_use]
+    pub fn of_process() -> Self {
+        // Keyed anew each time, from the system's randomness: distinct but for odds of 2^-64.
+        Self::Process { store: RandomState::new().hash_one(0) }
+    }
 }
 
 /// Why a store could not decide.

@@ -7,16 +7,23 @@ use parking_lot::Mutex;
 
 use crate::clock::hold;
 
-use super::{Cell, Occupancy, Settled, Step, Store, StoreError, settle};
+use super::{Cell, Home, Occupancy, Settled, Step, Store, StoreError, settle};
 
 /// Keeps every key it ever saw, exactly, in a map under one lock.
 ///
 /// Unbounded: whoever invents keys can fill the memory. For tests, and for programs whose keys are their own.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct PlainStore {
     cells: Mutex<HashMap<Vec<u8>, Cell>>,
     /// The latest tick that was seen.
     latest: AtomicU64,
+    home: Home,
+}
+
+impl Default for PlainStore {
+    fn default() -> Self {
+        Self { cells: Mutex::default(), latest: AtomicU64::new(0), home: Home::of_process() }
+    }
 }
 
 impl Store for PlainStore {
@@ -39,6 +46,10 @@ impl Store for PlainStore {
 
     fn occupancy(&self) -> Occupancy {
         Occupancy { used: self.cells.lock().len(), ..Occupancy::default() }
+    }
+
+    fn home(&self) -> Home {
+        self.home
     }
 }
 

@@ -4,12 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::dated;
 use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{
-    Algorithm, Ask, Cost, Decision, Quota, Receipt, Replace, Standing, State, Tick, Transition,
+    Algorithm, Ask, Cost, Decision, Quota, Receipt, Replace, Retry, Standing, State, Tick, Transition,
 };
+
+use super::ending::{self, Ending};
 
 /// One line of a step: whose capacity, under which quota, how much.
 #[derive(Clone, Copy, Debug)]
@@ -24,8 +25,6 @@ pub struct Charge<'a> {
     pub max_wait: Duration,
     /// Whether its refusal refuses the step. `false` for a shadow: it is measured and never refuses.
     pub binding: bool,
-    /// Whether an allowed step spends it; with `false` it is only looked at.
-    pub spends: bool,
     /// How a changed quota takes over what was spent.
     pub replace: Replace,
     /// Who brought the key: a number of the policy, the same for all its keys. Where a store is full, keys of one owner do not
@@ -37,16 +36,7 @@ impl<'a> Charge<'a> {
     /// A binding charge that spends, at once or not at all; its owner is 0.
     #[must_use]
     pub const fn new(key: &'a [u8], quota: &'a Arc<Quota>, cost: Cost) -> Self {
-        Self {
-            key,
-            quota,
-            cost,
-            max_wait: Duration::ZERO,
-            binding: true,
-            spends: true,
-            replace: Replace::AsIs,
-            owner: 0,
-        }
+        Self { key, quota, cost, max_wait: Duration::ZERO, binding: true, replace: Replace::AsIs, owner: 0 }
     }
 }
 
@@ -57,15 +47,11 @@ pub enum Op<'a> {
     Take,
     /// Decides like `Take` and changes nothing.
     Peek,
-    /// Gives the cost of every charge back.
-    Refund,
-    /// Gives charges back that were made before; one tick per charge, at which its limit would have been full again if nothing
-    /// had followed it. From then on it holds nothing, before that no more than time returns until then. A cell of another limit
-    /// is left alone.
-    GiveBack(&'a [Tick]),
-    /// Takes back allowed charges that have not acted yet; one receipt per charge.
-    Cancel(&'a [Receipt]),
-    /// Forgets the keys: their limits are full again.
+    /// Ends charges that were made before, one [`Ending`] for each charge of the step: what was not spent comes back, and what
+    /// was spent beyond the charge is booked as a debt. The quota of each charge is the one it was made under, and its cost what was
+    /// charged; whether it binds, how it waits and how it is carried over say nothing here.
+    Finish(&'a [Ending]),
+    /// Forgets the keys: their limits are full again, and of charges made before nothing comes back.
     Reset,
 }
 
@@ -87,6 +73,30 @@ pub struct Cell {
     pub quota: Arc<Quota>,
     /// What was spent.
     pub state: State,
+    /// That the key was reset, for as long as charges from before might still be ended.
+    pub(super) forgotten: Option<Box<Forgotten>>,
+}
+
+/// When a key was reset. Charges made at or before that tick are void: nothing of them comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Forgotten {
+    pub(super) at: Tick,
+    /// From here on time has returned all that was charged before.
+    pub(super) until: Tick,
+}
+
+impl Cell {
+    /// Makes a cell of a key that was never reset.
+    #[must_use]
+    pub const fn new(quota: Arc<Quota>, state: State) -> Self {
+        Self { quota, state, forgotten: None }
+    }
+
+    /// Returns the tick from which the cell is as good as none; `None` when it never is by itself.
+    pub(super) fn full_at(&self) -> Option<Tick> {
+        let full = self.quota.full_at(&self.state)?;
+        Some(self.forgotten.as_ref().map_or(full, |forgotten| full.max(forgotten.until)))
+    }
 }
 
 /// The answer to one charge of a step.
@@ -94,8 +104,8 @@ pub struct Cell {
 pub struct Settlement {
     /// What this limit by itself decided, and how it stands after the step.
     pub decision: Decision,
-    /// Needed to cancel; present when the charge was spent. Of [`Op::GiveBack`]: its cost is what was given back, rounded up to
-    /// whole units, and its mark by how many nanoseconds the limit is full sooner; absent where nothing was.
+    /// Needed to settle the charge; present when it was spent. Of [`Op::Finish`] it is the receipt of the charge, with the units
+    /// that came back for its cost; absent where none did.
     pub receipt: Option<Receipt>,
 }
 
@@ -112,25 +122,20 @@ pub struct Settled {
 
 /// Settles a step over its cells, one per charge in the same order; `None` is a key never seen.
 ///
-/// Pure but for `cells`. Returns whether they changed: only then is there anything to write back. A denied take and a peek
-/// change nothing. An emptied cell is to be forgotten.
+/// Pure but for `cells`. Returns whether they changed: only then is there anything to write back. A peek changes nothing. Nor does a
+/// denied take, except that a key met for the first time is kept where its limit denied it and starts below full: it fills from
+/// then on, and would otherwise be met for the first time by every ask. An emptied cell is to be forgotten.
 ///
 /// # Panics
-/// When `cells` is shorter than the charges, or receipts or ticks are: a store's mistake, never an outsider's.
+/// When `cells` is shorter than the charges, or endings are: a store's mistake, never an outsider's.
 pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
     assert!(cells.len() >= step.charges.len(), "a cell for each charge");
     let mut settled = Settled::default();
     let changed = match step.op {
         Op::Take => take(step, cells, true, &mut settled),
         Op::Peek => take(step, cells, false, &mut settled),
-        Op::Refund => adjust(step, cells, &mut settled, |quota, state, _, cost| {
-            Some(quota.refund(state, step.now, cost))
-        }),
-        Op::GiveBack(untils) => give_back(step, cells, untils, &mut settled),
-        Op::Cancel(receipts) => adjust(step, cells, &mut settled, |quota, state, index, _| {
-            Some(quota.cancel(state, step.now, &receipts[index]))
-        }),
-        Op::Reset => adjust(step, cells, &mut settled, |_, _, _, _| None),
+        Op::Finish(endings) => ending::finish(step, cells, endings, &mut settled),
+        Op::Reset => ending::reset(step, cells, &mut settled),
     };
     (settled, changed)
 }
@@ -150,7 +155,13 @@ pub(super) trait Hand {
     fn standing(&self, charge: &Charge<'_>, next: Option<&Self::Next>, now: Tick) -> Standing;
 
     /// Puts a state in place.
-    fn keep(&mut self, charge: &Charge<'_>, next: Self::Next);
+    fn keep(&mut self, charge: &Charge<'_>, next: Self::Next, now: Tick);
+
+    /// Takes note of a key that was denied when it was met for the first time, where it will fill from then on; returns whether it
+    /// did.
+    fn meet(&mut self, _charge: &Charge<'_>, _now: Tick) -> bool {
+        false
+    }
 }
 
 impl Hand for Option<Cell> {
@@ -171,13 +182,29 @@ impl Hand for Option<Cell> {
         }
     }
 
-    fn keep(&mut self, charge: &Charge<'_>, next: State) {
-        keep(self, charge.quota, next);
+    fn keep(&mut self, charge: &Charge<'_>, next: State, now: Tick) {
+        keep(self, charge.quota, next, now);
+    }
+
+    fn meet(&mut self, charge: &Charge<'_>, now: Tick) -> bool {
+        if self.is_some() {
+            return false;
+        }
+        let fresh = charge.quota.fresh(now);
+        // Most limits start full, and a full one is as good as forgotten: refused strangers take no room.
+        let fills = charge.quota.full_at(&fresh).is_none_or(|full| full > now) && {
+            let standing = charge.quota.standing(&fresh, now);
+            standing.remaining < standing.limit
+        };
+        if fills {
+            keep(self, charge.quota, fresh, now);
+        }
+        fills
     }
 }
 
 /// Returns the state of a cell as the charge's quota sees it.
-fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c, State> {
+pub(super) fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c, State> {
     match cell {
         None => Cow::Owned(charge.quota.fresh(now)),
         // The pointer first: policies share one quota among all keys, and comparing quotas field by field costs more.
@@ -189,11 +216,16 @@ fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c
 }
 
 /// Puts a state in place; the quota is shared anew only where it changed, since all keys count on one counter.
-fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State) {
-    match cell {
-        Some(cell) if Arc::ptr_eq(&cell.quota, quota) => cell.state = state,
-        _ => *cell = Some(Cell { quota: Arc::clone(quota), state }),
-    }
+pub(super) fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State, now: Tick) {
+    let forgotten = match cell {
+        Some(cell) if Arc::ptr_eq(&cell.quota, quota) && cell.forgotten.is_none() => {
+            cell.state = state;
+            return;
+        }
+        Some(cell) => cell.forgotten.take().filter(|forgotten| forgotten.until > now),
+        None => None,
+    };
+    *cell = Some(Cell { quota: Arc::clone(quota), state, forgotten });
 }
 
 /// All or nothing: decides each charge for itself, and keeps what follows only if no binding one was refused. Writes the answer
@@ -218,59 +250,20 @@ pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settl
     // Drained and not consumed: that would move the whole list first.
     for ((charge, hand), (ruling, next)) in step.charges.iter().zip(hands).zip(decided.drain(..)) {
         // A peek tells what there is, not what would be left.
-        let spent = next.filter(|_| allowed && charge.spends && spend);
+        let spent = next.filter(|_| allowed && spend);
         let standing = hand.standing(charge, spent.as_ref().map(|(next, _)| next), now);
         let receipt = spent.map(|(next, receipt)| {
-            hand.keep(charge, next);
+            hand.keep(charge, next, now);
             changed = true;
             receipt
         });
+        if spend && matches!(ruling, Ruling::Denied { retry } if retry != Retry::Never) {
+            changed |= hand.meet(charge, now);
+        }
         settled.lines.push(Settlement { decision: Decision { ruling, standing }, receipt });
     }
     settled.allowed = allowed;
     settled.wait = if allowed { longest } else { Duration::ZERO };
-    changed
-}
-
-fn give_back(step: &Step<'_>, cells: &mut [Option<Cell>], untils: &[Tick], settled: &mut Settled) -> bool {
-    let (now, mut changed) = (step.now, false);
-    settled.allowed = true;
-    for (index, (charge, cell)) in step.charges.iter().zip(cells).enumerate() {
-        let without = cell.as_ref().and_then(|cell| dated::give_back(charge, cell, now, untils[index]));
-        let receipt = without.map(|given| {
-            keep(cell, charge.quota, given.state);
-            changed = true;
-            Receipt { at: now, act: now, cost: given.units, mark: dated::mark(given.sooner) }
-        });
-        let standing = charge.quota.standing(&current(charge, cell.as_ref(), now), now);
-        let decision = Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing };
-        settled.lines.push(Settlement { decision, receipt });
-    }
-    changed
-}
-
-fn adjust(
-    step: &Step<'_>,
-    cells: &mut [Option<Cell>],
-    settled: &mut Settled,
-    change: impl Fn(&Quota, &State, usize, Cost) -> Option<State>,
-) -> bool {
-    let mut changed = false;
-    settled.allowed = true;
-    for (index, (charge, cell)) in step.charges.iter().zip(cells).enumerate() {
-        // A key never seen is full: there is nothing to give back.
-        if cell.is_some() {
-            let next = change(charge.quota, &current(charge, cell.as_ref(), step.now), index, charge.cost);
-            match next {
-                Some(next) => keep(cell, charge.quota, next),
-                None => *cell = None,
-            }
-            changed = true;
-        }
-        let standing = charge.quota.standing(&current(charge, cell.as_ref(), step.now), step.now);
-        let decision = Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing };
-        settled.lines.push(Settlement { decision, receipt: None });
-    }
     changed
 }
 

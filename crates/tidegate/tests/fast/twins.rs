@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::observer::{Event, Observer};
-use tidegate::store::{Charge, Op, PlainStore, Step, Store};
-use tidegate::{Clock, KeyedLimiter, Limiter, ManualClock, Precision, Quota, Replace, Reservation, Tick};
+use tidegate::store::{Charge, Ending, Op, PlainStore, Step, Store};
+use tidegate::{
+    Clock, Finish, KeyedLimiter, Limiter, ManualClock, Outcome, Precision, Quota, Replace, Reservation, Tick,
+};
 
 use super::{Random, cost, steps};
 
@@ -83,14 +85,11 @@ fn a_word_answers_as_the_long_way_does_call_by_call() {
                         (ours, theirs) => panic!("{told}: {ours:?} against {theirs:?}"),
                     }
                 }
-                15..17 if !held.is_empty() => {
+                15..18 if !held.is_empty() => {
                     let (ours, theirs) = held.swap_remove(random.below(held.len() as u64) as usize);
-                    ours.cancel();
-                    theirs.cancel();
-                }
-                17 => {
-                    short.refund(ask);
-                    long.refund(ask);
+                    let used = used(&mut random);
+                    ours.settle(used);
+                    theirs.settle(used);
                 }
                 18 if random.below(6) == 0 => {
                     let how =
@@ -104,6 +103,11 @@ fn a_word_answers_as_the_long_way_does_call_by_call() {
             assert_eq!(short.standing(), long.standing(), "{told}");
         }
     }
+}
+
+/// What was spent of a charge: as a rule nothing, else a part, all, or more.
+fn used(random: &mut Random) -> u64 {
+    if random.below(2) == 0 { 0 } else { random.below(7) }
 }
 
 /// Keys on words of the table against cells in a map; the limit changes under them.
@@ -130,8 +134,7 @@ fn keys_answer_as_the_plain_store_does_call_by_call() {
             let (key, units) = (random.below(7), 1 + random.below(4));
             let name = key.to_le_bytes();
             let settle = |op: Op<'_>, units, max_wait, key: &[u8]| {
-                let spends = !matches!(op, Op::Peek);
-                let charge = Charge { max_wait, spends, replace, ..Charge::new(key, &quota, cost(units)) };
+                let charge = Charge { max_wait, replace, ..Charge::new(key, &quota, cost(units)) };
                 plain.settle(&Step { now: clock.now(), op, charges: &[charge] }).unwrap().lines[0]
             };
             match random.below(20) {
@@ -167,22 +170,15 @@ fn keys_answer_as_the_plain_store_does_call_by_call() {
                         Err(ours) => assert_eq!(ours.answer.decision(), theirs.decision, "{told}"),
                     }
                 }
-                15..17 if !held.is_empty() => {
+                15..18 if !held.is_empty() => {
                     let (ours, receipt, key, made) =
                         held.swap_remove(random.below(held.len() as u64) as usize);
-                    ours.cancel();
-                    if made == terms {
-                        settle(
-                            Op::Cancel(&[receipt]),
-                            receipt.cost.units(),
-                            Duration::ZERO,
-                            &key.to_le_bytes(),
-                        );
+                    let used = used(&mut random);
+                    ours.settle(used);
+                    if made == terms || used > receipt.cost.units() {
+                        let ending = [Ending::new(receipt, Finish { used, outcome: Outcome::Ignored })];
+                        settle(Op::Finish(&ending), receipt.cost.units(), Duration::ZERO, &key.to_le_bytes());
                     }
-                }
-                17 => {
-                    settle(Op::Refund, units, Duration::ZERO, &name);
-                    keys.refund(name, cost(units));
                 }
                 18 if random.below(6) == 0 => {
                     replace =

@@ -10,7 +10,8 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
-use tidegate::policy::{Descriptor, Mode, Policy};
+use tidegate::gate::ticket::{SealError, Ticket};
+use tidegate::policy::{Deny, Descriptor, Limit, Mode, Policy};
 use tidegate::{GateDecision, LimitDecision, Quota, Tick};
 use tidegate_core::{Cost, Retry};
 use ulid::Ulid;
@@ -38,6 +39,12 @@ pub(crate) struct Answer<'a> {
     reset_at: Option<String>,
     delay_ms: u64,
     decision_id: Option<String>,
+    /// What settles the decision; absent where nobody wants one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket: Option<String>,
+    /// Why there is none although it is wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket_error: Option<String>,
     policies: Vec<Part<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     store_error: Option<String>,
@@ -61,7 +68,7 @@ struct Part<'a> {
     cost: u64,
     /// Whether the cost was taken.
     charged: bool,
-    /// Whether a report decides if it stays.
+    /// Whether it waits for the end of the work: a report decides if it stays, or gives the place back.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     awaits_report: bool,
 }
@@ -95,6 +102,7 @@ pub(crate) struct Told<'a, 'd> {
     pub(crate) facts: &'a [Facts],
     pub(crate) want: Want,
     pub(crate) id: Option<Ulid>,
+    pub(crate) ticket: Option<&'a Result<Ticket, SealError>>,
 }
 
 impl<'a> Told<'a, '_> {
@@ -167,7 +175,7 @@ impl<'a> Told<'a, '_> {
         let status = match self.conclusion {
             Conclusion::Decided(decision) => match &decision.denied_by_list {
                 Some(refusal) => refusal.status,
-                None => binding_policy(decision).map_or(429, |policy| policy.deny.status),
+                None => refusal(decision).map_or(429, |deny| deny.status),
             },
             Conclusion::Unsettled { .. } => 503,
         };
@@ -190,6 +198,8 @@ impl<'a> Told<'a, '_> {
                     reset_at: None,
                     delay_ms: 0,
                     decision_id,
+                    ticket: None,
+                    ticket_error: None,
                     policies: Vec::new(),
                     store_error: Some(error.to_string()),
                 };
@@ -212,6 +222,8 @@ impl<'a> Told<'a, '_> {
             reset_at: bound.and_then(|bound| moment(decision.at, bound.decision.standing.reset_after)),
             delay_ms: millis_up(decision.wait),
             decision_id,
+            ticket: self.ticket.and_then(|sealed| sealed.as_ref().ok()).map(ToString::to_string),
+            ticket_error: self.ticket.and_then(|sealed| sealed.as_ref().err()).map(ToString::to_string),
             policies: decision
                 .limits
                 .iter()
@@ -235,8 +247,7 @@ impl<'a> Told<'a, '_> {
                         ("about:blank", format!("{} is on a deny-list", refusal.entry))
                     }
                     None => {
-                        let kind =
-                            binding_policy(decision).map_or("about:blank", |policy| &*policy.deny.problem);
+                        let kind = refusal(decision).map_or("about:blank", |deny| &*deny.problem);
                         (kind, detail_of(decision))
                     }
                 };
@@ -304,9 +315,14 @@ impl<'a> Part<'a> {
             reset_after_ms: millis_up(standing.reset_after),
             cost: limit.cost.units(),
             charged: charged && allowed,
-            awaits_report: charged && allowed && limit.on_failure,
+            awaits_report: charged && allowed && (limit.on_failure || is_place(policy, limit)),
         }
     }
+}
+
+/// Says whether it is a place, which is left when the work ends.
+fn is_place(policy: &Policy, limit: &LimitDecision) -> bool {
+    policy.limit(limit.limit).is_some_and(Limit::is_guard)
 }
 
 pub(crate) fn mode(mode: Mode) -> &'static str {
@@ -321,9 +337,10 @@ fn our_shortage() -> &'static str {
     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 }
 
-fn binding_policy(decision: &GateDecision) -> Option<&Policy> {
-    let at = decision.limits[decision.binding?].policy;
-    decision.policies.policies().get(at)
+/// Returns how the policy that binds answers a refusal by the limit that binds.
+fn refusal(decision: &GateDecision) -> Option<&Deny> {
+    let bound = &decision.limits[decision.binding?];
+    Some(decision.policies.policies().get(bound.policy)?.refusal(bound.limit))
 }
 
 fn shown<'a>(
@@ -336,7 +353,11 @@ fn shown<'a>(
     let standing = line.decision.standing;
     let quota: Option<&Arc<Quota>> =
         policy.limit(line.limit).and_then(|limit| limit.terms_for(request).quota.as_ref());
-    let wait = if line.decision.is_allowed() {
+    let concurrent = quota.is_some_and(|quota| quota.is_guard());
+    let wait = if concurrent {
+        // Places come back when others leave: no number of seconds says when.
+        None
+    } else if line.decision.is_allowed() {
         Some(standing.reset_after).filter(|wait| !wait.is_zero())
     } else {
         line.decision.retry().after()
@@ -345,7 +366,7 @@ fn shown<'a>(
         name: &policy.name,
         quota: standing.limit,
         window: quota.and_then(|quota| facts.window(quota, now)),
-        concurrent: false,
+        concurrent,
         remaining: standing.remaining.min(standing.limit),
         refused: !line.decision.is_allowed(),
         wait: wait.map(seconds_up),
@@ -396,8 +417,6 @@ pub(crate) fn moment(at: Tick, after: Duration) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::policy::Deny;
-
     use super::*;
 
     #[test]

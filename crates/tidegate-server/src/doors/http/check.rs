@@ -12,9 +12,8 @@ use super::App;
 use super::answer::Told;
 use super::body::{self, Asked, MAX_BATCH_LIMITS};
 use super::problem::{Problem, json, nearest, quoted};
-use crate::engine::Want;
+use crate::engine::{Held, TicketFor, Want};
 use crate::live::Live;
-use crate::recent::Taken;
 
 /// Decides one request and spends what it costs.
 pub(crate) async fn check(app: &App, request: Request<Body>) -> Result<Response, Problem> {
@@ -31,7 +30,11 @@ async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, 
     let asked = body::check(&bytes)?;
     let live = app.engine.live();
     let only = named(&live, &asked)?;
-    Ok(decide(app, &live, &asked, only.as_deref(), want, |told| told.response(live.headers, None)))
+    let ticket = if want == Want::Take { TicketFor::Caller(asked.ticket) } else { TicketFor::Nobody };
+    let held = &mut Held::default();
+    Ok(decide(app, &live, &asked, only.as_deref(), want, ticket, held, |told| {
+        told.response(live.headers, None)
+    }))
 }
 
 /// Decides many, in order; all are read before the first is charged.
@@ -51,8 +54,10 @@ pub(crate) async fn batch(app: &App, request: Request<Body>) -> Result<Response,
             if limits >= MAX_BATCH_LIMITS {
                 return undecided();
             }
-            decide(app, &live, asked, only.as_deref(), Want::Take, |told: Told<'_, '_>| {
-                limits += told.limits();
+            let (ticket, held) = (TicketFor::Caller(asked.ticket), &mut Held::default());
+            decide(app, &live, asked, only.as_deref(), Want::Take, ticket, held, |told: Told<'_, '_>| {
+                // A limit takes as much room in a ticket as beside it.
+                limits += told.limits() * if told.ticket.is_some() { 2 } else { 1 };
                 told.in_batch()
             })
         })
@@ -70,21 +75,25 @@ fn undecided() -> serde_json::Value {
     serde_json::json!({ "status": StatusCode::PAYLOAD_TOO_LARGE.as_u16(), "detail": detail })
 }
 
-/// Decides, remembers what was taken, and has the answer made.
+/// Decides, and has the answer made; in `held` is then what was charged, where a ticket or a delay may ask for it.
+#[allow(clippy::too_many_arguments, reason = "what is asked, and what is wanted of the answer")]
 pub(crate) fn decide<A>(
     app: &App,
     live: &Live,
     asked: &Asked<'_>,
     only: Option<&[usize]>,
     want: Want,
+    ticket: TicketFor,
+    held: &mut Held,
     answer: impl FnOnce(Told<'_, '_>) -> A,
 ) -> A {
     let (request, cost) = (&asked.request, asked.cost);
-    let mut taken = Taken::default();
-    let conclusion = app.engine.decide(live, request, cost, only, want, &mut taken);
-    let id = (want == Want::Take).then(|| app.engine.remember(live, request, only, cost, &conclusion, taken));
+    let keep = ticket.keeps(live).then_some(&mut *held);
+    let conclusion = app.engine.decide(live, request, cost, only, want, keep);
+    let id = (want == Want::Take).then(|| app.engine.name(live, request, only, cost, &conclusion));
+    let ticket = id.and_then(|id| app.engine.ticket(&conclusion, held, ticket, id));
     let facts = app.engine.facts(live, &conclusion);
-    answer(Told { request, conclusion: &conclusion, facts: &facts, want, id })
+    answer(Told { request, conclusion: &conclusion, facts: &facts, want, id, ticket: ticket.as_ref() })
 }
 
 /// Finds the policies that a caller named.

@@ -1,6 +1,6 @@
 //! `/v1/explain`: why a request is decided as it is, and what would let it pass.
 //!
-//! `POST` with the body of a check, or `GET ?id=` with the id of a recent decision, which is decided anew: counters have
+//! `POST` with the body of a check, or `GET ?id=` with the id of a recent refusal, which is decided anew: counters have
 //! moved since. Nothing is taken. `lines` is the answer for a terminal, `reasons` the same for programs.
 
 use axum::body::Body;
@@ -9,15 +9,15 @@ use http::{Method, Request};
 use serde_json::json;
 use tidegate::explain::Explanation;
 use tidegate::policy::Policy;
+use ulid::Ulid;
 
 use super::App;
 use super::answer::Told;
 use super::body::{self, Asked};
 use super::check::{decide, named};
-use super::follow::{decision_id, unknown};
-use super::problem::Problem;
+use super::problem::{Problem, quoted};
 use super::query::Query;
-use crate::engine::{Conclusion, Want};
+use crate::engine::{Conclusion, Held, TicketFor, Want};
 use crate::live::Live;
 
 /// Decides without taking, and says why.
@@ -37,7 +37,7 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
         let still = |name: &&str| live.set.find(name).is_some();
         let names = remembered.only().map(|names| names.iter().map(|name| &**name).filter(still));
         let policies = names.map(|names| names.map(Into::into).collect());
-        let asked = Asked { request: remembered.descriptor(), cost, policies };
+        let asked = Asked { request: remembered.descriptor(), cost, policies, ticket: None };
         return answer(app, &live, &asked, reveal);
     }
     if parts.method == Method::GET {
@@ -51,7 +51,8 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
 
 fn answer(app: &App, live: &Live, asked: &Asked<'_>, reveal: bool) -> Result<Response, Problem> {
     let only = named(live, asked)?;
-    let body = decide(app, live, asked, only.as_deref(), Want::Peek, |told: Told<'_, '_>| {
+    let (ticket, held) = (TicketFor::Nobody, &mut Held::default());
+    let body = decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |told: Told<'_, '_>| {
         let (conclusion, request) = (told.conclusion, told.request);
         let mut answer = told.value();
         let Conclusion::Decided(decision) = conclusion else { return answer };
@@ -63,4 +64,22 @@ fn answer(app: &App, live: &Live, asked: &Asked<'_>, reveal: bool) -> Result<Res
         answer
     });
     Ok(super::ok(&body))
+}
+
+/// Reads an id.
+fn decision_id(text: &str) -> Result<Ulid, Problem> {
+    Ulid::from_string(text).map_err(|_| {
+        let detail =
+            format!("{} is no decision id; it is the 26 letters and digits a check answered", quoted(text));
+        Problem::bad_request(detail).with("field", "id")
+    })
+}
+
+/// Says that an id leads nowhere.
+fn unknown(id: Ulid) -> Problem {
+    let detail = format!(
+        "decision {id} is not known here: only refused requests are remembered, and it was allowed, or is another \
+         server's, older than its restart, or forgotten; POST the body of the check"
+    );
+    Problem::not_found(detail)
 }

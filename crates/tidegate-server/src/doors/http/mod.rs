@@ -17,7 +17,6 @@ mod answer;
 mod body;
 mod check;
 mod explain;
-mod follow;
 mod forward_auth;
 mod headers;
 mod keys;
@@ -26,6 +25,7 @@ mod policies;
 mod problem;
 mod query;
 mod redact;
+mod settle;
 
 pub(crate) use self::forward_auth::Door;
 #[cfg(feature = "fuzzing")]
@@ -72,11 +72,12 @@ impl Drop for InFlight<'_> {
 }
 
 /// Every path, for the one that was probably meant.
-const PATHS: [&str; 16] = [
+const PATHS: [&str; 17] = [
     "/v1/check",
     "/v1/check/batch",
     "/v1/peek",
     "/v1/explain",
+    "/v1/settle",
     "/v1/report",
     "/v1/refund",
     "/v1/forward-auth",
@@ -153,13 +154,17 @@ impl App {
                 post(&method)?;
                 check::peek(self, request).await
             }
+            "/v1/settle" => {
+                post(&method)?;
+                settle::settle(self, request).await
+            }
             "/v1/report" => {
                 post(&method)?;
-                follow::report(self, request).await
+                settle::report(self, request).await
             }
             "/v1/refund" => {
                 post(&method)?;
-                follow::refund(self, request).await
+                settle::refund(self, request).await
             }
             "/v1/explain" if method == Method::GET => explain::explain(self, request).await,
             "/v1/explain" => {

@@ -29,8 +29,12 @@ pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
 /// 404 with the nearest name.
 pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Response, Problem> {
     let live = app.engine.live();
-    let (_, policy) = find(&live.set, name)?;
-    Ok(tagged(&shown(policy), request))
+    let (at, policy) = find(&live.set, name)?;
+    let mut shown = shown(policy);
+    if let Some(estimate) = live.set.estimate(at) {
+        shown["estimate"] = estimate.units().into();
+    }
+    Ok(tagged(&shown, request))
 }
 
 /// Finds a policy by the name in a path.
@@ -59,7 +63,7 @@ fn shown(policy: &Policy) -> Value {
         "limits": policy.limits.iter().map(limit).collect::<Vec<_>>(),
         "shadow_limit": policy.shadow_limit.as_ref().map(limit),
         "charge": match policy.charge { ChargeOn::Check => "on-check", ChargeOn::Failure => "on-failure" },
-        "deny": { "status": policy.deny.status, "problem": policy.deny.problem },
+        "deny": { "status": policy.refusal(0).status, "problem": policy.refusal(0).problem },
         "near_limit": format!("{}%", policy.near_limit),
         "on_store_error": match policy.on_store_error {
             OnStoreError::Allow => "allow",

@@ -4,6 +4,8 @@
 //! defaults that `config show` prints. What cannot be had yet stands here too, marked, so that it is refused honestly instead
 //! of being called unknown.
 
+use tidegate_core::concurrency::Concurrency;
+
 use super::forward_auth::FORWARD_AUTH;
 
 /// What a value may be.
@@ -23,6 +25,10 @@ pub(super) enum Kind {
     Problem,
     /// `llm.tokens`, or an expression
     Cost,
+    /// `llm.output`, or an expression over what a settlement tells
+    Settle,
+    /// The name of a value that a settlement tells, as `llm.output`.
+    Told,
     /// A whole number in a range.
     Whole(u64, u64),
     /// `100/s`
@@ -99,36 +105,60 @@ pub(super) const fn key(
 #[derive(Debug)]
 pub(super) struct AlgorithmKeys {
     pub(super) name: &'static str,
+    /// Those that it shares with others of its kind.
+    pub(super) common: &'static [&'static str],
     pub(super) takes: &'static [&'static str],
     pub(super) needs: &'static [&'static str],
 }
 
-/// Every limit takes these, whatever its algorithm.
-pub(super) const COMMON: &[&str] =
+/// Every limit that has a rate takes these, whatever its algorithm.
+pub(super) const RATED: &[&str] =
     &["algorithm", "rate", "rate_by", "rates", "otherwise", "overrides", "replace"];
+
+/// A guard has no rate: what it counts ends, and is not given back by time.
+pub(super) const GUARDING: &[&str] = &["algorithm", "replace"];
+
+/// The algorithm of a fixed number in flight.
+pub(super) const CONCURRENCY: &str = "concurrency";
+
+/// How long a place is held unless given: the usual read timeout of proxies, after which nobody waits for the answer any more.
+pub(super) const PLACE_TTL: &str = "60s";
 
 /// The algorithms, in the order of the manual.
 pub(super) const ALGORITHMS: &[AlgorithmKeys] = &[
-    AlgorithmKeys { name: "gcra", takes: &["burst", "max_wait"], needs: &[] },
-    AlgorithmKeys { name: "token-bucket", takes: &["burst", "refill", "max_wait"], needs: &[] },
-    AlgorithmKeys { name: "leaky-bucket", takes: &["burst", "queue", "max_wait", "slack"], needs: &[] },
-    AlgorithmKeys { name: "fixed-window", takes: &["calendar"], needs: &[] },
-    AlgorithmKeys { name: "sliding-window", takes: &["buckets"], needs: &[] },
-    AlgorithmKeys { name: "sliding-counter", takes: &[], needs: &[] },
-    AlgorithmKeys { name: "sliding-log", takes: &[], needs: &[] },
+    AlgorithmKeys { name: "gcra", common: RATED, takes: &["burst", "max_wait"], needs: &[] },
+    AlgorithmKeys {
+        name: "token-bucket",
+        common: RATED,
+        takes: &["burst", "refill", "max_wait"],
+        needs: &[],
+    },
+    AlgorithmKeys {
+        name: "leaky-bucket",
+        common: RATED,
+        takes: &["burst", "queue", "max_wait", "slack"],
+        needs: &[],
+    },
+    AlgorithmKeys { name: "fixed-window", common: RATED, takes: &["calendar"], needs: &[] },
+    AlgorithmKeys { name: "sliding-window", common: RATED, takes: &["buckets"], needs: &[] },
+    AlgorithmKeys { name: "sliding-counter", common: RATED, takes: &[], needs: &[] },
+    AlgorithmKeys { name: "sliding-log", common: RATED, takes: &[], needs: &[] },
     AlgorithmKeys {
         name: "warm-up",
+        common: RATED,
         takes: &["warm_up", "cold_factor", "burst", "max_wait"],
         needs: &["warm_up"],
     },
-    AlgorithmKeys { name: "x-time", takes: &["burst", "max_wait"], needs: &[] },
-    AlgorithmKeys { name: "uber-pacer", takes: &["slack", "max_wait"], needs: &[] },
-    AlgorithmKeys { name: "guava-bursty", takes: &["max_wait"], needs: &[] },
+    AlgorithmKeys { name: "x-time", common: RATED, takes: &["burst", "max_wait"], needs: &[] },
+    AlgorithmKeys { name: "uber-pacer", common: RATED, takes: &["slack", "max_wait"], needs: &[] },
+    AlgorithmKeys { name: "guava-bursty", common: RATED, takes: &["max_wait"], needs: &[] },
     AlgorithmKeys {
         name: "guava-warming",
+        common: RATED,
         takes: &["warm_up", "cold_factor", "max_wait"],
         needs: &["warm_up"],
     },
+    AlgorithmKeys { name: CONCURRENCY, common: GUARDING, takes: &["max", "ttl"], needs: &["max"] },
 ];
 
 const ALGORITHM_NAMES: &[&str] = &{
@@ -154,7 +184,7 @@ const OVERRIDE: Table = Table {
 };
 
 const LIMIT_KEYS: &[Key] = &[
-    key("algorithm", Kind::Word(ALGORITHM_NAMES, &["concurrency"]), Some("gcra"), "How it counts"),
+    key("algorithm", Kind::Word(ALGORITHM_NAMES, &[]), Some("gcra"), "How it counts"),
     key("rate", Kind::Rate, None, "How fast capacity returns, as 100/s, 60/min, 100/10min, or unlimited"),
     key(
         "burst",
@@ -195,13 +225,19 @@ const LIMIT_KEYS: &[Key] = &[
         Some("as-is"),
         "What a changed limit does with what was spent",
     ),
-    key("max", Kind::Unavailable, None, "The most in flight"),
+    key("max", Kind::Whole(1, Concurrency::MAX_PLACES), None, "The most in flight at once"),
+    key(
+        "ttl",
+        Kind::Span,
+        Some(PLACE_TTL),
+        "After which time a place is free again although nobody gave it back; longer than any work takes",
+    ),
     key("adaptive", Kind::Unavailable, None, "The law that moves the limit"),
     key("bandwidths", Kind::Unavailable, None, "Several rates of one bucket; write several limits instead"),
 ];
 
 pub(super) const LIMIT: Table = Table { name: "limit", keys: LIMIT_KEYS, required: &[] };
-pub(super) const SHADOW_LIMIT: Table = Table { name: "shadow_limit", keys: LIMIT_KEYS, required: &["rate"] };
+pub(super) const SHADOW_LIMIT: Table = Table { name: "shadow_limit", keys: LIMIT_KEYS, required: &[] };
 
 const WANT: Kind = Kind::Either(&Kind::Glob, &Kind::List(&Kind::Glob));
 
@@ -238,8 +274,8 @@ const DENY: Table = Table {
         key(
             "status",
             Kind::Whole(400, 599),
-            Some("429"),
-            "The HTTP status of a refusal: 429 over a quota, 503 when we are short ourselves",
+            None,
+            "The HTTP status of a refusal; 429 unless given, and 503 by a concurrency limit: then we are short ourselves",
         ),
         key(
             "problem",
@@ -261,14 +297,54 @@ const ACCESS: Table = Table {
     required: &[],
 };
 
+const BY: Key = key("by", Kind::Attribute, None, "The attribute that chooses");
+const VALUES: Key =
+    key("values", Kind::Map(&Kind::Text, &Kind::Whole(1, MAX_COUNT)), None, "The cost of each value");
+const OTHERWISE: Key =
+    key("otherwise", Kind::Whole(1, MAX_COUNT), Some("1"), "The cost of every other value, and of none");
+
+const ESTIMATE: Table =
+    Table { name: "estimate", keys: &[BY, VALUES, OTHERWISE], required: &["by", "values"] };
+
 const COST: Table = Table {
     name: "cost",
     keys: &[
-        key("by", Kind::Attribute, None, "The attribute that chooses"),
-        key("values", Kind::Map(&Kind::Text, &Kind::Whole(1, MAX_COUNT)), None, "The cost of each value"),
-        key("otherwise", Kind::Whole(1, MAX_COUNT), Some("1"), "The cost of every other value, and of none"),
+        BY,
+        VALUES,
+        OTHERWISE,
+        key(
+            "estimate",
+            Kind::Either(&Kind::Cost, &Kind::Table(&ESTIMATE)),
+            None,
+            "What the check takes: a number, an attribute, an expression, a table, or learned",
+        ),
+        key("start", Kind::Whole(1, MAX_COUNT), None, "What is taken until enough was learned"),
+        key(
+            "quantile",
+            Kind::Percent,
+            Some("90%"),
+            "Which share of requests costs at most what is estimated",
+        ),
+        key(
+            "caller",
+            Kind::Word(&["ignored", "believed"], &[]),
+            Some("ignored"),
+            "Whether a cost that the caller sends with the check goes before the estimate",
+        ),
+        key(
+            "settle",
+            Kind::Settle,
+            None,
+            "What it really cost, of what its settlement tells: llm.total, llm.input + 3 * llm.output; the told cost unless given",
+        ),
+        key(
+            "missing",
+            Kind::Map(&Kind::Told, &Kind::Whole(0, MAX_COUNT)),
+            None,
+            "What counts for values that a settlement does not tell",
+        ),
     ],
-    required: &["by", "values"],
+    required: &[],
 };
 
 /// The keys of a policy that fall back to `defaults`.
@@ -317,7 +393,7 @@ pub(super) const POLICY: Table = Table {
             "cost",
             Kind::Either(&Kind::Cost, &Kind::Table(&COST)),
             None,
-            "A number, an attribute as llm.tokens, an expression, or a table",
+            "A number, an attribute as llm.tokens, an expression, a table, or an estimate that is settled",
         ),
         key(
             "charge",
@@ -411,6 +487,21 @@ const STORE: Table = Table {
     required: &[],
 };
 
+const TICKETS: Table = Table {
+    name: "tickets",
+    keys: &[
+        key(
+            "key_file",
+            Kind::Text,
+            None,
+            "The file with the keys that seal tickets, one a line and the current one first; random unless given",
+        ),
+        key("ttl", Kind::Span, Some("10min"), "How long a ticket can be settled, up to 30 days"),
+        key("issuer", Kind::Name, None, "The name of this node; the address it listens on unless given"),
+    ],
+    required: &[],
+};
+
 pub(super) const DEFAULTS: Table = Table {
     name: "defaults",
     keys: &[
@@ -451,6 +542,7 @@ pub(super) const FILE: Table = Table {
             "Which proxy asks /v1/forward-auth, and in which headers it tells of the original request",
         ),
         key("store", Kind::Table(&STORE), None, "Where counters live"),
+        key("tickets", Kind::Table(&TICKETS), None, "How decisions are settled later"),
         key("defaults", Kind::Table(&DEFAULTS), None, "What policies do not say themselves"),
         key("access", Kind::Table(&ACCESS), None, "Who is not limited, who is refused, by any policy"),
         key(

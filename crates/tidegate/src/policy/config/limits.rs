@@ -8,8 +8,9 @@ use foldhash::fast::RandomState;
 use tidegate_core::Replace;
 
 use super::diagnostic::Findings;
-use super::keys::{ALGORITHMS, COMMON, Kind, LIMIT, SHADOW_LIMIT};
+use super::keys::{ALGORITHMS, CONCURRENCY, Kind, LIMIT, RATED, SHADOW_LIMIT};
 use super::node::{Node, Spot};
+use super::places;
 use super::quota::LimitSpec;
 use super::shape::is_sound;
 use crate::policy::policy::{Choice, Limit, Terms};
@@ -42,8 +43,16 @@ pub(super) fn limit(
         return None;
     };
     for (name, _) in node.entries() {
-        let own = COMMON.contains(&name.text.as_str()) || known.takes.contains(&name.text.as_str());
-        if !own && ALGORITHMS.iter().any(|other| other.takes.contains(&name.text.as_str())) {
+        let own = known.common.contains(&name.text.as_str()) || known.takes.contains(&name.text.as_str());
+        if !own && RATED.contains(&name.text.as_str()) {
+            findings.error(
+                name.spot,
+                format_args!(
+                    "{} does not belong to {algorithm}, which counts what is in flight; max says how much",
+                    name.text
+                ),
+            );
+        } else if !own && ALGORITHMS.iter().any(|other| other.takes.contains(&name.text.as_str())) {
             let owners = ALGORITHMS.iter().filter(|other| other.takes.contains(&name.text.as_str()));
             let owners: Vec<_> = owners.map(|other| other.name).collect();
             let (key, owners) = (&name.text, owners.join(", "));
@@ -62,6 +71,19 @@ pub(super) fn limit(
         let spot = words.get("queue").map_or(node.spot, |node| node.spot);
         findings.error(spot, "a queue needs max_wait: how long a request may stand in it");
         complete = false;
+    }
+    let of_its_own = if algorithm == CONCURRENCY { "max" } else { "rate" };
+    if base.is_some() && node.entries().iter().all(|(name, _)| name.text != of_its_own) {
+        findings.error(node.spot, format_args!("shadow_limit has no {of_its_own}"));
+        complete = false;
+    }
+    if algorithm == CONCURRENCY {
+        if !complete || !is_sound(node, &Kind::Table(table)) {
+            return None;
+        }
+        let mut built = Limit::of(places::terms(&words, node.spot, owner, findings)?);
+        built.replace = replace(&words);
+        return Some(built);
     }
     let rate = chosen_rate(node, &words, findings)?;
     if let (Some((burst, _)), true) = (node.entry("burst"), words.get("queue").is_some()) {
@@ -99,12 +121,16 @@ pub(super) fn limit(
     built.tiers = tiers(&words, &spec, owner, findings);
     built.overrides = overrides(node, &spec, owner, findings);
     built.max_wait = words.span("max_wait").unwrap_or(Duration::ZERO);
-    built.replace = match words.text("replace") {
+    built.replace = replace(&words);
+    Some(built)
+}
+
+fn replace(words: &Words<'_>) -> Replace {
+    match words.text("replace") {
         Some("proportional") => Replace::Proportional,
         Some("reset") => Replace::Reset,
         _ => Replace::AsIs,
-    };
-    Some(built)
+    }
 }
 
 /// Finds the rate that everyone has: `rate`, or `otherwise` beside tiers.
@@ -205,25 +231,25 @@ fn overrides(node: &Node, spec: &LimitSpec, owner: Owner<'_>, findings: &mut Fin
 }
 
 /// The words of a limit, with those of another one behind them.
-struct Words<'n> {
+pub(super) struct Words<'n> {
     node: &'n Node,
     base: Option<&'n Node>,
 }
 
 impl<'n> Words<'n> {
-    fn get(&self, key: &str) -> Option<&'n Node> {
+    pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
         self.node.get(key).or_else(|| self.base?.get(key))
     }
 
-    fn text(&self, key: &str) -> Option<&'n str> {
+    pub(super) fn text(&self, key: &str) -> Option<&'n str> {
         self.get(key)?.text()
     }
 
-    fn whole(&self, key: &str) -> Option<u64> {
+    pub(super) fn whole(&self, key: &str) -> Option<u64> {
         whole_number(self.text(key)?).ok()
     }
 
-    fn span(&self, key: &str) -> Option<Duration> {
+    pub(super) fn span(&self, key: &str) -> Option<Duration> {
         span(self.text(key)?).ok()
     }
 

@@ -4,6 +4,7 @@
 //! settings and policies are built of it. A file with an error gives nothing: the running configuration stays.
 
 mod budget;
+mod costs;
 mod diagnostic;
 mod file;
 mod forward_auth;
@@ -11,6 +12,7 @@ mod keys;
 mod limits;
 mod names;
 mod node;
+mod places;
 mod policies;
 mod quota;
 mod reach;
@@ -26,8 +28,9 @@ pub use schema::schema;
 pub use show::Effective;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use self::diagnostic::Findings;
 use self::keys::{FILE, Kind};
@@ -105,6 +108,18 @@ impl Default for StoreSettings {
     }
 }
 
+/// How decisions are settled later.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TicketSettings {
+    /// The file with the keys that seal tickets; not read here.
+    pub key_file: Option<PathBuf>,
+    /// How long a ticket can be settled.
+    pub ttl: Option<Duration>,
+    /// The name of this node.
+    pub issuer: Option<String>,
+}
+
 /// The most bytes of a file.
 pub const MAX_BYTES: usize = budget::TEXT;
 
@@ -135,6 +150,8 @@ pub struct Config {
     pub forward_auth: Option<ForwardAuth>,
     /// Where counters live.
     pub store: StoreSettings,
+    /// How decisions are settled later.
+    pub tickets: TicketSettings,
     /// Which headers answers carry.
     pub headers: HeaderForm,
     /// The policies.
@@ -192,6 +209,7 @@ impl Config {
         let client_ip = client_ip(file.get("client_ip"));
         let forward_auth = forward_auth::forward_auth(&file, &mut findings);
         let access = policies::access(file.get("access"));
+        check_ttl(file.get("tickets"), &mut findings);
         if findings.refused() {
             return Err(findings.finish());
         }
@@ -214,6 +232,7 @@ impl Config {
             client_ip,
             forward_auth,
             store: store(file.get("store")),
+            tickets: tickets(file.get("tickets")),
             headers: headers(file.get("defaults")),
             policies,
             effective: Effective::of(&file, name),
@@ -258,6 +277,26 @@ fn store(node: Option<&Node>) -> StoreSettings {
     let keys = word(node, "keys").and_then(|text| super::rate_grammar::whole_number(text).ok());
     let keys = keys.and_then(|keys| usize::try_from(keys).ok()).unwrap_or(default);
     StoreSettings::Memory { keys, whole: word(node, "key_form") == Some("whole") }
+}
+
+/// The longest life of a ticket, as the library has it.
+const LONGEST_TTL: Duration = Duration::from_secs(30 * 86_400);
+
+fn tickets(node: Option<&Node>) -> TicketSettings {
+    TicketSettings {
+        key_file: word(node, "key_file").map(PathBuf::from),
+        ttl: word(node, "ttl").and_then(|text| super::rate_grammar::span(text).ok()),
+        issuer: word(node, "issuer").map(str::to_owned),
+    }
+}
+
+fn check_ttl(node: Option<&Node>, findings: &mut Findings) {
+    let Some(ttl) = node.and_then(|node| node.get("ttl")) else { return };
+    if let Some(Ok(span)) = ttl.text().map(super::rate_grammar::span)
+        && (span.is_zero() || span > LONGEST_TTL)
+    {
+        findings.error(ttl.spot, "tickets.ttl: a ticket lives for more than nothing and at most 30 days");
+    }
 }
 
 fn headers(defaults: Option<&Node>) -> HeaderForm {

@@ -114,6 +114,19 @@ pub(super) fn attribute_of_expression(name: &str) -> Result<(), String> {
     if matches!(name, "request" | "request.header" | "client") { Ok(()) } else { attribute(name) }
 }
 
+/// Checks the name of a value that a settlement tells. It knows nothing of the request, so that it can be made anywhere.
+pub(super) fn told(name: &str) -> Result<(), String> {
+    attribute(name)?;
+    let own = |name: &str| name == "client.ip" || name.starts_with("request.");
+    match own(name) {
+        true => Err(format!(
+            "no settlement tells {}: it knows what is told with it, as llm.output, and not the request",
+            shown(name)
+        )),
+        false => Ok(()),
+    }
+}
+
 /// Returns the name that a lower-case one was probably meant to be.
 fn meant(lower: &str) -> Option<String> {
     for slip in HEADER_SLIPS {

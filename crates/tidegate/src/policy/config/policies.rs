@@ -7,17 +7,16 @@ use std::hash::{Hash, Hasher};
 use tidegate_core::Cost;
 
 use super::budget;
+use super::costs;
 use super::diagnostic::Findings;
-use super::keys::Kind;
 use super::limits::{self, Owner};
-use super::names::{self, shown};
+use super::names::shown;
 use super::node::{Node, Value};
-use super::shape::{is_sound, percent, subject};
+use super::shape::{percent, subject};
 use crate::policy::access::{Access, AccessList};
-use crate::policy::cost::{CostRule, is_attribute_name};
+use crate::policy::cost::CostRule;
 use crate::policy::matching::{Match, Want};
 use crate::policy::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, OnStoreError, Policy};
-use crate::policy::rate_grammar::whole_number;
 use crate::policy::{Glob, PathGlob};
 
 /// Builds all policies that can be; what is wrong with the others is among the findings.
@@ -26,7 +25,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     let mut names: HashMap<&str, usize> = HashMap::new();
     let mut alike: HashMap<u64, Vec<usize>> = HashMap::new();
     let list = file.get("policies").map_or(&[][..], Node::each);
-    let costs: usize = list.iter().filter_map(|node| Some(node.get("cost")?.text()?.len())).sum();
+    let costs: usize = list.iter().filter_map(|node| Some(costs::length(node.get("cost")?))).sum();
     if costs > budget::COSTS {
         let most = budget::COSTS >> 10;
         findings
@@ -98,8 +97,8 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
             findings.error(name.spot, format_args!("{} is named twice in by", name.text().unwrap_or("")));
         }
     }
-    let cost = node.get("cost").and_then(|node| cost(node, findings));
-    let largest = cost.as_ref().and_then(CostRule::largest_known).map(Cost::units);
+    let costs = node.get("cost").map(|node| costs::costs(node, findings)).unwrap_or_default();
+    let largest = costs.cost.as_ref().and_then(CostRule::largest_known).map(Cost::units);
     let owner = Owner { by: &by, cost: largest };
     let limits = all_limits(node, owner, findings);
     let shadow_limit = node.get("shadow_limit").and_then(|shadow| {
@@ -113,7 +112,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     policy.shadow_limit = shadow_limit;
     policy.matching = node.get("match").map_or_else(Match::any, matching);
     policy.by = by;
-    policy.cost = cost;
+    (policy.cost, policy.caller_cost, policy.settle) = (costs.cost, costs.caller, costs.settle);
     policy.access = access;
     policy.direction =
         if own("direction") == Some("outbound") { Direction::Outbound } else { Direction::Inbound };
@@ -123,6 +122,14 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         _ => Absent::SkipIfNone,
     };
     policy.charge = if own("charge") == Some("on-failure") { ChargeOn::Failure } else { ChargeOn::Check };
+    if let (ChargeOn::Failure, Some((charge, _)), true) =
+        (policy.charge, node.entry("charge"), policy.settle.is_some())
+    {
+        findings.error(
+            charge.spot,
+            "a policy that charges failures goes by how the work ended, and not by what it cost; leave the estimate and settle out of cost",
+        );
+    }
     policy.mode = match inherited("mode") {
         Some("off") => Mode::Off,
         Some("shadow") => Mode::Shadow,
@@ -134,7 +141,19 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         _ => OnStoreError::Local,
     };
     policy.near_limit = inherited("near_limit").and_then(percent).unwrap_or(80);
-    policy.deny = node.get("deny").map_or_else(Deny::default, deny);
+    let answer =
+        |status| node.get("deny").map_or_else(|| Deny::with_status(status), |node| deny(node, status));
+    (policy.deny, policy.shed) = (answer(429), answer(503));
+    let guard = policy.limits.iter().chain(&policy.shadow_limit).find(|limit| limit.is_guard());
+    if let (Some(guard), Some((charge, ChargeOn::Failure))) =
+        (guard, node.entry("charge").map(|(name, _)| (name, policy.charge)))
+    {
+        let what = format_args!(
+            "on-failure keeps what failures took, and {} keeps nothing: who leaves gives the place back",
+            guard.terms.label
+        );
+        findings.error(charge.spot, format_args!("charge: {what}"));
+    }
     if let Some((matches, _)) = node.entry("match")
         && let Some(why) = policy.contradiction()
     {
@@ -207,8 +226,9 @@ fn want(node: &Node) -> Want {
     }
 }
 
-fn deny(node: &Node) -> Deny {
-    let status = node.get("status").and_then(Node::text).and_then(|text| text.parse().ok()).unwrap_or(429);
+fn deny(node: &Node, status: u16) -> Deny {
+    let stated = node.get("status").and_then(Node::text).and_then(|text| text.parse().ok());
+    let status = stated.unwrap_or(status);
     let mut deny = Deny::with_status(status);
     if let Some(problem) = node.get("problem").and_then(Node::text) {
         let is_uri = problem.contains(':') || problem.starts_with('/');
@@ -224,57 +244,4 @@ pub(super) fn access(node: Option<&Node>) -> Access {
     };
     let status = node.and_then(|node| node.get("status")?.text()?.parse().ok()).unwrap_or(403);
     Access { allow: list("allow"), deny: list("deny"), status }
-}
-
-fn cost(node: &Node, findings: &mut Findings) -> Option<CostRule> {
-    let units = |node: &Node| whole_number(node.text()?).ok().and_then(Cost::new);
-    if let Value::Map(_) = node.value {
-        let values = node.get("values")?.entries().iter();
-        return Some(CostRule::Table {
-            by: node.get("by")?.text()?.to_owned(),
-            values: values.filter_map(|(name, node)| Some((name.text.clone(), units(node)?))).collect(),
-            otherwise: node.get("otherwise").and_then(units).unwrap_or_default(),
-        });
-    }
-    let text = node.text().filter(|_| is_sound(node, &Kind::Cost))?;
-    if let Value::Number(_) = node.value {
-        if units(node).is_none() {
-            findings.error(node.spot, format_args!("cost: {text} is not a whole number of 1 or more"));
-        }
-        return units(node).map(CostRule::Fixed);
-    }
-    if is_attribute_name(text) {
-        if let Err(reason) = names::attribute(text) {
-            findings.error(node.spot, format_args!("cost: {reason}"));
-        }
-        return Some(CostRule::Attribute(text.to_owned()));
-    }
-    expression(text, node, findings)
-}
-
-#[cfg(feature = "cel")]
-fn expression(text: &str, node: &Node, findings: &mut Findings) -> Option<CostRule> {
-    match crate::policy::Expression::compile(text) {
-        Ok(expression) => {
-            for name in expression.names() {
-                if let Err(reason) = names::attribute_of_expression(name) {
-                    findings.error(node.spot, format_args!("cost: {reason}"));
-                }
-            }
-            Some(CostRule::Expression(std::sync::Arc::new(expression)))
-        }
-        Err(error) => {
-            findings.error(node.spot, format_args!("cost: {error}"));
-            None
-        }
-    }
-}
-
-#[cfg(not(feature = "cel"))]
-fn expression(_: &str, node: &Node, findings: &mut Findings) -> Option<CostRule> {
-    findings.error(
-        node.spot,
-        "cost: expressions are not available in this build; use a number, an attribute or a table",
-    );
-    None
 }

@@ -12,7 +12,7 @@ use crate::policy::glob::Glob;
 pub(super) fn check(node: &Node, table: &Table, findings: &mut Findings) {
     match table.name {
         "limit" | "shadow_limit" => by_value(node, "rate_by", "rates", findings),
-        "cost" => by_value(node, "by", "values", findings),
+        "cost" | "estimate" => by_value(node, "by", "values", findings),
         "override" => {
             for (attribute, value) in node.get("key").map_or(&[][..], Node::entries) {
                 if let Some(text) = value.text()

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{ALGORITHMS, COMMON, FILE, Kind, Table};
+use super::keys::{ALGORITHMS, CONCURRENCY, FILE, Kind, Table};
 
 /// Returns the JSON Schema (2020-12) of the file, for editors and for checks before deployment.
 ///
@@ -43,14 +43,27 @@ fn table(table: &Table) -> Value {
             schema["oneOf"] = json!([
                 { "required": ["rate"], "not": tiered },
                 { "required": ["rate_by", "rates", "otherwise"] },
+                { "properties": { "algorithm": { "const": CONCURRENCY } }, "required": ["algorithm", "max"] },
             ]);
             schema["allOf"] = ALGORITHMS.iter().map(parameters).collect();
         }
+        "shadow_limit" => schema["anyOf"] = json!([{ "required": ["rate"] }, { "required": ["max"] }]),
         "forward_auth" => {
             let headers = json!({ "anyOf": [{ "required": ["method"] }, { "required": ["uri"] }, { "required": ["host"] }] });
             schema["oneOf"] = json!([
                 { "required": ["proxy"], "not": headers },
                 { "required": ["method", "uri", "host"], "not": { "required": ["proxy"] } },
+            ]);
+        }
+        "cost" => {
+            let any = |names: &[&str]| {
+                let each: Vec<_> = names.iter().map(|name| json!({ "required": [name] })).collect();
+                json!({ "anyOf": each })
+            };
+            let settled = any(&["estimate", "start", "quantile", "caller", "settle", "missing"]);
+            schema["oneOf"] = json!([
+                { "required": ["by", "values"], "not": settled },
+                { "allOf": [any(&["estimate", "settle"]), { "not": any(&["by", "values", "otherwise"]) }] },
             ]);
         }
         "policy" => schema["oneOf"] = json!([{ "required": ["limit"] }, { "required": ["limits"] }]),
@@ -68,7 +81,7 @@ fn parameters(algorithm: &super::keys::AlgorithmKeys) -> Value {
         "gcra" => json!({ "anyOf": [stated, { "not": { "required": ["algorithm"] } }] }),
         _ => stated,
     };
-    let names: Vec<_> = COMMON.iter().chain(algorithm.takes).collect();
+    let names: Vec<_> = algorithm.common.iter().chain(algorithm.takes).collect();
     json!({ "if": meant, "then": { "propertyNames": { "enum": names }, "required": algorithm.needs } })
 }
 
@@ -82,7 +95,9 @@ fn of(kind: &Kind) -> Option<Value> {
         | Kind::Header
         | Kind::Method
         | Kind::Problem
-        | Kind::Cost => {
+        | Kind::Cost
+        | Kind::Settle
+        | Kind::Told => {
             json!({ "type": ["string", "number", "boolean"] })
         }
         Kind::Whole(least, most) => json!({ "anyOf": [

@@ -31,6 +31,7 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
             Value::Map(entries) => {
                 let most = match names {
                     Kind::Header | Kind::Attribute => budget::MATCHED,
+                    Kind::Told => budget::FEW,
                     _ => budget::ELEMENTS,
                 };
                 if !is_within(entries.len(), most, node, name, findings) {
@@ -199,11 +200,11 @@ fn expected(kind: &Kind) -> &'static str {
 fn most_bytes(kind: &Kind) -> usize {
     match kind {
         Kind::Name => budget::NAME,
-        Kind::Attribute => budget::ATTRIBUTE,
+        Kind::Attribute | Kind::Told => budget::ATTRIBUTE,
         Kind::Header => budget::ATTRIBUTE - names::HEADER.len(),
         Kind::Path | Kind::Host | Kind::Glob | Kind::Problem => budget::PATTERN,
         Kind::Entry => budget::ATTRIBUTE + 1 + budget::VALUE,
-        Kind::Cost => budget::COST,
+        Kind::Cost | Kind::Settle => budget::COST,
         Kind::Text => budget::VALUE,
         _ => budget::WORD,
     }
@@ -215,7 +216,8 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
         return Err(format!("\"{}\" has {} bytes; use at most {most}", shown(text), text.len()));
     }
     // An expression may be written over several lines; nothing else of it leaves the process.
-    let broken = |letter: char| !(matches!(kind, Kind::Cost) && matches!(letter, '\n' | '\r' | '\t'));
+    let broken =
+        |letter: char| !(matches!(kind, Kind::Cost | Kind::Settle) && matches!(letter, '\n' | '\r' | '\t'));
     if let Some(letter) = text.chars().find(|letter| is_control(*letter) && broken(*letter)) {
         let why = "it would break the headers, logs and terminals that show it";
         return Err(format!(
@@ -269,6 +271,7 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
         },
         Kind::Name => filled(text).and_then(|()| names::policy(text)),
         Kind::Attribute => filled(text).and_then(|()| names::attribute(text)),
+        Kind::Told => filled(text).and_then(|()| names::told(text)),
         Kind::Header => filled(text).and_then(|()| names::header_name(text)),
         Kind::Method => filled(text).and_then(|()| names::method(text)),
         Kind::Problem => filled(text).and_then(|()| names::problem(text)),

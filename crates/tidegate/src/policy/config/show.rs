@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
-use super::keys::{ALGORITHMS, DEFAULTS, FILE, INHERITED, Kind, Table};
+use super::keys::{ALGORITHMS, CONCURRENCY, DEFAULTS, FILE, INHERITED, Kind, Table};
 use super::node::{Node, Value};
 use crate::policy::rate_grammar::WrittenRate;
 
@@ -98,9 +98,20 @@ impl Walk<'_> {
                 "buckets" => algorithm != "sliding-window",
                 "refill" => algorithm != "token-bucket",
                 "cold_factor" => algorithm != "warm-up",
+                "ttl" => algorithm != CONCURRENCY,
                 _ => false,
             },
             "shadow_limit" => true,
+            // A cost shows the keys of its own form only.
+            "cost" => {
+                let has = |key: &str| node.is_some_and(|node| node.get(key).is_some());
+                let learned = node.and_then(|node| node.get("estimate")?.text()) == Some("learned");
+                match name {
+                    "otherwise" => !has("by"),
+                    "quantile" => !learned,
+                    _ => !has("estimate"),
+                }
+            }
             _ => false,
         };
         let value = own.filter(|_| !foreign)?;

@@ -1,13 +1,14 @@
 //! The long way to settle: states as cells, under the locks of all their lines.
 //!
-//! Every step can go it: new keys among several, waits, refunds, limits that changed, and states that do not fit a word.
+//! Every step can go it: new keys among several, waits, charges that end, limits that changed, and states that do not fit a word. A
+//! cell goes back to a word as soon as it fits one again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use tidegate_core::rate::GcraWord;
-use tidegate_core::{Algorithm, State, Tick};
+use tidegate_core::{State, Tick};
 
 use super::line::{Class, Held, Name, Seized};
 use super::table::{Both, Place, Sought, Table};
@@ -70,7 +71,7 @@ impl Table {
             None => self.side.take(place.line, place.slot),
             Some(limit) => {
                 let state = State::Gcra(limit.form.widen(seized.word, now));
-                Some(Cell { quota: Arc::clone(&limit.quota), state })
+                Some(Cell::new(Arc::clone(&limit.quota), state))
             }
         }
     }
@@ -85,14 +86,14 @@ impl Table {
         now: Tick,
     ) {
         let narrow = match &cell.state {
-            State::Gcra(state) => self
+            State::Gcra(state) if cell.forgotten.is_none() => self
                 .classes
                 .of(&cell.quota, owner, now)
                 .and_then(|limit| Some((limit.class, limit.form.narrow(state, now)?))),
             _ => None,
         };
         let (class, word) = narrow.unwrap_or_else(|| {
-            let full = cell.quota.full_at(&cell.state).unwrap_or(Tick::MAX);
+            let full = cell.full_at().unwrap_or(Tick::MAX);
             (Class::WIDE, full.as_nanos().min(WIDE_LATEST))
         });
         if class == Class::WIDE {

@@ -40,7 +40,7 @@ impl<'t> Permit<'t> {
         let hand = Word { limit: self.limit, now: self.now, word: self.next };
         let ruling = Ruling::Allowed { wait: Duration::ZERO };
         let decision = Decision { ruling, standing: hand.standing(charge, None, tick) };
-        Settlement { decision, receipt: Some(hand.receipt(charge, tick)) }
+        Settlement { decision, receipt: Some(hand.receipt(hand.word, charge, tick)) }
     }
 }
 
@@ -52,8 +52,9 @@ struct Word<'t> {
 }
 
 impl Word<'_> {
-    fn receipt(&self, charge: &Charge<'_>, tick: Tick) -> Receipt {
-        Receipt { at: tick, act: tick, cost: charge.cost, mark: self.limit.form.mark(self.now) }
+    /// Returns the receipt of units whose taking made a word.
+    fn receipt(&self, word: u64, charge: &Charge<'_>, tick: Tick) -> Receipt {
+        Receipt { at: tick, act: tick, cost: charge.cost, mark: self.limit.form.mark(word) }
     }
 }
 
@@ -64,7 +65,7 @@ impl Hand for Word<'_> {
         let (form, units) = (&self.limit.form, charge.cost.units());
         match form.take(self.word, self.now, units) {
             Some(next) => {
-                (Ruling::Allowed { wait: Duration::ZERO }, Some((next, self.receipt(charge, tick))))
+                (Ruling::Allowed { wait: Duration::ZERO }, Some((next, self.receipt(next, charge, tick))))
             }
             None => (Ruling::Denied { retry: form.retry(self.word, self.now, units) }, None),
         }
@@ -74,7 +75,7 @@ impl Hand for Word<'_> {
         self.limit.form.standing(*next.unwrap_or(&self.word), self.now)
     }
 
-    fn keep(&mut self, _: &Charge<'_>, next: u64) {
+    fn keep(&mut self, _: &Charge<'_>, next: u64, _: Tick) {
         self.word = next;
     }
 }
@@ -116,7 +117,7 @@ impl Table {
     /// Looks at a glance whether a charge can be spent.
     #[inline(always)]
     fn permit_charge(&self, charge: &Charge<'_>, tick: Tick) -> Option<Permit<'_>> {
-        if !(charge.max_wait.is_zero() && charge.binding && charge.spends) {
+        if !(charge.max_wait.is_zero() && charge.binding) {
             return None;
         }
         let print = self.print(charge.key);
@@ -142,7 +143,7 @@ impl Table {
         key: Sought,
         settled: &mut Settled,
     ) -> bool {
-        let plain = charge.max_wait.is_zero() && charge.binding && charge.spends;
+        let plain = charge.max_wait.is_zero() && charge.binding;
         if !plain || !matches!(step.op, Op::Take) {
             return false;
         }
@@ -155,7 +156,7 @@ impl Table {
         let (Taken::Permitted(word) | Taken::Refused(word)) = taken else { return false };
         let hand = Word { limit: by.limit, now: by.now, word };
         let (ruling, receipt) = if matches!(taken, Taken::Permitted(_)) {
-            (Ruling::Allowed { wait: Duration::ZERO }, Some(hand.receipt(charge, step.now)))
+            (Ruling::Allowed { wait: Duration::ZERO }, Some(hand.receipt(word, charge, step.now)))
         } else {
             (hand.decide(charge, step.now).0, None)
         };

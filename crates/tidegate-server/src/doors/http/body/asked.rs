@@ -18,6 +18,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) request: Descriptor<'a>,
     pub(crate) cost: Option<Cost>,
     pub(crate) policies: Option<SmallVec<[Cow<'a, str>; 4]>>,
+    /// Whether he wants a ticket; `None`: where the policies expect a settlement.
+    pub(crate) ticket: Option<bool>,
 }
 
 #[derive(Clone, Copy)]
@@ -39,17 +41,45 @@ impl<'de> Visitor<'de> for AskedSeed {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Asked<'de>, M::Error> {
-        let (mut request, mut cost, mut policies) = (None, None, None);
+        let (mut request, mut cost, mut policies, mut ticket) = (None, None, None, None);
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
                 "attributes" => once(&mut request, "attributes", map.next_value_seed(AttributesSeed)?)?,
                 "cost" => once(&mut cost, "cost", map.next_value_seed(CostSeed)?)?,
                 "policies" => once(&mut policies, "policies", map.next_value_seed(NamesSeed)?)?,
-                other => return Err(unknown(other, &["attributes", "cost", "policies"])),
+                "ticket" => once(&mut ticket, "ticket", map.next_value_seed(YesOrNo)?)?,
+                other => return Err(unknown(other, &["attributes", "cost", "policies", "ticket"])),
             }
         }
         let request = request.ok_or_else(|| missing("attributes", "an object of names and values"))?;
-        Ok(Asked { request, cost: cost.flatten(), policies: policies.flatten() })
+        Ok(Asked { request, cost: cost.flatten(), policies: policies.flatten(), ticket: ticket.flatten() })
+    }
+}
+
+/// Reads `ticket`: true, false, or null for neither.
+struct YesOrNo;
+
+impl<'de> DeserializeSeed<'de> for YesOrNo {
+    type Value = Option<bool>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for YesOrNo {
+    type Value = Option<bool>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`ticket` as true or false: whether the answer is to have one")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_bool<E>(self, wanted: bool) -> Result<Self::Value, E> {
+        Ok(Some(wanted))
     }
 }
 

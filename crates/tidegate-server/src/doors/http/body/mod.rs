@@ -7,7 +7,7 @@
 mod asked;
 mod attributes;
 mod cost;
-mod followed;
+mod settled;
 #[cfg(test)]
 mod tests;
 
@@ -23,8 +23,8 @@ use tidegate::policy::Descriptor;
 
 pub(crate) use self::asked::Asked;
 use self::asked::{AskedSeed, BatchSeed};
-pub(crate) use self::followed::Followed;
-use self::followed::FollowedSeed;
+use self::settled::SettledSeed;
+pub(crate) use self::settled::{Ended, OUTCOMES, Settled};
 use super::problem::{Problem, nearest, quoted};
 use crate::connections::TooSlow;
 
@@ -100,20 +100,28 @@ pub(crate) fn batch(bytes: &[u8]) -> Result<Vec<Asked<'_>>, Problem> {
     parse(bytes, BatchSeed)
 }
 
-/// Reads the body of a report: `{decision_id, status}`.
+/// Reads the body of a settlement: `{ticket, cost?, attributes?, status? | outcome?}`.
 ///
 /// # Errors
 /// 400 with the position and what would work.
-pub(crate) fn report(bytes: &[u8]) -> Result<Followed<'_>, Problem> {
-    parse(bytes, FollowedSeed { fields: &["decision_id", "status"] })
+pub(crate) fn settle(bytes: &[u8]) -> Result<Settled<'_>, Problem> {
+    parse(bytes, SettledSeed { fields: &["ticket", "cost", "attributes", "status", "outcome"], least: 0 })
 }
 
-/// Reads the body of a refund: `{decision_id, cost?}`.
+/// Reads the body of a report: `{ticket, status}`.
 ///
 /// # Errors
 /// 400 with the position and what would work.
-pub(crate) fn refund(bytes: &[u8]) -> Result<Followed<'_>, Problem> {
-    parse(bytes, FollowedSeed { fields: &["decision_id", "cost"] })
+pub(crate) fn report(bytes: &[u8]) -> Result<Settled<'_>, Problem> {
+    parse(bytes, SettledSeed { fields: &["ticket", "status"], least: 0 })
+}
+
+/// Reads the body of a refund: `{ticket, cost?}`.
+///
+/// # Errors
+/// 400 with the position and what would work.
+pub(crate) fn refund(bytes: &[u8]) -> Result<Settled<'_>, Problem> {
+    parse(bytes, SettledSeed { fields: &["ticket", "cost"], least: 1 })
 }
 
 fn parse<'a, S: DeserializeSeed<'a>>(bytes: &'a [u8], seed: S) -> Result<S::Value, Problem> {

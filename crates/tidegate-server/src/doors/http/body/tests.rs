@@ -1,4 +1,4 @@
-use tidegate::Cost;
+use tidegate::{Cost, Outcome};
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn every_mistake_is_named_with_its_place() {
         ("[]", "invalid type: sequence, expected an object such as"),
         ("{}", "`attributes` is missing"),
         (r#"{"atributes": {}}"#, "unknown field `atributes`; did you mean `attributes`?"),
-        (r#"{"zzz": {}}"#, "the fields are `attributes`, `cost`, `policies`"),
+        (r#"{"zzz": {}}"#, "the fields are `attributes`, `cost`, `policies`, `ticket`"),
         (r#"{"attributes": {}, "cost": 0}"#, "`cost` 0 asks for nothing"),
         (r#"{"attributes": {}, "cost": -4}"#, "`cost` -4 is negative"),
         (r#"{"attributes": {}, "cost": 1.5}"#, "`cost` 1.5 is not a cost"),
@@ -51,26 +51,63 @@ fn every_mistake_is_named_with_its_place() {
 }
 
 #[test]
-fn reports_and_refunds_want_an_id() {
-    assert_eq!(report(br#"{"decision_id": "x", "status": 401}"#).unwrap().status, Some(401));
-    let table: [(&str, &str); 3] = [
-        (r#"{"status": 200}"#, "`decision_id` is missing"),
-        (r#"{"decision_id": "x"}"#, "`status` is missing"),
-        (r#"{"decision_id": "x", "status": 99}"#, "`status` 99 is no HTTP status"),
-    ];
-    for (body, expected) in table {
-        let problem = report(body.as_bytes()).expect_err(body);
+fn a_settlement_says_what_it_is_of_and_something_about_it() {
+    let told =
+        settle(br#"{"ticket": "x", "attributes": {"llm.input": 900, "llm.model": "m", "llm.cached": null}}"#)
+            .unwrap();
+    assert_eq!(told.usage.unwrap().names().collect::<Vec<_>>(), ["llm.input", "llm.model"]);
+    assert_eq!(settle(br#"{"ticket": "x", "cost": 0}"#).unwrap().usage.unwrap().cost, Some(0));
+    assert_eq!(
+        settle(br#"{"ticket": "x", "status": 503}"#).unwrap().ended,
+        Some(Ended::With(Outcome::Overloaded))
+    );
+    assert_eq!(settle(br#"{"ticket": "x", "outcome": "undone"}"#).unwrap().ended, Some(Ended::Undone));
+    for (body, expected) in [
+        (r#"{"cost": 1}"#, "`ticket` is missing; it is what a check answers"),
+        (r#"{"ticket": "x"}"#, "nothing is told of the work; send `attributes` or `cost`"),
+        (r#"{"ticket": "x", "status": 200, "outcome": "success"}"#, "say the same; send one of them"),
+        (r#"{"ticket": "x", "status": 99}"#, "`status` 99 is no HTTP status"),
+        (
+            r#"{"ticket": "x", "outcome": "succes"}"#,
+            "`outcome` `succes` is none; there are success, callers-fault",
+        ),
+        (r#"{"ticket": "x", "outcome": "undone", "cost": 1}"#, "has spent nothing"),
+        (r#"{"ticket": "x", "cost": -1}"#, "`cost` -1 is not a cost; use a whole number, 0 to"),
+        (r#"{"ticket": "x", "cost": 1152921504606846977}"#, "is not a cost"),
+        (
+            r#"{"ticket": "x", "attributes": {"a": 1.5}}"#,
+            "attribute `a`: 1.5 is nothing that was spent; use a whole number",
+        ),
+        (r#"{"ticket": "x", "attributes": {"a": -1}}"#, "attribute `a`: -1 is nothing that was spent"),
+        (r#"{"ticket": "x", "attributes": {"a": true}}"#, "attribute `a`: true is nothing that was spent"),
+        (r#"{"ticket": "x", "attributes": {"a": [1, 2]}}"#, "attribute `a`: an array is nothing"),
+        (r#"{"ticket": "x", "attributes": {"a": 1, "a": 2}}"#, "attribute `a` is given twice"),
+        (r#"{"ticket": "x", "ticket": "y", "cost": 1}"#, "`ticket` is given twice"),
+        (r#"{"tickt": "x", "cost": 1}"#, "unknown field `tickt`; did you mean `ticket`?"),
+        (r#"{"decision_id": "x", "cost": 1}"#, "send the `ticket` that the check answered"),
+    ] {
+        let problem = settle(body.as_bytes()).expect_err(body);
         assert!(problem.detail().contains(expected), "{body}: {}", problem.detail());
     }
-    assert!(refund(br#"{"decision_id": "x", "status": 200}"#).is_err());
-    assert_eq!(refund(br#"{"decision_id": "x", "cost": 2}"#).unwrap().cost, Cost::new(2));
+    assert!(report(br#"{"ticket": "x"}"#).unwrap_err().detail().contains("`status` is missing"));
+    assert!(refund(br#"{"ticket": "x", "status": 200}"#).is_err());
+    assert!(refund(br#"{"ticket": "x", "cost": 0}"#).is_err());
+    assert_eq!(refund(br#"{"ticket": "x", "cost": 2}"#).unwrap().usage.unwrap().cost, Some(2));
+    let asked = |ticket: &str| {
+        check(format!(r#"{{"attributes": {{}}, "ticket": {ticket}}}"#).as_bytes()).map(|asked| asked.ticket)
+    };
+    assert_eq!(
+        (asked("true").unwrap(), asked("false").unwrap(), asked("null").unwrap()),
+        (Some(true), Some(false), None)
+    );
+    assert!(asked("1").unwrap_err().detail().contains("`ticket` as true or false"));
 }
 
 proptest::proptest! {
     #[test]
     fn no_body_makes_it_panic(bytes: Vec<u8>, text in r#"[\{\}\[\]":,a-z0-9\.\-\\ ]{0,80}"#) {
-        let _ = (check(&bytes), batch(&bytes), report(&bytes), refund(&bytes));
+        let _ = (check(&bytes), batch(&bytes), settle(&bytes), report(&bytes), refund(&bytes));
         let text = text.as_bytes();
-        let _ = (check(text), batch(text), report(text), refund(text));
+        let _ = (check(text), batch(text), settle(text), report(text), refund(text));
     }
 }

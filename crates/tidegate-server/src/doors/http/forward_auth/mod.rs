@@ -8,7 +8,7 @@
 //! configured family changes how the door works. Its query is not read at all, since Caddy hands on that of the caller.
 //!
 //! A browser's preflight passes uncharged, or a page would be refused before it asked for anything; deny-lists hold for it
-//! all the same. A delayed request is answered when its time has come, since no proxy can wait.
+//! all the same. A delayed request is answered when its time has come, since no proxy can wait; who hangs up before has not spent.
 
 mod door;
 mod original;
@@ -28,12 +28,34 @@ use super::body::Asked;
 use super::check::decide;
 use super::problem::Problem;
 use crate::connections::Peer;
-use crate::engine::Want;
+use crate::engine::{Held, TicketFor, Want};
 
 /// The id of the decision, for logs and reports.
 const DECISION_ID: HeaderName = HeaderName::from_static("x-tidegate-decision-id");
 
+/// What settles the decision, where a policy expects that.
+const TICKET: HeaderName = HeaderName::from_static("x-tidegate-ticket");
+/// Why there is no ticket although a policy expects one.
+const TICKET_ERROR: HeaderName = HeaderName::from_static("x-tidegate-ticket-error");
+
+/// Takes back what was charged when it is dropped before the caller was answered.
+struct HungUp<'a> {
+    app: &'a App,
+    held: Option<Held>,
+}
+
+impl Drop for HungUp<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.app.engine.undo(&held);
+        }
+    }
+}
+
 /// Decides the original request.
+///
+/// # Cancel safety
+/// Dropped while the request is held back, it has spent nothing.
 pub(crate) async fn forward_auth(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let live = app.engine.live();
     let door = &live.door;
@@ -44,19 +66,30 @@ pub(crate) async fn forward_auth(app: &App, request: Request<Body>) -> Result<Re
     };
     let original = Original::of(request.headers(), peer.ip(), door)?;
     let preflight = !asks.charge_preflights && is_preflight(original.method, request.headers());
-    let asked = Asked { request: original.descriptor, cost: None, policies: None };
+    let asked = Asked { request: original.descriptor, cost: None, policies: None, ticket: None };
     if preflight && live.set.access(&asked.request).is_none() {
         let unlimited = [(CACHE_CONTROL, HeaderValue::from_static("no-store"))];
         return Ok((StatusCode::OK, unlimited).into_response());
     }
     let denied = door.deny_status();
-    let (mut response, wait) = decide(app, &live, &asked, None, Want::Take, |told| {
-        let mut response = told.response(live.headers, denied);
-        if let Some(id) = told.id.and_then(|id| HeaderValue::from_str(&id.to_string()).ok()) {
-            response.headers_mut().insert(DECISION_ID, id);
-        }
-        (response, told.wait())
-    });
+    let mut held = Held::default();
+    let (mut response, wait) =
+        decide(app, &live, &asked, None, Want::Take, TicketFor::Proxied, &mut held, |told| {
+            let mut response = told.response(live.headers, denied);
+            if let Some(id) = told.id.and_then(|id| HeaderValue::from_str(&id.to_string()).ok()) {
+                response.headers_mut().insert(DECISION_ID, id);
+            }
+            let ticket = told.ticket.map(|sealed| match sealed {
+                Ok(ticket) => (TICKET, ticket.to_string()),
+                Err(error) => (TICKET_ERROR, error.to_string()),
+            });
+            if let Some((name, text)) = ticket
+                && let Ok(value) = HeaderValue::try_from(text)
+            {
+                response.headers_mut().insert(name, value);
+            }
+            (response, told.wait())
+        });
     if response.status().is_success() {
         // The proxy reads nothing but status and headers.
         *response.body_mut() = Body::empty();
@@ -64,7 +97,9 @@ pub(crate) async fn forward_auth(app: &App, request: Request<Body>) -> Result<Re
         response.headers_mut().remove(http::header::CONTENT_LENGTH);
     }
     if !wait.is_zero() {
+        let mut hung_up = HungUp { app, held: Some(held) };
         tokio::time::sleep(wait).await;
+        hung_up.held = None;
     }
     Ok(response)
 }

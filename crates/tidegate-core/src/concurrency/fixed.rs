@@ -1,0 +1,352 @@
+//! The fixed bulkhead: a number of places that does not move.
+//!
+//! Whoever enters takes a place, whoever leaves returns it; what is refused is refused because others are inside, so nobody can
+//! say when it would pass. A holder that never comes back (a crashed process, a lost answer) would keep its place for good, so
+//! places have a time to live where holders can be lost: one that was not returned by then lapses by itself.
+//!
+//! What is remembered are the places in use by the tick at which they lapse. That tick is in the receipt, and so a receipt finds
+//! its own place: after it has lapsed there is nothing to find, and a place that lapses at another tick is somebody else's.
+//! Places that lapse at the same tick are alike and counted together, which makes the state of a bulkhead without a time to live
+//! one number.
+
+use core::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
+use crate::guard::{Guard, Outcome};
+use crate::quota::QuotaError;
+use crate::time::{Rate, Tick, nanos};
+
+/// At most so many places in use at once.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::concurrency::Concurrency;
+/// use tidegate_core::{Ask, Cost, Guard, Outcome, Retry, Tick, Transition};
+///
+/// let guard = Concurrency::new(1)?.ttl(Duration::from_secs(30))?;
+/// let ask = |secs| Ask::allow(Tick::from_secs(secs), Cost::ONE);
+/// let Transition::Allowed { next: busy, receipt, .. } = guard.enter(&guard.fresh(Tick::EPOCH), ask(0)) else { panic!() };
+///
+/// assert_eq!(guard.enter(&busy, ask(29)), Transition::Denied { retry: Retry::Unknown });
+/// assert!(matches!(guard.enter(&busy, ask(30)), Transition::Allowed { .. }), "the place has lapsed");
+///
+/// let left = guard.leave(&busy, Tick::from_secs(1), &receipt, Outcome::Success);
+/// assert!(matches!(guard.enter(&left, ask(1)), Transition::Allowed { .. }));
+/// # Ok::<(), tidegate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Concurrency {
+    max: u64,
+    /// In nanoseconds; `u64::MAX` where places do not lapse.
+    ttl: u64,
+}
+
+/// What [`Concurrency`] remembers of a key: 40 bytes, and 16 on the heap per distinct tick at which places lapse, from the second
+/// on; at most as many ticks as there were ever places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConcurrencyState {
+    /// Receipts from before it have no place here: the key was reset, or was not known.
+    since: Tick,
+    /// The last change.
+    last: Tick,
+    /// The places in use, ascending by the tick at which they lapse; [`Tick::MAX`] is never.
+    taken: SmallVec<[Taken; 1]>,
+}
+
+/// Places that lapse at one tick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Taken {
+    until: Tick,
+    places: u64,
+}
+
+impl Concurrency {
+    /// The most places there can be, 65,536: one key then takes 1 MiB at the worst, and each change copies its list.
+    pub const MAX_PLACES: u64 = 1 << 16;
+
+    /// Makes a guard of `max` places, 1 to [`Concurrency::MAX_PLACES`], which do not lapse: for holders that cannot be lost, as in one process.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when `max` is out of range.
+    pub fn new(max: u64) -> Result<Self, QuotaError> {
+        if max == 0 || max > Self::MAX_PLACES {
+            let want = "is not a number of places; use 1 to 65536";
+            return Err(QuotaError::Parameter { name: "max", value: max.to_string(), want });
+        }
+        Ok(Self { max, ttl: u64::MAX })
+    }
+
+    /// Sets the time to live of a place whose holder never comes back, 1 ns to [`Rate::MAX_PERIOD`]. It has to be longer than any work
+    /// takes: whoever works on after it works beside whoever got the place then.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn ttl(self, ttl: Duration) -> Result<Self, QuotaError> {
+        if ttl.is_zero() || ttl > Rate::MAX_PERIOD {
+            let want = "is not a time to live; use 1 ns to 146 years";
+            return Err(QuotaError::Parameter { name: "ttl", value: format!("{ttl:?}"), want });
+        }
+        Ok(Self { ttl: nanos(ttl), ..self })
+    }
+
+    /// Returns how many places there are.
+    #[must_use]
+    pub const fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Returns the time to live of a place; `None` where places do not lapse.
+    #[must_use]
+    pub const fn time_to_live(&self) -> Option<Duration> {
+        match self.ttl {
+            u64::MAX => None,
+            ttl => Some(Duration::from_nanos(ttl)),
+        }
+    }
+}
+
+impl ConcurrencyState {
+    /// The places that have not lapsed at `at`.
+    fn live(&self, at: Tick) -> &[Taken] {
+        let lapsed = self.taken.partition_point(|taken| taken.until <= at && taken.until != Tick::MAX);
+        &self.taken[lapsed..]
+    }
+
+    fn in_use(&self, at: Tick) -> u64 {
+        self.live(at).iter().fold(0, |sum, taken| sum.saturating_add(taken.places))
+    }
+
+    /// The state with `places` more that lapse at `until`.
+    fn with(&self, at: Tick, until: Tick, places: u64) -> Self {
+        let live = self.live(at);
+        let mut taken: SmallVec<[Taken; 1]> = SmallVec::with_capacity(live.len() + 1);
+        taken.extend_from_slice(live);
+        // A shorter time to live than before puts new places among the old ones.
+        match taken.binary_search_by_key(&until, |taken| taken.until) {
+            Ok(found) => taken[found].places = taken[found].places.saturating_add(places),
+            Err(behind) => taken.insert(behind, Taken { until, places }),
+        }
+        Self { since: self.since, last: at, taken }
+    }
+}
+
+/// Walks the places on every question; a change copies their list.
+impl Guard for Concurrency {
+    type State = ConcurrencyState;
+
+    fn fresh(&self, now: Tick) -> ConcurrencyState {
+        ConcurrencyState { since: now, last: now, taken: SmallVec::new() }
+    }
+
+    /// Enters where `ask.cost` places are free, at once or not at all: `max_wait` is not looked at.
+    fn enter(&self, state: &ConcurrencyState, ask: Ask) -> Transition<ConcurrencyState> {
+        let places = ask.cost.units();
+        let Some(room) = self.max.checked_sub(places) else { return Transition::NEVER };
+        let at = ask.now.max(state.last);
+        if state.in_use(at) > room {
+            return Transition::Denied { retry: Retry::Unknown };
+        }
+        let until = at.after(Duration::from_nanos(self.ttl));
+        let mark = Receipt::mark(u128::from(until.as_nanos()), 0);
+        Transition::Allowed {
+            wait: Duration::ZERO,
+            next: state.with(at, until, places),
+            receipt: Receipt { at, act: at, cost: ask.cost, mark },
+        }
+    }
+
+    /// Returns the places of the receipt, whatever the outcome; a place that has lapsed is left without a trace.
+    fn leave(&self, state: &ConcurrencyState, now: Tick, receipt: &Receipt, _: Outcome) -> ConcurrencyState {
+        let at = now.max(state.last);
+        let Ok(until) = u64::try_from(receipt.marks().0).map(Tick::from_nanos) else { return state.clone() };
+        let live = state.live(at);
+        let found = live.binary_search_by_key(&until, |taken| taken.until);
+        let (Ok(found), true) = (found, receipt.at >= state.since) else { return state.clone() };
+        let mut taken: SmallVec<[Taken; 1]> = SmallVec::from_slice(live);
+        taken[found].places = taken[found].places.saturating_sub(receipt.cost.units());
+        if taken[found].places == 0 {
+            taken.remove(found);
+        }
+        ConcurrencyState { since: state.since, last: at, taken }
+    }
+
+    /// `reset_after` is the time until the last place lapses, [`Duration::MAX`] where one never does. `debt` counts the places in
+    /// use beyond the limit, after it was lowered.
+    fn standing(&self, state: &ConcurrencyState, now: Tick) -> Standing {
+        let at = now.max(state.last);
+        let in_use = state.in_use(at);
+        let reset_after = match state.live(at).last() {
+            None => Duration::ZERO,
+            Some(Taken { until: Tick::MAX, .. }) => Duration::MAX,
+            Some(last) => last.until.since(at),
+        };
+        Standing {
+            limit: self.max,
+            remaining: self.max.saturating_sub(in_use),
+            debt: in_use.saturating_sub(self.max),
+            reset_after,
+        }
+    }
+
+    /// Whoever is inside stays inside: its place lapses when it was to lapse, and a share of places in use is no notion, so that
+    /// `Proportional` is as `AsIs`. A lowered limit admits nobody until enough have left. `Reset` forgets who is inside; they
+    /// leave without a trace.
+    fn carry(&self, _: &Self, state: &ConcurrencyState, now: Tick, how: Replace) -> ConcurrencyState {
+        let at = now.max(state.last);
+        match how {
+            Replace::AsIs | Replace::Proportional => {
+                ConcurrencyState { since: state.since, last: at, taken: SmallVec::from_slice(state.live(at)) }
+            }
+            // A nanosecond later, so that nobody enters at the tick of those who were forgotten.
+            Replace::Reset => self.fresh(at.after(Duration::from_nanos(1))),
+        }
+    }
+
+    fn full_at(&self, state: &ConcurrencyState) -> Option<Tick> {
+        match state.taken.last() {
+            None => Some(state.last),
+            Some(Taken { until: Tick::MAX, .. }) => None,
+            Some(last) => Some(last.until.max(state.last)),
+        }
+    }
+}
+
+impl Bytes for Concurrency {
+    fn write(&self, out: &mut Writer) {
+        out.u64(self.max);
+        out.u64(self.ttl);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (max, ttl) = (from.u64()?, from.u64()?);
+        let forever = Self::new(max).map_err(|_| DecodeError::Value { field: "max" })?;
+        match ttl {
+            u64::MAX => Ok(forever),
+            ttl => forever.ttl(Duration::from_nanos(ttl)).map_err(|_| DecodeError::Value { field: "ttl" }),
+        }
+    }
+}
+
+impl Bytes for ConcurrencyState {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.since);
+        out.tick(self.last);
+        out.u64(self.taken.len() as u64);
+        for taken in &self.taken {
+            out.tick(taken.until);
+            out.u64(taken.places);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (since, last, count) = (from.tick()?, from.tick()?, from.u64()?);
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        if count > from.left() / 16 {
+            return Err(DecodeError::Short);
+        }
+        let (mut taken, mut sum) = (SmallVec::<[Taken; 1]>::with_capacity(count), 0u64);
+        for _ in 0..count {
+            let one = Taken { until: from.tick()?, places: from.u64()? };
+            if taken.last().is_some_and(|newest| newest.until >= one.until) {
+                return Err(DecodeError::Value { field: "until" });
+            }
+            sum = sum.saturating_add(one.places);
+            // No state holds more than the largest limit ever let in.
+            if one.places == 0 || sum > Concurrency::MAX_PLACES {
+                return Err(DecodeError::Value { field: "places" });
+            }
+            taken.push(one);
+        }
+        Ok(Self { since, last, taken })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::Cost;
+
+    fn secs(secs: u64) -> Tick {
+        Tick::from_secs(secs)
+    }
+
+    fn entered(
+        guard: &Concurrency,
+        state: &ConcurrencyState,
+        at: u64,
+        cost: u64,
+    ) -> (ConcurrencyState, Receipt) {
+        match guard.enter(state, Ask::allow(secs(at), Cost::new(cost).unwrap())) {
+            Transition::Allowed { next, receipt, wait: Duration::ZERO } => (next, receipt),
+            refused => panic!("{refused:?}"),
+        }
+    }
+
+    #[test]
+    fn a_busy_bulkhead_does_not_know_when_and_a_small_one_says_never() {
+        let guard = Concurrency::new(2).unwrap();
+        let (busy, _) = entered(&guard, &guard.fresh(secs(0)), 0, 2);
+        let ask = |cost| Ask::within(secs(1), Cost::new(cost).unwrap(), Duration::MAX);
+        assert_eq!(guard.enter(&busy, ask(1)), Transition::Denied { retry: Retry::Unknown });
+        assert_eq!(guard.enter(&busy, ask(3)), Transition::NEVER);
+    }
+
+    #[test]
+    fn a_place_that_lapsed_is_left_without_a_trace() {
+        let guard = Concurrency::new(1).unwrap().ttl(Duration::from_secs(5)).unwrap();
+        let (first, lost) = entered(&guard, &guard.fresh(secs(0)), 0, 1);
+        let (second, _) = entered(&guard, &first, 5, 1);
+        assert_eq!(guard.leave(&second, secs(6), &lost, Outcome::Success), second);
+        assert_eq!(guard.standing(&second, secs(6)).reset_after, Duration::from_secs(4));
+    }
+
+    #[test]
+    fn without_a_time_to_live_the_state_is_one_number() {
+        let guard = Concurrency::new(9).unwrap();
+        let mut state = guard.fresh(secs(0));
+        for at in 0..9 {
+            state = entered(&guard, &state, at, 1).0;
+        }
+        assert_eq!(state.taken[..], [Taken { until: Tick::MAX, places: 9 }]);
+        let standing = guard.standing(&state, Tick::MAX);
+        assert_eq!((standing.remaining, standing.reset_after), (0, Duration::MAX), "never is never");
+        assert_eq!(guard.full_at(&state), None);
+    }
+
+    #[test]
+    fn a_lowered_limit_waits_until_enough_have_left() {
+        let (old, new) = (Concurrency::new(3).unwrap(), Concurrency::new(1).unwrap());
+        let (state, all) = entered(&old, &old.fresh(secs(0)), 0, 3);
+        let carried = new.carry(&old, &state, secs(1), Replace::Proportional);
+        let standing = new.standing(&carried, secs(1));
+        assert_eq!((standing.remaining, standing.debt), (0, 2));
+        let left = new.leave(&carried, secs(1), &all, Outcome::Failure);
+        assert_eq!(new.standing(&left, secs(1)).remaining, 1);
+    }
+
+    #[test]
+    fn who_was_forgotten_takes_nobodys_place_back() {
+        let guard = Concurrency::new(1).unwrap();
+        let (busy, forgotten) = entered(&guard, &guard.fresh(secs(1)), 1, 1);
+        let reset = guard.carry(&guard, &busy, secs(1), Replace::Reset);
+        let (next, own) = entered(&guard, &reset, 1, 1);
+        assert_eq!(guard.leave(&next, secs(1), &forgotten, Outcome::Success), next);
+        assert_eq!(
+            guard.standing(&guard.leave(&next, secs(1), &own, Outcome::Success), secs(1)).remaining,
+            1
+        );
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        let max = |max| Concurrency::new(max).map_err(|error| error.to_string());
+        assert_eq!(max(0), Err("max 0 is not a number of places; use 1 to 65536".to_owned()));
+        assert!(max(Concurrency::MAX_PLACES).is_ok() && max(Concurrency::MAX_PLACES + 1).is_err());
+        let ttl = Concurrency::new(1).unwrap().ttl(Duration::ZERO).map_err(|error| error.to_string());
+        assert_eq!(ttl, Err("ttl 0ns is not a time to live; use 1 ns to 146 years".to_owned()));
+    }
+}

@@ -1,0 +1,189 @@
+//! `POST /v1/settle`, `/v1/report` and `/v1/refund`: the second half of a decision.
+//!
+//! All three hand in the ticket that the check answered. A settlement tells what was spent and how the work ended; a report only how it
+//! ended, a refund only that less was spent. What a report decides about and what a refund gives back are the two halves of a ticket, and
+//! each is settled once.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{Request, StatusCode};
+use serde_json::{Value, json};
+use tidegate::Cost;
+use tidegate::Outcome;
+use tidegate::gate::ticket::{Ticket, TicketError};
+use tidegate::gate::{Fate, Followed, Part};
+use tidegate::policy::CostError;
+use ulid::Ulid;
+
+use super::App;
+use super::body::{self, Ended, OUTCOMES, Settled};
+use super::headers::millis_up;
+use super::problem::{Problem, nearest};
+use crate::engine::{Settlement, Told, Unsettled};
+
+/// What a report says that changes nothing.
+const NOTHING_WAITED: &str =
+    "no policy with `charge: on-failure` was charged by this decision, so the report changes nothing";
+
+/// What became of each charge, and why a real cost could not be worked out.
+type Settlements<'s> = [(Followed<'s>, Option<CostError>)];
+
+/// Settles a decision by what its work spent and how it ended.
+pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+    let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
+    let Settled { ticket, usage, ended } = body::settle(&bytes)?;
+    // Without a word of how it ended, what the outcome decides about is left for a report.
+    let part = if ended.is_some() { Part::All } else { Part::Spent };
+    let (outcome, told) = match (ended, usage) {
+        (Some(Ended::Undone), _) => (Outcome::Ignored, Told::Undone),
+        (ended, usage) => (outcome_of(ended), usage.map_or(Told::AsCharged, Told::Usage)),
+    };
+    let settlement = Settlement { part, outcome, told };
+    run(app, &ticket, &settlement, |id, settled| {
+        json!({
+            "decision_id": id.to_string(),
+            "outcome": ended.map(word),
+            "policies": settled.iter().map(|(one, why)| part_of(one, why.as_ref())).collect::<Vec<_>>(),
+        })
+    })
+}
+
+/// Tells how the work ended: keeps, forgets or gives back what `charge: on-failure` policies took.
+pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+    let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
+    let Settled { ticket, ended, .. } = body::report(&bytes)?;
+    let settlement = Settlement { part: Part::Outcome, outcome: outcome_of(ended), told: Told::AsCharged };
+    run(app, &ticket, &settlement, |id, settled| {
+        let parts = settled.iter().map(|(one, _)| {
+            let mut part = json!({ "name": one.policy, "charged": one.charged.units() });
+            fate(&mut part, one.fate);
+            part
+        });
+        let mut answer = json!({ "decision_id": id.to_string(), "outcome": ended.map(word) });
+        answer["policies"] = parts.collect();
+        if settled.is_empty() {
+            answer["note"] = NOTHING_WAITED.into();
+        }
+        answer
+    })
+}
+
+/// Gives back what was charged, or part of it.
+pub(crate) async fn refund(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+    let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
+    let Settled { ticket, usage, .. } = body::refund(&bytes)?;
+    let cost = usage.and_then(|usage| usage.cost).and_then(Cost::new);
+    let settlement = Settlement { part: Part::Spent, outcome: Outcome::Ignored, told: Told::Refund(cost) };
+    run(app, &ticket, &settlement, |id, settled| {
+        let returned = |one: &Followed<'_>| if let Fate::Returned(units) = one.fate { units } else { 0 };
+        let part = |(one, _): &(Followed<'_>, _)| json!({ "name": one.policy, "charged": one.charged.units(), "refunded": returned(one) });
+        json!({
+            "decision_id": id.to_string(),
+            "refunded": settled.iter().map(|(one, _)| returned(one)).max().unwrap_or(0),
+            "policies": settled.iter().map(part).collect::<Vec<_>>(),
+        })
+    })
+}
+
+fn run(
+    app: &App,
+    ticket: &str,
+    settlement: &Settlement<'_>,
+    told: impl FnOnce(Ulid, &Settlements<'_>) -> Value,
+) -> Result<Response, Problem> {
+    let live = app.engine.live();
+    let settled = ticket
+        .parse::<Ticket>()
+        .map_err(Unsettled::from)
+        .and_then(|ticket| app.engine.settle(&live, &ticket, settlement, told));
+    settled.map(|answer| super::ok(&answer)).map_err(refuse)
+}
+
+fn outcome_of(ended: Option<Ended>) -> Outcome {
+    match ended {
+        Some(Ended::With(outcome)) => outcome,
+        Some(Ended::Undone) | None => Outcome::Ignored,
+    }
+}
+
+fn word(ended: Ended) -> &'static str {
+    let meant = match ended {
+        Ended::With(outcome) => Some(outcome),
+        Ended::Undone => None,
+    };
+    OUTCOMES.iter().find(|(_, outcome)| *outcome == meant).map_or("ignored", |(word, _)| word)
+}
+
+/// Writes one charge as a settlement tells of it.
+fn part_of(one: &Followed<'_>, why: Option<&CostError>) -> Value {
+    let mut part = json!({
+        "name": one.policy,
+        "charged": one.charged.units(),
+        "used": one.used,
+        "remaining": one.standing.remaining,
+        "debt": one.standing.debt,
+        "limit": one.standing.limit,
+        "reset_after_ms": millis_up(one.standing.reset_after),
+    });
+    fate(&mut part, one.fate);
+    if let Some(why) = why {
+        part["note"] = format!("{why}; what was charged stands").into();
+    }
+    part
+}
+
+fn fate(part: &mut Value, fate: Fate) {
+    let (effect, units) = match fate {
+        Fate::Kept => ("kept", None),
+        Fate::Forgotten => ("forgotten", None),
+        Fate::Returned(units) => ("returned", Some(units)),
+        Fate::Owed(units) => ("owed", Some(units)),
+    };
+    part["effect"] = effect.into();
+    if let Some(units) = units {
+        part[effect] = units.into();
+    }
+}
+
+fn refuse(why: Unsettled) -> Problem {
+    match why {
+        Unsettled::Unknown(unknown) => {
+            let meant = nearest(&unknown.name, unknown.known.iter().map(String::as_str));
+            let advice = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+            Problem::bad_request(format!("{unknown}{advice}"))
+                .with("field", "attributes")
+                .with("attribute", unknown.name)
+        }
+        Unsettled::AwaitsReport(id) => Problem::conflict(format!(
+            "what decision {id} charged waits for a report; where the work was not done, report 503 and it is given back"
+        )),
+        Unsettled::TooMuch { id, charged } => {
+            let detail = format!("decision {id} charged {charged}; a refund is at most that");
+            Problem::bad_request(detail).with("field", "cost").with("charged", charged)
+        }
+        Unsettled::Ticket(error) => {
+            let status = match &error {
+                TicketError::Settled => StatusCode::CONFLICT,
+                TicketError::Expired { .. } => StatusCode::GONE,
+                TicketError::Elsewhere { .. } => StatusCode::MISDIRECTED_REQUEST,
+                TicketError::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
+                _ => StatusCode::BAD_REQUEST,
+            };
+            let problem = match &error {
+                TicketError::Store(store) => {
+                    let detail =
+                        format!("the store did not settle it and nothing changed; try again ({store})");
+                    Problem::new(status, detail)
+                }
+                error => Problem::new(status, error.to_string()),
+            };
+            match error {
+                TicketError::Elsewhere { issuer, .. } => {
+                    problem.with("field", "ticket").with("issuer", &*issuer)
+                }
+                TicketError::Store(_) => problem,
+                _ => problem.with("field", "ticket"),
+            }
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The second half of a decision: its ticket, what is told of its work, and a caller who hangs up in between.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use running::{Answer, Client, Running, send, start, start_with, until};
+use serde_json::{Value, json};
+use tidegate::gate::ticket::TicketKeys;
+use tidegate::policy::config::{Config, Format};
+use tidegate::store::MemoryStore;
+
+/// A user's requests and tokens, a model over all users, and a team's money: what one call of a language model spends.
+const GATEWAY: &str = "
+version: 1
+policies:
+  - name: requests
+    by: [user.id]
+    cost: 1
+    limit: { rate: 60/min }
+  - name: user-tokens
+    by: [user.id]
+    cost: { estimate: 800, settle: 'llm.input + llm.output' }
+    limit: { rate: 2000/min }
+  - name: model
+    by: [llm.model]
+    cost: { estimate: 800, settle: llm.output }
+    limit: { rate: 100000/min }
+  - name: money
+    by: [team.id]
+    cost: { estimate: 4000, settle: '3 * (llm.input - llm.cached) + 15 * llm.output', missing: { llm.cached: 0 } }
+    limit: { algorithm: fixed-window, rate: 1000000/day, calendar: UTC }
+";
+
+const CALL: &str = r#"{"attributes": {"user.id": "ann", "llm.model": "large", "team.id": "search"}}"#;
+
+fn ticket_of(answer: &Answer) -> String {
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    answer.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {answer:?}")).to_owned()
+}
+
+async fn settle(server: &Running, ticket: &str, told: &str) -> Answer {
+    server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", {told}}}"#)).await
+}
+
+/// One member of each policy's part.
+fn each(answer: &Answer, member: &str) -> Vec<Value> {
+    answer.json()["policies"].as_array().unwrap().iter().map(|part| part[member].clone()).collect()
+}
+
+#[tokio::test]
+async fn one_call_is_settled_under_each_policy_by_its_own_weights() {
+    let server = start(GATEWAY).await;
+    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    let told =
+        settle(&server, &ticket, r#""attributes": {"llm.input": 900, "llm.output": 400}, "status": 200"#)
+            .await;
+    assert_eq!(told.status, StatusCode::OK, "{told:?}");
+    assert_eq!(each(&told, "name"), ["requests", "user-tokens", "model", "money"]);
+    assert_eq!(each(&told, "charged"), [1, 800, 800, 4000]);
+    assert_eq!(each(&told, "used"), [1, 1300, 400, 8700]);
+    assert_eq!(each(&told, "effect"), ["kept", "owed", "returned", "owed"]);
+    assert_eq!(each(&told, "remaining"), [59, 700, 99_600, 991_300]);
+    assert_eq!(told.json()["outcome"], "success");
+    // A debt is booked, never refused: the next call is estimated at 800, and used 2,000.
+    let answer = server.post("/v1/check", CALL).await;
+    assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "700 of 2000 are left");
+    server.clock.advance(Duration::from_secs(6));
+    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    let told = settle(&server, &ticket, r#""attributes": {"llm.input": 1800, "llm.output": 200}"#).await;
+    assert_eq!(
+        (each(&told, "remaining")[1].clone(), each(&told, "debt")[1].clone()),
+        (json!(0), json!(1100))
+    );
+    let metrics = server.get("/metrics").await.text;
+    for line in [
+        "tidegate_settlements_total{result=\"settled\"} 2",
+        "tidegate_settled_units_total{policy=\"user-tokens\",fate=\"owed\"} 1700",
+        "tidegate_settled_units_total{policy=\"model\",fate=\"returned\"} 1000",
+    ] {
+        assert!(metrics.lines().any(|have| have == line), "{line} is missing in\n{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn a_ticket_is_answered_where_it_is_wanted() {
+    let server = start(&GATEWAY.replace("cost: 1\n", "cost: 1\n    match: { path: /v1/** }\n")).await;
+    let check = async |attributes: &str, more: &str| {
+        server.post("/v1/check", &format!(r#"{{"attributes": {{{attributes}}}{more}}}"#)).await.json()
+    };
+    let plain = r#""user.id": "bob", "request.path": "/v1/x""#;
+    let only = r#", "policies": ["requests"]"#;
+    assert_eq!(check(plain, only).await.get("ticket"), None, "nothing expects to be settled");
+    assert!(check(plain, &format!("{only}, \"ticket\": true")).await["ticket"].is_string());
+    assert!(check(plain, "").await["ticket"].is_string(), "user-tokens expects it");
+    assert_eq!(check(plain, r#", "ticket": false"#).await.get("ticket"), None);
+    assert_eq!(check(r#""x": 1"#, r#", "ticket": true"#).await.get("ticket"), None, "nothing was charged");
+    let batch = r#"[{"attributes": {"user.id": "eve"}}]"#;
+    assert!(server.post("/v1/check/batch", batch).await.json()[0]["ticket"].is_string());
+    let long = format!(r#"{{"attributes": {{"user.id": "{}"}}}}"#, "x".repeat(8192));
+    let answer = server.post("/v1/check", &long).await.json();
+    assert!(answer.get("ticket_error").is_none() == answer.get("ticket").is_some(), "{answer}");
+}
+
+#[tokio::test]
+async fn what_is_left_out_or_misspelt_is_not_free() {
+    let server = start(GATEWAY).await;
+    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    let misspelt = settle(&server, &ticket, r#""attributes": {"llm.input": 9, "llm.outptu": 4}"#).await;
+    assert_eq!(misspelt.status, StatusCode::BAD_REQUEST);
+    assert!(
+        misspelt.detail().starts_with("no policy settles by `llm.outptu`; there are llm.cached, llm.input"),
+        "{misspelt:?}"
+    );
+    assert!(misspelt.detail().ends_with("did you mean llm.output?"), "{misspelt:?}");
+    assert_eq!(misspelt.json()["attribute"], "llm.outptu");
+    // The mistake has not settled it.
+    let told = settle(&server, &ticket, r#""attributes": {"llm.input": 9}"#).await;
+    assert_eq!(each(&told, "effect"), ["kept", "kept", "kept", "kept"]);
+    assert_eq!(each(&told, "note")[1], "llm.output was not told; what was charged stands");
+    assert_eq!(each(&told, "used"), [1, 800, 800, 4000]);
+    // A cost speaks to policies that go by the caller's cost, and there are none.
+    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    let told = settle(&server, &ticket, r#""cost": 0"#).await;
+    assert_eq!(each(&told, "used"), [1, 800, 800, 4000]);
+    // Undone is another thing.
+    server.clock.advance(Duration::from_secs(60));
+    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    let told = settle(&server, &ticket, r#""outcome": "undone""#).await;
+    assert_eq!(each(&told, "returned"), [1, 800, 800, 4000]);
+    assert_eq!(told.json()["outcome"], "undone");
+}
+
+#[tokio::test]
+async fn a_policy_learns_its_estimate_from_settlements() {
+    let server = start(
+        "
+version: 1
+policies:
+  - name: tokens
+    by: [user.id]
+    cost: { estimate: learned, start: 100, quantile: 50%, settle: llm.output }
+    limit: { rate: 1000/min }
+",
+    )
+    .await;
+    let body = |at: usize| format!(r#"{{"attributes": {{"user.id": {at}}}}}"#);
+    for at in 0..20 {
+        let answer = server.post("/v1/check", &body(at)).await;
+        assert_eq!(answer.json()["policies"][0]["cost"], 100);
+        settle(&server, &ticket_of(&answer), r#""attributes": {"llm.output": 480}"#).await;
+    }
+    let learned = server.post("/v1/peek", &body(20)).await.json()["policies"][0]["cost"].as_u64().unwrap();
+    assert!((480..=510).contains(&learned), "{learned}");
+    assert_eq!(server.get("/v1/policies/tokens").await.json()["estimate"].as_u64(), Some(learned));
+    // Undone work says nothing of what work costs, and a reload forgets nothing.
+    let ticket = ticket_of(&server.post("/v1/check", &body(21)).await);
+    settle(&server, &ticket, r#""outcome": "undone""#).await;
+    assert_eq!(server.post("/v1/reload", "").await.status, StatusCode::OK);
+    assert_eq!(server.post("/v1/peek", &body(20)).await.json()["policies"][0]["cost"], learned);
+}
+
+#[tokio::test]
+async fn a_ticket_that_settles_nothing_says_why() {
+    let server = start(GATEWAY).await;
+    let told = r#""attributes": {"llm.input": 9, "llm.output": 4}"#;
+    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    assert_eq!(settle(&server, &ticket, told).await.status, StatusCode::OK);
+    let again = settle(&server, &ticket, told).await;
+    assert_eq!(
+        (again.status, again.detail()),
+        (StatusCode::CONFLICT, "this ticket is settled already".to_owned())
+    );
+    let cut = settle(&server, &ticket[..ticket.len() - 4], told).await;
+    assert_eq!((cut.status, &cut.json()["field"]), (StatusCode::BAD_REQUEST, &json!("ticket")));
+    for odd in ["", "x", "=", "AQ", "01ARZ3NDEKTSV4RRFFQ69G5FAV", &"A".repeat(30_000), "é"] {
+        assert_eq!(settle(&server, odd, told).await.status, StatusCode::BAD_REQUEST, "{odd:.40}");
+    }
+    let other = start(GATEWAY).await;
+    let foreign = ticket_of(&other.post("/v1/check", CALL).await);
+    let refused = settle(&server, &foreign, told).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    assert!(refused.detail().contains("another deployment has made it"), "{refused:?}");
+    server.clock.advance(Duration::from_secs(60));
+    let late = ticket_of(&server.post("/v1/check", CALL).await);
+    server.clock.advance(Duration::from_secs(600));
+    let late = settle(&server, &late, told).await;
+    assert_eq!((late.status, late.detail()), (StatusCode::GONE, "this ticket expired 0 ms ago".to_owned()));
+    let metrics = server.get("/metrics").await.text;
+    for result in ["repeated", "expired", "refused"] {
+        let line = format!("tidegate_settlements_total{{result=\"{result}\"}} 0");
+        assert!(!metrics.contains(&line), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn nodes_with_one_key_settle_what_they_share_and_name_whose_the_rest_is() {
+    let keys = TicketKeys::new([7; 32]);
+    let node = async |issuer: &str, store: Option<MemoryStore>| {
+        start_with(GATEWAY, |mut options| {
+            options.tickets.keys = Some(keys.clone());
+            options.tickets.issuer = Some(issuer.to_owned());
+            if let Some(store) = store {
+                options.store = Arc::new(store);
+            }
+            options
+        })
+        .await
+    };
+    let told = r#""attributes": {"llm.input": 9, "llm.output": 4}"#;
+    let (one, two) = (node("one", None).await, node("two", None).await);
+    let ticket = ticket_of(&one.post("/v1/check", CALL).await);
+    let elsewhere = settle(&two, &ticket, told).await;
+    assert_eq!(
+        (elsewhere.status, &elsewhere.json()["issuer"]),
+        (StatusCode::MISDIRECTED_REQUEST, &json!("one"))
+    );
+    assert!(elsewhere.detail().contains("made by `one`"), "{elsewhere:?}");
+    assert_eq!(settle(&one, &ticket, told).await.status, StatusCode::OK);
+    // Two doors of one process: one name, one store. What one has charged the other settles, and once.
+    let store = MemoryStore::with_capacity(1000);
+    let (left, right) = (node("both", Some(store.clone())).await, node("both", Some(store)).await);
+    let ticket = ticket_of(&left.post("/v1/check", CALL).await);
+    let settled = settle(&right, &ticket, told).await;
+    assert_eq!(each(&settled, "used"), [1, 13, 4, 87], "{settled:?}");
+    assert_eq!(settle(&left, &ticket, told).await.status, StatusCode::CONFLICT);
+}
+
+/// A proxy's caller who hung up while his request was held back had spent his place in the queue, and those behind him waited for nobody.
+#[tokio::test]
+async fn a_caller_who_hangs_up_while_delayed_has_not_spent() {
+    let server = start(
+        "
+version: 1
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+forward_auth: { proxy: caddy }
+policies:
+  - name: steady
+    limit: { algorithm: leaky-bucket, rate: 1/h, queue: 10, max_wait: 10h }
+  - name: per-ip
+    by: [client.ip]
+    limit: { rate: 10/day }
+",
+    )
+    .await;
+    let headers = [
+        ("x-forwarded-method", "GET"),
+        ("x-forwarded-uri", "/"),
+        ("x-forwarded-host", "example.org"),
+        ("x-forwarded-for", "203.0.113.9"),
+    ];
+    let peek = r#"{"attributes": {"client.ip": "203.0.113.9"}}"#;
+    let left = async || {
+        let answer = server.post("/v1/peek", peek).await.json();
+        (answer["delay_ms"].as_u64().unwrap(), answer["policies"][1]["remaining"].as_u64().unwrap())
+    };
+    let first = send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await;
+    assert_eq!(first.status, StatusCode::OK);
+    assert_eq!(left().await, (3_600_000, 9));
+    let mut client = Client::connect(server.addr).await;
+    let held = tokio::spawn(async move {
+        client.send(Method::GET, "/v1/forward-auth", &headers, axum::body::Body::empty()).await
+    });
+    until("he is held back", async || left().await == (7_200_000, 8)).await;
+    held.abort();
+    until("he has given back what he took", async || left().await == (3_600_000, 9)).await;
+    // Who waits is answered, and has spent: as above.
+    assert_eq!(server.get("/readyz?verbose").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn behind_a_proxy_the_ticket_is_in_a_header() {
+    let server = start(
+        "
+version: 1
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+forward_auth: { proxy: caddy }
+policies:
+  - { name: all, by: [request.header.cookie], absent: charge, limit: { rate: 100/s } }
+  - { name: login, match: { path: /login }, by: [client.ip], charge: on-failure, limit: { algorithm: sliding-log, rate: 3/h } }
+  - { name: key, match: { path: /key }, by: [request.header.x-key], charge: on-failure, limit: { algorithm: sliding-log, rate: 3/h } }
+",
+    )
+    .await;
+    let ask = async |uri: &str, more: &[(&str, &str)]| {
+        let mut headers = vec![
+            ("x-forwarded-method", "POST"),
+            ("x-forwarded-uri", uri),
+            ("x-forwarded-host", "example.org"),
+            ("x-forwarded-for", "203.0.113.9"),
+        ];
+        headers.extend_from_slice(more);
+        send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await
+    };
+    let long = "c".repeat(4000);
+    let plain = ask("/", &[("cookie", &long)]).await;
+    assert!(!plain.headers.contains_key("x-tidegate-ticket"));
+    let login = ask("/login", &[("cookie", &long)]).await;
+    let ticket = login.header("x-tidegate-ticket");
+    assert!(ticket.len() > 100 && ticket.len() <= 1024, "{} bytes, and no cookie in it", ticket.len());
+    let body = format!(r#"{{"ticket": "{ticket}", "status": 401}}"#);
+    let told = server.post("/v1/report", &body).await;
+    assert_eq!(told.json()["policies"], json!([{ "name": "login", "charged": 1, "effect": "kept" }]));
+    let too_long = ask("/key", &[("x-key", &long)]).await;
+    assert!(too_long.header("x-tidegate-ticket-error").contains("too long"), "{too_long:?}");
+}
+
+/// The files of the page are files, and the first does what the page prints.
+#[tokio::test]
+async fn the_example_of_the_page_holds() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/settling.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let blocks: Vec<&str> =
+        page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let files: Vec<&&str> = blocks.iter().filter(|block| block.starts_with("version")).collect();
+    assert_eq!((files.len(), blocks.len()), (2, 3), "two files and a section");
+    for file in &files {
+        let (_, warnings) = Config::parse(file, "page", Format::Yaml).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+    }
+    let section = format!("{}version: 1\npolicies: []\n", blocks[2]);
+    assert!(Config::parse(&section, "page", Format::Yaml).is_ok(), "{section}");
+    let server = start(files[0]).await;
+    let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+    let told =
+        settle(&server, &ticket, r#""attributes": {"llm.input": 900, "llm.output": 400, "llm.cached": 300}"#)
+            .await;
+    assert_eq!(each(&told, "charged"), [1, 800, 300, 4000]);
+    assert_eq!(each(&told, "used"), [1, 1300, 400, 7800]);
+    assert_eq!(each(&told, "owed"), [Value::Null, json!(500), json!(100), json!(3800)]);
+    let server = start(files[1]).await;
+    let login =
+        r#"{"attributes": {"client.ip": "203.0.113.9", "request.path": "/login", "form.username": "ann"}}"#;
+    let body =
+        format!(r#"{{"ticket": "{}", "status": 401}}"#, ticket_of(&server.post("/v1/check", login).await));
+    assert_eq!(server.post("/v1/report", &body).await.json()["outcome"], "callers-fault");
+    let export = r#"{"attributes": {"user.id": "7", "request.path": "/export"}}"#;
+    let told = settle(&server, &ticket_of(&server.post("/v1/check", export).await), r#""cost": 250"#).await;
+    assert_eq!((each(&told, "owed"), each(&told, "remaining")), (vec![json!(150)], vec![json!(750)]));
+}

@@ -1,0 +1,75 @@
+//! Who is inside places of guards, in the order in which they leave.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use tidegate::{Charged, Tick};
+
+/// How many may be inside at once, over all runs; some 300 bytes each. Beyond, the next to leave leaves early, and is counted.
+const MOST: usize = 1 << 20;
+
+/// One who is inside.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pub(super) at: Tick,
+    /// In which run.
+    pub(super) run: usize,
+    pub(super) places: Charged,
+}
+
+/// Ordered by tick, then by arrival.
+#[derive(Debug)]
+struct Ordered {
+    arrival: u64,
+    leaving: Leaving,
+}
+
+impl Ordered {
+    fn key(&self) -> (Tick, u64) {
+        (self.leaving.at, self.arrival)
+    }
+}
+
+impl PartialEq for Ordered {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Ordered {}
+
+impl PartialOrd for Ordered {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Ordered {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Inside {
+    heap: BinaryHeap<Reverse<Ordered>>,
+    arrivals: u64,
+}
+
+impl Inside {
+    /// Returns the next who leaves at a tick or before it; whoever leaves at it makes room for who comes at it.
+    pub(super) fn leaves_by(&mut self, at: Tick) -> Option<Leaving> {
+        if self.heap.peek()?.0.leaving.at > at {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(ordered)| ordered.leaving)
+    }
+
+    /// Lets one in; returns the one who has to leave early for that.
+    pub(super) fn enter(&mut self, leaving: Leaving) -> Option<Leaving> {
+        let early = if self.heap.len() >= MOST { self.heap.pop() } else { None };
+        self.arrivals += 1;
+        self.heap.push(Reverse(Ordered { arrival: self.arrivals, leaving }));
+        early.map(|Reverse(ordered)| ordered.leaving)
+    }
+}

@@ -1,0 +1,217 @@
+//! A fixed number of places, so that one kind of work cannot take everything.
+//!
+//! A limiter counts how often something is asked for; a bulkhead counts how much of it is under way. Ten slow calls to one
+//! service hold ten places until they end, and the eleventh is refused or waits, while calls to other services have bulkheads of
+//! their own. The law is core's ([`tidegate_core::concurrency::Concurrency`]); here are the lock around it, the line of
+//! those who wait, and the permit that returns its place by itself.
+
+mod enter;
+mod line;
+#[cfg(all(test, tidegate_loom))]
+mod loom_model;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use enter::Enter;
+use line::{Answer, Due, Line};
+use tidegate_core::concurrency::Concurrency;
+use tidegate_core::{Cost, Outcome, QuotaError, Receipt, Standing};
+
+use crate::clock::{Clock, SystemClock};
+use crate::limiter::{Answer as Answered, Denied};
+use crate::sync::Mutex;
+use crate::wait::block_on;
+
+/// How many may wait unless told otherwise: as many as there can be places.
+const ROOM: usize = Concurrency::MAX_PLACES as usize;
+
+/// At most so many at once, in one process.
+///
+/// A clone shares the places. Entering and leaving is one short lock without allocation where nobody waits; whoever waits takes an entry in a
+/// list, which is bounded.
+///
+/// # Examples
+/// ```
+/// use tidegate::{Bulkhead, Outcome};
+///
+/// let reports = Bulkhead::new(2)?;
+/// let permit = reports.try_enter()?;
+/// let other = reports.try_enter()?;
+/// assert!(reports.try_enter().is_err(), "two are under way");
+///
+/// drop(permit); // returns its place, whatever happened
+/// other.leave(Outcome::Success); // as that, and says how it went
+/// assert_eq!(reports.standing().remaining, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct Bulkhead {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    /// Never held while a clock or a waker is called.
+    line: Mutex<Line>,
+}
+
+impl Shared {
+    fn leave(&self, receipt: &Receipt, outcome: Outcome) {
+        let due: Due = self.line.lock().leave(receipt, outcome);
+        due.settle();
+    }
+}
+
+impl Bulkhead {
+    /// Makes a bulkhead of `max` places, 1 to [`Concurrency::MAX_PLACES`], where up to 65,536 wait; deadlines go by the [`SystemClock`].
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when `max` is out of range.
+    pub fn new(max: u64) -> Result<Self, QuotaError> {
+        let line = Line::new(Concurrency::new(max)?, ROOM);
+        Ok(Self { shared: Arc::new(Shared { clock: Arc::new(SystemClock::new()), line: Mutex::new(line) }) })
+    }
+
+    /// Returns a bulkhead of as many places that is empty and whose deadlines go by another clock.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
+        let line = Line::new(self.shared.line.lock().guard(), ROOM);
+        Self { shared: Arc::new(Shared { clock: Arc::new(clock), line: Mutex::new(line) }) }
+    }
+
+    /// Lets at most `waiting` wait for a place; zero refuses whoever does not enter at once. Those who wait already stay.
+    #[must_use]
+    pub fn with_room(self, waiting: usize) -> Self {
+        self.shared.line.lock().set_room(waiting);
+        self
+    }
+
+    /// Enters with one place, now or not at all.
+    ///
+    /// # Errors
+    /// [`Denied`] with [`Retry::Unknown`](tidegate_core::Retry::Unknown) when all places are taken, or others wait for one.
+    pub fn try_enter(&self) -> Result<Permit, Denied> {
+        self.try_enter_n(Cost::ONE)
+    }
+
+    /// Enters with several places, all now or none.
+    ///
+    /// # Errors
+    /// As [`Bulkhead::try_enter`]; with [`Retry::Never`](tidegate_core::Retry::Never) when there are not so many places.
+    pub fn try_enter_n(&self, places: Cost) -> Result<Permit, Denied> {
+        let answer = self.shared.line.lock().enter(places);
+        self.permit(answer)
+    }
+
+    /// Enters with one place, when it is this caller's turn.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::Bulkhead;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let database = Bulkhead::new(10)?;
+    /// let _permit = database.enter().within(Duration::from_millis(50)).await?;
+    /// // do the work; the place returns with the permit
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn enter(&self) -> Enter {
+        self.enter_n(Cost::ONE)
+    }
+
+    /// Enters with several places, when it is this caller's turn.
+    pub fn enter_n(&self, places: Cost) -> Enter {
+        Enter::new(self.clone(), places)
+    }
+
+    /// Enters with one place within `timeout`, holding the calling thread meanwhile.
+    ///
+    /// # Errors
+    /// As [`Enter`].
+    pub fn blocking_enter(&self, timeout: Duration) -> Result<Permit, Denied> {
+        block_on(self.enter().within(timeout))
+    }
+
+    /// Changes the number of places. Whoever is inside stays inside: a lowered number admits nobody until enough have left. Who waits
+    /// for more places than there are now is refused for good.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when `max` is out of range; nothing changes then.
+    pub fn change(&self, max: u64) -> Result<(), QuotaError> {
+        let guard = Concurrency::new(max)?;
+        let due = self.shared.line.lock().change(guard);
+        due.settle();
+        Ok(())
+    }
+
+    /// Returns how it stands: places and free places; `debt` counts those inside beyond a lowered number. Places given to a waiter
+    /// who has not looked yet count as taken.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.shared.line.lock().standing()
+    }
+
+    /// Returns how many wait for a place.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared.line.lock().waiting()
+    }
+
+    fn permit(&self, answer: Answer) -> Result<Permit, Denied> {
+        match answer {
+            Ok(receipt) => Ok(Permit { shared: Arc::clone(&self.shared), receipt: Some(receipt) }),
+            Err(refused) => Err(Answered::settled(refused, 0).into()),
+        }
+    }
+}
+
+impl fmt::Debug for Bulkhead {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bulkhead").field("standing", &self.standing()).finish_non_exhaustive()
+    }
+}
+
+/// The right to be inside a [`Bulkhead`]. Dropping it returns its places, and says nothing of how the work went: a panic or a caller who
+/// hung up teaches nothing.
+#[must_use = "dropping a permit returns its place at once"]
+pub struct Permit {
+    shared: Arc<Shared>,
+    /// Until it was left.
+    receipt: Option<Receipt>,
+}
+
+impl Permit {
+    /// Returns how many places it holds.
+    #[must_use]
+    pub fn places(&self) -> u64 {
+        self.receipt.map_or(0, |receipt| receipt.cost.units())
+    }
+
+    /// Returns its places and says how the work ended. A fixed bulkhead learns nothing from that; laws that do are left the same way.
+    pub fn leave(mut self, outcome: Outcome) {
+        self.end(outcome);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        if let Some(receipt) = self.receipt.take() {
+            self.shared.leave(&receipt, outcome);
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.end(Outcome::Ignored);
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Permit").field("places", &self.places()).finish_non_exhaustive()
+    }
+}

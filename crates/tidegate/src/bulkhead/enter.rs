@@ -1,0 +1,155 @@
+//! Waiting for a place.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tidegate_core::{Cost, Retry, Tick};
+
+use super::line::Answer;
+use super::{Bulkhead, Permit};
+use crate::clock::Sleep;
+use crate::limiter::Denied;
+use crate::wait::Bound;
+
+/// A future that ends inside; made by [`Bulkhead::enter`].
+///
+/// Nothing happens before the first poll: that is when its place in the line is taken and its deadline counted from. First come, first
+/// served: nobody enters past those who wait, also not where the first needs more places than are free. It owns its bulkhead, so it
+/// can be stored and spawned; it runs on any executor. One that need not wait does not allocate.
+///
+/// # Errors
+/// [`Denied`], with no place taken: [`Retry::Unknown`] when the deadline came first or as many wait as may, [`Retry::Never`] when more
+/// places are asked for than there are, or the deadline had passed before the first poll.
+///
+/// # Cancel safety
+/// Dropping it before it ends leaves the line; a place that was given to it meanwhile goes to the next.
+///
+/// # Panics
+/// When polled again after it ended.
+#[must_use = "nobody enters unless awaited"]
+pub struct Enter {
+    bulkhead: Bulkhead,
+    places: Cost,
+    bound: Bound,
+    stage: Stage,
+}
+
+enum Stage {
+    New,
+    InLine { number: u64, deadline: Option<(Tick, Sleep)> },
+    Ended,
+}
+
+impl Enter {
+    pub(super) const fn new(bulkhead: Bulkhead, places: Cost) -> Self {
+        Self { bulkhead, places, bound: Bound::Within(Duration::MAX), stage: Stage::New }
+    }
+
+    /// Waits for at most `timeout` from the first poll on; zero means now or not at all.
+    pub const fn within(mut self, timeout: Duration) -> Self {
+        self.bound = Bound::Within(timeout);
+        self
+    }
+
+    /// Waits until `deadline` at the latest, a tick of the bulkhead's clock. A deadline that has passed is refused for good, even with
+    /// places to spare: nobody is waiting for the result any more.
+    pub const fn until(mut self, deadline: Tick) -> Self {
+        self.bound = Bound::Until(deadline);
+        self
+    }
+
+    /// Enters or stands in line; `Err` is the answer.
+    fn begin(&mut self, cx: &Context<'_>) -> Result<(u64, Option<Tick>), Answer> {
+        let shared = &self.bulkhead.shared;
+        let deadline = match self.bound {
+            Bound::Within(Duration::MAX) => None,
+            // Asked before the clock: one who need not wait has no use for the time.
+            Bound::Within(Duration::ZERO) => return Err(shared.line.lock().enter(self.places)),
+            Bound::Within(timeout) => {
+                match shared.line.lock().enter(self.places) {
+                    Err(refused) if refused.retry() == Retry::Unknown => {}
+                    answer => return Err(answer),
+                }
+                Some(shared.clock.now().after(timeout))
+            }
+            Bound::Until(deadline) if deadline < shared.clock.now() => {
+                return Err(Err(shared.line.lock().refused(Retry::Never)));
+            }
+            Bound::Until(deadline) => Some(deadline),
+        };
+        let number = shared.line.lock().join(self.places, cx.waker())?;
+        Ok((number, deadline))
+    }
+
+    fn ended(&mut self, answer: Answer) -> Poll<Result<Permit, Denied>> {
+        self.stage = Stage::Ended;
+        Poll::Ready(self.bulkhead.permit(answer))
+    }
+}
+
+impl Future for Enter {
+    type Output = Result<Permit, Denied>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if matches!(this.stage, Stage::New) {
+            let (number, deadline) = match this.begin(cx) {
+                Ok(joined) => joined,
+                Err(answer) => return this.ended(answer),
+            };
+            let deadline = deadline.map(|tick| (tick, this.bulkhead.shared.clock.sleep_until(tick)));
+            this.stage = Stage::InLine { number, deadline };
+        }
+        let Stage::InLine { number, deadline } = &mut this.stage else {
+            panic!("an entry was polled after it had ended");
+        };
+        let shared = &this.bulkhead.shared;
+        let (answer, due) = shared.line.lock().ask(*number, cx.waker());
+        due.settle();
+        if let Some(answer) = answer {
+            return this.ended(answer);
+        }
+        let Some((tick, sleep)) = deadline else { return Poll::Pending };
+        loop {
+            if shared.clock.now() >= *tick {
+                let mut line = shared.line.lock();
+                // A place that came at the last moment is as good as any.
+                let (answer, due) = line.give_up(*number);
+                let answer = answer.unwrap_or_else(|| Err(line.refused(Retry::Unknown)));
+                drop(line);
+                due.settle();
+                return this.ended(answer);
+            }
+            if sleep.as_mut().poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+            // Ended early: a timer sleeps a day at most, and a clock may step back.
+            if shared.clock.now() < *tick {
+                *sleep = shared.clock.sleep_until(*tick);
+            }
+        }
+    }
+}
+
+impl Drop for Enter {
+    fn drop(&mut self) {
+        if let Stage::InLine { number, .. } = self.stage {
+            let due = self.bulkhead.shared.line.lock().go(number);
+            due.settle();
+        }
+    }
+}
+
+impl fmt::Debug for Enter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = match self.stage {
+            Stage::New => "new",
+            Stage::InLine { .. } => "in line",
+            Stage::Ended => "ended",
+        };
+        f.debug_struct("Enter").field("places", &self.places).field("stage", &stage).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,172 @@
+//! Who is inside, and who waits for a place: what the lock of a bulkhead protects.
+//!
+//! The line is decided here and woken elsewhere. A place that becomes free is given to the first who waits, under the lock that freed
+//! it, and not put out for whoever comes first: so nobody overtakes, and a place that was given to a waiter who has gone is found
+//! with the waiter and given on. Wakers are foreign code; they are handed out, to be called and dropped after the lock.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use smallvec::SmallVec;
+use tidegate_core::concurrency::{Concurrency, ConcurrencyState};
+use tidegate_core::decision::Ruling;
+use tidegate_core::{
+    Ask, Cost, Decision, Guard, Outcome, Receipt, Replace, Retry, Standing, Tick, Transition,
+};
+
+/// What a law of places that do not lapse is told of the time: nothing.
+const ANY_TIME: Tick = Tick::EPOCH;
+
+/// A place, or why there is none.
+pub(super) type Answer = Result<Receipt, Decision>;
+
+/// Wakers to call, or only to drop, once the lock is released.
+#[derive(Debug, Default)]
+#[must_use = "wakers wait to be called"]
+pub(super) struct Due {
+    wake: SmallVec<[Waker; 2]>,
+    gone: Option<Waker>,
+}
+
+impl Due {
+    /// Wakes them. Call it without the lock.
+    pub(super) fn settle(self) {
+        self.wake.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// One who waits.
+#[derive(Debug)]
+struct Waiting {
+    places: Cost,
+    waker: Waker,
+}
+
+#[derive(Debug)]
+pub(super) struct Line {
+    guard: Concurrency,
+    state: ConcurrencyState,
+    /// Counts who ever waited; numbers keep the order.
+    arrivals: u64,
+    /// Who waits, first come first. At most `room`.
+    waiting: BTreeMap<u64, Waiting>,
+    /// Answers that were not fetched yet, by whom they are for.
+    answered: BTreeMap<u64, Answer>,
+    room: usize,
+}
+
+impl Line {
+    pub(super) fn new(guard: Concurrency, room: usize) -> Self {
+        let (waiting, answered) = (BTreeMap::new(), BTreeMap::new());
+        Self { guard, state: guard.fresh(ANY_TIME), arrivals: 0, waiting, answered, room }
+    }
+
+    pub(super) fn set_room(&mut self, room: usize) {
+        self.room = room;
+    }
+
+    pub(super) fn standing(&self) -> Standing {
+        self.guard.standing(&self.state, ANY_TIME)
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) const fn guard(&self) -> Concurrency {
+        self.guard
+    }
+
+    pub(super) fn refused(&self, retry: Retry) -> Decision {
+        Decision { ruling: Ruling::Denied { retry }, standing: self.standing() }
+    }
+
+    /// Takes places, whoever waits.
+    fn take(&mut self, places: Cost) -> Answer {
+        match self.guard.enter(&self.state, Ask::allow(ANY_TIME, places)) {
+            Transition::Allowed { next, receipt, .. } => {
+                self.state = next;
+                Ok(receipt)
+            }
+            Transition::Denied { retry } => Err(self.refused(retry)),
+        }
+    }
+
+    /// Enters at once or not at all; nobody enters past those who wait.
+    pub(super) fn enter(&mut self, places: Cost) -> Answer {
+        if self.waiting.is_empty() || places.units() > self.guard.max() {
+            return self.take(places);
+        }
+        Err(self.refused(Retry::Unknown))
+    }
+
+    /// Enters, or stands at the end of the line and returns the number there.
+    pub(super) fn join(&mut self, places: Cost, waker: &Waker) -> Result<u64, Answer> {
+        match self.enter(places) {
+            Err(refused) if refused.retry() == Retry::Unknown && self.waiting.len() < self.room => {
+                self.arrivals += 1;
+                self.waiting.insert(self.arrivals, Waiting { places, waker: waker.clone() });
+                Ok(self.arrivals)
+            }
+            answer => Err(answer),
+        }
+    }
+
+    /// Fetches the answer of one in line, once; while there is none, that waker is the one to be called.
+    pub(super) fn ask(&mut self, number: u64, waker: &Waker) -> (Option<Answer>, Due) {
+        let mut due = Due::default();
+        if let Some(waiting) = self.waiting.get_mut(&number)
+            && !waiting.waker.will_wake(waker)
+        {
+            due.gone = Some(std::mem::replace(&mut waiting.waker, waker.clone()));
+        }
+        (self.answered.remove(&number), due)
+    }
+
+    /// Takes one out of the line, and returns the answer if there was one. Whoever has it gives the place back.
+    pub(super) fn give_up(&mut self, number: u64) -> (Option<Answer>, Due) {
+        let gone = self.waiting.remove(&number).map(|waiting| waiting.waker);
+        // Those behind may need fewer places.
+        let due = Due { gone, ..self.advance() };
+        (self.answered.remove(&number), due)
+    }
+
+    /// Takes one out of the line who will not come back.
+    pub(super) fn go(&mut self, number: u64) -> Due {
+        let (answer, mut due) = self.give_up(number);
+        if let Some(Ok(receipt)) = answer {
+            due.wake.extend(self.leave(&receipt, Outcome::Ignored).wake);
+        }
+        due
+    }
+
+    /// Returns the places of a receipt, and gives them on.
+    pub(super) fn leave(&mut self, receipt: &Receipt, outcome: Outcome) -> Due {
+        self.state = self.guard.leave(&self.state, ANY_TIME, receipt, outcome);
+        self.advance()
+    }
+
+    /// Puts another law in force; whoever is inside stays inside.
+    pub(super) fn change(&mut self, guard: Concurrency) -> Due {
+        self.state = guard.carry(&self.guard, &self.state, ANY_TIME, Replace::AsIs);
+        self.guard = guard;
+        self.advance()
+    }
+
+    /// Answers the first in line for as long as there is an answer: places, or never.
+    fn advance(&mut self) -> Due {
+        let mut due = Due::default();
+        while let Some(first) = self.waiting.first_entry() {
+            let (number, places) = (*first.key(), first.get().places);
+            let answer = self.take(places);
+            if matches!(&answer, Err(refused) if refused.retry() == Retry::Unknown) {
+                break;
+            }
+            if let Some(waiting) = self.waiting.remove(&number) {
+                self.answered.insert(number, answer);
+                due.wake.push(waiting.waker);
+            }
+        }
+        due
+    }
+}

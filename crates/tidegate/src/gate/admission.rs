@@ -1,0 +1,258 @@
+//! What was admitted, as a value: finished, cancelled, handed on as a ticket, or dropped.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::{fmt, mem};
+
+use tidegate_core::{Cost, Outcome};
+
+use super::charged::{Charged, ChargedLine, Part};
+use super::settling::Finished;
+use super::{Gate, GateDecision};
+use crate::policy::{Among, Descriptor};
+use crate::store::{Op, StoreError};
+
+/// The answer to [`Gate::admit`]: an admission, or the decision that refused it.
+#[derive(Debug)]
+#[must_use = "an admission that is dropped at once gives its places back"]
+#[allow(clippy::large_enum_variant, reason = "a decision is in both; moved once, to where it is used")]
+pub enum Entry<G: Deref<Target = Gate>> {
+    /// It may pass, now or after [`GateDecision::wait`].
+    Admitted(Admission<G>),
+    /// It may not; nothing was charged.
+    Refused(GateDecision),
+}
+
+impl<G: Deref<Target = Gate>> Entry<G> {
+    /// Returns the admission, if it is one.
+    #[must_use]
+    pub fn admitted(self) -> Option<Admission<G>> {
+        match self {
+            Self::Admitted(admission) => Some(admission),
+            Self::Refused(_) => None,
+        }
+    }
+
+    /// Returns the decision.
+    pub const fn decision(&self) -> &GateDecision {
+        match self {
+            Self::Admitted(admission) => &admission.decision,
+            Self::Refused(decision) => decision,
+        }
+    }
+}
+
+/// Work that a gate has admitted: reads as its [`GateDecision`], and is ended once.
+///
+/// * [`finish`](Admission::finish): the work was done; limits settle what it spent, guards and `charge: on-failure` learn how it went;
+/// * [`cancel`](Admission::cancel): it was not done, and nothing was spent;
+/// * `into_ticket`: somebody else will say, later;
+/// * dropped: places of guards are left, and nothing is learnt; limits keep what was charged, for the work may have been done.
+///   [`undo_if_dropped`](Admission::undo_if_dropped) chooses otherwise: then dropping is cancelling.
+///
+/// `G` leads to the gate: `&Gate` of [`Gate::admit`], `Arc<Gate>` of [`Gate::admit_owned`], which may be stored and spawned. About a
+/// kilobyte, mostly the decision. Ending it is one step of the store, as a check is; a store that cannot be reached when an
+/// admission is dropped keeps what it holds, places until their time to live is over.
+///
+/// # Examples
+/// A call of a language model is admitted on an estimate and settled with what it used:
+/// ```
+/// use tidegate::gate::Entry;
+/// use tidegate::policy::Limit;
+/// use tidegate::{Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+///
+/// let tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
+/// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000).with_clock(ManualClock::default());
+/// let request = Descriptor::new();
+/// let Entry::Admitted(admission) = gate.admit(&request, Cost::new(800))? else { panic!("800 of 1000") };
+/// admission.finish_with(Outcome::Success, |_| Some(300))?;
+/// assert_eq!(gate.peek(&request, None)?.limits[0].decision.standing.remaining, 700);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "an admission that is dropped at once gives its places back"]
+pub struct Admission<G: Deref<Target = Gate>> {
+    gate: G,
+    decision: GateDecision,
+    /// Empty once it has ended.
+    charged: Charged,
+    undo: bool,
+}
+
+impl Gate {
+    /// Decides like [`Gate::check`], and returns what was admitted as a value that is ended once; see [`Admission`].
+    ///
+    /// Costs a check and two allocations, and a step of the store when it ends.
+    ///
+    /// # Errors
+    /// [`StoreError`] when no decision could be made; nothing was charged then.
+    pub fn admit(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<Entry<&Self>, StoreError> {
+        Admission::ask(self, request, cost, None)
+    }
+
+    /// Decides like [`Gate::admit`]; the admission holds the gate, so it may be stored and sent to other threads.
+    ///
+    /// # Errors
+    /// As [`Gate::admit`].
+    pub fn admit_owned(
+        self: &Arc<Self>,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+    ) -> Result<Entry<Arc<Self>>, StoreError> {
+        Admission::ask(Arc::clone(self), request, cost, None)
+    }
+}
+
+impl<G: Deref<Target = Gate>> Admission<G> {
+    /// Asks a gate, through whatever leads to it; by some policies only where `among` names them, as [`Gate::charge_among`] does.
+    ///
+    /// # Errors
+    /// As [`Gate::admit`].
+    pub fn ask(
+        gate: G,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+        among: Option<&Among>,
+    ) -> Result<Entry<G>, StoreError> {
+        let mut charged = Charged::default();
+        let decision = gate.decide(request, cost, Op::Take, among, &mut charged)?;
+        if !decision.allowed {
+            return Ok(Entry::Refused(decision));
+        }
+        Ok(Entry::Admitted(Self { gate, decision, charged, undo: false }))
+    }
+
+    /// Returns what was charged.
+    pub const fn charged(&self) -> &Charged {
+        &self.charged
+    }
+
+    /// Chooses what dropping means: cancelling, or (the default) leaving places and keeping charges.
+    ///
+    /// For work that is not done if the caller goes away: one who hangs up before it began has then spent nothing.
+    pub fn undo_if_dropped(mut self, undo: bool) -> Self {
+        self.undo = undo;
+        self
+    }
+
+    /// Waits as long as the decision says, by the gate's clock, and returns the admission: only queues delay.
+    ///
+    /// # Cancel safety
+    /// Dropping the future before it ends cancels the admission, polled or not: who hangs up while delayed has spent nothing, and
+    /// those who come later wait that much less. What was promised to others is not moved.
+    pub fn delayed(self) -> impl Future<Output = Self> + use<G> {
+        let undo = self.undo;
+        let held = self.undo_if_dropped(true);
+        async move {
+            let act = held.decision.at.after(held.decision.wait);
+            while held.gate.now() < act {
+                held.gate.time.clock().sleep_until(act).await;
+            }
+            held.undo_if_dropped(undo)
+        }
+    }
+
+    /// Ends it: the work was done, and every limit keeps what it was charged.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not settle it: charges stay as they are.
+    pub fn finish(self, outcome: Outcome) -> Result<(), StoreError> {
+        self.finish_with(outcome, |_| None)
+    }
+
+    /// Ends it, each limit with what `used` says was really spent of it; `None` is what was charged. See [`Gate::finish`] for what
+    /// comes back, what is owed, and what the outcome decides.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not settle it: charges stay as they are.
+    pub fn finish_with(
+        self,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<(), StoreError> {
+        self.finish_and_tell(outcome, used, |_| ())
+    }
+
+    /// Ends it as [`Admission::finish_with`] does, and hands over what became of each charge.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not settle it: charges stay as they are.
+    pub fn finish_and_tell<T>(
+        mut self,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+        told: impl FnOnce(&Finished<'_>) -> T,
+    ) -> Result<T, StoreError> {
+        let charged = mem::take(&mut self.charged);
+        self.gate.finish(&charged, Part::All, outcome, used).map(|finished| told(&finished))
+    }
+
+    /// Undoes it: as if it had not been asked for.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not settle it: charges stay as they are.
+    pub fn cancel(self) -> Result<(), StoreError> {
+        self.finish_with(Outcome::Ignored, |_| Some(0))
+    }
+}
+
+#[cfg(feature = "ticket")]
+mod ticketing {
+    use std::time::Duration;
+
+    use super::super::ticket::{SealError, Ticket, TicketKeys};
+    use super::*;
+
+    impl<G: Deref<Target = Gate>> Admission<G> {
+        /// Hands it on as a ticket, which is settled once within `ttl`; see [`Gate::seal`]. Where nobody does, all charges stay, and
+        /// places are left when their time to live is over.
+        ///
+        /// # Errors
+        /// The [`SealError`], with the admission, which is as before.
+        pub fn into_ticket(
+            mut self,
+            keys: &TicketKeys,
+            ttl: Duration,
+        ) -> Result<Ticket, Box<(SealError, Self)>> {
+            match self.gate.seal(&self.charged, keys, ttl, None) {
+                Ok(ticket) => {
+                    self.charged.clear();
+                    Ok(ticket)
+                }
+                Err(error) => Err(Box::new((error, self))),
+            }
+        }
+    }
+}
+
+impl<G: Deref<Target = Gate>> Deref for Admission<G> {
+    type Target = GateDecision;
+
+    fn deref(&self) -> &GateDecision {
+        &self.decision
+    }
+}
+
+impl<G: Deref<Target = Gate>> Drop for Admission<G> {
+    fn drop(&mut self) {
+        if self.charged.is_empty() {
+            return;
+        }
+        let charged = mem::take(&mut self.charged);
+        // Nobody is there to be told of an error: what the store has not settled stays charged.
+        if self.undo {
+            let _ = self.gate.finish(&charged, Part::All, Outcome::Ignored, |_| Some(0));
+        } else if charged.places().next().is_some() {
+            let _ = self.gate.finish_each(&charged, charged.places(), Outcome::Ignored, |_| None);
+        }
+    }
+}
+
+impl<G: Deref<Target = Gate>> fmt::Debug for Admission<G> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Admission")
+            .field("decision", &self.decision)
+            .field("charged", &self.charged)
+            .field("undo", &self.undo)
+            .finish_non_exhaustive()
+    }
+}

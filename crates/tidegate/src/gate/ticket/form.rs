@@ -1,0 +1,99 @@
+//! What is sealed: the byte form of a ticket's content.
+//!
+//! Whoever opens a ticket knows that a node of this deployment wrote it, perhaps of another version. It is read as if anybody had: every
+//! length is checked against what is left.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate_core::bytes::{Bytes, DecodeError, Reader, Writer};
+use tidegate_core::{Quota, Receipt};
+
+use super::OpenTicket;
+use crate::gate::charged::{Charged, Made};
+use crate::store::Home;
+
+/// Names the form, beside those of cells.
+const TICKET: u8 = 2;
+
+/// The bit of a line that says `charge: on-failure`.
+const ON_FAILURE: u8 = 1;
+
+impl OpenTicket {
+    pub(super) fn write(&self) -> Vec<u8> {
+        let mut out = Writer::new(TICKET);
+        out.u128(self.id);
+        out.short_str(&self.issuer);
+        match self.home {
+            Home::Nodes => out.u8(0),
+            Home::Process { store } => {
+                out.u8(1);
+                out.u64(store);
+            }
+        }
+        out.tick(self.made);
+        out.tick(self.expires);
+        u32_to(&mut out, self.charged.lines.len() as u32);
+        for made in &self.charged.lines {
+            let key = self.charged.key(made);
+            u32_to(&mut out, key.len() as u32);
+            key.iter().for_each(|byte| out.u8(*byte));
+            made.quota.write(&mut out);
+            made.receipt.write(&mut out);
+            out.tick(made.full_at);
+            u32_to(&mut out, made.limit);
+            u32_to(&mut out, made.owner);
+            out.u8(if made.on_failure { ON_FAILURE } else { 0 });
+        }
+        out.finish()
+    }
+
+    pub(super) fn read(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (kind, mut from) = Reader::open(bytes)?;
+        if kind != TICKET {
+            return Err(DecodeError::Kind { kind });
+        }
+        let (id, issuer) = (from.u128()?, from.short_str()?.into());
+        let home = match from.u8()? {
+            0 => Home::Nodes,
+            1 => Home::Process { store: from.u64()? },
+            _ => return Err(DecodeError::Value { field: "home" }),
+        };
+        let (made, expires) = (from.tick()?, from.tick()?);
+        let (mut keys, mut lines) = (Vec::new(), SmallVec::new());
+        // Nothing is set aside for the count: it may say anything, and each line takes bytes that have to be there.
+        for _ in 0..u32_from(&mut from)? {
+            let (start, length) = (keys.len() as u32, u32_from(&mut from)?);
+            if length as usize > from.left() {
+                return Err(DecodeError::Short);
+            }
+            for _ in 0..length {
+                keys.push(from.u8()?);
+            }
+            lines.push(Made {
+                key: start..keys.len() as u32,
+                quota: Arc::new(Quota::read(&mut from)?),
+                receipt: Receipt::read(&mut from)?,
+                full_at: from.tick()?,
+                limit: u32_from(&mut from)?,
+                owner: u32_from(&mut from)?,
+                on_failure: match from.u8()? {
+                    0 => false,
+                    ON_FAILURE => true,
+                    _ => return Err(DecodeError::Value { field: "line" }),
+                },
+            });
+        }
+        from.close()?;
+        let charged = Charged { keys: keys.into(), lines };
+        Ok(Self { id, issuer, home, made, expires, charged })
+    }
+}
+
+fn u32_to(out: &mut Writer, number: u32) {
+    number.to_le_bytes().into_iter().for_each(|byte| out.u8(byte));
+}
+
+fn u32_from(from: &mut Reader<'_>) -> Result<u32, DecodeError> {
+    Ok(u32::from_le_bytes([from.u8()?, from.u8()?, from.u8()?, from.u8()?]))
+}

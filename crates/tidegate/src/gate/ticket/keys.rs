@@ -1,0 +1,178 @@
+//! The keys of a deployment: one seals, and it and some older ones open.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use chacha20poly1305::aead::{Aead, KeyInit, Payload};
+use chacha20poly1305::{XChaCha20Poly1305, XNonce};
+use tidegate_core::Tick;
+
+use super::{OpenTicket, SealError, Ticket, TicketError};
+
+/// The first byte of a ticket, and the name of how it is sealed.
+const VERSION: u8 = 1;
+
+/// What is sealed with every ticket, so that nothing else under the same key passes for one.
+const CONTEXT: &[u8] = b"tidegate ticket 1";
+
+/// Drawn at random for each ticket: 192 bits do not meet again.
+const NONCE: usize = 24;
+
+/// Seals tickets with one key, and opens those of up to seven older ones too: for a change of keys, name the new one first on
+/// every node, and drop the old one when its last tickets have expired.
+///
+/// Every node that is to settle the tickets of another needs the same keys. Whoever has one can make tickets.
+#[derive(Clone)]
+pub struct TicketKeys {
+    /// Never empty; the first one seals.
+    ciphers: Vec<XChaCha20Poly1305>,
+}
+
+/// Why keys cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// A line is no key.
+    #[error(
+        "line {line} is no ticket key: give 32 random bytes, as 64 hexadecimal digits or 43 characters of base64"
+    )]
+    Line {
+        /// The line, counted from 1.
+        line: usize,
+    },
+    /// There is no key.
+    #[error("there is no ticket key: give one a line, the current one first")]
+    Empty,
+    /// There are too many.
+    #[error("{count} ticket keys are too many; keep the current one and up to {} older ones", TicketKeys::MAX - 1)]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+    /// The system gave no random bytes.
+    #[error("the system gave no random bytes")]
+    Random,
+}
+
+impl TicketKeys {
+    /// The most keys: a ticket that none of them opens has been tried with all.
+    pub const MAX: usize = 8;
+
+    /// Makes keys of a single one: 32 bytes that nobody can guess.
+    #[must_use]
+    pub fn new(key: [u8; 32]) -> Self {
+        Self { ciphers: vec![XChaCha20Poly1305::new(&key.into())] }
+    }
+
+    /// Makes keys of a random one, for a process that was given none: its tickets are its own, and end with it.
+    ///
+    /// # Errors
+    /// [`KeyError::Random`].
+    pub fn random() -> Result<Self, KeyError> {
+        let mut key = [0; 32];
+        getrandom::fill(&mut key).map_err(|_| KeyError::Random)?;
+        Ok(Self::new(key))
+    }
+
+    /// Adds an older key, which opens and does not seal.
+    ///
+    /// # Errors
+    /// [`KeyError::TooMany`] beyond [`TicketKeys::MAX`].
+    pub fn with_older(mut self, key: [u8; 32]) -> Result<Self, KeyError> {
+        self.ciphers.push(XChaCha20Poly1305::new(&key.into()));
+        let count = self.ciphers.len();
+        if count > Self::MAX { Err(KeyError::TooMany { count }) } else { Ok(self) }
+    }
+
+    /// Reads the content of a key file: one key a line, the current one first; empty lines and those that start with `#` are skipped.
+    ///
+    /// # Errors
+    /// [`KeyError`] names the line, never what it holds.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::gate::ticket::TicketKeys;
+    ///
+    /// let file = "# since November\n000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f\n";
+    /// assert!(TicketKeys::parse(file).is_ok());
+    /// ```
+    pub fn parse(text: &str) -> Result<Self, KeyError> {
+        let mut ciphers = Vec::new();
+        for (at, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if !line.is_empty() && !line.starts_with('#') {
+                let key = key_of(line).ok_or(KeyError::Line { line: at + 1 })?;
+                ciphers.push(XChaCha20Poly1305::new(&key.into()));
+            }
+        }
+        match ciphers.len() {
+            0 => Err(KeyError::Empty),
+            count if count > Self::MAX => Err(KeyError::TooMany { count }),
+            _ => Ok(Self { ciphers }),
+        }
+    }
+
+    /// Opens a ticket, and says whether its time is over; nothing is settled by that. Costs one pass over the ticket for each key
+    /// that does not open it.
+    ///
+    /// # Errors
+    /// [`TicketError`] when it is none of this deployment, has expired at `now`, or cannot be read.
+    pub fn open(&self, ticket: &Ticket, now: Tick) -> Result<OpenTicket, TicketError> {
+        let (version, rest) = ticket.0.split_first().ok_or(TicketError::Malformed { why: "it is empty" })?;
+        if *version != VERSION {
+            return Err(TicketError::Malformed { why: "it does not begin as tickets do" });
+        }
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE>().ok_or(TicketError::Unsealed)?;
+        let nonce = XNonce::from(*nonce);
+        let open =
+            |cipher: &XChaCha20Poly1305| cipher.decrypt(&nonce, Payload { msg: sealed, aad: CONTEXT }).ok();
+        let plain = self.ciphers.iter().find_map(open).ok_or(TicketError::Unsealed)?;
+        let open = OpenTicket::read(&plain)?;
+        open.in_time(now).map(|()| open)
+    }
+
+    /// Seals bytes as a ticket, whatever they say.
+    pub(super) fn seal(&self, plain: &[u8]) -> Result<Ticket, SealError> {
+        let mut nonce = [0; NONCE];
+        getrandom::fill(&mut nonce).map_err(|_| SealError::Random)?;
+        let payload = Payload { msg: plain, aad: CONTEXT };
+        let sealed = self.ciphers[0].encrypt(&XNonce::from(nonce), payload);
+        // Fails for messages of 256 GiB and more only.
+        let sealed = sealed.map_err(|_| SealError::TooLong { bytes: plain.len() })?;
+        let bytes = [&[VERSION][..], &nonce, &sealed].concat();
+        if bytes.len() > Ticket::MAX_BYTES {
+            return Err(SealError::TooLong { bytes: bytes.len() });
+        }
+        Ok(Ticket(bytes.into()))
+    }
+
+    /// Seals any bytes: what a fuzzer wants to have opened.
+    ///
+    /// # Errors
+    /// As [`super::Gate::seal`].
+    #[cfg(feature = "fuzzing")]
+    #[doc(hidden)]
+    pub fn seal_bytes(&self, plain: &[u8]) -> Result<Ticket, SealError> {
+        self.seal(plain)
+    }
+}
+
+fn key_of(text: &str) -> Option<[u8; 32]> {
+    if text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let mut key = [0; 32];
+        for (byte, digits) in key.iter_mut().zip(0..) {
+            *byte = u8::from_str_radix(&text[2 * digits..2 * digits + 2], 16).ok()?;
+        }
+        return Some(key);
+    }
+    let text = text.trim_end_matches('=');
+    let bytes = STANDARD_NO_PAD.decode(text).or_else(|_| URL_SAFE_NO_PAD.decode(text)).ok()?;
+    bytes.try_into().ok()
+}
+
+impl fmt::Debug for TicketKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TicketKeys").field("keys", &self.ciphers.len()).finish()
+    }
+}

@@ -1,0 +1,166 @@
+//! Tickets at the gate: made there, and settled once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Cost, Finish, Outcome, Quota, Receipt, Tick};
+
+use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
+use crate::gate::charged::{Charged, ChargedLine, Part};
+use crate::gate::{Finished, Gate};
+use crate::store::{Charge, Ending, Home, Op, Step, StoreError};
+
+/// Whose keys the marks of settled tickets are: a number that no policy has but for odds of 2⁻³², so that they have a share of a full
+/// store for themselves.
+const OWNER: u32 = u32::MAX;
+
+/// The key of one mark: no policy's, for those have names.
+type MarkKey = [u8; 19];
+
+impl Gate {
+    /// Seals what a check charged as a ticket, which can be settled once within `ttl`. `id` tells it from all others, and is drawn at
+    /// random where it is not given.
+    ///
+    /// # Errors
+    /// [`SealError`]; the charges stay as they are.
+    pub fn seal(
+        &self,
+        charged: &Charged,
+        keys: &TicketKeys,
+        ttl: Duration,
+        id: Option<u128>,
+    ) -> Result<Ticket, SealError> {
+        if ttl.is_zero() || ttl > Ticket::MAX_TTL {
+            return Err(SealError::Lifetime { ttl });
+        }
+        let id = match id {
+            Some(id) => id,
+            None => {
+                let mut id = [0; 16];
+                getrandom::fill(&mut id).map_err(|_| SealError::Random)?;
+                u128::from_le_bytes(id)
+            }
+        };
+        let made = self.now();
+        let ticket = OpenTicket {
+            id,
+            issuer: (*self.issuer).into(),
+            home: self.store.home(),
+            made,
+            expires: made.after(ttl),
+            charged: charged.clone(),
+        };
+        keys.seal(&ticket.write())
+    }
+
+    /// Says whether what a ticket charged lies in this gate's store.
+    ///
+    /// # Errors
+    /// [`TicketError::Elsewhere`] names the node where it does.
+    pub fn holds(&self, ticket: &OpenTicket) -> Result<(), TicketError> {
+        let ours = ticket.issuer == (*self.issuer).into();
+        match (ticket.home, self.store.home()) {
+            (Home::Nodes, Home::Nodes) => Ok(()),
+            (Home::Process { store }, Home::Process { store: here }) if store == here && ours => Ok(()),
+            _ => Err(TicketError::Elsewhere { issuer: ticket.issuer.clone(), restarted: ours }),
+        }
+    }
+
+    /// Settles a ticket, or one part of it, as [`Gate::finish`] settles charges: once, and before it expires.
+    ///
+    /// Two steps of the store. The first marks the ticket as settled, for all who share the store; of many who try at once, one does.
+    /// Where the second fails, the mark is taken back and the ticket may be tried again. A process that ends between the two leaves the
+    /// mark: what was charged then stays charged, and nothing is ever settled twice.
+    ///
+    /// # Errors
+    /// [`TicketError`]: nothing was given back or booked.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::gate::ticket::{TicketError, TicketKeys};
+    /// use tidegate::gate::{Entry, Part};
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+    ///
+    /// let tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000).with_clock(ManualClock::default());
+    /// let keys = TicketKeys::random()?;
+    /// let Entry::Admitted(admission) = gate.admit(&Descriptor::new(), Cost::new(800))? else { panic!("800 of 1000") };
+    /// let text = admission.into_ticket(&keys, Duration::from_secs(600)).map_err(|refused| refused.0)?.to_string();
+    ///
+    /// let ticket = keys.open(&text.parse()?, gate.now())?;
+    /// let told = gate.settle(&ticket, Part::All, Outcome::Success, |_| Some(1300))?;
+    /// assert_eq!(told[0].standing.debt, 300);
+    /// assert_eq!(gate.settle(&ticket, Part::All, Outcome::Success, |_| Some(0)), Err(TicketError::Settled));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn settle<'t>(
+        &self,
+        ticket: &'t OpenTicket,
+        part: Part,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<Finished<'t>, TicketError> {
+        ticket.in_time(self.now())?;
+        self.holds(ticket)?;
+        let marks = ticket.marks(part);
+        let quota = ticket.mark_quota();
+        let charges: SmallVec<[Charge<'_>; 2]> =
+            marks.iter().map(|key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) }).collect();
+        let taken = self.store.settle(&Step { now: self.now(), op: Op::Take, charges: &charges })?;
+        if !taken.allowed {
+            return Err(TicketError::Settled);
+        }
+        self.finish(&ticket.charged, part, outcome, used).map_err(|error| {
+            let receipts = taken.lines.iter().filter_map(|line| line.receipt);
+            self.unmark(&charges, receipts);
+            TicketError::Store(error)
+        })
+    }
+
+    /// Takes back the marks of a ticket whose settlement has failed. Where that fails too, the ticket counts as settled: that nothing
+    /// is settled twice goes before.
+    fn unmark(&self, charges: &[Charge<'_>], receipts: impl Iterator<Item = Receipt>) {
+        let undone: SmallVec<[Ending; 2]> =
+            receipts.map(|receipt| Ending::new(receipt, Finish::UNDONE)).collect();
+        let _: Result<_, StoreError> = self.step(charges, Op::Finish(&undone));
+    }
+}
+
+impl OpenTicket {
+    pub(super) fn in_time(&self, now: Tick) -> Result<(), TicketError> {
+        if now < self.expires { Ok(()) } else { Err(TicketError::Expired { ago: now.since(self.expires) }) }
+    }
+
+    /// Returns the keys of the marks of a part: one for each half that has charges, and one at least.
+    fn marks(&self, part: Part) -> SmallVec<[MarkKey; 2]> {
+        let halves: &[Part] = match part {
+            Part::All if !self.has(Part::Outcome) => &[Part::Spent],
+            Part::All if !self.has(Part::Spent) => &[Part::Outcome],
+            Part::All => &[Part::Spent, Part::Outcome],
+            Part::Spent => &[Part::Spent],
+            Part::Outcome => &[Part::Outcome],
+        };
+        let mark = |half: &Part| {
+            let mut key = [0; 19];
+            // The length of a policy's name comes first in keys of limits, and is not zero there.
+            key[1] = b't';
+            key[2] = u8::from(*half == Part::Outcome);
+            key[3..].copy_from_slice(&self.id.to_le_bytes());
+            key
+        };
+        halves.iter().map(mark).collect()
+    }
+
+    /// Returns the limit of a mark: one, for at least as long as the ticket can be settled.
+    ///
+    /// A power of two, in seconds: few limits for all tickets, so that each mark is a word in a table.
+    fn mark_quota(&self) -> Arc<Quota> {
+        let ttl = self.expires.since(self.made).as_secs().saturating_add(1).next_power_of_two();
+        // At most 2^22 s, for no ticket lives longer than a month; one that says so must not overflow.
+        let quota = Quota::per(1, Duration::from_secs(ttl.min(1 << 32))).gcra();
+        Arc::new(quota.expect("one in a time that is not zero"))
+    }
+}

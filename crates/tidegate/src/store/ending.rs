@@ -1,0 +1,142 @@
+//! The second half of a charge: what was really spent, booked against the state that stands now.
+//!
+//! The arithmetic is core's ([`Quota::finish`]): no limit ends up fuller than if only what was spent had been charged. Here is what a
+//! store adds, because a state cannot know it: that the key is gone, that it was reset, that it is under another limit by now. In
+//! each of these cases nothing comes back, and what was spent beyond the charge is booked all the same. A cell of another limit
+//! stays in that limit: carried to the charge's limit and back it would be rounded twice. A place of a guard is found by its receipt whatever
+//! the guard's number is by now, and left there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::decision::Ruling;
+use tidegate_core::{Algorithm, Cost, Decision, Finish, Quota, Receipt, Standing, State, Tick};
+
+use super::settle::{Forgotten, current, keep};
+use super::{Cell, Charge, Settled, Settlement, Step};
+
+/// How one charge ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// Of the charge, as the step that made it returned it. Each is ended once; whoever holds it sees to that.
+    pub receipt: Receipt,
+    /// What was spent, and how the work went.
+    pub finish: Finish,
+    /// Books what was spent anew if the charge was forgotten before its time: its key was reset, or given up for lack of room, before
+    /// this tick, at which its limit would have been full again. `None` leaves forgotten what is forgotten.
+    pub renew: Option<Tick>,
+}
+
+impl Ending {
+    /// Ends a charge; what is forgotten stays forgotten.
+    #[must_use]
+    pub const fn new(receipt: Receipt, finish: Finish) -> Self {
+        Self { receipt, finish, renew: None }
+    }
+}
+
+/// Ends every charge of a step for itself; returns whether cells changed.
+pub(super) fn finish(
+    step: &Step<'_>,
+    cells: &mut [Option<Cell>],
+    endings: &[Ending],
+    settled: &mut Settled,
+) -> bool {
+    assert!(endings.len() >= step.charges.len(), "an ending for each charge");
+    let (now, mut changed) = (step.now, false);
+    settled.allowed = true;
+    for ((charge, cell), ending) in step.charges.iter().zip(cells).zip(endings) {
+        let before = standing(charge, cell.as_ref(), now);
+        if let Some((quota, next)) = next(charge, cell.as_ref(), ending, now) {
+            let quota = quota.cloned().unwrap_or_else(|| charge.quota.clone());
+            keep(cell, &quota, next, now);
+            changed = true;
+        }
+        let after = standing(charge, cell.as_ref(), now);
+        let ruling = Ruling::Allowed { wait: Duration::ZERO };
+        let receipt = came_back(&before, &after, &ending.receipt);
+        settled.lines.push(Settlement { decision: Decision { ruling, standing: after }, receipt });
+    }
+    changed
+}
+
+/// Returns the state after one ending and, where it is not the charge's, the quota it is under; `None` where nothing changes.
+fn next<'c>(
+    charge: &Charge<'_>,
+    cell: Option<&'c Cell>,
+    ending: &Ending,
+    now: Tick,
+) -> Option<(Option<&'c Arc<Quota>>, State)> {
+    let Ending { receipt, mut finish, renew } = *ending;
+    let void = cell.is_none_or(|cell| cell.is_void(&receipt, now));
+    let quota = cell.map(|cell| &cell.quota);
+    if charge.quota.is_guard() || quota.is_some_and(|quota| quota.is_guard()) {
+        // A place is where it was taken, however many there are by now; one that is gone leaves nothing to do.
+        let quota = quota.filter(|quota| !void && quota.is_guard() && charge.quota.is_guard())?;
+        let state = &cell?.state;
+        let next = quota.finish(state, now, &receipt, finish);
+        return (next != *state).then_some((Some(quota), next));
+    }
+    if void && renew.is_some_and(|until| now < until) {
+        // As a debt of all that was spent: it has happened, whether there is room or not.
+        finish.used = finish.used.saturating_add(receipt.cost.units());
+    }
+    let foreign = quota.is_some_and(|quota| **quota != **charge.quota);
+    if (void || foreign) && finish.used <= receipt.cost.units() {
+        return None;
+    }
+    let (by, state) = match cell {
+        None => (&**charge.quota, charge.quota.fresh(now)),
+        Some(cell) => (&*cell.quota, cell.state.clone()),
+    };
+    let next = by.finish(&state, now, &receipt, finish);
+    (cell.is_none() || next != state).then_some((quota, next))
+}
+
+impl Cell {
+    /// Says whether the key was reset since a charge was made.
+    fn is_void(&self, receipt: &Receipt, now: Tick) -> bool {
+        self.forgotten.as_ref().is_some_and(|forgotten| now < forgotten.until && receipt.at <= forgotten.at)
+    }
+}
+
+/// Returns the receipt of a charge with what came back of it.
+fn came_back(before: &Standing, after: &Standing, receipt: &Receipt) -> Option<Receipt> {
+    let level = |standing: &Standing| i128::from(standing.remaining) - i128::from(standing.debt);
+    let units = (level(after) - level(before)).clamp(0, i128::from(receipt.cost.units()));
+    // Within a cost, which is of 64 bits.
+    let cost = Cost::new(units as u64)?;
+    Some(Receipt { cost, ..*receipt })
+}
+
+/// Returns how a cell stands, in its own limit.
+fn standing(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick) -> Standing {
+    match cell {
+        Some(cell) => cell.quota.standing(&cell.state, now),
+        None => charge.quota.standing(&charge.quota.fresh(now), now),
+    }
+}
+
+/// Forgets what was spent by every key of a step; returns whether cells changed.
+///
+/// A key that holds charges is not dropped: were one of them undone later, it would give back what others have charged since. So it
+/// starts anew a nanosecond after the reset, and what was charged up to then is void until time would have returned it.
+pub(super) fn reset(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut Settled) -> bool {
+    let (now, mut changed) = (step.now, false);
+    settled.allowed = true;
+    for (charge, cell) in step.charges.iter().zip(cells) {
+        if let Some(held) = cell.take() {
+            changed = true;
+            let until = held.full_at().unwrap_or(Tick::MAX);
+            if until > now {
+                let state = charge.quota.fresh(now.after(Duration::from_nanos(1)));
+                let forgotten = Some(Box::new(Forgotten { at: now, until }));
+                *cell = Some(Cell { quota: charge.quota.clone(), state, forgotten });
+            }
+        }
+        let standing = charge.quota.standing(&current(charge, cell.as_ref(), now), now);
+        let decision = Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing };
+        settled.lines.push(Settlement { decision, receipt: None });
+    }
+    changed
+}

@@ -1,0 +1,264 @@
+//! What was admitted: finished, cancelled, waited for, or dropped, in whatever order.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate::gate::{Admission, Entry, Fate, Part};
+use tidegate::policy::{ChargeOn, CostRule, Descriptor, Limit, Policy, PolicySet};
+use tidegate::{Cost, Gate, ManualClock, Outcome, Quota};
+
+fn policy(name: &str, quota: Quota) -> Policy {
+    Policy::new(name, Limit::new(quota, name))
+}
+
+fn per_hour(count: u64) -> Quota {
+    Quota::per_hour(count).gcra().unwrap()
+}
+
+fn gate(policies: Vec<Policy>) -> (Arc<Gate>, ManualClock) {
+    let clock = ManualClock::default();
+    let gate = Gate::in_memory(PolicySet::new(policies).unwrap(), 100).with_clock(clock.clone());
+    (Arc::new(gate), clock)
+}
+
+fn admit(gate: &Gate, cost: u64) -> Option<Admission<&Gate>> {
+    gate.admit(&Descriptor::new(), Cost::new(cost)).unwrap().admitted()
+}
+
+/// What is left of every limit, debts below zero.
+fn levels(gate: &Gate) -> Vec<i64> {
+    let decision = gate.peek(&Descriptor::new(), None).unwrap();
+    let level = |limit: &tidegate::LimitDecision| {
+        let standing = limit.decision.standing;
+        standing.remaining as i64 - standing.debt as i64
+    };
+    decision.limits.iter().map(level).collect()
+}
+
+/// Charging ten, waiting until they have returned, charging ten again and refunding the first charge let ten more pass at once,
+/// once for every charge that was remembered.
+#[test]
+fn undoing_a_charge_that_time_has_returned_gives_nothing_back() {
+    let (gate, clock) = gate(vec![policy("all", Quota::per_second(1).burst(10).gcra().unwrap())]);
+    let first = admit(&gate, 10).unwrap();
+    clock.advance(Duration::from_secs(10));
+    let _second = admit(&gate, 10).unwrap();
+    first.cancel().unwrap();
+    assert_eq!(levels(&gate), [0]);
+    assert!(admit(&gate, 1).is_none());
+}
+
+/// Undoing used to give nothing back once the work might have begun, a millisecond after the charge.
+#[test]
+fn undone_after_the_fact_a_charge_leaves_no_trace() {
+    let (gate, clock) = gate(vec![policy("all", Quota::per_second(1).burst(10).gcra().unwrap())]);
+    let held = admit(&gate, 10).unwrap();
+    clock.advance(Duration::from_millis(1));
+    held.cancel().unwrap();
+    assert_eq!(levels(&gate), [10]);
+}
+
+#[test]
+fn each_limit_settles_by_its_own_units_and_says_what_became_of_it() {
+    let mut requests = policy("requests", per_hour(100));
+    requests.cost = Some(CostRule::Fixed(Cost::ONE));
+    let (gate, _) = gate(vec![requests, policy("tokens", per_hour(1000)), policy("money", per_hour(5000))]);
+    let held = admit(&gate, 800).unwrap();
+    assert_eq!(levels(&gate), [99, 200, 4200]);
+    assert_eq!(
+        held.charged().lines().map(|line| line.policy).collect::<Vec<_>>(),
+        ["requests", "tokens", "money"]
+    );
+    let used = |line: &tidegate::gate::ChargedLine<'_>| match line.policy {
+        "tokens" => Some(1300),
+        "money" => Some(650),
+        _ => None,
+    };
+    let told = held.finish_and_tell(Outcome::Success, used, |told| {
+        told.iter()
+            .map(|one| (one.policy.to_owned(), one.used, one.fate, one.standing.debt))
+            .collect::<Vec<_>>()
+    });
+    let expected = [
+        ("requests".to_owned(), 1, Fate::Kept, 0),
+        ("tokens".to_owned(), 1300, Fate::Owed(500), 300),
+        ("money".to_owned(), 650, Fate::Returned(150), 0),
+    ];
+    assert_eq!(told.unwrap(), expected);
+    assert_eq!(levels(&gate), [99, -300, 4350]);
+    assert!(admit(&gate, 1).is_none(), "the debt is waited off first");
+}
+
+/// Four logins at once could all pass on one place while the first had not failed yet.
+#[test]
+fn the_outcome_decides_what_failures_only_took() {
+    let login = || {
+        let mut login = policy("login", per_hour(3));
+        login.charge = ChargeOn::Failure;
+        login
+    };
+    for (outcome, left) in [
+        (Outcome::Success, 3),
+        (Outcome::CallersFault, 0),
+        (Outcome::Failure, 1),
+        (Outcome::Overloaded, 1),
+        (Outcome::Ignored, 1),
+    ] {
+        let (gate, _) = gate(vec![login()]);
+        let held: Vec<_> = (0..4).filter_map(|_| admit(&gate, 1)).collect();
+        assert_eq!((held.len(), levels(&gate)), (3, vec![0]));
+        let mut held = held.into_iter();
+        held.next().unwrap().finish(outcome).unwrap();
+        assert_eq!(levels(&gate), [left], "{outcome:?}");
+        drop(held);
+        assert_eq!(levels(&gate), [left], "an outcome that nobody told teaches nothing: {outcome:?}");
+    }
+}
+
+#[test]
+fn dropped_it_leaves_its_places_and_keeps_its_charges() {
+    let places = Quota::concurrency(2, Duration::from_secs(60)).unwrap();
+    let (gate, _) = gate(vec![policy("places", places), policy("all", per_hour(10))]);
+    let (one, two) = (admit(&gate, 1).unwrap(), admit(&gate, 1).unwrap());
+    assert!(admit(&gate, 1).is_none());
+    drop(one);
+    assert_eq!(levels(&gate), [1, 8]);
+    two.finish(Outcome::Failure).unwrap();
+    assert_eq!(levels(&gate), [2, 8]);
+    let three = admit(&gate, 1).unwrap();
+    three.cancel().unwrap();
+    assert_eq!(levels(&gate), [2, 8], "undone, it has spent nothing");
+    let four = admit(&gate, 1).unwrap().undo_if_dropped(true);
+    drop(four);
+    assert_eq!(levels(&gate), [2, 8]);
+}
+
+/// Every order in which three admissions can end, in every way: places come back once, charges once or never.
+#[test]
+fn every_order_of_ending_returns_every_place_once() {
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        for ways in 0..27 {
+            let places = Quota::concurrency(3, Duration::from_secs(60)).unwrap();
+            let (gate, clock) = gate(vec![policy("places", places), policy("all", per_hour(10))]);
+            let mut held: Vec<_> =
+                (0..3).map(|_| gate.admit_owned(&Descriptor::new(), None).unwrap().admitted()).collect();
+            let mut kept = 3;
+            for (done, at) in order.into_iter().enumerate() {
+                clock.advance(Duration::from_nanos(1));
+                let one = held[at].take().unwrap();
+                match ways / 3_usize.pow(at as u32) % 3 {
+                    0 => drop(one),
+                    1 => one.finish(Outcome::Success).unwrap(),
+                    _ => {
+                        one.cancel().unwrap();
+                        kept -= 1;
+                    }
+                }
+                let places = levels(&gate)[0];
+                assert_eq!(places, done as i64 + 1, "{order:?} {ways}");
+            }
+            assert_eq!(levels(&gate), [3, 10 - kept], "{order:?} {ways}");
+        }
+    }
+}
+
+/// A caller who hung up while delayed had spent what he had asked for.
+#[test]
+fn a_caller_who_hangs_up_while_delayed_has_not_spent() {
+    let queue = || {
+        let mut queue = policy("queue", Quota::per_second(1).leaky_queue(10).unwrap());
+        queue.limits[0].max_wait = Duration::from_secs(10);
+        queue
+    };
+    let mut cx = Context::from_waker(Waker::noop());
+    for polled in [false, true] {
+        let (gate, clock) = gate(vec![queue(), policy("all", per_hour(10))]);
+        admit(&gate, 1).unwrap().finish(Outcome::Success).unwrap();
+        let Entry::Admitted(second) = gate.admit_owned(&Descriptor::new(), None).unwrap() else { panic!() };
+        assert_eq!(second.wait, Duration::from_secs(1));
+        {
+            let mut waiting = pin!(second.delayed());
+            if polled {
+                assert!(waiting.as_mut().poll(&mut cx).is_pending());
+            }
+        }
+        assert_eq!(levels(&gate)[1], 9, "polled: {polled}");
+        let third = admit(&gate, 1).unwrap();
+        assert_eq!(third.wait, Duration::from_secs(1), "the place in the line is free again");
+        {
+            let mut waiting = pin!(third.delayed());
+            assert!(waiting.as_mut().poll(&mut cx).is_pending());
+            clock.advance(Duration::from_secs(1));
+            let Poll::Ready(held) = waiting.as_mut().poll(&mut cx) else { panic!("its time has come") };
+            drop(held);
+        }
+        assert_eq!(levels(&gate)[1], 8, "whoever has waited has spent");
+    }
+}
+
+#[test]
+fn halves_of_one_check_are_settled_apart() {
+    let mut login = policy("login", per_hour(3));
+    login.charge = ChargeOn::Failure;
+    let (gate, _) = gate(vec![login, policy("all", per_hour(10))]);
+    let mut charged = tidegate::Charged::default();
+    let request = Descriptor::new();
+    assert!(gate.charge(&request, Cost::new(2), &mut charged).unwrap().allowed);
+    assert_eq!(levels(&gate), [1, 8]);
+    gate.finish(&charged, Part::Outcome, Outcome::Failure, |_| None).unwrap();
+    assert_eq!(levels(&gate), [3, 8]);
+    gate.finish(&charged, Part::Spent, Outcome::Ignored, |_| Some(1)).unwrap();
+    assert_eq!(levels(&gate), [3, 9]);
+}
+
+proptest! {
+    /// Over several policies that overlap, whatever was estimated: what is charged in the end is what was used. The hours of the
+    /// limits are long beside the nanoseconds of the history, so time returns no unit meanwhile.
+    #[test]
+    fn what_is_charged_in_the_end_is_what_was_used(
+        steps in prop::collection::vec((1..40_u64, 0..60_u64, 0..4_usize, any::<bool>()), 1..60),
+    ) {
+        let quotas = [
+            per_hour(1_000_000),
+            Quota::per_hour(1_000_000).fixed_window().unwrap(),
+            Quota::per_hour(1_000_000).sliding_log().unwrap(),
+            Quota::per_hour(1_000_000).leaky_bucket().unwrap(),
+            Quota::per_hour(1_000_000).token_bucket().unwrap(),
+            Quota::per_hour(1_000_000).sliding_window(12).unwrap(),
+        ];
+        let policies = quotas.into_iter().enumerate().map(|(at, quota)| policy(&format!("limit-{at}"), quota));
+        let mut requests = policy("requests", per_hour(1000));
+        requests.cost = Some(CostRule::Fixed(Cost::ONE));
+        let (gate, clock) = gate(policies.chain([requests]).collect());
+        let mut open = Vec::new();
+        let (mut spent, mut requests) = (0, 0);
+        for (estimate, used, back, ends) in steps {
+            open.push((admit(&gate, estimate).unwrap(), used));
+            if ends && back < open.len() {
+                let (held, used) = open.remove(open.len() - 1 - back);
+                // The work acts, and is settled afterwards.
+                clock.advance(Duration::from_nanos(1));
+                if used == 0 {
+                    held.cancel().unwrap();
+                } else {
+                    held.finish_with(Outcome::Success, |line| (line.policy != "requests").then_some(used)).unwrap();
+                    requests += 1;
+                    spent += used as i64;
+                }
+            }
+        }
+        for (held, used) in open {
+            held.finish_with(Outcome::Success, |line| (line.policy != "requests").then_some(used)).unwrap();
+            requests += 1;
+            spent += used as i64;
+        }
+        let mut expected = vec![1_000_000 - spent; 6];
+        expected.push(1000 - requests);
+        prop_assert_eq!(levels(&gate), expected);
+    }
+}

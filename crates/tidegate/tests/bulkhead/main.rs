@@ -1,0 +1,198 @@
+//! The bulkhead as its callers meet it: deadlines, turns, and every order in which permits and waiters can go.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
+
+mod orders;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use tidegate::{Bulkhead, Clock, Cost, Denied, Enter, ManualClock, Outcome, Permit, Retry, Tick};
+
+/// Tells whether its waker was called.
+#[derive(Debug, Default)]
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A waiter that is polled by hand.
+struct Waiter {
+    entry: Pin<Box<Enter>>,
+    flag: Arc<Flag>,
+}
+
+impl Waiter {
+    fn new(entry: Enter) -> Self {
+        Self { entry: Box::pin(entry), flag: Arc::default() }
+    }
+
+    fn poll(&mut self) -> Poll<Result<Permit, Denied>> {
+        let waker = Waker::from(Arc::clone(&self.flag));
+        self.entry.as_mut().poll(&mut Context::from_waker(&waker))
+    }
+
+    fn was_woken(&self) -> bool {
+        self.flag.0.load(Ordering::SeqCst)
+    }
+}
+
+fn ready(poll: Poll<Result<Permit, Denied>>) -> Result<Permit, Denied> {
+    match poll {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("still waits"),
+    }
+}
+
+fn places(units: u64) -> Cost {
+    Cost::new(units).unwrap()
+}
+
+#[test]
+fn nobody_enters_past_those_who_wait() {
+    let bulkhead = Bulkhead::new(3).unwrap();
+    let inside = bulkhead.try_enter_n(places(2)).unwrap();
+    let mut large = Waiter::new(bulkhead.enter_n(places(3)));
+    let mut small = Waiter::new(bulkhead.enter());
+    assert!(large.poll().is_pending() && small.poll().is_pending());
+    assert_eq!(bulkhead.standing().remaining, 1);
+    let refused = bulkhead.try_enter().unwrap_err();
+    assert_eq!(refused.retry(), Retry::Unknown, "a place is free, and the first in line wants three");
+    inside.leave(Outcome::Success);
+    assert!(large.was_woken() && !small.was_woken());
+    let large = ready(large.poll()).unwrap();
+    assert_eq!((large.places(), bulkhead.standing().remaining), (3, 0));
+    drop(large);
+    assert!(ready(small.poll()).is_ok());
+}
+
+#[test]
+fn more_places_than_there_are_is_never_also_behind_a_line() {
+    let bulkhead = Bulkhead::new(2).unwrap();
+    let _inside = bulkhead.try_enter_n(places(2)).unwrap();
+    let mut waiter = Waiter::new(bulkhead.enter());
+    assert!(waiter.poll().is_pending());
+    assert_eq!(bulkhead.try_enter_n(places(3)).unwrap_err().retry(), Retry::Never);
+    assert_eq!(ready(Waiter::new(bulkhead.enter_n(places(3))).poll()).unwrap_err().retry(), Retry::Never);
+}
+
+#[test]
+fn a_lowered_number_refuses_who_can_never_enter_and_lets_the_next_one_go_on() {
+    let bulkhead = Bulkhead::new(3).unwrap();
+    let inside = bulkhead.try_enter_n(places(3)).unwrap();
+    let (mut large, mut small) = (Waiter::new(bulkhead.enter_n(places(3))), Waiter::new(bulkhead.enter()));
+    assert!(large.poll().is_pending() && small.poll().is_pending());
+    bulkhead.change(2).unwrap();
+    assert!(large.was_woken());
+    assert_eq!(ready(large.poll()).unwrap_err().retry(), Retry::Never);
+    assert_eq!((bulkhead.standing().remaining, bulkhead.standing().debt), (0, 1));
+    assert!(small.poll().is_pending(), "three are inside still");
+    drop(inside);
+    assert!(ready(small.poll()).is_ok());
+    assert!(bulkhead.change(0).is_err() && bulkhead.standing().limit == 2);
+}
+
+#[test]
+fn a_deadline_ends_the_wait_and_the_next_one_moves_up() {
+    let clock = ManualClock::at(Tick::from_secs(100));
+    let bulkhead = Bulkhead::new(1).unwrap().with_clock(clock.clone());
+    let inside = bulkhead.try_enter().unwrap();
+    let mut first = Waiter::new(bulkhead.enter().within(Duration::from_secs(5)));
+    let mut second = Waiter::new(bulkhead.enter().until(Tick::from_secs(200)));
+    assert!(first.poll().is_pending() && second.poll().is_pending());
+    clock.advance(Duration::from_secs(5));
+    assert!(first.was_woken(), "by its timer");
+    assert_eq!(ready(first.poll()).unwrap_err().retry(), Retry::Unknown);
+    assert_eq!(bulkhead.waiting(), 1);
+    drop(inside);
+    assert!(ready(second.poll()).is_ok());
+}
+
+#[test]
+fn a_place_that_came_by_the_deadline_is_taken_at_it() {
+    let clock = ManualClock::default();
+    let bulkhead = Bulkhead::new(1).unwrap().with_clock(clock.clone());
+    let inside = bulkhead.try_enter().unwrap();
+    let mut waiter = Waiter::new(bulkhead.enter().within(Duration::from_secs(5)));
+    assert!(waiter.poll().is_pending());
+    drop(inside);
+    clock.advance(Duration::from_secs(9));
+    assert!(ready(waiter.poll()).is_ok());
+}
+
+#[test]
+fn no_time_is_now_or_not_at_all_and_a_past_deadline_is_never() {
+    let clock = ManualClock::at(Tick::from_secs(100));
+    let bulkhead = Bulkhead::new(1).unwrap().with_clock(clock.clone());
+    let late = ready(Waiter::new(bulkhead.enter().until(Tick::from_secs(99))).poll());
+    assert_eq!(late.unwrap_err().retry(), Retry::Never);
+    let inside = ready(Waiter::new(bulkhead.enter().within(Duration::ZERO)).poll()).unwrap();
+    let refused = ready(Waiter::new(bulkhead.enter().within(Duration::ZERO)).poll()).unwrap_err();
+    assert_eq!((refused.retry(), bulkhead.waiting(), clock.sleepers()), (Retry::Unknown, 0, 0));
+    assert_eq!(refused.to_string(), "no room now; nobody can say when there will be");
+    drop(inside);
+    assert!(clock.now() == Tick::from_secs(100) && bulkhead.standing().remaining == 1);
+}
+
+#[test]
+fn the_line_has_a_bound() {
+    let bulkhead = Bulkhead::new(1).unwrap().with_room(1);
+    let _inside = bulkhead.try_enter().unwrap();
+    let mut first = Waiter::new(bulkhead.enter());
+    assert!(first.poll().is_pending());
+    assert_eq!(ready(Waiter::new(bulkhead.enter()).poll()).unwrap_err().retry(), Retry::Unknown);
+    drop(first);
+    assert!(Waiter::new(bulkhead.enter()).poll().is_pending(), "there is room again");
+}
+
+#[test]
+fn a_panic_returns_the_place() {
+    let bulkhead = Bulkhead::new(1).unwrap();
+    let inside = bulkhead.clone();
+    let worker = thread::spawn(move || {
+        let _permit = inside.try_enter().unwrap();
+        panic!("as expected by this test");
+    });
+    assert!(worker.join().is_err());
+    assert_eq!(bulkhead.standing().remaining, 1);
+}
+
+#[test]
+fn threads_take_turns_at_two_places() {
+    let bulkhead = Bulkhead::new(2).unwrap();
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    let permit = bulkhead.blocking_enter(Duration::MAX).unwrap();
+                    assert!(bulkhead.standing().debt == 0);
+                    permit.leave(Outcome::Success);
+                }
+            });
+        }
+    });
+    assert_eq!((bulkhead.standing().remaining, bulkhead.waiting()), (2, 0));
+}
+
+#[tokio::test]
+async fn a_task_that_is_aborted_in_line_leaves_it() {
+    let bulkhead = Bulkhead::new(1).unwrap();
+    let inside = bulkhead.try_enter().unwrap();
+    let waiter = tokio::spawn(bulkhead.enter());
+    while bulkhead.waiting() == 0 {
+        tokio::task::yield_now().await;
+    }
+    waiter.abort();
+    assert!(waiter.await.unwrap_err().is_cancelled());
+    assert_eq!(bulkhead.waiting(), 0);
+    drop(inside);
+    assert!(bulkhead.enter().await.is_ok());
+}

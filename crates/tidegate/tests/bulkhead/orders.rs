@@ -1,0 +1,198 @@
+//! Every sequence of up to six steps, against a list: who enters, who waits, who is woken, and that in the end all is free.
+
+use tidegate::{Bulkhead, Permit};
+
+use super::{Waiter, places, ready};
+
+/// What happens next; `first` or the last of those there are.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    TryEnter,
+    Enter(u64),
+    Poll { first: bool },
+    DropWaiter { first: bool },
+    DropPermit { first: bool },
+    Change(u64),
+}
+
+const STEPS: [Step; 12] = [
+    Step::TryEnter,
+    Step::Enter(1),
+    Step::Enter(2),
+    Step::Poll { first: true },
+    Step::Poll { first: false },
+    Step::DropWaiter { first: true },
+    Step::DropWaiter { first: false },
+    Step::DropPermit { first: true },
+    Step::DropPermit { first: false },
+    Step::Change(1),
+    Step::Change(2),
+    Step::Change(3),
+];
+
+/// How a waiter fares, by the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fare {
+    Waits,
+    Given,
+    Refused,
+}
+
+/// A bulkhead, and the same as lists.
+struct World {
+    bulkhead: Bulkhead,
+    permits: Vec<Permit>,
+    waiters: Vec<Waiter>,
+    max: u64,
+    inside: Vec<u64>,
+    line: Vec<(u64, Fare)>,
+}
+
+impl World {
+    fn new() -> Self {
+        let bulkhead = Bulkhead::new(2).unwrap();
+        Self {
+            bulkhead,
+            permits: Vec::new(),
+            waiters: Vec::new(),
+            max: 2,
+            inside: Vec::new(),
+            line: Vec::new(),
+        }
+    }
+
+    fn in_use(&self) -> u64 {
+        let given = self.line.iter().filter(|(_, fare)| *fare == Fare::Given).map(|(places, _)| places);
+        self.inside.iter().chain(given).sum()
+    }
+
+    fn waits(&self) -> usize {
+        self.line.iter().filter(|(_, fare)| *fare == Fare::Waits).count()
+    }
+
+    fn advance(&mut self) {
+        for at in 0..self.line.len() {
+            if self.line[at].1 != Fare::Waits {
+                continue;
+            }
+            match self.line[at].0 {
+                large if large > self.max => self.line[at].1 = Fare::Refused,
+                fits if self.in_use() + fits <= self.max => self.line[at].1 = Fare::Given,
+                _ => return,
+            }
+        }
+    }
+
+    /// Does a step; `false` where there is nobody to do it.
+    fn step(&mut self, step: Step) -> bool {
+        match step {
+            Step::TryEnter => {
+                let enters = self.waits() == 0 && self.in_use() < self.max;
+                let permit = self.bulkhead.try_enter();
+                assert_eq!(permit.is_ok(), enters);
+                if let Ok(permit) = permit {
+                    self.permits.push(permit);
+                    self.inside.push(1);
+                }
+            }
+            Step::Enter(wanted) => {
+                let mut waiter = Waiter::new(self.bulkhead.enter_n(places(wanted)));
+                let at_once = self.waits() == 0 && self.in_use() + wanted <= self.max;
+                if at_once || wanted > self.max {
+                    let answer = ready(waiter.poll());
+                    assert_eq!(answer.is_ok(), at_once);
+                    if let Ok(permit) = answer {
+                        self.permits.push(permit);
+                        self.inside.push(wanted);
+                    }
+                } else {
+                    assert!(waiter.poll().is_pending());
+                    self.waiters.push(waiter);
+                    self.line.push((wanted, Fare::Waits));
+                }
+            }
+            Step::Poll { first } => {
+                let Some(at) = pick(first, self.waiters.len()) else { return false };
+                let (wanted, fare) = self.line[at];
+                if fare == Fare::Waits {
+                    assert!(self.waiters[at].poll().is_pending());
+                    return true;
+                }
+                let answer = ready(self.waiters.remove(at).poll());
+                self.line.remove(at);
+                assert_eq!(answer.is_ok(), fare == Fare::Given);
+                if let Ok(permit) = answer {
+                    self.permits.push(permit);
+                    self.inside.push(wanted);
+                }
+            }
+            Step::DropWaiter { first } => {
+                let Some(at) = pick(first, self.waiters.len()) else { return false };
+                drop(self.waiters.remove(at));
+                self.line.remove(at);
+                self.advance();
+            }
+            Step::DropPermit { first } => {
+                let Some(at) = pick(first, self.permits.len()) else { return false };
+                drop(self.permits.remove(at));
+                self.inside.remove(at);
+                self.advance();
+            }
+            Step::Change(max) => {
+                self.bulkhead.change(max).unwrap();
+                self.max = max;
+                self.advance();
+            }
+        }
+        let (standing, in_use) = (self.bulkhead.standing(), self.in_use());
+        assert_eq!(standing.remaining, self.max.saturating_sub(in_use));
+        assert_eq!(standing.debt, in_use.saturating_sub(self.max));
+        assert_eq!(self.bulkhead.waiting(), self.waits());
+        for (waiter, (_, fare)) in self.waiters.iter().zip(&self.line) {
+            assert_eq!(waiter.was_woken(), *fare != Fare::Waits, "woken when its turn came, and not before");
+        }
+        true
+    }
+}
+
+/// The first of so many, or the last where that is another.
+fn pick(first: bool, len: usize) -> Option<usize> {
+    match len {
+        0 => None,
+        1 if !first => None,
+        _ if first => Some(0),
+        len => Some(len - 1),
+    }
+}
+
+fn replay(steps: &[Step]) -> Option<World> {
+    let mut world = World::new();
+    steps.iter().all(|step| world.step(*step)).then_some(world)
+}
+
+fn walk(steps: &mut Vec<Step>, left: u32, ends: &mut u64) {
+    for step in STEPS {
+        steps.push(step);
+        if let Some(world) = replay(steps) {
+            if left > 1 {
+                walk(steps, left - 1, ends);
+            } else {
+                *ends += 1;
+                let bulkhead = world.bulkhead.clone();
+                // Permits and waiters go in the order of the fields, given places among them.
+                drop(world);
+                let standing = bulkhead.standing();
+                assert_eq!((standing.remaining, bulkhead.waiting()), (standing.limit, 0), "{steps:?}");
+            }
+        }
+        steps.pop();
+    }
+}
+
+#[test]
+fn no_order_of_going_loses_a_place_or_a_turn() {
+    let mut ends = 0;
+    walk(&mut Vec::new(), 6, &mut ends);
+    assert!(ends > 100_000, "{ends} sequences");
+    println!("{ends} sequences");
+}

@@ -1,0 +1,36 @@
+//! Anybody may send a ticket: text and bytes are refused, whatever they say. What a key of the deployment has sealed may be of another
+//! version, so its content is fuzzed too: it is refused or read, comes back as it was, and its charges settle, whatever they claim.
+#![no_main]
+
+use std::time::Duration;
+
+use libfuzzer_sys::fuzz_target;
+use tidegate::gate::Part;
+use tidegate::gate::ticket::{Ticket, TicketKeys};
+use tidegate::policy::PolicySet;
+use tidegate::{Gate, ManualClock, Outcome, Tick};
+
+fuzz_target!(|input: (u64, u64, bool, &[u8])| {
+    let (now, used, fails, bytes) = input;
+    let (keys, now) = (TicketKeys::new([7; 32]), Tick::from_nanos(now));
+    if let Ok(ticket) = std::str::from_utf8(bytes).unwrap_or_default().parse::<Ticket>() {
+        assert_eq!(ticket.to_string().parse(), Ok(ticket));
+    }
+    if let Ok(ticket) = Ticket::from_bytes(bytes) {
+        assert!(keys.open(&ticket, now).is_err(), "nobody has sealed this");
+    }
+    let Ok(open) = keys.seal_bytes(bytes).map_err(drop).and_then(|ticket| keys.open(&ticket, now).map_err(drop))
+    else {
+        return;
+    };
+    let Ok(set) = PolicySet::new(Vec::new()) else { return };
+    let clock = ManualClock::at(now);
+    let gate = Gate::in_memory(set, 100).with_clock(clock.clone()).with_issuer(open.issuer());
+    let outcome = if fails { Outcome::CallersFault } else { Outcome::Success };
+    for _ in 0..3 {
+        // Of a store that is not this one, and so not settled; its charges by themselves are.
+        assert!(gate.settle(&open, Part::All, outcome, |_| Some(used)).is_err());
+        let _ = gate.finish(open.charged(), Part::All, outcome, |_| Some(used));
+        clock.advance(Duration::from_secs(1));
+    }
+});
