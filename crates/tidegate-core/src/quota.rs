@@ -345,7 +345,7 @@ impl Quota {
     }
 
     /// Makes a [`Concurrency`] guard: at most `max` in flight, 1 to [`Concurrency::MAX_PLACES`]; a place that was not returned within `ttl` of
-    /// being taken lapses by itself.
+    /// being taken lapses by itself. For gates, whose admissions are finished; a check that nobody finishes holds its place until then.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] names the number that is out of range.

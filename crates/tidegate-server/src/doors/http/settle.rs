@@ -22,8 +22,7 @@ use super::problem::{Problem, nearest};
 use crate::engine::{Settlement, Told, Unsettled};
 
 /// What a report says that changes nothing.
-const NOTHING_WAITED: &str =
-    "no policy with `charge: on-failure` was charged by this decision, so the report changes nothing";
+const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the report changes nothing";
 
 /// What became of each charge, and why a real cost could not be worked out.
 type Settlements<'s> = [(Followed<'s>, Option<CostError>)];
