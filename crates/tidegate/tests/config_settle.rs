@@ -1,5 +1,6 @@
 //! Costs that are estimated at the check and settled by what the work really took: as the file says them, and what comes of it.
 #![cfg(feature = "cel")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use tidegate::policy::config::{Config, Format, schema};
 use tidegate::policy::{PolicySet, RealCost, Usage};
