@@ -1,5 +1,6 @@
 //! Costs that are estimated at the check and settled by what the work really took: as the file says them, and what comes of it.
 #![cfg(feature = "cel")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use tidegate::policy::config::{Config, Format, schema};
 use tidegate::policy::{PolicySet, RealCost, Usage};
@@ -158,8 +159,14 @@ fn a_policy_learns_what_requests_cost_and_keeps_it_over_a_reload() {
     gate.replace(Config::parse(&text, "t", Format::Yaml).unwrap().0.policies);
     let cost = gate.policies().plan(&Descriptor::new(), None).lines[1].cost.units();
     assert!((700..750).contains(&cost), "{cost}");
-    // A policy of another name starts anew.
+    // One that settles by other words counts other units.
+    let text = file(&COST.replace("llm.total }", "'15 * llm.total' }"));
+    gate.replace(Config::parse(&text, "t", Format::Yaml).unwrap().0.policies);
+    assert_eq!(estimate(&gate), 250);
+    // So does a policy of another name.
     gate.replace(set(COST));
+    (0..20).for_each(|_| gate.policies().learn(0, 480));
+    assert!(estimate(&gate) >= 480);
     let renamed = Config::parse(&file(COST).replace("name: p", "name: q"), "t", Format::Yaml).unwrap().0;
     gate.replace(renamed.policies);
     assert_eq!(estimate(&gate), 250);

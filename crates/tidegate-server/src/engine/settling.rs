@@ -58,6 +58,7 @@ pub(crate) struct Settlement<'a> {
 
 /// What was spent.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and it never leaves the stack")]
 pub(crate) enum Told<'a> {
     /// What was charged.
     AsCharged,

@@ -172,10 +172,18 @@ impl PolicySet {
         self.learned(policy)?.estimate()
     }
 
-    /// Goes on from what the policies of another set have learnt, by their names: before this set is put in force in its place.
+    /// Goes on from what the policies of another set have learnt, by their names: before this set is put in force in its place. A policy that
+    /// settles by other words now starts anew: it counts other units.
     pub fn learn_from(&self, before: &Self) {
         for (place, policy) in self.policies.iter().enumerate() {
-            if let Some((at, _)) = before.find(&policy.name) {
+            let same = |other: &Policy| match (&policy.settle, &other.settle) {
+                (Some(one), Some(two)) => one.is_same(two),
+                (None, None) => true,
+                _ => false,
+            };
+            if let Some((at, other)) = before.find(&policy.name)
+                && same(other)
+            {
                 self.compiled[place].learn_from(&before.compiled[at]);
             }
         }

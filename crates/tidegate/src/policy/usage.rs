@@ -195,6 +195,18 @@ impl SettleRule {
         Ok(units.min(Rate::MAX_COUNT))
     }
 
+    /// Says whether two rules make the same of everything that is told.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let same = match (&self.by, &other.by) {
+            (SettleBy::Cost, SettleBy::Cost) => true,
+            (SettleBy::Value(one), SettleBy::Value(two)) => one == two,
+            #[cfg(feature = "cel")]
+            (SettleBy::Expression(one), SettleBy::Expression(two)) => one.source() == two.source(),
+            _ => false,
+        };
+        same && self.missing == other.missing
+    }
+
     fn otherwise(&self, name: &str) -> Option<u64> {
         self.missing.iter().find(|(have, _)| have == name).map(|(_, units)| *units)
     }
