@@ -40,7 +40,7 @@ impl<'t> Permit<'t> {
         let hand = Word { limit: self.limit, now: self.now, word: self.next };
         let ruling = Ruling::Allowed { wait: Duration::ZERO };
         let decision = Decision { ruling, standing: hand.standing(charge, None, tick) };
-        Settlement { decision, receipt: Some(hand.receipt(charge, tick)) }
+        Settlement { decision, receipt: Some(hand.receipt(charge, tick, self.next)) }
     }
 }
 
@@ -52,8 +52,9 @@ struct Word<'t> {
 }
 
 impl Word<'_> {
-    fn receipt(&self, charge: &Charge<'_>, tick: Tick) -> Receipt {
-        Receipt { at: tick, act: tick, cost: charge.cost, mark: self.limit.form.mark(self.now) }
+    /// The receipt of a charge that left the slot with the word `taken`.
+    fn receipt(&self, charge: &Charge<'_>, tick: Tick, taken: u64) -> Receipt {
+        Receipt { at: tick, act: tick, cost: charge.cost, mark: self.limit.form.mark(taken) }
     }
 }
 
@@ -64,7 +65,7 @@ impl Hand for Word<'_> {
         let (form, units) = (&self.limit.form, charge.cost.units());
         match form.take(self.word, self.now, units) {
             Some(next) => {
-                (Ruling::Allowed { wait: Duration::ZERO }, Some((next, self.receipt(charge, tick))))
+                (Ruling::Allowed { wait: Duration::ZERO }, Some((next, self.receipt(charge, tick, next))))
             }
             None => (Ruling::Denied { retry: form.retry(self.word, self.now, units) }, None),
         }
@@ -155,7 +156,7 @@ impl Table {
         let (Taken::Permitted(word) | Taken::Refused(word)) = taken else { return false };
         let hand = Word { limit: by.limit, now: by.now, word };
         let (ruling, receipt) = if matches!(taken, Taken::Permitted(_)) {
-            (Ruling::Allowed { wait: Duration::ZERO }, Some(hand.receipt(charge, step.now)))
+            (Ruling::Allowed { wait: Duration::ZERO }, Some(hand.receipt(charge, step.now, word)))
         } else {
             (hand.decide(charge, step.now).0, None)
         };
