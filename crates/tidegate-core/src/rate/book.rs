@@ -23,7 +23,7 @@ pub(crate) type Amounts = SmallVec<[u128; 1]>;
 /// Beyond it the first hole of the line is forgotten, after which older charges may give back less.
 pub(crate) const MAX_HOLES: usize = 64;
 
-/// The line of charges of one key, where its end alone does not tell enough. 80 bytes, and 80 for each hole.
+/// The line of charges of one key, where its end alone does not tell enough. 112 bytes, and 64 for each hole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Book {
     /// All that was given back from the middle of the line: added to where the line would end without, it gives its end.
@@ -98,6 +98,8 @@ impl Book {
     /// Makes a hole of `amount` that ends at `end`.
     pub(crate) fn open(&mut self, end: u128, amount: u128, withheld: Amounts) {
         let at = self.holes.partition_point(|hole| hole.end < end);
+        // One more, not twice as many.
+        self.holes.reserve_exact(1);
         self.holes.insert(at, Hole { end, amount, withheld });
         // The next first, so that places before it stay.
         for first in [Some(at), at.checked_sub(1)].into_iter().flatten() {
@@ -227,5 +229,34 @@ impl Bytes for Book {
             return Err(DecodeError::Value { field: "holes" });
         }
         Ok(Self { given, since, high, promise, restarts, extended, holes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sizes that the states' documentation tells.
+    #[test]
+    fn a_book_takes_what_is_said() {
+        assert_eq!((size_of::<Book>(), size_of::<Hole>()), (112, 64));
+        assert_eq!(size_of::<crate::rate::GcraState>(), 32);
+    }
+
+    #[test]
+    fn holes_that_touch_are_one_and_there_are_never_too_many() {
+        let mut book = Book::default();
+        for end in [30, 10, 20] {
+            book.open(end, 10, [5].into_iter().collect());
+        }
+        assert_eq!(book.holes.len(), 1);
+        assert_eq!(book.standing_after(0, 40), 10);
+        for end in (0..200).map(|nth| 100 + 20 * nth) {
+            book.open(end, 10, [0].into_iter().collect());
+        }
+        assert_eq!(book.holes.len(), MAX_HOLES);
+        let mut end = 100 + 20 * 199;
+        book.cut(&mut end);
+        assert_eq!((end, book.holes.len()), (90 + 20 * 199, MAX_HOLES - 1));
     }
 }

@@ -196,7 +196,7 @@ impl Pace {
     /// promise: once the last charge is undone, they would not.
     fn keep(&self, book: Box<Book>, tat: u128, at: Tick) -> Option<Box<Book>> {
         let waits = book.promise > at || self.shown(tat) > at;
-        (!book.has_passed(at) && !(book.is_blank() && !waits)).then_some(book)
+        (!book.has_passed(at) && (waits || !book.is_blank())).then_some(book)
     }
 
     /// The book of a line, or the one that says of it what its arrival time does.
