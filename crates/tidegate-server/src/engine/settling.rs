@@ -53,13 +53,13 @@ pub(crate) enum TicketFor {
 pub(crate) struct Settlement<'a> {
     pub(crate) part: Part,
     pub(crate) outcome: Outcome,
-    pub(crate) told: Told<'a>,
+    pub(crate) spent: Spent<'a>,
 }
 
 /// What was spent.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and it never leaves the stack")]
-pub(crate) enum Told<'a> {
+pub(crate) enum Spent<'a> {
     /// What was charged.
     AsCharged,
     /// Nothing: it was not done.
@@ -211,29 +211,29 @@ impl Engine {
         let open = self.tickets.keys.open(ticket, self.now())?;
         let id = Ulid::from(open.id());
         let aside = self.aside_for(&open)?;
-        match &settlement.told {
-            Told::Usage(usage) => live.set.check_usage(usage).map_err(Unsettled::Unknown)?,
-            Told::Refund(_) if !open.has(Part::Spent) => return Err(Unsettled::AwaitsReport(id)),
-            Told::Refund(Some(cost)) => {
+        match &settlement.spent {
+            Spent::Usage(usage) => live.set.check_usage(usage).map_err(Unsettled::Unknown)?,
+            Spent::Refund(_) if !open.has(Part::Spent) => return Err(Unsettled::AwaitsReport(id)),
+            Spent::Refund(Some(cost)) => {
                 let charged = open.charged().refundable();
                 if cost.units() > charged {
                     return Err(Unsettled::TooMuch { id, charged });
                 }
             }
-            Told::Refund(None) | Told::AsCharged | Told::Undone => {}
+            Spent::Refund(None) | Spent::AsCharged | Spent::Undone => {}
         }
-        let real = |name: &str| match (&settlement.told, live.set.find(name)) {
-            (Told::Usage(usage), Some((_, policy))) => Policy::real_cost(policy, usage),
+        let real = |name: &str| match (&settlement.spent, live.set.find(name)) {
+            (Spent::Usage(usage), Some((_, policy))) => Policy::real_cost(policy, usage),
             _ => RealCost::AsCharged,
         };
         let gate = aside.as_ref().unwrap_or(&self.gate);
         let settled = gate.settle(&open, settlement.part, settlement.outcome, |line| {
             let charged = line.charged.units();
-            match &settlement.told {
-                Told::AsCharged => None,
-                Told::Undone => Some(0),
-                Told::Refund(cost) => Some(charged.saturating_sub(cost.map_or(charged, Cost::units))),
-                Told::Usage(_) => match real(line.policy) {
+            match &settlement.spent {
+                Spent::AsCharged => None,
+                Spent::Undone => Some(0),
+                Spent::Refund(cost) => Some(charged.saturating_sub(cost.map_or(charged, Cost::units))),
+                Spent::Usage(_) => match real(line.policy) {
                     RealCost::Units(units) => Some(units),
                     RealCost::AsCharged | RealCost::Unknown(_) => None,
                 },

@@ -118,8 +118,8 @@ impl Expression {
     /// # Errors
     /// [`CostError`] when it fails or gives no number of 0 or more; it names what was not told, where that may be why.
     pub fn units(&self, usage: &Usage<'_>, missing: &[(String, u64)]) -> Result<u64, CostError> {
-        let told = Told { usage, missing };
-        match self.evaluate(&told) {
+        let values = Values { usage, missing };
+        match self.evaluate(&values) {
             Ok(Value::UInt(units)) => Ok(units),
             Ok(Value::Int(units)) => {
                 u64::try_from(units).map_err(|_| CostError::NotACost { found: units.to_string() })
@@ -129,7 +129,7 @@ impl Expression {
             Ok(Value::Float(units)) => Err(CostError::NotACost { found: units.to_string() }),
             Ok(other) => Err(CostError::NotACost { found: format!("{:?}", other.type_of()).to_lowercase() }),
             Err(failed) => {
-                let untold = self.names().filter(|name| told.resolve(name).is_none());
+                let untold = self.names().filter(|name| values.resolve(name).is_none());
                 let names: Vec<_> = untold.map(str::to_owned).collect();
                 Err(match names.is_empty() {
                     true => CostError::Failed { reason: failed.to_string() },
@@ -256,12 +256,12 @@ impl VariableResolver for Attributes<'_, '_> {
 }
 
 /// A settlement as the evaluator sees it.
-struct Told<'a, 'u> {
+struct Values<'a, 'u> {
     usage: &'a Usage<'u>,
     missing: &'a [(String, u64)],
 }
 
-impl Told<'_, '_> {
+impl Values<'_, '_> {
     fn each(&self) -> impl Iterator<Item = (&str, UsageValue<'_>)> {
         let missing = self.missing.iter().filter(|(name, _)| self.usage.value(name).is_none());
         let missing = missing.map(|(name, units)| (name.as_str(), UsageValue::Units(*units)));
@@ -277,7 +277,7 @@ fn val<'b>(value: &UsageValue<'_>) -> Box<dyn Val + 'b> {
     }
 }
 
-impl VariableResolver for Told<'_, '_> {
+impl VariableResolver for Values<'_, '_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
         if let Some((_, value)) = self.each().filter(|(name, _)| *name == variable).last() {
             return Some(CowVal::Owned(val(&value)));

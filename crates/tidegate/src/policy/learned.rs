@@ -101,7 +101,10 @@ impl Learned {
         if seen.fuller.len() < ENOUGH {
             return;
         }
-        let share = self.percent.load(Ordering::Relaxed) as f64 / 100.0;
+        // The rank in whole numbers, and the middle of it as a share: a share as 0.07 of 100 is a hair above 7 in floats.
+        let count = seen.fuller.len();
+        let rank = (count * self.percent.load(Ordering::Relaxed)).div_ceil(100).max(1);
+        let share = (rank as f64 - 0.5) / count as f64;
         let units = seen.fuller.value_at_quantile(share).clamp(1, Rate::MAX_COUNT);
         self.estimate.store(units, Ordering::Relaxed);
     }

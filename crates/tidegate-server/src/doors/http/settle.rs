@@ -19,7 +19,7 @@ use super::App;
 use super::body::{self, Ended, OUTCOMES, Settled};
 use super::headers::millis_up;
 use super::problem::{Problem, nearest};
-use crate::engine::{Settlement, Told, Unsettled};
+use crate::engine::{Settlement, Spent, Unsettled};
 
 /// What a report says that changes nothing.
 const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the report changes nothing";
@@ -33,11 +33,11 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
     let Settled { ticket, usage, ended } = body::settle(&bytes)?;
     // Without a word of how it ended, what the outcome decides about is left for a report.
     let part = if ended.is_some() { Part::All } else { Part::Spent };
-    let (outcome, told) = match (ended, usage) {
-        (Some(Ended::Undone), _) => (Outcome::Ignored, Told::Undone),
-        (ended, usage) => (outcome_of(ended), usage.map_or(Told::AsCharged, Told::Usage)),
+    let (outcome, spent) = match (ended, usage) {
+        (Some(Ended::Undone), _) => (Outcome::Ignored, Spent::Undone),
+        (ended, usage) => (outcome_of(ended), usage.map_or(Spent::AsCharged, Spent::Usage)),
     };
-    let settlement = Settlement { part, outcome, told };
+    let settlement = Settlement { part, outcome, spent };
     run(app, &ticket, &settlement, |id, settled| {
         json!({
             "decision_id": id.to_string(),
@@ -51,7 +51,7 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
 pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
     let Settled { ticket, ended, .. } = body::report(&bytes)?;
-    let settlement = Settlement { part: Part::Outcome, outcome: outcome_of(ended), told: Told::AsCharged };
+    let settlement = Settlement { part: Part::Outcome, outcome: outcome_of(ended), spent: Spent::AsCharged };
     run(app, &ticket, &settlement, |id, settled| {
         let parts = settled.iter().map(|(one, _)| {
             let mut part = json!({ "name": one.policy, "charged": one.charged.units() });
@@ -72,7 +72,7 @@ pub(crate) async fn refund(app: &App, request: Request<Body>) -> Result<Response
     let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
     let Settled { ticket, usage, .. } = body::refund(&bytes)?;
     let cost = usage.and_then(|usage| usage.cost).and_then(Cost::new);
-    let settlement = Settlement { part: Part::Spent, outcome: Outcome::Ignored, told: Told::Refund(cost) };
+    let settlement = Settlement { part: Part::Spent, outcome: Outcome::Ignored, spent: Spent::Refund(cost) };
     run(app, &ticket, &settlement, |id, settled| {
         let returned = |one: &Followed<'_>| if let Fate::Returned(units) = one.fate { units } else { 0 };
         let part = |(one, _): &(Followed<'_>, _)| json!({ "name": one.policy, "charged": one.charged.units(), "refunded": returned(one) });

@@ -162,7 +162,7 @@ fn settle(node: &Node, findings: &mut Findings) -> Option<SettleBy> {
         return None;
     }
     if is_attribute_name(text) {
-        if let Err(reason) = names::told(text) {
+        if let Err(reason) = names::usage(text) {
             findings.error(node.spot, format_args!("{key}: {reason}"));
         }
         return Some(SettleBy::Value(text.to_owned()));
@@ -186,7 +186,7 @@ fn expression(
             for name in expression.names() {
                 let checked = match of {
                     Of::Request => names::attribute_of_expression(name),
-                    Of::Settlement => names::told(name),
+                    Of::Settlement => names::usage(name),
                 };
                 if let Err(reason) = checked {
                     findings.error(node.spot, format_args!("{key}: {reason}"));

@@ -28,7 +28,7 @@ pub(super) enum Kind {
     /// `llm.output`, or an expression over what a settlement tells
     Settle,
     /// The name of a value that a settlement tells, as `llm.output`.
-    Told,
+    Usage,
     /// A whole number in a range.
     Whole(u64, u64),
     /// `100/s`
@@ -339,7 +339,7 @@ const COST: Table = Table {
         ),
         key(
             "missing",
-            Kind::Map(&Kind::Told, &Kind::Whole(0, MAX_COUNT)),
+            Kind::Map(&Kind::Usage, &Kind::Whole(0, MAX_COUNT)),
             None,
             "What counts for values that a settlement does not tell",
         ),

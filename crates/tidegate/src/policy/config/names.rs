@@ -115,7 +115,7 @@ pub(super) fn attribute_of_expression(name: &str) -> Result<(), String> {
 }
 
 /// Checks the name of a value that a settlement tells. It knows nothing of the request, so that it can be made anywhere.
-pub(super) fn told(name: &str) -> Result<(), String> {
+pub(super) fn usage(name: &str) -> Result<(), String> {
     attribute(name)?;
     let own = |name: &str| name == "client.ip" || name.starts_with("request.");
     match own(name) {

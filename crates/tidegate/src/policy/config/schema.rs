@@ -97,7 +97,7 @@ fn of(kind: &Kind) -> Option<Value> {
         | Kind::Problem
         | Kind::Cost
         | Kind::Settle
-        | Kind::Told => {
+        | Kind::Usage => {
             json!({ "type": ["string", "number", "boolean"] })
         }
         Kind::Whole(least, most) => json!({ "anyOf": [

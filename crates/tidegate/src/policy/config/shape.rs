@@ -31,7 +31,7 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
             Value::Map(entries) => {
                 let most = match names {
                     Kind::Header | Kind::Attribute => budget::MATCHED,
-                    Kind::Told => budget::FEW,
+                    Kind::Usage => budget::FEW,
                     _ => budget::ELEMENTS,
                 };
                 if !is_within(entries.len(), most, node, name, findings) {
@@ -200,7 +200,7 @@ fn expected(kind: &Kind) -> &'static str {
 fn most_bytes(kind: &Kind) -> usize {
     match kind {
         Kind::Name => budget::NAME,
-        Kind::Attribute | Kind::Told => budget::ATTRIBUTE,
+        Kind::Attribute | Kind::Usage => budget::ATTRIBUTE,
         Kind::Header => budget::ATTRIBUTE - names::HEADER.len(),
         Kind::Path | Kind::Host | Kind::Glob | Kind::Problem => budget::PATTERN,
         Kind::Entry => budget::ATTRIBUTE + 1 + budget::VALUE,
@@ -271,7 +271,7 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
         },
         Kind::Name => filled(text).and_then(|()| names::policy(text)),
         Kind::Attribute => filled(text).and_then(|()| names::attribute(text)),
-        Kind::Told => filled(text).and_then(|()| names::told(text)),
+        Kind::Usage => filled(text).and_then(|()| names::usage(text)),
         Kind::Header => filled(text).and_then(|()| names::header_name(text)),
         Kind::Method => filled(text).and_then(|()| names::method(text)),
         Kind::Problem => filled(text).and_then(|()| names::problem(text)),
