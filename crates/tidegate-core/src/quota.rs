@@ -9,7 +9,7 @@ use core::time::Duration;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::changed;
 use crate::concurrency::{Concurrency, ConcurrencyState};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::guard::{Finish, Guard, Outcome};
 use crate::rate::{Algorithm, Gcra, GcraState};
 use crate::rate::{Bandwidth, Refill, TokenBucket, TokenBucketState};
@@ -126,24 +126,6 @@ macro_rules! algorithms {
                         0 => State::$gname(params.leave(state, now, receipt, Outcome::Ignored)),
                         _ => State::$gname(state.clone()),
                     },)*
-                    #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
-                    _ => self.fresh(now),
-                }
-            }
-
-            fn refund(&self, state: &State, now: Tick, cost: Cost) -> State {
-                match (self, state) {
-                    $((Self::$name(params), State::$name(state)) => State::$name(params.refund(state, now, cost)),)*
-                    $((Self::$gname(_), State::$gname(state)) => State::$gname(state.clone()),)*
-                    #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
-                    _ => self.fresh(now),
-                }
-            }
-
-            fn cancel(&self, state: &State, now: Tick, receipt: &Receipt) -> State {
-                match (self, state) {
-                    $((Self::$name(params), State::$name(state)) => State::$name(params.cancel(state, now, receipt)),)*
-                    $((Self::$gname(params), State::$gname(state)) => State::$gname(params.leave(state, now, receipt, Outcome::Ignored)),)*
                     #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
                     _ => self.fresh(now),
                 }

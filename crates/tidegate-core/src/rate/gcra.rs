@@ -8,12 +8,10 @@ mod word;
 
 pub use word::{GcraReport, GcraWord};
 
-use core::time::Duration;
-
 use super::Algorithm;
 use super::line::{Line, Pace};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::quota::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick};
 
@@ -65,20 +63,6 @@ impl Gcra {
     #[must_use]
     pub const fn burst(&self) -> u64 {
         self.pace.at_once
-    }
-
-    /// Gives `cost` back of a charge that is as good as gone at `until`, parts of a unit included: no more than time returns from `now`
-    /// until then. Returns also by how much sooner the limit is full. `until` may be rounded up to the nanosecond.
-    #[must_use]
-    pub fn refund_until(
-        &self,
-        state: &GcraState,
-        now: Tick,
-        cost: Cost,
-        until: Tick,
-    ) -> (GcraState, Duration) {
-        let (line, sooner) = self.pace.refund_until(&state.0, now, cost, until);
-        (GcraState(line), sooner)
     }
 }
 
@@ -134,6 +118,10 @@ impl Bytes for GcraState {
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
+    use crate::decision::Cost;
+
     use super::*;
 
     fn per_second(count: u64, burst: u64) -> Gcra {

@@ -262,19 +262,6 @@ impl Pace {
         Line::with(tat, at, self.keep(book, tat, at))
     }
 
-    /// See [`Gcra::refund_until`](super::Gcra::refund_until).
-    pub(crate) fn refund_until(&self, line: &Line, now: Tick, cost: Cost, until: Tick) -> (Line, Duration) {
-        let at = now.max(line.last);
-        let left = self.scaled(until).saturating_sub(self.scaled(at));
-        // What rounding up may have added.
-        let left = left.saturating_sub(u128::from(self.scale - 1));
-        let restored = self.time_of(cost.units()).min(left).min(line.tat());
-        let tat = line.tat() - restored;
-        let mut book = self.book(line, at);
-        book.given = book.given.saturating_add(restored);
-        (Line::with(tat, at, self.keep(book, tat, at)), span(restored.div_ceil(u128::from(self.scale))))
-    }
-
     /// Books units behind all that was promised, down to [`Rate::MAX_COUNT`] units below empty.
     fn owe(&self, line: &Line, at: Tick, units: u64) -> Line {
         let (from, before) = (self.scaled(at), line.tat());

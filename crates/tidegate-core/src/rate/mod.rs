@@ -38,7 +38,7 @@ pub use warm_up::{ColdFactor, WarmUp, WarmUpState};
 use core::fmt::Debug;
 
 use crate::bytes::Bytes;
-use crate::decision::{Ask, Cost, Receipt, Replace, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::time::Tick;
 
 /// A rate-limit law: parameters that turn `(state, now, cost, max_wait)` into a decision and the next state.
@@ -76,24 +76,7 @@ pub trait Algorithm: Clone + Debug + Eq + Bytes {
     /// * *More* is charged at `now`, behind all that was promised; the limit then stands below empty, by at most
     ///   [`Rate::MAX_COUNT`](crate::Rate::MAX_COUNT) units, and later asks wait it off.
     /// * Of a charge made before the last [`carry`](Algorithm::carry) nothing comes back; more is booked all the same.
-    fn settle(&self, state: &Self::State, now: Tick, receipt: &Receipt, used: u64) -> Self::State {
-        let units = receipt.cost.units();
-        match (used, Cost::new(units.abs_diff(used))) {
-            (0, _) => self.cancel(state, now, receipt),
-            (_, Some(rest)) if used < units => self.refund(state, now, rest),
-            _ => state.clone(),
-        }
-    }
-
-    /// Gives units back without a date. On its way out: [`Algorithm::settle`] takes its place.
-    fn refund(&self, state: &Self::State, _now: Tick, _cost: Cost) -> Self::State {
-        state.clone()
-    }
-
-    /// Takes back an allowed charge whose work has not acted yet. On its way out: [`Algorithm::settle`] takes its place.
-    fn cancel(&self, state: &Self::State, _now: Tick, _receipt: &Receipt) -> Self::State {
-        state.clone()
-    }
+    fn settle(&self, state: &Self::State, now: Tick, receipt: &Receipt, used: u64) -> Self::State;
 
     /// Carries a state made under `old` parameters over to these. Between two algorithms, as only a [`Quota`](crate::Quota) can
     /// change, units spent and owed go over and are charged to a fresh limit: at least as much is spent after it as before.
