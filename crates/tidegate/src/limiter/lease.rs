@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Cost, Finish, Outcome, Receipt, Tick};
 
@@ -55,15 +56,42 @@ struct Drawn {
     now: u64,
     /// How many units were drawn.
     size: u64,
+    /// What leases had given back by then, see [`Returns`].
+    returned: u64,
     /// The limiter's terms: units drawn under others are not given back.
     terms: u64,
 }
 
 impl Drawn {
-    /// Returns the receipt of the draw; `None` for none, which is not drawn.
-    fn receipt(&self, tick: Tick) -> Option<Receipt> {
+    /// Returns the receipt of the draw, whose place has moved by what leases have given back since; `None` for none, which is not drawn.
+    fn receipt(&self, tick: Tick, returned: u64) -> Option<Receipt> {
         let cost = Cost::new(self.size)?;
-        Some(Receipt { at: tick, act: tick, cost, mark: self.form.mark(self.word) })
+        Some(Receipt { at: tick, act: tick, cost, mark: self.form.mark(self.word.saturating_sub(returned)) })
+    }
+}
+
+/// What the leases of one limiter have given back.
+///
+/// A word that is lowered does not tell by how much, and what a draw still holds is less by all that was given back behind it or before it
+/// since. Who counts all of it gives back too little where it was behind, never too much.
+// Aligned, so that writing it disturbs no check.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(super) struct Returns {
+    /// In scaled time; wraps.
+    sum: AtomicU64,
+    /// The tick in nanoseconds at which the last receipt of a reservation has run out. Until then leases are given back as charges are
+    /// settled: a receipt tells its place by a word that nobody lowered since.
+    receipts: AtomicU64,
+    /// Held while a lease is given back: two at once would not see each other in the sum.
+    giving: Mutex<()>,
+}
+
+impl Returns {
+    /// Notes a receipt that may be settled until `tick`, while the word is away.
+    pub(super) fn issued(&self, tick: Tick) {
+        // Relaxed: the word that is put back releases it, and whoever gives back has looked at the word before.
+        self.receipts.fetch_max(tick.as_nanos(), Ordering::Relaxed);
     }
 }
 
@@ -131,7 +159,9 @@ fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) ->
     if lease.left.get() > 0 {
         move_in(shared, lease)?;
     }
-    // The terms first: a change that comes between makes the lease one of terms gone by, not one of terms to come.
+    // First of all: what is given back from here on counts as later.
+    let returned = shared.returns.sum.load(Ordering::Acquire);
+    // The terms before the word: a change that comes between makes the lease one of terms gone by, not one of terms to come.
     let terms = shared.word.terms();
     let (form, word) = shared.word.look()?;
     let now = form.scaled(tick)?;
@@ -151,7 +181,7 @@ fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) ->
     let next = form.take(word, now, size).filter(|next| shared.word.exchange(word, *next))?;
     lease.tick.set(tick.as_nanos());
     lease.left.set(size - units);
-    lease.drawn.set(Some(Drawn { form, word: next, now, size, terms }));
+    lease.drawn.set(Some(Drawn { form, word: next, now, size, returned, terms }));
     lease.tell()
 }
 
@@ -172,13 +202,14 @@ fn move_in(shared: &Arc<Shared>, lease: &Lease) -> Option<()> {
 /// Gives back what a lease still holds and time has not given back already.
 ///
 /// A lease may have lain for hours, and the limit have been filled by time and spent anew. Of the units drawn, those are still
-/// out that lie between now and the arrival time the draw made; the others would be given twice.
+/// out that lie between now and the arrival time the draw made, less what leases gave back since; the others would be given twice.
 fn give_back(home: &Weak<Shared>, lease: &Lease) {
     let left = lease.left.replace(0);
     let (Some(left), Some(drawn), Some(shared)) = (Cost::new(left), lease.drawn.take(), home.upgrade())
     else {
         return;
     };
+    let giving = shared.returns.giving.lock();
     let read = shared.word.look();
     if shared.number != lease.number.get() || shared.word.terms() != drawn.terms {
         return;
@@ -186,13 +217,24 @@ fn give_back(home: &Weak<Shared>, lease: &Lease) {
     // After the word: no charge that it holds is of a later tick.
     let now = shared.time.now();
     let Some(scaled) = drawn.form.scaled(now) else { return };
-    let Some(left) = Cost::new(left.units().min(drawn.form.outstanding(drawn.word, scaled))) else { return };
-    // A limit on which others wait takes it back the long way, as a charge of which less was spent: the word does not know what they
-    // were promised.
-    let short = read.is_some_and(|(form, word)| {
-        !form.is_used_up(word, scaled) && shared.word.exchange(word, form.give_back(word, left.units()))
-    });
-    if !short && let Some(receipt) = drawn.receipt(Tick::from_nanos(lease.tick.get())) {
+    let returned = shared.returns.sum.load(Ordering::Relaxed).wrapping_sub(drawn.returned);
+    let held = drawn.form.outstanding(drawn.word.saturating_sub(returned), scaled);
+    let Some(left) = Cost::new(left.units().min(held)) else { return };
+    // A limit on which others wait, or whose reservations may still be settled, takes it back the long way, as a charge of which less
+    // was spent: the word does not know what was promised, nor where others stand.
+    let reserved = shared.returns.receipts.load(Ordering::Relaxed) > now.as_nanos();
+    let short = !reserved
+        && read.is_some_and(|(form, word)| {
+            let next = form.give_back(word, left.units());
+            let given = !form.is_used_up(word, scaled) && shared.word.exchange(word, next);
+            if given {
+                // Release, after the word: a draw that sees the word before it counts this as later.
+                shared.returns.sum.fetch_add(word - next, Ordering::Release);
+            }
+            given
+        });
+    drop(giving);
+    if !short && let Some(receipt) = drawn.receipt(Tick::from_nanos(lease.tick.get()), returned) {
         let finish = Finish { used: drawn.size.saturating_sub(left.units()), outcome: Outcome::Ignored };
         let ending = [Ending::new(receipt, finish)];
         shared

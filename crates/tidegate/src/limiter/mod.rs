@@ -78,6 +78,8 @@ struct Shared {
     time: Time,
     /// Tells the limiters of a process apart, for leases.
     number: u64,
+    /// What leases have given back.
+    returns: lease::Returns,
     observer: Option<Arc<dyn Observer>>,
     /// Protects the quotas with what was spent of them. Never held while a clock, an observer or a waker is called.
     limits: Mutex<Limits>,
@@ -159,6 +161,7 @@ impl Limiter {
             precision,
             time,
             number,
+            returns: lease::Returns::default(),
             observer,
             limits,
         };
@@ -236,7 +239,7 @@ impl Limiter {
     #[cold]
     #[inline(never)]
     fn allow_under_lock(&self, cost: Cost) -> Answer {
-        self.take(self.now(), cost, Duration::ZERO).0.answer()
+        self.take(self.now(), cost, Duration::ZERO, false).0.answer()
     }
 
     /// Spends `cost` now for work that acts after a delay of at most `max_wait`, or refuses and changes nothing.
@@ -390,10 +393,23 @@ impl Limiter {
         self.shared.time.now()
     }
 
-    /// Decides once and tells the observer; returns the terms and receipts with it.
-    fn take(&self, mut now: Tick, cost: Cost, max_wait: Duration) -> (Event, u64, SmallVec<[Receipt; 1]>) {
+    /// Decides once and tells the observer; returns the terms and receipts with it. `keeps` says whether the receipts may be settled.
+    fn take(
+        &self,
+        mut now: Tick,
+        cost: Cost,
+        max_wait: Duration,
+        keeps: bool,
+    ) -> (Event, u64, SmallVec<[Receipt; 1]>) {
         let (settled, answer, terms) = loop {
-            let settle = |limits: &mut Limits| (limits.settle(now, Op::Take, cost, max_wait), limits.terms);
+            let settle = |limits: &mut Limits| {
+                let settled = limits.settle(now, Op::Take, cost, max_wait);
+                if keeps && settled.allowed {
+                    let full = settled.lines.iter().map(|line| line.decision.standing.reset_after).max();
+                    self.shared.returns.issued(now.after(full.unwrap_or_default()));
+                }
+                (settled, limits.terms)
+            };
             let (settled, terms) = self.shared.with_cells(now, settle);
             let answer = Answer::binding_of(&settled);
             if answer.is_allowed() {
@@ -418,7 +434,7 @@ impl Limiter {
         cost: Cost,
         max_wait: Duration,
     ) -> Result<Reservation, Denied> {
-        let (event, terms, receipts) = self.take(now, cost, max_wait);
+        let (event, terms, receipts) = self.take(now, cost, max_wait, true);
         if !event.decision.is_allowed() {
             return Err(event.answer().into());
         }

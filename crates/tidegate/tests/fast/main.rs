@@ -6,6 +6,7 @@
 
 mod bounds;
 mod floods;
+mod leases;
 #[path = "../random/mod.rs"]
 mod random;
 mod schedules;
