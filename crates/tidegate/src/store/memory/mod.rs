@@ -170,9 +170,40 @@ impl Store for MemoryStore {
     }
 
     fn settle_into(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
+        self.settle_step::<true>(step, settled)
+    }
+
+    fn settle_for_good(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
+        self.settle_step::<false>(step, settled)
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        let table = &self.shared.table;
+        Occupancy {
+            capacity: table.slots(),
+            // Relaxed, all three: counts for people, ordered with nothing.
+            used: table.used.load(Ordering::Relaxed),
+            evicted: table.evicted.load(Ordering::Relaxed),
+            evicted_over_limit: table.evicted_over_limit.load(Ordering::Relaxed),
+        }
+    }
+
+    fn home(&self) -> Home {
+        self.shared.home
+    }
+}
+
+impl MemoryStore {
+    /// Settles a step; without receipts, where nobody wants them, only as far as that saves work.
+    #[inline(always)]
+    fn settle_step<const RECEIPTS: bool>(
+        &self,
+        step: &Step<'_>,
+        settled: &mut Settled,
+    ) -> Result<(), StoreError> {
         let (table, latest) = (&self.shared.table, &self.shared.latest);
         let mut step = Step { now: hold(latest, step.now), ..*step };
-        if table.settle_at_once(&step, settled).is_some() {
+        if table.settle_at_once::<RECEIPTS>(&step, settled).is_some() {
             return Ok(());
         }
         let sought = |charge: &Charge<'_>| table.sought(table.print(charge.key), charge.key);
@@ -193,21 +224,6 @@ impl Store for MemoryStore {
             }
             step.now = later;
         }
-    }
-
-    fn occupancy(&self) -> Occupancy {
-        let table = &self.shared.table;
-        Occupancy {
-            capacity: table.slots(),
-            // Relaxed, all three: counts for people, ordered with nothing.
-            used: table.used.load(Ordering::Relaxed),
-            evicted: table.evicted.load(Ordering::Relaxed),
-            evicted_over_limit: table.evicted_over_limit.load(Ordering::Relaxed),
-        }
-    }
-
-    fn home(&self) -> Home {
-        self.shared.home
     }
 }
 

@@ -36,11 +36,11 @@ impl<'t> Permit<'t> {
 
     /// Says what came of the charge.
     #[inline]
-    fn settlement(&self, charge: &Charge<'_>, tick: Tick) -> Settlement {
+    fn settlement<const RECEIPTS: bool>(&self, charge: &Charge<'_>, tick: Tick) -> Settlement {
         let hand = Word { limit: self.limit, now: self.now, word: self.next };
         let ruling = Ruling::Allowed { wait: Duration::ZERO };
         let decision = Decision { ruling, standing: hand.standing(charge, None, tick) };
-        Settlement { decision, receipt: Some(hand.receipt(hand.word, charge, tick)) }
+        Settlement { decision, receipt: RECEIPTS.then(|| hand.receipt(hand.word, charge, tick)) }
     }
 }
 
@@ -85,7 +85,11 @@ impl Table {
     /// hands. `None`, and nothing is changed, where that is not so, and in a table that keeps its keys.
     ///
     /// Slots are tried and not waited for, so their order is free; where a key is named twice, the second try fails.
-    pub(super) fn settle_at_once(&self, step: &Step<'_>, settled: &mut Settled) -> Option<()> {
+    pub(super) fn settle_at_once<const RECEIPTS: bool>(
+        &self,
+        step: &Step<'_>,
+        settled: &mut Settled,
+    ) -> Option<()> {
         if !matches!(step.op, Op::Take) || self.keep() == Keep::Keys {
             return None;
         }
@@ -93,7 +97,7 @@ impl Table {
         if let [charge] = step.charges {
             let permit = self.permit_charge(charge, step.now)?;
             permit.try_seize()?.leave(permit.next);
-            settled.lines.push(permit.settlement(charge, step.now));
+            settled.lines.push(permit.settlement::<RECEIPTS>(charge, step.now));
         } else {
             let mut permits: SmallVec<[Permit<'_>; 16]> = SmallVec::new();
             for charge in step.charges {
@@ -108,7 +112,9 @@ impl Table {
             }
             settled.lines.reserve_exact(permits.len());
             let both = permits.iter().zip(step.charges);
-            settled.lines.extend(both.map(|(permit, charge)| permit.settlement(charge, step.now)));
+            settled
+                .lines
+                .extend(both.map(|(permit, charge)| permit.settlement::<RECEIPTS>(charge, step.now)));
         }
         (settled.allowed, settled.wait) = (true, Duration::ZERO);
         Some(())
