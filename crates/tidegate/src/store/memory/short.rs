@@ -12,7 +12,7 @@ use tidegate_core::{Decision, Receipt, Standing, Tick};
 
 use super::classes::Limit;
 use super::line::{Class, Name, Seized, Slot};
-use super::table::{Keep, Place, Reading, Sought, Table, Taken};
+use super::table::{Keep, Place, Print, Reading, Sought, Table, Taken};
 use crate::store::settle::{Hand, take};
 use crate::store::{Charge, Op, Settled, Settlement, Step};
 
@@ -127,17 +127,21 @@ impl Table {
             return None;
         }
         let print = self.print(charge.key);
-        let look = |line: usize| {
-            let line = self.line(line);
-            let (at, name) = line.glance_key(print.name(Class::WIDE))?;
-            Some((line.slot(at), name))
-        };
-        let (slot, name) = look(self.first(print)).or_else(|| look(self.second(print)))?;
+        let (slot, name) =
+            self.glance(self.first(print), print).or_else(|| self.glance(self.second(print), print))?;
         let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
         let now = limit.form.scaled(tick)?;
         let seen = slot.word();
         let next = limit.form.take(seen, now, charge.cost.units())?;
         Some(Permit { slot, name, limit, now, seen, next })
+    }
+
+    /// Finds the slot of a key in a line, at a glance, and the name it has there.
+    #[inline(always)]
+    fn glance(&self, line: usize, print: Print) -> Option<(&Slot, Name)> {
+        let line = self.line(line);
+        let (at, name) = line.glance_key(print.name(Class::WIDE))?;
+        Some((line.slot(at), name))
     }
 
     /// Settles a step of one charge that asks for units at once and is not permitted at a glance: a refusal, or a new key, which gets
