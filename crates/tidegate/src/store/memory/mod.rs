@@ -263,6 +263,25 @@ mod tests {
     }
 
     #[test]
+    fn a_step_settled_for_good_differs_by_its_receipts_only() {
+        let quota = Arc::new(Quota::per_minute(3).gcra().unwrap());
+        let charges = [b"a", b"b", b"c"].map(|key| Charge::new(key, &quota, Cost::ONE));
+        for many in 1..=charges.len() {
+            let (one, other) = (MemoryStore::with_capacity(64), MemoryStore::with_capacity(64));
+            for turn in 0..5 {
+                let step = Step { now: Tick::from_secs(1 + turn), op: Op::Take, charges: &charges[..many] };
+                let (mut with, mut without) = (Settled::default(), Settled::default());
+                one.settle_into(&step, &mut with).unwrap();
+                other.settle_for_good(&step, &mut without).unwrap();
+                assert_eq!(with.allowed, turn < 3);
+                assert!(with.lines.iter().all(|line| line.receipt.is_some() == with.allowed));
+                with.lines.iter_mut().chain(&mut without.lines).for_each(|line| line.receipt = None);
+                assert_eq!(with, without, "turn {turn} of {many}");
+            }
+        }
+    }
+
+    #[test]
     fn a_flood_of_new_keys_neither_grows_the_table_nor_frees_a_key_over_its_limit() {
         let store = MemoryStore::with_capacity(64);
         let quota = Arc::new(Quota::per_minute(2).gcra().unwrap());
