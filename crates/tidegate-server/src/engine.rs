@@ -88,6 +88,10 @@ impl Store for Shared {
         self.0.settle_into(step, settled)
     }
 
+    fn settle_for_good(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
+        self.0.settle_for_good(step, settled)
+    }
+
     fn occupancy(&self) -> Occupancy {
         self.0.occupancy()
     }

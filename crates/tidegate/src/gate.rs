@@ -235,13 +235,13 @@ impl Gate {
         self.decide(request, cost, Op::Peek, Some(among), &mut ())
     }
 
-    fn decide(
+    fn decide<K: Keep>(
         &self,
         request: &Descriptor<'_>,
         cost: Option<Cost>,
         op: Op<'_>,
         among: Option<&Among>,
-        keep: &mut impl Keep,
+        keep: &mut K,
     ) -> Result<GateDecision, StoreError> {
         // Filled in place: the limits lie within, and moving them costs more than deciding them.
         let mut decision = GateDecision {
@@ -273,11 +273,14 @@ impl Gate {
             && matches!(op, Op::Take)
             && plan.lines.iter().all(Line::is_plain);
         decision.at = if by_tick { self.time.recent() } else { self.time.now() };
-        self.settle_plan(&plan, decision.at, op, settled)?;
-        if by_tick && !settled.allowed {
-            // Refused and so not spent: asked again by the clock, which alone may refuse.
+        // A refusal by the tick has spent nothing, and is asked again by the clock, which alone may refuse.
+        let mut again = by_tick;
+        loop {
+            self.settle_plan::<K>(&plan, decision.at, op, settled)?;
+            if settled.allowed || !mem::take(&mut again) {
+                break;
+            }
             decision.at = self.time.now();
-            self.settle_plan(&plan, decision.at, op, settled)?;
         }
         if settled.allowed {
             keep.allowed(&plan, settled);
@@ -298,11 +301,11 @@ impl Gate {
         drop(plan);
         decision.allowed = settled.allowed;
         decision.wait = settled.wait;
-        decision.binding = binding(&decision.limits);
+        decision.binding = binding(&decision.limits, settled.allowed);
         Ok(decision)
     }
 
-    fn settle_plan(
+    fn settle_plan<K: Keep>(
         &self,
         plan: &Plan<'_>,
         now: Tick,
@@ -314,7 +317,12 @@ impl Gate {
             return Ok(());
         }
         let step = |charges: &[Charge<'_>], settled: &mut Settled| {
-            self.store.settle_into(&Step { now, op, charges }, settled)
+            let step = Step { now, op, charges };
+            if K::KEEPS {
+                self.store.settle_into(&step, settled)
+            } else {
+                self.store.settle_for_good(&step, settled)
+            }
         };
         if let [line] = &*plan.lines {
             return step(&[plan.charge(line)], settled);
@@ -329,19 +337,17 @@ impl Gate {
 
 /// Picks the limit that a caller should hear of: among refusals the one that lasts longest, else the one with least left.
 ///
-/// Of equals, the first policy of the file is named.
-fn binding(limits: &[LimitDecision]) -> Option<usize> {
-    let lasting = |limit: &LimitDecision| limit.decision.retry();
-    let tighter = |limit: &LimitDecision, than: &LimitDecision| match (
-        limit.decision.is_allowed(),
-        than.decision.is_allowed(),
-    ) {
-        (true, true) => limit.decision.standing.remaining < than.decision.standing.remaining,
-        (false, false) => lasting(limit) > lasting(than),
-        (allowed, _) => !allowed,
-    };
+/// Of equals, the first policy of the file is named. `allowed` says that none of them refuses, shadows left out.
+fn binding(limits: &[LimitDecision], allowed: bool) -> Option<usize> {
     let enforced = limits.iter().enumerate().filter(|(_, limit)| limit.binding);
-    enforced.reduce(|held, next| if tighter(next.1, held.1) { next } else { held }).map(|(at, _)| at)
+    let first = if allowed {
+        enforced.min_by_key(|(_, limit)| limit.decision.standing.remaining)
+    } else {
+        // From the last on, for of equals the last is kept.
+        let refusing = enforced.filter(|(_, limit)| !limit.decision.is_allowed());
+        refusing.rev().max_by_key(|(_, limit)| limit.decision.retry())
+    };
+    first.map(|(at, _)| at)
 }
 
 #[cfg(test)]
@@ -364,15 +370,18 @@ mod tests {
         LimitDecision { policy: 0, limit: 0, binding, on_failure: false, cost: Cost::ONE, decision }
     }
 
-    /// The obvious way: the refusals first, then the rest.
+    /// Limit by limit: one takes the place of those before only where it is tighter.
     fn model(limits: &[LimitDecision]) -> Option<usize> {
-        let lasting = |limit: &LimitDecision| limit.decision.retry();
-        let enforced = || limits.iter().enumerate().filter(|(_, limit)| limit.binding);
-        let refused = enforced().filter(|(_, limit)| !limit.decision.is_allowed());
-        let longest = refused.rev().max_by_key(|(_, limit)| lasting(limit));
-        longest
-            .or_else(|| enforced().min_by_key(|(_, limit)| limit.decision.standing.remaining))
-            .map(|(at, _)| at)
+        let tighter = |limit: &LimitDecision, than: &LimitDecision| {
+            let (one, other) = (limit.decision, than.decision);
+            match (one.is_allowed(), other.is_allowed()) {
+                (true, true) => one.standing.remaining < other.standing.remaining,
+                (false, false) => one.retry() > other.retry(),
+                (allowed, _) => !allowed,
+            }
+        };
+        let enforced = limits.iter().enumerate().filter(|(_, limit)| limit.binding);
+        enforced.reduce(|held, next| if tighter(next.1, held.1) { next } else { held }).map(|(at, _)| at)
     }
 
     proptest! {
@@ -384,7 +393,8 @@ mod tests {
             ),
         ) {
             let limits: Vec<_> = asked.into_iter().map(|(binding, left, after)| limit(binding, left, after)).collect();
-            prop_assert_eq!(binding(&limits), model(&limits));
+            let allowed = limits.iter().all(|limit| !limit.binding || limit.decision.is_allowed());
+            prop_assert_eq!(binding(&limits, allowed), model(&limits));
         }
     }
 }

@@ -181,16 +181,23 @@ impl Made {
 
 /// Who keeps what a check charges: nobody, at no cost, or a [`Charged`].
 pub(super) trait Keep {
+    /// Whether receipts are wanted at all.
+    const KEEPS: bool;
+
     /// Called when it was allowed.
     fn allowed(&mut self, plan: &Plan<'_>, settled: &Settled);
 }
 
 impl Keep for () {
+    const KEEPS: bool = false;
+
     #[inline(always)]
     fn allowed(&mut self, _: &Plan<'_>, _: &Settled) {}
 }
 
 impl Keep for Charged {
+    const KEEPS: bool = true;
+
     fn allowed(&mut self, plan: &Plan<'_>, settled: &Settled) {
         self.keep(plan, settled);
     }

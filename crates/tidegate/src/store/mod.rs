@@ -41,6 +41,15 @@ pub trait Store: Debug + Send + Sync {
         Ok(())
     }
 
+    /// Settles one step like [`Store::settle_into`], for a caller who will not end its charges: receipts may be absent from the answer,
+    /// and whatever else it says is the same. Making them is a part of what a check costs, and most checks want none.
+    ///
+    /// # Errors
+    /// As [`Store::settle`]; the answer then says nothing.
+    fn settle_for_good(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
+        self.settle_into(step, settled)
+    }
+
     /// Returns how full the store is.
     fn occupancy(&self) -> Occupancy;
 

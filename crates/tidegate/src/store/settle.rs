@@ -104,7 +104,7 @@ impl Cell {
 pub struct Settlement {
     /// What this limit by itself decided, and how it stands after the step.
     pub decision: Decision,
-    /// Needed to settle the charge; present when it was spent. Of [`Op::Finish`] it is the receipt of the charge, with the units
+    /// Needed to settle the charge; present when it was spent, unless the step was settled for good. Of [`Op::Finish`] it is the receipt of the charge, with the units
     /// that came back for its cost; absent where none did.
     pub receipt: Option<Receipt>,
 }

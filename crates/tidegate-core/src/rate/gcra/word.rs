@@ -260,13 +260,13 @@ pub struct GcraReport {
 impl GcraReport {
     /// Returns what the limit looks like.
     #[must_use]
+    #[inline]
     pub fn standing(&self) -> Standing {
-        Standing {
-            limit: self.burst,
-            remaining: whole(self.full().saturating_sub(self.spent), self.unit),
-            debt: self.debt(),
-            reset_after: self.span(self.spent),
-        }
+        let (remaining, debt) = match self.full().checked_sub(self.spent) {
+            Some(left) => (whole(left, self.unit), 0),
+            None => (0, self.debt()),
+        };
+        Standing { limit: self.burst, remaining, debt, reset_after: self.span(self.spent) }
     }
 
     /// Returns when `units` could be spent: after no time where they can be, never above the burst.
@@ -280,12 +280,10 @@ impl GcraReport {
         Retry::After(self.span(wanted.saturating_sub(self.full())))
     }
 
-    /// Whole units below empty, rounded up; mostly none, which needs no division.
+    /// Units below empty, rounded up.
+    #[cold]
     fn debt(&self) -> u64 {
-        match self.spent.checked_sub(self.full()) {
-            None | Some(0) => 0,
-            Some(over) => over.div_ceil(self.unit.max(1)),
-        }
+        self.spent.saturating_sub(self.full()).div_ceil(self.unit.max(1))
     }
 
     /// A form's burst times its unit fits.

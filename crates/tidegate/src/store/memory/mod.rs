@@ -170,9 +170,40 @@ impl Store for MemoryStore {
     }
 
     fn settle_into(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
+        self.settle_step::<true>(step, settled)
+    }
+
+    fn settle_for_good(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
+        self.settle_step::<false>(step, settled)
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        let table = &self.shared.table;
+        Occupancy {
+            capacity: table.slots(),
+            // Relaxed, all three: counts for people, ordered with nothing.
+            used: table.used.load(Ordering::Relaxed),
+            evicted: table.evicted.load(Ordering::Relaxed),
+            evicted_over_limit: table.evicted_over_limit.load(Ordering::Relaxed),
+        }
+    }
+
+    fn home(&self) -> Home {
+        self.shared.home
+    }
+}
+
+impl MemoryStore {
+    /// Settles a step; without receipts, where nobody wants them, only as far as that saves work.
+    #[inline(always)]
+    fn settle_step<const RECEIPTS: bool>(
+        &self,
+        step: &Step<'_>,
+        settled: &mut Settled,
+    ) -> Result<(), StoreError> {
         let (table, latest) = (&self.shared.table, &self.shared.latest);
         let mut step = Step { now: hold(latest, step.now), ..*step };
-        if table.settle_at_once(&step, settled).is_some() {
+        if table.settle_at_once::<RECEIPTS>(&step, settled).is_some() {
             return Ok(());
         }
         let sought = |charge: &Charge<'_>| table.sought(table.print(charge.key), charge.key);
@@ -193,21 +224,6 @@ impl Store for MemoryStore {
             }
             step.now = later;
         }
-    }
-
-    fn occupancy(&self) -> Occupancy {
-        let table = &self.shared.table;
-        Occupancy {
-            capacity: table.slots(),
-            // Relaxed, all three: counts for people, ordered with nothing.
-            used: table.used.load(Ordering::Relaxed),
-            evicted: table.evicted.load(Ordering::Relaxed),
-            evicted_over_limit: table.evicted_over_limit.load(Ordering::Relaxed),
-        }
-    }
-
-    fn home(&self) -> Home {
-        self.shared.home
     }
 }
 
@@ -244,6 +260,25 @@ mod tests {
     fn take(store: &MemoryStore, now: Tick, key: &[u8], quota: &Arc<Quota>) -> bool {
         let charges = [Charge::new(key, quota, Cost::ONE)];
         store.settle(&Step { now, op: Op::Take, charges: &charges }).unwrap().allowed
+    }
+
+    #[test]
+    fn a_step_settled_for_good_differs_by_its_receipts_only() {
+        let quota = Arc::new(Quota::per_minute(3).gcra().unwrap());
+        let charges = [b"a", b"b", b"c"].map(|key| Charge::new(key, &quota, Cost::ONE));
+        for many in 1..=charges.len() {
+            let (one, other) = (MemoryStore::with_capacity(64), MemoryStore::with_capacity(64));
+            for turn in 0..5 {
+                let step = Step { now: Tick::from_secs(1 + turn), op: Op::Take, charges: &charges[..many] };
+                let (mut with, mut without) = (Settled::default(), Settled::default());
+                one.settle_into(&step, &mut with).unwrap();
+                other.settle_for_good(&step, &mut without).unwrap();
+                assert_eq!(with.allowed, turn < 3);
+                assert!(with.lines.iter().all(|line| line.receipt.is_some() == with.allowed));
+                with.lines.iter_mut().chain(&mut without.lines).for_each(|line| line.receipt = None);
+                assert_eq!(with, without, "turn {turn} of {many}");
+            }
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tidegate_core::{Decision, Receipt, Standing, Tick};
 
 use super::classes::Limit;
 use super::line::{Class, Name, Seized, Slot};
-use super::table::{Keep, Place, Reading, Sought, Table, Taken};
+use super::table::{Keep, Place, Print, Reading, Sought, Table, Taken};
 use crate::store::settle::{Hand, take};
 use crate::store::{Charge, Op, Settled, Settlement, Step};
 
@@ -36,11 +36,11 @@ impl<'t> Permit<'t> {
 
     /// Says what came of the charge.
     #[inline]
-    fn settlement(&self, charge: &Charge<'_>, tick: Tick) -> Settlement {
+    fn settlement<const RECEIPTS: bool>(&self, charge: &Charge<'_>, tick: Tick) -> Settlement {
         let hand = Word { limit: self.limit, now: self.now, word: self.next };
         let ruling = Ruling::Allowed { wait: Duration::ZERO };
         let decision = Decision { ruling, standing: hand.standing(charge, None, tick) };
-        Settlement { decision, receipt: Some(hand.receipt(hand.word, charge, tick)) }
+        Settlement { decision, receipt: RECEIPTS.then(|| hand.receipt(hand.word, charge, tick)) }
     }
 }
 
@@ -85,7 +85,11 @@ impl Table {
     /// hands. `None`, and nothing is changed, where that is not so, and in a table that keeps its keys.
     ///
     /// Slots are tried and not waited for, so their order is free; where a key is named twice, the second try fails.
-    pub(super) fn settle_at_once(&self, step: &Step<'_>, settled: &mut Settled) -> Option<()> {
+    pub(super) fn settle_at_once<const RECEIPTS: bool>(
+        &self,
+        step: &Step<'_>,
+        settled: &mut Settled,
+    ) -> Option<()> {
         if !matches!(step.op, Op::Take) || self.keep() == Keep::Keys {
             return None;
         }
@@ -93,7 +97,7 @@ impl Table {
         if let [charge] = step.charges {
             let permit = self.permit_charge(charge, step.now)?;
             permit.try_seize()?.leave(permit.next);
-            settled.lines.push(permit.settlement(charge, step.now));
+            settled.lines.push(permit.settlement::<RECEIPTS>(charge, step.now));
         } else {
             let mut permits: SmallVec<[Permit<'_>; 16]> = SmallVec::new();
             for charge in step.charges {
@@ -108,7 +112,9 @@ impl Table {
             }
             settled.lines.reserve_exact(permits.len());
             let both = permits.iter().zip(step.charges);
-            settled.lines.extend(both.map(|(permit, charge)| permit.settlement(charge, step.now)));
+            settled
+                .lines
+                .extend(both.map(|(permit, charge)| permit.settlement::<RECEIPTS>(charge, step.now)));
         }
         (settled.allowed, settled.wait) = (true, Duration::ZERO);
         Some(())
@@ -121,17 +127,21 @@ impl Table {
             return None;
         }
         let print = self.print(charge.key);
-        let look = |line: usize| {
-            let line = self.line(line);
-            let (at, name) = line.glance_key(print.name(Class::WIDE))?;
-            Some((line.slot(at), name))
-        };
-        let (slot, name) = look(self.first(print)).or_else(|| look(self.second(print)))?;
+        let (slot, name) =
+            self.glance(self.first(print), print).or_else(|| self.glance(self.second(print), print))?;
         let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
         let now = limit.form.scaled(tick)?;
         let seen = slot.word();
         let next = limit.form.take(seen, now, charge.cost.units())?;
         Some(Permit { slot, name, limit, now, seen, next })
+    }
+
+    /// Finds the slot of a key in a line, at a glance, and the name it has there.
+    #[inline(always)]
+    fn glance(&self, line: usize, print: Print) -> Option<(&Slot, Name)> {
+        let line = self.line(line);
+        let (at, name) = line.glance_key(print.name(Class::WIDE))?;
+        Some((line.slot(at), name))
     }
 
     /// Settles a step of one charge that asks for units at once and is not permitted at a glance: a refusal, or a new key, which gets
