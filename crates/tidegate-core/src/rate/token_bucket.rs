@@ -32,6 +32,8 @@ mod bandwidth;
 mod settle;
 mod state;
 
+use core::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::Algorithm;
@@ -149,13 +151,75 @@ impl TokenBucket {
         }
     }
 
-    /// The first half of a charge's mark: when it runs out, and the periods that it began. For one bandwidth that refills evenly, the
-    /// position tells the tick and only what comes back in a nanosecond stands here, so that nobody has to divide who charges.
-    fn runs_out(&self, levels: &Levels, at: Tick, began: u64) -> u128 {
-        match self.single() {
-            Some(one) if one.refill == Refill::Continuous => u128::from(one.gain),
-            _ => by_tick(self.full(levels, at), began),
+    /// Decides for one bandwidth where no book is kept: what nearly every check of nearly every bucket is.
+    fn decide_alone(
+        &self,
+        one: &Bandwidth,
+        state: &TokenBucketState,
+        ask: Ask,
+    ) -> Transition<TokenBucketState> {
+        let at = ask.now.max(state.last);
+        let before = one.settle(state.first, nanos(at.since(state.last)));
+        let (level, wait) = one.charge(before, ask.cost.units());
+        let wait = match granted(wait, ask) {
+            Ok(wait) => wait,
+            Err(refused) => return refused,
+        };
+        // Where it refills evenly the position tells when the charge runs out: nobody has to divide who charges.
+        let runs_out = match one.refill {
+            Refill::Continuous => u128::from(one.gain),
+            Refill::Interval => {
+                let arrival = at.after(span(one.time_for(level.spent(), level.into)));
+                by_tick(arrival, u64::from(before.spent() == 0))
+            }
+        };
+        let mark = Receipt::mark(runs_out, one.base(level, at).saturating_add(level.spent()));
+        let next = TokenBucketState { last: at, first: level, more: None };
+        Transition::Allowed { wait, next, receipt: Receipt { at, act: at.after(wait), cost: ask.cost, mark } }
+    }
+
+    /// Decides for several bandwidths, or with a book. A call of its own, so that the short way stays short.
+    #[inline(never)]
+    fn decide_together(&self, state: &TokenBucketState, ask: Ask) -> Transition<TokenBucketState> {
+        let units = ask.cost.units();
+        let at = ask.now.max(state.last);
+        let mut levels = self.levels(state, at);
+        let (mut wait, mut began, mut rested) = (0, 0u64, true);
+        for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
+            if level.spent() == 0 {
+                began |= 1 << index;
+            } else {
+                rested = false;
+            }
+            let (charged, own) = bandwidth.charge(*level, units);
+            *level = charged;
+            wait = wait.max(own);
         }
+        let wait = match granted(wait, ask) {
+            Ok(wait) => wait,
+            Err(refused) => return refused,
+        };
+        let act = at.after(wait);
+        let charged = state.charged().saturating_add(u128::from(units));
+        let end = self.bare_end(&levels, at, charged);
+        let arrival = self.full(&levels, at);
+        let (next, given) = match state.book().filter(|book| !book.has_passed(at)) {
+            None => (TokenBucketState::new(at, &levels, charged, None), 0),
+            Some(book) => {
+                let mut book = book.clone();
+                if rested {
+                    book.rest();
+                }
+                book.high = book.high.max(arrival);
+                if act > at {
+                    book.promise = book.promise.max(act);
+                }
+                let given = book.given;
+                (self.state(at, &levels, charged, book, false), given)
+            }
+        };
+        let mark = Receipt::mark(by_tick(arrival, began), end.wrapping_add(given));
+        Transition::Allowed { wait, next, receipt: Receipt { at, act, cost: ask.cost, mark } }
     }
 
     /// When all is full again.
@@ -179,6 +243,18 @@ fn by_tick(arrival: Tick, began: u64) -> u128 {
     (u128::from(arrival.as_nanos()) << 64) | u128::from(began)
 }
 
+/// Says whether an ask accepts its wait, in ns.
+///
+/// # Errors
+/// The refusal.
+fn granted(wait: u128, ask: Ask) -> Result<Duration, Transition<TokenBucketState>> {
+    let max_wait = u128::from(nanos(ask.max_wait));
+    if wait > max_wait {
+        return Err(Transition::Denied { retry: Retry::After(span(wait - max_wait)) });
+    }
+    Ok(span(wait))
+}
+
 impl Algorithm for TokenBucket {
     type State = TokenBucketState;
 
@@ -192,46 +268,10 @@ impl Algorithm for TokenBucket {
         if units > self.capacity() {
             return Transition::NEVER;
         }
-        let at = ask.now.max(state.last);
-        let mut levels = self.levels(state, at);
-        let (mut wait, mut began, mut rested) = (0, 0u64, true);
-        for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
-            if level.spent() == 0 {
-                began |= 1 << index;
-            } else {
-                rested = false;
-            }
-            *level = level.charge(bandwidth.amount(units));
-            let debt = bandwidth.debt(*level);
-            if debt > 0 {
-                wait = wait.max(bandwidth.time_for(debt, level.into));
-            }
+        if let (Some(one), None) = (self.single(), &state.more) {
+            return self.decide_alone(one, state, ask);
         }
-        let max_wait = u128::from(nanos(ask.max_wait));
-        if wait > max_wait {
-            return Transition::Denied { retry: Retry::After(span(wait - max_wait)) };
-        }
-        let wait = span(wait);
-        let act = at.after(wait);
-        let charged = state.charged().saturating_add(u128::from(units));
-        let end = self.bare_end(&levels, at, charged);
-        let Some(book) = state.book().filter(|book| !book.has_passed(at)) else {
-            let mark = Receipt::mark(self.runs_out(&levels, at, began), end);
-            let next = TokenBucketState::new(at, &levels, charged, None);
-            return Transition::Allowed { wait, next, receipt: Receipt { at, act, cost: ask.cost, mark } };
-        };
-        let arrival = self.full(&levels, at);
-        let mut book = book.clone();
-        if rested {
-            book.rest();
-        }
-        book.high = book.high.max(arrival);
-        if act > at {
-            book.promise = book.promise.max(act);
-        }
-        let mark = Receipt::mark(by_tick(arrival, began), end.wrapping_add(book.given));
-        let next = self.state(at, &levels, charged, book, false);
-        Transition::Allowed { wait, next, receipt: Receipt { at, act, cost: ask.cost, mark } }
+        self.decide_together(state, ask)
     }
 
     fn standing(&self, state: &TokenBucketState, now: Tick) -> Standing {
@@ -322,8 +362,6 @@ impl Bytes for TokenBucket {
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-
     use super::*;
     use crate::decision::Cost;
     use crate::time::Rate;

@@ -119,6 +119,13 @@ impl Bandwidth {
         }
     }
 
+    /// A level after units are charged, and the ns until what they owe has come back.
+    pub(super) fn charge(&self, level: Level, units: u64) -> (Level, u128) {
+        let level = level.charge(self.amount(units));
+        let debt = self.debt(level);
+        (level, if debt == 0 { 0 } else { self.time_for(debt, level.into) })
+    }
+
     /// What is spent beyond the capacity: what reservations have been promised and is not there yet.
     pub(super) fn debt(&self, level: Level) -> u128 {
         level.spent().saturating_sub(self.amount(self.capacity))

@@ -13,13 +13,13 @@ use crate::time::Tick;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBucketState {
     pub(super) last: Tick,
-    first: Level,
-    more: Option<Box<More>>,
+    pub(super) first: Level,
+    pub(super) more: Option<Box<More>>,
 }
 
 /// What most token buckets do without.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct More {
+pub(super) struct More {
     /// Several bandwidths: all units charged so far. One bandwidth alone tells it by its level.
     charged: u128,
     others: Vec<Level>,
