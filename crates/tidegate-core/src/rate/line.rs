@@ -163,18 +163,6 @@ impl Pace {
         Receipt::mark(u128::from(self.scale), tat)
     }
 
-    /// When a receipt runs out, and its position.
-    fn read_mark(receipt: &Receipt) -> (Tick, u128) {
-        let (first, position) = receipt.marks();
-        // Halves: each fits.
-        let (arrival, scale) = ((first >> 64) as u64, first as u64);
-        if arrival > 0 || scale == 0 {
-            return (Tick::from_nanos(arrival), position);
-        }
-        let arrival = u64::try_from(position.div_ceil(u128::from(scale))).unwrap_or(u64::MAX);
-        (Tick::from_nanos(arrival), position)
-    }
-
     /// The book after the arrival time has moved from `before` to `tat` by what acts at `act`.
     #[cold]
     fn follow(&self, book: &Book, before: u128, at: Tick, tat: u128, act: Tick) -> Option<Box<Book>> {
@@ -226,7 +214,7 @@ impl Pace {
             return self.owe(line, at, used - units);
         }
         let back = if used == 0 { units } else { units.min(self.at_once) - used.min(self.at_once) };
-        let (arrival, position) = Self::read_mark(receipt);
+        let (arrival, position) = read_mark(receipt);
         let (from, tat, mut end) = (self.scaled(at), line.tat(), line.end());
         let since = line.book.as_ref().map_or(0, |book| book.since);
         // A line whose end cannot be counted any more tells nobody's place.
@@ -311,6 +299,19 @@ impl Pace {
             Some(book) => Some(full.max(book.high)).filter(|full| *full < Tick::MAX),
         }
     }
+}
+
+/// When a receipt runs out, and its position. The first half of a mark names the tick in its upper half; where that is zero, its
+/// lower half says how far positions move in a nanosecond, and the position tells the tick.
+pub(crate) fn read_mark(receipt: &Receipt) -> (Tick, u128) {
+    let (first, position) = receipt.marks();
+    // Halves: each fits.
+    let (arrival, scale) = ((first >> 64) as u64, first as u64);
+    if arrival > 0 || scale == 0 {
+        return (Tick::from_nanos(arrival), position);
+    }
+    let arrival = u64::try_from(position.div_ceil(u128::from(scale))).unwrap_or(u64::MAX);
+    (Tick::from_nanos(arrival), position)
 }
 
 impl Bytes for Line {

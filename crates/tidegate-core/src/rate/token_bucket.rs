@@ -28,171 +28,23 @@
 //!   the others may get a refill that without the charge would have come later, by less than a period: the one way in which
 //!   settling leaves a limit fuller.
 
+mod bandwidth;
+mod settle;
+mod state;
+
+use core::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::Algorithm;
-use super::book::{Amounts, Book};
-use super::exact::mul_div_ceil;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
-use crate::quota::{QuotaError, burst_in_range};
-use crate::time::{Rate, Tick, nanos, span};
+use crate::quota::QuotaError;
+use crate::time::{Tick, nanos, span};
+use state::{Level, Levels};
 
-/// How the tokens of a [`Bandwidth`] come back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Refill {
-    /// Evenly: after half of the period half of the count is back.
-    #[default]
-    Continuous,
-    /// All at once: the whole count at the end of each period, counted from the first use of a full bucket.
-    Interval,
-}
-
-/// One rate of a [`TokenBucket`], with its capacity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Bandwidth {
-    rate: Rate,
-    capacity: u64,
-    initial: u64,
-    refill: Refill,
-    /// What a nanosecond brings back (continuous) or a period does (interval), in amounts.
-    gain: u64,
-    /// What one unit weighs: the reduced period (continuous), or one (interval).
-    weight: u64,
-}
-
-impl Bandwidth {
-    /// Makes a bandwidth of `rate` with a capacity of 1 to [`Rate::MAX_COUNT`] tokens, which refills evenly and starts full.
-    ///
-    /// # Errors
-    /// [`QuotaError::Burst`] when the capacity is out of range.
-    pub fn new(rate: Rate, capacity: u64) -> Result<Self, QuotaError> {
-        let capacity = burst_in_range(capacity)?;
-        Ok(Self { initial: capacity, ..Self::weighed(rate, capacity, Refill::Continuous) })
-    }
-
-    fn weighed(rate: Rate, capacity: u64, refill: Refill) -> Self {
-        let (gain, weight) = match refill {
-            Refill::Continuous => rate.reduced(),
-            Refill::Interval => (rate.count(), 1),
-        };
-        Self { rate, capacity, initial: 0, refill, gain, weight }
-    }
-
-    /// Sets how tokens come back.
-    #[must_use]
-    pub fn refill(self, refill: Refill) -> Self {
-        Self { initial: self.initial, ..Self::weighed(self.rate, self.capacity, refill) }
-    }
-
-    /// Sets how many tokens a key has when it is first met, from 0 to the capacity.
-    ///
-    /// A bucket that starts below its capacity is never as good as forgotten, see [`Algorithm::full_at`]: a store keeps
-    /// such a key until it needs the place.
-    ///
-    /// # Errors
-    /// [`QuotaError::Parameter`] when there are more than the bucket holds.
-    pub fn initial(self, tokens: u64) -> Result<Self, QuotaError> {
-        if tokens > self.capacity {
-            return Err(QuotaError::Parameter {
-                name: "initial tokens",
-                value: tokens.to_string(),
-                want: "are more than the bucket holds; use at most its capacity",
-            });
-        }
-        Ok(Self { initial: tokens, ..self })
-    }
-
-    /// Returns the rate.
-    #[must_use]
-    pub const fn rate(&self) -> Rate {
-        self.rate
-    }
-
-    /// Returns the capacity.
-    #[must_use]
-    pub const fn capacity(&self) -> u64 {
-        self.capacity
-    }
-
-    /// The amount of a number of units. Below 2^126, since a weight is at most 2^62.
-    fn amount(&self, units: u64) -> u128 {
-        u128::from(units) * u128::from(self.weight)
-    }
-
-    fn fresh(&self) -> Level {
-        Level::of(self.amount(self.capacity - self.initial), 0)
-    }
-
-    /// What a level becomes when `elapsed` ns pass.
-    fn settle(&self, level: Level, elapsed: u64) -> Level {
-        let (spent, gain) = (level.spent(), u128::from(self.gain));
-        match self.refill {
-            Refill::Continuous => Level::of(spent.saturating_sub(u128::from(elapsed) * gain), 0),
-            Refill::Interval => {
-                let period = u128::from(self.rate.period_nanos());
-                let into = u128::from(level.into) + u128::from(elapsed);
-                let left = spent.saturating_sub((into / period).saturating_mul(gain));
-                // Below the period, which fits. The next use of a full bucket starts a period.
-                self.level(left, (into % period) as u64)
-            }
-        }
-    }
-
-    /// The ns that pass until `amount` has come back to a level.
-    fn time_for(&self, amount: u128, into: u64) -> u128 {
-        let steps = amount.div_ceil(u128::from(self.gain));
-        match self.refill {
-            Refill::Continuous => steps,
-            Refill::Interval => {
-                steps.saturating_mul(u128::from(self.rate.period_nanos())).saturating_sub(u128::from(into))
-            }
-        }
-    }
-
-    /// What is spent beyond the capacity: what reservations have been promised and is not there yet.
-    fn debt(&self, level: Level) -> u128 {
-        level.spent().saturating_sub(self.amount(self.capacity))
-    }
-
-    /// What comes back from `at`, the tick of the level, until a tick not before it.
-    fn back_by(&self, level: Level, at: Tick, tick: Tick) -> u128 {
-        let elapsed = u128::from(nanos(tick.since(at)));
-        let steps = match self.refill {
-            Refill::Continuous => elapsed,
-            Refill::Interval => (elapsed + u128::from(level.into)) / u128::from(self.rate.period_nanos()),
-        };
-        steps * u128::from(self.gain)
-    }
-
-    /// What would have come back from the first tick of all until the last refill: with what is spent, it stands still while time
-    /// passes, and never falls. Below 2^124.
-    fn base(&self, level: Level, at: Tick) -> u128 {
-        let steps = match self.refill {
-            Refill::Continuous => at.as_nanos(),
-            Refill::Interval => at.as_nanos().saturating_sub(level.into) / self.rate.period_nanos(),
-        };
-        u128::from(steps) * u128::from(self.gain)
-    }
-
-    /// A level with so much spent. A full bucket has no period running.
-    fn level(&self, spent: u128, into: u64) -> Level {
-        Level::of(spent, if spent == 0 { 0 } else { into })
-    }
-
-    fn carry(&self, old: &Self, level: Level, how: Replace) -> Level {
-        let full = old.amount(old.capacity);
-        let (within, debt) = (level.spent().min(full), old.debt(level));
-        let convert = |amount| mul_div_ceil(amount, u128::from(self.weight), u128::from(old.weight));
-        let within = match how {
-            Replace::AsIs => convert(within).min(self.amount(self.capacity)),
-            Replace::Proportional => mul_div_ceil(within, self.amount(self.capacity), full),
-            Replace::Reset => return self.fresh(),
-        };
-        let same_period = self.refill == old.refill && self.rate.period() == old.rate.period();
-        Level::of(within.saturating_add(convert(debt)), if same_period { level.into } else { 0 })
-    }
-}
+pub use bandwidth::{Bandwidth, Refill};
+pub use state::TokenBucketState;
 
 /// One bandwidth or several, decided together: all of them grant a cost or none does.
 ///
@@ -203,80 +55,6 @@ impl Bandwidth {
 pub struct TokenBucket {
     bandwidths: SmallVec<[Bandwidth; 1]>,
 }
-
-/// What [`TokenBucket`] remembers of a key: 40 bytes. On the heap, for more than one bandwidth: 24 for each other one and 160 more.
-///
-/// Charges that are settled out of order need as much, and at most 5 KiB (one bandwidth), until the bucket is full.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenBucketState {
-    last: Tick,
-    first: Level,
-    more: Option<Box<More>>,
-}
-
-/// What most token buckets do without.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct More {
-    /// Several bandwidths: all units charged so far. One bandwidth alone tells it by its level.
-    charged: u128,
-    others: Vec<Level>,
-    book: Option<Book>,
-}
-
-impl TokenBucketState {
-    fn new(last: Tick, levels: &[Level], charged: u128, book: Option<Book>) -> Self {
-        let (first, others) = match levels {
-            [] => (Level::of(0, 0), [].as_slice()),
-            [first, others @ ..] => (*first, others),
-        };
-        let charged = if others.is_empty() { 0 } else { charged };
-        let more = (!others.is_empty() || book.is_some())
-            .then(|| Box::new(More { charged, others: others.to_vec(), book }));
-        Self { last, first, more }
-    }
-
-    fn level(&self, index: usize) -> Option<Level> {
-        match (index.checked_sub(1), &self.more) {
-            (None, _) => Some(self.first),
-            (Some(index), Some(more)) => more.others.get(index).copied(),
-            (Some(_), None) => None,
-        }
-    }
-
-    fn book(&self) -> Option<&Book> {
-        self.more.as_ref().and_then(|more| more.book.as_ref())
-    }
-
-    fn charged(&self) -> u128 {
-        self.more.as_ref().map_or(0, |more| more.charged)
-    }
-}
-
-/// One bandwidth at the tick of the last change. Two halves instead of a `u128` spare its alignment: a state stays small.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Level {
-    spent: [u64; 2],
-    /// Interval refill: ns of the running period that have passed.
-    into: u64,
-}
-
-impl Level {
-    fn of(spent: u128, into: u64) -> Self {
-        // Both halves fit by construction.
-        Self { spent: [(spent >> 64) as u64, spent as u64], into }
-    }
-
-    fn spent(self) -> u128 {
-        (u128::from(self.spent[0]) << 64) | u128::from(self.spent[1])
-    }
-
-    fn charge(self, amount: u128) -> Self {
-        Self::of(self.spent().saturating_add(amount), self.into)
-    }
-}
-
-/// The levels of all bandwidths at one tick. Four lie on the stack; who has more pays for them.
-type Levels = SmallVec<[Level; 4]>;
 
 impl TokenBucket {
     /// The most bandwidths that one bucket settles together. Each costs time in every check, and three would do for most.
@@ -373,6 +151,77 @@ impl TokenBucket {
         }
     }
 
+    /// Decides for one bandwidth where no book is kept: what nearly every check of nearly every bucket is.
+    fn decide_alone(
+        &self,
+        one: &Bandwidth,
+        state: &TokenBucketState,
+        ask: Ask,
+    ) -> Transition<TokenBucketState> {
+        let at = ask.now.max(state.last);
+        let before = one.settle(state.first, nanos(at.since(state.last)));
+        let (level, wait) = one.charge(before, ask.cost.units());
+        let wait = match granted(wait, ask) {
+            Ok(wait) => wait,
+            Err(refused) => return refused,
+        };
+        // Where it refills evenly the position tells when the charge runs out: nobody has to divide who charges.
+        let runs_out = match one.refill {
+            Refill::Continuous => u128::from(one.gain),
+            Refill::Interval => {
+                let arrival = at.after(span(one.time_for(level.spent(), level.into)));
+                by_tick(arrival, u64::from(before.spent() == 0))
+            }
+        };
+        let mark = Receipt::mark(runs_out, one.base(level, at).saturating_add(level.spent()));
+        let next = TokenBucketState { last: at, first: level, more: None };
+        Transition::Allowed { wait, next, receipt: Receipt { at, act: at.after(wait), cost: ask.cost, mark } }
+    }
+
+    /// Decides for several bandwidths, or with a book. A call of its own, so that the short way stays short.
+    #[inline(never)]
+    fn decide_together(&self, state: &TokenBucketState, ask: Ask) -> Transition<TokenBucketState> {
+        let units = ask.cost.units();
+        let at = ask.now.max(state.last);
+        let mut levels = self.levels(state, at);
+        let (mut wait, mut began, mut rested) = (0, 0u64, true);
+        for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
+            if level.spent() == 0 {
+                began |= 1 << index;
+            } else {
+                rested = false;
+            }
+            let (charged, own) = bandwidth.charge(*level, units);
+            *level = charged;
+            wait = wait.max(own);
+        }
+        let wait = match granted(wait, ask) {
+            Ok(wait) => wait,
+            Err(refused) => return refused,
+        };
+        let act = at.after(wait);
+        let charged = state.charged().saturating_add(u128::from(units));
+        let end = self.bare_end(&levels, at, charged);
+        let arrival = self.full(&levels, at);
+        let (next, given) = match state.book().filter(|book| !book.has_passed(at)) {
+            None => (TokenBucketState::new(at, &levels, charged, None), 0),
+            Some(book) => {
+                let mut book = book.clone();
+                if rested {
+                    book.rest();
+                }
+                book.high = book.high.max(arrival);
+                if act > at {
+                    book.promise = book.promise.max(act);
+                }
+                let given = book.given;
+                (self.state(at, &levels, charged, book, false), given)
+            }
+        };
+        let mark = Receipt::mark(by_tick(arrival, began), end.wrapping_add(given));
+        Transition::Allowed { wait, next, receipt: Receipt { at, act, cost: ask.cost, mark } }
+    }
+
     /// When all is full again.
     fn full(&self, levels: &Levels, at: Tick) -> Tick {
         let waits = self.with(levels).map(|(bandwidth, level)| bandwidth.time_for(level.spent(), level.into));
@@ -387,87 +236,23 @@ impl TokenBucket {
             debts.map(|(bandwidth, debt, into)| if debt == 0 { 0 } else { bandwidth.time_for(debt, into) });
         at.after(span(waits.max().unwrap_or(0)))
     }
-
-    /// The book of a state, or one that says of it what its levels do.
-    fn book(&self, state: &TokenBucketState, levels: &Levels, at: Tick) -> Book {
-        let kept = state.book().filter(|book| !book.has_passed(at));
-        kept.cloned().unwrap_or_else(|| Book::new(self.full(levels, at), self.shown(levels, at)))
-    }
-
-    /// Makes a state, with a book for as long as that says what the levels do not. While somebody waits it is kept even if both name
-    /// the same promise: once the last charge is undone, they would not.
-    fn state(&self, at: Tick, levels: &Levels, charged: u128, book: Book) -> TokenBucketState {
-        let waits = || book.promise > at || self.shown(levels, at) > at;
-        let blank = book.is_blank() && book.high <= self.full(levels, at) && !waits();
-        let book = (!blank && !book.has_passed(at)).then_some(book);
-        TokenBucketState::new(at, levels, charged, book)
-    }
-
-    /// Books units behind all that was promised, down to [`Rate::MAX_COUNT`] units below empty.
-    fn owe(&self, state: &TokenBucketState, at: Tick, units: u64) -> TokenBucketState {
-        let units = units.min(Rate::MAX_COUNT);
-        let mut levels = self.levels(state, at);
-        let mut book = self.book(state, &levels, at);
-        if levels.iter().all(|level| level.spent() == 0) {
-            book.rest();
-        }
-        for (bandwidth, level) in self.bandwidths.iter().zip(&mut levels) {
-            let deepest = bandwidth.amount(bandwidth.capacity) + bandwidth.amount(Rate::MAX_COUNT);
-            let owed = level.spent().saturating_add(bandwidth.amount(units)).min(deepest);
-            *level = Level::of(owed.max(level.spent()), level.into);
-        }
-        book.high = book.high.max(self.full(&levels, at));
-        self.state(at, &levels, state.charged().saturating_add(u128::from(units)), book)
-    }
-
-    /// What stays charged of a bandwidth when a charge is settled that others, who hold `standing`, came after. May begin the
-    /// period anew: `level` is then changed.
-    fn floor(&self, index: usize, level: &mut Level, settled: &Settled, book: &mut Book) -> u128 {
-        let bandwidth = &self.bandwidths[index];
-        let (mut refill, at) = (0, settled.at);
-        if bandwidth.refill == Refill::Interval {
-            let begun = Tick::from_nanos(at.as_nanos().saturating_sub(level.into));
-            let restarted = book.restarted(index);
-            let there = settled.began & (1 << index) != 0 && begun == settled.charged
-                || begun == restarted && settled.charged <= begun;
-            let others = level.spent().saturating_sub(bandwidth.amount(settled.back));
-            let oldest = others.saturating_sub(book.withheld(index))
-                <= settled.standing.saturating_mul(self.weight(bandwidth));
-            if settled.undone && there && oldest {
-                level.into = 0;
-                book.restart(index, at);
-                if book.promise > at {
-                    return u128::MAX;
-                }
-            } else if begun > settled.charged.max(restarted) {
-                refill = u128::from(bandwidth.gain);
-            }
-        }
-        let front = bandwidth.back_by(*level, at, book.promise.max(at));
-        let floor = front.saturating_add(settled.standing.saturating_mul(self.weight(bandwidth)));
-        // What stood before the charge has kept the period running, whatever became of it.
-        let before = settled.first && level.spent().saturating_sub(bandwidth.amount(settled.back)) > floor;
-        if before { floor } else { floor.saturating_add(refill) }
-    }
-
-    /// What one step of a position weighs in a bandwidth.
-    fn weight(&self, bandwidth: &Bandwidth) -> u128 {
-        if self.single().is_some() { 1 } else { u128::from(bandwidth.weight) }
-    }
 }
 
-/// A charge that is being settled with less.
-struct Settled {
-    at: Tick,
-    charged: Tick,
-    /// A bit for each bandwidth whose running period was begun by the charge.
-    began: u64,
-    undone: bool,
-    back: u64,
-    /// What others hold who were charged since, in positions.
-    standing: u128,
-    /// Nothing is withheld of charges that were settled before.
-    first: bool,
+/// The first half of a mark that names the tick at which the charge runs out, and a bit for each period that it began.
+fn by_tick(arrival: Tick, began: u64) -> u128 {
+    (u128::from(arrival.as_nanos()) << 64) | u128::from(began)
+}
+
+/// Says whether an ask accepts its wait, in ns.
+///
+/// # Errors
+/// The refusal.
+fn granted(wait: u128, ask: Ask) -> Result<Duration, Transition<TokenBucketState>> {
+    let max_wait = u128::from(nanos(ask.max_wait));
+    if wait > max_wait {
+        return Err(Transition::Denied { retry: Retry::After(span(wait - max_wait)) });
+    }
+    Ok(span(wait))
 }
 
 impl Algorithm for TokenBucket {
@@ -483,55 +268,17 @@ impl Algorithm for TokenBucket {
         if units > self.capacity() {
             return Transition::NEVER;
         }
-        let at = ask.now.max(state.last);
-        let mut levels = self.levels(state, at);
-        let (mut wait, mut arrival, mut began, mut rested) = (0, 0, 0u64, true);
-        for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
-            if level.spent() == 0 {
-                began |= 1 << index;
-            } else {
-                rested = false;
-            }
-            *level = level.charge(bandwidth.amount(units));
-            let debt = bandwidth.debt(*level);
-            if debt > 0 {
-                wait = wait.max(bandwidth.time_for(debt, level.into));
-            }
-            arrival = arrival.max(bandwidth.time_for(level.spent(), level.into));
+        if let (Some(one), None) = (self.single(), &state.more) {
+            return self.decide_alone(one, state, ask);
         }
-        let max_wait = u128::from(nanos(ask.max_wait));
-        if wait > max_wait {
-            return Transition::Denied { retry: Retry::After(span(wait - max_wait)) };
-        }
-        let (wait, arrival) = (span(wait), at.after(span(arrival)));
-        let act = at.after(wait);
-        let charged = state.charged().saturating_add(u128::from(units));
-        let end = self.bare_end(&levels, at, charged);
-        let (next, given) = match state.book().filter(|book| !book.has_passed(at)) {
-            None => (TokenBucketState::new(at, &levels, charged, None), 0),
-            Some(book) => {
-                let mut book = book.clone();
-                if rested {
-                    book.rest();
-                }
-                book.high = book.high.max(arrival);
-                if act > at {
-                    book.promise = book.promise.max(act);
-                }
-                let given = book.given;
-                (self.state(at, &levels, charged, book), given)
-            }
-        };
-        let first = (u128::from(arrival.as_nanos()) << 64) | u128::from(began);
-        let mark = Receipt::mark(first, end.wrapping_add(given));
-        Transition::Allowed { wait, next, receipt: Receipt { at, act, cost: ask.cost, mark } }
+        self.decide_together(state, ask)
     }
 
     fn standing(&self, state: &TokenBucketState, now: Tick) -> Standing {
         let (mut remaining, mut debt, mut reset) = (u64::MAX, 0, 0);
         let levels = self.levels(state, now.max(state.last));
         for (bandwidth, level) in self.with(&levels) {
-            let left = bandwidth.amount(bandwidth.capacity).saturating_sub(level.spent());
+            let left = bandwidth.amount(bandwidth.capacity()).saturating_sub(level.spent());
             // At most the capacity, which fits.
             remaining = remaining.min((left / u128::from(bandwidth.weight)) as u64);
             debt = debt.max(bandwidth.debt(level).div_ceil(u128::from(bandwidth.weight)));
@@ -544,60 +291,11 @@ impl Algorithm for TokenBucket {
     /// Settles a charge in all bandwidths, see [`Algorithm::settle`] and the file's head.
     fn settle(&self, state: &TokenBucketState, now: Tick, receipt: &Receipt, used: u64) -> TokenBucketState {
         let (units, at) = (receipt.cost.units(), now.max(state.last));
-        let Some(back) = units.checked_sub(used) else { return self.owe(state, at, used - units) };
-        let (first, position) = receipt.marks();
-        let arrival = Tick::from_nanos((first >> 64) as u64);
-        let mut levels = self.levels(state, at);
-        let mut book = self.book(state, &levels, at);
-        let mut end = self.bare_end(&levels, at, state.charged()).wrapping_add(book.given);
-        // A line whose end cannot be counted any more tells nobody's place.
-        let known = position > book.since && position <= end && end < u128::MAX;
-        // Who was there when a period began anew waits for its end like all others.
-        let passed = arrival <= at && arrival < Tick::MAX && !book.outlives(arrival);
-        let gone = passed || levels.iter().all(|level| level.spent() == 0);
-        if back == 0 || gone || !known {
-            return state.clone();
+        match units.checked_sub(used) {
+            Some(0) => state.clone(),
+            Some(back) => self.give_back(state, at, receipt, back),
+            None => self.owe(state, at, used - units),
         }
-        let alone = state.book().is_none() && position == end;
-        let standing = book.standing_after(position, end);
-        // The low half.
-        let began = first as u64;
-        let first = state.book().is_none();
-        let undone = used == 0;
-        let settled = Settled { at, charged: receipt.at, began, undone, back, standing, first };
-        let mut withheld = Amounts::new();
-        for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
-            let amount = bandwidth.amount(back);
-            let floor = if standing == 0 { 0 } else { self.floor(index, level, &settled, &mut book) };
-            let given = amount.min(level.spent().saturating_sub(floor));
-            *level = bandwidth.level(level.spent() - given, level.into);
-            withheld.push(amount - given);
-        }
-        book.open(position, self.single().map_or(u128::from(back), |one| one.amount(back)), withheld);
-        let released = book.cut(&mut end);
-        let promise = book.promise.max(at);
-        for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
-            let mut spent = level.spent().saturating_sub(released.get(index).copied().unwrap_or(0));
-            if bandwidth.refill == Refill::Continuous {
-                let front = bandwidth.back_by(*level, at, promise);
-                book.release(index, &mut spent, front, self.weight(bandwidth), end);
-            }
-            *level = bandwidth.level(spent, level.into);
-        }
-        let full = self.full(&levels, at);
-        if alone && used == 0 {
-            // All is as it was before the charge, promises included.
-            return TokenBucketState::new(at, &levels, end, None);
-        }
-        // Whoever still waits does so within it.
-        book.promise = book.promise.min(full);
-        // A period that begins anew ends later than any receipt says.
-        book.high = if alone { book.high.min(full) } else { book.high.max(full) };
-        if self.single().is_some() {
-            // Below zero where a period that begins anew has moved the bare end up.
-            book.given = end.wrapping_sub(self.bare_end(&levels, at, 0));
-        }
-        self.state(at, &levels, end, book)
     }
 
     /// Carries a state over, bandwidth by bandwidth in their order; one without a counterpart starts fresh.
@@ -629,12 +327,12 @@ impl Algorithm for TokenBucket {
             book.promise = Tick::EPOCH;
         }
         let charged = book.since;
-        self.state(at, &levels, charged, book)
+        self.state(at, &levels, charged, book, false)
     }
 
     /// Returns when all bandwidths are full and no receipt is left; `None` when one of them starts with less than that.
     fn full_at(&self, state: &TokenBucketState) -> Option<Tick> {
-        if self.bandwidths.iter().any(|bandwidth| bandwidth.initial < bandwidth.capacity) {
+        if self.bandwidths.iter().any(|bandwidth| bandwidth.initial < bandwidth.capacity()) {
             return None;
         }
         let full = self.full(&self.levels(state, state.last), state.last);
@@ -647,72 +345,26 @@ impl Bytes for TokenBucket {
         // At most eight.
         out.u8(self.bandwidths.len() as u8);
         for bandwidth in &self.bandwidths {
-            out.rate(bandwidth.rate);
-            out.u64(bandwidth.capacity);
-            out.u64(bandwidth.initial);
-            out.u8(match bandwidth.refill {
-                Refill::Continuous => 0,
-                Refill::Interval => 1,
-            });
+            bandwidth.write(out);
         }
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let mut bandwidths = SmallVec::<[Bandwidth; 1]>::new();
         let count = from.u8()?;
         if usize::from(count) > Self::MAX_BANDWIDTHS {
             return Err(DecodeError::Value { field: "bandwidths" });
         }
-        for _ in 0..count {
-            let (rate, capacity, initial) = (from.rate()?, from.u64()?, from.u64()?);
-            let refill = match from.u8()? {
-                0 => Refill::Continuous,
-                1 => Refill::Interval,
-                _ => return Err(DecodeError::Value { field: "refill" }),
-            };
-            let bandwidth =
-                Bandwidth::new(rate, capacity).map_err(|_| DecodeError::Value { field: "capacity" })?;
-            let bandwidth = bandwidth.refill(refill).initial(initial);
-            bandwidths.push(bandwidth.map_err(|_| DecodeError::Value { field: "initial tokens" })?);
-        }
+        let bandwidths = (0..count).map(|_| Bandwidth::read(from));
+        let bandwidths = bandwidths.collect::<Result<SmallVec<[_; 1]>, _>>()?;
         Self::several(bandwidths).map_err(|_| DecodeError::Value { field: "bandwidths" })
-    }
-}
-
-impl Bytes for TokenBucketState {
-    fn write(&self, out: &mut Writer) {
-        let others = self.more.as_ref().map_or([].as_slice(), |more| &more.others);
-        out.tick(self.last);
-        // At most eight.
-        out.u8(1 + others.len() as u8);
-        for level in [self.first].iter().chain(others) {
-            out.u128(level.spent());
-            out.u64(level.into);
-        }
-        if !others.is_empty() {
-            out.u128(self.charged());
-        }
-        Book::write_some(self.book(), out);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (last, count) = (from.tick()?, from.u8()?);
-        if count == 0 || usize::from(count) > TokenBucket::MAX_BANDWIDTHS {
-            return Err(DecodeError::Value { field: "bandwidths" });
-        }
-        let levels = (0..count).map(|_| Ok(Level::of(from.u128()?, from.u64()?)));
-        let levels = levels.collect::<Result<Levels, DecodeError>>()?;
-        let charged = if count > 1 { from.u128()? } else { 0 };
-        Ok(Self::new(last, &levels, charged, Book::read_some(from)?))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-
     use super::*;
     use crate::decision::Cost;
+    use crate::time::Rate;
 
     fn per_second(count: u64, capacity: u64) -> Bandwidth {
         Bandwidth::new(Rate::new(count, Duration::from_secs(1)).unwrap(), capacity).unwrap()

@@ -198,3 +198,31 @@ fn a_period_does_not_outlive_the_charge_that_began_it() {
     state = quota.settle(&state, ms(8000), &third, 0);
     assert_eq!(quota.standing(&state, ms(8000)), quota.standing(&quota.fresh(ms(8000)), ms(8000)));
 }
+
+/// Two charges, of which the first is undone; two seconds later all is back, and a third is charged and undone. Nothing is left then,
+/// but the second charge's receipt has not run out where two bandwidths were given back: forgotten together with the third, it was
+/// given back to those who came after.
+#[test]
+fn a_receipt_outlives_a_later_charge_that_was_undone() {
+    let band = |count, capacity, refill| {
+        let rate = Rate::new(count, Duration::from_secs(2)).unwrap();
+        Bandwidth::new(rate, capacity).unwrap().refill(refill)
+    };
+    let fast = band(2, 4, Refill::Continuous);
+    for slow in [band(1, 5, Refill::Continuous), band(6, 6, Refill::Interval)] {
+        let quota: Quota = TokenBucket::several([fast, slow]).unwrap().into();
+        let mut state = quota.fresh(ms(0));
+        let first = charge(&quota, &mut state, 0, 1);
+        let second = charge(&quota, &mut state, 0, 2);
+        state = quota.settle(&state, ms(0), &first, 0);
+        let third = charge(&quota, &mut state, 2000, 1);
+        state = quota.settle(&state, ms(2000), &third, 0);
+        let full = quota.full_at(&state).unwrap();
+        let mut forgotten = quota.fresh(full);
+        for state in [&mut state, &mut forgotten] {
+            let at = (full.as_nanos() - ms(0).as_nanos()) / 1_000_000;
+            charge(&quota, state, at, 4);
+            assert_eq!(left(&quota, &quota.settle(state, full, &second, 0), at), (0, 0), "{quota:?}");
+        }
+    }
+}

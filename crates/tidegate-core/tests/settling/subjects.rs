@@ -29,7 +29,8 @@ pub(crate) enum Kind {
     /// A peer's arithmetic, with its faults, so that neither sums nor retries can be exact, and a limit that was used may end fuller
     /// than one that never was. The last charge is undone exactly; no settlement adds more than it gives back.
     Pacer,
-    /// As a pacer, but the peer has its own way to cancel, which is kept, and it gives back across changes.
+    /// As a pacer, but the peer has its own way to cancel, which is kept, and it gives back across changes. After a first settlement
+    /// the peer's can add more than was charged; see [`crate::laws`].
     Peer,
 }
 

@@ -161,8 +161,10 @@ impl Algorithm for XTime {
         }
     }
 
-    /// As `CancelAt` of what was not used: until the act, tokens come back but for those reserved since; after it, none. What was
-    /// used beyond the charge takes tokens now, below zero if need be; the peer has no such thing.
+    /// As `CancelAt` of what was not used: until the act, tokens come back but for those reserved since; after it, none. The peer tells
+    /// those by when the last reservation acts: where that is sooner than this one, as it can be once another was undone, it gives
+    /// back more than was charged, and so does this. What was used beyond the charge takes tokens now, below zero if need be; the
+    /// peer has no such thing.
     fn settle(&self, state: &XTimeState, now: Tick, receipt: &Receipt, used: u64) -> XTimeState {
         let units = receipt.cost.units();
         if self.limit == f64::INFINITY || used == units {

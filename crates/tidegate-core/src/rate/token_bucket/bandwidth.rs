@@ -1,0 +1,195 @@
+//! One rate of a token bucket: what it weighs, what comes back, and when.
+
+use super::state::Level;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::decision::Replace;
+use crate::quota::{QuotaError, burst_in_range};
+use crate::rate::exact::mul_div_ceil;
+use crate::time::{Rate, Tick, nanos};
+
+/// How the tokens of a [`Bandwidth`] come back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Refill {
+    /// Evenly: after half of the period half of the count is back.
+    #[default]
+    Continuous,
+    /// All at once: the whole count at the end of each period, counted from the first use of a full bucket.
+    Interval,
+}
+
+/// One rate of a [`TokenBucket`], with its capacity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bandwidth {
+    rate: Rate,
+    capacity: u64,
+    pub(super) initial: u64,
+    pub(super) refill: Refill,
+    /// What a nanosecond brings back (continuous) or a period does (interval), in amounts.
+    pub(super) gain: u64,
+    /// What one unit weighs: the reduced period (continuous), or one (interval).
+    pub(super) weight: u64,
+}
+
+impl Bandwidth {
+    /// Makes a bandwidth of `rate` with a capacity of 1 to [`Rate::MAX_COUNT`] tokens, which refills evenly and starts full.
+    ///
+    /// # Errors
+    /// [`QuotaError::Burst`] when the capacity is out of range.
+    pub fn new(rate: Rate, capacity: u64) -> Result<Self, QuotaError> {
+        let capacity = burst_in_range(capacity)?;
+        Ok(Self { initial: capacity, ..Self::weighed(rate, capacity, Refill::Continuous) })
+    }
+
+    fn weighed(rate: Rate, capacity: u64, refill: Refill) -> Self {
+        let (gain, weight) = match refill {
+            Refill::Continuous => rate.reduced(),
+            Refill::Interval => (rate.count(), 1),
+        };
+        Self { rate, capacity, initial: 0, refill, gain, weight }
+    }
+
+    /// Sets how tokens come back.
+    #[must_use]
+    pub fn refill(self, refill: Refill) -> Self {
+        Self { initial: self.initial, ..Self::weighed(self.rate, self.capacity, refill) }
+    }
+
+    /// Sets how many tokens a key has when it is first met, from 0 to the capacity.
+    ///
+    /// A bucket that starts below its capacity is never as good as forgotten, see [`Algorithm::full_at`]: a store keeps
+    /// such a key until it needs the place.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when there are more than the bucket holds.
+    pub fn initial(self, tokens: u64) -> Result<Self, QuotaError> {
+        if tokens > self.capacity {
+            return Err(QuotaError::Parameter {
+                name: "initial tokens",
+                value: tokens.to_string(),
+                want: "are more than the bucket holds; use at most its capacity",
+            });
+        }
+        Ok(Self { initial: tokens, ..self })
+    }
+
+    /// Returns the rate.
+    #[must_use]
+    pub const fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// Returns the capacity.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// The amount of a number of units. Below 2^126, since a weight is at most 2^62.
+    pub(super) fn amount(&self, units: u64) -> u128 {
+        u128::from(units) * u128::from(self.weight)
+    }
+
+    pub(super) fn fresh(&self) -> Level {
+        Level::of(self.amount(self.capacity - self.initial), 0)
+    }
+
+    /// What a level becomes when `elapsed` ns pass.
+    pub(super) fn settle(&self, level: Level, elapsed: u64) -> Level {
+        let (spent, gain) = (level.spent(), u128::from(self.gain));
+        match self.refill {
+            Refill::Continuous => Level::of(spent.saturating_sub(u128::from(elapsed) * gain), 0),
+            Refill::Interval => {
+                let period = u128::from(self.rate.period_nanos());
+                let into = u128::from(level.into) + u128::from(elapsed);
+                let left = spent.saturating_sub((into / period).saturating_mul(gain));
+                // Below the period, which fits. The next use of a full bucket starts a period.
+                self.level(left, (into % period) as u64)
+            }
+        }
+    }
+
+    /// The ns that pass until `amount` has come back to a level.
+    pub(super) fn time_for(&self, amount: u128, into: u64) -> u128 {
+        let steps = amount.div_ceil(u128::from(self.gain));
+        match self.refill {
+            Refill::Continuous => steps,
+            Refill::Interval => {
+                steps.saturating_mul(u128::from(self.rate.period_nanos())).saturating_sub(u128::from(into))
+            }
+        }
+    }
+
+    /// A level after units are charged, and the ns until what they owe has come back.
+    pub(super) fn charge(&self, level: Level, units: u64) -> (Level, u128) {
+        let level = level.charge(self.amount(units));
+        let debt = self.debt(level);
+        (level, if debt == 0 { 0 } else { self.time_for(debt, level.into) })
+    }
+
+    /// What is spent beyond the capacity: what reservations have been promised and is not there yet.
+    pub(super) fn debt(&self, level: Level) -> u128 {
+        level.spent().saturating_sub(self.amount(self.capacity))
+    }
+
+    /// What comes back from `at`, the tick of the level, until a tick not before it.
+    pub(super) fn back_by(&self, level: Level, at: Tick, tick: Tick) -> u128 {
+        let elapsed = u128::from(nanos(tick.since(at)));
+        let steps = match self.refill {
+            Refill::Continuous => elapsed,
+            Refill::Interval => (elapsed + u128::from(level.into)) / u128::from(self.rate.period_nanos()),
+        };
+        steps * u128::from(self.gain)
+    }
+
+    /// What would have come back from the first tick of all until the last refill: with what is spent, it stands still while time
+    /// passes, and never falls. Below 2^124.
+    pub(super) fn base(&self, level: Level, at: Tick) -> u128 {
+        let steps = match self.refill {
+            Refill::Continuous => at.as_nanos(),
+            Refill::Interval => at.as_nanos().saturating_sub(level.into) / self.rate.period_nanos(),
+        };
+        u128::from(steps) * u128::from(self.gain)
+    }
+
+    /// A level with so much spent. A full bucket has no period running.
+    pub(super) fn level(&self, spent: u128, into: u64) -> Level {
+        Level::of(spent, if spent == 0 { 0 } else { into })
+    }
+
+    pub(super) fn carry(&self, old: &Self, level: Level, how: Replace) -> Level {
+        let full = old.amount(old.capacity);
+        let (within, debt) = (level.spent().min(full), old.debt(level));
+        let convert = |amount| mul_div_ceil(amount, u128::from(self.weight), u128::from(old.weight));
+        let within = match how {
+            Replace::AsIs => convert(within).min(self.amount(self.capacity)),
+            Replace::Proportional => mul_div_ceil(within, self.amount(self.capacity), full),
+            Replace::Reset => return self.fresh(),
+        };
+        let same_period = self.refill == old.refill && self.rate.period() == old.rate.period();
+        Level::of(within.saturating_add(convert(debt)), if same_period { level.into } else { 0 })
+    }
+}
+
+impl Bytes for Bandwidth {
+    fn write(&self, out: &mut Writer) {
+        out.rate(self.rate);
+        out.u64(self.capacity);
+        out.u64(self.initial);
+        out.u8(match self.refill {
+            Refill::Continuous => 0,
+            Refill::Interval => 1,
+        });
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (rate, capacity, initial) = (from.rate()?, from.u64()?, from.u64()?);
+        let refill = match from.u8()? {
+            0 => Refill::Continuous,
+            1 => Refill::Interval,
+            _ => return Err(DecodeError::Value { field: "refill" }),
+        };
+        let bandwidth = Self::new(rate, capacity).map_err(|_| DecodeError::Value { field: "capacity" })?;
+        let bandwidth = bandwidth.refill(refill).initial(initial);
+        bandwidth.map_err(|_| DecodeError::Value { field: "initial tokens" })
+    }
+}

@@ -1,0 +1,162 @@
+//! Settling a token bucket; the law stands in the head of the bucket's file.
+
+use super::state::{Level, Levels};
+use super::{Bandwidth, Refill, TokenBucket, TokenBucketState};
+use crate::decision::Receipt;
+use crate::rate::book::{Amounts, Book};
+use crate::rate::line::read_mark;
+use crate::time::{Rate, Tick};
+
+/// A charge that is being settled with less.
+struct Settled {
+    at: Tick,
+    charged: Tick,
+    /// A bit for each bandwidth whose running period was begun by the charge.
+    began: u64,
+    undone: bool,
+    back: u64,
+    /// What others hold who were charged since, in positions.
+    standing: u128,
+    /// Nothing is withheld of charges that were settled before.
+    first: bool,
+}
+
+impl TokenBucket {
+    /// The book of a state, or one that says of it what its levels do.
+    pub(super) fn book(&self, state: &TokenBucketState, levels: &Levels, at: Tick) -> Book {
+        let kept = state.book().filter(|book| !book.has_passed(at));
+        kept.cloned().unwrap_or_else(|| Book::new(self.full(levels, at), self.shown(levels, at)))
+    }
+
+    /// Makes a state, with a book for as long as that says what the levels do not. While somebody waits it is kept even if both name
+    /// the same promise: once the last charge is undone, they would not. For the same reason the book of several bandwidths, whose
+    /// positions tell nothing of time, is kept to its end; unless it was opened only now, as `new` says.
+    pub(super) fn state(
+        &self,
+        at: Tick,
+        levels: &Levels,
+        charged: u128,
+        book: Book,
+        new: bool,
+    ) -> TokenBucketState {
+        let waits = || book.promise > at || self.shown(levels, at) > at;
+        let told = new || self.single().is_some();
+        let blank = told && book.is_blank() && book.high <= self.full(levels, at) && !waits();
+        let book = (!blank && !book.has_passed(at)).then_some(book);
+        TokenBucketState::new(at, levels, charged, book)
+    }
+
+    /// Books units behind all that was promised, down to [`Rate::MAX_COUNT`] units below empty.
+    pub(super) fn owe(&self, state: &TokenBucketState, at: Tick, units: u64) -> TokenBucketState {
+        let (units, new) = (units.min(Rate::MAX_COUNT), state.book().is_none());
+        let mut levels = self.levels(state, at);
+        let mut book = self.book(state, &levels, at);
+        if levels.iter().all(|level| level.spent() == 0) {
+            book.rest();
+        }
+        for (bandwidth, level) in self.bandwidths.iter().zip(&mut levels) {
+            let deepest = bandwidth.amount(bandwidth.capacity()) + bandwidth.amount(Rate::MAX_COUNT);
+            let owed = level.spent().saturating_add(bandwidth.amount(units)).min(deepest);
+            *level = Level::of(owed.max(level.spent()), level.into);
+        }
+        book.high = book.high.max(self.full(&levels, at));
+        self.state(at, &levels, state.charged().saturating_add(u128::from(units)), book, new)
+    }
+
+    /// What stays charged of a bandwidth when a charge is settled that others, who hold `standing`, came after. May begin the
+    /// period anew: `level` is then changed.
+    fn floor(&self, index: usize, level: &mut Level, settled: &Settled, book: &mut Book) -> u128 {
+        let bandwidth = &self.bandwidths[index];
+        let (mut refill, at) = (0, settled.at);
+        if bandwidth.refill == Refill::Interval {
+            let begun = Tick::from_nanos(at.as_nanos().saturating_sub(level.into));
+            let restarted = book.restarted(index);
+            let there = settled.began & (1 << index) != 0 && begun == settled.charged
+                || begun == restarted && settled.charged <= begun;
+            let others = level.spent().saturating_sub(bandwidth.amount(settled.back));
+            let oldest = others.saturating_sub(book.withheld(index))
+                <= settled.standing.saturating_mul(self.weight(bandwidth));
+            if settled.undone && there && oldest {
+                level.into = 0;
+                book.restart(index, at);
+                if book.promise > at {
+                    return u128::MAX;
+                }
+            } else if begun > settled.charged.max(restarted) {
+                refill = u128::from(bandwidth.gain);
+            }
+        }
+        let front = bandwidth.back_by(*level, at, book.promise.max(at));
+        let floor = front.saturating_add(settled.standing.saturating_mul(self.weight(bandwidth)));
+        // What stood before the charge has kept the period running, whatever became of it.
+        let before = settled.first && level.spent().saturating_sub(bandwidth.amount(settled.back)) > floor;
+        if before { floor } else { floor.saturating_add(refill) }
+    }
+
+    /// What one step of a position weighs in a bandwidth.
+    fn weight(&self, bandwidth: &Bandwidth) -> u128 {
+        if self.single().is_some() { 1 } else { u128::from(bandwidth.weight) }
+    }
+
+    /// Gives `back` units of a charge back in all bandwidths.
+    pub(super) fn give_back(
+        &self,
+        state: &TokenBucketState,
+        at: Tick,
+        receipt: &Receipt,
+        back: u64,
+    ) -> TokenBucketState {
+        let (arrival, position) = read_mark(receipt);
+        let mut levels = self.levels(state, at);
+        let mut book = self.book(state, &levels, at);
+        let mut end = self.bare_end(&levels, at, state.charged()).wrapping_add(book.given);
+        // A line whose end cannot be counted any more tells nobody's place.
+        let known = position > book.since && position <= end && end < u128::MAX;
+        // Who was there when a period began anew waits for its end like all others.
+        let passed = arrival <= at && arrival < Tick::MAX && !book.outlives(arrival);
+        let gone = passed || levels.iter().all(|level| level.spent() == 0);
+        if gone || !known {
+            return state.clone();
+        }
+        let first = state.book().is_none();
+        let alone = first && position == end;
+        let standing = book.standing_after(position, end);
+        // The low half; of a mark without a tick it is no such thing, nor does anybody look.
+        let began = receipt.marks().0 as u64;
+        let undone = back == receipt.cost.units();
+        let settled = Settled { at, charged: receipt.at, began, undone, back, standing, first };
+        let mut withheld = Amounts::new();
+        for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
+            let amount = bandwidth.amount(back);
+            let floor = if standing == 0 { 0 } else { self.floor(index, level, &settled, &mut book) };
+            let given = amount.min(level.spent().saturating_sub(floor));
+            *level = bandwidth.level(level.spent() - given, level.into);
+            withheld.push(amount - given);
+        }
+        book.open(position, self.single().map_or(u128::from(back), |one| one.amount(back)), withheld);
+        let released = book.cut(&mut end);
+        let promise = book.promise.max(at);
+        for (index, (bandwidth, level)) in self.bandwidths.iter().zip(&mut levels).enumerate() {
+            let mut spent = level.spent().saturating_sub(released.get(index).copied().unwrap_or(0));
+            if bandwidth.refill == Refill::Continuous {
+                let front = bandwidth.back_by(*level, at, promise);
+                book.release(index, &mut spent, front, self.weight(bandwidth), end);
+            }
+            *level = bandwidth.level(spent, level.into);
+        }
+        let full = self.full(&levels, at);
+        if alone && undone {
+            // All is as it was before the charge, promises included.
+            return TokenBucketState::new(at, &levels, end, None);
+        }
+        // Whoever still waits does so within it.
+        book.promise = book.promise.min(full);
+        // A period that begins anew ends later than any receipt says.
+        book.high = if alone { book.high.min(full) } else { book.high.max(full) };
+        if self.single().is_some() {
+            // Below zero where a period that begins anew has moved the bare end up.
+            book.given = end.wrapping_sub(self.bare_end(&levels, at, 0));
+        }
+        self.state(at, &levels, end, book, alone)
+    }
+}
