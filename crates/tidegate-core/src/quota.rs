@@ -4,6 +4,8 @@
 //! file, one line in the table below, one in the tests' list of quotas. Guards are rows of their own: asking is entering, and
 //! whoever entered leaves by [`Quota::finish`], with an outcome.
 
+mod builder;
+
 use core::time::Duration;
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
@@ -12,13 +14,15 @@ use crate::concurrency::{Concurrency, ConcurrencyState};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::guard::{Finish, Guard, Outcome};
 use crate::rate::{Algorithm, Gcra, GcraState};
-use crate::rate::{Bandwidth, Refill, TokenBucket, TokenBucketState};
-use crate::rate::{CalendarUnit, FixedWindow, FixedWindowState, SlidingCounter, SlidingCounterState};
-use crate::rate::{ColdFactor, WarmUp, WarmUpState};
+use crate::rate::{FixedWindow, FixedWindowState, SlidingCounter, SlidingCounterState};
 use crate::rate::{GuavaBursty, GuavaState, GuavaWarming, UberPacer, UberPacerState, XTime, XTimeState};
 use crate::rate::{LeakyBucket, LeakyBucketState, LeakyQueue, LeakyQueueState};
 use crate::rate::{SlidingLog, SlidingLogState, SlidingWindow, SlidingWindowState};
+use crate::rate::{TokenBucket, TokenBucketState};
+use crate::rate::{WarmUp, WarmUpState};
 use crate::time::{Rate, Tick};
+
+pub use builder::QuotaBuilder;
 
 /// Why parameters are not a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -341,171 +345,6 @@ impl Quota {
     /// ```
     pub fn concurrency(max: u64, ttl: Duration) -> Result<Self, QuotaError> {
         Ok(Concurrency::new(max)?.ttl(ttl)?.into())
-    }
-}
-
-/// A rate on its way to a [`Quota`].
-///
-/// The burst defaults to the count of the rate: "50 per second" may come all at once. Numbers are checked when the quota is
-/// made, so that a chain reads without question marks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a builder is no limit yet: hand it to a limiter, or finish it with an algorithm"]
-pub struct QuotaBuilder {
-    count: u64,
-    period: Duration,
-    burst: Option<u64>,
-}
-
-impl QuotaBuilder {
-    /// Sets the largest cost granted at once from a full limit, the first unit included.
-    pub const fn burst(mut self, burst: u64) -> Self {
-        self.burst = Some(burst);
-        self
-    }
-
-    fn rate(self) -> Result<Rate, QuotaError> {
-        Rate::new(self.count, self.period)
-    }
-
-    /// Finishes as [`Gcra`].
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
-    pub fn gcra(self) -> Result<Quota, QuotaError> {
-        Ok(Gcra::new(self.rate()?, self.burst.unwrap_or(self.count))?.into())
-    }
-
-    /// The rate of a window, whose count is all it grants at once.
-    fn window(self) -> Result<Rate, QuotaError> {
-        match self.burst {
-            None => self.rate(),
-            Some(burst) => Err(QuotaError::Parameter {
-                name: "burst",
-                value: burst.to_string(),
-                want: "has no meaning in a window, whose count may come all at once; leave it out",
-            }),
-        }
-    }
-
-    /// Finishes as a rolling [`FixedWindow`]: it opens at the first charge and lasts the period.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
-    pub fn fixed_window(self) -> Result<Quota, QuotaError> {
-        Ok(FixedWindow::rolling(self.window()?).into())
-    }
-
-    /// Finishes as a calendar [`FixedWindow`] on the clock of `zone`, an IANA name. The period is not looked at: `unit` takes its place.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range, the unknown zone, or the burst, which no window has.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::{rate::CalendarUnit, Quota};
-    /// let quota = Quota::per_day(5).calendar_window(CalendarUnit::Day, "Asia/Shanghai")?;
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
-    pub fn calendar_window(self, unit: CalendarUnit, zone: &str) -> Result<Quota, QuotaError> {
-        Ok(FixedWindow::calendar(self.window()?.count(), unit, zone)?.into())
-    }
-
-    /// Finishes as a [`SlidingWindow`] of `buckets`, from 1 to [`SlidingWindow::MAX_BUCKETS`].
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
-    pub fn sliding_window(self, buckets: u64) -> Result<Quota, QuotaError> {
-        Ok(SlidingWindow::new(self.window()?, buckets)?.into())
-    }
-
-    /// Finishes as a [`SlidingCounter`].
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
-    pub fn sliding_counter(self) -> Result<Quota, QuotaError> {
-        Ok(SlidingCounter::new(self.window()?).into())
-    }
-
-    /// Finishes as a [`SlidingLog`], whose count is at most [`SlidingLog::MAX_LIMIT`].
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range, or the burst, which no window has.
-    pub fn sliding_log(self) -> Result<Quota, QuotaError> {
-        Ok(SlidingLog::new(self.window()?)?.into())
-    }
-
-    fn bandwidth(self) -> Result<Bandwidth, QuotaError> {
-        Bandwidth::new(self.rate()?, self.burst.unwrap_or(self.count))
-    }
-
-    /// Finishes as a [`TokenBucket`] of one bandwidth that refills evenly; the burst is its capacity.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
-    pub fn token_bucket(self) -> Result<Quota, QuotaError> {
-        Ok(TokenBucket::new(self.bandwidth()?).into())
-    }
-
-    /// Finishes as a [`TokenBucket`] of one bandwidth that gets its whole count back at the end of each period.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
-    pub fn interval_bucket(self) -> Result<Quota, QuotaError> {
-        Ok(TokenBucket::new(self.bandwidth()?.refill(Refill::Interval)).into())
-    }
-
-    /// Finishes as a [`LeakyBucket`], a meter; the burst is its capacity.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
-    pub fn leaky_bucket(self) -> Result<Quota, QuotaError> {
-        Ok(LeakyBucket::new(self.rate()?, self.burst.unwrap_or(self.count))?.into())
-    }
-
-    /// Finishes as a [`LeakyQueue`] in which at most `places` units wait.
-    ///
-    /// The burst is one unit and the slack. It defaults to 1 here, not to the count: who asks for a queue asks for an even
-    /// stream.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate_core::Quota;
-    /// let strict = Quota::per_second(10).leaky_queue(50)?;
-    /// let makes_up_for_two_units = Quota::per_second(10).burst(3).leaky_queue(50)?;
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
-    pub fn leaky_queue(self, places: u64) -> Result<Quota, QuotaError> {
-        let burst = burst_in_range(self.burst.unwrap_or(1))?;
-        Ok(LeakyQueue::new(self.rate()?, burst - 1, places)?.into())
-    }
-
-    /// Finishes as a [`WarmUp`] that reaches the rate within `period` of full load, `cold_factor` times slower at first.
-    ///
-    /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
-    ///
-    /// # Examples
-    /// ```
-    /// use std::time::Duration;
-    /// use tidegate_core::{rate::ColdFactor, Quota};
-    /// let limit = Quota::per_second(100).warm_up(Duration::from_secs(10), ColdFactor::THREE)?;
-    /// # Ok::<(), tidegate_core::QuotaError>(())
-    /// ```
-    pub fn warm_up(self, period: Duration, cold_factor: ColdFactor) -> Result<Quota, QuotaError> {
-        let limit = WarmUp::new(self.rate()?, period, cold_factor)?;
-        Ok(limit.burst(self.burst.unwrap_or(self.count))?.into())
-    }
-}
-
-impl TryFrom<QuotaBuilder> for Quota {
-    type Error = QuotaError;
-
-    /// Finishes with the default algorithm, GCRA: smallest state, exact `retry_after`.
-    fn try_from(builder: QuotaBuilder) -> Result<Self, QuotaError> {
-        builder.gcra()
     }
 }
 

@@ -283,40 +283,6 @@ impl Bytes for FixedWindow {
     }
 }
 
-impl Bytes for FixedWindowState {
-    fn write(&self, out: &mut Writer) {
-        out.tick(self.last);
-        self.top().write(out);
-        out.u8(u8::from(self.gap()));
-        self.carried().write(out);
-        out.u64(self.before().len() as u64);
-        for span in self.before() {
-            span.write(out);
-        }
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (last, top) = (from.tick()?, Span::read(from)?);
-        let gap = match from.u8()? {
-            0 => false,
-            1 => true,
-            _ => return Err(DecodeError::Value { field: "gap" }),
-        };
-        let (carried, count) = (Option::<Carried>::read(from)?, from.u64()?);
-        if count > windows::MOST_BEFORE {
-            return Err(DecodeError::Value { field: "windows" });
-        }
-        let mut before: Vec<Span> = Vec::new();
-        for _ in 0..count {
-            before.push(Span::read(from)?);
-        }
-        if !windows::is_in_order(&before, &top) || before.iter().any(|span| span.used == 0) {
-            return Err(DecodeError::Value { field: "windows" });
-        }
-        Ok(Self::of(last, top, before, gap, carried))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

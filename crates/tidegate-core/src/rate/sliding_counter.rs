@@ -15,12 +15,17 @@
 //! The estimate is never divided: both sides are multiplied by the window, which fits 128 bits. So equality is
 //! equality, and the moment of the next yes is the exact nanosecond.
 
+mod state;
+
 use super::Algorithm;
 use super::carried::Carried;
 use super::settle::{MOST_UNITS, above, excess, settle, share, until, wide};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::time::{Rate, Tick};
+use state::{MOST_PROMISES, More, Promise};
+
+pub use state::SlidingCounterState;
 
 /// A count in a window that slides by weighting two fixed ones.
 ///
@@ -43,50 +48,6 @@ use crate::time::{Rate, Tick};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlidingCounter {
     rate: Rate,
-}
-
-/// What [`SlidingCounter`] remembers of a key: 32 bytes, two counts and a tick. On the heap, 16 bytes per promise ahead, of at most
-/// 64, and 48 while there is one or a change of parameters matters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlidingCounterState {
-    /// The window it lies in is the current one.
-    last: Tick,
-    previous: u64,
-    current: u64,
-    more: Option<Box<More>>,
-}
-
-/// What most keys never need.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct More {
-    /// What acts after `last`, in order: nobody else acts before the latest.
-    promises: Vec<Promise>,
-    carried: Option<Carried>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Promise {
-    act: Tick,
-    units: u64,
-}
-
-/// The most promises kept apart. Of more, the oldest two of one window count as one that acts with the later of them: the estimate
-/// stays, and so does what comes back.
-const MOST_PROMISES: usize = 64;
-
-impl SlidingCounterState {
-    fn promises(&self) -> &[Promise] {
-        self.more.as_ref().map_or(&[], |more| &more.promises)
-    }
-
-    fn carried(&self) -> Option<Carried> {
-        self.more.as_ref().and_then(|more| more.carried)
-    }
-
-    /// The first tick not before `at` that overtakes nobody.
-    fn open_from(&self, at: Tick) -> Tick {
-        self.promises().last().map_or(at, |latest| latest.act.max(at))
-    }
 }
 
 impl SlidingCounter {
@@ -362,42 +323,6 @@ impl Bytes for SlidingCounter {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         from.rate().map(Self::new)
-    }
-}
-
-impl Bytes for SlidingCounterState {
-    fn write(&self, out: &mut Writer) {
-        out.tick(self.last);
-        out.u64(self.previous);
-        out.u64(self.current);
-        self.carried().write(out);
-        out.u64(self.promises().len() as u64);
-        for promise in self.promises() {
-            out.tick(promise.act);
-            out.u64(promise.units);
-        }
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (last, previous, current) = (from.tick()?, from.u64()?, from.u64()?);
-        if previous.max(current) > MOST_UNITS {
-            return Err(DecodeError::Value { field: "count" });
-        }
-        let (carried, count) = (Option::<Carried>::read(from)?, from.u64()?);
-        if count > MOST_PROMISES as u64 {
-            return Err(DecodeError::Value { field: "promises" });
-        }
-        let (mut promises, mut latest): (Vec<Promise>, _) = (Vec::new(), last);
-        for _ in 0..count {
-            let promise = Promise { act: from.tick()?, units: from.u64()? };
-            if promise.act <= latest || promise.units == 0 || promise.units > MOST_UNITS {
-                return Err(DecodeError::Value { field: "promises" });
-            }
-            latest = promise.act;
-            promises.push(promise);
-        }
-        let more = count > 0 || carried.is_some();
-        Ok(Self { last, previous, current, more: more.then(|| Box::new(More { promises, carried })) })
     }
 }
 

@@ -302,32 +302,7 @@ impl Algorithm for TokenBucket {
     ///
     /// A period in progress goes on when its length stays, and otherwise starts with the change.
     fn carry(&self, old: &Self, state: &TokenBucketState, now: Tick, how: Replace) -> TokenBucketState {
-        let at = now.max(state.last);
-        let olds = old.levels(state, at);
-        let mut book = old.book(state, &olds, at);
-        let before = old.bare_end(&olds, at, state.charged()).wrapping_add(book.given);
-        let mut from = old.with(&olds);
-        let levels: Levels = self
-            .bandwidths
-            .iter()
-            .map(|bandwidth| match from.next() {
-                Some((old, level)) => bandwidth.carry(old, level, how),
-                None => bandwidth.fresh(),
-            })
-            .collect();
-        let bare = self.bare_end(&levels, at, 0);
-        if book.has_passed(at) {
-            return TokenBucketState::new(at, &levels, before, None);
-        }
-        book.rest();
-        book.since = before.max(bare);
-        book.given = if self.single().is_some() { book.since - bare } else { 0 };
-        book.high = book.high.max(self.full(&levels, at));
-        if how == Replace::Reset {
-            book.promise = Tick::EPOCH;
-        }
-        let charged = book.since;
-        self.state(at, &levels, charged, book, false)
+        self.carried(old, state, now.max(state.last), how)
     }
 
     /// Returns when all bandwidths are full and no receipt is left; `None` when one of them starts with less than that.

@@ -32,6 +32,8 @@
 //! Squares have no exact ratio of fixed size, so prices are kept in units of 2⁻³² ns. Of each grant, `n·I` and the slope's share
 //! are each rounded up, and the warming down: a grant costs less than 2⁻³¹ ns too much and never too little.
 
+mod slope;
+
 use core::time::Duration;
 
 use super::Algorithm;
@@ -42,6 +44,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::quota::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick, nanos, span};
+use slope::{Moment, PART, Slope};
 
 /// How many times slower a cold limit is, in thousandths: at least one, at most a thousand times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,96 +95,6 @@ pub struct WarmUpState {
     next: Moment,
     cold: Moment,
     carried: Option<Box<Carried>>,
-}
-
-/// A time in 2⁻³² ns, in 12 bytes, which leave room for the rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(Rust, packed(4))]
-struct Moment {
-    ns: u64,
-    part: u32,
-}
-
-/// How many fractional bits a moment has: fine enough that rounding at a billion units per second adds up to a nanosecond
-/// in four seconds of unbroken load, coarse enough that coldness squared fits the long division.
-const PART: u32 = 32;
-
-impl Moment {
-    /// The end of time. A debt that reaches it is no longer counted exactly, so nothing is given back from it.
-    const MAX: Self = Self { ns: u64::MAX, part: u32::MAX };
-
-    const fn at(tick: Tick) -> Self {
-        Self { ns: tick.as_nanos(), part: 0 }
-    }
-
-    /// Saturates at the last tick.
-    fn of(parts: u128) -> Self {
-        match u64::try_from(parts >> PART) {
-            // The low half fits by construction.
-            Ok(ns) => Self { ns, part: parts as u32 },
-            Err(_) => Self::MAX,
-        }
-    }
-
-    fn parts(self) -> u128 {
-        (u128::from(self.ns) << PART) | u128::from(self.part)
-    }
-}
-
-/// The numbers of the slope that depend on the parameters only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Slope {
-    /// Reduced rate: `units` per `ns`.
-    units: u64,
-    ns: u64,
-    /// The whole warm-up period, in parts: how cold a rested limit is.
-    coldest: u128,
-    /// Coldness above which a unit costs more than the stable interval, in parts.
-    foot: u128,
-    /// `(k−1)(5+k)²/(16(1+k))` as `a·b/d` in lowest terms, `d` already times the period.
-    a: u128,
-    b: u128,
-    d: u128,
-}
-
-impl Slope {
-    fn new(rate: Rate, period_ns: u64, cold: ColdFactor) -> Self {
-        let (units, ns) = rate.reduced();
-        let (k, coldest) = (u128::from(cold.0), u128::from(period_ns) << PART);
-        // Rounded down, as a lower foot makes the slope longer, never shorter.
-        let foot = coldest * (1000 + k) / (5000 + k);
-        let (mut a, mut b, mut d) = (5000 + k, (k - 1000) * (5000 + k), 16_000_000 * (1000 + k));
-        for factor in [&mut a, &mut b] {
-            let common = greatest_common_divisor(*factor, d);
-            (*factor, d) = (*factor / common, d / common);
-        }
-        Self { units, ns, coldest, foot, a, b, d: d * coldest }
-    }
-
-    /// The stable price of `cost` units, in parts.
-    fn stable(&self, cost: u64, round: fn(u128, u128, u128) -> u128) -> u128 {
-        round(u128::from(cost) * u128::from(self.ns), 1 << PART, u128::from(self.units))
-    }
-
-    /// How much `cost` units warm, in parts.
-    fn warming(&self, cost: u64, cold: ColdFactor, round: fn(u128, u128, u128) -> u128) -> u128 {
-        let (k, per) = (u128::from(cold.0), u128::from(self.units));
-        round(u128::from(cost) * u128::from(self.ns), (1000 + k) << (PART + 1), per * (5000 + k))
-    }
-
-    /// The price beyond the stable one of going from one coldness to a lesser one, in parts.
-    fn extra(&self, from: u128, to: u128) -> u128 {
-        let (from, to) = (from.saturating_sub(self.foot), to.saturating_sub(self.foot));
-        // Factors below 2^21·2^82 and 2^83·2^41: each fits, and only their product needs more than 128 bits.
-        mul_div_ceil(self.a * (from - to), self.b * (from + to), self.d)
-    }
-}
-
-fn greatest_common_divisor(mut a: u128, mut b: u128) -> u128 {
-    while b != 0 {
-        (a, b) = (b, a % b);
-    }
-    a.max(1)
 }
 
 impl WarmUp {

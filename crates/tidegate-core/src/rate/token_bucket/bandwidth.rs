@@ -17,7 +17,7 @@ pub enum Refill {
     Interval,
 }
 
-/// One rate of a [`TokenBucket`], with its capacity.
+/// One rate of a [`TokenBucket`](super::TokenBucket), with its capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bandwidth {
     rate: Rate,
@@ -56,7 +56,7 @@ impl Bandwidth {
 
     /// Sets how many tokens a key has when it is first met, from 0 to the capacity.
     ///
-    /// A bucket that starts below its capacity is never as good as forgotten, see [`Algorithm::full_at`]: a store keeps
+    /// A bucket that starts below its capacity is never as good as forgotten, see [`Algorithm::full_at`](crate::Algorithm::full_at): a store keeps
     /// such a key until it needs the place.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
-//! Settling a token bucket; the law stands in the head of the bucket's file.
+//! Settling a token bucket, and carrying it over; the law stands in the head of the bucket's file.
 
 use super::state::{Level, Levels};
 use super::{Bandwidth, Refill, TokenBucket, TokenBucketState};
-use crate::decision::Receipt;
+use crate::decision::{Receipt, Replace};
 use crate::rate::book::{Amounts, Book};
 use crate::rate::line::read_mark;
 use crate::time::{Rate, Tick};
@@ -158,5 +158,40 @@ impl TokenBucket {
             book.given = end.wrapping_sub(self.bare_end(&levels, at, 0));
         }
         self.state(at, &levels, end, book, alone)
+    }
+
+    /// Carries a state over. Receipts issued up to here give nothing back, for their units weighed otherwise.
+    pub(super) fn carried(
+        &self,
+        old: &Self,
+        state: &TokenBucketState,
+        at: Tick,
+        how: Replace,
+    ) -> TokenBucketState {
+        let olds = old.levels(state, at);
+        let mut book = old.book(state, &olds, at);
+        let before = old.bare_end(&olds, at, state.charged()).wrapping_add(book.given);
+        let mut from = old.with(&olds);
+        let levels: Levels = self
+            .bandwidths
+            .iter()
+            .map(|bandwidth| match from.next() {
+                Some((old, level)) => bandwidth.carry(old, level, how),
+                None => bandwidth.fresh(),
+            })
+            .collect();
+        let bare = self.bare_end(&levels, at, 0);
+        if book.has_passed(at) {
+            return TokenBucketState::new(at, &levels, before, None);
+        }
+        book.rest();
+        book.since = before.max(bare);
+        book.given = if self.single().is_some() { book.since - bare } else { 0 };
+        book.high = book.high.max(self.full(&levels, at));
+        if how == Replace::Reset {
+            book.promise = Tick::EPOCH;
+        }
+        let charged = book.since;
+        self.state(at, &levels, charged, book, false)
     }
 }

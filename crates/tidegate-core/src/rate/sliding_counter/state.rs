@@ -1,0 +1,86 @@
+//! What a sliding counter remembers.
+
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::rate::carried::Carried;
+use crate::rate::settle::MOST_UNITS;
+use crate::time::Tick;
+
+/// What [`SlidingCounter`](super::SlidingCounter) remembers of a key: 32 bytes, two counts and a tick. On the
+/// heap, 16 bytes per promise ahead, of at most 64, and 48 while there is one or a change of parameters matters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlidingCounterState {
+    /// The window it lies in is the current one.
+    pub(super) last: Tick,
+    pub(super) previous: u64,
+    pub(super) current: u64,
+    pub(super) more: Option<Box<More>>,
+}
+
+/// What most keys never need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct More {
+    /// What acts after `last`, in order: nobody else acts before the latest.
+    pub(super) promises: Vec<Promise>,
+    pub(super) carried: Option<Carried>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Promise {
+    pub(super) act: Tick,
+    pub(super) units: u64,
+}
+
+/// The most promises kept apart. Of more, the oldest two of one window count as one that acts with the later of them: the estimate
+/// stays, and so does what comes back.
+pub(super) const MOST_PROMISES: usize = 64;
+
+impl SlidingCounterState {
+    pub(super) fn promises(&self) -> &[Promise] {
+        self.more.as_ref().map_or(&[], |more| &more.promises)
+    }
+
+    pub(super) fn carried(&self) -> Option<Carried> {
+        self.more.as_ref().and_then(|more| more.carried)
+    }
+
+    /// The first tick not before `at` that overtakes nobody.
+    pub(super) fn open_from(&self, at: Tick) -> Tick {
+        self.promises().last().map_or(at, |latest| latest.act.max(at))
+    }
+}
+
+impl Bytes for SlidingCounterState {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.last);
+        out.u64(self.previous);
+        out.u64(self.current);
+        self.carried().write(out);
+        out.u64(self.promises().len() as u64);
+        for promise in self.promises() {
+            out.tick(promise.act);
+            out.u64(promise.units);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (last, previous, current) = (from.tick()?, from.u64()?, from.u64()?);
+        if previous.max(current) > MOST_UNITS {
+            return Err(DecodeError::Value { field: "count" });
+        }
+        let (carried, count) = (Option::<Carried>::read(from)?, from.u64()?);
+        if count > MOST_PROMISES as u64 {
+            return Err(DecodeError::Value { field: "promises" });
+        }
+        let (mut promises, mut latest): (Vec<Promise>, _) = (Vec::new(), last);
+        for _ in 0..count {
+            let promise = Promise { act: from.tick()?, units: from.u64()? };
+            if promise.act <= latest || promise.units == 0 || promise.units > MOST_UNITS {
+                return Err(DecodeError::Value { field: "promises" });
+            }
+            latest = promise.act;
+            promises.push(promise);
+        }
+        let more = count > 0 || carried.is_some();
+        Ok(Self { last, previous, current, more: more.then(|| Box::new(More { promises, carried })) })
+    }
+}
