@@ -39,7 +39,7 @@ pub struct Enter {
 
 enum Stage {
     New,
-    InLine { number: u64, deadline: Option<(Tick, Sleep)> },
+    InLine { number: u64, deadline: Option<Tick>, sleep: Option<Sleep> },
     Ended,
 }
 
@@ -100,10 +100,10 @@ impl Future for Enter {
                 Ok(joined) => joined,
                 Err(answer) => return this.ended(answer),
             };
-            let deadline = deadline.map(|tick| (tick, this.bulkhead.shared.clock.sleep_until(tick)));
-            this.stage = Stage::InLine { number, deadline };
+            // Before the clock is asked for a timer: it may panic, and whoever is dropped then has to leave the line.
+            this.stage = Stage::InLine { number, deadline, sleep: None };
         }
-        let Stage::InLine { number, deadline } = &mut this.stage else {
+        let Stage::InLine { number, deadline, sleep } = &mut this.stage else {
             panic!("an entry was polled after it had ended");
         };
         let shared = &this.bulkhead.shared;
@@ -112,9 +112,9 @@ impl Future for Enter {
         if let Some(answer) = answer {
             return this.ended(answer);
         }
-        let Some((tick, sleep)) = deadline else { return Poll::Pending };
+        let Some(tick) = *deadline else { return Poll::Pending };
         loop {
-            if shared.clock.now() >= *tick {
+            if shared.clock.now() >= tick {
                 let mut line = shared.line.lock();
                 // A place that came at the last moment is as good as any.
                 let (answer, due) = line.give_up(*number);
@@ -123,13 +123,11 @@ impl Future for Enter {
                 due.settle();
                 return this.ended(answer);
             }
-            if sleep.as_mut().poll(cx).is_pending() {
+            if sleep.get_or_insert_with(|| shared.clock.sleep_until(tick)).as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            // Ended early: a timer sleeps a day at most, and a clock may step back.
-            if shared.clock.now() < *tick {
-                *sleep = shared.clock.sleep_until(*tick);
-            }
+            // Perhaps early, and then another is due: a timer sleeps a day at most, and a clock may step back.
+            *sleep = None;
         }
     }
 }

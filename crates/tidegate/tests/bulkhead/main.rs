@@ -5,6 +5,7 @@
 mod orders;
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -140,6 +141,26 @@ fn no_time_is_now_or_not_at_all_and_a_past_deadline_is_never() {
     assert_eq!(refused.to_string(), "no room now; nobody can say when there will be");
     drop(inside);
     assert!(clock.now() == Tick::from_secs(100) && bulkhead.standing().remaining == 1);
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn a_clock_without_a_timer_leaves_nobody_in_the_line() {
+    // Tokio's timer panics in a runtime that was built without it.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _inside_runtime = runtime.enter();
+    let bulkhead = Bulkhead::new(1).unwrap().with_clock(tidegate::clock::TokioClock::new());
+    let inside = bulkhead.try_enter().unwrap();
+    let mut waiter = Waiter::new(bulkhead.enter().within(Duration::from_secs(5)));
+    for _ in 0..2 {
+        let polled = catch_unwind(AssertUnwindSafe(|| waiter.poll().map(drop)));
+        assert!(polled.is_err(), "and does not wait without a deadline when polled again");
+        assert_eq!(bulkhead.waiting(), 1);
+    }
+    drop(waiter);
+    assert_eq!(bulkhead.waiting(), 0);
+    drop(inside);
+    assert!(bulkhead.try_enter().is_ok());
 }
 
 #[test]
