@@ -61,8 +61,9 @@ impl Line {
         Self { guard, state: guard.fresh(ANY_TIME), arrivals: 0, waiting, answered, room }
     }
 
-    pub(super) fn set_room(&mut self, room: usize) {
-        self.room = room;
+    /// Returns an empty one of the same law and room.
+    pub(super) fn again(&self) -> Self {
+        Self::new(self.guard, self.room)
     }
 
     pub(super) fn standing(&self) -> Standing {

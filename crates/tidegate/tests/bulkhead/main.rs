@@ -164,6 +164,29 @@ fn a_clock_without_a_timer_leaves_nobody_in_the_line() {
 }
 
 #[test]
+fn every_step_of_construction_keeps_the_others() {
+    let clock = ManualClock::at(Tick::from_secs(100));
+    let one = Bulkhead::new(1).unwrap().with_room(0).with_clock(clock.clone());
+    let other = Bulkhead::new(1).unwrap().with_clock(clock).with_room(0);
+    for bulkhead in [one, other] {
+        let _inside = bulkhead.try_enter().unwrap();
+        let refused = ready(Waiter::new(bulkhead.enter()).poll()).unwrap_err();
+        assert_eq!((refused.retry(), bulkhead.waiting()), (Retry::Unknown, 0), "nobody may wait");
+        let past = Waiter::new(bulkhead.enter().until(Tick::from_secs(99))).poll();
+        assert_eq!(ready(past).unwrap_err().retry(), Retry::Never, "by that clock");
+    }
+}
+
+#[test]
+fn another_room_is_another_bulkhead() {
+    let bulkhead = Bulkhead::new(1).unwrap();
+    let _inside = bulkhead.try_enter().unwrap();
+    let other = bulkhead.clone().with_room(0);
+    assert_eq!((bulkhead.standing().remaining, other.standing().remaining), (0, 1));
+    assert!(Waiter::new(bulkhead.enter()).poll().is_pending(), "the first has room as before");
+}
+
+#[test]
 fn the_line_has_a_bound() {
     let bulkhead = Bulkhead::new(1).unwrap().with_room(1);
     let _inside = bulkhead.try_enter().unwrap();
