@@ -147,14 +147,21 @@ impl Line {
         self.advance()
     }
 
-    /// Puts another law in force; whoever is inside stays inside.
+    /// Puts another law in force; whoever is inside stays inside, and whoever can never enter is told so, wherever in the line.
     pub(super) fn change(&mut self, guard: Concurrency) -> Due {
         self.state = guard.carry(&self.guard, &self.state, ANY_TIME, Replace::AsIs);
         self.guard = guard;
-        self.advance()
+        let never = self.refused(Retry::Never);
+        let mut due = Due::default();
+        for (number, waiting) in self.waiting.extract_if(.., |_, waiting| waiting.places.units() > guard.max()) {
+            self.answered.insert(number, Err(never));
+            due.wake.push(waiting.waker);
+        }
+        due.wake.extend(self.advance().wake);
+        due
     }
 
-    /// Answers the first in line for as long as there is an answer: places, or never.
+    /// Gives places to the first in line for as long as there are enough.
     fn advance(&mut self) -> Due {
         let mut due = Due::default();
         while let Some(first) = self.waiting.first_entry() {

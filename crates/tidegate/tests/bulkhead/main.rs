@@ -102,6 +102,24 @@ fn a_lowered_number_refuses_who_can_never_enter_and_lets_the_next_one_go_on() {
 }
 
 #[test]
+fn a_lowered_number_refuses_at_once_whoever_can_never_enter() {
+    let bulkhead = Bulkhead::new(10).unwrap();
+    let inside = bulkhead.try_enter_n(places(10)).unwrap();
+    let mut line = [5, 8, 1, 6].map(|wanted| Waiter::new(bulkhead.enter_n(places(wanted))));
+    assert!(line.iter_mut().all(|waiter| waiter.poll().is_pending()));
+    bulkhead.change(5).unwrap();
+    assert_eq!(line.each_ref().map(Waiter::was_woken), [false, true, false, true], "also behind the first");
+    let [first, eight, one, six] = &mut line;
+    for large in [eight, six] {
+        assert_eq!(ready(large.poll()).unwrap_err().retry(), Retry::Never);
+    }
+    assert_eq!(bulkhead.waiting(), 2);
+    drop(inside);
+    drop(ready(first.poll()).unwrap());
+    assert!(ready(one.poll()).is_ok());
+}
+
+#[test]
 fn a_deadline_ends_the_wait_and_the_next_one_moves_up() {
     let clock = ManualClock::at(Tick::from_secs(100));
     let bulkhead = Bulkhead::new(1).unwrap().with_clock(clock.clone());
