@@ -53,7 +53,7 @@ pub struct Bulkhead {
 
 struct Shared {
     clock: Arc<dyn Clock>,
-    /// Never held while a clock or a waker is called.
+    /// Never held while a clock is called, or a waker called, copied or dropped.
     line: Mutex<Line>,
 }
 

@@ -64,23 +64,24 @@ impl Enter {
     /// Enters or stands in line; `Err` is the answer.
     fn begin(&mut self, cx: &Context<'_>) -> Result<(u64, Option<Tick>), Answer> {
         let shared = &self.bulkhead.shared;
+        if let Bound::Until(deadline) = self.bound
+            && deadline < shared.clock.now()
+        {
+            return Err(Err(shared.line.lock().refused(Retry::Never)));
+        }
+        // Before the clock is asked and the waker copied: one who need not wait has use for neither.
+        let answer = shared.line.lock().enter(self.places);
+        if !matches!(&answer, Err(refused) if refused.retry() == Retry::Unknown) {
+            return Err(answer);
+        }
         let deadline = match self.bound {
+            Bound::Within(Duration::ZERO) => return Err(answer),
             Bound::Within(Duration::MAX) => None,
-            // Asked before the clock: one who need not wait has no use for the time.
-            Bound::Within(Duration::ZERO) => return Err(shared.line.lock().enter(self.places)),
-            Bound::Within(timeout) => {
-                match shared.line.lock().enter(self.places) {
-                    Err(refused) if refused.retry() == Retry::Unknown => {}
-                    answer => return Err(answer),
-                }
-                Some(shared.clock.now().after(timeout))
-            }
-            Bound::Until(deadline) if deadline < shared.clock.now() => {
-                return Err(Err(shared.line.lock().refused(Retry::Never)));
-            }
+            Bound::Within(timeout) => Some(shared.clock.now().after(timeout)),
             Bound::Until(deadline) => Some(deadline),
         };
-        let number = shared.line.lock().join(self.places, cx.waker())?;
+        let mut waker = Some(cx.waker().clone());
+        let number = shared.line.lock().join(self.places, &mut waker)?;
         Ok((number, deadline))
     }
 
@@ -107,7 +108,8 @@ impl Future for Enter {
             panic!("an entry was polled after it had ended");
         };
         let shared = &this.bulkhead.shared;
-        let (answer, due) = shared.line.lock().ask(*number, cx.waker());
+        let waker = cx.waker().clone();
+        let (answer, due) = shared.line.lock().ask(*number, waker);
         due.settle();
         if let Some(answer) = answer {
             return this.ended(answer);

@@ -215,6 +215,35 @@ fn the_line_has_a_bound() {
     assert!(Waiter::new(bulkhead.enter()).poll().is_pending(), "there is room again");
 }
 
+/// Foreign code that comes with a waker may use the bulkhead: it runs without the lock.
+#[test]
+fn a_waker_that_looks_at_the_bulkhead_holds_up_nobody() {
+    struct Looks(Bulkhead);
+
+    impl Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            assert_eq!(self.0.waiting(), 0);
+        }
+    }
+
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            assert!(self.0.waiting() <= 1);
+        }
+    }
+
+    let bulkhead = Bulkhead::new(1).unwrap();
+    let inside = bulkhead.try_enter().unwrap();
+    let mut entry = Box::pin(bulkhead.enter());
+    for _ in 0..2 {
+        // The copy in the line is the last one, and goes when the next one comes.
+        let waker = Waker::from(Arc::new(Looks(bulkhead.clone())));
+        assert!(entry.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    drop(inside);
+    assert!(ready(entry.as_mut().poll(&mut Context::from_waker(Waker::noop()))).is_ok());
+}
+
 #[test]
 fn a_panic_returns_the_place() {
     let bulkhead = Bulkhead::new(1).unwrap();
