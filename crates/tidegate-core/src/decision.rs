@@ -119,7 +119,7 @@ impl Retry {
 ///
 /// A denial carries no state, so by its type it changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use = "an allowed verdict takes effect only when its next state is stored"]
+#[must_use = "an allowed transition takes effect only when its next state is stored"]
 pub enum Transition<S> {
     /// The cost may be spent after `wait`.
     Allowed {
@@ -141,7 +141,7 @@ impl<S> Transition<S> {
     /// A refusal that no wait can turn into a yes.
     pub const NEVER: Self = Self::Denied { retry: Retry::Never };
 
-    /// Returns the same verdict over another state type.
+    /// Returns the same transition over another state type.
     pub fn map<T>(self, into: impl FnOnce(S) -> T) -> Transition<T> {
         match self {
             Self::Allowed { wait, next, receipt } => Transition::Allowed { wait, next: into(next), receipt },

@@ -53,7 +53,7 @@ pub struct Bulkhead {
 
 struct Shared {
     clock: Arc<dyn Clock>,
-    /// Never held while a clock or a waker is called.
+    /// Never held while a clock is called, or a waker called, copied or dropped.
     line: Mutex<Line>,
 }
 
@@ -70,22 +70,27 @@ impl Bulkhead {
     /// # Errors
     /// [`QuotaError::Parameter`] when `max` is out of range.
     pub fn new(max: u64) -> Result<Self, QuotaError> {
-        let line = Line::new(Concurrency::new(max)?, ROOM);
-        Ok(Self { shared: Arc::new(Shared { clock: Arc::new(SystemClock::new()), line: Mutex::new(line) }) })
+        Ok(Self::build(Arc::new(SystemClock::new()), Line::new(Concurrency::new(max)?, ROOM)))
     }
 
-    /// Returns a bulkhead of as many places that is empty and whose deadlines go by another clock.
+    fn build(clock: Arc<dyn Clock>, line: Line) -> Self {
+        Self { shared: Arc::new(Shared { clock, line: Mutex::new(line) }) }
+    }
+
+    /// Returns a bulkhead of as many places and as much room whose deadlines go by `clock`. A step of construction: the result is
+    /// empty and shares nothing with earlier clones.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
-        let line = Line::new(self.shared.line.lock().guard(), ROOM);
-        Self { shared: Arc::new(Shared { clock: Arc::new(clock), line: Mutex::new(line) }) }
+        let line = self.shared.line.lock().again();
+        Self::build(Arc::new(clock), line)
     }
 
-    /// Lets at most `waiting` wait for a place; zero refuses whoever does not enter at once. Those who wait already stay.
+    /// Returns a bulkhead of as many places and the same clock where at most `waiting` wait for a place; zero refuses whoever does not
+    /// enter at once. A step of construction, as [`Bulkhead::with_clock`] is.
     #[must_use]
     pub fn with_room(self, waiting: usize) -> Self {
-        self.shared.line.lock().set_room(waiting);
-        self
+        let guard = self.shared.line.lock().guard();
+        Self::build(Arc::clone(&self.shared.clock), Line::new(guard, waiting))
     }
 
     /// Enters with one place, now or not at all.

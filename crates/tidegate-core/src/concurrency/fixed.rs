@@ -7,7 +7,7 @@
 //! What is remembered are the places in use by the tick at which they lapse. That tick is in the receipt, and so a receipt finds
 //! its own place: after it has lapsed there is nothing to find, and a place that lapses at another tick is somebody else's.
 //! Places that lapse at the same tick are alike and counted together, which makes the state of a bulkhead without a time to live
-//! one number.
+//! one number. So that many in flight share few ticks, a place lapses at a round one, less than a thousandth of its time to live late.
 
 use core::time::Duration;
 
@@ -45,8 +45,8 @@ pub struct Concurrency {
     ttl: u64,
 }
 
-/// What [`Concurrency`] remembers of a key: 40 bytes, and 16 on the heap per distinct tick at which places lapse, from the second
-/// on; at most as many ticks as there were ever places.
+/// What [`Concurrency`] remembers of a key: 40 bytes, and from the second distinct tick at which places lapse on 16 on the heap for
+/// each. They are at most 2,501 of one time to live, 40 KiB, and never more than places in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConcurrencyState {
     /// Receipts from before it have no place here: the key was reset, or was not known.
@@ -65,7 +65,8 @@ struct Taken {
 }
 
 impl Concurrency {
-    /// The most places there can be, 65,536: one key then takes 1 MiB at the worst, and each change copies its list.
+    /// The most places there can be, 65,536: one key takes 40 KiB at the worst (1 MiB where the time to live is changed over and over
+    /// meanwhile), and each change copies its list.
     pub const MAX_PLACES: u64 = 1 << 16;
 
     /// Makes a guard of `max` places, 1 to [`Concurrency::MAX_PLACES`], which do not lapse: for holders that cannot be lost, as in one process.
@@ -81,7 +82,8 @@ impl Concurrency {
     }
 
     /// Sets the time to live of a place whose holder never comes back, 1 ns to [`Rate::MAX_PERIOD`]. It has to be longer than any work
-    /// takes: whoever works on after it works beside whoever got the place then.
+    /// takes: whoever works on after it works beside whoever got the place then. A place lapses at the first multiple of a round step
+    /// (1, 2 or 5 times a power of ten nanoseconds) after it: never early, and late by less than a thousandth of it.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -107,6 +109,25 @@ impl Concurrency {
             ttl => Some(Duration::from_nanos(ttl)),
         }
     }
+
+    /// When a place taken at `at` lapses; [`Tick::MAX`] is never.
+    fn lapses(&self, at: Tick) -> Tick {
+        let until = at.after(Duration::from_nanos(self.ttl)).as_nanos();
+        let step = step(self.ttl);
+        Tick::from_nanos(until.div_ceil(step).saturating_mul(step))
+    }
+}
+
+/// Returns the largest of 1, 2 and 5 times the powers of ten that is at most a thousandth of `ttl`, at least one. Those
+/// up to a second divide a second, so that whole seconds stay whole.
+fn step(ttl: u64) -> u64 {
+    let most = (ttl / 1000).max(1);
+    let tens = 10u64.pow(most.ilog10());
+    match most / tens {
+        1 => tens,
+        2..5 => 2 * tens,
+        _ => 5 * tens,
+    }
 }
 
 impl ConcurrencyState {
@@ -123,13 +144,22 @@ impl ConcurrencyState {
     /// The state with `places` more that lapse at `until`.
     fn with(&self, at: Tick, until: Tick, places: u64) -> Self {
         let live = self.live(at);
-        let mut taken: SmallVec<[Taken; 1]> = SmallVec::with_capacity(live.len() + 1);
-        taken.extend_from_slice(live);
-        // A shorter time to live than before puts new places among the old ones.
-        match taken.binary_search_by_key(&until, |taken| taken.until) {
-            Ok(found) => taken[found].places = taken[found].places.saturating_add(places),
-            Err(behind) => taken.insert(behind, Taken { until, places }),
-        }
+        // Searched first: room for one more would take a single tick, which most states have, to the heap.
+        let taken = match live.binary_search_by_key(&until, |taken| taken.until) {
+            Ok(found) => {
+                let mut taken: SmallVec<[Taken; 1]> = SmallVec::from_slice(live);
+                taken[found].places = taken[found].places.saturating_add(places);
+                taken
+            }
+            // A shorter time to live than before puts new places among the old ones.
+            Err(behind) => {
+                let mut taken = SmallVec::with_capacity(live.len() + 1);
+                taken.extend_from_slice(&live[..behind]);
+                taken.push(Taken { until, places });
+                taken.extend_from_slice(&live[behind..]);
+                taken
+            }
+        };
         Self { since: self.since, last: at, taken }
     }
 }
@@ -150,7 +180,7 @@ impl Guard for Concurrency {
         if state.in_use(at) > room {
             return Transition::Denied { retry: Retry::Unknown };
         }
-        let until = at.after(Duration::from_nanos(self.ttl));
+        let until = self.lapses(at);
         let mark = Receipt::mark(u128::from(until.as_nanos()), 0);
         Transition::Allowed {
             wait: Duration::ZERO,
@@ -315,6 +345,53 @@ mod tests {
         let standing = guard.standing(&state, Tick::MAX);
         assert_eq!((standing.remaining, standing.reset_after), (0, Duration::MAX), "never is never");
         assert_eq!(guard.full_at(&state), None);
+    }
+
+    #[test]
+    fn places_that_lapse_together_need_no_heap() {
+        let forever = Concurrency::new(3).unwrap();
+        for guard in [forever, forever.ttl(Duration::from_secs(60)).unwrap()] {
+            let (one, first) = entered(&guard, &guard.fresh(secs(0)), 0, 1);
+            let (two, _) = entered(&guard, &one, 0, 2);
+            let left = guard.leave(&two, secs(0), &first, Outcome::Success);
+            assert!([one, two, left].iter().all(|state| !state.taken.spilled()));
+        }
+    }
+
+    #[test]
+    fn many_in_flight_share_few_ticks() {
+        for ttl in [1_000, 2_000, 4_999_999, 60_000_000_000, nanos(Rate::MAX_PERIOD)] {
+            let guard = Concurrency::new(10_000).unwrap().ttl(Duration::from_nanos(ttl)).unwrap();
+            let mut state = guard.fresh(secs(0));
+            for nth in 0..10_000u64 {
+                let at = Tick::from_nanos((u128::from(ttl) * u128::from(nth) / 10_000) as u64);
+                let ask = Ask::allow(at, Cost::ONE);
+                let Transition::Allowed { next, .. } = guard.enter(&state, ask) else { panic!("{nth}") };
+                state = next;
+            }
+            assert!(state.taken.len() <= 2_501, "{} of {ttl}", state.taken.len());
+        }
+    }
+
+    #[test]
+    fn a_place_lapses_less_than_a_thousandth_late_and_never_early() {
+        let lapses = |ttl, at| {
+            let guard = Concurrency::new(1).unwrap().ttl(Duration::from_nanos(ttl)).unwrap();
+            guard.lapses(Tick::from_nanos(at)).as_nanos()
+        };
+        for digits in 0..18 {
+            for ttl in [1, 2, 3, 5, 7, 9].map(|first| first * 10u64.pow(digits)) {
+                for ttl in [ttl.max(2) - 1, ttl, ttl + 1].map(|ttl| ttl.min(nanos(Rate::MAX_PERIOD))) {
+                    for at in [0, 1, ttl / 2, 1_600_000_000_123_456_789] {
+                        let late = lapses(ttl, at) - (at + ttl);
+                        assert!(u128::from(late) * 1000 < u128::from(ttl), "{late} of {ttl} at {at}");
+                    }
+                }
+            }
+        }
+        assert_eq!(lapses(30_000_000_000, 7_000_000_000), 37_000_000_000, "whole seconds stay whole");
+        assert_eq!(lapses(30_000_000_000, 7_000_000_001), 37_020_000_000);
+        assert_eq!(lapses(30_000_000_000, u64::MAX - 1), u64::MAX);
     }
 
     #[test]

@@ -8,8 +8,10 @@
 //! A hole also says how much of it could not be given back yet, because charges behind it still count on it. It is tried
 //! again whenever something else is settled: a burst that is undone charge by charge comes back entirely in any order.
 //!
-//! A state has a book from the first settlement that leaves a hole on, until every receipt issued by then has run out. Who charges
-//! and settles one after the other never has one.
+//! A state has a book from the first settlement that leaves a hole on, until the limit has been full once, as it would have been also
+//! without what was given back: then every receipt issued so far has run out. A limit under constant load never is full, so that its
+//! book stays, and each check copies it: two allocations, the book and its holes, in the general form of a state. Who charges and
+//! settles one after the other never has one.
 
 use smallvec::SmallVec;
 

@@ -147,8 +147,8 @@ mod tests {
             (400, 2, false, 200, 0),
             (100, 1, false, 100, 0), // a step back stands still at 400
         ] {
-            let verdict = limit.decide(&state, Ask::allow(ms(at), Cost::new(cost).unwrap()));
-            match verdict {
+            let transition = limit.decide(&state, Ask::allow(ms(at), Cost::new(cost).unwrap()));
+            match transition {
                 Transition::Allowed { next, .. } => {
                     assert!(expected, "at {at}");
                     state = next;

@@ -12,7 +12,7 @@ use crate::time::{Rate, Tick, span};
 /// less. A place behind [`Tick::MAX`] is none: no clock gets there.
 ///
 /// # Errors
-/// The verdict of refusal.
+/// The transition that refuses.
 pub(crate) fn settle<S>(ask: Ask, at: Tick, act: u128) -> Result<(Tick, Duration), Transition<S>> {
     let Ok(act) = u64::try_from(act).map(Tick::from_nanos) else { return Err(Transition::NEVER) };
     let wait = act.since(at);

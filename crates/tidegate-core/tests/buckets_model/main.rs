@@ -87,8 +87,8 @@ fn follow(dice: &mut Dice, start: u64, make: &mut impl FnMut(&mut Dice, u64) -> 
                 let ask = Ask::within(now, Cost::new(cost).unwrap(), Duration::from_nanos(max_wait));
                 let expected = pair.model.decide(clock, cost, max_wait);
                 let expected = expected.map_err(|retry| retry.map(speakable));
-                let verdict = quota.decide(&state, ask);
-                let found = match &verdict {
+                let transition = quota.decide(&state, ask);
+                let found = match &transition {
                     Transition::Allowed { wait, .. } => Ok(wait.as_nanos()),
                     Transition::Denied { retry } => Err(retry.after().map(|wait| wait.as_nanos())),
                 };
@@ -98,7 +98,7 @@ fn follow(dice: &mut Dice, start: u64, make: &mut impl FnMut(&mut Dice, u64) -> 
                     // A step back stands still at the last change, and the wait counts from there.
                     is_least(&quota, &state, Ask { now: Tick::from_nanos(clock.max(last)), ..ask }, retry);
                 }
-                if let Transition::Allowed { next, receipt, .. } = verdict {
+                if let Transition::Allowed { next, receipt, .. } = transition {
                     last = receipt.at.as_nanos();
                     ledger.charged(&quota, &state, &next, receipt);
                     state = next;

@@ -152,9 +152,9 @@ impl<'a> Life<'a> {
 
     fn ask(&mut self) {
         let ask = self.random_ask();
-        let verdict = self.quota.decide(&self.state, ask);
+        let transition = self.quota.decide(&self.state, ask);
         let expected = self.model.decide(ask);
-        let found = match &verdict {
+        let found = match &transition {
             Transition::Allowed { wait, receipt, .. } => {
                 assert_eq!(receipt.at, self.now.max(self.at));
                 Answer::Allowed { act: wide(receipt.act), wait: wait.as_nanos() }
@@ -163,7 +163,7 @@ impl<'a> Life<'a> {
             Transition::Denied { retry: Retry::Never | Retry::Unknown } => Answer::Never,
         };
         assert_eq!(found, expected, "{:?} {:?} {ask:?}", self.quota, self.state);
-        match verdict {
+        match transition {
             Transition::Allowed { next, receipt, wait } => self.accept(ask, next, receipt, wait),
             Transition::Denied { retry: Retry::After(later) } => self.check_retry(ask, later),
             Transition::Denied { retry: Retry::Never | Retry::Unknown } => {}

@@ -39,7 +39,7 @@ pub struct Enter {
 
 enum Stage {
     New,
-    InLine { number: u64, deadline: Option<(Tick, Sleep)> },
+    InLine { number: u64, deadline: Option<Tick>, sleep: Option<Sleep> },
     Ended,
 }
 
@@ -64,23 +64,24 @@ impl Enter {
     /// Enters or stands in line; `Err` is the answer.
     fn begin(&mut self, cx: &Context<'_>) -> Result<(u64, Option<Tick>), Answer> {
         let shared = &self.bulkhead.shared;
+        if let Bound::Until(deadline) = self.bound
+            && deadline < shared.clock.now()
+        {
+            return Err(Err(shared.line.lock().refused(Retry::Never)));
+        }
+        // Before the clock is asked and the waker copied: one who need not wait has use for neither.
+        let answer = shared.line.lock().enter(self.places);
+        if !matches!(&answer, Err(refused) if refused.retry() == Retry::Unknown) {
+            return Err(answer);
+        }
         let deadline = match self.bound {
+            Bound::Within(Duration::ZERO) => return Err(answer),
             Bound::Within(Duration::MAX) => None,
-            // Asked before the clock: one who need not wait has no use for the time.
-            Bound::Within(Duration::ZERO) => return Err(shared.line.lock().enter(self.places)),
-            Bound::Within(timeout) => {
-                match shared.line.lock().enter(self.places) {
-                    Err(refused) if refused.retry() == Retry::Unknown => {}
-                    answer => return Err(answer),
-                }
-                Some(shared.clock.now().after(timeout))
-            }
-            Bound::Until(deadline) if deadline < shared.clock.now() => {
-                return Err(Err(shared.line.lock().refused(Retry::Never)));
-            }
+            Bound::Within(timeout) => Some(shared.clock.now().after(timeout)),
             Bound::Until(deadline) => Some(deadline),
         };
-        let number = shared.line.lock().join(self.places, cx.waker())?;
+        let mut waker = Some(cx.waker().clone());
+        let number = shared.line.lock().join(self.places, &mut waker)?;
         Ok((number, deadline))
     }
 
@@ -100,21 +101,22 @@ impl Future for Enter {
                 Ok(joined) => joined,
                 Err(answer) => return this.ended(answer),
             };
-            let deadline = deadline.map(|tick| (tick, this.bulkhead.shared.clock.sleep_until(tick)));
-            this.stage = Stage::InLine { number, deadline };
+            // Before the clock is asked for a timer: it may panic, and whoever is dropped then has to leave the line.
+            this.stage = Stage::InLine { number, deadline, sleep: None };
         }
-        let Stage::InLine { number, deadline } = &mut this.stage else {
+        let Stage::InLine { number, deadline, sleep } = &mut this.stage else {
             panic!("an entry was polled after it had ended");
         };
         let shared = &this.bulkhead.shared;
-        let (answer, due) = shared.line.lock().ask(*number, cx.waker());
+        let waker = cx.waker().clone();
+        let (answer, due) = shared.line.lock().ask(*number, waker);
         due.settle();
         if let Some(answer) = answer {
             return this.ended(answer);
         }
-        let Some((tick, sleep)) = deadline else { return Poll::Pending };
+        let Some(tick) = *deadline else { return Poll::Pending };
         loop {
-            if shared.clock.now() >= *tick {
+            if shared.clock.now() >= tick {
                 let mut line = shared.line.lock();
                 // A place that came at the last moment is as good as any.
                 let (answer, due) = line.give_up(*number);
@@ -123,13 +125,11 @@ impl Future for Enter {
                 due.settle();
                 return this.ended(answer);
             }
-            if sleep.as_mut().poll(cx).is_pending() {
+            if sleep.get_or_insert_with(|| shared.clock.sleep_until(tick)).as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            // Ended early: a timer sleeps a day at most, and a clock may step back.
-            if shared.clock.now() < *tick {
-                *sleep = shared.clock.sleep_until(*tick);
-            }
+            // Perhaps early, and then another is due: a timer sleeps a day at most, and a clock may step back.
+            *sleep = None;
         }
     }
 }

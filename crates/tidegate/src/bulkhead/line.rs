@@ -2,7 +2,7 @@
 //!
 //! The line is decided here and woken elsewhere. A place that becomes free is given to the first who waits, under the lock that freed
 //! it, and not put out for whoever comes first: so nobody overtakes, and a place that was given to a waiter who has gone is found
-//! with the waiter and given on. Wakers are foreign code; they are handed out, to be called and dropped after the lock.
+//! with the waiter and given on. Wakers are foreign code: they come in as copies, and go out to be called and dropped after the lock.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -31,6 +31,7 @@ pub(super) struct Due {
 impl Due {
     /// Wakes them. Call it without the lock.
     pub(super) fn settle(self) {
+        drop(self.gone);
         self.wake.into_iter().for_each(Waker::wake);
     }
 }
@@ -61,8 +62,9 @@ impl Line {
         Self { guard, state: guard.fresh(ANY_TIME), arrivals: 0, waiting, answered, room }
     }
 
-    pub(super) fn set_room(&mut self, room: usize) {
-        self.room = room;
+    /// Returns an empty one of the same law and room.
+    pub(super) fn again(&self) -> Self {
+        Self::new(self.guard, self.room)
     }
 
     pub(super) fn standing(&self) -> Standing {
@@ -100,12 +102,13 @@ impl Line {
         Err(self.refused(Retry::Unknown))
     }
 
-    /// Enters, or stands at the end of the line and returns the number there.
-    pub(super) fn join(&mut self, places: Cost, waker: &Waker) -> Result<u64, Answer> {
+    /// Enters, or stands at the end of the line and returns the number there. The waker is taken only then.
+    pub(super) fn join(&mut self, places: Cost, waker: &mut Option<Waker>) -> Result<u64, Answer> {
         match self.enter(places) {
             Err(refused) if refused.retry() == Retry::Unknown && self.waiting.len() < self.room => {
+                let Some(waker) = waker.take() else { return Err(Err(refused)) };
                 self.arrivals += 1;
-                self.waiting.insert(self.arrivals, Waiting { places, waker: waker.clone() });
+                self.waiting.insert(self.arrivals, Waiting { places, waker });
                 Ok(self.arrivals)
             }
             answer => Err(answer),
@@ -113,14 +116,12 @@ impl Line {
     }
 
     /// Fetches the answer of one in line, once; while there is none, that waker is the one to be called.
-    pub(super) fn ask(&mut self, number: u64, waker: &Waker) -> (Option<Answer>, Due) {
-        let mut due = Due::default();
-        if let Some(waiting) = self.waiting.get_mut(&number)
-            && !waiting.waker.will_wake(waker)
-        {
-            due.gone = Some(std::mem::replace(&mut waiting.waker, waker.clone()));
-        }
-        (self.answered.remove(&number), due)
+    pub(super) fn ask(&mut self, number: u64, waker: Waker) -> (Option<Answer>, Due) {
+        let gone = match self.waiting.get_mut(&number) {
+            Some(waiting) => std::mem::replace(&mut waiting.waker, waker),
+            None => waker,
+        };
+        (self.answered.remove(&number), Due { gone: Some(gone), ..Due::default() })
     }
 
     /// Takes one out of the line, and returns the answer if there was one. Whoever has it gives the place back.
@@ -146,14 +147,23 @@ impl Line {
         self.advance()
     }
 
-    /// Puts another law in force; whoever is inside stays inside.
+    /// Puts another law in force; whoever is inside stays inside, and whoever can never enter is told so, wherever in the line.
     pub(super) fn change(&mut self, guard: Concurrency) -> Due {
         self.state = guard.carry(&self.guard, &self.state, ANY_TIME, Replace::AsIs);
         self.guard = guard;
-        self.advance()
+        let never = self.refused(Retry::Never);
+        let mut due = Due::default();
+        for (number, waiting) in
+            self.waiting.extract_if(.., |_, waiting| waiting.places.units() > guard.max())
+        {
+            self.answered.insert(number, Err(never));
+            due.wake.push(waiting.waker);
+        }
+        due.wake.extend(self.advance().wake);
+        due
     }
 
-    /// Answers the first in line for as long as there is an answer: places, or never.
+    /// Gives places to the first in line for as long as there are enough.
     fn advance(&mut self) -> Due {
         let mut due = Due::default();
         while let Some(first) = self.waiting.first_entry() {

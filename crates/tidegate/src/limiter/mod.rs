@@ -205,8 +205,8 @@ impl Limiter {
         self.allow_n(Cost::ONE)
     }
 
-    /// Spends `cost` now, or refuses and changes nothing. A cost above the burst is refused for ever: the answer's
-    /// `retry_after` is `None`.
+    /// Spends `cost` now, or refuses and changes nothing. A cost above the burst is refused for good: the answer's `retry()` is
+    /// [`Retry::Never`](tidegate_core::Retry::Never).
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn allow_n(&self, cost: Cost) -> Answer {
@@ -248,7 +248,7 @@ impl Limiter {
     /// [`Reservation::cancel`] can take it back; [`Duration::MAX`] accepts any delay.
     ///
     /// # Errors
-    /// [`Denied`] when the delay would be longer; its `retry_after` is the wait after which the same ask, with the same
+    /// [`Denied`] when the delay would be longer; its `retry()` has the wait after which the same ask, with the same
     /// `max_wait`, succeeds.
     ///
     /// # Examples

@@ -5,6 +5,7 @@
 mod orders;
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,6 +102,24 @@ fn a_lowered_number_refuses_who_can_never_enter_and_lets_the_next_one_go_on() {
 }
 
 #[test]
+fn a_lowered_number_refuses_at_once_whoever_can_never_enter() {
+    let bulkhead = Bulkhead::new(10).unwrap();
+    let inside = bulkhead.try_enter_n(places(10)).unwrap();
+    let mut line = [5, 8, 1, 6].map(|wanted| Waiter::new(bulkhead.enter_n(places(wanted))));
+    assert!(line.iter_mut().all(|waiter| waiter.poll().is_pending()));
+    bulkhead.change(5).unwrap();
+    assert_eq!(line.each_ref().map(Waiter::was_woken), [false, true, false, true], "also behind the first");
+    let [first, eight, one, six] = &mut line;
+    for large in [eight, six] {
+        assert_eq!(ready(large.poll()).unwrap_err().retry(), Retry::Never);
+    }
+    assert_eq!(bulkhead.waiting(), 2);
+    drop(inside);
+    drop(ready(first.poll()).unwrap());
+    assert!(ready(one.poll()).is_ok());
+}
+
+#[test]
 fn a_deadline_ends_the_wait_and_the_next_one_moves_up() {
     let clock = ManualClock::at(Tick::from_secs(100));
     let bulkhead = Bulkhead::new(1).unwrap().with_clock(clock.clone());
@@ -142,6 +161,49 @@ fn no_time_is_now_or_not_at_all_and_a_past_deadline_is_never() {
     assert!(clock.now() == Tick::from_secs(100) && bulkhead.standing().remaining == 1);
 }
 
+#[cfg(feature = "tokio")]
+#[test]
+fn a_clock_without_a_timer_leaves_nobody_in_the_line() {
+    // Tokio's timer panics in a runtime that was built without it.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let _inside_runtime = runtime.enter();
+    let bulkhead = Bulkhead::new(1).unwrap().with_clock(tidegate::clock::TokioClock::new());
+    let inside = bulkhead.try_enter().unwrap();
+    let mut waiter = Waiter::new(bulkhead.enter().within(Duration::from_secs(5)));
+    for _ in 0..2 {
+        let polled = catch_unwind(AssertUnwindSafe(|| waiter.poll().map(drop)));
+        assert!(polled.is_err(), "and does not wait without a deadline when polled again");
+        assert_eq!(bulkhead.waiting(), 1);
+    }
+    drop(waiter);
+    assert_eq!(bulkhead.waiting(), 0);
+    drop(inside);
+    assert!(bulkhead.try_enter().is_ok());
+}
+
+#[test]
+fn every_step_of_construction_keeps_the_others() {
+    let clock = ManualClock::at(Tick::from_secs(100));
+    let one = Bulkhead::new(1).unwrap().with_room(0).with_clock(clock.clone());
+    let other = Bulkhead::new(1).unwrap().with_clock(clock).with_room(0);
+    for bulkhead in [one, other] {
+        let _inside = bulkhead.try_enter().unwrap();
+        let refused = ready(Waiter::new(bulkhead.enter()).poll()).unwrap_err();
+        assert_eq!((refused.retry(), bulkhead.waiting()), (Retry::Unknown, 0), "nobody may wait");
+        let past = Waiter::new(bulkhead.enter().until(Tick::from_secs(99))).poll();
+        assert_eq!(ready(past).unwrap_err().retry(), Retry::Never, "by that clock");
+    }
+}
+
+#[test]
+fn another_room_is_another_bulkhead() {
+    let bulkhead = Bulkhead::new(1).unwrap();
+    let _inside = bulkhead.try_enter().unwrap();
+    let other = bulkhead.clone().with_room(0);
+    assert_eq!((bulkhead.standing().remaining, other.standing().remaining), (0, 1));
+    assert!(Waiter::new(bulkhead.enter()).poll().is_pending(), "the first has room as before");
+}
+
 #[test]
 fn the_line_has_a_bound() {
     let bulkhead = Bulkhead::new(1).unwrap().with_room(1);
@@ -151,6 +213,35 @@ fn the_line_has_a_bound() {
     assert_eq!(ready(Waiter::new(bulkhead.enter()).poll()).unwrap_err().retry(), Retry::Unknown);
     drop(first);
     assert!(Waiter::new(bulkhead.enter()).poll().is_pending(), "there is room again");
+}
+
+/// Foreign code that comes with a waker may use the bulkhead: it runs without the lock.
+#[test]
+fn a_waker_that_looks_at_the_bulkhead_holds_up_nobody() {
+    struct Looks(Bulkhead);
+
+    impl Wake for Looks {
+        fn wake(self: Arc<Self>) {
+            assert_eq!(self.0.waiting(), 0);
+        }
+    }
+
+    impl Drop for Looks {
+        fn drop(&mut self) {
+            assert!(self.0.waiting() <= 1);
+        }
+    }
+
+    let bulkhead = Bulkhead::new(1).unwrap();
+    let inside = bulkhead.try_enter().unwrap();
+    let mut entry = Box::pin(bulkhead.enter());
+    for _ in 0..2 {
+        // The copy in the line is the last one, and goes when the next one comes.
+        let waker = Waker::from(Arc::new(Looks(bulkhead.clone())));
+        assert!(entry.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    drop(inside);
+    assert!(ready(entry.as_mut().poll(&mut Context::from_waker(Waker::noop()))).is_ok());
 }
 
 #[test]

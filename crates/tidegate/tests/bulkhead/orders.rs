@@ -76,7 +76,6 @@ impl World {
                 continue;
             }
             match self.line[at].0 {
-                large if large > self.max => self.line[at].1 = Fare::Refused,
                 fits if self.in_use() + fits <= self.max => self.line[at].1 = Fare::Given,
                 _ => return,
             }
@@ -141,6 +140,11 @@ impl World {
             Step::Change(max) => {
                 self.bulkhead.change(max).unwrap();
                 self.max = max;
+                for (wanted, fare) in &mut self.line {
+                    if *fare == Fare::Waits && *wanted > max {
+                        *fare = Fare::Refused;
+                    }
+                }
                 self.advance();
             }
         }

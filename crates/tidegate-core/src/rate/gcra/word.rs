@@ -339,8 +339,8 @@ mod tests {
                 tick = tick.after(Duration::from_nanos(if kind < 3 { 0 } else { pause >> (3 * (kind - 3)) }));
                 let Some(now) = form.scaled(tick) else { break };
                 let cost = Cost::new(units).unwrap();
-                let verdict = general.decide(&state, Ask::allow(tick, cost));
-                match (verdict, form.take(word, now, units)) {
+                let transition = general.decide(&state, Ask::allow(tick, cost));
+                match (transition, form.take(word, now, units)) {
                     (Transition::Allowed { next, receipt, .. }, Some(taken)) => {
                         prop_assert_eq!(receipt.mark, form.mark(taken));
                         (state, word) = (next, taken);
