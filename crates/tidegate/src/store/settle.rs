@@ -47,9 +47,9 @@ pub enum Op<'a> {
     Take,
     /// Decides like `Take` and changes nothing.
     Peek,
-    /// Ends charges that were made before, one [`Ending`] for each charge of the step: what was not spent comes back, and what
-    /// was spent beyond the charge is booked as a debt. The quota of each charge is the one it was made under, and its cost what was
-    /// charged; whether it binds, how it waits and how it is carried over say nothing here.
+    /// Settles, one [`Ending`] for each charge of the step, all or nothing. Of charges made before, what was not spent comes back, and
+    /// what was spent beyond the charge is booked as a debt; the quota of such a charge is the one it was made under, and its cost
+    /// what was charged. It is refused only by an [`Ending::Once`]. Whether a charge binds and how it waits say nothing here.
     Finish(&'a [Ending]),
     /// Forgets the keys: their limits are full again, and of charges made before nothing comes back.
     Reset,

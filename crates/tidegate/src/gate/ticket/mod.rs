@@ -75,7 +75,7 @@ pub enum SealError {
     Random,
 }
 
-/// Why a ticket was not settled. Nothing was given back or booked by that.
+/// Why a ticket was not settled. Nothing was given back or booked by that, unless a store's answer was lost; see [`TicketError::Store`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TicketError {
@@ -109,7 +109,8 @@ pub enum TicketError {
         /// Whether that node has the name of this one: then what it charged is gone, or lies in another of its stores.
         restarted: bool,
     },
-    /// The store did not settle it; it may be tried again.
+    /// The store did not settle it, or its answer was lost ([`StoreError::Unavailable`]); it may be tried again, and is told
+    /// [`TicketError::Settled`] then if it was.
     #[error("the ticket could not be settled")]
     Store(#[from] StoreError),
 }
