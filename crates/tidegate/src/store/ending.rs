@@ -124,7 +124,7 @@ fn next<'c>(
 }
 
 impl Cell {
-    /// Says whether the key was reset since a charge was made.
+    /// Says whether the key was reset, or its limit changed its kind, since a charge was made.
     fn is_void(&self, receipt: &Receipt, now: Tick) -> bool {
         self.forgotten.as_ref().is_some_and(|forgotten| now < forgotten.until && receipt.at <= forgotten.at)
     }
