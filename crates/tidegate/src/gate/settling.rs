@@ -157,8 +157,8 @@ impl Gate {
         Ok(Some(finished))
     }
 
-    /// Forgets the keys of these charges: their limits are full again, and of what was charged before nothing comes back. Keys are
-    /// distinct.
+    /// Forgets the keys of these charges: their limits are full again, and of what was charged before nothing comes back, as
+    /// [`Op::Reset`] has it. Keys are distinct.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not settle it; it may be told again.

@@ -5,6 +5,10 @@
 //! each of these cases nothing comes back, and what was spent beyond the charge is booked all the same. A cell of another limit
 //! stays in that limit: carried to the charge's limit and back it would be rounded twice. A place of a guard is found by its receipt whatever
 //! the guard's number is by now, and left there.
+//!
+//! One bound: that a key was reset, or had another limit, is remembered in its cell. Where a store that is full gave the cell up, and the
+//! key came again, charges from before can be given back out of those that followed, at most what they were. A store that evicts nothing
+//! ([`super::Occupancy::evicted`]) keeps the promise whole.
 
 use std::sync::Arc;
 use std::time::Duration;

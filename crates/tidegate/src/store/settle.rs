@@ -52,7 +52,8 @@ pub enum Op<'a> {
     /// what was spent beyond the charge is booked as a debt; the quota of such a charge is the one it was made under, and its cost
     /// what was charged. It is refused only by an [`Ending::Once`]. Whether a charge binds and how it waits say nothing here.
     Finish(&'a [Ending]),
-    /// Forgets the keys: their limits are full again, and of charges made before nothing comes back.
+    /// Forgets the keys: their limits are full again, and of charges made before nothing comes back, unless a full store gives up the
+    /// note of that.
     Reset,
 }
 

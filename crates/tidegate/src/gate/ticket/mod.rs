@@ -11,7 +11,8 @@
 //! A ticket of one limit takes about 250 bytes (330 characters as text), each further limit 110 and its key. More than
 //! [`Ticket::MAX_BYTES`] is refused when it is made. It lives for at most [`Ticket::MAX_TTL`]. A mark takes one key of the store. Where
 //! that is full of live keys, marks have a policy's share of it; a mark beyond that can be pushed out, and its ticket could then be settled
-//! again until it expires.
+//! again until it expires. So can a key that was charged: where it was pushed out and charged again, a ticket from before can give back
+//! what was charged since, up to what it holds.
 //!
 //! # Clocks
 //! Whether a ticket has expired is told by the clock of the node that settles it, so nodes of one store have to agree on the time as

@@ -19,8 +19,14 @@ const OWNER: u32 = u32::MAX;
 type MarkKey = [u8; 19];
 
 impl Gate {
-    /// Seals what a check charged as a ticket, which can be settled once within `ttl`. `id` tells it from all others, and is drawn at
-    /// random where it is not given.
+    /// Seals what a check charged as a ticket, which can be settled once within `ttl`.
+    ///
+    /// Seal each charge once, and do not settle it otherwise: what is remembered is that a ticket was settled, and two tickets of one
+    /// charge are two. [`super::super::Admission::into_ticket`] sees to that; here the caller does, who may keep `charged` to undo what was
+    /// charged where the ticket reaches nobody.
+    ///
+    /// `id` tells the ticket from all others of the store, and is drawn at random where it is not given. One that is given must be fresh,
+    /// as the number of a decision is: of two tickets of one id, only one can be settled.
     ///
     /// # Errors
     /// [`SealError`]; the charges stay as they are.
