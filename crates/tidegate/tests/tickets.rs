@@ -287,7 +287,7 @@ fn a_settlement_whose_answer_is_lost_counts_once() {
     let engine = Engine::default();
     for lost in 1..=3 {
         let limit = Limit::new(Quota::per_hour(1000).gcra().unwrap(), "1000/h");
-        let set = PolicySet::new(vec![Policy::new(&format!("tokens-{lost}"), limit)]).unwrap();
+        let set = PolicySet::new(vec![Policy::new(format!("tokens-{lost}"), limit)]).unwrap();
         let gate = Gate::new(set, CasStore::new(engine.clone())).with_clock(clock.clone());
         let open = open(&gate, &ticket(&gate, 400)).unwrap();
         let _ = gate.check(&Descriptor::new(), Cost::new(500)).unwrap();
