@@ -320,7 +320,8 @@ impl KeyedLimiter {
         Answer::binding_of(&self.adjust(key.as_ref(), Op::Peek, cost))
     }
 
-    /// Forgets the key: its limit is full again, and of reservations made before nothing comes back.
+    /// Forgets the key: its limit is full again, and of reservations made before nothing comes back, unless the key is pushed out of a
+    /// full limiter and comes again.
     pub fn reset(&self, key: impl AsRef<[u8]>) {
         self.adjust(key.as_ref(), Op::Reset, Cost::ONE);
     }

@@ -2,14 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 use tidegate::gate::{Admission, Entry, Fate, Part};
 use tidegate::policy::{ChargeOn, CostRule, Descriptor, Limit, Policy, PolicySet};
+use tidegate::store::{MemoryStore, Occupancy, Settled, Step, Store, StoreError, conformance};
 use tidegate::{Cost, Gate, ManualClock, Outcome, Quota};
 
 fn policy(name: &str, quota: Quota) -> Policy {
@@ -51,6 +54,59 @@ fn undoing_a_charge_that_time_has_returned_gives_nothing_back() {
     first.cancel().unwrap();
     assert_eq!(levels(&gate), [0]);
     assert!(admit(&gate, 1).is_none());
+}
+
+/// A limit that changed its algorithm, filled up, and changed back took the charges from before for those that came after: undone,
+/// they gave back what others had charged.
+#[test]
+fn what_was_charged_before_a_limit_changed_and_changed_back_gives_nothing_back() {
+    let slow = || Quota::per(10, Duration::from_secs(1000)).gcra().unwrap();
+    let set = |quota: &Quota| PolicySet::new(vec![policy("all", quota.clone())]).unwrap();
+    // What is left where nine were charged at first, and undone in the end; where they never were, for comparison.
+    let left = |between: &Quota, pause: u64, first: bool, then: Option<(bool, u64)>| {
+        let (gate, clock) = gate(vec![policy("all", slow())]);
+        let before = first.then(|| admit(&gate, 9).unwrap());
+        clock.advance(Duration::from_secs(1));
+        gate.replace(set(between));
+        let asks = then.is_none_or(|(allowed, _)| allowed);
+        let allowed = asks && gate.check(&Descriptor::new(), None).unwrap().allowed;
+        clock.advance(Duration::from_secs(pause));
+        gate.replace(set(&slow()));
+        let then = then.map_or_else(|| levels(&gate)[0].try_into().unwrap_or(0), |(_, then)| then);
+        let after = Cost::new(then).map(|_| admit(&gate, then).unwrap());
+        if let Some(before) = before {
+            before.cancel().unwrap();
+        }
+        let left = levels(&gate)[0];
+        if let Some(after) = after {
+            after.cancel().unwrap();
+            assert_eq!(levels(&gate)[0], left + then as i64, "those that came after are undone: {between:?}");
+        }
+        (left, (allowed, then))
+    };
+    let soon_full = [
+        Quota::per_second(10).token_bucket(),
+        Quota::per_second(10).gcra(),
+        Quota::per_second(10).leaky_bucket(),
+        Quota::per_second(10).fixed_window(),
+        Quota::per_second(10).sliding_window(10),
+        Quota::per_second(10).sliding_counter(),
+        Quota::per_second(10).sliding_log(),
+    ];
+    let mut all: Vec<_> = soon_full.into_iter().map(|quota| Arc::new(quota.unwrap())).collect();
+    all.extend(conformance::quotas());
+    for between in all.iter().filter(|quota| !quota.is_guard()) {
+        for pause in [2, 500, 998, 1000] {
+            let (undone, then) = left(between, pause, true, None);
+            let (never, _) = left(between, pause, false, Some(then));
+            assert!(
+                undone <= never,
+                "{undone} and not {never}, {then:?} charged, after {pause} s: {between:?}"
+            );
+        }
+    }
+    let bucket = Quota::per_second(10).token_bucket().unwrap();
+    assert_eq!(left(&bucket, 2, true, None), (0, (true, 10)));
 }
 
 /// Undoing used to give nothing back once the work might have begun, a millisecond after the charge.
@@ -199,6 +255,80 @@ fn a_caller_who_hangs_up_while_delayed_has_not_spent() {
         }
         assert_eq!(levels(&gate)[1], 8, "whoever has waited has spent");
     }
+}
+
+/// A memory store that fails once when told to: before it settles, or after it has, as if its answer were lost.
+#[derive(Clone, Debug)]
+struct Failing(MemoryStore, Arc<Mutex<Option<(bool, StoreError)>>>);
+
+impl Store for Failing {
+    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
+        match self.1.lock().take() {
+            None => self.0.settle(step),
+            Some((landed, error)) => {
+                if landed {
+                    self.0.settle(step)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.0.occupancy()
+    }
+}
+
+/// An ending that failed used to destroy the admission, whose places then stayed taken for their time to live.
+#[test]
+fn an_ending_that_fails_leaves_the_places_and_never_returns_charges_twice() {
+    let unavailable = || StoreError::Unavailable { reason: "told to".to_owned() };
+    let contended = || StoreError::Contended { attempts: 1 };
+    // Which ending; whether dropping undoes; whether the store had done it; what it said; what is left of ten.
+    let cases = [
+        (true, false, false, contended(), 8),
+        (true, true, false, contended(), 8),
+        (true, true, false, unavailable(), 8),
+        (true, false, true, unavailable(), 8),
+        (false, false, false, contended(), 9),
+        (false, true, false, contended(), 9),
+        (false, true, false, unavailable(), 8),
+        (false, true, true, unavailable(), 9),
+    ];
+    for (finishes, undo, landed, error, left) in cases {
+        let told = format!("finishes: {finishes}, undo: {undo}, landed: {landed}, {error}");
+        let fails = Arc::new(Mutex::new(None));
+        let store = Failing(MemoryStore::with_capacity(100), Arc::clone(&fails));
+        let places = Quota::concurrency(1, Duration::from_secs(3600)).unwrap();
+        let set = PolicySet::new(vec![policy("places", places), policy("all", per_hour(10))]).unwrap();
+        let gate = Gate::new(set, store).with_clock(ManualClock::default());
+        // What others have charged: given back twice, it would show.
+        admit(&gate, 1).unwrap().finish(Outcome::Success).unwrap();
+        let held = admit(&gate, 1).unwrap().undo_if_dropped(undo);
+        *fails.lock() = Some((landed, error.clone()));
+        let ended = if finishes { held.finish(Outcome::Success) } else { held.cancel() };
+        assert_eq!(ended, Err(error), "{told}");
+        assert_eq!(levels(&gate), [1, left], "{told}");
+    }
+}
+
+/// What fails in the caller's own code is no ending: dropped by that, the admission does as it was told.
+#[test]
+fn a_panic_while_ending_leaves_the_places_once() {
+    let places = Quota::concurrency(1, Duration::from_secs(3600)).unwrap();
+    let (gate, _) = gate(vec![policy("places", places), policy("all", per_hour(10))]);
+    let ends = |asked: bool, told: bool| {
+        let held = admit(&gate, 1).unwrap().undo_if_dropped(true);
+        let used = |_: &tidegate::gate::ChargedLine<'_>| if asked { panic!("while asked") } else { None };
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            held.finish_and_tell(Outcome::Success, used, |_| assert!(!told, "while told"))
+        }));
+        assert_eq!(ended.is_err(), asked || told);
+        levels(&gate)
+    };
+    assert_eq!(ends(true, false), [1, 10], "it was undone");
+    assert_eq!(ends(false, true), [1, 9], "it had ended");
+    assert_eq!(ends(false, false), [1, 8]);
 }
 
 #[test]

@@ -117,7 +117,8 @@ impl Tickets {
 }
 
 impl Engine {
-    /// Makes the ticket of a decision; `None` where nobody wants one, or nothing was charged that could be settled.
+    /// Makes the ticket of a decision; `None` where nobody wants one, or nothing was charged that could be settled. Called once for each
+    /// decision, under its fresh `id`. Who undoes what is `held` afterwards must not have let the ticket out.
     ///
     /// # Errors
     /// [`SealError`] when the keys that were charged are too long for one.

@@ -1,8 +1,8 @@
 //! What was admitted, as a value: finished, cancelled, handed on as a ticket, or dropped.
 
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::{fmt, mem};
 
 use tidegate_core::{Cost, Outcome};
 
@@ -51,8 +51,13 @@ impl<G: Deref<Target = Gate>> Entry<G> {
 ///   [`undo_if_dropped`](Admission::undo_if_dropped) chooses otherwise: then dropping is cancelling.
 ///
 /// `G` leads to the gate: `&Gate` of [`Gate::admit`], `Arc<Gate>` of [`Gate::admit_owned`], which may be stored and spawned. About a
-/// kilobyte, mostly the decision. Ending it is one step of the store, as a check is; a store that cannot be reached when an
-/// admission is dropped keeps what it holds, places until their time to live is over.
+/// kilobyte, mostly the decision. Ending it is one step of the store, as a check is.
+///
+/// # A store that fails
+/// An ending that the store did not settle is an error, and what can be tried once more without harm is: places are left, and a cancelled
+/// admission is cancelled, unless the store was [`StoreError::Unavailable`]: then it may have been cancelled, and charges that were given
+/// back twice would be those of others. What limits were charged stays charged otherwise, whatever dropping means: the work was done.
+/// A store that fails then too keeps what it holds, places until their time to live is over.
 ///
 /// # Examples
 /// A call of a language model is admitted on an estimate and settled with what it used:
@@ -73,9 +78,10 @@ impl<G: Deref<Target = Gate>> Entry<G> {
 pub struct Admission<G: Deref<Target = Gate>> {
     gate: G,
     decision: GateDecision,
-    /// Empty once it has ended.
     charged: Charged,
     undo: bool,
+    /// Whether nothing is left to be done when it is dropped.
+    ended: bool,
 }
 
 impl Gate {
@@ -118,7 +124,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         if !decision.allowed {
             return Ok(Entry::Refused(decision));
         }
-        Ok(Entry::Admitted(Self { gate, decision, charged, undo: false }))
+        Ok(Entry::Admitted(Self { gate, decision, charged, undo: false, ended: false }))
     }
 
     /// Returns what was charged.
@@ -154,7 +160,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     /// Ends it: the work was done, and every limit keeps what it was charged.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it: charges stay as they are.
+    /// [`StoreError`] when the store did not settle it: limits keep what they were charged, and places are left if they can be.
     pub fn finish(self, outcome: Outcome) -> Result<(), StoreError> {
         self.finish_with(outcome, |_| None)
     }
@@ -163,7 +169,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     /// comes back, what is owed, and what the outcome decides.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it: charges stay as they are.
+    /// [`StoreError`] when the store did not settle it: limits keep what they were charged, and places are left if they can be.
     pub fn finish_with(
         self,
         outcome: Outcome,
@@ -175,23 +181,43 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     /// Ends it as [`Admission::finish_with`] does, and hands over what became of each charge.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it: charges stay as they are.
+    /// [`StoreError`] when the store did not settle it: limits keep what they were charged, and places are left if they can be.
     pub fn finish_and_tell<T>(
-        mut self,
+        self,
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
         told: impl FnOnce(&Finished<'_>) -> T,
     ) -> Result<T, StoreError> {
-        let charged = mem::take(&mut self.charged);
-        self.gate.finish(&charged, Part::All, outcome, used).map(|finished| told(&finished))
+        self.end(outcome, used, told, false)
     }
 
     /// Undoes it: as if it had not been asked for.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it: charges stay as they are.
+    /// [`StoreError`] when the store did not settle it; see [A store that fails](Admission#a-store-that-fails).
     pub fn cancel(self) -> Result<(), StoreError> {
-        self.finish_with(Outcome::Ignored, |_| Some(0))
+        self.end(Outcome::Ignored, |_| Some(0), |_| (), true)
+    }
+
+    /// Ends it; `again` says whether it is to be undone by dropping where that has failed.
+    fn end<T>(
+        mut self,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+        told: impl FnOnce(&Finished<'_>) -> T,
+        again: bool,
+    ) -> Result<T, StoreError> {
+        match self.gate.finish(&self.charged, Part::All, outcome, used) {
+            Ok(finished) => {
+                // Before the caller is told, whose code may panic.
+                self.ended = true;
+                Ok(told(&finished))
+            }
+            Err(error) => {
+                self.undo = again && !matches!(error, StoreError::Unavailable { .. });
+                Err(error)
+            }
+        }
     }
 }
 
@@ -215,7 +241,7 @@ mod ticketing {
         ) -> Result<Ticket, Box<(SealError, Self)>> {
             match self.gate.seal(&self.charged, keys, ttl, None) {
                 Ok(ticket) => {
-                    self.charged.clear();
+                    self.ended = true;
                     Ok(ticket)
                 }
                 Err(error) => Err(Box::new((error, self))),
@@ -234,16 +260,15 @@ impl<G: Deref<Target = Gate>> Deref for Admission<G> {
 
 impl<G: Deref<Target = Gate>> Drop for Admission<G> {
     fn drop(&mut self) {
-        if self.charged.is_empty() {
+        if self.ended {
             return;
         }
-        let charged = mem::take(&mut self.charged);
         // Nobody is there to be told of an error: what the store has not settled stays charged.
-        if self.undo {
-            let _ = self.gate.finish(&charged, Part::All, Outcome::Ignored, |_| Some(0));
-        } else if charged.places().next().is_some() {
-            let _ = self.gate.finish_each(&charged, charged.places(), Outcome::Ignored, |_| None);
-        }
+        let charged = &self.charged;
+        let _ = match self.undo {
+            true => self.gate.finish(charged, Part::All, Outcome::Ignored, |_| Some(0)),
+            false => self.gate.finish_each(charged, charged.places(), Outcome::Ignored, |_| None),
+        };
     }
 }
 

@@ -16,8 +16,8 @@ use crate::store::{Charge, Settled};
 
 /// The charges of one allowed check, as [`super::Gate::charge`] fills it in; empty for a refused one.
 ///
-/// Two allocations, of the keys and, from the second charge on, of 120 bytes per charge. Settle each charge once: a gate does not
-/// remember which were.
+/// Two allocations, of the keys and, from the second charge on, of 120 bytes per charge. Settle each charge once, here or by
+/// one ticket: a gate does not remember which were, and a clone is no second charge.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Charged {
     pub(super) keys: Box<[u8]>,
@@ -80,7 +80,8 @@ impl Charged {
         self.lines.iter().map(|made| self.line(made))
     }
 
-    /// Returns the most that one limit was charged, of those that a refund gives back; 0 where there are none.
+    /// Returns the most that one limit was charged, of those that settle by what was spent; 0 where there are none. More than that
+    /// cannot come back.
     #[must_use]
     pub fn refundable(&self) -> u64 {
         self.of(Part::Spent).map(|made| made.receipt.cost.units()).max().unwrap_or(0)

@@ -5,13 +5,15 @@
 //! spent. What `charge: on-failure` took is decided by the outcome: a failure of the caller keeps it, a success forgets all that is held
 //! against the key, and work that nobody knows the end of gives it back.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Finish, Outcome, Standing};
 
 use super::charged::{Charged, ChargedLine, Made, Part};
 use super::{Gate, GateDecision};
 use crate::policy::{Among, ChargeOn, Descriptor};
-use crate::store::{Charge, Ending, Op, Settlement, Step, StoreError};
+use crate::store::{Charge, Ending, Op, Settled, Step, StoreError};
 
 /// What became of one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,12 +48,6 @@ pub enum Fate {
 
 /// All that was settled at once, in the order of the policies.
 pub type Finished<'c> = SmallVec<[Followed<'c>; 2]>;
-
-/// What a settlement does with one charge.
-enum Verb {
-    Finish(Ending, Fate),
-    Forget,
-}
 
 impl Gate {
     /// Decides like [`Gate::check`], and keeps in `charged` what was charged, for [`Gate::finish`]. Where the admission is finished
@@ -96,10 +92,11 @@ impl Gate {
     /// other outcome undoes it. A charge that is kept, and that somebody else's success has forgotten meanwhile, is booked anew,
     /// if the policy still has that limit: else a guesser with one right password had wrong ones beside it for free.
     ///
-    /// Settle every charge once: [`super::Admission`] and tickets see to that.
+    /// One step of the store, all or nothing. Settle every charge once: [`super::Admission`] and tickets see to that.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it: nothing was given back or booked, and it may be told again.
+    /// [`StoreError`] when the store did not settle it: nothing was given back or booked, and it may be told again. Only of
+    /// [`StoreError::Unavailable`] nobody can say which: what is told again then might count twice. A ticket counts once all the same.
     pub fn finish<'c>(
         &self,
         charged: &'c Charged,
@@ -115,77 +112,78 @@ impl Gate {
         charged: &'c Charged,
         lines: impl Iterator<Item = &'c Made>,
         outcome: Outcome,
-        mut used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'c>, StoreError> {
-        let lines: SmallVec<[(&Made, Verb); 2]> = lines
-            .map(|made| {
-                let used = used(&charged.line(made));
-                (made, self.verb(charged, made, outcome, used))
-            })
-            .collect();
-        // First what may be done twice without harm, should the second step fail.
-        let forgotten = lines.iter().filter(|(_, verb)| matches!(verb, Verb::Forget));
-        let keys: SmallVec<[Charge<'_>; 2]> = forgotten.map(|(made, _)| charged.charge(made)).collect();
-        let forgotten = self.step(&keys, Op::Reset)?;
-        let (charges, endings): (SmallVec<[Charge<'_>; 2]>, SmallVec<[Ending; 2]>) = lines
-            .iter()
-            .filter_map(|(made, verb)| match verb {
-                Verb::Finish(ending, _) => Some((charged.charge(made), *ending)),
-                Verb::Forget => None,
-            })
-            .unzip();
-        let finished = self.step(&charges, Op::Finish(&endings))?;
-        let (mut forgotten, mut finished) = (forgotten.iter(), finished.iter());
-        let told = lines.iter().filter_map(|(made, verb)| {
-            let (settlement, used, fate) = match verb {
-                Verb::Forget => (forgotten.next()?, 0, Fate::Forgotten),
-                Verb::Finish(ending, fate) => {
-                    let settlement = finished.next()?;
-                    let fate = match fate {
-                        Fate::Returned(_) => {
-                            Fate::Returned(settlement.receipt.map_or(0, |back| back.cost.units()))
-                        }
-                        fate => *fate,
-                    };
-                    (settlement, ending.finish.used, fate)
-                }
-            };
-            let ChargedLine { policy, limit, charged, .. } = charged.line(made);
-            Some(Followed { policy, limit, charged, used, fate, standing: settlement.decision.standing })
-        });
-        Ok(told.collect())
+        // Nothing refuses but marks.
+        Ok(self.finish_once(&[], charged, lines, outcome, used)?.unwrap_or_default())
     }
 
-    /// Forgets the keys of these charges: their limits are full again, and of what was charged before nothing comes back. Keys are
-    /// distinct.
+    /// Settles charges, and takes some marks in the same step; `None`, and nothing has changed, where one of these is refused.
+    pub(super) fn finish_once<'c>(
+        &self,
+        marks: &[Charge<'_>],
+        charged: &'c Charged,
+        lines: impl Iterator<Item = &'c Made>,
+        outcome: Outcome,
+        mut used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<Option<Finished<'c>>, StoreError> {
+        let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::from_slice(marks);
+        let mut endings: SmallVec<[Ending; 4]> = marks.iter().map(|_| Ending::Once).collect();
+        let mut finished = Finished::new();
+        for made in lines {
+            let line = charged.line(made);
+            let (ending, fate) = self.ending(charged, made, outcome, used(&line));
+            let used = if let Ending::Finish { finish, .. } = ending { finish.used } else { 0 };
+            charges.push(charged.charge(made));
+            endings.push(ending);
+            let ChargedLine { policy, limit, charged, .. } = line;
+            // Known when the store has settled it.
+            let standing = Standing { limit: 0, remaining: 0, debt: 0, reset_after: Duration::ZERO };
+            finished.push(Followed { policy, limit, charged, used, fate, standing });
+        }
+        if charges.is_empty() {
+            return Ok(Some(finished));
+        }
+        let settled = self.step(&charges, Op::Finish(&endings))?;
+        if !settled.allowed {
+            return Ok(None);
+        }
+        for (one, settlement) in finished.iter_mut().zip(&settled.lines[marks.len()..]) {
+            one.standing = settlement.decision.standing;
+            if let Fate::Returned(units) = &mut one.fate {
+                *units = settlement.receipt.map_or(0, |back| back.cost.units());
+            }
+        }
+        Ok(Some(finished))
+    }
+
+    /// Forgets the keys of these charges: their limits are full again, and of what was charged before nothing comes back, as
+    /// [`Op::Reset`] has it. Keys are distinct.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it.
+    /// [`StoreError`] when the store did not settle it; it may be told again.
     pub fn reset_charges(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
+        if charges.is_empty() {
+            return Ok(());
+        }
         self.step(charges, Op::Reset).map(drop)
     }
 
-    pub(super) fn step(
-        &self,
-        charges: &[Charge<'_>],
-        op: Op<'_>,
-    ) -> Result<SmallVec<[Settlement; 4]>, StoreError> {
-        if charges.is_empty() {
-            return Ok(SmallVec::new());
-        }
-        Ok(self.store.settle(&Step { now: self.time.now(), op, charges })?.lines)
+    fn step(&self, charges: &[Charge<'_>], op: Op<'_>) -> Result<Settled, StoreError> {
+        self.store.settle(&Step { now: self.time.now(), op, charges })
     }
 
-    fn verb(&self, charged: &Charged, made: &Made, outcome: Outcome, used: Option<u64>) -> Verb {
+    /// Returns how a charge ends, and what becomes of it by that.
+    fn ending(&self, charged: &Charged, made: &Made, outcome: Outcome, used: Option<u64>) -> (Ending, Fate) {
         if made.is_place() {
             // What was used says nothing of a place, nor does the policy: it is left.
             let finish = Finish { used: 0, outcome };
-            return Verb::Finish(Ending::new(made.receipt, finish), Fate::Returned(0));
+            return (Ending::new(made.receipt, finish), Fate::Returned(0));
         }
         let units = made.receipt.cost.units();
         let used = match outcome {
             Outcome::Success if made.on_failure && self.charges_failures(charged, made) => {
-                return Verb::Forget;
+                return (Ending::Forget, Fate::Forgotten);
             }
             Outcome::CallersFault => used.unwrap_or(units),
             _ if made.on_failure => 0,
@@ -193,13 +191,13 @@ impl Gate {
         };
         let kept = made.on_failure && used > 0 && self.still_has(charged, made);
         let finish = Finish { used, outcome };
-        let ending = Ending { renew: kept.then_some(made.full_at), ..Ending::new(made.receipt, finish) };
+        let renew = kept.then_some(made.full_at);
         let fate = match used {
             _ if used < units => Fate::Returned(0),
             _ if used > units => Fate::Owed(used - units),
             _ => Fate::Kept,
         };
-        Verb::Finish(ending, fate)
+        (Ending::Finish { receipt: made.receipt, finish, renew }, fate)
     }
 
     /// Says whether the policy of a charge, as it is now, charges failures only.

@@ -35,6 +35,10 @@ pub struct Versioned {
 }
 
 /// What an engine has to offer.
+///
+/// Nothing tells it yet how long a value matters: a key whose limit is full again stays until the engine drops it for reasons of its own,
+/// and so does the mark of every settled ticket. An engine that expires keys must keep each for as long as its limit takes to fill, and
+/// marks for as long as tickets live.
 pub trait ByteMap: Debug + Send + Sync {
     /// Reads keys, in order. Called once per attempt.
     ///
@@ -63,6 +67,9 @@ pub trait ByteMap: Debug + Send + Sync {
 }
 
 /// Settles steps over a [`ByteMap`]: one read and, if something changed, one write per attempt.
+///
+/// Keys are written and never deleted but by a reset: over an engine without expiry they add up, one for each key that was ever charged
+/// and one or two for each ticket that was ever settled.
 #[derive(Debug, Default)]
 pub struct CasStore<M> {
     map: M,

@@ -24,6 +24,7 @@ use super::{Charge, Ending, Op, PlainStore, Settled, Step, Store, StoreError};
 pub fn run<S: Store>(make: impl Fn() -> S, quotas: &[Arc<Quota>], steps: u64) {
     repeated_keys_are_refused(&make(), quotas);
     a_refused_step_changes_nothing(&make(), quotas);
+    a_step_that_happens_once_is_all_or_nothing(&make(), quotas);
     for seed in 1..=3 {
         answers_equal_the_plain_map(&make(), quotas, seed, steps);
     }
@@ -89,6 +90,39 @@ fn a_refused_step_changes_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
     }
 }
 
+/// A charge that ends, a key that is forgotten and a mark, in one step, twice: the second finds the mark and changes nothing.
+fn a_step_that_happens_once_is_all_or_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
+    let now = Tick::from_secs(1_000_000);
+    let mark = Arc::new(Quota::per_hour(1).gcra().expect("constant parameters in range"));
+    let settle = |op: Op<'_>, charges: &[Charge<'_>]| {
+        store.settle(&Step { now, op, charges }).expect("a step over distinct keys is settled")
+    };
+    for (index, quota) in quotas.iter().enumerate() {
+        let keys = [b'e', b'f', b'm'].map(|first| [first, index as u8]);
+        let charges = [quota, quota, &mark];
+        let charges: Vec<_> =
+            keys.iter().zip(charges).map(|(key, quota)| Charge::new(key, quota, Cost::ONE)).collect();
+        let taken = settle(Op::Take, &charges[..2]);
+        let Some(receipt) = taken.lines[0].receipt else { continue };
+        let undone = Ending::new(receipt, Finish::UNDONE);
+        let endings = [undone, Ending::Forget, Ending::Once];
+        let first = settle(Op::Finish(&endings), &charges);
+        assert!(first.allowed, "law: what was not yet done is done ({quota:?})");
+        // Nothing is left of what the first step ended, so a second that acted would show as debts and forgotten charges.
+        let more = settle(Op::Take, &charges[1..2]);
+        let before = settle(Op::Peek, &charges);
+        let owed = Ending::new(receipt, Finish { used: 100, outcome: Outcome::Success });
+        let second = settle(Op::Finish(&[owed, Ending::Forget, Ending::Once]), &charges);
+        assert!(!second.allowed, "law: a mark is made once ({quota:?}, {more:?})");
+        assert!(second.lines.iter().all(|line| line.receipt.is_none()), "law: refused, nothing is charged");
+        assert_eq!(
+            settle(Op::Peek, &charges),
+            before,
+            "law: a refused settlement changes nothing ({quota:?})"
+        );
+    }
+}
+
 /// Random takes, peeks, endings and resets over few keys, with a clock that stands, walks, jumps and steps back. Charges end before
 /// and after their work acted, at once and long after, with nothing, a part, all, or more than was charged.
 fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u64, steps: u64) {
@@ -139,6 +173,21 @@ fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u
                     endings.push(ended.ending(now, &mut random));
                 }
             }
+            // Keys that are forgotten, or charged once, in the same step: before the others, between them, after them.
+            for key in 0..KEYS.len() {
+                if random.below(16) != 0 || spec.iter().any(|(other, _)| *other == key) {
+                    continue;
+                }
+                let quota = &quotas[(start + key) % quotas.len()];
+                let cost = Cost::new(1 + random.below(4)).unwrap_or(Cost::ONE);
+                let charge = Charge {
+                    binding: random.below(2) != 0,
+                    ..Charge::new(KEYS[key].as_bytes(), quota, cost)
+                };
+                let at = random.below(1 + spec.len() as u64) as usize;
+                spec.insert(at, (key, charge));
+                endings.insert(at, if random.below(2) == 0 { Ending::Once } else { Ending::Forget });
+            }
         }
         let charges: Vec<_> = spec.iter().map(|(_, charge)| *charge).collect();
         let op = match turn {
@@ -150,8 +199,11 @@ fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u
         let step_made = Step { now, op, charges: &charges };
         let (ours, theirs) = (store.settle(&step_made), plain.settle(&step_made));
         assert_eq!(ours, theirs, "law: equal to the plain map; seed {seed}, step {step}, {step_made:?}");
-        if let (Ok(Settled { lines, .. }), Op::Take) = (theirs, op) {
-            open.extend(spec.iter().zip(lines).filter_map(|((key, charge), line)| {
+        if let Ok(Settled { lines, .. }) = theirs {
+            // Charged by this step: all of a take, and of endings those that charge once.
+            let charged = |at: usize| endings.get(at).is_none_or(|ending| *ending == Ending::Once);
+            let made = spec.iter().zip(lines).enumerate().filter(|(at, _)| charged(*at));
+            open.extend(made.filter_map(|(_, ((key, charge), line))| {
                 let quota = quotas.iter().position(|quota| Arc::ptr_eq(quota, charge.quota))?;
                 Some(Open { key: *key, quota, receipt: line.receipt? })
             }));
@@ -186,7 +238,7 @@ impl Open {
         let outcome = [Outcome::Success, Outcome::CallersFault, Outcome::Failure, Outcome::Ignored];
         let finish = Finish { used, outcome: outcome[random.below(4) as usize] };
         let renew = (random.below(4) == 0).then(|| now.after(Duration::from_millis(random.below(2000))));
-        Ending { renew, ..Ending::new(self.receipt, finish) }
+        Ending::Finish { receipt: self.receipt, finish, renew }
     }
 }
 

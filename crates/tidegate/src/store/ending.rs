@@ -5,6 +5,10 @@
 //! each of these cases nothing comes back, and what was spent beyond the charge is booked all the same. A cell of another limit
 //! stays in that limit: carried to the charge's limit and back it would be rounded twice. A place of a guard is found by its receipt whatever
 //! the guard's number is by now, and left there.
+//!
+//! One bound: that a key was reset, or had another limit, is remembered in its cell. Where a store that is full gave the cell up, and the
+//! key came again, charges from before can be given back out of those that followed, at most what they were. A store that evicts nothing
+//! ([`super::Occupancy::evicted`]) keeps the promise whole.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,30 +16,38 @@ use std::time::Duration;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Cost, Decision, Finish, Quota, Receipt, Standing, State, Tick};
 
-use super::settle::{Forgotten, current, keep};
+use super::settle::{Forgotten, Hand as _, keep};
 use super::{Cell, Charge, Settled, Settlement, Step};
 
-/// How one charge ends.
+/// What a settlement does with one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ending {
-    /// Of the charge, as the step that made it returned it. Each is ended once; whoever holds it sees to that.
-    pub receipt: Receipt,
-    /// What was spent, and how the work went.
-    pub finish: Finish,
-    /// Books what was spent anew if the charge was forgotten before its time: its key was reset, or given up for lack of room, before
-    /// this tick, at which its limit would have been full again. `None` leaves forgotten what is forgotten.
-    pub renew: Option<Tick>,
+pub enum Ending {
+    /// Ends a charge that was made before.
+    Finish {
+        /// Of the charge, as the step that made it returned it. Each is ended once; whoever holds it sees to that.
+        receipt: Receipt,
+        /// What was spent, and how the work went.
+        finish: Finish,
+        /// Books what was spent anew if the charge was forgotten before its time: its key was reset, or given up for lack of room,
+        /// before this tick, at which its limit would have been full again. `None` leaves forgotten what is forgotten.
+        renew: Option<Tick>,
+    },
+    /// Forgets the key, as [`super::Op::Reset`] does.
+    Forget,
+    /// Charges the key as [`super::Op::Take`] does, at once or not at all. Where it is refused, the whole step is, and nothing has
+    /// changed: so a limit of one unit lets a settlement happen once.
+    Once,
 }
 
 impl Ending {
     /// Ends a charge; what is forgotten stays forgotten.
     #[must_use]
     pub const fn new(receipt: Receipt, finish: Finish) -> Self {
-        Self { receipt, finish, renew: None }
+        Self::Finish { receipt, finish, renew: None }
     }
 }
 
-/// Ends every charge of a step for itself; returns whether cells changed.
+/// Ends every charge of a step, or none where a charge that is made once is refused; returns whether cells changed.
 pub(super) fn finish(
     step: &Step<'_>,
     cells: &mut [Option<Cell>],
@@ -44,37 +56,59 @@ pub(super) fn finish(
 ) -> bool {
     assert!(endings.len() >= step.charges.len(), "an ending for each charge");
     let (now, mut changed) = (step.now, false);
-    settled.allowed = true;
+    // Keys are distinct: what one ending does changes nothing for another.
+    let refused = step.charges.iter().zip(&*cells).zip(endings).any(|((charge, cell), ending)| {
+        matches!(ending, Ending::Once) && cell.decide(&at_once(charge), now).1.is_none()
+    });
+    settled.allowed = !refused;
     for ((charge, cell), ending) in step.charges.iter().zip(cells).zip(endings) {
         let before = standing(charge, cell.as_ref(), now);
-        if let Some((quota, next)) = next(charge, cell.as_ref(), ending, now) {
-            let quota = quota.cloned().unwrap_or_else(|| charge.quota.clone());
-            keep(cell, &quota, next, now);
-            changed = true;
+        let (mut ruling, mut receipt) = (Ruling::Allowed { wait: Duration::ZERO }, None);
+        match ending {
+            Ending::Once => {
+                let decided = cell.decide(&at_once(charge), now);
+                ruling = decided.0;
+                if let Some((next, made)) = decided.1.filter(|_| !refused) {
+                    keep(cell, charge.quota, next, now);
+                    (receipt, changed) = (Some(made), true);
+                }
+            }
+            _ if refused => {}
+            Ending::Forget => changed |= forget(charge, cell, now),
+            Ending::Finish { receipt: made, finish, renew } => {
+                if let Some((quota, next)) = next(charge, cell.as_ref(), (made, *finish, *renew), now) {
+                    let quota = quota.cloned().unwrap_or_else(|| charge.quota.clone());
+                    keep(cell, &quota, next, now);
+                    changed = true;
+                }
+                receipt = came_back(&before, &standing(charge, cell.as_ref(), now), made);
+            }
         }
-        let after = standing(charge, cell.as_ref(), now);
-        let ruling = Ruling::Allowed { wait: Duration::ZERO };
-        let receipt = came_back(&before, &after, &ending.receipt);
-        settled.lines.push(Settlement { decision: Decision { ruling, standing: after }, receipt });
+        let standing = standing(charge, cell.as_ref(), now);
+        settled.lines.push(Settlement { decision: Decision { ruling, standing }, receipt });
     }
     changed
+}
+
+/// Returns a charge that does not wait.
+const fn at_once<'a>(charge: &Charge<'a>) -> Charge<'a> {
+    Charge { max_wait: Duration::ZERO, ..*charge }
 }
 
 /// Returns the state after one ending and, where it is not the charge's, the quota it is under; `None` where nothing changes.
 fn next<'c>(
     charge: &Charge<'_>,
     cell: Option<&'c Cell>,
-    ending: &Ending,
+    (receipt, mut finish, renew): (&Receipt, Finish, Option<Tick>),
     now: Tick,
 ) -> Option<(Option<&'c Arc<Quota>>, State)> {
-    let Ending { receipt, mut finish, renew } = *ending;
-    let void = cell.is_none_or(|cell| cell.is_void(&receipt, now));
+    let void = cell.is_none_or(|cell| cell.is_void(receipt, now));
     let quota = cell.map(|cell| &cell.quota);
     if charge.quota.is_guard() || quota.is_some_and(|quota| quota.is_guard()) {
         // A place is where it was taken, however many there are by now; one that is gone leaves nothing to do.
         let quota = quota.filter(|quota| !void && quota.is_guard() && charge.quota.is_guard())?;
         let state = &cell?.state;
-        let next = quota.finish(state, now, &receipt, finish);
+        let next = quota.finish(state, now, receipt, finish);
         return (next != *state).then_some((Some(quota), next));
     }
     if void && renew.is_some_and(|until| now < until) {
@@ -89,12 +123,12 @@ fn next<'c>(
         None => (&**charge.quota, charge.quota.fresh(now)),
         Some(cell) => (&*cell.quota, cell.state.clone()),
     };
-    let next = by.finish(&state, now, &receipt, finish);
+    let next = by.finish(&state, now, receipt, finish);
     (cell.is_none() || next != state).then_some((quota, next))
 }
 
 impl Cell {
-    /// Says whether the key was reset since a charge was made.
+    /// Says whether the key was reset, or its limit changed its kind, since a charge was made.
     fn is_void(&self, receipt: &Receipt, now: Tick) -> bool {
         self.forgotten.as_ref().is_some_and(|forgotten| now < forgotten.until && receipt.at <= forgotten.at)
     }
@@ -118,25 +152,29 @@ fn standing(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick) -> Standing {
 }
 
 /// Forgets what was spent by every key of a step; returns whether cells changed.
-///
-/// A key that holds charges is not dropped: were one of them undone later, it would give back what others have charged since. So it
-/// starts anew a nanosecond after the reset, and what was charged up to then is void until time would have returned it.
 pub(super) fn reset(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut Settled) -> bool {
     let (now, mut changed) = (step.now, false);
     settled.allowed = true;
     for (charge, cell) in step.charges.iter().zip(cells) {
-        if let Some(held) = cell.take() {
-            changed = true;
-            let until = held.full_at().unwrap_or(Tick::MAX);
-            if until > now {
-                let state = charge.quota.fresh(now.after(Duration::from_nanos(1)));
-                let forgotten = Some(Box::new(Forgotten { at: now, until }));
-                *cell = Some(Cell { quota: charge.quota.clone(), state, forgotten });
-            }
-        }
-        let standing = charge.quota.standing(&current(charge, cell.as_ref(), now), now);
+        changed |= forget(charge, cell, now);
+        let standing = standing(charge, cell.as_ref(), now);
         let decision = Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing };
         settled.lines.push(Settlement { decision, receipt: None });
     }
     changed
+}
+
+/// Forgets what was spent by a key; returns whether its cell changed.
+///
+/// A key that holds charges is not dropped: were one of them undone later, it would give back what others have charged since. So it
+/// starts anew a nanosecond after the reset, and what was charged up to then is void until time would have returned it.
+fn forget(charge: &Charge<'_>, cell: &mut Option<Cell>, now: Tick) -> bool {
+    let Some(held) = cell.take() else { return false };
+    let until = held.full_at().unwrap_or(Tick::MAX);
+    if until > now {
+        let state = charge.quota.fresh(now.after(Duration::from_nanos(1)));
+        let forgotten = Some(Box::new(Forgotten { at: now, until }));
+        *cell = Some(Cell { quota: charge.quota.clone(), state, forgotten });
+    }
+    true
 }

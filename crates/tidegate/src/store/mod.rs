@@ -28,7 +28,8 @@ pub trait Store: Debug + Send + Sync {
     /// All of it happens as if at one instant: no other step sees some of the charges.
     ///
     /// # Errors
-    /// [`StoreError`] only when no decision could be made. A refusal is a [`Settled`], not an error.
+    /// [`StoreError`] only when no decision could be made. A refusal is a [`Settled`], not an error. Nothing has changed then, unless
+    /// an engine's answer was lost; see [`StoreError::Unavailable`].
     fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError>;
 
     /// Settles one step into an answer that the caller keeps. Called by the gate: the answer is large, and in memory moving it
@@ -97,7 +98,7 @@ pub enum StoreError {
     /// Bytes in the store are no state.
     #[error("a stored state cannot be read")]
     Corrupt(#[from] tidegate_core::bytes::DecodeError),
-    /// The engine did not answer.
+    /// The engine did not answer. The only error after which a step may have been done all the same: answers get lost on their way.
     #[error("the store is unavailable: {reason}")]
     Unavailable {
         /// What it said.

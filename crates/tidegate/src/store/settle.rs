@@ -1,6 +1,7 @@
 //! One step over several cells: the function that every store runs.
 
 use std::borrow::Cow;
+use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,11 +48,12 @@ pub enum Op<'a> {
     Take,
     /// Decides like `Take` and changes nothing.
     Peek,
-    /// Ends charges that were made before, one [`Ending`] for each charge of the step: what was not spent comes back, and what
-    /// was spent beyond the charge is booked as a debt. The quota of each charge is the one it was made under, and its cost what was
-    /// charged; whether it binds, how it waits and how it is carried over say nothing here.
+    /// Settles, one [`Ending`] for each charge of the step, all or nothing. Of charges made before, what was not spent comes back, and
+    /// what was spent beyond the charge is booked as a debt; the quota of such a charge is the one it was made under, and its cost
+    /// what was charged. It is refused only by an [`Ending::Once`]. Whether a charge binds and how it waits say nothing here.
     Finish(&'a [Ending]),
-    /// Forgets the keys: their limits are full again, and of charges made before nothing comes back.
+    /// Forgets the keys: their limits are full again, and of charges made before nothing comes back, unless a full store gives up the
+    /// note of that.
     Reset,
 }
 
@@ -73,11 +75,11 @@ pub struct Cell {
     pub quota: Arc<Quota>,
     /// What was spent.
     pub state: State,
-    /// That the key was reset, for as long as charges from before might still be ended.
+    /// That the key was reset, or came under a limit of another kind, for as long as charges from before might still be ended.
     pub(super) forgotten: Option<Box<Forgotten>>,
 }
 
-/// When a key was reset. Charges made at or before that tick are void: nothing of them comes back.
+/// When a key was reset, or its limit's kind changed. Charges made at or before that tick are void: nothing of them comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Forgotten {
     pub(super) at: Tick,
@@ -86,7 +88,7 @@ pub(super) struct Forgotten {
 }
 
 impl Cell {
-    /// Makes a cell of a key that was never reset.
+    /// Makes a cell of a key that was never reset, and whose limit never changed its kind.
     #[must_use]
     pub const fn new(quota: Arc<Quota>, state: State) -> Self {
         Self { quota, state, forgotten: None }
@@ -222,10 +224,27 @@ pub(super) fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State, no
             cell.state = state;
             return;
         }
+        Some(cell) if discriminant(&*cell.quota) != discriminant(&**quota) => other_kind(cell, quota, now),
         Some(cell) => cell.forgotten.take().filter(|forgotten| forgotten.until > now),
         None => None,
     };
     *cell = Some(Cell { quota: Arc::clone(quota), state, forgotten });
+}
+
+/// Returns what is void of a cell that comes under a limit of another kind.
+///
+/// Receipts name the state of the limit they were made under. A state that was carried to another kind and back is another one, which may
+/// have been full meanwhile: a charge from before is not to be found in it, and would give back what came later. Places of guards
+/// are found by their own receipts.
+fn other_kind(cell: &Cell, quota: &Quota, now: Tick) -> Option<Box<Forgotten>> {
+    let until = cell.full_at().unwrap_or(Tick::MAX);
+    if cell.quota.is_guard() || quota.is_guard() || until <= now {
+        return None;
+    }
+    // What this very step charges is not void, so the nanosecond before counts; unless the kind changes twice in one.
+    let before = Tick::from_nanos(now.as_nanos().saturating_sub(1));
+    let twice = cell.forgotten.as_ref().is_some_and(|forgotten| forgotten.at >= before);
+    Some(Box::new(Forgotten { at: if twice { now } else { before }, until }))
 }
 
 /// All or nothing: decides each charge for itself, and keeps what follows only if no binding one was refused. Writes the answer

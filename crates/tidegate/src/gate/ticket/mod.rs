@@ -11,7 +11,8 @@
 //! A ticket of one limit takes about 250 bytes (330 characters as text), each further limit 110 and its key. More than
 //! [`Ticket::MAX_BYTES`] is refused when it is made. It lives for at most [`Ticket::MAX_TTL`]. A mark takes one key of the store. Where
 //! that is full of live keys, marks have a policy's share of it; a mark beyond that can be pushed out, and its ticket could then be settled
-//! again until it expires.
+//! again until it expires. So can a key that was charged: where it was pushed out and charged again, a ticket from before can give back
+//! what was charged since, up to what it holds.
 //!
 //! # Clocks
 //! Whether a ticket has expired is told by the clock of the node that settles it, so nodes of one store have to agree on the time as
@@ -75,7 +76,7 @@ pub enum SealError {
     Random,
 }
 
-/// Why a ticket was not settled. Nothing was given back or booked by that.
+/// Why a ticket was not settled. Nothing was given back or booked by that, unless a store's answer was lost; see [`TicketError::Store`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TicketError {
@@ -109,7 +110,8 @@ pub enum TicketError {
         /// Whether that node has the name of this one: then what it charged is gone, or lies in another of its stores.
         restarted: bool,
     },
-    /// The store did not settle it; it may be tried again.
+    /// The store did not settle it, or its answer was lost ([`StoreError::Unavailable`]); it may be tried again, and is told
+    /// [`TicketError::Settled`] then if it was.
     #[error("the ticket could not be settled")]
     Store(#[from] StoreError),
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Finish, Outcome, Quota, Receipt, Tick};
+use tidegate_core::{Cost, Outcome, Quota, Tick};
 
 use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use crate::gate::charged::{Charged, ChargedLine, Part};
 use crate::gate::{Finished, Gate};
-use crate::store::{Charge, Ending, Home, Op, Step, StoreError};
+use crate::store::{Charge, Home};
 
 /// Whose keys the marks of settled tickets are: a number that no policy has but for odds of 2⁻³², so that they have a share of a full
 /// store for themselves.
@@ -19,8 +19,14 @@ const OWNER: u32 = u32::MAX;
 type MarkKey = [u8; 19];
 
 impl Gate {
-    /// Seals what a check charged as a ticket, which can be settled once within `ttl`. `id` tells it from all others, and is drawn at
-    /// random where it is not given.
+    /// Seals what a check charged as a ticket, which can be settled once within `ttl`.
+    ///
+    /// Seal each charge once, and do not settle it otherwise: what is remembered is that a ticket was settled, and two tickets of one
+    /// charge are two. [`super::super::Admission::into_ticket`] sees to that; here the caller does, who may keep `charged` to undo what was
+    /// charged where the ticket reaches nobody.
+    ///
+    /// `id` tells the ticket from all others of the store, and is drawn at random where it is not given. One that is given must be fresh,
+    /// as the number of a decision is: of two tickets of one id, only one can be settled.
     ///
     /// # Errors
     /// [`SealError`]; the charges stay as they are.
@@ -69,12 +75,12 @@ impl Gate {
 
     /// Settles a ticket, or one part of it, as [`Gate::finish`] settles charges: once, and before it expires.
     ///
-    /// Two steps of the store. The first marks the ticket as settled, for all who share the store; of many who try at once, one does.
-    /// Where the second fails, the mark is taken back and the ticket may be tried again. A process that ends between the two leaves the
-    /// mark: what was charged then stays charged, and nothing is ever settled twice.
+    /// One step of the store, all or nothing: it marks the ticket as settled, for all who share the store, and settles what was charged.
+    /// So of many who try at once one does, and a ticket whose settlement failed half-way is settled or is not.
     ///
     /// # Errors
-    /// [`TicketError`]: nothing was given back or booked.
+    /// [`TicketError`]: nothing was given back or booked. Only where the store was [`Unavailable`](crate::store::StoreError::Unavailable) nobody can say whether
+    /// its answer was lost: try again, and [`TicketError::Settled`] says that the settlement before had been done.
     ///
     /// # Examples
     /// ```
@@ -109,23 +115,9 @@ impl Gate {
         let quota = ticket.mark_quota();
         let charges: SmallVec<[Charge<'_>; 2]> =
             marks.iter().map(|key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) }).collect();
-        let taken = self.store.settle(&Step { now: self.now(), op: Op::Take, charges: &charges })?;
-        if !taken.allowed {
-            return Err(TicketError::Settled);
-        }
-        self.finish(&ticket.charged, part, outcome, used).map_err(|error| {
-            let receipts = taken.lines.iter().filter_map(|line| line.receipt);
-            self.unmark(&charges, receipts);
-            TicketError::Store(error)
-        })
-    }
-
-    /// Takes back the marks of a ticket whose settlement has failed. Where that fails too, the ticket counts as settled: that nothing
-    /// is settled twice goes before.
-    fn unmark(&self, charges: &[Charge<'_>], receipts: impl Iterator<Item = Receipt>) {
-        let undone: SmallVec<[Ending; 2]> =
-            receipts.map(|receipt| Ending::new(receipt, Finish::UNDONE)).collect();
-        let _: Result<_, StoreError> = self.step(charges, Op::Finish(&undone));
+        let lines = ticket.charged.of(part);
+        let finished = self.finish_once(&charges, &ticket.charged, lines, outcome, used)?;
+        finished.ok_or(TicketError::Settled)
     }
 }
 

@@ -44,7 +44,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 use tidegate_core::{Quota, Retry, Tick};
 
-use super::{Charge, Home, Occupancy, Settled, Step, Store, StoreError};
+use super::{Charge, Home, Occupancy, Op, Settled, Step, Store, StoreError};
 use crate::clock::hold;
 pub(crate) use classes::Limit;
 pub(crate) use line::Class;
@@ -232,7 +232,8 @@ fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
     let passed = later.since(step.now);
     let over = |retry: Retry| retry <= Retry::After(passed);
     let mut lines = step.charges.iter().zip(&settled.lines);
-    lines.all(|(charge, line)| !charge.binding || over(line.decision.retry()))
+    let binds = |charge: &Charge<'_>| charge.binding || matches!(step.op, Op::Finish(_));
+    lines.all(|(charge, line)| !binds(charge) || over(line.decision.retry()))
 }
 
 impl Table {
@@ -254,7 +255,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::store::{Ending, Op};
+    use crate::store::Ending;
     use tidegate_core::{Cost, Finish, Receipt};
 
     fn take(store: &MemoryStore, now: Tick, key: &[u8], quota: &Arc<Quota>) -> bool {
