@@ -143,6 +143,49 @@ fn mistakes_in_estimates_and_settlements_are_named() {
 }
 
 #[test]
+fn what_would_never_settle_is_an_error() {
+    for (settle, expected) in [
+        (
+            "'now()'",
+            "\"now()\" settles nothing by what is told (the expression failed: Undeclared reference to 'now')",
+        ),
+        (
+            "'\"x\"'",
+            r#""\"x\"" settles nothing by what is told (string is not a whole number that a request can cost)"#,
+        ),
+        ("'true'", "\"true\" settles nothing by what is told (bool is not"),
+        ("'1/0'", "\"1/0\" settles nothing by what is told (the expression failed: Division by zero"),
+        ("'5'", "\"5\" settles nothing by what is told; use values that the settlement tells, as llm.output"),
+        ("'-5'", "\"-5\" settles nothing by what is told (-5 is not"),
+        (
+            "'llm.output ? 1 : 2'",
+            "\"llm.output ? 1 : 2\" gives no number of 0 or more for any sample; with 1 for every name: ",
+        ),
+        (
+            "'llm.output > 5'",
+            "\"llm.output > 5\" gives no number of 0 or more for any sample; with 1 for every name: bool is not",
+        ),
+        ("cost", "leave settle out to go by the cost that the settlement tells"),
+    ] {
+        let found = mistakes(&format!("cost: {{ estimate: 5, settle: {settle} }}"));
+        assert_eq!(found.len(), 1, "{settle}: {found:?}");
+        assert!(found[0].starts_with(&format!("t:5:34 cost.settle: {expected}")), "{settle}: {found:?}");
+    }
+    for (cost, expected) in [
+        (
+            "cost: { settle: 'llm.input - llm.cached', missing: { llm.cachde: 0, llm.cached: 0 } }",
+            "t:5:58 cost.missing: settle does not use llm.cachde; it uses llm.cached, llm.input",
+        ),
+        (
+            "cost: { settle: llm.input, missing: { llm.cached: 0 } }",
+            "t:5:43 cost.missing: settle does not use llm.cached; it uses llm.input",
+        ),
+    ] {
+        assert_eq!(mistakes(cost), [expected], "{cost}");
+    }
+}
+
+#[test]
 fn a_policy_learns_what_requests_cost_and_keeps_it_over_a_reload() {
     const COST: &str = "cost: { estimate: learned, start: 250, quantile: 50%, settle: llm.total }";
     let gate = Gate::in_memory(set(COST), 100);

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use cel::common::ast::operators::INDEX;
+use cel::common::ast::operators::{IN, INDEX};
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 use cel::common::types::{CelInt, CelMap, CelMapKey, CelString};
 use cel::common::value::{CowVal, Val};
@@ -31,6 +31,7 @@ pub struct Expression {
     source: String,
     program: Program,
     names: Vec<String>,
+    looks_up: bool,
 }
 
 impl fmt::Debug for Expression {
@@ -80,7 +81,7 @@ impl Expression {
         }
         tree.names.sort_unstable();
         tree.names.dedup();
-        Ok(Self { source: source.to_owned(), names: tree.names, program })
+        Ok(Self { source: source.to_owned(), names: tree.names, looks_up: tree.looks_up, program })
     }
 
     /// Returns the expression as written.
@@ -92,6 +93,12 @@ impl Expression {
     /// Returns the names of the attributes that it looks at, and of groups of them as `request.header`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
+    }
+
+    /// Says whether it finds names, or values in a table of its own, by what it is told, as `{"large": 5}[llm.model]`.
+    #[must_use]
+    pub(super) fn looks_up(&self) -> bool {
+        self.looks_up
     }
 
     /// Evaluates the expression for a request.
@@ -197,6 +204,7 @@ fn overflows_upwards(failed: &ExecutionError) -> Option<bool> {
 struct Tree {
     nodes: usize,
     loops: bool,
+    looks_up: bool,
     names: Vec<String>,
 }
 
@@ -210,6 +218,8 @@ impl Tree {
         }
         match &node.expr {
             Expr::Call(call) => {
+                let in_a_list = || matches!(call.args.get(1).map(|list| &list.expr), Some(Expr::List(_)));
+                self.looks_up |= call.func_name == INDEX || call.func_name == IN && !in_a_list();
                 call.target.iter().for_each(|target| self.add(target));
                 call.args.iter().for_each(|argument| self.add(argument));
             }
