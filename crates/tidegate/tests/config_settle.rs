@@ -185,6 +185,86 @@ fn what_would_never_settle_is_an_error() {
     }
 }
 
+fn warnings(text: &str) -> Vec<String> {
+    let (_, found) =
+        Config::parse(text, "t", Format::Yaml).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+    found.iter().map(|one| one.to_string().replace("  warn   policy", "")).collect()
+}
+
+#[test]
+fn a_name_that_is_probably_a_slip_is_a_warning() {
+    for (settle, known) in
+        [("llm.outptu", "llm.output"), ("'llm.input + llm.ouput'", "llm.output"), ("llm.inputs", "llm.input")]
+    {
+        let found = warnings(&file(&format!("cost: {{ estimate: 5, settle: {settle} }}")));
+        assert_eq!(found.len(), 1, "{settle}: {found:?}");
+        assert!(found[0].starts_with("t:5:34 \"p\": cost.settle: llm."), "{settle}: {found:?}");
+        assert!(found[0].ends_with(&format!("did you mean {known}?")), "{settle}: {found:?}");
+    }
+    let two = |second: &str| {
+        let first = file("cost: { settle: tokens.total }");
+        warnings(&format!("{first}  - {{ name: q, limit: {{ rate: 5/s }}, cost: {{ settle: {second} }} }}\n"))
+    };
+    assert_eq!(
+        two("tokens.totla"),
+        [
+            "t:6:54 \"q\": cost.settle: tokens.totla differs by a letter from tokens.total, which policy \"p\" settles by; is one of them meant?"
+        ]
+    );
+    for other in ["tokens.total", "tokens.input", "tokens.tonal", "llm.total", "llm.cached"] {
+        assert!(two(other).is_empty(), "{other}: {:?}", two(other));
+    }
+}
+
+#[test]
+fn units_that_are_told_do_not_become_places() {
+    let places = |cost: &str, limits: &str| {
+        let text = file(cost).replace("limit: { rate: 1000/min }", limits);
+        let found = Config::parse(&text, "t", Format::Yaml).err().unwrap_or_default();
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let guard = "limit: { algorithm: concurrency, max: 9 }";
+    let both = "limits: [{ rate: 1000/min }, { algorithm: concurrency, max: 9 }]";
+    for limits in [guard, both] {
+        let found = places("cost: { estimate: 5, settle: llm.output }", limits);
+        assert_eq!(
+            found,
+            [
+                "t:5:26  error  policy \"p\": cost.settle: concurrency 9 ttl 60s counts places, and what a settlement tells are units; put one of them into a policy of its own"
+            ]
+        );
+        let found = places("cost: { estimate: learned, start: 5 }", limits);
+        assert_eq!(
+            found,
+            [
+                "t:5:23  error  policy \"p\": cost.estimate: concurrency 9 ttl 60s counts places, and what is learned are units; put one of them into a policy of its own"
+            ]
+        );
+        assert!(places("cost: 2", limits).is_empty());
+    }
+}
+
+#[test]
+fn a_ticket_that_expires_before_its_place_is_a_warning() {
+    let with = |tickets: &str, limit: &str| {
+        warnings(&format!(
+            "version: 1\ntickets: {{ {tickets} }}\npolicies: [{{ name: p, limit: {{ algorithm: concurrency, max: 5{limit} }} }}]\n"
+        ))
+    };
+    for (tickets, limit, expected) in [
+        ("ttl: 30s", "", Some(("2:17", "60s", "30s"))),
+        ("ttl: 30s", ", ttl: 40s", Some(("3:69", "40s", "30s"))),
+        ("issuer: here", ", ttl: 15min", Some(("3:69", "15min", "10min"))),
+        ("ttl: 30s", ", ttl: 30s", None),
+        ("issuer: here", "", None),
+    ] {
+        let expected = expected.map(|(spot, held, life)| {
+            format!("t:{spot} \"p\": a place is held for up to {held}, and tickets.ttl is {life}: a ticket that has expired returns no place")
+        });
+        assert_eq!(with(tickets, limit), Vec::from_iter(expected), "{tickets} {limit}");
+    }
+}
+
 #[test]
 fn a_policy_learns_what_requests_cost_and_keeps_it_over_a_reload() {
     const COST: &str = "cost: { estimate: learned, start: 250, quantile: 50%, settle: llm.total }";
