@@ -143,6 +143,129 @@ fn mistakes_in_estimates_and_settlements_are_named() {
 }
 
 #[test]
+fn what_would_never_settle_is_an_error() {
+    for (settle, expected) in [
+        (
+            "'now()'",
+            "\"now()\" settles nothing by what is told (the expression failed: Undeclared reference to 'now')",
+        ),
+        (
+            "'\"x\"'",
+            r#""\"x\"" settles nothing by what is told (string is not a whole number that a request can cost)"#,
+        ),
+        ("'true'", "\"true\" settles nothing by what is told (bool is not"),
+        ("'1/0'", "\"1/0\" settles nothing by what is told (the expression failed: Division by zero"),
+        ("'5'", "\"5\" settles nothing by what is told; use values that the settlement tells, as llm.output"),
+        ("'-5'", "\"-5\" settles nothing by what is told (-5 is not"),
+        (
+            "'llm.output ? 1 : 2'",
+            "\"llm.output ? 1 : 2\" gives no number of 0 or more for any sample; with 1 for every name: ",
+        ),
+        (
+            "'llm.output > 5'",
+            "\"llm.output > 5\" gives no number of 0 or more for any sample; with 1 for every name: bool is not",
+        ),
+        ("cost", "leave settle out to go by the cost that the settlement tells"),
+    ] {
+        let found = mistakes(&format!("cost: {{ estimate: 5, settle: {settle} }}"));
+        assert_eq!(found.len(), 1, "{settle}: {found:?}");
+        assert!(found[0].starts_with(&format!("t:5:34 cost.settle: {expected}")), "{settle}: {found:?}");
+    }
+    for (cost, expected) in [
+        (
+            "cost: { settle: 'llm.input - llm.cached', missing: { llm.cachde: 0, llm.cached: 0 } }",
+            "t:5:58 cost.missing: settle does not use llm.cachde; it uses llm.cached, llm.input",
+        ),
+        (
+            "cost: { settle: llm.input, missing: { llm.cached: 0 } }",
+            "t:5:43 cost.missing: settle does not use llm.cached; it uses llm.input",
+        ),
+    ] {
+        assert_eq!(mistakes(cost), [expected], "{cost}");
+    }
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    let (_, found) =
+        Config::parse(text, "t", Format::Yaml).unwrap_or_else(|error| panic!("{text}: {error:?}"));
+    found.iter().map(|one| one.to_string().replace("  warn   policy", "")).collect()
+}
+
+#[test]
+fn a_name_that_is_probably_a_slip_is_a_warning() {
+    for (settle, known) in
+        [("llm.outptu", "llm.output"), ("'llm.input + llm.ouput'", "llm.output"), ("llm.inputs", "llm.input")]
+    {
+        let found = warnings(&file(&format!("cost: {{ estimate: 5, settle: {settle} }}")));
+        assert_eq!(found.len(), 1, "{settle}: {found:?}");
+        assert!(found[0].starts_with("t:5:34 \"p\": cost.settle: llm."), "{settle}: {found:?}");
+        assert!(found[0].ends_with(&format!("did you mean {known}?")), "{settle}: {found:?}");
+    }
+    let two = |second: &str| {
+        let first = file("cost: { settle: tokens.total }");
+        warnings(&format!("{first}  - {{ name: q, limit: {{ rate: 5/s }}, cost: {{ settle: {second} }} }}\n"))
+    };
+    assert_eq!(
+        two("tokens.totla"),
+        [
+            "t:6:54 \"q\": cost.settle: tokens.totla differs by a letter from tokens.total, which policy \"p\" settles by; is one of them meant?"
+        ]
+    );
+    for other in ["tokens.total", "tokens.input", "tokens.tonal", "llm.total", "llm.cached"] {
+        assert!(two(other).is_empty(), "{other}: {:?}", two(other));
+    }
+}
+
+#[test]
+fn units_that_are_told_do_not_become_places() {
+    let places = |cost: &str, limits: &str| {
+        let text = file(cost).replace("limit: { rate: 1000/min }", limits);
+        let found = Config::parse(&text, "t", Format::Yaml).err().unwrap_or_default();
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let guard = "limit: { algorithm: concurrency, max: 9 }";
+    let both = "limits: [{ rate: 1000/min }, { algorithm: concurrency, max: 9 }]";
+    for limits in [guard, both] {
+        let found = places("cost: { estimate: 5, settle: llm.output }", limits);
+        assert_eq!(
+            found,
+            [
+                "t:5:26  error  policy \"p\": cost.settle: concurrency 9 ttl 60s counts places, and what a settlement tells are units; put one of them into a policy of its own"
+            ]
+        );
+        let found = places("cost: { estimate: learned, start: 5 }", limits);
+        assert_eq!(
+            found,
+            [
+                "t:5:23  error  policy \"p\": cost.estimate: concurrency 9 ttl 60s counts places, and what is learned are units; put one of them into a policy of its own"
+            ]
+        );
+        assert!(places("cost: 2", limits).is_empty());
+    }
+}
+
+#[test]
+fn a_ticket_that_expires_before_its_place_is_a_warning() {
+    let with = |tickets: &str, limit: &str| {
+        warnings(&format!(
+            "version: 1\ntickets: {{ {tickets} }}\npolicies: [{{ name: p, limit: {{ algorithm: concurrency, max: 5{limit} }} }}]\n"
+        ))
+    };
+    for (tickets, limit, expected) in [
+        ("ttl: 30s", "", Some(("2:17", "60s", "30s"))),
+        ("ttl: 30s", ", ttl: 40s", Some(("3:69", "40s", "30s"))),
+        ("issuer: here", ", ttl: 15min", Some(("3:69", "15min", "10min"))),
+        ("ttl: 30s", ", ttl: 30s", None),
+        ("issuer: here", "", None),
+    ] {
+        let expected = expected.map(|(spot, held, life)| {
+            format!("t:{spot} \"p\": a place is held for up to {held}, and tickets.ttl is {life}: a ticket that has expired returns no place")
+        });
+        assert_eq!(with(tickets, limit), Vec::from_iter(expected), "{tickets} {limit}");
+    }
+}
+
+#[test]
 fn a_policy_learns_what_requests_cost_and_keeps_it_over_a_reload() {
     const COST: &str = "cost: { estimate: learned, start: 250, quantile: 50%, settle: llm.total }";
     let gate = Gate::in_memory(set(COST), 100);

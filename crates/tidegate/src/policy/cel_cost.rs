@@ -8,12 +8,12 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use cel::common::ast::operators::INDEX;
+use cel::common::ast::operators::{IN, INDEX};
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 use cel::common::types::{CelInt, CelMap, CelMapKey, CelString};
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
-use cel::{Context, Program, Value};
+use cel::{Context, ExecutionError, Program, Value};
 use tidegate_core::{Cost, Rate};
 
 use super::cost::{CostError, MAX_EXPRESSION};
@@ -31,6 +31,7 @@ pub struct Expression {
     source: String,
     program: Program,
     names: Vec<String>,
+    looks_up: bool,
 }
 
 impl fmt::Debug for Expression {
@@ -80,7 +81,7 @@ impl Expression {
         }
         tree.names.sort_unstable();
         tree.names.dedup();
-        Ok(Self { source: source.to_owned(), names: tree.names, program })
+        Ok(Self { source: source.to_owned(), names: tree.names, looks_up: tree.looks_up, program })
     }
 
     /// Returns the expression as written.
@@ -92,6 +93,12 @@ impl Expression {
     /// Returns the names of the attributes that it looks at, and of groups of them as `request.header`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
+    }
+
+    /// Says whether it finds names, or values in a table of its own, by what it is told, as `{"large": 5}[llm.model]`.
+    #[must_use]
+    pub(super) fn looks_up(&self) -> bool {
+        self.looks_up
     }
 
     /// Evaluates the expression for a request.
@@ -113,21 +120,16 @@ impl Expression {
 
     /// Evaluates the expression for what a settlement tells; `missing` is what counts for names that are not told.
     ///
-    /// A broken number is rounded up: a settlement must not round a request's cost away.
+    /// A broken number is rounded up: a settlement must not round a request's cost away. A result above what an integer holds is
+    /// [`Rate::MAX_COUNT`]: a huge use must not cost less than a smaller one.
     ///
     /// # Errors
     /// [`CostError`] when it fails or gives no number of 0 or more; it names what was not told, where that may be why.
     pub fn units(&self, usage: &Usage<'_>, missing: &[(String, u64)]) -> Result<u64, CostError> {
-        let values = Values { usage, missing };
+        let values = Values { usage, missing, shift: 0 };
         match self.evaluate(&values) {
-            Ok(Value::UInt(units)) => Ok(units),
-            Ok(Value::Int(units)) => {
-                u64::try_from(units).map_err(|_| CostError::NotACost { found: units.to_string() })
-            }
-            // Casts of floats saturate; beyond 2^60 it is cut anyway.
-            Ok(Value::Float(units)) if units.is_finite() && units >= 0.0 => Ok(units.ceil() as u64),
-            Ok(Value::Float(units)) => Err(CostError::NotACost { found: units.to_string() }),
-            Ok(other) => Err(CostError::NotACost { found: format!("{:?}", other.type_of()).to_lowercase() }),
+            Ok(value) => whole(&value),
+            Err(failed) if self.is_too_large(&failed, usage, missing) => Ok(Rate::MAX_COUNT),
             Err(failed) => {
                 let untold = self.names().filter(|name| values.resolve(name).is_none());
                 let names: Vec<_> = untold.map(str::to_owned).collect();
@@ -139,7 +141,25 @@ impl Expression {
         }
     }
 
-    fn evaluate(&self, variables: &dyn VariableResolver) -> Result<Value, cel::ExecutionError> {
+    /// Says whether an evaluation failed because its result would be too large, and not too far below zero.
+    ///
+    /// The step that overflows need not have the sign of the result, as in `1000 - 15 * llm.cached`. Smaller values in the same
+    /// proportions tell it; where those overflow too, the step that does.
+    fn is_too_large(&self, failed: &ExecutionError, usage: &Usage<'_>, missing: &[(String, u64)]) -> bool {
+        let Some(mut upwards) = overflows_upwards(failed) else { return false };
+        for shift in [20, 40] {
+            match self.evaluate(&Values { usage, missing, shift }) {
+                Ok(value) => return whole(&value).is_ok_and(|units| units > 0),
+                Err(failed) => match overflows_upwards(&failed) {
+                    Some(again) => upwards = again,
+                    None => return false,
+                },
+            }
+        }
+        upwards
+    }
+
+    fn evaluate(&self, variables: &dyn VariableResolver) -> Result<Value, ExecutionError> {
         STANDARD.with(|standard| {
             let mut scope = standard.new_inner_scope();
             scope.set_variable_resolver(variables);
@@ -148,11 +168,43 @@ impl Expression {
     }
 }
 
+/// Returns the units of a settlement's result.
+fn whole(value: &Value) -> Result<u64, CostError> {
+    let found = match value {
+        Value::UInt(units) => return Ok(*units),
+        Value::Int(units) => match u64::try_from(*units) {
+            Ok(units) => return Ok(units),
+            Err(_) => units.to_string(),
+        },
+        // Casts of floats saturate; beyond 2^60 it is cut anyway.
+        Value::Float(units) if units.is_finite() && *units >= 0.0 => return Ok(units.ceil() as u64),
+        Value::Float(units) => units.to_string(),
+        other => format!("{:?}", other.type_of()).to_lowercase(),
+    };
+    Err(CostError::NotACost { found })
+}
+
+/// Says on which side of what an integer holds a step came out; `None` where something else failed.
+fn overflows_upwards(failed: &ExecutionError) -> Option<bool> {
+    match failed {
+        ExecutionError::Overflow("add" | "sub", Value::Int(left), _) => Some(*left >= 0),
+        ExecutionError::Overflow("mul", Value::Int(left), Value::Int(right)) => {
+            Some((*left < 0) == (*right < 0))
+        }
+        ExecutionError::Overflow("sub", Value::UInt(_), _) => Some(false),
+        ExecutionError::Overflow(_, Value::Int(_) | Value::UInt(_), _) => Some(true),
+        // Of `int(…)`, which does not say of what; a negative one is found by smaller values.
+        ExecutionError::FunctionError { message, .. } if message == "integer overflow" => Some(true),
+        _ => None,
+    }
+}
+
 /// What is known of an expression before it is evaluated.
 #[derive(Debug, Default)]
 struct Tree {
     nodes: usize,
     loops: bool,
+    looks_up: bool,
     names: Vec<String>,
 }
 
@@ -166,6 +218,8 @@ impl Tree {
         }
         match &node.expr {
             Expr::Call(call) => {
+                let in_a_list = || matches!(call.args.get(1).map(|list| &list.expr), Some(Expr::List(_)));
+                self.looks_up |= call.func_name == INDEX || call.func_name == IN && !in_a_list();
                 call.target.iter().for_each(|target| self.add(target));
                 call.args.iter().for_each(|argument| self.add(argument));
             }
@@ -259,6 +313,8 @@ impl VariableResolver for Attributes<'_, '_> {
 struct Values<'a, 'u> {
     usage: &'a Usage<'u>,
     missing: &'a [(String, u64)],
+    /// By how many bits numbers are made smaller; none but 0 becomes 0.
+    shift: u32,
 }
 
 impl Values<'_, '_> {
@@ -269,10 +325,13 @@ impl Values<'_, '_> {
     }
 }
 
-fn val<'b>(value: &UsageValue<'_>) -> Box<dyn Val + 'b> {
+fn val<'b>(value: &UsageValue<'_>, shift: u32) -> Box<dyn Val + 'b> {
     match value {
         // A number above the largest that an expression knows is cut to that; it is far above any limit.
-        UsageValue::Units(units) => Box::new(CelInt::from((*units).min(Rate::MAX_COUNT) as i64)),
+        UsageValue::Units(units) => {
+            let units = (*units).min(Rate::MAX_COUNT);
+            Box::new(CelInt::from((units >> shift).max(units.min(1)) as i64))
+        }
         UsageValue::Text(text) => Box::new(CelString::from(text.to_string())),
     }
 }
@@ -280,12 +339,12 @@ fn val<'b>(value: &UsageValue<'_>) -> Box<dyn Val + 'b> {
 impl VariableResolver for Values<'_, '_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
         if let Some((_, value)) = self.each().filter(|(name, _)| *name == variable).last() {
-            return Some(CowVal::Owned(val(&value)));
+            return Some(CowVal::Owned(val(&value, self.shift)));
         }
         let mut fields: HashMap<CelMapKey<'b>, Box<dyn Val + 'b>> = HashMap::new();
         for (name, value) in self.each() {
             if let Some(field) = name.strip_prefix(variable).and_then(|rest| rest.strip_prefix('.')) {
-                fields.insert(CelMapKey::String(CelString::from(field.to_owned())), val(&value));
+                fields.insert(CelMapKey::String(CelString::from(field.to_owned())), val(&value, self.shift));
             }
         }
         (!fields.is_empty()).then(|| CowVal::owned(CelMap::from(fields)))
@@ -339,8 +398,35 @@ mod tests {
         let untold = |name: &str| Err(CostError::Untold { names: vec![name.to_owned()] });
         assert_eq!(units("llm.input - llm.cached", &[]), untold("llm.cached"));
         assert_eq!(units("other.thing + 1", &[]), untold("other.thing"));
-        for bad in ["llm.output - llm.input", "llm.model", "llm.most * 100", "true", "1.0 / 0.0", "1 / 0"] {
+        for bad in ["llm.output - llm.input", "llm.model", "true", "1.0 / 0.0", "1 / 0"] {
             assert!(units(bad, &[]).is_err(), "{bad}: {:?}", units(bad, &[]));
+        }
+    }
+
+    #[test]
+    fn a_huge_use_never_costs_less_than_a_smaller_one() {
+        let usage = Usage::default().with("llm.output", Rate::MAX_COUNT).with("llm.cached", 7);
+        let units = |source: &str| Expression::compile(source).unwrap().units(&usage, &[]);
+        for large in [
+            "15 * llm.output",
+            "15 * llm.output + 3 * llm.cached",
+            "3 * (llm.output - llm.cached) + 15 * llm.output",
+            "llm.output * llm.output * llm.output * llm.output",
+            "0 - (1 - llm.output) * 100",
+            "(llm.output > 1000 ? 20 : 15) * llm.output",
+            "uint(llm.output) * 100u",
+            "int(double(llm.output) * 15.0)",
+            "9223372036854775807 + llm.cached",
+        ] {
+            assert_eq!(units(large), Ok(Rate::MAX_COUNT), "{large}");
+        }
+        for below in [
+            "1000 - 15 * llm.output",
+            "15 * (0 - llm.output)",
+            "llm.cached - 15 * llm.output",
+            "uint(llm.cached) - uint(llm.output)",
+        ] {
+            assert!(units(below).is_err(), "{below}: {:?}", units(below));
         }
     }
 

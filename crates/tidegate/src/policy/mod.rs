@@ -33,6 +33,8 @@ mod plan;
 mod policy;
 mod preset;
 mod rate_grammar;
+#[cfg(feature = "cel")]
+mod sample;
 mod set;
 mod usage;
 

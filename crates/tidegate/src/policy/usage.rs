@@ -157,6 +157,25 @@ fn hint(known: &[String]) -> String {
     }
 }
 
+#[cfg(feature = "config")]
+impl SettleBy {
+    /// Returns the names it goes by.
+    pub(super) fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Cost => Vec::new(),
+            Self::Value(name) => vec![name],
+            #[cfg(feature = "cel")]
+            Self::Expression(expression) => expression.names().collect(),
+        }
+    }
+
+    /// Says whether a value told under a name can make a difference: an expression may look at all of a group.
+    pub(super) fn uses(&self, name: &str) -> bool {
+        let in_group = |group: &str| name.strip_prefix(group).is_some_and(|rest| rest.starts_with('.'));
+        self.names().iter().any(|one| *one == name || in_group(one))
+    }
+}
+
 impl SettleRule {
     /// Makes a rule without a word for what is not told.
     #[must_use]

@@ -10,6 +10,8 @@ use super::shape::{is_sound, percent};
 use crate::policy::cost::{CostRule, is_attribute_name};
 use crate::policy::learned::Learning;
 use crate::policy::rate_grammar::whole_number;
+#[cfg(feature = "cel")]
+use crate::policy::sample;
 use crate::policy::usage::{SettleBy, SettleRule};
 
 /// The cost of a policy, read.
@@ -69,6 +71,13 @@ fn estimated(node: &Node, findings: &mut Findings) -> Costs {
     let missing = node.get("missing").map_or(&[][..], Node::entries);
     let missing =
         missing.iter().filter_map(|(name, node)| Some((name.text.clone(), whole_number(node.text()?).ok()?)));
+    if let (Some(Some(by)), Some(missing)) = (&settle, node.get("missing")) {
+        for (name, _) in missing.entries().iter().filter(|(name, _)| !by.uses(&name.text)) {
+            let (shown, used) = (names::shown(&name.text), by.names().join(", "));
+            findings
+                .error(name.spot, format_args!("cost.missing: settle does not use {shown}; it uses {used}"));
+        }
+    }
     let rule = |by| SettleRule { by, missing: missing.collect() };
     let Some(estimate) = node.get("estimate") else {
         for key in ["start", "quantile", "caller"] {
@@ -161,6 +170,13 @@ fn settle(node: &Node, findings: &mut Findings) -> Option<SettleBy> {
         );
         return None;
     }
+    if text.trim() == "cost" {
+        findings.error(
+            node.spot,
+            format_args!("{key}: leave settle out to go by the cost that the settlement tells"),
+        );
+        return None;
+    }
     if is_attribute_name(text) {
         if let Err(reason) = names::usage(text) {
             findings.error(node.spot, format_args!("{key}: {reason}"));
@@ -168,7 +184,9 @@ fn settle(node: &Node, findings: &mut Findings) -> Option<SettleBy> {
         return Some(SettleBy::Value(text.to_owned()));
     }
     #[cfg(feature = "cel")]
-    return expression(text, node, key, Of::Settlement, findings).map(SettleBy::Expression);
+    return expression(text, node, key, Of::Settlement, findings)
+        .filter(|expression| settles(expression, node, findings))
+        .map(SettleBy::Expression);
     #[cfg(not(feature = "cel"))]
     return no_expression(node, key, Of::Settlement, findings);
 }
@@ -197,6 +215,35 @@ fn expression(
         Err(error) => {
             findings.error(node.spot, format_args!("{key}: {error}"));
             None
+        }
+    }
+}
+
+/// Says whether an expression can settle; that it cannot would show at no settlement but in estimates that stand for ever.
+#[cfg(feature = "cel")]
+fn settles(expression: &crate::policy::Expression, node: &Node, findings: &mut Findings) -> bool {
+    // What more would be found is only counted, and a name that cannot be told was reported.
+    if findings.is_full() || expression.names().any(|name| names::usage(name).is_err()) {
+        return true;
+    }
+    let shown = names::shown(expression.source());
+    let found = sample::never_settles(expression);
+    if expression.names().next().is_none() {
+        let also = found.map_or_else(String::new, |found| format!(" ({found})"));
+        findings.error(
+            node.spot,
+            format_args!("cost.settle: \"{shown}\" settles nothing by what is told{also}; use values that the settlement tells, as llm.output"),
+        );
+        return false;
+    }
+    match found {
+        None => true,
+        Some(found) => {
+            findings.error(
+                node.spot,
+                format_args!("cost.settle: \"{shown}\" gives no number of 0 or more for any sample; with 1 for every name: {found}"),
+            );
+            false
         }
     }
 }

@@ -124,6 +124,9 @@ pub(super) const CONCURRENCY: &str = "concurrency";
 /// How long a place is held unless given: the usual read timeout of proxies, after which nobody waits for the answer any more.
 pub(super) const PLACE_TTL: &str = "60s";
 
+/// How long a ticket can be settled, unless the file says otherwise.
+pub(super) const TICKET_TTL: &str = "10min";
+
 /// The algorithms, in the order of the manual.
 pub(super) const ALGORITHMS: &[AlgorithmKeys] = &[
     AlgorithmKeys { name: "gcra", common: RATED, takes: &["burst", "max_wait"], needs: &[] },
@@ -496,7 +499,7 @@ const TICKETS: Table = Table {
             None,
             "The file with the keys that seal tickets, one a line and the current one first; random unless given",
         ),
-        key("ttl", Kind::Span, Some("10min"), "How long a ticket can be settled, up to 30 days"),
+        key("ttl", Kind::Span, Some(TICKET_TTL), "How long a ticket can be settled, up to 30 days"),
         key("issuer", Kind::Name, None, "The name of this node; the address it listens on unless given"),
     ],
     required: &[],

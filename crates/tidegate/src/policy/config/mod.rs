@@ -18,6 +18,7 @@ mod quota;
 mod reach;
 mod read;
 mod schema;
+mod settled;
 mod shape;
 mod show;
 
@@ -210,6 +211,7 @@ impl Config {
         let forward_auth = forward_auth::forward_auth(&file, &mut findings);
         let access = policies::access(file.get("access"));
         check_ttl(file.get("tickets"), &mut findings);
+        settled::check_lives(&file, &mut findings);
         if findings.refused() {
             return Err(findings.finish());
         }

@@ -12,6 +12,7 @@ use super::diagnostic::Findings;
 use super::limits::{self, Owner};
 use super::names::shown;
 use super::node::{Node, Value};
+use super::settled::{self, Told};
 use super::shape::{percent, subject};
 use crate::policy::access::{Access, AccessList};
 use crate::policy::cost::CostRule;
@@ -24,6 +25,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     let mut built: Vec<Policy> = Vec::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
     let mut alike: HashMap<u64, Vec<usize>> = HashMap::new();
+    let mut told = Told::default();
     let list = file.get("policies").map_or(&[][..], Node::each);
     let costs: usize = list.iter().filter_map(|node| Some(costs::length(node.get("cost")?))).sum();
     if costs > budget::COSTS {
@@ -43,6 +45,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
             findings.error(name.spot, format_args!("the name is taken by the policy in line {line}"));
         }
         if let Some(policy) = policy(node, defaults, findings) {
+            told.add(&policy, node, findings);
             // Only those of the same match need be compared, which keeps a long file from being compared with itself.
             let mut hasher = DefaultHasher::new();
             (&policy.matching, &policy.by).hash(&mut hasher);
@@ -154,6 +157,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         );
         findings.error(charge.spot, format_args!("charge: {what}"));
     }
+    settled::check_places(&policy, node, findings);
     if let Some((matches, _)) = node.entry("match")
         && let Some(why) = policy.contradiction()
     {
