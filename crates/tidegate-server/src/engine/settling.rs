@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate::gate::ticket::{KeyError, OpenTicket, SealError, Ticket, TicketError, TicketKeys};
-use tidegate::gate::{Fate, Followed, Part};
+use tidegate::gate::{ChargedLine, Fate, Followed, Part};
 use tidegate::policy::{CostError, Descriptor, Mode, Policy, RealCost, UnknownUsage, Usage};
 use tidegate::store::MemoryStore;
 use tidegate::{Charged, Cost, Gate, GateDecision, Outcome};
@@ -68,6 +68,16 @@ pub(crate) enum Spent<'a> {
     Refund(Option<Cost>),
     /// What each policy makes of this.
     Usage(Usage<'a>),
+}
+
+/// What a settlement did.
+#[derive(Debug)]
+pub(crate) struct Told<'a> {
+    pub(crate) id: Ulid,
+    /// What became of each charge, and why a real cost could not be worked out.
+    pub(crate) charges: &'a [(Followed<'a>, Option<CostError>)],
+    /// What was settled: less than was asked for where the other half was settled before.
+    pub(crate) part: Part,
 }
 
 /// Why a decision has no ticket although one is wanted.
@@ -262,7 +272,7 @@ impl Engine {
         live: &Live,
         ticket: &Ticket,
         settlement: &Settlement<'_>,
-        told: impl FnOnce(Ulid, &[(Followed<'_>, Option<CostError>)]) -> T,
+        told: impl FnOnce(Told<'_>) -> T,
     ) -> Result<T, Unsettled> {
         let settled = self.settle_uncounted(live, ticket, settlement, told);
         let result = match &settled {
@@ -289,7 +299,7 @@ impl Engine {
         live: &Live,
         ticket: &Ticket,
         settlement: &Settlement<'_>,
-        told: impl FnOnce(Ulid, &[(Followed<'_>, Option<CostError>)]) -> T,
+        told: impl FnOnce(Told<'_>) -> T,
     ) -> Result<T, Unsettled> {
         let open = self.tickets.keys.open(ticket, self.now())?;
         let id = Ulid::from(open.id());
@@ -310,7 +320,7 @@ impl Engine {
             _ => RealCost::AsCharged,
         };
         let gate = aside.as_ref().unwrap_or(&self.gate);
-        let settled = gate.settle(&open, settlement.part, settlement.outcome, |line| {
+        let used = |line: &ChargedLine<'_>| {
             let charged = line.charged.units();
             match &settlement.spent {
                 Spent::AsCharged => None,
@@ -321,7 +331,21 @@ impl Engine {
                     RealCost::AsCharged | RealCost::Unknown(_) => None,
                 },
             }
-        })?;
+        };
+        let settle = |part| gate.settle(&open, part, settlement.outcome, used);
+        let (part, settled) = match settle(settlement.part) {
+            // One half may have been settled by a report or a refund: the other is open still. Each half is marked for itself, so of
+            // many who try at once one does.
+            Err(TicketError::Settled)
+                if settlement.part == Part::All && open.has(Part::Spent) && open.has(Part::Outcome) =>
+            {
+                match settle(Part::Spent) {
+                    Err(TicketError::Settled) => (Part::Outcome, settle(Part::Outcome)?),
+                    settled => (Part::Spent, settled?),
+                }
+            }
+            settled => (settlement.part, settled?),
+        };
         let explained: SmallVec<[_; 4]> = settled
             .iter()
             .map(|one| match real(one.policy) {
@@ -330,7 +354,7 @@ impl Engine {
             })
             .collect();
         self.note(live, &settled, real);
-        Ok(told(id, &explained))
+        Ok(told(Told { id, charges: &explained, part }))
     }
 
     /// Counts what was settled, and teaches the policies that learn.

@@ -13,19 +13,19 @@ use tidegate::Outcome;
 use tidegate::gate::ticket::{Ticket, TicketError};
 use tidegate::gate::{Fate, Followed, Part};
 use tidegate::policy::CostError;
-use ulid::Ulid;
 
 use super::App;
 use super::body::{self, Ended, OUTCOMES, Settled};
 use super::headers::millis_up;
 use super::problem::{Problem, nearest};
-use crate::engine::{Settlement, Spent, Unsettled};
+use crate::engine::{Settlement, Spent, Told, Unsettled};
 
 /// What a report says that changes nothing.
 const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the report changes nothing";
 
-/// What became of each charge, and why a real cost could not be worked out.
-type Settlements<'s> = [(Followed<'s>, Option<CostError>)];
+/// What a settlement says whose other half was settled before.
+const TOLD_BEFORE: &str = "how the work ended was told before, so this settles only what was spent";
+const SPENT_BEFORE: &str = "what was spent was settled before, so this tells only how the work ended";
 
 /// Settles a decision by what its work spent and how it ended.
 pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response, Problem> {
@@ -38,12 +38,21 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
         (ended, usage) => (outcome_of(ended), usage.map_or(Spent::AsCharged, Spent::Usage)),
     };
     let settlement = Settlement { part, outcome, spent };
-    run(app, &ticket, &settlement, |id, settled| {
-        json!({
-            "decision_id": id.to_string(),
+    run(app, &ticket, &settlement, |told| {
+        let mut answer = json!({
+            "decision_id": told.id.to_string(),
             "outcome": ended.map(word),
-            "policies": settled.iter().map(|(one, why)| part_of(one, why.as_ref())).collect::<Vec<_>>(),
-        })
+            "policies": told.charges.iter().map(|(one, why)| part_of(one, why.as_ref())).collect::<Vec<_>>(),
+        });
+        match told.part {
+            _ if told.part == part => {}
+            Part::Spent => {
+                answer["outcome"] = Value::Null;
+                answer["note"] = TOLD_BEFORE.into();
+            }
+            _ => answer["note"] = SPENT_BEFORE.into(),
+        }
+        answer
     })
 }
 
@@ -52,7 +61,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
     let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
     let Settled { ticket, ended, .. } = body::report(&bytes)?;
     let settlement = Settlement { part: Part::Outcome, outcome: outcome_of(ended), spent: Spent::AsCharged };
-    run(app, &ticket, &settlement, |id, settled| {
+    run(app, &ticket, &settlement, |Told { id, charges: settled, .. }| {
         let parts = settled.iter().map(|(one, _)| {
             let mut part = json!({ "name": one.policy, "charged": one.charged.units() });
             fate(&mut part, one.fate);
@@ -73,7 +82,7 @@ pub(crate) async fn refund(app: &App, request: Request<Body>) -> Result<Response
     let Settled { ticket, usage, .. } = body::refund(&bytes)?;
     let cost = usage.and_then(|usage| usage.cost).and_then(Cost::new);
     let settlement = Settlement { part: Part::Spent, outcome: Outcome::Ignored, spent: Spent::Refund(cost) };
-    run(app, &ticket, &settlement, |id, settled| {
+    run(app, &ticket, &settlement, |Told { id, charges: settled, .. }| {
         let returned = |one: &Followed<'_>| if let Fate::Returned(units) = one.fate { units } else { 0 };
         let part = |(one, _): &(Followed<'_>, _)| json!({ "name": one.policy, "charged": one.charged.units(), "refunded": returned(one) });
         json!({
@@ -88,7 +97,7 @@ fn run(
     app: &App,
     ticket: &str,
     settlement: &Settlement<'_>,
-    told: impl FnOnce(Ulid, &Settlements<'_>) -> Value,
+    told: impl FnOnce(Told<'_>) -> Value,
 ) -> Result<Response, Problem> {
     let live = app.engine.live();
     let settled = ticket
