@@ -72,6 +72,20 @@ async fn a_ticket_returns_its_place_once() {
 }
 
 #[tokio::test]
+async fn a_settlement_of_a_cost_alone_says_that_the_place_is_still_taken() {
+    let server = start(WORK).await;
+    let ticket = ticket_of(&check(&server).await);
+    let told = server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "cost": 3}}"#)).await;
+    assert_eq!(
+        told.json()["note"],
+        "no policy that this decision charged settles by `cost`, so the cost changes nothing; places and charges of failures wait for a \
+         `status` or an `outcome`, unless it was told before"
+    );
+    let settled = settle(&server, &ticket).await;
+    assert_eq!((&settled.json()["policies"][0]["returned"], settled.json().get("note")), (&json!(1), None));
+}
+
+#[tokio::test]
 async fn a_place_that_nobody_returned_lapses_and_is_then_nobodys_to_return() {
     let server = start(WORK).await;
     let (lost, _) = (ticket_of(&check(&server).await), check(&server).await);

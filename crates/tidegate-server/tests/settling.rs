@@ -127,6 +127,22 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
     let ticket = ticket_of(&server.post("/v1/check", CALL).await);
     let told = settle(&server, &ticket, r#""cost": 0"#).await;
     assert_eq!(each(&told, "used"), [1, 800, 800, 4000]);
+    assert_eq!(
+        told.json()["note"],
+        "no policy that this decision charged settles by `cost`, so the cost changes nothing"
+    );
+    // Values that are all null, and none at all.
+    server.clock.advance(Duration::from_secs(60));
+    for nothing in [r#""attributes": {"llm.output": null}"#, r#""attributes": {}"#] {
+        server.clock.advance(Duration::from_secs(60));
+        let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+        let told = settle(&server, &ticket, nothing).await;
+        assert_eq!(each(&told, "used"), [1, 800, 800, 4000]);
+        let note = "llm.output was not told; what was charged stands";
+        assert_eq!(each(&told, "note")[2], note, "{told:?}");
+        assert!(each(&told, "note")[1].as_str().unwrap().contains("llm.output"), "{told:?}");
+        assert_eq!(told.json().get("note"), None);
+    }
     // Undone is another thing.
     server.clock.advance(Duration::from_secs(60));
     let ticket = ticket_of(&server.post("/v1/check", CALL).await);

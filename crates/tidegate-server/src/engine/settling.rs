@@ -8,7 +8,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate::gate::ticket::{KeyError, OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use tidegate::gate::{ChargedLine, Fate, Followed, Part};
-use tidegate::policy::{CostError, Descriptor, Mode, Policy, RealCost, UnknownUsage, Usage};
+use tidegate::policy::{CostError, Descriptor, Limit, Mode, Policy, RealCost, SettleBy, UnknownUsage, Usage};
 use tidegate::store::MemoryStore;
 use tidegate::{Charged, Cost, Gate, GateDecision, Outcome};
 use ulid::Ulid;
@@ -78,6 +78,10 @@ pub(crate) struct Told<'a> {
     pub(crate) charges: &'a [(Followed<'a>, Option<CostError>)],
     /// What was settled: less than was asked for where the other half was settled before.
     pub(crate) part: Part,
+    /// Whether any of the charges goes by a cost that is told.
+    pub(crate) by_cost: bool,
+    /// Whether the ticket has charges that the outcome decides about, settled or not.
+    pub(crate) awaits_outcome: bool,
 }
 
 /// Why a decision has no ticket although one is wanted.
@@ -151,7 +155,7 @@ impl NoTicket {
         let is_place = |limit: usize, policy: &Policy| {
             policy.mode == Mode::Enforce
                 && !policy.is_shadow_limit(limit)
-                && policy.limit(limit).is_some_and(tidegate::policy::Limit::is_guard)
+                && policy.limit(limit).is_some_and(Limit::is_guard)
         };
         let keeps_place = charged().any(|(limit, (_, policy))| is_place(limit, policy));
         let SealError::TooLong { bytes } = error else {
@@ -189,6 +193,15 @@ impl NoTicket {
         }
         Self { why, policy: Some(name.clone()), keeps_place }
     }
+}
+
+/// Says whether what a limit was charged is settled by the `cost` that is told.
+fn goes_by_cost(policy: &Policy, limit: usize) -> bool {
+    let by_cost = match &policy.settle {
+        Some(rule) => matches!(rule.by, SettleBy::Cost),
+        None => policy.cost.is_none(),
+    };
+    by_cost && !policy.charges_failures() && !policy.limit(limit).is_some_and(Limit::is_guard)
 }
 
 /// Returns how long a ticket is as text.
@@ -354,7 +367,16 @@ impl Engine {
             })
             .collect();
         self.note(live, &settled, real);
-        Ok(told(Told { id, charges: &explained, part }))
+        let by_cost = |one: &Followed<'_>| {
+            live.set.find(one.policy).is_some_and(|(_, policy)| goes_by_cost(policy, one.limit))
+        };
+        Ok(told(Told {
+            id,
+            charges: &explained,
+            part,
+            by_cost: settled.iter().any(by_cost),
+            awaits_outcome: open.has(Part::Outcome),
+        }))
     }
 
     /// Counts what was settled, and teaches the policies that learn.

@@ -26,11 +26,18 @@ const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by
 /// What a settlement says whose other half was settled before.
 const TOLD_BEFORE: &str = "how the work ended was told before, so this settles only what was spent";
 const SPENT_BEFORE: &str = "what was spent was settled before, so this tells only how the work ended";
+/// What a settlement says of a cost that changes nothing.
+const NOT_BY_COST: &str =
+    "no policy that this decision charged settles by `cost`, so the cost changes nothing";
+/// What a settlement says that leaves a half open, if it is.
+const AWAITS_OUTCOME: &str =
+    "places and charges of failures wait for a `status` or an `outcome`, unless it was told before";
 
 /// Settles a decision by what its work spent and how it ended.
 pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
     let Settled { ticket, usage, ended } = body::settle(&bytes)?;
+    let cost = usage.as_ref().is_some_and(|usage| usage.cost.is_some());
     // Without a word of how it ended, what the outcome decides about is left for a report.
     let part = if ended.is_some() { Part::All } else { Part::Spent };
     let (outcome, spent) = match (ended, usage) {
@@ -44,13 +51,19 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
             "outcome": ended.map(word),
             "policies": told.charges.iter().map(|(one, why)| part_of(one, why.as_ref())).collect::<Vec<_>>(),
         });
-        match told.part {
-            _ if told.part == part => {}
-            Part::Spent => {
-                answer["outcome"] = Value::Null;
-                answer["note"] = TOLD_BEFORE.into();
-            }
-            _ => answer["note"] = SPENT_BEFORE.into(),
+        let (other_half, spent) = (told.part != part, told.part != Part::Outcome);
+        if other_half && spent {
+            answer["outcome"] = Value::Null;
+        }
+        let notes = [
+            (other_half && spent, TOLD_BEFORE),
+            (other_half && !spent, SPENT_BEFORE),
+            (cost && spent && !told.by_cost, NOT_BY_COST),
+            (part == Part::Spent && told.awaits_outcome, AWAITS_OUTCOME),
+        ];
+        let notes: Vec<&str> = notes.into_iter().filter_map(|(holds, note)| holds.then_some(note)).collect();
+        if !notes.is_empty() {
+            answer["note"] = notes.join("; ").into();
         }
         answer
     })
