@@ -44,7 +44,14 @@ fn of_policy(old: &Policy, new: &Policy) -> Vec<String> {
         if same {
             return None;
         }
+        let guards = (is_guard(before), is_guard(after));
         let rule = match new.replace {
+            _ if guards.0 => {
+                "places are forgotten and count nowhere: whoever is inside leaves without a trace, and nothing counts as spent"
+            }
+            _ if guards.1 => {
+                "units spent and owed are forgotten, and whoever is at work already has no place: up to `max` more may enter beside them"
+            }
             Replace::AsIs => {
                 "units spent and owed are charged to the new one, parts of a unit as whole ones, and come back at its pace"
             }
@@ -59,6 +66,10 @@ fn of_policy(old: &Policy, new: &Policy) -> Vec<String> {
         ))
     });
     changed.collect()
+}
+
+fn is_guard(terms: &Terms) -> bool {
+    terms.quota.as_ref().is_some_and(|quota| quota.is_guard())
 }
 
 /// Returns terms of a limit that are a limit: those for everyone may be unlimited. Tiers and overrides share one algorithm.

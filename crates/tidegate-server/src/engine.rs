@@ -19,7 +19,7 @@ use crate::metrics::{Decided, Metrics, Tally};
 use crate::recent::{Recent, Remembered};
 use crate::settings::Settings;
 
-pub(crate) use self::settling::{Held, Settlement, Spent, TicketFor, Tickets, Unsettled};
+pub(crate) use self::settling::{Held, NoTicket, Settlement, Spent, TicketFor, Tickets, Told, Unsettled};
 
 /// Refused requests that are remembered for a question: some seconds of a flood, hours of ordinary service.
 const REMEMBERED: usize = 8192;

@@ -6,8 +6,8 @@ mod running;
 
 use std::time::Duration;
 
-use http::StatusCode;
-use running::{Answer, Running, start};
+use http::{Method, StatusCode};
+use running::{Answer, Running, send, start};
 use serde_json::json;
 
 const WORK: &str = "
@@ -72,6 +72,20 @@ async fn a_ticket_returns_its_place_once() {
 }
 
 #[tokio::test]
+async fn a_settlement_of_a_cost_alone_says_that_the_place_is_still_taken() {
+    let server = start(WORK).await;
+    let ticket = ticket_of(&check(&server).await);
+    let told = server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "cost": 3}}"#)).await;
+    assert_eq!(
+        told.json()["note"],
+        "no policy that this decision charged settles by `cost`, so the cost changes nothing; places and charges of failures wait for a \
+         `status` or an `outcome`, unless it was told before"
+    );
+    let settled = settle(&server, &ticket).await;
+    assert_eq!((&settled.json()["policies"][0]["returned"], settled.json().get("note")), (&json!(1), None));
+}
+
+#[tokio::test]
 async fn a_place_that_nobody_returned_lapses_and_is_then_nobodys_to_return() {
     let server = start(WORK).await;
     let (lost, _) = (ticket_of(&check(&server).await), check(&server).await);
@@ -123,4 +137,87 @@ async fn a_lowered_number_holds_at_once_and_whoever_is_inside_may_leave() {
     assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE);
     settle(&server, &second).await;
     assert_eq!(check(&server).await.status, StatusCode::OK);
+}
+
+const PER_KEY: &str = "
+version: 1
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+forward_auth: { proxy: PROXY }
+policies:
+  - name: all
+    limit: { rate: 100/h }
+  - name: places
+    limit: { algorithm: concurrency, max: 2 }
+  - name: per-key
+    by: [request.header.x-key, b]
+    absent: charge
+    cost: { estimate: 5, settle: llm.output }
+    limit: { rate: 100/h }
+";
+
+/// One caller with a header of 600 bytes held all places until their time to live was over: no ticket fit the answer's head.
+#[tokio::test]
+async fn a_place_that_nobody_could_return_is_not_taken() {
+    for (proxy, status) in
+        [("caddy", StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE), ("nginx", StatusCode::FORBIDDEN)]
+    {
+        let server = start(&PER_KEY.replace("PROXY", proxy)).await;
+        let prefix = if proxy == "caddy" { "x-forwarded" } else { "x-original" };
+        let family = ["method", "uri", "host"].map(|name| format!("{prefix}-{name}"));
+        let ask = async |key: &str| {
+            let headers = [
+                (family[0].as_str(), "GET"),
+                (family[1].as_str(), "/"),
+                (family[2].as_str(), "example.org"),
+                ("x-forwarded-for", "203.0.113.9"),
+                ("x-key", key),
+            ];
+            send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await
+        };
+        for _ in 0..3 {
+            let refused = ask(&"k".repeat(600)).await;
+            assert_eq!(refused.status, status, "{refused:?}");
+            let detail = refused.detail();
+            assert!(
+                detail.starts_with("refused, since nobody could return the place that it takes: "),
+                "{detail}"
+            );
+            assert!(detail.contains("at most 1024 are possible: 2 limits were charged"), "{detail}");
+            assert!(detail.contains("of policy \"per-key\""), "{detail}");
+            assert!(
+                detail.contains("send less in request.header.x-key, b; or ask POST /v1/check"),
+                "{detail}"
+            );
+            assert_eq!(refused.json()["policy"], "per-key");
+            assert!(!refused.headers.contains_key("x-tidegate-ticket-error"));
+        }
+        let left = server.post("/v1/peek", r#"{"attributes": {}}"#).await.json();
+        let left: Vec<_> =
+            left["policies"].as_array().unwrap().iter().map(|part| &part["remaining"]).collect();
+        assert_eq!(left, [100, 2, 100], "nothing stays charged");
+        let passed = ask("k").await;
+        assert_eq!(passed.status, StatusCode::OK, "{passed:?}");
+        settle(&server, passed.header("x-tidegate-ticket")).await;
+    }
+}
+
+#[tokio::test]
+async fn a_check_whose_place_nobody_could_return_is_refused() {
+    let server = start(&PER_KEY.replace("PROXY", "caddy")).await;
+    let long = "k".repeat(8000);
+    let body = format!(r#"{{"attributes": {{"request.header.x-key": "{long}", "b": "{long}"}}}}"#);
+    let refused = server.post("/v1/check", &body).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{refused:?}");
+    let detail = refused.detail();
+    assert!(detail.contains("bytes is too long, at most 16384 are possible"), "{detail}");
+    assert!(detail.ends_with("send less in request.header.x-key, b"), "{detail}");
+    let batch = server.post("/v1/check/batch", &format!("[{body}, {body}, {body}]")).await;
+    for one in batch.json().as_array().unwrap() {
+        assert_eq!((&one["status"], &one["policy"]), (&json!(400), &json!("per-key")), "{one}");
+    }
+    // Who wants no ticket has a place until its time to live is over, by his own word.
+    let body = body.replacen('{', r#"{"ticket": false, "#, 1);
+    assert_eq!(server.post("/v1/check", &body).await.status, StatusCode::OK);
+    assert_eq!(check(&server).await.status, StatusCode::OK);
+    assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE);
 }

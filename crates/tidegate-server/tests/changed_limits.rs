@@ -87,6 +87,36 @@ async fn a_caller_gets_no_second_burst_out_of_another_algorithm() {
     }
 }
 
+/// Places are no units: the warning promised to carry what nothing carries.
+#[tokio::test]
+async fn a_change_from_or_to_places_says_that_nothing_goes_on() {
+    let server = Changing::start(GCRA).await;
+    let places = GCRA.replace("rate: 5/h", "algorithm: concurrency, max: 2");
+    let check = async || {
+        let body = r#"{"attributes": {"client.ip": "203.0.113.9"}}"#;
+        send(server.addr, Method::POST, "/v1/check", &[], body).await.status.as_u16()
+    };
+    for _ in 0..5 {
+        assert_eq!(check().await, 200);
+    }
+    assert_eq!(
+        server.to(&places).await,
+        [
+            "policy \"login\": another algorithm, gcra 5/h before and concurrency 2 ttl 60s now: units spent and owed are forgotten, and whoever is at \
+             work already has no place: up to `max` more may enter beside them"
+        ]
+    );
+    assert_eq!([check().await, check().await, check().await], [200, 200, 503]);
+    assert_eq!(
+        server.to(GCRA).await,
+        [
+            "policy \"login\": another algorithm, concurrency 2 ttl 60s before and gcra 5/h now: places are forgotten and count nowhere: whoever is \
+             inside leaves without a trace, and nothing counts as spent"
+        ]
+    );
+    assert_eq!(check().await, 200);
+}
+
 #[tokio::test]
 async fn other_keys_say_that_counters_start_anew() {
     let server = Changing::start(GCRA).await;

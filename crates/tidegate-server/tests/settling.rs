@@ -127,6 +127,22 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
     let ticket = ticket_of(&server.post("/v1/check", CALL).await);
     let told = settle(&server, &ticket, r#""cost": 0"#).await;
     assert_eq!(each(&told, "used"), [1, 800, 800, 4000]);
+    assert_eq!(
+        told.json()["note"],
+        "no policy that this decision charged settles by `cost`, so the cost changes nothing"
+    );
+    // Values that are all null, and none at all.
+    server.clock.advance(Duration::from_secs(60));
+    for nothing in [r#""attributes": {"llm.output": null}"#, r#""attributes": {}"#] {
+        server.clock.advance(Duration::from_secs(60));
+        let ticket = ticket_of(&server.post("/v1/check", CALL).await);
+        let told = settle(&server, &ticket, nothing).await;
+        assert_eq!(each(&told, "used"), [1, 800, 800, 4000]);
+        let note = "llm.output was not told; what was charged stands";
+        assert_eq!(each(&told, "note")[2], note, "{told:?}");
+        assert!(each(&told, "note")[1].as_str().unwrap().contains("llm.output"), "{told:?}");
+        assert_eq!(told.json().get("note"), None);
+    }
     // Undone is another thing.
     server.clock.advance(Duration::from_secs(60));
     let ticket = ticket_of(&server.post("/v1/check", CALL).await);
@@ -230,6 +246,59 @@ async fn nodes_with_one_key_settle_what_they_share_and_name_whose_the_rest_is() 
     assert_eq!(settle(&left, &ticket, told).await.status, StatusCode::CONFLICT);
 }
 
+/// A report first and then a settlement with the status once more: refused as settled, and the units were never booked.
+#[tokio::test]
+async fn the_half_that_is_open_is_settled_whatever_was_told_before() {
+    let server = start(
+        "
+version: 1
+policies:
+  - { name: tokens, cost: { estimate: 100, settle: llm.output }, limit: { rate: 1000/h } }
+  - { name: places, limit: { algorithm: concurrency, max: 2 } }
+",
+    )
+    .await;
+    let send = async |door: &str, ticket: &str, told: &str| {
+        server.post(door, &format!(r#"{{"ticket": "{ticket}", {told}}}"#)).await
+    };
+    let check = async || ticket_of(&server.post("/v1/check", r#"{"attributes": {}}"#).await);
+    let all = r#""attributes": {"llm.output": 250}, "status": 200"#;
+    let ticket = check().await;
+    assert_eq!(send("/v1/report", &ticket, r#""status": 200"#).await.status, StatusCode::OK);
+    let told = settle(&server, &ticket, all).await;
+    assert_eq!(
+        (told.status, each(&told, "name"), each(&told, "owed")),
+        (StatusCode::OK, vec![json!("tokens")], vec![json!(150)])
+    );
+    assert_eq!(
+        told.json()["note"],
+        "how the work ended was told before, so this settles only what was spent"
+    );
+    assert_eq!(told.json()["outcome"], json!(null));
+    assert_eq!(settle(&server, &ticket, all).await.status, StatusCode::CONFLICT);
+    let ticket = check().await;
+    assert_eq!(send("/v1/refund", &ticket, r#""cost": 60"#).await.status, StatusCode::OK);
+    let told = settle(&server, &ticket, all).await;
+    assert_eq!(
+        (told.status, each(&told, "name"), each(&told, "returned")),
+        (StatusCode::OK, vec![json!("places")], vec![json!(1)])
+    );
+    assert_eq!(
+        told.json()["note"],
+        "what was spent was settled before, so this tells only how the work ended"
+    );
+    assert_eq!(settle(&server, &ticket, all).await.status, StatusCode::CONFLICT);
+    let ticket = check().await;
+    assert_eq!(settle(&server, &ticket, all).await.json().get("note"), None);
+    for (door, told) in
+        [("/v1/settle", all), ("/v1/report", r#""status": 200"#), ("/v1/refund", r#""cost": 1"#)]
+    {
+        assert_eq!(send(door, &ticket, told).await.status, StatusCode::CONFLICT, "{door}");
+    }
+    let peek = server.post("/v1/peek", r#"{"attributes": {}}"#).await;
+    assert_eq!(each(&peek, "remaining"), [json!(1000 - 250 - 40 - 250), json!(2)]);
+}
+
 /// A proxy's caller who hung up while his request was held back had spent his place in the queue, and those behind him waited for nobody.
 #[tokio::test]
 async fn a_caller_who_hangs_up_while_delayed_has_not_spent() {
@@ -306,7 +375,19 @@ policies:
     let told = server.post("/v1/report", &body).await;
     assert_eq!(told.json()["policies"], json!([{ "name": "login", "charged": 1, "effect": "kept" }]));
     let too_long = ask("/key", &[("x-key", &long)]).await;
-    assert!(too_long.header("x-tidegate-ticket-error").contains("too long"), "{too_long:?}");
+    let why = too_long.header("x-tidegate-ticket-error");
+    assert!(
+        why.contains("characters is too long for a header, at most 1024 are possible: 1 limit was charged"),
+        "{why}"
+    );
+    assert!(why.contains("of policy \"key\""), "{why}");
+    assert!(
+        why.ends_with(
+            "; send less in request.header.x-key; or ask POST /v1/check, whose ticket may have 16384 bytes"
+        ),
+        "{why}"
+    );
+    assert_eq!(too_long.status, StatusCode::OK, "an estimate stands");
 }
 
 /// The files of the page are files, and the first does what the page prints.

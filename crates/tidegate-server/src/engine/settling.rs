@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate::gate::ticket::{KeyError, OpenTicket, SealError, Ticket, TicketError, TicketKeys};
-use tidegate::gate::{Fate, Followed, Part};
-use tidegate::policy::{CostError, Policy, RealCost, UnknownUsage, Usage};
+use tidegate::gate::{ChargedLine, Fate, Followed, Part};
+use tidegate::policy::{CostError, Descriptor, Limit, Mode, Policy, RealCost, SettleBy, UnknownUsage, Usage};
 use tidegate::store::MemoryStore;
-use tidegate::{Charged, Cost, Gate, Outcome};
+use tidegate::{Charged, Cost, Gate, GateDecision, Outcome};
 use ulid::Ulid;
 
 use super::{Conclusion, Engine};
@@ -70,6 +70,31 @@ pub(crate) enum Spent<'a> {
     Usage(Usage<'a>),
 }
 
+/// What a settlement did.
+#[derive(Debug)]
+pub(crate) struct Told<'a> {
+    pub(crate) id: Ulid,
+    /// What became of each charge, and why a real cost could not be worked out.
+    pub(crate) charges: &'a [(Followed<'a>, Option<CostError>)],
+    /// What was settled: less than was asked for where the other half was settled before.
+    pub(crate) part: Part,
+    /// Whether any of the charges goes by a cost that is told.
+    pub(crate) by_cost: bool,
+    /// Whether the ticket has charges that the outcome decides about, settled or not.
+    pub(crate) awaits_outcome: bool,
+}
+
+/// Why a decision has no ticket although one is wanted.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub(crate) struct NoTicket {
+    why: String,
+    /// The policy with the longest of the keys that were charged, where these are too long.
+    pub(crate) policy: Option<String>,
+    /// Whether a place was taken, which only a ticket returns before its time to live is over.
+    pub(crate) keeps_place: bool,
+}
+
 /// Why nothing was settled.
 #[derive(Debug)]
 pub(crate) enum Unsettled {
@@ -116,20 +141,101 @@ impl Tickets {
     }
 }
 
+impl NoTicket {
+    fn of(
+        error: &SealError,
+        decision: &GateDecision,
+        request: &Descriptor<'_>,
+        held: &Held,
+        wanted: TicketFor,
+    ) -> Self {
+        let set = &decision.policies;
+        let charged = || held.charged.lines().filter_map(|line| Some((line.limit, set.find(line.policy)?)));
+        // Of a place that is only measured nobody is refused.
+        let is_place = |limit: usize, policy: &Policy| {
+            policy.mode == Mode::Enforce
+                && !policy.is_shadow_limit(limit)
+                && policy.limit(limit).is_some_and(Limit::is_guard)
+        };
+        let keeps_place = charged().any(|(limit, (_, policy))| is_place(limit, policy));
+        let SealError::TooLong { bytes } = error else {
+            return Self { why: error.to_string(), policy: None, keeps_place };
+        };
+        let (in_header, how_long) = match wanted {
+            TicketFor::Proxied => {
+                let length = characters(*bytes);
+                let bound =
+                    format!("of {length} characters is too long for a header, at most {LONGEST_IN_HEADER}");
+                (true, bound)
+            }
+            _ => (false, format!("of {bytes} bytes is too long, at most {}", Ticket::MAX_BYTES)),
+        };
+        let settled = charged().filter(|(_, (_, policy))| !in_header || settles(policy));
+        let keys: SmallVec<[(usize, &Policy); 4]> = settled
+            .map(|(limit, (at, policy))| (set.key(at, limit, request).map_or(0, |key| key.len()), policy))
+            .collect();
+        let limits = match keys.len() {
+            1 => "1 limit was".to_owned(),
+            many => format!("{many} limits were"),
+        };
+        let Some((length, policy)) = keys.into_iter().max_by_key(|(length, _)| *length) else {
+            return Self { why: format!("a ticket {how_long} are possible"), policy: None, keeps_place };
+        };
+        let name = &policy.name;
+        let mut why = format!(
+            "a ticket {how_long} are possible: {limits} charged, and the longest key, of policy {name:?}, has {length} bytes"
+        );
+        if !policy.by.is_empty() {
+            why = format!("{why}; send less in {}", policy.by.join(", "));
+        }
+        if in_header {
+            why = format!("{why}; or ask POST /v1/check, whose ticket may have {} bytes", Ticket::MAX_BYTES);
+        }
+        Self { why, policy: Some(name.clone()), keeps_place }
+    }
+}
+
+/// Says whether what a limit was charged is settled by the `cost` that is told.
+fn goes_by_cost(policy: &Policy, limit: usize) -> bool {
+    let by_cost = match &policy.settle {
+        Some(rule) => matches!(rule.by, SettleBy::Cost),
+        None => policy.cost.is_none(),
+    };
+    by_cost && !policy.charges_failures() && !policy.limit(limit).is_some_and(Limit::is_guard)
+}
+
+/// Returns how long a ticket is as text.
+const fn characters(bytes: usize) -> usize {
+    (bytes * 4).div_ceil(3)
+}
+
 impl Engine {
     /// Makes the ticket of a decision; `None` where nobody wants one, or nothing was charged that could be settled. Called once for each
     /// decision, under its fresh `id`. Who undoes what is `held` afterwards must not have let the ticket out.
     ///
     /// # Errors
-    /// [`SealError`] when the keys that were charged are too long for one.
+    /// [`NoTicket`] when the keys that were charged are too long for one. Nothing has changed by that: whoever must not keep a place
+    /// that nobody can return calls [`Engine::undo`].
     pub(crate) fn ticket(
         &self,
+        request: &Descriptor<'_>,
         conclusion: &Conclusion,
         held: &Held,
         wanted: TicketFor,
         id: Ulid,
-    ) -> Option<Result<Ticket, SealError>> {
+    ) -> Option<Result<Ticket, NoTicket>> {
         let Conclusion::Decided(decision) = conclusion else { return None };
+        let sealed = self.sealed(decision, held, wanted, id)?;
+        Some(sealed.map_err(|error| NoTicket::of(&error, decision, request, held, wanted)))
+    }
+
+    fn sealed(
+        &self,
+        decision: &GateDecision,
+        held: &Held,
+        wanted: TicketFor,
+        id: Ulid,
+    ) -> Option<Result<Ticket, SealError>> {
         if held.charged.is_empty() {
             return None;
         }
@@ -147,7 +253,7 @@ impl Engine {
             TicketFor::Caller(None) => expected().then(|| seal(&held.charged)),
             TicketFor::Proxied => {
                 let charged = held.charged.only(|line| expects(line.policy));
-                let fits = |ticket: &Ticket| ticket.as_bytes().len().div_ceil(3) * 4 <= LONGEST_IN_HEADER;
+                let fits = |ticket: &Ticket| characters(ticket.as_bytes().len()) <= LONGEST_IN_HEADER;
                 let sealed = (!charged.is_empty()).then(|| seal(&charged))?;
                 Some(sealed.and_then(|ticket| match fits(&ticket) {
                     true => Ok(ticket),
@@ -167,7 +273,7 @@ impl Engine {
         };
         if let Err(error) = undone {
             self.metrics.store_error(self.store_kind);
-            tracing::warn!(%error, "a charge of a caller who hung up could not be taken back");
+            tracing::warn!(%error, "what a decision charged could not be taken back");
         }
     }
 
@@ -180,7 +286,7 @@ impl Engine {
         live: &Live,
         ticket: &Ticket,
         settlement: &Settlement<'_>,
-        told: impl FnOnce(Ulid, &[(Followed<'_>, Option<CostError>)]) -> T,
+        told: impl FnOnce(Told<'_>) -> T,
     ) -> Result<T, Unsettled> {
         let settled = self.settle_uncounted(live, ticket, settlement, told);
         let result = match &settled {
@@ -207,7 +313,7 @@ impl Engine {
         live: &Live,
         ticket: &Ticket,
         settlement: &Settlement<'_>,
-        told: impl FnOnce(Ulid, &[(Followed<'_>, Option<CostError>)]) -> T,
+        told: impl FnOnce(Told<'_>) -> T,
     ) -> Result<T, Unsettled> {
         let open = self.tickets.keys.open(ticket, self.now())?;
         let id = Ulid::from(open.id());
@@ -228,7 +334,7 @@ impl Engine {
             _ => RealCost::AsCharged,
         };
         let gate = aside.as_ref().unwrap_or(&self.gate);
-        let settled = gate.settle(&open, settlement.part, settlement.outcome, |line| {
+        let used = |line: &ChargedLine<'_>| {
             let charged = line.charged.units();
             match &settlement.spent {
                 Spent::AsCharged => None,
@@ -239,7 +345,21 @@ impl Engine {
                     RealCost::AsCharged | RealCost::Unknown(_) => None,
                 },
             }
-        })?;
+        };
+        let settle = |part| gate.settle(&open, part, settlement.outcome, used);
+        let (part, settled) = match settle(settlement.part) {
+            // One half may have been settled by a report or a refund: the other is open still. Each half is marked for itself, so of
+            // many who try at once one does.
+            Err(TicketError::Settled)
+                if settlement.part == Part::All && open.has(Part::Spent) && open.has(Part::Outcome) =>
+            {
+                match settle(Part::Spent) {
+                    Err(TicketError::Settled) => (Part::Outcome, settle(Part::Outcome)?),
+                    settled => (Part::Spent, settled?),
+                }
+            }
+            settled => (settlement.part, settled?),
+        };
         let explained: SmallVec<[_; 4]> = settled
             .iter()
             .map(|one| match real(one.policy) {
@@ -248,7 +368,16 @@ impl Engine {
             })
             .collect();
         self.note(live, &settled, real);
-        Ok(told(id, &explained))
+        let by_cost = |one: &Followed<'_>| {
+            live.set.find(one.policy).is_some_and(|(_, policy)| goes_by_cost(policy, one.limit))
+        };
+        Ok(told(Told {
+            id,
+            charges: &explained,
+            part,
+            by_cost: settled.iter().any(by_cost),
+            awaits_outcome: open.has(Part::Outcome),
+        }))
     }
 
     /// Counts what was settled, and teaches the policies that learn.

@@ -235,7 +235,7 @@ impl Policy {
     /// Works out what a request really cost under this policy.
     ///
     /// A policy with [`Policy::settle`] goes by that; one that takes the cost of its caller takes the real one too; any other keeps what
-    /// it charged, whatever is told. One that charges failures only goes by the outcome, not by the cost.
+    /// it charged, whatever is told. Where neither a cost nor a value is told, nothing is made of what counts for missing ones. One that charges failures only goes by the outcome, not by the cost.
     ///
     /// # Examples
     /// ```
@@ -254,9 +254,13 @@ impl Policy {
     pub fn real_cost(&self, usage: &Usage<'_>) -> RealCost {
         let told_nothing = usage.cost.is_none() && usage.values.is_empty();
         match &self.settle {
-            _ if told_nothing || self.charges_failures() => RealCost::AsCharged,
+            _ if self.charges_failures() => RealCost::AsCharged,
             // Somebody who tells values and no cost speaks to the policies that go by values.
             Some(SettleRule { by: SettleBy::Cost, .. }) if usage.cost.is_none() => RealCost::AsCharged,
+            // Where nothing at all is told, what counts for single values that are missing makes no cost.
+            Some(rule) if told_nothing => {
+                rule.units(usage).map_or_else(RealCost::Unknown, |_| RealCost::AsCharged)
+            }
             Some(rule) => rule.units(usage).map_or_else(RealCost::Unknown, RealCost::Units),
             None if self.cost.is_none() => {
                 usage.cost.map_or(RealCost::AsCharged, |cost| RealCost::Units(cost.min(Rate::MAX_COUNT)))
@@ -343,10 +347,13 @@ mod tests {
         ] {
             assert_eq!(policy.real_cost(&values), by_values, "{name}");
             assert_eq!(policy.real_cost(&both), by_both, "{name}");
-            assert_eq!(policy.real_cost(&Usage::default()), RealCost::AsCharged, "{name}");
         }
         let untold = CostError::Untold { names: vec!["llm.output".to_owned()] };
-        assert_eq!(tokens.real_cost(&Usage::cost(7)), RealCost::Unknown(untold));
+        assert_eq!(tokens.real_cost(&Usage::cost(7)), RealCost::Unknown(untold.clone()));
+        assert_eq!(tokens.real_cost(&Usage::default()), RealCost::Unknown(untold));
+        for policy in [&requests, &callers, &told] {
+            assert_eq!(policy.real_cost(&Usage::default()), RealCost::AsCharged);
+        }
     }
 
     #[test]
@@ -357,6 +364,7 @@ mod tests {
         }
         tokens.settle.as_mut().unwrap().missing.push(("llm.output".to_owned(), 4000));
         assert_eq!(tokens.real_cost(&Usage::default().with("llm.input", 1)), RealCost::Units(4000));
+        assert_eq!(tokens.real_cost(&Usage::default()), RealCost::AsCharged, "nothing is told at all");
         let most = Usage::default().with("llm.output", u64::MAX);
         assert_eq!(tokens.real_cost(&most), RealCost::Units(Rate::MAX_COUNT));
         tokens.charge = ChargeOn::Failure;

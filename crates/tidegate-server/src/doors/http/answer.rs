@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
-use tidegate::gate::ticket::{SealError, Ticket};
+use tidegate::gate::ticket::Ticket;
 use tidegate::policy::{Deny, Descriptor, Limit, Mode, Policy};
 use tidegate::{GateDecision, LimitDecision, Quota, Tick};
 use tidegate_core::{Cost, Retry};
@@ -18,7 +18,7 @@ use ulid::Ulid;
 
 use super::headers::{self, HeaderForm, Picture, Shown, millis_up, seconds_up};
 use super::problem::{PROBLEM_JSON, json};
-use crate::engine::{Conclusion, Want};
+use crate::engine::{Conclusion, NoTicket, Want};
 use crate::live::Facts;
 
 /// How long to wait before asking again when the store could not decide: long enough not to add to its trouble.
@@ -102,7 +102,7 @@ pub(crate) struct Told<'a, 'd> {
     pub(crate) facts: &'a [Facts],
     pub(crate) want: Want,
     pub(crate) id: Option<Ulid>,
-    pub(crate) ticket: Option<&'a Result<Ticket, SealError>>,
+    pub(crate) ticket: Option<&'a Result<Ticket, NoTicket>>,
 }
 
 impl<'a> Told<'a, '_> {

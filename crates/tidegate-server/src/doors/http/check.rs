@@ -12,7 +12,7 @@ use super::App;
 use super::answer::Told;
 use super::body::{self, Asked, MAX_BATCH_LIMITS};
 use super::problem::{Problem, json, nearest, quoted};
-use crate::engine::{Held, TicketFor, Want};
+use crate::engine::{Held, NoTicket, TicketFor, Want};
 use crate::live::Live;
 
 /// Decides one request and spends what it costs.
@@ -32,9 +32,10 @@ async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, 
     let only = named(&live, &asked)?;
     let ticket = if want == Want::Take { TicketFor::Caller(asked.ticket) } else { TicketFor::Nobody };
     let held = &mut Held::default();
-    Ok(decide(app, &live, &asked, only.as_deref(), want, ticket, held, |told| {
+    let answer = decide(app, &live, &asked, only.as_deref(), want, ticket, held, |told| {
         told.response(live.headers, None)
-    }))
+    });
+    answer.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
 }
 
 /// Decides many, in order; all are read before the first is charged.
@@ -55,11 +56,13 @@ pub(crate) async fn batch(app: &App, request: Request<Body>) -> Result<Response,
                 return undecided();
             }
             let (ticket, held) = (TicketFor::Caller(asked.ticket), &mut Held::default());
-            decide(app, &live, asked, only.as_deref(), Want::Take, ticket, held, |told: Told<'_, '_>| {
+            let told = |told: Told<'_, '_>| {
                 // A limit takes as much room in a ticket as beside it.
                 limits += told.limits() * if told.ticket.is_some() { 2 } else { 1 };
                 told.in_batch()
-            })
+            };
+            decide(app, &live, asked, only.as_deref(), Want::Take, ticket, held, told)
+                .unwrap_or_else(|none| unreturnable(&none, StatusCode::BAD_REQUEST).in_batch())
         })
         .collect();
     let mut response = json(&answers).into_response();
@@ -75,7 +78,21 @@ fn undecided() -> serde_json::Value {
     serde_json::json!({ "status": StatusCode::PAYLOAD_TOO_LARGE.as_u16(), "detail": detail })
 }
 
+/// Refuses a request whose place nobody could return.
+pub(crate) fn unreturnable(none: &NoTicket, status: StatusCode) -> Problem {
+    let detail = format!("refused, since nobody could return the place that it takes: {none}");
+    let problem = Problem::new(status, detail);
+    match &none.policy {
+        Some(policy) => problem.with("policy", policy.as_str()),
+        None => problem,
+    }
+}
+
 /// Decides, and has the answer made; in `held` is then what was charged, where a ticket or a delay may ask for it.
+///
+/// # Errors
+/// [`NoTicket`] where a place was taken and there is no ticket that returns it: everything was undone. A few callers with long keys
+/// would else hold all places until their time to live is over.
 #[allow(clippy::too_many_arguments, reason = "what is asked, and what is wanted of the answer")]
 pub(crate) fn decide<A>(
     app: &App,
@@ -86,14 +103,21 @@ pub(crate) fn decide<A>(
     ticket: TicketFor,
     held: &mut Held,
     answer: impl FnOnce(Told<'_, '_>) -> A,
-) -> A {
+) -> Result<A, NoTicket> {
     let (request, cost) = (&asked.request, asked.cost);
     let keep = ticket.keeps(live).then_some(&mut *held);
     let conclusion = app.engine.decide(live, request, cost, only, want, keep);
     let id = (want == Want::Take).then(|| app.engine.name(live, request, only, cost, &conclusion));
-    let ticket = id.and_then(|id| app.engine.ticket(&conclusion, held, ticket, id));
+    let ticket = id.and_then(|id| app.engine.ticket(request, &conclusion, held, ticket, id));
+    let ticket = match ticket {
+        Some(Err(none)) if none.keeps_place => {
+            app.engine.undo(held);
+            return Err(none);
+        }
+        ticket => ticket,
+    };
     let facts = app.engine.facts(live, &conclusion);
-    answer(Told { request, conclusion: &conclusion, facts: &facts, want, id, ticket: ticket.as_ref() })
+    Ok(answer(Told { request, conclusion: &conclusion, facts: &facts, want, id, ticket: ticket.as_ref() }))
 }
 
 /// Finds the policies that a caller named.

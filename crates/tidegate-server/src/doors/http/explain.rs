@@ -5,7 +5,7 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use http::{Method, Request};
+use http::{Method, Request, StatusCode};
 use serde_json::json;
 use tidegate::explain::Explanation;
 use tidegate::policy::Policy;
@@ -14,7 +14,7 @@ use ulid::Ulid;
 use super::App;
 use super::answer::Told;
 use super::body::{self, Asked};
-use super::check::{decide, named};
+use super::check::{decide, named, unreturnable};
 use super::problem::{Problem, quoted};
 use super::query::Query;
 use crate::engine::{Conclusion, Held, TicketFor, Want};
@@ -52,18 +52,19 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
 fn answer(app: &App, live: &Live, asked: &Asked<'_>, reveal: bool) -> Result<Response, Problem> {
     let only = named(live, asked)?;
     let (ticket, held) = (TicketFor::Nobody, &mut Held::default());
-    let body = decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |told: Told<'_, '_>| {
-        let (conclusion, request) = (told.conclusion, told.request);
-        let mut answer = told.value();
-        let Conclusion::Decided(decision) = conclusion else { return answer };
-        let chosen = |place| only.as_ref().is_none_or(|only| only.contains(&place));
-        let key = |policy: &Policy| app.redact.key(policy, request, reveal);
-        let explanation = Explanation::of(&live.set, request, decision, chosen, key);
-        answer["lines"] = explanation.to_string().lines().collect();
-        answer["reasons"] = json!(explanation.reasons);
-        answer
-    });
-    Ok(super::ok(&body))
+    let explained =
+        decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |told: Told<'_, '_>| {
+            let (conclusion, request) = (told.conclusion, told.request);
+            let mut answer = told.value();
+            let Conclusion::Decided(decision) = conclusion else { return answer };
+            let chosen = |place| only.as_ref().is_none_or(|only| only.contains(&place));
+            let key = |policy: &Policy| app.redact.key(policy, request, reveal);
+            let explanation = Explanation::of(&live.set, request, decision, chosen, key);
+            answer["lines"] = explanation.to_string().lines().collect();
+            answer["reasons"] = json!(explanation.reasons);
+            answer
+        });
+    explained.map(|body| super::ok(&body)).map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
 }
 
 /// Reads an id.

@@ -68,6 +68,14 @@ impl Problem {
         self
     }
 
+    /// Returns what it says as one answer of a batch.
+    pub(crate) fn in_batch(self) -> Value {
+        let Inner { status, detail, mut members, .. } = *self.0;
+        members.insert("status".to_owned(), status.as_u16().into());
+        members.insert("detail".to_owned(), detail.into());
+        Value::Object(members)
+    }
+
     /// Returns the sentence for people.
     pub(crate) fn detail(&self) -> &str {
         &self.0.detail

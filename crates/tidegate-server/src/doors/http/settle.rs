@@ -13,24 +13,31 @@ use tidegate::Outcome;
 use tidegate::gate::ticket::{Ticket, TicketError};
 use tidegate::gate::{Fate, Followed, Part};
 use tidegate::policy::CostError;
-use ulid::Ulid;
 
 use super::App;
 use super::body::{self, Ended, OUTCOMES, Settled};
 use super::headers::millis_up;
 use super::problem::{Problem, nearest};
-use crate::engine::{Settlement, Spent, Unsettled};
+use crate::engine::{Settlement, Spent, Told, Unsettled};
 
 /// What a report says that changes nothing.
 const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the report changes nothing";
 
-/// What became of each charge, and why a real cost could not be worked out.
-type Settlements<'s> = [(Followed<'s>, Option<CostError>)];
+/// What a settlement says whose other half was settled before.
+const TOLD_BEFORE: &str = "how the work ended was told before, so this settles only what was spent";
+const SPENT_BEFORE: &str = "what was spent was settled before, so this tells only how the work ended";
+/// What a settlement says of a cost that changes nothing.
+const NOT_BY_COST: &str =
+    "no policy that this decision charged settles by `cost`, so the cost changes nothing";
+/// What a settlement says that leaves a half open, if it is.
+const AWAITS_OUTCOME: &str =
+    "places and charges of failures wait for a `status` or an `outcome`, unless it was told before";
 
 /// Settles a decision by what its work spent and how it ended.
 pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
     let Settled { ticket, usage, ended } = body::settle(&bytes)?;
+    let cost = usage.as_ref().is_some_and(|usage| usage.cost.is_some());
     // Without a word of how it ended, what the outcome decides about is left for a report.
     let part = if ended.is_some() { Part::All } else { Part::Spent };
     let (outcome, spent) = match (ended, usage) {
@@ -38,12 +45,27 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
         (ended, usage) => (outcome_of(ended), usage.map_or(Spent::AsCharged, Spent::Usage)),
     };
     let settlement = Settlement { part, outcome, spent };
-    run(app, &ticket, &settlement, |id, settled| {
-        json!({
-            "decision_id": id.to_string(),
+    run(app, &ticket, &settlement, |told| {
+        let mut answer = json!({
+            "decision_id": told.id.to_string(),
             "outcome": ended.map(word),
-            "policies": settled.iter().map(|(one, why)| part_of(one, why.as_ref())).collect::<Vec<_>>(),
-        })
+            "policies": told.charges.iter().map(|(one, why)| part_of(one, why.as_ref())).collect::<Vec<_>>(),
+        });
+        let (other_half, spent) = (told.part != part, told.part != Part::Outcome);
+        if other_half && spent {
+            answer["outcome"] = Value::Null;
+        }
+        let notes = [
+            (other_half && spent, TOLD_BEFORE),
+            (other_half && !spent, SPENT_BEFORE),
+            (cost && spent && !told.by_cost, NOT_BY_COST),
+            (part == Part::Spent && told.awaits_outcome, AWAITS_OUTCOME),
+        ];
+        let notes: Vec<&str> = notes.into_iter().filter_map(|(holds, note)| holds.then_some(note)).collect();
+        if !notes.is_empty() {
+            answer["note"] = notes.join("; ").into();
+        }
+        answer
     })
 }
 
@@ -52,7 +74,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
     let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
     let Settled { ticket, ended, .. } = body::report(&bytes)?;
     let settlement = Settlement { part: Part::Outcome, outcome: outcome_of(ended), spent: Spent::AsCharged };
-    run(app, &ticket, &settlement, |id, settled| {
+    run(app, &ticket, &settlement, |Told { id, charges: settled, .. }| {
         let parts = settled.iter().map(|(one, _)| {
             let mut part = json!({ "name": one.policy, "charged": one.charged.units() });
             fate(&mut part, one.fate);
@@ -73,7 +95,7 @@ pub(crate) async fn refund(app: &App, request: Request<Body>) -> Result<Response
     let Settled { ticket, usage, .. } = body::refund(&bytes)?;
     let cost = usage.and_then(|usage| usage.cost).and_then(Cost::new);
     let settlement = Settlement { part: Part::Spent, outcome: Outcome::Ignored, spent: Spent::Refund(cost) };
-    run(app, &ticket, &settlement, |id, settled| {
+    run(app, &ticket, &settlement, |Told { id, charges: settled, .. }| {
         let returned = |one: &Followed<'_>| if let Fate::Returned(units) = one.fate { units } else { 0 };
         let part = |(one, _): &(Followed<'_>, _)| json!({ "name": one.policy, "charged": one.charged.units(), "refunded": returned(one) });
         json!({
@@ -88,7 +110,7 @@ fn run(
     app: &App,
     ticket: &str,
     settlement: &Settlement<'_>,
-    told: impl FnOnce(Ulid, &Settlements<'_>) -> Value,
+    told: impl FnOnce(Told<'_>) -> Value,
 ) -> Result<Response, Problem> {
     let live = app.engine.live();
     let settled = ticket

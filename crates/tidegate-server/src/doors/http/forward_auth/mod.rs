@@ -25,7 +25,7 @@ pub(crate) use self::door::Door;
 use self::original::Original;
 use super::App;
 use super::body::Asked;
-use super::check::decide;
+use super::check::{decide, unreturnable};
 use super::problem::Problem;
 use crate::connections::Peer;
 use crate::engine::{Held, TicketFor, Want};
@@ -73,23 +73,24 @@ pub(crate) async fn forward_auth(app: &App, request: Request<Body>) -> Result<Re
     }
     let denied = door.deny_status();
     let mut held = Held::default();
-    let (mut response, wait) =
-        decide(app, &live, &asked, None, Want::Take, TicketFor::Proxied, &mut held, |told| {
-            let mut response = told.response(live.headers, denied);
-            if let Some(id) = told.id.and_then(|id| HeaderValue::from_str(&id.to_string()).ok()) {
-                response.headers_mut().insert(DECISION_ID, id);
-            }
-            let ticket = told.ticket.map(|sealed| match sealed {
-                Ok(ticket) => (TICKET, ticket.to_string()),
-                Err(error) => (TICKET_ERROR, error.to_string()),
-            });
-            if let Some((name, text)) = ticket
-                && let Ok(value) = HeaderValue::try_from(text)
-            {
-                response.headers_mut().insert(name, value);
-            }
-            (response, told.wait())
+    let decided = decide(app, &live, &asked, None, Want::Take, TicketFor::Proxied, &mut held, |told| {
+        let mut response = told.response(live.headers, denied);
+        if let Some(id) = told.id.and_then(|id| HeaderValue::from_str(&id.to_string()).ok()) {
+            response.headers_mut().insert(DECISION_ID, id);
+        }
+        let ticket = told.ticket.map(|sealed| match sealed {
+            Ok(ticket) => (TICKET, ticket.to_string()),
+            Err(error) => (TICKET_ERROR, error.to_string()),
         });
+        if let Some((name, text)) = ticket
+            && let Ok(value) = HeaderValue::try_from(text)
+        {
+            response.headers_mut().insert(name, value);
+        }
+        (response, told.wait())
+    });
+    let too_long = denied.unwrap_or(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    let (mut response, wait) = decided.map_err(|none| unreturnable(&none, too_long))?;
     if response.status().is_success() {
         // The proxy reads nothing but status and headers.
         *response.body_mut() = Body::empty();
