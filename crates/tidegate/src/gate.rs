@@ -7,6 +7,7 @@
 //! protocol: status codes and headers are the doors' business.
 
 mod admission;
+mod by_usage;
 mod charged;
 mod settling;
 #[cfg(feature = "ticket")]
