@@ -38,10 +38,7 @@ pub(super) fn never_settles(expression: &Expression) -> Option<String> {
         });
         expression.units(&usage, &[])
     };
-    let first = match try_with(&|_| NUMBERS[0], &|_| false) {
-        Ok(_) => return None,
-        Err(error) => error,
-    };
+    let Err(first) = try_with(&|_| NUMBERS[0], &|_| false) else { return None };
     let mut left = MOST_TRIED - 1;
     let mut settles = |number: &dyn Fn(usize) -> u64, is_word: &dyn Fn(usize) -> bool| {
         left = left.saturating_sub(1);
