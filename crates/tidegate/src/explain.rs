@@ -5,7 +5,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use tidegate_core::Cost;
+use tidegate_core::concurrency::Concurrency;
+use tidegate_core::{Cost, Quota, Rate};
 
 use crate::gate::{Gate, GateDecision, LimitDecision};
 use crate::policy::{Descriptor, Limit, Mode, Policy, PolicySet, Relevance};
@@ -79,6 +80,9 @@ pub struct LimitReason {
     pub spared: bool,
     #[cfg_attr(feature = "config", serde(skip))]
     binds: bool,
+    /// The word of the file for [`AllowedWith::burst_at_least`], and what follows the number.
+    #[cfg_attr(feature = "config", serde(skip))]
+    word: (&'static str, &'static str),
     /// Places that are in use, those beyond a lowered number included.
     #[cfg_attr(feature = "config", serde(skip))]
     in_use: u64,
@@ -88,8 +92,8 @@ pub struct LimitReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct AllowedWith {
-    /// A burst, a count per window, or so many places.
-    pub burst_at_least: u64,
+    /// A burst, a count per window, or so many places; absent when no limit can have as much.
+    pub burst_at_least: Option<u64>,
     /// Or a cost of so little; absent when nothing is left at all.
     pub cost_at_most: Option<u64>,
 }
@@ -158,10 +162,10 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
     let own = own.filter(|(_, limit)| policies[limit.policy].name == policy.name);
     own.map(|(place, limit)| {
         let (standing, refused) = (limit.decision.standing, !limit.decision.is_allowed());
+        let terms = policy.limit(limit.limit).map(|of| of.terms_for(request));
+        let quota = terms.and_then(|terms| terms.quota.as_deref());
         LimitReason {
-            limit: policy
-                .limit(limit.limit)
-                .map_or_else(String::new, |of| of.terms_for(request).label.clone()),
+            limit: terms.map_or_else(String::new, |terms| terms.label.clone()),
             result: match (refused, limit.binding) {
                 (false, _) => "allowed",
                 (true, true) => "DENIED",
@@ -174,9 +178,10 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
             of: standing.limit,
             retry: refused.then(|| limit.decision.retry().as_str()),
             retry_after_ms: if refused { limit.decision.retry().after().map(millis_up) } else { None },
-            allowed_with: refused.then(|| allowed_with(limit)),
+            allowed_with: refused.then(|| allowed_with(limit, quota)),
             spared: !decision.allowed && !refused,
             binds: !decision.allowed && decision.binding == Some(place),
+            word: quota.map_or(("limit", ""), word),
             in_use: standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt),
         }
     })
@@ -184,12 +189,28 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
 }
 
 /// What is spent and what is asked for, together; or what is left.
-fn allowed_with(limit: &LimitDecision) -> AllowedWith {
+fn allowed_with(limit: &LimitDecision, quota: Option<&Quota>) -> AllowedWith {
     let standing = limit.decision.standing;
     let spent = standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt);
+    let needed = spent.saturating_add(limit.cost.units());
+    let most = if quota.is_some_and(Quota::is_guard) { Concurrency::MAX_PLACES } else { Rate::MAX_COUNT };
     AllowedWith {
-        burst_at_least: spent.saturating_add(limit.cost.units()),
+        burst_at_least: (needed <= most).then_some(needed),
         cost_at_most: (standing.remaining > 0).then_some(standing.remaining),
+    }
+}
+
+/// Returns the word that a file has for how much a limit holds, and what follows the number.
+fn word(quota: &Quota) -> (&'static str, &'static str) {
+    match quota {
+        Quota::Concurrency(_) => ("max", ""),
+        Quota::FixedWindow(_) | Quota::SlidingWindow(_) | Quota::SlidingCounter(_) | Quota::SlidingLog(_) => {
+            ("rate", " per window")
+        }
+        Quota::LeakyQueue(_) | Quota::UberPacer(_) | Quota::GuavaBursty(_) | Quota::GuavaWarming(_) => {
+            ("limit", "")
+        }
+        _ => ("burst", ""),
     }
 }
 
@@ -260,12 +281,13 @@ impl fmt::Display for Explanation {
         }
         let bound = self.reasons.iter().flat_map(|reason| &reason.limits).find(|limit| limit.binds);
         if let Some((limit, with)) = bound.and_then(|limit| Some((limit, limit.allowed_with?))) {
-            let what = if limit.counts == "places" { "max" } else { "burst" };
-            write!(f, "    would be allowed with   {what} >= {}", with.burst_at_least)?;
-            if let Some(cost) = with.cost_at_most {
-                write!(f, "   or   cost <= {cost}")?;
+            let (word, after) = limit.word;
+            let more = with.burst_at_least.map(|least| format!("   {word} >= {least}{after}"));
+            let less = with.cost_at_most.map(|most| format!("   cost <= {most}"));
+            let ways: Vec<String> = more.into_iter().chain(less).collect();
+            if !ways.is_empty() {
+                writeln!(f, "    would be allowed with{}", ways.join("   or"))?;
             }
-            writeln!(f)?;
         }
         Ok(())
     }
@@ -290,7 +312,8 @@ impl LimitReason {
 mod tests {
     use super::*;
     use crate::policy::Match;
-    use crate::{ManualClock, Quota, Tick};
+    use crate::{ManualClock, Tick};
+    use tidegate_core::rate::CalendarUnit;
 
     #[test]
     fn each_policy_says_what_it_saw() {
@@ -315,6 +338,34 @@ mod tests {
     would be allowed with   burst >= 2
 "
         );
+    }
+
+    #[test]
+    fn what_would_be_allowed_is_a_word_of_the_file() {
+        let hour = || Quota::per_hour(1000);
+        let zone = Quota::per_hour(1000).calendar_window(CalendarUnit::Hour, "UTC");
+        for (quota, expected) in [
+            (hour().gcra(), "burst >= 1100"),
+            (hour().token_bucket(), "burst >= 1100"),
+            (hour().leaky_bucket(), "burst >= 1100"),
+            (hour().fixed_window(), "rate >= 1100 per window"),
+            (zone, "rate >= 1100 per window"),
+            (hour().sliding_window(10), "rate >= 1100 per window"),
+            (hour().sliding_counter(), "rate >= 1100 per window"),
+            (hour().sliding_log(), "rate >= 1100 per window"),
+        ] {
+            let set = PolicySet::new(vec![Policy::new("p", Limit::new(quota.unwrap(), "l"))]).unwrap();
+            let gate = Gate::in_memory(set, 100).with_clock(ManualClock::at(Tick::from_secs(1)));
+            let request = Descriptor::new();
+            assert!(gate.check(&request, Cost::new(800)).unwrap().allowed);
+            let told = gate.explain(&request, Cost::new(300)).unwrap().to_string();
+            assert!(
+                told.ends_with(&format!("would be allowed with   {expected}   or   cost <= 200\n")),
+                "{told}"
+            );
+            let told = gate.explain(&request, Cost::new(Rate::MAX_COUNT)).unwrap().to_string();
+            assert!(told.ends_with("would be allowed with   cost <= 200\n"), "{told}");
+        }
     }
 
     #[test]
