@@ -118,7 +118,7 @@ impl Server {
         let watched = source.watched().map(ToOwned::to_owned);
         let reload = Reload::new(source);
         let settings = reload.read().await?;
-        for warning in &settings.warnings {
+        for warning in settings.warnings.iter().chain(&options.tickets.warnings) {
             tracing::warn!("{warning}");
         }
         let listen = |source| ServeError::Listen { addr, source };

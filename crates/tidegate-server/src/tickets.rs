@@ -22,11 +22,19 @@ pub struct TicketOptions {
     pub ttl: Duration,
     /// The name of this node, for those who are handed its tickets. `None`: the address it listens on.
     pub issuer: Option<String>,
+    /// What is odd about the keys; the server logs it when it starts.
+    pub warnings: Vec<String>,
+}
+
+/// Keys as they were read.
+struct Found {
+    keys: TicketKeys,
+    warnings: Vec<String>,
 }
 
 impl Default for TicketOptions {
     fn default() -> Self {
-        Self { keys: None, ttl: Self::TTL, issuer: None }
+        Self { keys: None, ttl: Self::TTL, issuer: None, warnings: Vec::new() }
     }
 }
 
@@ -69,13 +77,17 @@ impl TicketOptions {
     /// # Errors
     /// [`TicketKeyError`] when the keys cannot be read.
     pub fn of(said: &TicketSettings) -> Result<Self, TicketKeyError> {
-        let keys = match (Self::keys_from_env()?, &said.key_file) {
-            (Some(keys), _) => Some(keys),
-            (None, Some(path)) => Some(Self::keys_from_file(path)?),
+        let found = match (from_variables(|name| std::env::var_os(name))?, &said.key_file) {
+            (Some(found), _) => Some(found),
+            (None, Some(path)) => Some(from_file(path)?),
             (None, None) => None,
         };
+        let (keys, warnings) = match found {
+            Some(Found { keys, warnings }) => (Some(keys), warnings),
+            None => (None, Vec::new()),
+        };
         let ttl = said.ttl.unwrap_or(Self::TTL).clamp(Duration::from_nanos(1), Ticket::MAX_TTL);
-        Ok(Self { keys, ttl, issuer: said.issuer.clone() })
+        Ok(Self { keys, ttl, issuer: said.issuer.clone(), warnings })
     }
 
     /// Reads keys from a file: a regular one, of at most 64 KiB, one key a line and the current one first.
@@ -83,10 +95,7 @@ impl TicketOptions {
     /// # Errors
     /// [`TicketKeyError`] when it cannot be read or holds no key.
     pub fn keys_from_file(path: &Path) -> Result<TicketKeys, TicketKeyError> {
-        match read_text(path, MOST_FILE_BYTES) {
-            Ok(text) => parse(&text, || format!("the ticket key's file {}", path.display())),
-            Err(error) => Err(TicketKeyError::File { path: path.to_owned(), why: Arc::new(error) }),
-        }
+        from_file(path).map(|found| found.keys)
     }
 
     /// Reads keys from the environment: `TIDEGATE_TICKET_KEY`, or the file that `TIDEGATE_TICKET_KEY_FILE` names. `None` when
@@ -95,22 +104,57 @@ impl TicketOptions {
     /// # Errors
     /// As [`TicketOptions::keys_from_file`]; when both are set; when a variable is no text.
     pub fn keys_from_env() -> Result<Option<TicketKeys>, TicketKeyError> {
-        from_variables(|name| std::env::var_os(name))
+        Ok(from_variables(|name| std::env::var_os(name))?.map(|found| found.keys))
     }
 }
 
-fn parse(text: &str, from: impl FnOnce() -> String) -> Result<TicketKeys, TicketKeyError> {
-    TicketKeys::parse(text).map_err(|why| TicketKeyError::Key { from: from(), why })
+fn from_file(path: &Path) -> Result<Found, TicketKeyError> {
+    let text = read_text(path, MOST_FILE_BYTES)
+        .map_err(|error| TicketKeyError::File { path: path.to_owned(), why: Arc::new(error) })?;
+    let mut found = parse(&text, || format!("the ticket key's file {}", path.display()))?;
+    if let Some(mode) = mode(path).filter(|mode| mode & 0o004 != 0) {
+        found.warnings.push(format!(
+            "the ticket key's file {} can be read by everybody on this machine (mode {:o}), who can then make and settle tickets; take \
+             that right away: chmod o-r",
+            path.display(),
+            mode & 0o7777
+        ));
+    }
+    Ok(found)
 }
 
-fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<TicketKeys>, TicketKeyError> {
+/// Returns the permissions of a file, where there are some to speak of.
+#[cfg(unix)]
+fn mode(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().ok().map(|metadata| metadata.permissions().mode())
+}
+
+#[cfg(not(unix))]
+fn mode(_: &Path) -> Option<u32> {
+    None
+}
+
+fn parse(text: &str, from: impl Fn() -> String) -> Result<Found, TicketKeyError> {
+    let keys = TicketKeys::parse(text).map_err(|why| TicketKeyError::Key { from: from(), why })?;
+    let mut warnings = Vec::new();
+    if keys.looks_typed() {
+        warnings.push(format!(
+            "{}: a ticket key repeats a few bytes, so others can guess it; `openssl rand -hex 32` makes one",
+            from()
+        ));
+    }
+    Ok(Found { keys, warnings })
+}
+
+fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Found>, TicketKeyError> {
     match (variable("TIDEGATE_TICKET_KEY"), variable("TIDEGATE_TICKET_KEY_FILE")) {
         (None, None) => Ok(None),
         (Some(key), None) => match key.to_str() {
             Some(key) => parse(key, || "TIDEGATE_TICKET_KEY".to_owned()).map(Some),
             None => Err(TicketKeyError::NotText { variable: "TIDEGATE_TICKET_KEY" }),
         },
-        (None, Some(path)) => TicketOptions::keys_from_file(Path::new(&path)).map(Some),
+        (None, Some(path)) => from_file(Path::new(&path)).map(Some),
         (Some(_), Some(_)) => Err(TicketKeyError::Both),
     }
 }
@@ -134,13 +178,44 @@ mod tests {
         assert!(from(Some(&key), None).unwrap().is_some());
         assert!(from(None, Some(&path)).unwrap().is_some());
         assert!(matches!(from(Some(&key), Some(&path)), Err(TicketKeyError::Both)));
-        let error = from(Some("short"), None).unwrap_err().to_string();
+        let error = from(Some("short"), None).err().unwrap().to_string();
         assert!(
             error.starts_with("TIDEGATE_TICKET_KEY: line 1 is no ticket key") && !error.contains("short"),
             "{error}"
         );
         assert!(matches!(from(Some(""), None), Err(TicketKeyError::Key { why: KeyError::Empty, .. })));
-        let error = from(None, Some("/dev/zero")).unwrap_err().to_string();
+        let error = from(None, Some("/dev/zero")).err().unwrap().to_string();
         assert_eq!(error, "the ticket key's file /dev/zero is a device; only a regular file is read");
+    }
+
+    #[test]
+    fn keys_that_others_know_are_warned_of_and_zeros_refused() {
+        let random = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+        assert!(parse(random, String::new).unwrap().warnings.is_empty());
+        let typed = parse(&format!("{random}\n{}", "5a".repeat(32)), || "here".to_owned()).unwrap();
+        assert!(
+            typed.warnings[0].starts_with("here: a ticket key repeats a few bytes"),
+            "{:?}",
+            typed.warnings
+        );
+        for zeros in ["00".repeat(32), format!("{}=", "A".repeat(43))] {
+            let error = parse(&format!("{random}\n{zeros}"), || "here".to_owned()).err().unwrap().to_string();
+            assert!(error.starts_with("here: line 2 is a ticket key of zeros"), "{error}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_key_file_that_everybody_can_read_is_warned_of() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("keys");
+        std::fs::write(&file, "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f").unwrap();
+        for (mode, warnings) in [(0o600, 0), (0o640, 0), (0o644, 1)] {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            let found = from_file(&file).unwrap().warnings;
+            assert_eq!(found.len(), warnings, "{found:?}");
+            assert!(found.iter().all(|warning| warning.contains("(mode 644)")));
+        }
     }
 }

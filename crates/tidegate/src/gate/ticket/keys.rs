@@ -16,6 +16,9 @@ const VERSION: u8 = 1;
 /// What is sealed with every ticket, so that nothing else under the same key passes for one.
 const CONTEXT: &[u8] = b"tidegate ticket 1";
 
+/// With fewer different bytes than this a key is not random.
+const FEWEST_DIFFERENT: usize = 8;
+
 /// Drawn at random for each ticket: 192 bits do not meet again.
 const NONCE: usize = 24;
 
@@ -27,6 +30,7 @@ const NONCE: usize = 24;
 pub struct TicketKeys {
     /// Never empty; the first one seals.
     ciphers: Vec<XChaCha20Poly1305>,
+    looks_typed: bool,
 }
 
 /// Why keys cannot be used.
@@ -38,6 +42,14 @@ pub enum KeyError {
         "line {line} is no ticket key: give 32 random bytes, as 64 hexadecimal digits or 43 characters of base64"
     )]
     Line {
+        /// The line, counted from 1.
+        line: usize,
+    },
+    /// A line is the key of 32 zeros, which everybody would try first.
+    #[error(
+        "line {line} is a ticket key of zeros, with which anybody can make tickets: give 32 random bytes"
+    )]
+    Zero {
         /// The line, counted from 1.
         line: usize,
     },
@@ -62,7 +74,7 @@ impl TicketKeys {
     /// Makes keys of a single one: 32 bytes that nobody can guess.
     #[must_use]
     pub fn new(key: [u8; 32]) -> Self {
-        Self { ciphers: vec![XChaCha20Poly1305::new(&key.into())] }
+        Self { ciphers: vec![XChaCha20Poly1305::new(&key.into())], looks_typed: false }
     }
 
     /// Makes keys of a random one, for a process that was given none: its tickets are its own, and end with it.
@@ -98,19 +110,30 @@ impl TicketKeys {
     /// assert!(TicketKeys::parse(file).is_ok());
     /// ```
     pub fn parse(text: &str) -> Result<Self, KeyError> {
-        let mut ciphers = Vec::new();
+        let (mut ciphers, mut looks_typed) = (Vec::new(), false);
         for (at, line) in text.lines().enumerate() {
             let line = line.trim();
             if !line.is_empty() && !line.starts_with('#') {
                 let key = key_of(line).ok_or(KeyError::Line { line: at + 1 })?;
+                if key == [0; 32] {
+                    return Err(KeyError::Zero { line: at + 1 });
+                }
+                looks_typed |= different(&key) < FEWEST_DIFFERENT;
                 ciphers.push(XChaCha20Poly1305::new(&key.into()));
             }
         }
         match ciphers.len() {
             0 => Err(KeyError::Empty),
             count if count > Self::MAX => Err(KeyError::TooMany { count }),
-            _ => Ok(Self { ciphers }),
+            _ => Ok(Self { ciphers, looks_typed }),
         }
+    }
+
+    /// Says whether a key that was [read](TicketKeys::parse) has fewer than 8 different bytes, as a random one has with odds below 2⁻¹²⁰:
+    /// somebody has typed it, and somebody else can guess it.
+    #[must_use]
+    pub const fn looks_typed(&self) -> bool {
+        self.looks_typed
     }
 
     /// Opens a ticket, and says whether its time is over; nothing is settled by that. Costs one pass over the ticket for each key
@@ -156,6 +179,11 @@ impl TicketKeys {
     pub fn seal_bytes(&self, plain: &[u8]) -> Result<Ticket, SealError> {
         self.seal(plain)
     }
+}
+
+/// Returns how many different bytes a key has.
+fn different(key: &[u8; 32]) -> usize {
+    (0..key.len()).filter(|&at| !key[..at].contains(&key[at])).count()
 }
 
 fn key_of(text: &str) -> Option<[u8; 32]> {

@@ -51,7 +51,8 @@ impl<'de> Visitor<'de> for CostSeed {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Option<Cost>, E> {
-        Self::wrong(&value)
+        // As it was written: 1000.0 is no whole number.
+        Self::wrong(&format_args!("{value:?}"))
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Option<Cost>, E> {

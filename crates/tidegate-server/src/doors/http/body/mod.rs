@@ -47,6 +47,9 @@ const MAX_POLICIES: usize = 256;
 /// The largest cost: the largest burst there can be. A larger one could never be allowed.
 pub(crate) const MAX_COST: u64 = Rate::MAX_COUNT;
 
+/// The least that a check says.
+const A_CHECK: &str = "{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}";
+
 /// Reads a whole body of at most `limit` bytes.
 ///
 /// # Errors
@@ -89,7 +92,7 @@ fn is_length(error: &axum::Error) -> bool {
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn check(bytes: &[u8]) -> Result<Asked<'_>, Problem> {
-    parse(bytes, AskedSeed)
+    parse(bytes, A_CHECK, AskedSeed)
 }
 
 /// Reads the body of a batch: all of it, or nothing is charged.
@@ -97,7 +100,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<Asked<'_>, Problem> {
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn batch(bytes: &[u8]) -> Result<Vec<Asked<'_>>, Problem> {
-    parse(bytes, BatchSeed)
+    parse(bytes, "[{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}]", BatchSeed)
 }
 
 /// Reads the body of a settlement: `{ticket, cost?, attributes?, status? | outcome?}`.
@@ -105,7 +108,9 @@ pub(crate) fn batch(bytes: &[u8]) -> Result<Vec<Asked<'_>>, Problem> {
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn settle(bytes: &[u8]) -> Result<Settled<'_>, Problem> {
-    parse(bytes, SettledSeed { fields: &["ticket", "cost", "attributes", "status", "outcome"], least: 0 })
+    let example = "{\"ticket\": \"TICKET\", \"attributes\": {\"llm.output\": 400}, \"status\": 200}";
+    let fields = &["ticket", "cost", "attributes", "status", "outcome"];
+    parse(bytes, example, SettledSeed { fields, least: 0 })
 }
 
 /// Reads the body of a report: `{ticket, status}`.
@@ -113,7 +118,8 @@ pub(crate) fn settle(bytes: &[u8]) -> Result<Settled<'_>, Problem> {
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn report(bytes: &[u8]) -> Result<Settled<'_>, Problem> {
-    parse(bytes, SettledSeed { fields: &["ticket", "status"], least: 0 })
+    let example = "{\"ticket\": \"TICKET\", \"status\": 200}";
+    parse(bytes, example, SettledSeed { fields: &["ticket", "status"], least: 0 })
 }
 
 /// Reads the body of a refund: `{ticket, cost?}`.
@@ -121,14 +127,13 @@ pub(crate) fn report(bytes: &[u8]) -> Result<Settled<'_>, Problem> {
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn refund(bytes: &[u8]) -> Result<Settled<'_>, Problem> {
-    parse(bytes, SettledSeed { fields: &["ticket", "cost"], least: 1 })
+    let example = "{\"ticket\": \"TICKET\"}";
+    parse(bytes, example, SettledSeed { fields: &["ticket", "cost"], least: 1 })
 }
 
-fn parse<'a, S: DeserializeSeed<'a>>(bytes: &'a [u8], seed: S) -> Result<S::Value, Problem> {
+fn parse<'a, S: DeserializeSeed<'a>>(bytes: &'a [u8], example: &str, seed: S) -> Result<S::Value, Problem> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
-        let detail =
-            "the body is empty; send JSON such as {\"attributes\": {\"client.ip\": \"203.0.113.9\"}}";
-        return Err(Problem::bad_request(detail));
+        return Err(Problem::bad_request(format!("the body is empty; send JSON such as {example}")));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     seed.deserialize(&mut json).and_then(|value| json.end().map(|()| value)).map_err(|error| explain(&error))

@@ -120,12 +120,40 @@ impl<'de> DeserializeSeed<'de> for StatusSeed {
     type Value = u16;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<u16, D::Error> {
-        match u64::deserialize(from)? {
-            status @ 100..=599 => Ok(status as u16),
-            other => {
-                Err(D::Error::custom(format_args!("`status` {other} is no HTTP status; use 100 to 599")))
-            }
+        from.deserialize_any(self)
+    }
+}
+
+impl StatusSeed {
+    fn wrong<E: Error, T>(value: &dyn fmt::Display) -> Result<T, E> {
+        Err(E::custom(format_args!("`status` {value} is no HTTP status; use a number, 100 to 599")))
+    }
+}
+
+impl Visitor<'_> for StatusSeed {
+    type Value = u16;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`status` as a number such as 200")
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<u16, E> {
+        match value {
+            100..=599 => Ok(value as u16),
+            _ => Self::wrong(&value),
         }
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<u16, E> {
+        Self::wrong(&value)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<u16, E> {
+        Self::wrong(&format_args!("{value:?}"))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<u16, E> {
+        Self::wrong(&format_args!("{value:.40?}"))
     }
 }
 
@@ -188,7 +216,8 @@ impl Visitor<'_> for UnitsSeed {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Option<u64>, E> {
-        self.wrong(&value)
+        // As it was written: 1000.0 is no whole number.
+        self.wrong(&format_args!("{value:?}"))
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Option<u64>, E> {
@@ -290,7 +319,7 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
-        self.wrong(&value)
+        self.wrong(&format_args!("{value:?}"))
     }
 
     fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {

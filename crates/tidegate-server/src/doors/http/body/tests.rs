@@ -29,6 +29,7 @@ fn every_mistake_is_named_with_its_place() {
         (r#"{"attributes": {}, "cost": 0}"#, "`cost` 0 asks for nothing"),
         (r#"{"attributes": {}, "cost": -4}"#, "`cost` -4 is negative"),
         (r#"{"attributes": {}, "cost": 1.5}"#, "`cost` 1.5 is not a cost"),
+        (r#"{"attributes": {}, "cost": 1000.0}"#, "`cost` 1000.0 is not a cost"),
         (r#"{"attributes": {}, "cost": "7"}"#, "`cost` \"7\" is not a cost"),
         (r#"{"attributes": {}, "cost": 18446744073709551615}"#, "is not a cost; use a whole number"),
         (r#"{"attributes": {}, "cost": 1e99}"#, "is not a cost; use a whole number"),
@@ -67,6 +68,14 @@ fn a_settlement_says_what_it_is_of_and_something_about_it() {
         (r#"{"ticket": "x"}"#, "nothing is told of the work; send `attributes` or `cost`"),
         (r#"{"ticket": "x", "status": 200, "outcome": "success"}"#, "say the same; send one of them"),
         (r#"{"ticket": "x", "status": 99}"#, "`status` 99 is no HTTP status"),
+        (
+            r#"{"ticket": "x", "status": "200"}"#,
+            "`status` \"200\" is no HTTP status; use a number, 100 to 599",
+        ),
+        (r#"{"ticket": "x", "status": -1}"#, "`status` -1 is no HTTP status"),
+        (r#"{"ticket": "x", "status": null}"#, "expected `status` as a number such as 200"),
+        (r#"{"ticket": "x", "cost": 1000.0}"#, "`cost` 1000.0 is not a cost"),
+        (" ", r#"the body is empty; send JSON such as {"ticket": "TICKET", "attributes""#),
         (
             r#"{"ticket": "x", "outcome": "succes"}"#,
             "`outcome` `succes` is none; there are success, callers-fault",
