@@ -9,6 +9,9 @@ use super::usage::Usage;
 /// The most evaluations for one expression. One that has come to no number by then, and has more to try, is believed.
 const MOST_TRIED: usize = 64;
 
+/// The most evaluations for the expressions of one file after the first of each; later ones are believed.
+const MOST_OF_A_FILE: usize = 5000;
+
 /// Numbers that all names are tried with.
 const NUMBERS: [u64; 4] = [1, 1000, 0, LARGE];
 
@@ -20,8 +23,8 @@ const WORD: &str = "x";
 
 /// Returns what an expression comes to that gives no number of 0 or more for any sample; `None` for one that can settle.
 ///
-/// At most 64 evaluations, one for most expressions.
-pub(super) fn never_settles(expression: &Expression) -> Option<String> {
+/// At most 64 evaluations, one for most expressions; `tried` counts those after the first for the whole file.
+pub(super) fn never_settles(expression: &Expression, tried: &mut usize) -> Option<String> {
     // Which names or keys would be found is not known.
     if expression.looks_up() {
         return None;
@@ -39,9 +42,10 @@ pub(super) fn never_settles(expression: &Expression) -> Option<String> {
         expression.units(&usage, &[])
     };
     let Err(first) = try_with(&|_| NUMBERS[0], &|_| false) else { return None };
-    let mut left = MOST_TRIED - 1;
+    let mut left = MOST_TRIED.min(MOST_OF_A_FILE.saturating_sub(*tried));
     let mut settles = |number: &dyn Fn(usize) -> u64, is_word: &dyn Fn(usize) -> bool| {
         left = left.saturating_sub(1);
+        *tried += 1;
         left == 0 || try_with(number, is_word).is_ok()
     };
     let number = |_| false;
@@ -67,7 +71,7 @@ mod tests {
     use super::*;
 
     fn never(source: &str) -> Option<String> {
-        never_settles(&Expression::compile(source).unwrap())
+        never_settles(&Expression::compile(source).unwrap(), &mut 0)
     }
 
     #[test]

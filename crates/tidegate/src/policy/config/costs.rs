@@ -227,7 +227,7 @@ fn settles(expression: &crate::policy::Expression, node: &Node, findings: &mut F
         return true;
     }
     let shown = names::shown(expression.source());
-    let found = sample::never_settles(expression);
+    let found = sample::never_settles(expression, &mut findings.samples);
     if expression.names().next().is_none() {
         let also = found.map_or_else(String::new, |found| format!(" ({found})"));
         findings.error(

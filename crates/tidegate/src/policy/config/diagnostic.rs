@@ -88,6 +88,9 @@ pub(super) struct Findings {
     pub(super) beyond: bool,
     alternatives: usize,
     steps: usize,
+    /// How often expressions were tried with samples.
+    #[cfg(feature = "cel")]
+    pub(super) samples: usize,
 }
 
 impl Findings {
