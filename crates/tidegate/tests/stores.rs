@@ -2,20 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
+mod byte_map;
 mod random;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use tidegate::store::{
     ByteMap, CasStore, Charge, MemoryStore, Op, PlainStore, Step, Store, StoreError, Versioned, conformance,
 };
 use tidegate::{Cost, Tick};
 
+use byte_map::Bytes;
 use random::Random;
 
 #[test]
@@ -52,28 +52,20 @@ fn a_key_contended_for_ever_is_an_error_and_changes_nothing() {
 /// Bytes under versions, like an engine's; every so many writes it claims that somebody else was faster.
 #[derive(Debug)]
 struct Conflicting {
-    cells: Mutex<HashMap<Vec<u8>, Held>>,
+    bytes: Bytes,
     writes: AtomicU64,
     every: u64,
 }
 
-/// A version and the value at it.
-type Held = (u64, Option<Vec<u8>>);
-
 impl Default for Conflicting {
     fn default() -> Self {
-        Self { cells: Mutex::default(), writes: AtomicU64::new(0), every: 3 }
+        Self { bytes: Bytes::default(), writes: AtomicU64::new(0), every: 3 }
     }
 }
 
 impl ByteMap for Conflicting {
     fn read(&self, keys: &[&[u8]]) -> Result<Vec<Versioned>, StoreError> {
-        let cells = self.cells.lock();
-        let read = |key: &&[u8]| {
-            let (version, value) = cells.get(*key).cloned().unwrap_or_default();
-            Versioned { value, version }
-        };
-        Ok(keys.iter().map(read).collect())
+        self.bytes.read(keys)
     }
 
     fn write_if_unchanged(
@@ -85,21 +77,11 @@ impl ByteMap for Conflicting {
         if self.writes.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.every) {
             return Ok(false);
         }
-        let mut cells = self.cells.lock();
-        let unchanged =
-            |(key, version): (&&[u8], &u64)| cells.get(*key).map_or(0, |(have, _)| *have) == *version;
-        if !keys.iter().zip(versions).all(unchanged) {
-            return Ok(false);
-        }
-        for (key, value) in keys.iter().zip(values) {
-            let cell = cells.entry(key.to_vec()).or_default();
-            *cell = (cell.0 + 1, value.clone());
-        }
-        Ok(true)
+        self.bytes.write_if_unchanged(keys, versions, values)
     }
 
     fn len(&self) -> usize {
-        self.cells.lock().values().filter(|(_, value)| value.is_some()).count()
+        self.bytes.len()
     }
 }
 

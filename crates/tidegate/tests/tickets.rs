@@ -3,17 +3,19 @@
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 #![cfg(feature = "ticket")]
 
-use std::collections::HashMap;
+mod byte_map;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tidegate::gate::Part;
 use tidegate::gate::ticket::{KeyError, OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{ByteMap, CasStore, MemoryStore, Store, StoreError, Versioned};
 use tidegate::{Cost, Gate, ManualClock, Outcome, Quota};
+
+use byte_map::Bytes;
 
 const TTL: Duration = Duration::from_secs(600);
 
@@ -380,12 +382,9 @@ fn every_way_a_place_can_go_returns_it_once() {
 #[derive(Clone, Debug, Default)]
 struct Engine(Arc<Shared>);
 
-/// A version and the value at it.
-type Held = (u64, Option<Vec<u8>>);
-
 #[derive(Debug, Default)]
 struct Shared {
-    cells: Mutex<HashMap<Vec<u8>, Held>>,
+    bytes: Bytes,
     /// How many operations from now one fails; 0 for none.
     fails_after: AtomicU64,
     /// How many writes from now the answer to one is lost; 0 for none.
@@ -402,12 +401,7 @@ fn fails(after: &AtomicU64) -> Result<(), StoreError> {
 impl ByteMap for Engine {
     fn read(&self, keys: &[&[u8]]) -> Result<Vec<Versioned>, StoreError> {
         fails(&self.0.fails_after)?;
-        let cells = self.0.cells.lock();
-        let read = |key: &&[u8]| {
-            let (version, value) = cells.get(*key).cloned().unwrap_or_default();
-            Versioned { value, version }
-        };
-        Ok(keys.iter().map(read).collect())
+        self.0.bytes.read(keys)
     }
 
     fn write_if_unchanged(
@@ -417,21 +411,14 @@ impl ByteMap for Engine {
         values: &[Option<Vec<u8>>],
     ) -> Result<bool, StoreError> {
         fails(&self.0.fails_after)?;
-        let mut cells = self.0.cells.lock();
-        let unchanged =
-            |(key, version): (&&[u8], &u64)| cells.get(*key).map_or(0, |(have, _)| *have) == *version;
-        if !keys.iter().zip(versions).all(unchanged) {
-            return Ok(false);
+        let written = self.0.bytes.write_if_unchanged(keys, versions, values)?;
+        if written {
+            fails(&self.0.loses_after)?;
         }
-        for (key, value) in keys.iter().zip(values) {
-            let cell = cells.entry(key.to_vec()).or_default();
-            *cell = (cell.0 + 1, value.clone());
-        }
-        fails(&self.0.loses_after)?;
-        Ok(true)
+        Ok(written)
     }
 
     fn len(&self) -> usize {
-        self.0.cells.lock().values().filter(|(_, value)| value.is_some()).count()
+        self.0.bytes.len()
     }
 }
