@@ -9,7 +9,7 @@ use tidegate::Outcome;
 use tidegate::policy::{Usage, UsageValue};
 
 use super::super::problem::quoted;
-use super::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE, Text, missing, once, unknown};
+use super::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE, Text, TextSeed, missing, once, unknown};
 
 /// The words for how work ended.
 pub(crate) const OUTCOMES: [(&str, Option<Outcome>); 6] = [
@@ -68,7 +68,11 @@ impl<'de> Visitor<'de> for SettledSeed {
                     return Err(M::Error::custom(instead));
                 }
                 name if !self.fields.contains(&name) => return Err(unknown(name, self.fields)),
-                "ticket" => once(&mut ticket, "ticket", map.next_value::<Text<'de>>()?.0)?,
+                "ticket" => once(
+                    &mut ticket,
+                    "ticket",
+                    map.next_value_seed(TextSeed("`ticket` as the string that a check answered"))?.0,
+                )?,
                 "status" => once(&mut status, "status", map.next_value_seed(StatusSeed)?)?,
                 "outcome" => once(&mut outcome, "outcome", map.next_value_seed(OutcomeSeed)?)?,
                 "attributes" => once(&mut values, "attributes", map.next_value_seed(UsageSeed)?)?,
