@@ -30,8 +30,8 @@ pub use settling::{Fate, Finished, Followed};
 use crate::clock::{Clock, SystemClock, Time};
 use crate::policy::{Among, Descriptor, LINES, Line, Plan, PolicySet, Refusal};
 use crate::precision::Precision;
-use crate::scratch::{Borrowed, Scratch};
 use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
+use crate::thread_buffers::{Borrowed, Buffers};
 
 /// The longest name of a node, in bytes: a DNS name, a port and some.
 const LONGEST_ISSUER: usize = 128;
@@ -263,8 +263,8 @@ impl Gate {
             decision.denied_by_list = Some(Box::new(refusal));
             return Ok(decision);
         }
-        let mut scratch = Borrowed::take();
-        let Scratch { keys, settled } = &mut *scratch;
+        let mut buffers = Borrowed::take();
+        let Buffers { keys, settled } = &mut *buffers;
         let mut plan = Plan { lines: SmallVec::new(), keys: mem::take(keys) };
         match among {
             None => policies.plan_into(request, cost, &mut plan),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use tidegate::Gate;
-use tidegate::policy::config::{Config, Format};
+use tidegate::config::{Config, Format};
 use tidegate::policy::{Among, Descriptor, PolicySet};
 
 use crate::model;

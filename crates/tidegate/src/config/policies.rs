@@ -14,11 +14,11 @@ use super::names::shown;
 use super::node::{Node, Value};
 use super::settled::{self, Told};
 use super::shape::{percent, subject};
-use crate::policy::access::{Access, AccessList};
-use crate::policy::cost::CostRule;
-use crate::policy::matching::{Match, Want};
-use crate::policy::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, OnStoreError, Policy};
+use crate::policy::CostRule;
+use crate::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, OnStoreError, Policy};
+use crate::policy::{Access, AccessList};
 use crate::policy::{Glob, PathGlob};
+use crate::policy::{Match, Want};
 
 /// Builds all policies that can be; what is wrong with the others is among the findings.
 pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
