@@ -10,9 +10,9 @@ use tidegate_core::{Cost, Retry, Tick};
 
 use super::line::Answer;
 use super::{Bulkhead, Permit};
+use crate::answer::Denied;
 use crate::clock::Sleep;
-use crate::limiter::Denied;
-use crate::wait::Bound;
+use crate::time_bound::TimeBound;
 
 /// A future that ends inside; made by [`Bulkhead::enter`].
 ///
@@ -33,7 +33,7 @@ use crate::wait::Bound;
 pub struct Enter {
     bulkhead: Bulkhead,
     places: Cost,
-    bound: Bound,
+    bound: TimeBound,
     stage: Stage,
 }
 
@@ -45,28 +45,26 @@ enum Stage {
 
 impl Enter {
     pub(super) const fn new(bulkhead: Bulkhead, places: Cost) -> Self {
-        Self { bulkhead, places, bound: Bound::Within(Duration::MAX), stage: Stage::New }
+        Self { bulkhead, places, bound: TimeBound::NONE, stage: Stage::New }
     }
 
     /// Waits for at most `timeout` from the first poll on; zero means now or not at all.
     pub const fn within(mut self, timeout: Duration) -> Self {
-        self.bound = Bound::Within(timeout);
+        self.bound = TimeBound::Within(timeout);
         self
     }
 
     /// Waits until `deadline` at the latest, a tick of the bulkhead's clock. A deadline that has passed is refused for good, even with
     /// places to spare: nobody is waiting for the result any more.
     pub const fn until(mut self, deadline: Tick) -> Self {
-        self.bound = Bound::Until(deadline);
+        self.bound = TimeBound::Until(deadline);
         self
     }
 
     /// Enters or stands in line; `Err` is the answer.
     fn begin(&mut self, cx: &Context<'_>) -> Result<(u64, Option<Tick>), Answer> {
         let shared = &self.bulkhead.shared;
-        if let Bound::Until(deadline) = self.bound
-            && deadline < shared.clock.now()
-        {
+        if self.bound.has_passed(|| shared.clock.now()) {
             return Err(Err(shared.line.lock().refused(Retry::Never)));
         }
         // Before the clock is asked and the waker copied: one who need not wait has use for neither.
@@ -74,12 +72,10 @@ impl Enter {
         if !matches!(&answer, Err(refused) if refused.retry() == Retry::Unknown) {
             return Err(answer);
         }
-        let deadline = match self.bound {
-            Bound::Within(Duration::ZERO) => return Err(answer),
-            Bound::Within(Duration::MAX) => None,
-            Bound::Within(timeout) => Some(shared.clock.now().after(timeout)),
-            Bound::Until(deadline) => Some(deadline),
-        };
+        if self.bound.is_at_once() {
+            return Err(answer);
+        }
+        let deadline = self.bound.deadline(|| shared.clock.now());
         let mut waker = Some(cx.waker().clone());
         let number = shared.line.lock().join(self.places, &mut waker)?;
         Ok((number, deadline))

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use tidegate_core::rate::GcraReport;
 use tidegate_core::{Cost, Tick};
 
-use super::{KeyedLimiter, Shared};
-use crate::limiter::Tell;
+use super::shared::Shared;
+use crate::answer::Tell;
 use crate::precision::Precision;
 use crate::store::{Class, Print, Reading, Taken};
 
@@ -23,12 +23,12 @@ const BATCH: usize = 16;
 /// The longest key that is hashed without a call.
 const SHORT: usize = 16;
 
-impl KeyedLimiter {
+impl Shared {
     /// Decides. The usual way ends here; it calls nothing, so that it needs no place to keep what calls would overwrite: a processor
     /// would get that back only after the locked instruction.
     #[inline]
     pub(super) fn decide<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
-        match self.shared.permit(key, cost.units()) {
+        match self.permit(key, cost.units()) {
             Some(report) => T::permitted(report),
             None => self.decide_slowly(key, cost),
         }
@@ -36,36 +36,34 @@ impl KeyedLimiter {
 
     #[inline(never)]
     fn decide_slowly<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
-        let shared = &*self.shared;
-        match shared.reading(shared.tick()) {
-            Some(by) => self.decide_at_length(shared.store.print(key), key, by, cost),
-            None => T::of(self.allow_at_length(key, cost)),
+        match self.reading(self.tick()) {
+            Some(by) => self.decide_at_length(self.store.print(key), key, by, cost),
+            None => T::of(self.decide_by_store(key, cost)),
         }
     }
 
     /// Decides about a key that was not permitted in its preferred line, or was not looked for.
     #[inline(never)]
     fn decide_at_length<T: Tell>(&self, print: Print, key: &[u8], by: Reading<'_>, cost: Cost) -> T {
-        let told = self.shared.decide(print, key, by, cost.units());
-        told.unwrap_or_else(|| T::of(self.allow_at_length(key, cost)))
+        let told = self.decide_on_word(print, key, by, cost.units());
+        told.unwrap_or_else(|| T::of(self.decide_by_store(key, cost)))
     }
 
     pub(super) fn decide_each<K: AsRef<[u8]>, T: Tell>(&self, keys: &[K], mut tell: impl FnMut(&K, T)) {
-        let shared = &*self.shared;
         for keys in keys.chunks(BATCH) {
-            let Some(by) = shared.reading(shared.tick()) else {
+            let Some(by) = self.reading(self.tick()) else {
                 keys.iter().for_each(|key| tell(key, self.decide_slowly(key.as_ref(), Cost::ONE)));
                 continue;
             };
             let mut prints = [Print::default(); BATCH];
             let mut touched = 0;
             for (print, key) in prints.iter_mut().zip(keys) {
-                *print = shared.store.print(key.as_ref());
-                touched ^= shared.store.touch(*print);
+                *print = self.store.print(key.as_ref());
+                touched ^= self.store.touch(*print);
             }
             std::hint::black_box(touched);
             for (print, key) in prints.iter().zip(keys) {
-                let told = match shared.store.permit(*print, &by, 1) {
+                let told = match self.store.permit(*print, &by, 1) {
                     Some(word) => T::permitted(by.limit.form.report(word, by.now)),
                     None => self.decide_at_length(*print, key.as_ref(), by, Cost::ONE),
                 };
@@ -116,7 +114,7 @@ impl Shared {
 
     /// Spends units of a key by its word; a refusal is left to the clock.
     #[inline(always)]
-    fn decide<T: Tell>(&self, print: Print, key: &[u8], by: Reading<'_>, units: u64) -> Option<T> {
+    fn decide_on_word<T: Tell>(&self, print: Print, key: &[u8], by: Reading<'_>, units: u64) -> Option<T> {
         let mut taken = self.store.permit_or_see(print, &by, units);
         if taken == Taken::Elsewhere {
             taken = self.store.take(print, key, &by, units);

@@ -6,16 +6,16 @@
 //! is drawn, and at the latest when the thread ends.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Cost, Finish, Outcome, Receipt, Tick};
 
+use super::shared::Shared;
 use super::word::Undecided;
-use super::{Shared, Tell};
+use crate::answer::Tell;
 use crate::clock::SystemClock;
 use crate::store::{Ending, Op};
 
@@ -27,13 +27,6 @@ const PART: u64 = 8;
 
 /// Leases of one thread. Two limiters whose numbers meet in one place take turns: right, and no faster than without leases.
 const PLACES: usize = 16;
-
-/// Returns a number for a new limiter.
-pub(super) fn number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: the numbers only have to differ.
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
 
 /// What a thread has drawn from one limiter: cells of their own, so that spending writes one number.
 // Aligned, so that the place of one is found by a shift.
@@ -56,7 +49,7 @@ struct Drawn {
     now: u64,
     /// How many units were drawn.
     size: u64,
-    /// What leases had given back by then, see [`Returns`].
+    /// What leases had given back by then, see [`Returns`](super::returns::Returns).
     returned: u64,
     /// The limiter's terms: units drawn under others are not given back.
     terms: u64,
@@ -67,31 +60,6 @@ impl Drawn {
     fn receipt(&self, tick: Tick, returned: u64) -> Option<Receipt> {
         let cost = Cost::new(self.size)?;
         Some(Receipt { at: tick, act: tick, cost, mark: self.form.mark(self.word.saturating_sub(returned)) })
-    }
-}
-
-/// What the leases of one limiter have given back.
-///
-/// A word that is lowered does not tell by how much, and what a draw still holds is less by all that was given back behind it or before it
-/// since. Who counts all of it gives back too little where it was behind, never too much.
-// Aligned, so that writing it disturbs no check.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct Returns {
-    /// In scaled time; wraps.
-    sum: AtomicU64,
-    /// The tick in nanoseconds at which the last receipt of a reservation has run out. Until then leases are given back as charges are
-    /// settled: a receipt tells its place by a word that nobody lowered since.
-    receipts: AtomicU64,
-    /// Held while a lease is given back: two at once would not see each other in the sum.
-    giving: Mutex<()>,
-}
-
-impl Returns {
-    /// Notes a receipt that may be settled until `tick`, while the word is away.
-    pub(super) fn issued(&self, tick: Tick) {
-        // Relaxed: the word that is put back releases it, and whoever gives back has looked at the word before.
-        self.receipts.fetch_max(tick.as_nanos(), Ordering::Relaxed);
     }
 }
 

@@ -10,7 +10,8 @@ use smallvec::SmallVec;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{State, Tick};
 
-use super::line::{Class, Held, Name, Seized};
+use super::line::{Held, Seized};
+use super::name::{Class, Name};
 use super::table::{Both, Place, Sought, Table};
 use crate::store::{Cell, Settled, Step, settle};
 

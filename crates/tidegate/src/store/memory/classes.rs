@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use tidegate_core::rate::{Gcra, GcraWord};
 use tidegate_core::{Quota, Tick};
 
-use super::line::Class;
+use super::name::Class;
 
 /// Limits that are found without looking into a list that grows.
 const FEW: usize = 8;

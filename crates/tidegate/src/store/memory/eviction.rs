@@ -16,8 +16,10 @@ use smallvec::SmallVec;
 use tidegate_core::{Algorithm, Tick};
 
 use super::classes::Limit;
-use super::line::{Class, Name, Seized, WAYS};
-use super::table::{Both, Place, Reading, Sought, Table};
+use super::line::{Seized, WAYS};
+use super::name::{Class, Name};
+use super::reading::Reading;
+use super::table::{Both, Place, Sought, Table};
 use crate::store::Cell;
 
 /// What a place is to a new key.

@@ -26,67 +26,18 @@ use std::hint::select_unpredictable;
 
 use tidegate_core::rate::GcraWord;
 
-use super::table::{Reading, Taken};
+use super::name::{LOCK, Name};
+use super::reading::{Reading, Taken};
 use crate::sync::{AtomicU64, Ordering, spin_loop, yield_now};
 
 /// Slots per line: what 64 bytes hold.
 pub(super) const WAYS: usize = 4;
-
-const LOCK: u64 = 1;
-const TAG: u64 = !0 << 16;
 
 /// The word of a slot in somebody's hands. A limit refuses on it, so that a check looks for it only where it is refused.
 const SEIZED: u64 = GcraWord::NONE;
 
 /// So often a thread looks at what another one holds before it lets others run: its holder may be one of those.
 const SPINS: u32 = 100;
-
-/// Whose slot it is, and how its word is to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Name(u64);
-
-/// Which limit gives a word its meaning; [`Class::WIDE`] where the state lies beside the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Class(u16);
-
-impl Class {
-    /// The state does not fit a word.
-    pub(super) const WIDE: Self = Self(0);
-    /// The largest number: 15 bits.
-    pub(super) const MAX: u16 = (1 << 15) - 1;
-
-    /// Makes a class of a number from 1 to [`Class::MAX`].
-    #[inline]
-    pub(crate) const fn new(number: u16) -> Option<Self> {
-        if number == 0 || number > Self::MAX { None } else { Some(Self(number)) }
-    }
-
-    pub(crate) const fn number(self) -> u16 {
-        self.0
-    }
-}
-
-impl Name {
-    pub(super) const EMPTY: Self = Self(0);
-
-    /// Makes the name of a key. The lower 16 bits of a fingerprint are for choosing lines, so its upper 48 are the tag.
-    #[inline]
-    pub(super) const fn new(fingerprint: u64, class: Class) -> Self {
-        // No tag is zero, which is how empty slots look: one in 2⁴⁸ keys shares its tag with another then.
-        let tag = if fingerprint & TAG == 0 { 1 << 16 } else { fingerprint & TAG };
-        Self(tag | (class.0 as u64) << 1)
-    }
-
-    /// Says whether it is the same key, under whatever limit.
-    #[inline]
-    pub(super) const fn is_key_of(self, other: Self) -> bool {
-        (self.0 ^ other.0) & TAG == 0
-    }
-
-    pub(super) const fn class(self) -> Class {
-        Class((self.0 >> 1) as u16 & Class::MAX)
-    }
-}
 
 /// A name and a word; all zeros are an empty one.
 #[derive(Debug, Default)]

@@ -11,13 +11,14 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use foldhash::quality::RandomState;
-use tidegate_core::Tick;
 
-use super::classes::{Classes, Limit};
+use super::classes::Classes;
 use super::full_keys::{FullKey, FullKeys};
-use super::line::{Class, Held, Line, Name, Seized, Slot, WAYS};
+use super::line::{Held, Line, Seized, Slot, WAYS};
 use super::lines::Lines;
+use super::name::{Class, Name};
 use super::overflow::Overflow;
+use super::reading::{Reading, Taken};
 
 /// Slots for each key of the capacity, as a ratio: 23.5 bytes a key.
 const SLOTS: (usize, usize) = (22, 15);
@@ -60,33 +61,6 @@ impl Sought {
     #[inline]
     pub(super) const fn name(self, class: Class) -> Name {
         self.print.name(class)
-    }
-}
-
-/// The outcome of a check on a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// Spent; the word that stands now.
-    Permitted(u64),
-    /// Not spent; the word that stands, or that was seen at a glance.
-    Refused(u64),
-    /// Not here: another limit, a state that is no word, or more than a glance can tell.
-    Elsewhere,
-}
-
-/// What words are read by: a limit, and the present in ticks and in the limit's scaled time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading<'t> {
-    pub(crate) limit: &'t Limit,
-    pub(crate) tick: Tick,
-    pub(crate) now: u64,
-}
-
-impl<'t> Reading<'t> {
-    /// Makes it; `None` where the limit's form has come to its end.
-    #[inline]
-    pub(crate) fn at(limit: &'t Limit, tick: Tick) -> Option<Self> {
-        Some(Self { limit, tick, now: limit.form.scaled(tick)? })
     }
 }
 
