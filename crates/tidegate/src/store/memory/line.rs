@@ -1,14 +1,6 @@
-//! One cache line of the table: four slots of sixteen bytes, and the locks that keep them whole.
+//! One cache line of the table: four slots of sixteen bytes, and the locks that protect them.
 //!
-//! A slot is a *name* and a *word*. The name says whose state the word is and how to read it:
-//!
-//! ```text
-//! 63                      16 15             1   0
-//! ┌─────────────────────────┬────────────────┬──────┐
-//! │ tag: 48 bits of the     │ class: which   │ lock │   0 is an empty slot
-//! │ key's keyed fingerprint │ limit, or wide │      │
-//! └─────────────────────────┴────────────────┴──────┘
-//! ```
+//! A slot is a name and a word. The [`Name`] says whose state the word is, and how to read it.
 //!
 //! # Locks
 //! A slot is *seized* by exchanging its word for [`SEIZED`], and let go by writing a word. That is all a check of a known key
@@ -291,6 +283,7 @@ impl Drop for Held<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::name::Class;
     use super::*;
 
     #[test]

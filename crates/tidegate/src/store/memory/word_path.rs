@@ -11,8 +11,10 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Decision, Receipt, Standing, Tick};
 
 use super::classes::Limit;
-use super::line::{Class, Name, Seized, Slot};
-use super::table::{Keep, Place, Print, Reading, Sought, Table, Taken};
+use super::line::{Seized, Slot};
+use super::name::{Class, Name};
+use super::reading::{Reading, Taken};
+use super::table::{Keep, Place, Print, Sought, Table};
 use crate::store::settle::{Hand, take};
 use crate::store::{Charge, Op, Settled, Settlement, Step};
 
