@@ -3,7 +3,7 @@
 use tidegate_core::Cost;
 
 use super::diagnostic::Findings;
-use super::keys::Kind;
+use super::kind::Kind;
 use super::names;
 use super::node::{Node, Value};
 #[cfg(feature = "cel")]
@@ -13,6 +13,7 @@ use crate::policy::Learning;
 use crate::policy::whole_number;
 use crate::policy::{CostRule, is_attribute_name};
 use crate::policy::{SettleBy, SettleRule};
+use crate::visible::excerpt;
 
 /// The cost of a policy, read.
 #[derive(Debug, Default)]
@@ -73,7 +74,7 @@ fn estimated(node: &Node, findings: &mut Findings) -> Costs {
         missing.iter().filter_map(|(name, node)| Some((name.text.clone(), whole_number(node.text()?).ok()?)));
     if let (Some(Some(by)), Some(missing)) = (&settle, node.get("missing")) {
         for (name, _) in missing.entries().iter().filter(|(name, _)| !by.uses(&name.text)) {
-            let (shown, used) = (names::shown(&name.text), by.names().join(", "));
+            let (shown, used) = (excerpt(&name.text), by.names().join(", "));
             findings
                 .error(name.spot, format_args!("cost.missing: settle does not use {shown}; it uses {used}"));
         }
@@ -226,7 +227,7 @@ fn settles(expression: &crate::policy::Expression, node: &Node, findings: &mut F
     if findings.is_full() || expression.names().any(|name| names::usage(name).is_err()) {
         return true;
     }
-    let shown = names::shown(expression.source());
+    let shown = excerpt(expression.source());
     let found = sample::never_settles(expression, &mut findings.samples);
     if expression.names().next().is_none() {
         let also = found.map_or_else(String::new, |found| format!(" ({found})"));

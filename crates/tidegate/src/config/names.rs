@@ -6,18 +6,19 @@
 //! Names that begin with `request.` are Tidegate's, and `client.ip` is; any other name is the caller's own and can be sent to
 //! `/v1/check` in any spelling, so it is left alone unless it is a slip of one of ours.
 
-use std::net::{IpAddr, Ipv6Addr};
+mod host;
+
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use host::host;
+pub(super) use host::host_pattern;
+
 use super::budget::SEGMENTS;
-use super::diagnostic::nearest;
-use crate::policy::BUILT_IN;
-use crate::policy::canonical;
-use crate::policy::host_name;
-use crate::policy::path;
-use crate::policy::{Glob, PathGlob};
-pub(super) use crate::visible::excerpt as shown;
+use super::suggest::nearest;
+use crate::policy::{BUILT_IN, Glob, PathGlob, canonical, host_name, path};
+use crate::visible::excerpt;
 
 /// What a header's attribute begins with.
 pub(super) const HEADER: &str = "request.header.";
@@ -68,7 +69,7 @@ pub(super) fn is_control(letter: char) -> bool {
 /// Checks the name of a policy. It stands in answers, logs and URLs.
 pub(super) fn policy(name: &str) -> Result<(), String> {
     if name.trim() != name {
-        return Err(format!("\"{}\" begins or ends with a space", shown(name)));
+        return Err(format!("\"{}\" begins or ends with a space", excerpt(name)));
     }
     if matches!(name, "." | "..") {
         return Err(format!("\"{name}\" cannot stand in a path, where a policy is asked for by its name"));
@@ -82,26 +83,26 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
         return Ok(());
     }
     if name.trim() != name {
-        return Err(format!("\"{}\" begins or ends with a space", shown(name)));
+        return Err(format!("\"{}\" begins or ends with a space", excerpt(name)));
     }
     if let Some(header) = name.strip_prefix(HEADER) {
         let lower = header.to_ascii_lowercase();
         return match header_name(header) {
             Ok(()) if lower == header => Ok(()),
-            Ok(()) => Err(format!("no request has \"{}\"; write {HEADER}{lower}", shown(name))),
+            Ok(()) => Err(format!("no request has \"{}\"; write {HEADER}{lower}", excerpt(name))),
             Err(error) => Err(error),
         };
     }
     let lower = name.to_ascii_lowercase();
     let reserved = lower.starts_with("request.") || matches!(&*lower, "request" | "client");
     match meant(&lower) {
-        Some(meant) => Err(format!("no request has \"{}\"; write {meant}", shown(name))),
+        Some(meant) => Err(format!("no request has \"{}\"; write {meant}", excerpt(name))),
         None if lower.starts_with("request.query") => {
-            Err(format!("no request has \"{}\"; the query of a request is no attribute", shown(name)))
+            Err(format!("no request has \"{}\"; the query of a request is no attribute", excerpt(name)))
         }
         None if reserved => Err(format!(
             "no request has \"{}\"; there are {} and {HEADER}<name>, and names of your own begin with another word",
-            shown(name),
+            excerpt(name),
             BUILT_IN.join(", ")
         )),
         None => Ok(()),
@@ -121,7 +122,7 @@ pub(super) fn usage(name: &str) -> Result<(), String> {
     match own(name) {
         true => Err(format!(
             "no settlement tells {}: it knows what is told with it, as llm.output, and not the request",
-            shown(name)
+            excerpt(name)
         )),
         false => Ok(()),
     }
@@ -155,14 +156,14 @@ fn meant(lower: &str) -> Option<String> {
 pub(super) fn header_name(name: &str) -> Result<(), String> {
     let lower = name.to_ascii_lowercase();
     if let Some(own) = lower.strip_prefix(HEADER).or_else(|| lower.strip_prefix("request.headers.")) {
-        return Err(format!("\"{}\" is an attribute; as a header it is {}", shown(name), shown(own)));
+        return Err(format!("\"{}\" is an attribute; as a header it is {}", excerpt(name), excerpt(own)));
     }
     if is_token(name) {
         return Ok(());
     }
     Err(format!(
         "no header is called \"{}\"; a name has letters, digits and - or _, and no pattern",
-        shown(name)
+        excerpt(name)
     ))
 }
 
@@ -181,7 +182,7 @@ pub(super) fn method(text: &str) -> Result<(), String> {
     if is_token(text) {
         return Ok(());
     }
-    Err(format!("\"{}\" is no method; write GET, or a list as [GET, POST]", shown(text)))
+    Err(format!("\"{}\" is no method; write GET, or a list as [GET, POST]", excerpt(text)))
 }
 
 /// Checks a method where it is compared as it is.
@@ -201,7 +202,7 @@ pub(super) fn path_pattern(glob: &PathGlob) -> Result<(), String> {
         if segments > SEGMENTS {
             return Err(format!(
                 "\"{}\" has {segments} segments; use at most {SEGMENTS}",
-                shown(alternative)
+                excerpt(alternative)
             ));
         }
         let query = alternative
@@ -211,8 +212,8 @@ pub(super) fn path_pattern(glob: &PathGlob) -> Result<(), String> {
             let cut = alternative.split('?').next().unwrap_or_default();
             return Err(format!(
                 "\"{}\": the query is cut off before a path is matched; write {}",
-                shown(alternative),
-                shown(or_root(cut))
+                excerpt(alternative),
+                excerpt(or_root(cut))
             ));
         }
         normal_path(alternative)
@@ -228,8 +229,8 @@ fn normal_path(text: &str) -> Result<(), String> {
     if let Some((before, _)) = text.split_once('#') {
         return Err(format!(
             "\"{}\": a fragment is never sent; write {}",
-            shown(text),
-            shown(or_root(before))
+            excerpt(text),
+            excerpt(or_root(before))
         ));
     }
     let normal = path::strictly(text);
@@ -239,53 +240,9 @@ fn normal_path(text: &str) -> Result<(), String> {
     }
     Err(format!(
         "\"{}\": no path is so when it is matched: escapes are decoded, . and .. resolved; write {}",
-        shown(text),
-        shown(&normal)
+        excerpt(text),
+        excerpt(&normal)
     ))
-}
-
-/// Checks a host pattern, or a host where capitals do not count.
-pub(super) fn host_pattern(glob: &Glob) -> Result<(), String> {
-    glob.alternatives().try_for_each(host)
-}
-
-fn host(text: &str) -> Result<(), String> {
-    let wrong = |why: &str, meant: &str| match meant {
-        "" => Err(format!("\"{}\": {why}", shown(text))),
-        meant => Err(format!("\"{}\": {why}; write {}", shown(text), shown(meant))),
-    };
-    if let Some((_, rest)) = text.split_once("://") {
-        return wrong("a host has no scheme", rest.split('/').next().unwrap_or_default());
-    }
-    if let Some((host, _)) = text.split_once('/') {
-        return wrong("a host has no path", host);
-    }
-    if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
-        return wrong("an IPv6 host is compared without brackets", inner);
-    }
-    match text.split_once(':') {
-        Some((host, port)) if !port.contains(':') => return wrong("the port is cut off", host),
-        Some(_) => {
-            let wild = text.contains(['*', '?']);
-            let possible = text.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.*?".contains(&byte));
-            let is_address = if wild { possible } else { text.parse::<Ipv6Addr>().is_ok() };
-            return if is_address { Ok(()) } else { wrong("it is neither a host nor an IPv6 address", "") };
-        }
-        None => {}
-    }
-    if let Some(rest) = text.strip_prefix('.') {
-        return wrong("a host begins with a name", &format!("*.{rest}"));
-    }
-    if let Some(rest) = text.strip_suffix('.') {
-        return wrong("a dot at the end is cut off", rest);
-    }
-    if !text.is_ascii() {
-        return wrong("a host is ASCII when it is sent: write it as xn--…", "");
-    }
-    if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._*?".contains(&byte)) {
-        return wrong("a host has letters, digits, - and dots", "");
-    }
-    Ok(())
 }
 
 /// Checks a network: IPv4 addresses are compared as IPv4, however they were sent.
@@ -308,31 +265,33 @@ pub(super) fn value(attribute: &str, text: &str) -> Result<(), String> {
         "request.method" => exact_method(text),
         "request.direction" => match text {
             "inbound" | "outbound" => Ok(()),
-            _ => Err(format!("\"{}\" is no direction; write inbound or outbound", shown(text))),
+            _ => Err(format!("\"{}\" is no direction; write inbound or outbound", excerpt(text))),
         },
         "request.path" => match path::for_values(text) {
             plain if plain == text => Ok(()),
             plain => Err(format!(
                 "\"{}\": no path is so when it is compared: the query is cut off, escapes decoded, dots resolved; write {}",
-                shown(text),
-                shown(&plain)
+                excerpt(text),
+                excerpt(&plain)
             )),
         },
         "request.host" => {
             host(&text.to_ascii_lowercase())?;
             match host_name(text) {
                 plain if plain == text => Ok(()),
-                plain => Err(format!("no request has the host \"{}\"; write {}", shown(text), shown(&plain))),
+                plain => {
+                    Err(format!("no request has the host \"{}\"; write {}", excerpt(text), excerpt(&plain)))
+                }
             }
         }
         "client.ip" => match text.parse::<IpAddr>() {
             Ok(address) if canonical(address).to_string() == text => Ok(()),
             Ok(address) => {
-                Err(format!("no address is written \"{}\"; write {}", shown(text), canonical(address)))
+                Err(format!("no address is written \"{}\"; write {}", excerpt(text), canonical(address)))
             }
             Err(_) => Err(format!(
                 "\"{}\" is no address; networks stand in access.allow and access.deny",
-                shown(text)
+                excerpt(text)
             )),
         },
         _ if text == "*" => Err("\"*\" is compared as it is and stands for nothing else".to_owned()),
@@ -350,13 +309,13 @@ pub(super) fn pattern(attribute: &str, glob: &Glob) -> Result<(), String> {
         let only = |fits: fn(u8) -> bool, what: &str| {
             match alternative.bytes().all(|byte| fits(byte) || b"*?".contains(&byte)) {
                 true => Ok(()),
-                false => Err(format!("no request has \"{}\": {what}", shown(alternative))),
+                false => Err(format!("no request has \"{}\": {what}", excerpt(alternative))),
             }
         };
         match attribute {
             "request.method" => only(|byte| byte.is_ascii_uppercase() || b"-_".contains(&byte), "methods are capitals"),
             "request.direction" if glob.matches("inbound") || glob.matches("outbound") => Ok(()),
-            "request.direction" => Err(format!("\"{}\" is neither inbound nor outbound", shown(alternative))),
+            "request.direction" => Err(format!("\"{}\" is neither inbound nor outbound", excerpt(alternative))),
             "client.ip" => only(
                 |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b':' | b'.'),
                 "addresses are digits, a to f, dots and colons; networks stand in access.allow and access.deny",
@@ -374,7 +333,7 @@ pub(super) fn pattern(attribute: &str, glob: &Glob) -> Result<(), String> {
                     true => Ok(()),
                     false => Err(format!(
                         "\"{}\": no path is so when it is compared; write it under match.path, which knows segments",
-                        shown(alternative)
+                        excerpt(alternative)
                     )),
                 }
             }
@@ -394,12 +353,12 @@ pub(super) fn problem(text: &str) -> Result<(), String> {
     if is_uri {
         return Err(format!(
             "\"{}\" is no URI: spaces, quotes and letters beyond ASCII are written as %xx",
-            shown(text)
+            excerpt(text)
         ));
     }
     Err(format!(
         "unknown problem \"{}\"{}, or a URI",
-        shown(text),
-        super::diagnostic::instead(text, KNOWN.into_iter())
+        excerpt(text),
+        super::suggest::instead(text, KNOWN.into_iter())
     ))
 }

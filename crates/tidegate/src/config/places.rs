@@ -6,10 +6,9 @@ use tidegate_core::Quota;
 
 use super::diagnostic::Findings;
 use super::keys::PLACE_TTL;
-use super::limits::{Owner, Words};
 use super::node::Spot;
-use crate::policy::Terms;
-use crate::policy::span;
+use super::words::{Owner, Words};
+use crate::policy::{Terms, span};
 
 /// Makes the terms of `algorithm: concurrency`, and checks that one request can enter at all; words that cannot be were reported with
 /// the shape.

@@ -9,16 +9,17 @@ use tidegate_core::Cost;
 use super::budget;
 use super::costs;
 use super::diagnostic::Findings;
-use super::limits::{self, Owner};
-use super::names::shown;
+use super::limits;
 use super::node::{Node, Value};
 use super::settled::{self, Told};
 use super::shape::{percent, subject};
+use super::words::Owner;
 use crate::policy::CostRule;
 use crate::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, OnStoreError, Policy};
 use crate::policy::{Access, AccessList};
 use crate::policy::{Glob, PathGlob};
 use crate::policy::{Match, Want};
+use crate::visible::excerpt;
 
 /// Builds all policies that can be; what is wrong with the others is among the findings.
 pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
@@ -56,7 +57,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
             {
                 let message = format!(
                     "charges the same requests under the same limits as \"{}\"; one is enough",
-                    shown(&twin.name)
+                    excerpt(&twin.name)
                 );
                 findings.warn(node.spot, message);
             }

@@ -9,9 +9,9 @@ use serde_saphyr::{Location, Spanned};
 use std::fmt;
 use toml::de::{DeTable, DeValue};
 
-use super::Format;
 use super::budget;
 use super::diagnostic::Findings;
+use super::format::Format;
 use super::node::{Name, Node, Spot, Value};
 
 /// Reads a text; `None` when it cannot be read at all, with the reason among the findings.

@@ -9,14 +9,16 @@ use std::collections::hash_map::Entry;
 use ipnet::IpNet;
 
 use super::budget;
-use super::diagnostic::{Findings, instead, nearest};
-use super::keys::{Key, Kind, RENAMED, Table};
-use super::names::{self, is_control, shown};
+use super::diagnostic::Findings;
+use super::kind::{Key, Kind, RENAMED, Table};
+use super::names::{self, is_control};
 use super::node::{Node, Value};
 use super::reach;
+use super::suggest::{instead, nearest};
 use crate::policy::AccessEntry;
 use crate::policy::{Glob, PathGlob};
 use crate::policy::{WrittenRate, span, whole_number};
+use crate::visible::excerpt;
 
 /// Checks a value against its kind; `name` is its key, for messages.
 pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Findings) {
@@ -42,7 +44,7 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
                     if let Err(reason) = scalar(&key.text, names, findings) {
                         findings.error(key.spot, format_args!("{name}: {reason}"));
                     }
-                    check(value, of, &format!("{name}.{}", shown(&key.text)), findings);
+                    check(value, of, &format!("{name}.{}", excerpt(&key.text)), findings);
                 }
             }
             _ => findings.error(node.spot, format_args!("{name} is a map, found {}", node.kind())),
@@ -99,7 +101,7 @@ fn is_within(count: usize, most: usize, node: &Node, name: &str, findings: &mut 
 /// Returns how messages about a policy begin.
 pub(super) fn subject(policy: &Node, at: usize) -> String {
     match policy.get("name").and_then(Node::text) {
-        Some(name) => format!("policy \"{}\": ", shown(name)),
+        Some(name) => format!("policy \"{}\": ", excerpt(name)),
         None => format!("policy {}: ", at + 1),
     }
 }
@@ -127,7 +129,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
                 let available = |key: &&Key| !matches!(key.kind, Kind::Unavailable);
                 let words = table.keys.iter().filter(available).map(|key| key.name);
                 let hint = if findings.is_full() { String::new() } else { instead(&name.text, words) };
-                let key = shown(&name.text);
+                let key = excerpt(&name.text);
                 findings.error(name.spot, format_args!("unknown key \"{key}\" in {}{hint}", table.name));
             }
         }
@@ -165,7 +167,7 @@ fn check_repeats(node: &Node, findings: &mut Findings) {
                 continue;
             }
         };
-        let key = shown(&name.text);
+        let key = excerpt(&name.text);
         findings.error(name.spot, format_args!("key \"{key}\" is given twice, first in line {first}"));
     }
 }
@@ -213,7 +215,7 @@ fn most_bytes(kind: &Kind) -> usize {
 fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String> {
     let most = most_bytes(kind);
     if text.len() > most {
-        return Err(format!("\"{}\" has {} bytes; use at most {most}", shown(text), text.len()));
+        return Err(format!("\"{}\" has {} bytes; use at most {most}", excerpt(text), text.len()));
     }
     // An expression may be written over several lines; nothing else of it leaves the process.
     let broken =
@@ -222,11 +224,11 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
         let why = "it would break the headers, logs and terminals that show it";
         return Err(format!(
             "\"{}\" has the control character {}; {why}",
-            shown(text),
+            excerpt(text),
             letter.escape_unicode()
         ));
     }
-    let shown = shown(text);
+    let shown = excerpt(text);
     match kind {
         Kind::Whole(least, most) => match whole_number(text) {
             Ok(number) if (*least..=*most).contains(&number) => Ok(()),
@@ -324,5 +326,5 @@ fn zone(text: &str) -> Result<(), String> {
         Some(name) => format!("; did you mean \"{name}\"?"),
         None => "; use an IANA name as Europe/Vienna, or UTC".to_owned(),
     };
-    Err(format!("unknown time zone \"{}\"{hint}", shown(text)))
+    Err(format!("unknown time zone \"{}\"{hint}", excerpt(text)))
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
-use super::keys::{ALGORITHMS, CONCURRENCY, DEFAULTS, FILE, INHERITED, Kind, Table};
+use super::keys::{ALGORITHMS, CONCURRENCY, DEFAULTS, FILE, INHERITED};
+use super::kind::{Kind, Table};
 use super::node::{Node, Value};
 use crate::policy::WrittenRate;
 

@@ -16,6 +16,7 @@ use super::cost::CostError;
 use super::named::Named;
 use super::policy::Policy;
 use super::set::PolicySet;
+use crate::visible::excerpt;
 
 /// The names that settlements of language-model calls tell: known to every policy set, whether or not a policy goes by them, so that a
 /// caller need not know which of them the file names.
@@ -142,7 +143,7 @@ pub enum RealCost {
 
 /// A settlement tells a value that nobody goes by: probably a slip of the pen, which would leave the estimate in force unnoticed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no policy settles by `{}`{}", name.escape_debug(), hint(known))]
+#[error("no policy settles by `{}`{}", excerpt(name), hint(known))]
 pub struct UnknownUsage {
     /// The name.
     pub name: String,
@@ -204,7 +205,7 @@ impl SettleRule {
                 (Some(UsageValue::Units(units)), _) => *units,
                 (Some(UsageValue::Text(text)), _) => text
                     .parse()
-                    .map_err(|_| CostError::NotACost { found: format!("\"{}\"", text.escape_debug()) })?,
+                    .map_err(|_| CostError::NotACost { found: format!("\"{}\"", excerpt(text)) })?,
                 (None, Some(units)) => units,
                 (None, None) => return Err(CostError::Untold { names: vec![name.clone()] }),
             },
