@@ -12,12 +12,9 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use tidegate_core::Cost;
 
+use super::cost_error::CostError;
 use super::descriptor::Descriptor;
 use super::learned::Learning;
-
-/// The longest expression, in bytes: a cost, not a program.
-#[cfg(any(feature = "cel", feature = "config"))]
-pub(crate) const MAX_EXPRESSION: usize = 2000;
 
 /// How the cost of a request is found.
 #[derive(Clone, Debug)]
@@ -42,41 +39,6 @@ pub enum CostRule {
     /// What requests have really cost, at most what a full limit grants in one ask: a first request is never refused by its own
     /// estimate. Each policy set that is put in force goes on from what the last one knew under the policy's name.
     Learned(Learning),
-}
-
-/// Why a cost could not be found for a request.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CostError {
-    /// The request does not have the attribute.
-    #[error("the request has no {name}")]
-    Missing {
-        /// The attribute.
-        name: String,
-    },
-    /// The settlement does not tell these values.
-    #[error("{} not told", list(names))]
-    Untold {
-        /// Their names.
-        names: Vec<String>,
-    },
-    /// Not a whole number of 1 or more; in a settlement, of 0 or more.
-    #[error("{found} is not a whole number that a request can cost")]
-    NotACost {
-        /// What was found instead.
-        found: String,
-    },
-    /// The expression failed.
-    #[error("the expression failed: {reason}")]
-    Failed {
-        /// What the evaluator says.
-        reason: String,
-    },
-}
-
-fn list(names: &[String]) -> String {
-    let verb = if names.len() == 1 { "was" } else { "were" };
-    format!("{} {verb}", names.join(", "))
 }
 
 impl CostRule {

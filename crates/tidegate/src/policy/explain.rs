@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::access::AccessEntry;
-use super::cost::CostError;
+use super::cost_error::CostError;
 use super::descriptor::Descriptor;
 use super::matching::{View, plain_values};
 use super::policy::{Direction, Mode, Policy};

@@ -7,11 +7,11 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tidegate_core::{Quota, Replace};
 
-use super::access::Access;
+use super::access::{Access, AccessList};
 use super::cost::CostRule;
 use super::descriptor::Descriptor;
 use super::matching::Match;
-use super::usage::SettleRule;
+use super::settle_rule::SettleRule;
 
 /// Whether a policy is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -294,5 +294,36 @@ impl Policy {
         descriptor: &'a Descriptor<'_>,
     ) -> impl Iterator<Item = (&'a str, Option<&'a str>)> {
         self.by.iter().map(|name| (name.as_str(), descriptor.value(name)))
+    }
+}
+
+impl Policy {
+    /// Hands over each attribute that it names, and whether those whose names go on after it with a dot are meant too: which of
+    /// a group an expression looks at is known only when it runs.
+    pub(super) fn each_named(&self, each: &mut impl FnMut(&str, bool)) {
+        self.matching.names(&mut |name| each(name, false));
+        self.by.iter().for_each(|name| each(name, false));
+        for limit in self.limits.iter().chain(&self.shadow_limit) {
+            limit.overrides.iter().chain(&limit.tiers).for_each(|choice| each(&choice.by, false));
+        }
+        match &self.cost {
+            Some(CostRule::Table { by: name, .. } | CostRule::Attribute(name)) => each(name, false),
+            #[cfg(feature = "cel")]
+            Some(CostRule::Expression(expression)) => expression.names().for_each(|name| each(name, true)),
+            Some(CostRule::Fixed(_) | CostRule::Learned(_)) | None => {}
+        }
+        let lists = [&self.access.allow, &self.access.deny];
+        lists.into_iter().flat_map(AccessList::names).for_each(|name| each(name, false));
+    }
+}
+
+impl Policy {
+    /// Returns how many attributes of the key a request must have to be charged.
+    pub(crate) fn needs(&self) -> usize {
+        match self.absent {
+            Absent::Charge => 0,
+            Absent::Skip => self.by.len(),
+            Absent::SkipIfNone => self.by.len().min(1),
+        }
     }
 }
