@@ -407,7 +407,8 @@ impl KeyedLimiter {
     fn settle(&self, key: &[u8], terms: Terms<'_>, op: Op<'_>, asked: Asked) -> Settled {
         let Asked { now, cost, max_wait } = asked;
         let charge = Charge { max_wait, replace: terms.replace, ..Charge::new(key, terms.quota, cost) };
-        let step = Step { now, op, charges: &[charge] };
+        let charges = [charge];
+        let step = Step::new(now, op, &charges);
         self.shared.store.settle(&step).expect("a store in memory always settles a step of one charge")
     }
 

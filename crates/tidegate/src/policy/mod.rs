@@ -38,6 +38,7 @@ mod sample;
 mod set;
 mod usage;
 
+pub use crate::store::OnStoreError;
 pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Refusal};
 pub use among::Among;
 #[cfg(feature = "cel")]
@@ -47,13 +48,14 @@ pub use cost::{CostError, CostRule};
 pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
-pub(crate) use key::policy_of_key;
+pub(crate) use key::{policy_of_key, tag_of_key};
 pub use learned::Learning;
 pub use matching::{Match, Want};
 pub use named::Named;
 pub(crate) use plan::LINES;
 pub use plan::{Line, Plan};
-pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, OnStoreError, Policy, Terms};
+pub(crate) use policy::Shares;
+pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy, Share, Terms};
 pub use preset::{Preset, QUICKSTART, UnknownPreset};
 pub use rate_grammar::{GrammarError, Unit, WrittenRate, span};
 pub use set::{PolicySet, PolicySetError};

@@ -17,8 +17,9 @@ use super::shape::{percent, subject};
 use crate::policy::access::{Access, AccessList};
 use crate::policy::cost::CostRule;
 use crate::policy::matching::{Match, Want};
-use crate::policy::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, OnStoreError, Policy};
+use crate::policy::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, Policy};
 use crate::policy::{Glob, PathGlob};
+use crate::store::OnStoreError;
 
 /// Builds all policies that can be; what is wrong with the others is among the findings.
 pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {

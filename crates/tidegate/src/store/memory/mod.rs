@@ -44,7 +44,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 use tidegate_core::{Quota, Retry, Tick};
 
-use super::{Charge, Home, Occupancy, Op, Settled, Step, Store, StoreError};
+use super::step::{Charge, DecidedBy, Op, Settled, Step, StepClock};
+use super::{Answer, Home, Occupancy, Settling, Store, StoreError};
 use crate::clock::hold;
 pub(crate) use classes::Limit;
 pub(crate) use line::Class;
@@ -163,18 +164,12 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
-        let mut settled = Settled::default();
-        self.settle_into(step, &mut settled)?;
-        Ok(settled)
-    }
-
-    fn settle_into(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
-        self.settle_step::<true>(step, settled)
-    }
-
-    fn settle_for_good(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
-        self.settle_step::<false>(step, settled)
+    #[inline]
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        Settling::Done(match step.receipts {
+            true => self.settle_step::<true>(step, out),
+            false => self.settle_step::<false>(step, out),
+        })
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -194,6 +189,15 @@ impl Store for MemoryStore {
 }
 
 impl MemoryStore {
+    /// Settles one step, on the spot.
+    ///
+    /// # Errors
+    /// [`StoreError::RepeatedKey`].
+    pub fn settle(&self, step: &Step<'_>) -> Answer {
+        let mut settled = Settled::default();
+        self.settle_step::<true>(step, &mut settled).map(|()| settled)
+    }
+
     /// Settles a step; without receipts, where nobody wants them, only as far as that saves work.
     #[inline(always)]
     fn settle_step<const RECEIPTS: bool>(
@@ -202,9 +206,14 @@ impl MemoryStore {
         settled: &mut Settled,
     ) -> Result<(), StoreError> {
         let (table, latest) = (&self.shared.table, &self.shared.latest);
-        let mut step = Step { now: hold(latest, step.now), ..*step };
+        (settled.at, settled.by) = (hold(latest, step.now), DecidedBy::Local);
+        let mut step = Step { now: settled.at, ..*step };
         if table.settle_at_once::<RECEIPTS>(&step, settled).is_some() {
             return Ok(());
+        }
+        // Perhaps a refusal: decided by a fresh clock, if the step has one.
+        if let StepClock::Fresh(clock) = step.clock {
+            step.now = hold(latest, clock.now());
         }
         let sought = |charge: &Charge<'_>| table.sought(table.print(charge.key), charge.key);
         let keys: SmallVec<[Sought; 16]> = step.charges.iter().map(sought).collect();
@@ -216,6 +225,7 @@ impl MemoryStore {
         }
         loop {
             table.settle_any(&step, &keys, settled);
+            settled.at = step.now;
             // Another step may have come with a later tick between here and the lock, and have charged by that. Refused is
             // only who would be by it too; ends, for each turn takes the wait that the last one told.
             let later = hold(latest, step.now);
@@ -260,20 +270,21 @@ mod tests {
 
     fn take(store: &MemoryStore, now: Tick, key: &[u8], quota: &Arc<Quota>) -> bool {
         let charges = [Charge::new(key, quota, Cost::ONE)];
-        store.settle(&Step { now, op: Op::Take, charges: &charges }).unwrap().allowed
+        store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed
     }
 
     #[test]
-    fn a_step_settled_for_good_differs_by_its_receipts_only() {
+    fn a_step_without_receipts_differs_by_its_receipts_only() {
         let quota = Arc::new(Quota::per_minute(3).gcra().unwrap());
         let charges = [b"a", b"b", b"c"].map(|key| Charge::new(key, &quota, Cost::ONE));
         for many in 1..=charges.len() {
             let (one, other) = (MemoryStore::with_capacity(64), MemoryStore::with_capacity(64));
             for turn in 0..5 {
-                let step = Step { now: Tick::from_secs(1 + turn), op: Op::Take, charges: &charges[..many] };
+                let step = Step::new(Tick::from_secs(1 + turn), Op::Take, &charges[..many]);
                 let (mut with, mut without) = (Settled::default(), Settled::default());
-                one.settle_into(&step, &mut with).unwrap();
-                other.settle_for_good(&step, &mut without).unwrap();
+                let for_good = Step { receipts: false, ..step };
+                assert!(matches!(one.settle_into(&step, &mut with), Settling::Done(Ok(()))));
+                assert!(matches!(other.settle_into(&for_good, &mut without), Settling::Done(Ok(()))));
                 assert_eq!(with.allowed, turn < 3);
                 assert!(with.lines.iter().all(|line| line.receipt.is_some() == with.allowed));
                 with.lines.iter_mut().chain(&mut without.lines).for_each(|line| line.receipt = None);
@@ -333,7 +344,7 @@ mod tests {
         for (turn, quota) in [&quota, &window, &quota].into_iter().enumerate() {
             let charges: Vec<_> = keys.iter().map(|key| Charge::new(key, quota, Cost::ONE)).collect();
             let now = Tick::from_secs(1 + turn as u64);
-            assert!(store.settle(&Step { now, op: Op::Take, charges: &charges }).unwrap().allowed);
+            assert!(store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed);
         }
         let occupancy = store.occupancy();
         assert_eq!((occupancy.used, occupancy.capacity), (8, 8));
@@ -417,7 +428,7 @@ mod tests {
                 2 if below(8) == 0 => Op::Reset,
                 _ => Op::Take,
             };
-            let step = Step { now, op, charges: &charges };
+            let step = Step::new(now, op, &charges);
             let settled = |store: &MemoryStore| {
                 let table = &store.shared.table;
                 let alike =
@@ -425,9 +436,10 @@ mod tests {
                 let alike: Vec<Sought> = charges.iter().map(alike).collect();
                 let mut settled = Settled::default();
                 table.settle_any(&step, &alike, &mut settled);
+                settled.at = step.now;
                 settled
             };
-            let expected = plain.settle(&step).unwrap();
+            let expected = plain.blocking_settle(&step).unwrap();
             assert_eq!(settled(&whole), expected, "turn {turn}: {step:?}");
             if matches!(op, Op::Take) {
                 last[first] = expected.lines[0].receipt.map(|receipt| (charges[0].quota.clone(), receipt));

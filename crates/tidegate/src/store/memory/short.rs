@@ -13,7 +13,7 @@ use tidegate_core::{Decision, Receipt, Standing, Tick};
 use super::classes::Limit;
 use super::line::{Class, Name, Seized, Slot};
 use super::table::{Keep, Place, Print, Reading, Sought, Table, Taken};
-use crate::store::settle::{Hand, take};
+use crate::store::take::{Hand, take};
 use crate::store::{Charge, Op, Settled, Settlement, Step};
 
 /// A charge that its word permits, as seen at a glance.
