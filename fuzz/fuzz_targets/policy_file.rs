@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use tidegate::Gate;
 use tidegate::policy::Descriptor;
-use tidegate::policy::config::{Config, Format};
+use tidegate::config::{Config, Format};
 
 fuzz_target!(|input: (bool, &str)| {
     let format = if input.0 { Format::Yaml } else { Format::Toml };

@@ -79,10 +79,10 @@ fn keyed() -> Result<()> {
             black_box(limiter.admit(key));
         }
     };
-    for (name, whole) in [("keyed permitted", false), ("keyed whole permitted", true)] {
+    for (name, full) in [("keyed permitted", false), ("keyed full permitted", true)] {
         path(name, Permitted, 1, || {
             let limiter = limiter(plenty().burst(1_000_000))?;
-            let limiter = if whole { limiter.with_whole_keys() } else { limiter };
+            let limiter = if full { limiter.with_full_keys() } else { limiter };
             fill(&limiter);
             let mut each = keys[..KEYS].iter().cycle();
             Ok(move || each.next().is_some_and(|key| limiter.admit(key)))

@@ -2,7 +2,7 @@
 #![cfg(feature = "cel")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use tidegate::policy::config::{Config, Format, schema};
+use tidegate::config::{Config, Format, schema};
 use tidegate::policy::{PolicySet, RealCost, Usage};
 use tidegate::{Cost, Descriptor, Gate};
 

@@ -48,7 +48,7 @@ fn stores_carry_guards_as_they_carry_limits() {
     assert_eq!(quotas.len(), 5);
     conformance::run(PlainStore::default, &quotas, 10_000);
     conformance::run(|| MemoryStore::with_capacity(10_000), &quotas, 30_000);
-    conformance::run(|| MemoryStore::with_whole_keys(10_000), &quotas, 30_000);
+    conformance::run(|| MemoryStore::with_full_keys(10_000), &quotas, 30_000);
 }
 
 #[test]

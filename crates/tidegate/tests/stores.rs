@@ -31,7 +31,7 @@ fn the_memory_table_conforms() {
 
 #[test]
 fn the_memory_table_that_keeps_keys_conforms() {
-    conformance::run(|| MemoryStore::with_whole_keys(10_000), &conformance::quotas(), 50_000);
+    conformance::run(|| MemoryStore::with_full_keys(10_000), &conformance::quotas(), 50_000);
 }
 
 #[test]

@@ -15,8 +15,8 @@ use super::charged::{Charged, Keep};
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{LINES, Line, Plan, PolicySet};
 use crate::precision::Precision;
-use crate::scratch::{Borrowed, Scratch};
 use crate::store::{Charge, DecidedBy, Op, Settled, Settlement, Settling, Step, StepClock, StoreError};
+use crate::thread_buffers::{Borrowed, Buffers};
 
 impl Gate {
     /// Decides a request and spends what it costs, on all matching limits or on none.
@@ -158,8 +158,8 @@ impl Gate {
             (*denied_by_list, *at) = (Some(Box::new(refusal)), self.time.now());
             return Ok(());
         }
-        let mut scratch = Borrowed::take();
-        let Scratch { keys, settled } = &mut *scratch;
+        let mut buffers = Borrowed::take();
+        let Buffers { keys, settled } = &mut *buffers;
         let mut plan = Plan { lines: SmallVec::new(), keys: mem::take(keys) };
         check.plan_into(policies, &mut plan);
         // A shadow's answer and a queue's cannot be taken back: they go by the clock from the start.

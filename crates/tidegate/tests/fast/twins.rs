@@ -121,7 +121,7 @@ fn keys_answer_as_the_plain_store_does_call_by_call() {
         let mut replace = Replace::AsIs;
         let keys =
             KeyedLimiter::new((*quota).clone(), 1000).unwrap().with_clock(clock.clone()).with_precision(mode);
-        let keys = if seed % 4 < 2 { keys } else { keys.with_whole_keys() };
+        let keys = if seed % 4 < 2 { keys } else { keys.with_full_keys() };
         let plain = PlainStore::default();
         let mut held: Vec<(Reservation, tidegate::Receipt, u64, u64)> = Vec::new();
         let mut terms = 0;

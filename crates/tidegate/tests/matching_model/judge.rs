@@ -3,8 +3,8 @@
 use std::sync::{Arc, LazyLock};
 
 use tidegate::Gate;
+use tidegate::config::{Config, Format};
 use tidegate::gate::Check;
-use tidegate::policy::config::{Config, Format};
 use tidegate::policy::{Among, Descriptor, PolicySet};
 
 use crate::model;

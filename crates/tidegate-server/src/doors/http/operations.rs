@@ -85,7 +85,7 @@ pub(crate) fn version() -> Response {
 
 /// `/config.schema.json`: the JSON Schema of the file.
 pub(crate) fn schema() -> Response {
-    let mut response = super::ok(&tidegate::policy::config::schema());
+    let mut response = super::ok(&tidegate::config::schema());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/schema+json"));
     response
 }

@@ -15,7 +15,7 @@ use http::header::{
     ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue, RETRY_AFTER,
 };
 use smallvec::SmallVec;
-pub(crate) use tidegate::policy::config::HeaderForm;
+pub(crate) use tidegate::config::HeaderForm;
 use tidegate_core::Retry;
 
 /// How many limits the lists leave out, see [`budget`].

@@ -8,6 +8,9 @@ use tidegate_core::concurrency::Concurrency;
 
 use super::forward_auth::FORWARD_AUTH;
 
+/// Words that were called something else in earlier versions, with what they are called now.
+pub(super) const RENAMED: [(&str, &str); 1] = [("whole", "full")];
+
 /// What a value may be.
 #[derive(Debug)]
 pub(super) enum Kind {
@@ -480,7 +483,7 @@ const STORE: Table = Table {
         ),
         key(
             "key_form",
-            Kind::Word(&["fingerprint", "whole"], &[]),
+            Kind::Word(&["fingerprint", "full"], &[]),
             Some("fingerprint"),
             "What is kept of a key: a fingerprint, in 24 bytes a key; or the key, in 48",
         ),

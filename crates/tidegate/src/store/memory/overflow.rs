@@ -17,12 +17,12 @@ const LINES: usize = 8;
 type Group = Mutex<Vec<Option<(Cell, u32)>>>;
 
 #[derive(Debug)]
-pub(super) struct Side {
+pub(super) struct Overflow {
     lines: usize,
     groups: OnceLock<Box<[Group]>>,
 }
 
-impl Side {
+impl Overflow {
     pub(super) const fn new(lines: usize) -> Self {
         Self { lines, groups: OnceLock::new() }
     }

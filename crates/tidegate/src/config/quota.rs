@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_core::rate::{CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, UberPacer, XTime};
 use tidegate_core::{Quota, QuotaBuilder, QuotaError, Rate};
 
-use crate::policy::rate_grammar::{Unit, WrittenRate};
+use crate::policy::{Unit, WrittenRate};
 
 /// A limit as written, every word of it read.
 #[derive(Clone, Debug, PartialEq)]

@@ -22,7 +22,7 @@ use crate::store::Cell;
 
 /// What a place is to a new key.
 #[derive(Clone, Copy, Debug)]
-enum Room {
+enum SlotUse {
     /// Nobody needs it: empty, or full again.
     Free,
     /// A key lives there.
@@ -107,10 +107,10 @@ impl Table {
             for slot in 0..WAYS {
                 let place = Place { line, slot };
                 let Some(word) = held.word(slot) else { continue };
-                match self.room(held.name(slot), (place, word), tick, by) {
-                    Room::Free => free.add((place, word), held.name(slot) == Name::EMPTY),
-                    Room::Live(rank, owner) => lives.push(Live { owner, rank, candidate: (place, word) }),
-                    Room::Taken => {}
+                match self.slot_use(held.name(slot), (place, word), tick, by) {
+                    SlotUse::Free => free.add((place, word), held.name(slot) == Name::EMPTY),
+                    SlotUse::Live(rank, owner) => lives.push(Live { owner, rank, candidate: (place, word) }),
+                    SlotUse::Taken => {}
                 }
             }
         }
@@ -141,42 +141,48 @@ impl Table {
         if name == Name::EMPTY {
             self.used.fetch_add(1, Ordering::Relaxed);
         } else if name.class() == Class::WIDE {
-            self.side.take(place.line, place.slot);
+            self.overflow.take(place.line, place.slot);
         }
     }
 
     /// Says what a place is to a new key.
-    fn room(&self, name: Name, (place, word): Candidate, tick: Tick, by: Option<&Reading<'_>>) -> Room {
+    fn slot_use(
+        &self,
+        name: Name,
+        (place, word): Candidate,
+        tick: Tick,
+        by: Option<&Reading<'_>>,
+    ) -> SlotUse {
         if name == Name::EMPTY {
-            return Room::Free;
+            return SlotUse::Free;
         }
         if let Some(by) = by.filter(|by| by.limit.class == name.class()) {
-            return Room::of(by.limit, word, by.now);
+            return SlotUse::of(by.limit, word, by.now);
         }
         if name.class() == Class::WIDE {
             // The word of a wide state is the tick from which it is as good as none.
             if word <= tick.as_nanos() {
-                return Room::Free;
+                return SlotUse::Free;
             }
             let look = |cell: &Cell, owner| {
                 let standing = cell.quota.standing(&cell.state, tick);
                 let spent = u128::from(standing.limit.saturating_sub(standing.remaining));
                 // At most the whole, which is 2³².
                 let share = ((spent << 32) / u128::from(standing.limit.max(1))) as u64;
-                Room::Live((standing.remaining == 0, share), owner)
+                SlotUse::Live((standing.remaining == 0, share), owner)
             };
             // Not there: another step has it in hand by now.
-            return self.side.with(place.line, place.slot, look).unwrap_or(Room::Taken);
+            return self.overflow.with(place.line, place.slot, look).unwrap_or(SlotUse::Taken);
         }
-        let Some(limit) = self.classes.get(name.class()) else { return Room::Taken };
+        let Some(limit) = self.classes.get(name.class()) else { return SlotUse::Taken };
         let form = &limit.form;
         // A form that has come to its end counts as it stood then; it is an hour old at least.
         let now = form.scaled(tick).or_else(|| form.scaled(form.origin().after(form.lasts())));
-        now.map_or(Room::Free, |now| Room::of(limit, word, now))
+        now.map_or(SlotUse::Free, |now| SlotUse::of(limit, word, now))
     }
 }
 
-impl Room {
+impl SlotUse {
     fn of(limit: &Limit, word: u64, now: u64) -> Self {
         let form = &limit.form;
         if form.is_full(word, now) {

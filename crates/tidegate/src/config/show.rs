@@ -6,7 +6,7 @@ use serde_json::{Map, Value as Json};
 
 use super::keys::{ALGORITHMS, CONCURRENCY, DEFAULTS, FILE, INHERITED, Kind, Table};
 use super::node::{Node, Value};
-use crate::policy::rate_grammar::WrittenRate;
+use crate::policy::WrittenRate;
 
 /// What is in effect: what the file says, and the defaults of what it does not say.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,4 +1,4 @@
-//! Keys kept whole beside their fingerprints, for whom odds are not enough.
+//! Keys kept in full beside their fingerprints, for whom odds are not enough.
 //!
 //! Sixteen bytes a slot, in lines of their own: a second miss of the cache for a check, under way while the first is, though the key
 //! is compared in hand. A key of up to [`LONGEST`] bytes is kept as it is and compared byte by byte. Of a longer one 120 bits are
@@ -23,7 +23,7 @@ const LONGER: u8 = 0xFF;
 
 /// A key in sixteen bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Whole([u64; 2]);
+pub(super) struct FullKey([u64; 2]);
 
 /// A key that has a slot.
 #[derive(Debug, Default)]
@@ -35,19 +35,19 @@ struct Kept {
 
 /// The keys of all slots.
 #[derive(Debug)]
-pub(super) struct Wholes {
+pub(super) struct FullKeys {
     kept: Lines<Kept>,
     seeds: [RandomState; 2],
 }
 
 // All accesses below are Relaxed: a slot's key is read and written under the lock of its line.
-impl Wholes {
+impl FullKeys {
     pub(super) fn new(lines: usize) -> Self {
         Self { kept: Lines::new(lines), seeds: array::from_fn(|_| RandomState::new()) }
     }
 
     /// Returns a key in the form in which it is kept.
-    pub(super) fn of(&self, key: &[u8]) -> Whole {
+    pub(super) fn of(&self, key: &[u8]) -> FullKey {
         let mut bytes = [0; LONGEST + 1];
         if let Some(room) = bytes[..LONGEST].get_mut(..key.len()) {
             room.copy_from_slice(key);
@@ -58,7 +58,7 @@ impl Wholes {
             bytes[8..].copy_from_slice(&high.hash_one(key).to_le_bytes());
             bytes[LONGEST] = LONGER;
         }
-        Whole(array::from_fn(|half| u64::from_le_bytes(array::from_fn(|byte| bytes[half * 8 + byte]))))
+        FullKey(array::from_fn(|half| u64::from_le_bytes(array::from_fn(|byte| bytes[half * 8 + byte]))))
     }
 
     /// Has the system hand out the memory of some pages, as writes do; changes nothing. Returns how many there are.
@@ -71,16 +71,16 @@ impl Wholes {
 
     /// Says whether a slot is that of a key.
     #[inline]
-    pub(super) fn is(&self, line: usize, slot: usize, key: Whole) -> bool {
+    pub(super) fn is(&self, line: usize, slot: usize, key: FullKey) -> bool {
         let kept = &self.kept.get(line)[slot];
-        let Whole([low, high]) = key;
+        let FullKey([low, high]) = key;
         (kept.low.load(Ordering::Relaxed) ^ low) | (kept.high.load(Ordering::Relaxed) ^ high) == 0
     }
 
     /// Keeps the key of a slot.
-    pub(super) fn keep(&self, line: usize, slot: usize, key: Whole) {
+    pub(super) fn keep(&self, line: usize, slot: usize, key: FullKey) {
         let kept = &self.kept.get(line)[slot];
-        let Whole([low, high]) = key;
+        let FullKey([low, high]) = key;
         kept.low.store(low, Ordering::Relaxed);
         kept.high.store(high, Ordering::Relaxed);
     }

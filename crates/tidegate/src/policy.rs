@@ -14,10 +14,6 @@ mod among;
 mod cel_cost;
 mod client_ip;
 mod compiled;
-#[cfg(feature = "config")]
-pub mod config;
-#[cfg(feature = "config")]
-mod contradiction;
 mod cost;
 mod descriptor;
 mod explain;
@@ -27,14 +23,11 @@ mod key;
 mod learned;
 mod matching;
 mod named;
-mod path;
+pub(crate) mod path;
 mod plan;
 #[expect(clippy::module_inception, reason = "one policy lives in the file of its name")]
 mod policy;
-mod preset;
 mod rate_grammar;
-#[cfg(feature = "cel")]
-mod sample;
 mod set;
 mod usage;
 
@@ -45,18 +38,25 @@ pub use among::Among;
 pub use cel_cost::{Expression, ExpressionError};
 pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
 pub use cost::{CostError, CostRule};
+#[cfg(feature = "config")]
+pub(crate) use cost::{MAX_EXPRESSION, is_attribute_name};
 pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
 pub(crate) use key::{policy_of_key, tag_of_key};
 pub use learned::Learning;
+#[cfg(feature = "config")]
+pub(crate) use matching::host_name;
 pub use matching::{Match, Want};
+#[cfg(feature = "config")]
+pub(crate) use named::BUILT_IN;
 pub use named::Named;
 pub(crate) use plan::LINES;
 pub use plan::{Line, Plan};
 pub(crate) use policy::Shares;
 pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy, Share, Terms};
-pub use preset::{Preset, QUICKSTART, UnknownPreset};
+#[cfg(feature = "config")]
+pub(crate) use rate_grammar::whole_number;
 pub use rate_grammar::{GrammarError, Unit, WrittenRate, span};
 pub use set::{PolicySet, PolicySetError};
 pub use usage::{LLM_USAGE, RealCost, SettleBy, SettleRule, UnknownUsage, Usage, UsageValue};

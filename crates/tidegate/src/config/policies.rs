@@ -14,11 +14,11 @@ use super::names::shown;
 use super::node::{Node, Value};
 use super::settled::{self, Told};
 use super::shape::{percent, subject};
-use crate::policy::access::{Access, AccessList};
-use crate::policy::cost::CostRule;
-use crate::policy::matching::{Match, Want};
-use crate::policy::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, Policy};
+use crate::policy::CostRule;
+use crate::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, Policy};
+use crate::policy::{Access, AccessList};
 use crate::policy::{Glob, PathGlob};
+use crate::policy::{Match, Want};
 use crate::store::OnStoreError;
 
 /// Builds all policies that can be; what is wrong with the others is among the findings.

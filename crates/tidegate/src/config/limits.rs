@@ -13,8 +13,8 @@ use super::node::{Node, Spot};
 use super::places;
 use super::quota::LimitSpec;
 use super::shape::is_sound;
-use crate::policy::policy::{Choice, Limit, Terms};
-use crate::policy::rate_grammar::{WrittenRate, span, whole_number};
+use crate::policy::{Choice, Limit, Terms};
+use crate::policy::{WrittenRate, span, whole_number};
 
 /// What a limit needs to know of its policy.
 #[derive(Clone, Copy)]

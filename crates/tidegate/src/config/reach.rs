@@ -6,7 +6,7 @@ use super::diagnostic::Findings;
 use super::keys::Table;
 use super::names;
 use super::node::{Name, Node, Value};
-use crate::policy::glob::Glob;
+use crate::policy::Glob;
 
 /// Checks the entries of one table that has its shape.
 pub(super) fn check(node: &Node, table: &Table, findings: &mut Findings) {

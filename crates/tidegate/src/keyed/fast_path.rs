@@ -76,13 +76,13 @@ impl KeyedLimiter {
 }
 
 impl Shared {
-    /// Posts the class of the standard limit, if checks can go by that alone.
-    pub(super) fn post(&self) {
-        let _guard = self.posting.lock();
+    /// Publishes the class of the standard limit, if checks can go by that alone.
+    pub(super) fn publish_class(&self) {
+        let _guard = self.publishing.lock();
         let plain = self.resolver.is_none() && self.observer.is_none();
         let class = self.store.class(&self.standard.load().quota, self.time.now()).filter(|_| plain);
         // Relaxed: a limit can be read as soon as its class is known, however that came about.
-        self.quick.store(class.map_or(0, Class::number), Ordering::Relaxed);
+        self.fast_class.store(class.map_or(0, Class::number), Ordering::Relaxed);
     }
 
     /// Spends units of a key by the tick that the system's clock shares, if that goes without a call: returns what the limit says
@@ -92,7 +92,7 @@ impl Shared {
         if key.len() > SHORT || self.precision == Precision::Exact {
             return None;
         }
-        let limit = self.store.limit_at_hand(Class::new(self.quick.load(Ordering::Relaxed))?)?;
+        let limit = self.store.limit_at_hand(Class::new(self.fast_class.load(Ordering::Relaxed))?)?;
         let by = Reading::at(limit, self.time.kept()?)?;
         let word = self.store.permit(self.store.print(key), &by, units)?;
         Some(limit.form.report(word, by.now))
@@ -105,11 +105,11 @@ impl Shared {
 
     /// Returns how to read words of the standard limit at a tick.
     fn reading(&self, tick: Tick) -> Option<Reading<'_>> {
-        let limit = self.store.limit(Class::new(self.quick.load(Ordering::Relaxed))?)?;
+        let limit = self.store.limit(Class::new(self.fast_class.load(Ordering::Relaxed))?)?;
         let reading = Reading::at(limit, tick);
         if reading.is_none() {
             // The form has come to its end, in an hour or in a century: the limit gets another.
-            self.post();
+            self.publish_class();
         }
         reading
     }

@@ -5,7 +5,7 @@
 //! longer word in the file would match nothing.
 
 use crate::policy::Descriptor;
-use crate::policy::cost::MAX_EXPRESSION;
+use crate::policy::MAX_EXPRESSION;
 
 /// The largest text, in bytes: ten thousand policies take about three megabytes.
 pub(super) const TEXT: usize = 4 << 20;

@@ -10,24 +10,24 @@ use crate::store::Settled;
 const KEPT: usize = 16 * 1024;
 
 thread_local! {
-    static KEEPER: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+    static KEEPER: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
 }
 
 /// What a check needs and does not give to its caller.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct Buffers {
     /// For the bytes of keys.
     pub(crate) keys: Vec<u8>,
     /// For the store's answer.
     pub(crate) settled: Settled,
 }
 
-/// The thread's scratch while a check has it; goes back when dropped.
+/// The thread's buffers while a check has it; goes back when dropped.
 ///
 /// A check within a check, as a store of many gates may make, finds none and gets one of its own, as does the first of a thread:
 /// one allocation.
 #[derive(Debug)]
-pub(crate) struct Borrowed(Option<Box<Scratch>>);
+pub(crate) struct Borrowed(Option<Box<Buffers>>);
 
 impl Borrowed {
     #[inline]
@@ -38,17 +38,17 @@ impl Borrowed {
 }
 
 impl Deref for Borrowed {
-    type Target = Scratch;
+    type Target = Buffers;
 
     #[inline]
-    fn deref(&self) -> &Scratch {
+    fn deref(&self) -> &Buffers {
         self.0.as_deref().expect("there until it is dropped")
     }
 }
 
 impl DerefMut for Borrowed {
     #[inline]
-    fn deref_mut(&mut self) -> &mut Scratch {
+    fn deref_mut(&mut self) -> &mut Buffers {
         self.0.as_deref_mut().expect("there until it is dropped")
     }
 }
@@ -56,7 +56,7 @@ impl DerefMut for Borrowed {
 impl Drop for Borrowed {
     #[inline]
     fn drop(&mut self) {
-        let kept = self.0.take().filter(|scratch| scratch.keys.capacity() <= KEPT);
+        let kept = self.0.take().filter(|buffers| buffers.keys.capacity() <= KEPT);
         if kept.is_some() {
             // Where it cannot be kept, it is freed.
             let _ = KEEPER.try_with(|keeper| keeper.set(kept));
@@ -81,9 +81,9 @@ mod tests {
 
     #[test]
     fn what_one_long_key_took_is_given_back() {
-        let mut scratch = Borrowed::take();
-        scratch.keys.reserve_exact(KEPT + 1);
-        drop(scratch);
+        let mut buffers = Borrowed::take();
+        buffers.keys.reserve_exact(KEPT + 1);
+        drop(buffers);
         assert_eq!(Borrowed::take().keys.capacity(), 0);
     }
 }

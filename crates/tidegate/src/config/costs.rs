@@ -6,13 +6,13 @@ use super::diagnostic::Findings;
 use super::keys::Kind;
 use super::names;
 use super::node::{Node, Value};
-use super::shape::{is_sound, percent};
-use crate::policy::cost::{CostRule, is_attribute_name};
-use crate::policy::learned::Learning;
-use crate::policy::rate_grammar::whole_number;
 #[cfg(feature = "cel")]
-use crate::policy::sample;
-use crate::policy::usage::{SettleBy, SettleRule};
+use super::sample;
+use super::shape::{is_sound, percent};
+use crate::policy::Learning;
+use crate::policy::whole_number;
+use crate::policy::{CostRule, is_attribute_name};
+use crate::policy::{SettleBy, SettleRule};
 
 /// The cost of a policy, read.
 #[derive(Debug, Default)]

@@ -13,13 +13,13 @@ use crate::precision::Precision;
 
 /// The short way that a check tries first: the precision and the clock in one look.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Way {
+pub(super) enum FastPath {
     Tick,
     Lease,
     Clock,
 }
 
-impl Way {
+impl FastPath {
     pub(super) fn of(precision: Precision, time: &Time) -> Self {
         match (time, precision) {
             (Time::System(_), Precision::Shared) => Self::Tick,
@@ -36,10 +36,10 @@ impl Limiter {
     #[inline]
     pub(super) fn decide<T: Tell>(&self, cost: Cost) -> T {
         let (shared, units) = (&*self.shared, cost.units());
-        let quick = match shared.way {
-            Way::Tick => shared.permit_quickly(units),
-            Way::Lease => lease::spend_quickly(shared, units),
-            Way::Clock => return self.decide_by_clock(cost),
+        let quick = match shared.fast_path {
+            FastPath::Tick => shared.permit_fast(units),
+            FastPath::Lease => lease::spend_fast(shared, units),
+            FastPath::Clock => return self.decide_by_clock(cost),
         };
         match quick {
             Ok(told) => told,
@@ -52,7 +52,7 @@ impl Limiter {
     /// cost the other ways.
     #[inline(never)]
     fn decide_by_clock<T: Tell>(&self, cost: Cost) -> T {
-        match self.shared.decide_quickly(cost.units()) {
+        match self.shared.decide_fast(cost.units()) {
             Ok(told) => told,
             Err(Undecided::Lost) => self.decide_after_loss(cost),
             Err(_) => self.decide_otherwise(cost, Undecided::NotAsked, 0),

@@ -3,9 +3,7 @@
 //! Only what is decided easily is found: two wishes for one attribute, a direction that another word of the policy excludes, a
 //! `not` that leaves out whatever the rest takes in. Of patterns with wildcards on both sides nothing is said.
 
-use super::glob::{Glob, PathGlob};
-use super::matching::{Match, Want};
-use super::policy::{Absent, Direction, Policy};
+use crate::policy::{Absent, Direction, Glob, Match, PathGlob, Policy, Want};
 
 impl Policy {
     /// Says why no request is charged, as the end of a sentence; `None` when one may be.

@@ -19,7 +19,7 @@ const WIDE_LATEST: u64 = GcraWord::NONE - 1;
 
 impl Table {
     /// Settles any step: locks the lines of all its keys, turns their slots into cells, and back.
-    pub(super) fn settle_long(&self, step: &Step<'_>, keys: &[Sought]) -> Settled {
+    pub(super) fn settle_cells(&self, step: &Step<'_>, keys: &[Sought]) -> Settled {
         let mut order: SmallVec<[usize; 8]> = keys.iter().flat_map(|key| self.lines_of(*key)).collect();
         order.sort_unstable();
         order.dedup();
@@ -49,7 +49,7 @@ impl Table {
                 // Taken back: a wide state from beside the table; a word never left.
                 (Some(cell), Some((place, seized))) if !changed => {
                     if seized.name().class() == Class::WIDE {
-                        self.side.put(place.line, place.slot, cell, owner);
+                        self.overflow.put(place.line, place.slot, cell, owner);
                     }
                 }
                 (Some(cell), hand) => {
@@ -68,7 +68,7 @@ impl Table {
     /// Turns a slot in hand into a cell.
     fn cell(&self, (place, seized): &(Place, Seized<'_>), now: Tick) -> Option<Cell> {
         match self.classes.get(seized.name().class()) {
-            None => self.side.take(place.line, place.slot),
+            None => self.overflow.take(place.line, place.slot),
             Some(limit) => {
                 let state = State::Gcra(limit.form.widen(seized.word, now));
                 Some(Cell::new(Arc::clone(&limit.quota), state))
@@ -97,7 +97,7 @@ impl Table {
             (Class::WIDE, full.as_nanos().min(WIDE_LATEST))
         });
         if class == Class::WIDE {
-            self.side.put(place.line, place.slot, cell, owner);
+            self.overflow.put(place.line, place.slot, cell, owner);
         }
         self.give(both, (place, seized), key, class);
         seized.word = word;

@@ -8,7 +8,7 @@
 //! What that costs in exactness is one number, [`SystemClock::recent`]'s staleness, and it is told there.
 
 mod counter;
-mod pulse;
+mod shared_tick;
 
 use std::sync::OnceLock;
 use std::thread::{self, Thread};
@@ -19,7 +19,7 @@ use tidegate_core::time::nanos;
 
 use super::Clock;
 use counter::Counter;
-use pulse::Pulse;
+use shared_tick::SharedTick;
 
 /// How often the keeper reads the clock: often enough that a limit of ten thousand a second is off by ten units at most, seldom
 /// enough to take less than half a percent of one core.
@@ -31,7 +31,7 @@ const BEATS_PER_QUESTION: u32 = 128;
 /// A keeper that is later than this, in nanoseconds, is taken for dead: a process that forked has none.
 const LATE: u64 = 50_000_000;
 
-static PULSE: Pulse = Pulse::new();
+static SHARED_TICK: SharedTick = SharedTick::new();
 static COUNTER: Counter = Counter::new();
 
 /// The machine's monotonic clock, anchored to the Unix epoch when the process first asks for it.
@@ -66,33 +66,33 @@ impl SystemClock {
     /// it away again; where a keeper runs, its next beat renews it.
     #[doc(hidden)]
     pub fn share_tick() {
-        PULSE.begin(read());
+        SHARED_TICK.begin(read());
     }
 
     /// Returns the shared tick, if it is kept.
     #[inline]
     pub(crate) fn shared() -> Option<Tick> {
-        PULSE.tick().map(Tick::from_nanos)
+        SHARED_TICK.tick().map(Tick::from_nanos)
     }
 
     /// Returns now, if the tick is kept and the counter tells it. Not less than the tick, since the bearings that are read after it
     /// start there or later.
     #[inline]
-    pub(crate) fn quick() -> Option<Tick> {
-        PULSE.tick()?;
-        COUNTER.quick().map(Tick::from_nanos)
+    pub(crate) fn fast_tick() -> Option<Tick> {
+        SHARED_TICK.tick()?;
+        COUNTER.fast_tick().map(Tick::from_nanos)
     }
 }
 
 impl Clock for SystemClock {
     #[inline]
     fn now(&self) -> Tick {
-        Self::quick().unwrap_or_else(otherwise)
+        Self::fast_tick().unwrap_or_else(otherwise)
     }
 
     #[inline]
     fn recent(&self) -> Tick {
-        match PULSE.tick() {
+        match SHARED_TICK.tick() {
             Some(tick) => Tick::from_nanos(tick),
             None => unkept(),
         }
@@ -103,10 +103,10 @@ impl Clock for SystemClock {
 #[cold]
 #[inline(never)]
 fn otherwise() -> Tick {
-    let Some(tick) = PULSE.tick() else { return unkept() };
+    let Some(tick) = SHARED_TICK.tick() else { return unkept() };
     let now = COUNTER.now().map_or_else(read, |now| now.max(tick));
     if now - tick > LATE {
-        PULSE.give_up(tick);
+        SHARED_TICK.give_up(tick);
     }
     Tick::from_nanos(now)
 }
@@ -116,7 +116,7 @@ fn otherwise() -> Tick {
 #[inline(never)]
 fn unkept() -> Tick {
     let now = read();
-    if PULSE.missed(now) {
+    if SHARED_TICK.missed(now) {
         wake();
     }
     Tick::from_nanos(now)
@@ -125,7 +125,7 @@ fn unkept() -> Tick {
 /// Reads the operating system's clock, which never steps back, and never less than the keeper has said.
 fn read() -> u64 {
     let (origin, wall) = anchor();
-    wall.saturating_add(nanos(origin.elapsed())).max(PULSE.floor())
+    wall.saturating_add(nanos(origin.elapsed())).max(SHARED_TICK.floor())
 }
 
 /// The moment that all ticks are counted from, and its wall time in nanoseconds since the Unix epoch.
@@ -143,7 +143,7 @@ fn wake() {
     static KEEPER: OnceLock<Option<Thread>> = OnceLock::new();
     let keeper = KEEPER.get_or_init(|| {
         let spawned =
-            thread::Builder::new().name("tidegate-tick".to_owned()).spawn(|| keep(&PULSE, &COUNTER));
+            thread::Builder::new().name("tidegate-tick".to_owned()).spawn(|| keep(&SHARED_TICK, &COUNTER));
         spawned.ok().map(|handle| handle.thread().clone())
     });
     if let Some(thread) = keeper {
@@ -153,25 +153,25 @@ fn wake() {
 
 /// The keeper's life: asleep until woken, then a beat a millisecond until nobody asks any more.
 #[allow(clippy::disallowed_methods, reason = "the keeper sleeps between beats")]
-fn keep(pulse: &Pulse, counter: &Counter) {
+fn keep(shared: &SharedTick, counter: &Counter) {
     let mut source = counter::Source::detect();
     loop {
-        pulse.begin(read());
+        shared.begin(read());
         for beat in 1u32.. {
             thread::sleep(BEAT);
             let now = match &mut source {
                 Some(source) => source.beat(counter, read),
                 None => read(),
             };
-            pulse.beat(now);
-            if beat % BEATS_PER_QUESTION == 0 && !pulse.ask() {
+            shared.beat(now);
+            if beat % BEATS_PER_QUESTION == 0 && !shared.ask() {
                 break;
             }
         }
         if let Some(source) = &mut source {
             source.rest(counter);
         }
-        while !pulse.is_wanted() {
+        while !shared.is_wanted() {
             thread::park();
         }
     }

@@ -10,9 +10,9 @@
 //! simultaneous, which never gives anything away.
 
 mod answer;
+mod fast_path;
 mod lease;
 mod reservation;
-mod way;
 mod word;
 
 pub(crate) use answer::Tell;
@@ -32,7 +32,7 @@ use crate::observer::{Event, Observer};
 use crate::precision::Precision;
 use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
 use crate::wait::Wait;
-use way::Way;
+use fast_path::FastPath;
 use word::Word;
 
 /// One limit of any [`Quota`], or several that are charged all or none.
@@ -73,7 +73,7 @@ pub struct Limiter {
 struct Shared {
     /// The state, where it fits a word.
     word: Word,
-    way: Way,
+    fast_path: FastPath,
     precision: Precision,
     time: Time,
     /// Tells the limiters of a process apart, for leases.
@@ -157,7 +157,7 @@ impl Limiter {
         let number = lease::number();
         let shared = Shared {
             word: Word::new(),
-            way: Way::of(precision, &time),
+            fast_path: FastPath::of(precision, &time),
             precision,
             time,
             number,

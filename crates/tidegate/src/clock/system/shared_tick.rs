@@ -28,7 +28,7 @@ const MISSED_WITHIN: u64 = 640_000;
 /// The word, alone on its cache lines: it is read by every check and written a thousand times a second.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Pulse {
+pub(super) struct SharedTick {
     tick: AtomicU64,
     /// The latest tick that the keeper has said.
     floor: AtomicU64,
@@ -38,7 +38,7 @@ pub(super) struct Pulse {
     counted: AtomicU64,
 }
 
-impl Pulse {
+impl SharedTick {
     pub(super) const fn new() -> Self {
         Self {
             tick: AtomicU64::new(ASLEEP),
@@ -123,37 +123,37 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn busy(pulse: &Pulse, from: u64) -> bool {
-        (0..2 * u64::from(MISSES)).any(|miss| pulse.missed(from + 1000 * miss))
+    fn busy(shared: &SharedTick, from: u64) -> bool {
+        (0..2 * u64::from(MISSES)).any(|miss| shared.missed(from + 1000 * miss))
     }
 
     #[test]
     fn few_readers_keep_nobody_awake() {
-        let pulse = Pulse::new();
-        assert!((0..10_000).all(|second| !pulse.missed(second * 1000 * MS)), "one check a second");
-        assert_eq!(pulse.tick(), None);
-        assert!(busy(&pulse, 10_000_000 * MS), "a million a second");
+        let shared = SharedTick::new();
+        assert!((0..10_000).all(|second| !shared.missed(second * 1000 * MS)), "one check a second");
+        assert_eq!(shared.tick(), None);
+        assert!(busy(&shared, 10_000_000 * MS), "a million a second");
     }
 
     #[test]
     fn a_tick_nobody_wants_is_given_up_before_the_keeper_sleeps() {
-        let pulse = Pulse::new();
-        assert!(busy(&pulse, MS));
-        pulse.begin(5 * MS);
-        assert_eq!(pulse.tick(), Some(5 * MS));
-        pulse.beat(6 * MS);
-        assert_eq!(pulse.tick(), Some(6 * MS));
-        assert!(pulse.ask(), "the first question: no answer is due yet");
-        assert_eq!(pulse.tick(), None, "and the tick is out of sight");
-        pulse.beat(7 * MS);
-        assert_eq!(pulse.tick(), None, "a beat does not answer the keeper's own question");
-        assert!(!pulse.missed(8 * MS), "a reader does");
-        assert_eq!(pulse.tick(), None, "and goes on by its own reading");
-        pulse.beat(9 * MS);
-        assert_eq!(pulse.tick(), Some(9 * MS));
-        assert!(pulse.ask() && !pulse.ask(), "nobody answers the second one");
-        assert_eq!(pulse.tick(), None, "an hour of idleness later there is no old tick to go by");
-        assert!(busy(&pulse, 3_600_000 * MS), "and the keeper can be woken again");
+        let shared = SharedTick::new();
+        assert!(busy(&shared, MS));
+        shared.begin(5 * MS);
+        assert_eq!(shared.tick(), Some(5 * MS));
+        shared.beat(6 * MS);
+        assert_eq!(shared.tick(), Some(6 * MS));
+        assert!(shared.ask(), "the first question: no answer is due yet");
+        assert_eq!(shared.tick(), None, "and the tick is out of sight");
+        shared.beat(7 * MS);
+        assert_eq!(shared.tick(), None, "a beat does not answer the keeper's own question");
+        assert!(!shared.missed(8 * MS), "a reader does");
+        assert_eq!(shared.tick(), None, "and goes on by its own reading");
+        shared.beat(9 * MS);
+        assert_eq!(shared.tick(), Some(9 * MS));
+        assert!(shared.ask() && !shared.ask(), "nobody answers the second one");
+        assert_eq!(shared.tick(), None, "an hour of idleness later there is no old tick to go by");
+        assert!(busy(&shared, 3_600_000 * MS), "and the keeper can be woken again");
     }
 
     /// The answer used to be the reader's own clock reading. A reader that was held up between reading and answering (for a
@@ -161,29 +161,29 @@ mod tests {
     /// through what a second brings.
     #[test]
     fn a_reader_that_was_held_up_does_not_put_an_old_tick_up() {
-        let pulse = Pulse::new();
-        pulse.begin(5 * MS);
+        let shared = SharedTick::new();
+        shared.begin(5 * MS);
         let read = 6 * MS;
-        assert!(pulse.ask());
-        pulse.beat(1006 * MS);
-        assert!(!pulse.missed(read));
-        assert!(pulse.tick().is_none_or(|tick| tick >= 1006 * MS), "{:?}", pulse.tick());
-        pulse.beat(1007 * MS);
-        assert_eq!(pulse.tick(), Some(1007 * MS));
+        assert!(shared.ask());
+        shared.beat(1006 * MS);
+        assert!(!shared.missed(read));
+        assert!(shared.tick().is_none_or(|tick| tick >= 1006 * MS), "{:?}", shared.tick());
+        shared.beat(1007 * MS);
+        assert_eq!(shared.tick(), Some(1007 * MS));
     }
 
     #[test]
     fn a_tick_never_steps_back() {
-        let pulse = Pulse::new();
-        pulse.begin(9 * MS);
-        pulse.beat(7 * MS);
-        assert_eq!(pulse.tick(), Some(9 * MS), "a reading that lags behind is not said");
-        assert_eq!(pulse.floor(), 9 * MS);
-        pulse.give_up(9 * MS);
-        assert_eq!(pulse.tick(), None);
-        pulse.beat(10 * MS);
-        assert_eq!(pulse.tick(), None, "what was given up stays so until the keeper starts anew");
-        assert!(!pulse.ask());
+        let shared = SharedTick::new();
+        shared.begin(9 * MS);
+        shared.beat(7 * MS);
+        assert_eq!(shared.tick(), Some(9 * MS), "a reading that lags behind is not said");
+        assert_eq!(shared.floor(), 9 * MS);
+        shared.give_up(9 * MS);
+        assert_eq!(shared.tick(), None);
+        shared.beat(10 * MS);
+        assert_eq!(shared.tick(), None, "what was given up stays so until the keeper starts anew");
+        assert!(!shared.ask());
     }
 }
 
@@ -200,25 +200,25 @@ mod loom_model {
     #[test]
     fn no_reader_sees_a_tick_when_the_keeper_has_gone_to_sleep() {
         explore(Some(3), || {
-            let pulse = Arc::new(Pulse::new());
+            let shared = Arc::new(SharedTick::new());
             let (time, asleep) = (Arc::new(Number::new(10)), Arc::new(Flag::new(false)));
             // Every cell is looked at once before the threads start.
-            assert!(!pulse.is_wanted() && !pulse.missed(10) && pulse.tick().is_none());
-            pulse.begin(10);
-            assert!(pulse.ask());
+            assert!(!shared.is_wanted() && !shared.missed(10) && shared.tick().is_none());
+            shared.begin(10);
+            assert!(shared.ask());
             let reader = {
-                let (pulse, time, asleep) = (Arc::clone(&pulse), Arc::clone(&time), Arc::clone(&asleep));
+                let (shared, time, asleep) = (Arc::clone(&shared), Arc::clone(&time), Arc::clone(&asleep));
                 loom::thread::spawn(move || {
                     for _ in 0..2 {
-                        let (now, said) = (time.load(Ordering::Acquire), pulse.floor());
+                        let (now, said) = (time.load(Ordering::Acquire), shared.floor());
                         let slept = asleep.load(Ordering::Acquire);
-                        match pulse.tick() {
+                        match shared.tick() {
                             Some(tick) => {
                                 assert!(!slept, "a tick that nobody keeps: {tick}");
                                 assert!(tick + 10 >= said, "{tick} when {said} was said");
                             }
                             None => {
-                                let _ = pulse.missed(now);
+                                let _ = shared.missed(now);
                             }
                         }
                     }
@@ -227,18 +227,18 @@ mod loom_model {
             for beats in [[20, 30], [40, 50]] {
                 for now in beats {
                     time.store(now, Ordering::Release);
-                    pulse.beat(now);
+                    shared.beat(now);
                 }
-                if !pulse.ask() {
+                if !shared.ask() {
                     asleep.store(true, Ordering::Release);
                     break;
                 }
             }
             reader.join().unwrap();
             if asleep.load(Ordering::Acquire) {
-                assert_eq!(pulse.tick(), None);
-                assert!(!pulse.missed(40), "and no late answer brings one back");
-                assert_eq!(pulse.tick(), None);
+                assert_eq!(shared.tick(), None);
+                assert!(!shared.missed(40), "and no late answer brings one back");
+                assert_eq!(shared.tick(), None);
             }
         });
     }
@@ -247,22 +247,22 @@ mod loom_model {
     #[test]
     fn a_tick_given_up_does_not_come_back_old() {
         explore(None, || {
-            let pulse = Arc::new(Pulse::new());
-            assert!(!pulse.is_wanted() && !pulse.missed(10) && pulse.tick().is_none());
-            pulse.begin(10);
+            let shared = Arc::new(SharedTick::new());
+            assert!(!shared.is_wanted() && !shared.missed(10) && shared.tick().is_none());
+            shared.begin(10);
             let reader = {
-                let pulse = Arc::clone(&pulse);
+                let shared = Arc::clone(&shared);
                 loom::thread::spawn(move || {
-                    if let Some(tick) = pulse.tick() {
-                        pulse.give_up(tick);
+                    if let Some(tick) = shared.tick() {
+                        shared.give_up(tick);
                     }
                 })
             };
-            pulse.beat(20);
+            shared.beat(20);
             reader.join().unwrap();
-            assert!(pulse.tick().is_none_or(|tick| tick == 20));
-            pulse.beat(30);
-            assert!(pulse.tick().is_none_or(|tick| tick == 30));
+            assert!(shared.tick().is_none_or(|tick| tick == 20));
+            shared.beat(30);
+            assert!(shared.tick().is_none_or(|tick| tick == 30));
         });
     }
 }

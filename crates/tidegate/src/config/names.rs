@@ -12,11 +12,11 @@ use ipnet::IpNet;
 
 use super::budget::SEGMENTS;
 use super::diagnostic::nearest;
-use crate::policy::client_ip::canonical;
-use crate::policy::glob::{Glob, PathGlob};
-use crate::policy::matching::host_name;
-use crate::policy::named::BUILT_IN;
+use crate::policy::BUILT_IN;
+use crate::policy::canonical;
+use crate::policy::host_name;
 use crate::policy::path;
+use crate::policy::{Glob, PathGlob};
 pub(super) use crate::visible::excerpt as shown;
 
 /// What a header's attribute begins with.

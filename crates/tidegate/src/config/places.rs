@@ -8,8 +8,8 @@ use super::diagnostic::Findings;
 use super::keys::PLACE_TTL;
 use super::limits::{Owner, Words};
 use super::node::Spot;
-use crate::policy::policy::Terms;
-use crate::policy::rate_grammar::span;
+use crate::policy::Terms;
+use crate::policy::span;
 
 /// Makes the terms of `algorithm: concurrency`, and checks that one request can enter at all; words that cannot be were reported with
 /// the shape.

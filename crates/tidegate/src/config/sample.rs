@@ -3,8 +3,8 @@
 //! An expression of the wrong kind (`llm.output > 5`, a function that does not exist) fails at every settlement, and the estimate stands
 //! for ever. What a name stands for, a number or a word, is not written anywhere, so both are tried.
 
-use super::cel_cost::Expression;
-use super::usage::Usage;
+use crate::policy::Expression;
+use crate::policy::Usage;
 
 /// The most evaluations for one expression. One that has come to no number by then, and has more to try, is believed.
 const MOST_TRIED: usize = 64;

@@ -1,42 +1,42 @@
 //! Bounded keyed state in memory: a table of cache lines that survives callers who never repeat a key.
 //!
 //! A key lives in one of two cache lines ([`line`]), as a name and one word of state; whatever needs more lies beside the table
-//! ([`side`]). Memory is allocated once and never grows with the keys. A state whose limit is full again is as good as no
+//! ([`overflow`]). Memory is allocated once and never grows with the keys. A state whose limit is full again is as good as no
 //! state, so its slot *is* a free slot: nothing sweeps, nothing pauses, and a table that is large enough forgets nothing that
 //! matters. When all slots of a key's lines are live, the one nearest to full is given up and counted: by the share of its
 //! limit that is spent, since a day's limit that was touched once is longer from full than a second's that is all but used
 //! up. A key that is over its limit goes last, or an attacker could wash its own debt away with made-up keys.
 //!
 //! All policies of a gate share the table, and each has an even share of every eight slots that it does not lose to others
-//! ([`room`]): made-up keys of one policy, each over its limit at once where that is one unit, push out keys of that policy.
+//! ([`eviction`]): made-up keys of one policy, each over its limit at once where that is one unit, push out keys of that policy.
 //! What the table counts as evicted says whether it is large enough.
 //!
 //! # Fingerprints
-//! Unless keys are kept whole ([`whole`]), they are held as 64-bit fingerprints under a seed of the process, so no caller's
+//! Unless keys are kept in full ([`full_keys`]), they are held as 64-bit fingerprints under a seed of the process, so no caller's
 //! address lies in memory. 48 bits stand in the slot, the others choose the lines, so two given keys are taken for one with odds of
 //! about 2⁻⁴⁸ · 4 / lines. Of `n` live keys in a table made for `n`, which has `11n/30` lines, any two meet with odds of about
 //! `n · 5.5 · 2⁻⁴⁸`: 2·10⁻⁸ for a million.
 //!
-//! Nobody outside can aim at a line, kept whole or not: keys that crowd another table, and patterns of keys, were tried and spread as
+//! Nobody outside can aim at a line, kept in full or not: keys that crowd another table, and patterns of keys, were tried and spread as
 //! chance would have them (`table/flooding.rs`). The hash, foldhash, is keyed and fast and not cryptographic, which suffices
 //! against callers who see a yes or a no. Whoever can time single checks to the nanosecond, on the same machine, might come to
 //! know the seed; they could then make a victim's lines lose keys, those over their limit last, and share a victim's limit where
-//! keys are not kept whole.
+//! keys are not kept in full.
 //!
 //! # Time
 //! Words do not tell when they were last changed, so a store's ticks must not step back: an earlier tick than the latest one
 //! counts as that one.
 
+mod cell_path;
 mod classes;
+mod eviction;
+mod full_keys;
 mod line;
 mod lines;
-mod long;
+mod overflow;
 mod prefault;
-mod room;
-mod short;
-mod side;
 mod table;
-mod whole;
+mod word_path;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,7 +54,7 @@ pub(crate) use table::{Print, Reading, Taken};
 
 /// Keeps the state of a bounded number of keys.
 ///
-/// Memory is set aside when the store is made and never grows: 24 bytes per key of the capacity, 48 where keys are kept whole. Where
+/// Memory is set aside when the store is made and never grows: 24 bytes per key of the capacity, 48 where keys are kept in full. Where
 /// that is more than a megabyte, a thread has the system hand all of it out and ends, after some 13 ms for a million keys: so no
 /// check waits for that, and a system that has too little shows it at the start. Larger states (all but GCRA's; logs, windows of
 /// many buckets) add their own size, as they come.
@@ -95,11 +95,11 @@ impl MemoryStore {
     /// ```
     /// use tidegate::store::{MemoryStore, Store};
     ///
-    /// let store = MemoryStore::with_whole_keys(1_000_000);
+    /// let store = MemoryStore::with_full_keys(1_000_000);
     /// assert!(store.occupancy().capacity >= 1_000_000);
     /// ```
     #[must_use]
-    pub fn with_whole_keys(keys: usize) -> Self {
+    pub fn with_full_keys(keys: usize) -> Self {
         Self::of(Table::new(keys, Keep::Keys))
     }
 
@@ -255,7 +255,7 @@ impl Table {
             return;
         }
         if self.settle_words(step, keys, settled).is_none() {
-            *settled = self.settle_long(step, keys);
+            *settled = self.settle_cells(step, keys);
         }
     }
 }
@@ -377,8 +377,8 @@ mod tests {
     }
 
     #[test]
-    fn whole_keys_take_24_bytes_more() {
-        let store = MemoryStore::with_whole_keys(100_000);
+    fn full_keys_take_24_bytes_more() {
+        let store = MemoryStore::with_full_keys(100_000);
         let slots = store.occupancy().capacity;
         assert_eq!(store.shared.table.bytes(), 2 * 16 * slots);
         assert!(2 * 16 * slots <= 48 * 100_000 + 128);
@@ -398,7 +398,7 @@ mod tests {
         ]
         .map(|quota| Arc::new(quota.unwrap()))
         .into();
-        let (whole, blurred) = (MemoryStore::with_whole_keys(6), MemoryStore::with_capacity(6));
+        let (full, blurred) = (MemoryStore::with_full_keys(6), MemoryStore::with_capacity(6));
         let plain = crate::store::PlainStore::default();
         let mut random = 1u64;
         let mut below = |bound: u64| {
@@ -440,13 +440,13 @@ mod tests {
                 settled
             };
             let expected = plain.blocking_settle(&step).unwrap();
-            assert_eq!(settled(&whole), expected, "turn {turn}: {step:?}");
+            assert_eq!(settled(&full), expected, "turn {turn}: {step:?}");
             if matches!(op, Op::Take) {
                 last[first] = expected.lines[0].receipt.map(|receipt| (charges[0].quota.clone(), receipt));
             }
             differ += u32::from(charges.len() == 1 && settled(&blurred) != expected);
         }
-        assert_eq!(whole.occupancy().evicted, 0);
+        assert_eq!(full.occupancy().evicted, 0);
         assert!(differ > 1000, "the keys do meet");
     }
 }

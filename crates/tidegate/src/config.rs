@@ -4,6 +4,7 @@
 //! settings and policies are built of it. A file with an error gives nothing: the running configuration stays.
 
 mod budget;
+mod contradiction;
 mod costs;
 mod diagnostic;
 mod file;
@@ -14,9 +15,12 @@ mod names;
 mod node;
 mod places;
 mod policies;
+mod preset;
 mod quota;
 mod reach;
 mod read;
+#[cfg(feature = "cel")]
+mod sample;
 mod schema;
 mod settled;
 mod shape;
@@ -25,6 +29,7 @@ mod show;
 pub use diagnostic::{Diagnostic, Severity, report};
 pub use file::{ReadError, read_file, read_text};
 pub use forward_auth::{ForwardAuth, OriginalHeaders};
+pub use preset::{Preset, QUICKSTART, UnknownPreset};
 pub use schema::schema;
 pub use show::Effective;
 
@@ -36,8 +41,8 @@ use std::time::Duration;
 use self::diagnostic::Findings;
 use self::keys::{FILE, Kind};
 use self::node::{Node, Spot};
-use super::client_ip::{ClientIp, ForwardHeader};
-use super::set::PolicySet;
+use crate::policy::{ClientIp, ForwardHeader, PolicySet};
+use crate::policy::{span, whole_number};
 use crate::store::MemoryStore;
 
 /// How a file is written.
@@ -86,8 +91,8 @@ pub enum StoreSettings {
     Memory {
         /// The most keys held.
         keys: usize,
-        /// Whether keys are kept whole, in twice the memory, and not by their fingerprints.
-        whole: bool,
+        /// Whether keys are kept in full, in twice the memory, and not by their fingerprints.
+        full_keys: bool,
     },
 }
 
@@ -96,8 +101,8 @@ impl StoreSettings {
     #[must_use]
     pub fn memory(&self, keys: Option<usize>) -> MemoryStore {
         match *self {
-            Self::Memory { keys: own, whole: false } => MemoryStore::with_capacity(keys.unwrap_or(own)),
-            Self::Memory { keys: own, whole: true } => MemoryStore::with_whole_keys(keys.unwrap_or(own)),
+            Self::Memory { keys: own, full_keys: false } => MemoryStore::with_capacity(keys.unwrap_or(own)),
+            Self::Memory { keys: own, full_keys: true } => MemoryStore::with_full_keys(keys.unwrap_or(own)),
         }
     }
 }
@@ -105,7 +110,7 @@ impl StoreSettings {
 impl Default for StoreSettings {
     fn default() -> Self {
         // Enough for a day's visitors of a large site, and tens of megabytes at most.
-        Self::Memory { keys: 1_000_000, whole: false }
+        Self::Memory { keys: 1_000_000, full_keys: false }
     }
 }
 
@@ -190,7 +195,7 @@ impl Config {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::policy::config::{Config, Format};
+    /// use tidegate::config::{Config, Format};
     /// let text = "version: 1\npolicies:\n  - name: all\n    limit: { rate: 60/m }\n";
     /// let mistakes = Config::parse(text, "tidegate.yaml", Format::Yaml).unwrap_err();
     /// assert_eq!(
@@ -276,9 +281,9 @@ fn client_ip(node: Option<&Node>) -> ClientIp {
 
 fn store(node: Option<&Node>) -> StoreSettings {
     let StoreSettings::Memory { keys: default, .. } = StoreSettings::default();
-    let keys = word(node, "keys").and_then(|text| super::rate_grammar::whole_number(text).ok());
+    let keys = word(node, "keys").and_then(|text| whole_number(text).ok());
     let keys = keys.and_then(|keys| usize::try_from(keys).ok()).unwrap_or(default);
-    StoreSettings::Memory { keys, whole: word(node, "key_form") == Some("whole") }
+    StoreSettings::Memory { keys, full_keys: word(node, "key_form") == Some("full") }
 }
 
 /// The longest life of a ticket, as the library has it.
@@ -287,14 +292,14 @@ const LONGEST_TTL: Duration = Duration::from_secs(30 * 86_400);
 fn tickets(node: Option<&Node>) -> TicketSettings {
     TicketSettings {
         key_file: word(node, "key_file").map(PathBuf::from),
-        ttl: word(node, "ttl").and_then(|text| super::rate_grammar::span(text).ok()),
+        ttl: word(node, "ttl").and_then(|text| span(text).ok()),
         issuer: word(node, "issuer").map(str::to_owned),
     }
 }
 
 fn check_ttl(node: Option<&Node>, findings: &mut Findings) {
     let Some(ttl) = node.and_then(|node| node.get("ttl")) else { return };
-    if let Some(Ok(span)) = ttl.text().map(super::rate_grammar::span)
+    if let Some(Ok(span)) = ttl.text().map(span)
         && (span.is_zero() || span > LONGEST_TTL)
     {
         findings.error(ttl.spot, "tickets.ttl: a ticket lives for more than nothing and at most 30 days");

@@ -10,13 +10,13 @@ use ipnet::IpNet;
 
 use super::budget;
 use super::diagnostic::{Findings, instead, nearest};
-use super::keys::{Key, Kind, Table};
+use super::keys::{Key, Kind, RENAMED, Table};
 use super::names::{self, is_control, shown};
 use super::node::{Node, Value};
 use super::reach;
-use crate::policy::access::AccessEntry;
-use crate::policy::glob::{Glob, PathGlob};
-use crate::policy::rate_grammar::{WrittenRate, span, whole_number};
+use crate::policy::AccessEntry;
+use crate::policy::{Glob, PathGlob};
+use crate::policy::{WrittenRate, span, whole_number};
 
 /// Checks a value against its kind; `name` is its key, for messages.
 pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Findings) {
@@ -280,6 +280,10 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
                 Ok(())
             } else if later.contains(&text) {
                 Err(format!("{text} is not available in this version; use {}", words.join(", ")))
+            } else if let Some((_, new)) =
+                RENAMED.iter().find(|(old, new)| *old == text && words.contains(new))
+            {
+                Err(format!("{text} is called {new} now; write {new}"))
             } else {
                 Err(format!("unknown word \"{shown}\"{}", instead(text, words.iter().copied())))
             }

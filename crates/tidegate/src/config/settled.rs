@@ -6,9 +6,9 @@ use super::diagnostic::{Findings, nearest};
 use super::keys::{CONCURRENCY, PLACE_TTL, TICKET_TTL};
 use super::names::shown;
 use super::node::{Node, Spot};
-use crate::policy::policy::Policy;
-use crate::policy::rate_grammar::span;
-use crate::policy::usage::LLM_USAGE;
+use crate::policy::LLM_USAGE;
+use crate::policy::Policy;
+use crate::policy::span;
 
 /// The names that settlements are told, each with the policy that goes by it first.
 #[derive(Default)]
