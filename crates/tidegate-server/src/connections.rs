@@ -5,47 +5,36 @@
 //! hold or wait for ([`connection`]). On draining, nothing new is accepted, idle
 //! connections close, and requests in flight get their answer until the deadline.
 
-mod body;
 mod connection;
-mod descriptors;
+mod handler;
+mod linger;
 mod listen;
+mod open_files;
+mod peer;
 mod places;
-mod refusal;
+mod protocol_errors;
+mod timed_body;
 mod wire;
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
-pub(crate) use body::TooSlow;
-pub(crate) use descriptors::fitting;
+pub(crate) use handler::Handler;
 pub(crate) use listen::listen;
+pub(crate) use open_files::fitting;
+pub(crate) use peer::Peer;
 use places::{Order, Places};
+pub(crate) use timed_body::TooSlow;
 
-use crate::doors::http::App;
 use crate::options::Timeouts;
+use crate::phase::Phase;
 
 /// The pause after an accept that failed for want of descriptors or memory; accepting again at once would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
-
-/// Where the server stands between start and exit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
-    /// Accepting.
-    Serving,
-    /// Finishing what is in flight.
-    Draining,
-    /// Leaving at once.
-    Leaving,
-}
-
-/// The address of the other end of a connection, put into every request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
 
 /// How serving ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +48,7 @@ pub(crate) enum Drained {
 /// Serves until the phase says otherwise, then drains.
 pub(crate) async fn serve(
     listener: TcpListener,
-    app: Arc<App>,
+    handler: Arc<impl Handler>,
     most: usize,
     timeouts: Timeouts,
     drain: Duration,
@@ -87,9 +76,9 @@ pub(crate) async fn serve(
             Ok((stream, peer)) => {
                 failing = false;
                 let place = places.admit(peer.ip());
-                let app = Arc::clone(&app);
+                let handler = Arc::clone(&handler);
                 tokio::spawn(async move {
-                    connection::serve(stream, peer, app, &place, timeouts).await;
+                    connection::serve(stream, peer, handler, &place, timeouts).await;
                     drop((place, socket));
                 });
             }

@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep};
 ///
 /// The time is for all of it: a byte now and then does not prolong it. A body that is there already costs no timer.
 #[derive(Debug)]
-pub(super) struct Punctual {
+pub(super) struct TimedBody {
     body: Incoming,
     time: Duration,
     due: Option<Pin<Box<Sleep>>>,
@@ -24,13 +24,13 @@ pub(super) struct Punctual {
 #[error("the body did not arrive within {} ms", .0.as_millis())]
 pub(crate) struct TooSlow(pub(crate) Duration);
 
-impl Punctual {
+impl TimedBody {
     pub(super) fn new(body: Incoming, time: Duration) -> Self {
         Self { body, time, due: None }
     }
 }
 
-impl Body for Punctual {
+impl Body for TimedBody {
     type Data = Bytes;
     type Error = BoxError;
 

@@ -1,4 +1,4 @@
-//! Rate-limit response headers: one serializer per form, over one picture of the limits.
+//! Where answers get their headers: the rate-limit headers in one of four forms, and those of forward-auth.
 //!
 //! The forms differ in names and grammar, not in numbers: `q` is the most a limit grants at once, `w` the time after which
 //! a limit used up is full again, `r` what is left, `t` the wait, always rounded up. `r` never exceeds `q`. `Retry-After`
@@ -7,51 +7,24 @@
 mod budget;
 mod draft03;
 mod draft11;
+mod forward_auth;
+mod insert;
+mod picture;
 mod x_ratelimit;
 
-use std::time::Duration;
+use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use tidegate::policy::config::HeaderForm;
 
-use http::header::{
-    ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue, RETRY_AFTER,
-};
-use smallvec::SmallVec;
-pub(crate) use tidegate::policy::config::HeaderForm;
-use tidegate_core::Retry;
+pub(crate) use self::forward_auth::write_decision;
+use self::insert::insert;
+pub(crate) use self::picture::{Picture, ShownLimit};
+use crate::span::seconds_up;
 
 /// How many limits the lists leave out, see [`budget`].
 const LEFT_OUT: HeaderName = HeaderName::from_static("x-tidegate-policies-left-out");
 
-/// One limit as headers show it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shown<'a> {
-    /// The policy's name.
-    pub(crate) name: &'a str,
-    /// The most it grants at once.
-    pub(crate) quota: u64,
-    /// Whole seconds in which a limit used up is full again; absent where time does not give back.
-    pub(crate) window: Option<u64>,
-    /// Whether it counts requests in flight.
-    pub(crate) concurrent: bool,
-    /// What is left.
-    pub(crate) remaining: u64,
-    /// Whether it refuses.
-    pub(crate) refused: bool,
-    /// Whole seconds to wait: of a refusal until it could pass, else until the limit is full. Absent when it never is.
-    pub(crate) wait: Option<u64>,
-}
-
-/// The limits of one answer: those that can refuse, in the order of the policies, at most one per policy.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Picture<'a> {
-    pub(crate) limits: SmallVec<[Shown<'a>; 4]>,
-    /// Index of the one that binds.
-    pub(crate) binding: Option<usize>,
-    /// Set on a refusal: the least wait that works; inner `None` when none does.
-    pub(crate) refused: Option<Retry>,
-}
-
-/// Writes the headers of one answer.
-pub(crate) fn write(form: HeaderForm, picture: &Picture<'_>, out: &mut HeaderMap) {
+/// Writes the rate-limit headers of one answer.
+pub(crate) fn write_limits(form: HeaderForm, picture: &Picture<'_>, out: &mut HeaderMap) {
     let left_out = match form {
         HeaderForm::Draft11 => draft11::write(picture, out),
         HeaderForm::Draft03 => draft03::write(picture, out),
@@ -63,12 +36,12 @@ pub(crate) fn write(form: HeaderForm, picture: &Picture<'_>, out: &mut HeaderMap
         _ => 0,
     };
     if left_out > 0 {
-        put(out, LEFT_OUT, left_out.to_string());
+        insert(out, LEFT_OUT, left_out.to_string());
     }
     let Some(refused) = picture.refused else { return };
     if let Some(wait) = refused.after() {
         // Never earlier than the waits beside it: a client that sees both obeys this one.
-        put(out, RETRY_AFTER, seconds_up(wait).max(1).to_string());
+        insert(out, RETRY_AFTER, seconds_up(wait).max(1).to_string());
     }
     let exposed = match form {
         HeaderForm::Draft11 => "Retry-After, RateLimit, RateLimit-Policy",
@@ -80,30 +53,16 @@ pub(crate) fn write(form: HeaderForm, picture: &Picture<'_>, out: &mut HeaderMap
     out.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(exposed));
 }
 
-/// Rounds a wait up to whole seconds: a client told one second must not be early.
-pub(crate) fn seconds_up(wait: Duration) -> u64 {
-    wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
-}
-
-/// Rounds a wait up to whole milliseconds.
-pub(crate) fn millis_up(wait: Duration) -> u64 {
-    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
-/// Puts a value that is made of digits and names; a name that no header can carry leaves the header out.
-fn put(out: &mut HeaderMap, name: HeaderName, value: String) {
-    let value: Result<HeaderValue, InvalidHeaderValue> = HeaderValue::try_from(value);
-    if let Ok(value) = value {
-        out.insert(name, value);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use tidegate_core::Retry;
+
     use super::*;
 
     fn picture<'a>() -> Picture<'a> {
-        let per_ip = Shown {
+        let per_ip = ShownLimit {
             name: "per-ip",
             quota: 200,
             window: Some(2),
@@ -112,7 +71,7 @@ mod tests {
             refused: true,
             wait: Some(1),
         };
-        let tier = Shown {
+        let tier = ShownLimit {
             name: "per-user-tier",
             quota: 60,
             window: Some(60),
@@ -121,7 +80,7 @@ mod tests {
             wait: Some(42),
             ..per_ip
         };
-        let search = Shown {
+        let search = ShownLimit {
             name: "search",
             quota: 64,
             window: None,
@@ -139,7 +98,7 @@ mod tests {
 
     fn written(form: HeaderForm, picture: &Picture<'_>) -> Vec<String> {
         let mut out = HeaderMap::new();
-        write(form, picture, &mut out);
+        write_limits(form, picture, &mut out);
         let mut lines: Vec<_> =
             out.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         lines.sort();
@@ -209,7 +168,7 @@ mod tests {
     #[test]
     fn names_beyond_ascii_and_numbers_beyond_the_field_stay_legal() {
         let mut odd = picture();
-        odd.limits[0] = Shown { name: "pro Nutzer ä\"\\", quota: u64::MAX, ..odd.limits[0] };
+        odd.limits[0] = ShownLimit { name: "pro Nutzer ä\"\\", quota: u64::MAX, ..odd.limits[0] };
         let lines = written(HeaderForm::Draft11, &odd);
         let expected = "ratelimit-policy: \"pro Nutzer ?\\\"\\\\\";q=999999999999999;w=2";
         assert!(lines.iter().any(|line| line.starts_with(expected)), "{lines:?}");
@@ -224,7 +183,7 @@ mod tests {
         many.limits = names
             .iter()
             .enumerate()
-            .map(|(at, name)| Shown {
+            .map(|(at, name)| ShownLimit {
                 name,
                 quota: u64::MAX,
                 window: Some(u64::MAX),
@@ -262,7 +221,7 @@ mod tests {
     fn a_long_name_is_cut_and_still_there() {
         for name in ["x".repeat(100_000), "\"".repeat(100_000), "ä".repeat(300)] {
             let mut long = picture();
-            long.limits[0] = Shown { name: &name, ..long.limits[0] };
+            long.limits[0] = ShownLimit { name: &name, ..long.limits[0] };
             for form in [HeaderForm::Draft11, HeaderForm::Draft03] {
                 let lines = written(form, &long);
                 assert!(lines.iter().map(String::len).sum::<usize>() < 2048, "{lines:?}");
@@ -270,14 +229,5 @@ mod tests {
                 assert!(lines.iter().any(|line| line.contains("search")), "all of three fit: {lines:?}");
             }
         }
-    }
-
-    #[test]
-    fn waits_are_rounded_up() {
-        assert_eq!(seconds_up(Duration::from_nanos(1)), 1);
-        assert_eq!(seconds_up(Duration::from_secs(3)), 3);
-        assert_eq!(seconds_up(Duration::MAX), u64::MAX);
-        assert_eq!(millis_up(Duration::from_nanos(1)), 1);
-        assert_eq!(millis_up(Duration::MAX), u64::MAX);
     }
 }

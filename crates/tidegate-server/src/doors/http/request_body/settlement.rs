@@ -8,8 +8,9 @@ use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Vis
 use tidegate::Outcome;
 use tidegate::policy::{Usage, UsageValue};
 
-use super::super::problem::quoted;
-use super::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE, Text, TextSeed, missing, once, unknown};
+use super::bounds::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
+use super::fields::{Text, TextSeed, missing, once, unknown};
+use crate::spelling::quoted;
 
 /// The words for how work ended.
 pub(crate) const OUTCOMES: [(&str, Option<Outcome>); 6] = [
@@ -31,35 +32,35 @@ pub(crate) enum Ended {
 
 /// What is told of a decision's work.
 #[derive(Debug)]
-pub(crate) struct Settled<'a> {
+pub(crate) struct SettlementBody<'a> {
     pub(crate) ticket: Cow<'a, str>,
     /// What was spent; `None` where nothing is told of that.
     pub(crate) usage: Option<Usage<'a>>,
     pub(crate) ended: Option<Ended>,
 }
 
-pub(super) struct SettledSeed {
+pub(super) struct SettlementSeed {
     pub(super) fields: &'static [&'static str],
     /// The least cost.
     pub(super) least: u64,
 }
 
-impl<'de> DeserializeSeed<'de> for SettledSeed {
-    type Value = Settled<'de>;
+impl<'de> DeserializeSeed<'de> for SettlementSeed {
+    type Value = SettlementBody<'de>;
 
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Settled<'de>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<SettlementBody<'de>, D::Error> {
         from.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for SettledSeed {
-    type Value = Settled<'de>;
+impl<'de> Visitor<'de> for SettlementSeed {
+    type Value = SettlementBody<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "an object with the fields {}", self.fields.join(" and "))
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Settled<'de>, M::Error> {
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<SettlementBody<'de>, M::Error> {
         let (mut ticket, mut cost, mut values, mut status, mut outcome) = (None, None, None, None, None);
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
@@ -114,7 +115,7 @@ impl<'de> Visitor<'de> for SettledSeed {
                 "work that was undone has spent nothing; leave `cost` and `attributes` out",
             ));
         }
-        Ok(Settled { ticket, usage, ended })
+        Ok(SettlementBody { ticket, usage, ended })
     }
 }
 

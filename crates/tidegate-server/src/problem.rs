@@ -1,4 +1,4 @@
-//! Answers in `application/problem+json`: what was wrong, with which value, and what would work.
+//! Answers to what is wrong, in `application/problem+json`: what was wrong, with which value, and what would work.
 //!
 //! # Source
 //! RFC 9457; the problem types of draft-ietf-httpapi-ratelimit-headers for refusals.
@@ -9,12 +9,14 @@ use http::{StatusCode, header};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::json;
+
 /// The media type of every error.
 pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// An answer that is no decision.
+/// An answer to a request that could not be understood, is not allowed, or failed: anything but a decision.
 ///
-/// `detail` is a sentence for people; the members beside it are for programs. Boxed, because it rides in every `Result`.
+/// `detail` is a sentence for people; the members beside it are for programs. Boxed, because it is the error of most results here.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem(Box<Inner>);
 
@@ -93,7 +95,7 @@ impl IntoResponse for Problem {
             detail: &detail,
             members: &members,
         };
-        let mut response = (status, json(&body)).into_response();
+        let mut response = (status, json::bytes(&body)).into_response();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, PROBLEM_JSON);
         if let Some(allow) = allow {
@@ -107,49 +109,5 @@ impl IntoResponse for Problem {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
-    }
-}
-
-/// Writes a value of ours as JSON.
-pub(crate) fn json(value: &impl Serialize) -> Vec<u8> {
-    // Our answers are structs with string keys and finite numbers: nothing in them can fail to be written.
-    serde_json::to_vec(value).unwrap_or_default()
-}
-
-/// Finds what was probably meant among the names there are.
-pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A long word is compared in time proportional to its length times the name's: an outsider's length is cut. So is the
-    // number of names, for a file may have ten thousand policies and a caller may slip as often as he likes.
-    let word: String = word.chars().take(64).collect();
-    names
-        .into_iter()
-        .take(500)
-        .map(|name| (strsim::damerau_levenshtein(&word, name), name))
-        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
-}
-
-/// Quotes an outsider's words, cut to a length that fits a sentence.
-pub(crate) fn quoted(word: &str) -> String {
-    format!("`{}`", tidegate::visible::excerpt(word))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slip_of_the_finger_finds_its_word_and_nonsense_finds_none() {
-        let names = ["attributes", "cost", "policies"];
-        assert_eq!(nearest("atributes", names), Some("attributes"));
-        assert_eq!(nearest("Polices", names), Some("policies"));
-        assert_eq!(nearest("xylophone", names), None);
-    }
-
-    #[test]
-    fn quoted_words_are_cut_and_escaped() {
-        assert_eq!(quoted("a\nb"), "`a\\nb`");
-        assert!(quoted(&"é".repeat(1000)).len() < 200);
     }
 }

@@ -6,8 +6,9 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use tidegate::policy::Descriptor;
 
-use super::super::problem::quoted;
-use super::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE, Text};
+use super::bounds::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
+use super::fields::Text;
+use crate::spelling::quoted;
 
 pub(super) struct AttributesSeed;
 

@@ -4,51 +4,31 @@
 //! escapes in them. Every bound is checked while reading, so nothing larger is ever held. A mistake ends the reading with a
 //! sentence that names the field, the value and what would work, and with the position in the body.
 
-mod asked;
 mod attributes;
+mod bounds;
+mod check;
 mod cost;
-mod settled;
+mod fields;
+mod settlement;
 #[cfg(test)]
 mod tests;
 
-use std::borrow::Cow;
-use std::fmt;
-
 use axum::body::{Body, Bytes};
 use http::StatusCode;
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, Visitor};
-use tidegate::Rate;
-use tidegate::policy::Descriptor;
+use serde::de::DeserializeSeed;
 
-pub(crate) use self::asked::Asked;
-use self::asked::{AskedSeed, BatchSeed};
-use self::settled::SettledSeed;
-pub(crate) use self::settled::{Ended, OUTCOMES, Settled};
-use super::problem::{Problem, nearest, quoted};
+pub(crate) use self::bounds::{
+    MAX_ATTRIBUTES, MAX_BATCH_BODY, MAX_BATCH_LIMITS, MAX_BODY, MAX_NAME, MAX_VALUE,
+};
+pub(crate) use self::check::CheckBody;
+use self::check::{BatchSeed, CheckSeed};
+use self::settlement::SettlementSeed;
+pub(crate) use self::settlement::{Ended, OUTCOMES, SettlementBody};
 use crate::connections::TooSlow;
+use crate::problem::Problem;
 
-/// The longest body of one check: 64 attributes of ordinary size fit many times over.
-pub(crate) const MAX_BODY: usize = 64 * 1024;
-/// The longest body of a batch.
-pub(crate) const MAX_BATCH_BODY: usize = 1024 * 1024;
-/// The most checks in one batch.
-pub(crate) const MAX_BATCH: usize = 1000;
-/// How many limits the answer to a batch tells of before no more of its checks are decided: some 5 MB.
-pub(crate) const MAX_BATCH_LIMITS: usize = 20_000;
-/// The most attributes of one check: policies name a handful; a linear look-up stays cheap.
-pub(crate) const MAX_ATTRIBUTES: usize = 64;
-/// The longest attribute name, in bytes.
-pub(crate) const MAX_NAME: usize = Descriptor::MAX_NAME;
-/// The longest attribute value, in bytes: a long URL or token fits.
-pub(crate) const MAX_VALUE: usize = Descriptor::MAX_VALUE;
-/// The most policy names in `policies`.
-const MAX_POLICIES: usize = 256;
-/// The largest cost: the largest burst there can be. A larger one could never be allowed.
-pub(crate) const MAX_COST: u64 = Rate::MAX_COUNT;
-
-/// The least that a check says.
-const A_CHECK: &str = "{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}";
+/// The shortest body of a check, for messages.
+const EXAMPLE_CHECK: &str = "{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}";
 
 /// Reads a whole body of at most `limit` bytes.
 ///
@@ -91,15 +71,15 @@ fn is_length(error: &axum::Error) -> bool {
 ///
 /// # Errors
 /// 400 with the position and what would work.
-pub(crate) fn check(bytes: &[u8]) -> Result<Asked<'_>, Problem> {
-    parse(bytes, A_CHECK, AskedSeed)
+pub(crate) fn check(bytes: &[u8]) -> Result<CheckBody<'_>, Problem> {
+    parse(bytes, EXAMPLE_CHECK, CheckSeed)
 }
 
 /// Reads the body of a batch: all of it, or nothing is charged.
 ///
 /// # Errors
 /// 400 with the position and what would work.
-pub(crate) fn batch(bytes: &[u8]) -> Result<Vec<Asked<'_>>, Problem> {
+pub(crate) fn batch(bytes: &[u8]) -> Result<Vec<CheckBody<'_>>, Problem> {
     parse(bytes, "[{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}]", BatchSeed)
 }
 
@@ -107,28 +87,28 @@ pub(crate) fn batch(bytes: &[u8]) -> Result<Vec<Asked<'_>>, Problem> {
 ///
 /// # Errors
 /// 400 with the position and what would work.
-pub(crate) fn settle(bytes: &[u8]) -> Result<Settled<'_>, Problem> {
+pub(crate) fn settle(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
     let example = "{\"ticket\": \"TICKET\", \"attributes\": {\"llm.output\": 400}, \"status\": 200}";
     let fields = &["ticket", "cost", "attributes", "status", "outcome"];
-    parse(bytes, example, SettledSeed { fields, least: 0 })
+    parse(bytes, example, SettlementSeed { fields, least: 0 })
 }
 
 /// Reads the body of a report: `{ticket, status}`.
 ///
 /// # Errors
 /// 400 with the position and what would work.
-pub(crate) fn report(bytes: &[u8]) -> Result<Settled<'_>, Problem> {
+pub(crate) fn report(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
     let example = "{\"ticket\": \"TICKET\", \"status\": 200}";
-    parse(bytes, example, SettledSeed { fields: &["ticket", "status"], least: 0 })
+    parse(bytes, example, SettlementSeed { fields: &["ticket", "status"], least: 0 })
 }
 
 /// Reads the body of a refund: `{ticket, cost?}`.
 ///
 /// # Errors
 /// 400 with the position and what would work.
-pub(crate) fn refund(bytes: &[u8]) -> Result<Settled<'_>, Problem> {
+pub(crate) fn refund(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
     let example = "{\"ticket\": \"TICKET\"}";
-    parse(bytes, example, SettledSeed { fields: &["ticket", "cost"], least: 1 })
+    parse(bytes, example, SettlementSeed { fields: &["ticket", "cost"], least: 1 })
 }
 
 fn parse<'a, S: DeserializeSeed<'a>>(bytes: &'a [u8], example: &str, seed: S) -> Result<S::Value, Problem> {
@@ -150,60 +130,4 @@ fn explain(error: &serde_json::Error) -> Problem {
         format!("the body is not JSON: {sentence} (line {line}, column {column})")
     };
     Problem::bad_request(detail).with("line", line).with("column", column)
-}
-
-/// A string of the body, borrowed where it has no escapes.
-#[derive(Debug)]
-struct Text<'a>(Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        TextSeed("a string").deserialize(from)
-    }
-}
-
-/// Reads a string; what else is there is told apart from what it was to be.
-struct TextSeed(&'static str);
-
-impl<'de> DeserializeSeed<'de> for TextSeed {
-    type Value = Text<'de>;
-
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Text<'de>, D::Error> {
-        from.deserialize_str(self)
-    }
-}
-
-impl<'de> Visitor<'de> for TextSeed {
-    type Value = Text<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
-    }
-
-    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-        Ok(Text(Cow::Borrowed(text)))
-    }
-
-    fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-        Ok(Text(Cow::Owned(text.to_owned())))
-    }
-}
-
-fn once<T, E: Error>(slot: &mut Option<T>, name: &'static str, value: T) -> Result<(), E> {
-    if slot.replace(value).is_some() {
-        return Err(E::custom(format_args!("`{name}` is given twice")));
-    }
-    Ok(())
-}
-
-fn missing<E: Error>(name: &str, what: &str) -> E {
-    E::custom(format_args!("`{name}` is missing; it is {what}"))
-}
-
-fn unknown<E: Error>(name: &str, names: &[&'static str]) -> E {
-    let known = names.join("`, `");
-    match nearest(name, names.iter().copied()) {
-        Some(meant) => E::custom(format_args!("unknown field {}; did you mean `{meant}`?", quoted(name))),
-        None => E::custom(format_args!("unknown field {}; the fields are `{known}`", quoted(name))),
-    }
 }

@@ -8,8 +8,9 @@ use std::fmt::Write;
 use http::header::HeaderMap;
 
 use super::budget::{fitting, shown};
+use super::insert::insert;
+use super::picture::Picture;
 use super::x_ratelimit::{LIMIT, REMAINING, RESET};
-use super::{Picture, put};
 
 pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) -> usize {
     let Some(bound) = picture.binding.and_then(|at| picture.limits.get(at)) else { return 0 };
@@ -24,10 +25,10 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) -> usize {
         let name = shown(limit_shown.name).replace('\\', "\\\\").replace('"', "\\\"");
         let _ = write!(limit, ";name=\"{name}\"");
     }
-    put(out, LIMIT, limit);
-    put(out, REMAINING, bound.remaining.to_string());
+    insert(out, LIMIT, limit);
+    insert(out, REMAINING, bound.remaining.to_string());
     if let Some(wait) = bound.wait {
-        put(out, RESET, wait.to_string());
+        insert(out, RESET, wait.to_string());
     }
     fitting.left_out
 }

@@ -5,7 +5,8 @@
 
 use http::header::{HeaderMap, HeaderName};
 
-use super::{Picture, put};
+use super::insert::insert;
+use super::picture::Picture;
 
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
@@ -13,9 +14,9 @@ pub(super) const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset"
 
 pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) {
     let Some(bound) = picture.binding.and_then(|at| picture.limits.get(at)) else { return };
-    put(out, LIMIT, bound.quota.to_string());
-    put(out, REMAINING, bound.remaining.to_string());
+    insert(out, LIMIT, bound.quota.to_string());
+    insert(out, REMAINING, bound.remaining.to_string());
     if let Some(wait) = bound.wait {
-        put(out, RESET, wait.to_string());
+        insert(out, RESET, wait.to_string());
     }
 }

@@ -22,7 +22,7 @@ pub(crate) const MAX_KEY: usize = 256;
 
 /// A space-saving sketch. Adding takes one short lock; taking over a counter looks through all of them, about 200 ns.
 #[derive(Debug, Default)]
-pub(crate) struct Sketch {
+pub(crate) struct TopKeys {
     inner: Mutex<Inner>,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Counted {
     pub(crate) error: u64,
 }
 
-impl Sketch {
+impl TopKeys {
     /// Counts one more of a key.
     pub(crate) fn add(&self, key: &str) {
         let mut cut = key.len().min(MAX_KEY);
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_heavy_key_is_found_among_many_that_come_once() {
-        let sketch = Sketch::default();
+        let sketch = TopKeys::default();
         for at in 0..20_000 {
             sketch.add(&format!("once-{at}"));
             if at % 20 == 0 {
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_long_key_is_cut_between_characters() {
-        let sketch = Sketch::default();
+        let sketch = TopKeys::default();
         sketch.add(&"é".repeat(1000));
         sketch.add(&format!("x{}", "é".repeat(1000)));
         assert!(sketch.largest(2).0.iter().all(|counted| counted.key.len() <= MAX_KEY));

@@ -34,7 +34,7 @@ const OVERHEAD: usize = size_of::<Entry>();
 
 /// A bounded memory of refused requests, newest kept.
 #[derive(Debug)]
-pub(crate) struct Recent {
+pub(crate) struct RefusedRequests {
     shards: [Mutex<Shard>; SHARDS],
     next: AtomicU64,
     hasher: RandomState,
@@ -58,12 +58,12 @@ struct Entry {
     /// The cost the caller gave.
     cost: Option<Cost>,
     /// `None` where it was too long.
-    request: Option<Remembered>,
+    request: Option<RefusedRequest>,
 }
 
 /// A request on its own: one allocation for all names and values.
 #[derive(Clone)]
-pub(crate) struct Remembered {
+pub(crate) struct RefusedRequest {
     text: Box<str>,
     /// Where each piece ends: name, value, name, value.
     ends: SmallVec<[u32; 12]>,
@@ -71,7 +71,7 @@ pub(crate) struct Remembered {
     only: Option<Box<[Box<str>]>>,
 }
 
-impl Remembered {
+impl RefusedRequest {
     /// Copies a request but for what is `secret`; `None` where it is too long.
     fn new(
         request: &Descriptor<'_>,
@@ -122,18 +122,18 @@ impl Remembered {
 
 impl Entry {
     fn weight(&self) -> usize {
-        OVERHEAD + self.request.as_ref().map_or(0, Remembered::weight)
+        OVERHEAD + self.request.as_ref().map_or(0, RefusedRequest::weight)
     }
 }
 
-impl fmt::Debug for Remembered {
+impl fmt::Debug for RefusedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Without what callers sent.
-        f.debug_struct("Remembered").field("bytes", &self.text.len()).finish_non_exhaustive()
+        f.debug_struct("RefusedRequest").field("bytes", &self.text.len()).finish_non_exhaustive()
     }
 }
 
-impl Recent {
+impl RefusedRequests {
     /// Makes a memory of so many requests, in so many bytes.
     pub(crate) fn new(entries: usize, bytes: usize) -> Self {
         Self {
@@ -163,7 +163,7 @@ impl Recent {
     ) -> Ulid {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let at_shard = number as usize % SHARDS;
-        let request = Remembered::new(request, only, secret);
+        let request = RefusedRequest::new(request, only, secret);
         let mut entry = Entry { id: Ulid::nil(), cost, request };
         let weight = entry.weight();
         let mut shard = self.shards[at_shard].lock();
@@ -181,7 +181,7 @@ impl Recent {
     }
 
     /// Finds a refused request, `None` where that was too long, and the cost its caller gave.
-    pub(crate) fn find(&self, id: Ulid) -> Option<(Option<Cost>, Option<Remembered>)> {
+    pub(crate) fn find(&self, id: Ulid) -> Option<(Option<Cost>, Option<RefusedRequest>)> {
         let (at_shard, sequence) = self.place(id);
         let shard = self.shards.get(at_shard)?.lock();
         let entry = &shard.entries[shard.index(id, sequence)?];
@@ -233,13 +233,13 @@ mod tests {
         Descriptor::new().with("client.ip", value.to_owned()).with("user.id", "42")
     }
 
-    fn keep(recent: &Recent, request: &Descriptor<'_>) -> Ulid {
+    fn keep(recent: &RefusedRequests, request: &Descriptor<'_>) -> Ulid {
         recent.remember(NOW, request, None, |_| false, Cost::new(3))
     }
 
     #[test]
     fn a_refused_request_is_found_again_but_for_its_secrets() {
-        let recent = Recent::new(1000, 1 << 20);
+        let recent = RefusedRequests::new(1000, 1 << 20);
         let ids: Vec<_> = (0..100).map(|at| keep(&recent, &request(&format!("10.0.0.{at}")))).collect();
         for (at, id) in ids.iter().enumerate() {
             let (cost, found) = recent.find(*id).unwrap();
@@ -262,12 +262,12 @@ mod tests {
 
     #[test]
     fn the_oldest_go_first_by_number_and_by_bytes() {
-        let few = Recent::new(32, 1 << 20);
+        let few = RefusedRequests::new(32, 1 << 20);
         let ids: Vec<_> = (0..100).map(|_| keep(&few, &request("a"))).collect();
         assert!(ids[..68].iter().all(|id| few.find(*id).is_none()));
         assert!(ids[68..].iter().all(|id| few.find(*id).is_some()));
 
-        let small = Recent::new(100_000, 64 * 1024);
+        let small = RefusedRequests::new(100_000, 64 * 1024);
         let long = "x".repeat(1600);
         let ids: Vec<_> = (0..100).map(|_| keep(&small, &request(&long))).collect();
         let kept = ids.iter().filter(|id| small.find(**id).is_some()).count();
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn sequence_numbers_may_pass_the_bits_of_an_id() {
-        let recent = Recent::new(16, 1 << 20);
+        let recent = RefusedRequests::new(16, 1 << 20);
         for shard in &recent.shards {
             shard.lock().first = SEQUENCE_MASK;
         }

@@ -7,7 +7,8 @@ use http::header::{HeaderMap, HeaderName};
 use sfv::{Integer, KeyRef, ListSerializer, StringRef, integer, key_ref, string_ref};
 
 use super::budget::{fitting, shown};
-use super::{Picture, put};
+use super::insert::insert;
+use super::picture::Picture;
 
 const QUOTA: &KeyRef = key_ref("q");
 const WINDOW: &KeyRef = key_ref("w");
@@ -42,8 +43,8 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) -> usize {
     }
     // An empty list has no form: the header is left out.
     if let (Some(policies), Some(standing)) = (policies.finish(), standing.finish()) {
-        put(out, HeaderName::from_static("ratelimit-policy"), policies);
-        put(out, HeaderName::from_static("ratelimit"), standing);
+        insert(out, HeaderName::from_static("ratelimit-policy"), policies);
+        insert(out, HeaderName::from_static("ratelimit"), standing);
     }
     fitting.left_out
 }

@@ -1,11 +1,7 @@
-//! Answers to what is no request, and the end of a connection.
+//! Errors of a connection that never became a request, or for which there is no place: how hyper is made to answer them.
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::future::poll_fn;
-use std::io;
-use std::pin::Pin;
-use std::task::{Poll, ready};
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -13,17 +9,14 @@ use http::header::{CONNECTION, HeaderValue, RETRY_AFTER};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, ReadBuf};
 
 use super::wire::Wire;
-use crate::doors::http::Problem;
+use crate::problem::Problem;
 
-/// hyper answers requests only, so whoever did not get as far as sending one is answered as if he had sent this one.
+/// hyper answers requests only, so a peer that sent none that can be read is answered as if it had sent this one.
 const NO_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n";
-/// What is read at once of what is not wanted any more.
-const PIECE: usize = 16 * 1024;
 
-/// 503: no place is left but those of the reserve.
+/// 503: only places of the reserve are left.
 pub(super) fn full() -> Response {
     let detail = "all places for connections are taken; come again in a second";
     closing(StatusCode::SERVICE_UNAVAILABLE, detail)
@@ -56,7 +49,7 @@ fn closing(status: StatusCode, detail: impl Into<String>) -> Response {
     response
 }
 
-/// Answers whoever sent no request that could be read, after all answers that he has coming.
+/// Answers a peer that sent no request that could be read, after the answers to its earlier requests.
 pub(super) async fn answer(wire: &mut Wire, response: Response) {
     let response = Cell::new(Some(response));
     let service = service_fn(move |_| {
@@ -64,33 +57,8 @@ pub(super) async fn answer(wire: &mut Wire, response: Response) {
         async move { Ok::<_, Infallible>(response) }
     });
     let io = TokioIo::new(tokio::io::join(NO_REQUEST, wire));
-    // The request of ours ends where our bytes end; that is no reason not to answer it. An error is the peer's, who is gone.
+    // Our request ends where its bytes end, which hyper would take for a peer that closed: half_close has it answered all the same. An
+    // error means that the peer is gone.
     let _ =
         http1::Builder::new().half_close(true).header_read_timeout(None).serve_connection(io, service).await;
-}
-
-/// Closes in such a way that the last answer, which is sent, arrives: says that no more comes, and reads what the peer still sends until it
-/// closes too, or until this many bytes came.
-///
-/// Closing a socket with unread bytes resets the connection, and a reset takes back what the peer has not read yet. A proxy
-/// then reports a broken server instead of the answer, and stops asking it.
-///
-/// # Errors
-/// What the socket said: the peer is gone.
-pub(super) async fn linger(wire: &mut Wire, most: usize) -> io::Result<()> {
-    poll_fn(|cx| wire.line.poll_close(cx)).await?;
-    let mut piece = vec![0; PIECE];
-    let mut left = most;
-    poll_fn(|cx| {
-        loop {
-            let mut buffer = ReadBuf::new(&mut piece);
-            ready!(Pin::new(&mut wire.read).poll_read(cx, &mut buffer))?;
-            let read = buffer.filled().len();
-            left = left.saturating_sub(read);
-            if read == 0 || left == 0 {
-                return Poll::Ready(Ok(()));
-            }
-        }
-    })
-    .await
 }

@@ -16,7 +16,7 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tidegate::policy::config::{MAX_BYTES, ReadError, read_file};
 use tokio::sync::mpsc;
 
-use crate::aside::{Aside, NoOutcome};
+use crate::blocking_jobs::{BlockingJobs, NoOutcome};
 
 /// How long events must pause before the file is read: longer than an editor's write and rename lie apart.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -31,7 +31,7 @@ pub(crate) struct FileWatch {
     path: PathBuf,
     events: mpsc::Receiver<()>,
     seen: Option<u64>,
-    aside: Aside,
+    jobs: BlockingJobs,
     _watcher: RecommendedWatcher,
 }
 
@@ -54,8 +54,13 @@ impl FileWatch {
             _ => Path::new("."),
         };
         watcher.watch(parent, RecursiveMode::NonRecursive)?;
-        let mut watch =
-            Self { path: path.to_owned(), events, seen: None, aside: Aside::new(LOOK), _watcher: watcher };
+        let mut watch = Self {
+            path: path.to_owned(),
+            events,
+            seen: None,
+            jobs: BlockingJobs::new(LOOK),
+            _watcher: watcher,
+        };
         watch.seen = watch.look().await.unwrap_or_default();
         Ok(watch)
     }
@@ -92,7 +97,7 @@ impl FileWatch {
 
     async fn look(&self) -> Result<Option<u64>, NoOutcome> {
         let path = self.path.clone();
-        self.aside.run(move || fingerprint(&path)).await
+        self.jobs.run(move || fingerprint(&path)).await
     }
 }
 

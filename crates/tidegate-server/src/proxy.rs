@@ -1,4 +1,4 @@
-//! What the door knows before a sub-request comes: which headers are the proxy's, and which the policies name.
+//! What is known of the proxy before a sub-request comes: which headers it sets, and which headers the policies name.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,23 +9,24 @@ use http::header::HeaderName;
 use tidegate::policy::config::{ForwardAuth, OriginalHeaders};
 use tidegate::policy::{ClientIp, Named, PolicySet};
 
-use super::super::problem::Problem;
+use crate::problem::Problem;
 use crate::settings::Settings;
 
-/// The door under one configuration.
+/// The proxy under one configuration.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Proxy {
+    /// How it asks; `None` where the configuration does not say.
     asks: Option<ForwardAuth>,
-    pub(super) client_ip: ClientIp,
-    pub(super) named: Named,
-    pub(super) policies: Arc<PolicySet>,
+    pub(crate) client_ip: ClientIp,
+    pub(crate) named: Named,
+    pub(crate) policies: Arc<PolicySet>,
     /// The headers that policies name, as programs that do not tell `_` from `-` know them.
     spellings: HashSet<String>,
     /// Whether the log has been told what is wrong with the proxy.
     told: AtomicBool,
 }
 
-impl Door {
+impl Proxy {
     pub(crate) fn new(settings: &Settings) -> Self {
         let named = settings.policies.named();
         let headers = named.names().filter_map(|name| name.strip_prefix("request.header."));
@@ -43,7 +44,7 @@ impl Door {
     ///
     /// # Errors
     /// 503 when nothing says so: which headers are the proxy's and which its caller's cannot be seen from a request.
-    pub(super) fn asks(&self) -> Result<&ForwardAuth, Problem> {
+    pub(crate) fn asks(&self) -> Result<&ForwardAuth, Problem> {
         self.asks.as_ref().ok_or_else(|| {
             let names = OriginalHeaders::NAMES.join(", ");
             self.misconfigured(Problem::new(
@@ -58,13 +59,13 @@ impl Door {
     }
 
     /// Returns the status of every refusal; `None` where each policy has its own.
-    pub(super) fn deny_status(&self) -> Option<StatusCode> {
+    pub(crate) fn deny_status(&self) -> Option<StatusCode> {
         let status = self.asks.as_ref().and_then(ForwardAuth::deny_status);
         status.and_then(|status| StatusCode::from_u16(status).ok())
     }
 
     /// Says that the proxy does not do its part. The log is told once per configuration: every request would say the same.
-    pub(super) fn misconfigured(&self, problem: Problem) -> Problem {
+    pub(crate) fn misconfigured(&self, problem: Problem) -> Problem {
         // Relaxed: two threads may both tell, which is one line too many and orders nothing.
         if !self.told.swap(true, Ordering::Relaxed) {
             tracing::warn!(problem = problem.detail(), "a sub-request of a proxy was refused");
@@ -73,13 +74,13 @@ impl Door {
     }
 
     /// Refuses what a caller did, in the way that the proxy takes for a refusal.
-    pub(super) fn refused(&self, detail: String) -> Problem {
+    pub(crate) fn refused(&self, detail: String) -> Problem {
         Problem::new(self.deny_status().unwrap_or(StatusCode::BAD_REQUEST), detail)
     }
 
     /// Says whether programs that do not tell `_` from `-`, as CGI and all that came of it, take a header for one that
     /// policies name.
-    pub(super) fn is_taken_for_named(&self, name: &HeaderName) -> bool {
+    pub(crate) fn is_taken_for_named(&self, name: &HeaderName) -> bool {
         !self.spellings.is_empty() && self.spellings.contains(&with_dashes(name.as_str()))
     }
 }

@@ -12,7 +12,7 @@ use tidegate::policy::{Limit, Mode, Policy, PolicySet, Terms};
 const MOST: usize = 100;
 
 /// Returns one warning for each limit whose counters do not go on as they are.
-pub(crate) fn warnings(before: &PolicySet, after: &PolicySet) -> Vec<String> {
+pub(super) fn of(before: &PolicySet, after: &PolicySet) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut more = 0usize;
     let kept = after.policies().iter().filter_map(|new| Some((before.find(&new.name)?.1, new)));

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 /// Runs one job at a time, each on a thread of its own.
 #[derive(Debug)]
-pub(crate) struct Aside {
+pub(crate) struct BlockingJobs {
     patience: Duration,
     last: Mutex<Option<Running>>,
 }
@@ -48,7 +48,7 @@ impl fmt::Display for NoOutcome {
     }
 }
 
-impl Aside {
+impl BlockingJobs {
     /// Waits at most this long for each job.
     pub(crate) fn new(patience: Duration) -> Self {
         Self { patience, last: Mutex::new(None) }
@@ -77,7 +77,7 @@ impl Aside {
         let since = Instant::now();
         let (tell, outcome) = oneshot::channel();
         let (ends, ended) = watch::channel(());
-        let thread = std::thread::Builder::new().name("tidegate-aside".to_owned());
+        let thread = std::thread::Builder::new().name("tidegate-job".to_owned());
         let started = thread.spawn(move || {
             let _ends = ends;
             // Nobody waits any more when it was slow.
@@ -103,29 +103,29 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_that_hangs_is_given_up_and_no_other_is_started_until_it_ends() {
-        let aside = Aside::new(Duration::from_millis(20));
+        let jobs = BlockingJobs::new(Duration::from_millis(20));
         let (go, wait) = mpsc::channel::<()>();
-        let hung = aside.run(move || wait.recv()).await;
+        let hung = jobs.run(move || wait.recv()).await;
         assert_eq!(hung.err(), Some(NoOutcome::Slow(Duration::from_millis(20))));
-        assert!(matches!(aside.run(|| 1).await, Err(NoOutcome::Busy(_))));
+        assert!(matches!(jobs.run(|| 1).await, Err(NoOutcome::Busy(_))));
         drop(go);
-        while aside.run(|| 2).await != Ok(2) {
+        while jobs.run(|| 2).await != Ok(2) {
             tokio::task::yield_now().await;
         }
-        let aside = Aside::new(Duration::from_secs(60));
-        let broken = aside.run(|| -> u8 { std::panic::resume_unwind(Box::new("meant")) }).await;
+        let jobs = BlockingJobs::new(Duration::from_secs(60));
+        let broken = jobs.run(|| -> u8 { std::panic::resume_unwind(Box::new("meant")) }).await;
         assert_eq!(broken, Err(NoOutcome::Broken));
-        assert_eq!(aside.run(|| 3).await, Ok(3));
+        assert_eq!(jobs.run(|| 3).await, Ok(3));
     }
 
     /// A caller who goes away while the file is read must not leave a second thread behind, nor have the next one refused.
     #[tokio::test]
     async fn a_call_that_is_dropped_is_waited_for_by_the_next() {
-        let aside = Aside::new(Duration::from_secs(60));
+        let jobs = BlockingJobs::new(Duration::from_secs(60));
         let (go, wait) = mpsc::channel::<()>();
-        let dropped = tokio::time::timeout(Duration::from_millis(1), aside.run(move || wait.recv())).await;
+        let dropped = tokio::time::timeout(Duration::from_millis(1), jobs.run(move || wait.recv())).await;
         assert!(dropped.is_err());
-        let mut next = std::pin::pin!(aside.run(|| 1));
+        let mut next = std::pin::pin!(jobs.run(|| 1));
         assert!(tokio::time::timeout(Duration::from_millis(1), next.as_mut()).await.is_err());
         drop(go);
         assert_eq!(next.await, Ok(1));

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, Visitor};
 use tidegate::Cost;
 
-use super::MAX_COST;
+use super::bounds::MAX_COST;
 
 pub(super) struct CostSeed;
 

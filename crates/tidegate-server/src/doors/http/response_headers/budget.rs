@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use super::{Picture, Shown};
+use super::picture::{Picture, ShownLimit};
 
 /// Bytes of the lists of limits, in all headers of one answer.
 const BUDGET: usize = 2048;
@@ -20,14 +20,14 @@ const NAME: usize = 128;
 /// The limits to show, and how many were left out.
 #[derive(Debug)]
 pub(super) struct Fitting<'p, 'a> {
-    pub(super) limits: SmallVec<[&'p Shown<'a>; 4]>,
+    pub(super) limits: SmallVec<[&'p ShownLimit<'a>; 4]>,
     pub(super) left_out: usize,
 }
 
 /// Chooses what fits when each limit's name stands in `lists` headers.
 pub(super) fn fitting<'p, 'a>(picture: &'p Picture<'a>, lists: usize) -> Fitting<'p, 'a> {
-    let mut limits: SmallVec<[&Shown<'_>; 4]> = picture.limits.iter().collect();
-    let sizes = |limits: &[&Shown<'_>]| limits.iter().map(|limit| size(limit, lists)).sum::<usize>();
+    let mut limits: SmallVec<[&ShownLimit<'_>; 4]> = picture.limits.iter().collect();
+    let sizes = |limits: &[&ShownLimit<'_>]| limits.iter().map(|limit| size(limit, lists)).sum::<usize>();
     if sizes(&limits) <= BUDGET {
         return Fitting { limits, left_out: 0 };
     }
@@ -50,7 +50,7 @@ pub(super) fn fitting<'p, 'a>(picture: &'p Picture<'a>, lists: usize) -> Fitting
 }
 
 /// The most bytes that a limit takes, separators included.
-fn size(limit: &Shown<'_>, lists: usize) -> usize {
+fn size(limit: &ShownLimit<'_>, lists: usize) -> usize {
     let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
     let name = shown(limit.name);
     let escaped = name.len() + name.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();

@@ -9,12 +9,13 @@ use tidegate::Cost;
 use tidegate::policy::Descriptor;
 
 use super::attributes::AttributesSeed;
+use super::bounds::{MAX_BATCH, MAX_POLICIES};
 use super::cost::CostSeed;
-use super::{MAX_BATCH, MAX_POLICIES, Text, missing, once, unknown};
+use super::fields::{Text, missing, once, unknown};
 
 /// One check as a caller writes it.
 #[derive(Debug)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct CheckBody<'a> {
     pub(crate) request: Descriptor<'a>,
     pub(crate) cost: Option<Cost>,
     pub(crate) policies: Option<SmallVec<[Cow<'a, str>; 4]>>,
@@ -23,24 +24,24 @@ pub(crate) struct Asked<'a> {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct AskedSeed;
+pub(super) struct CheckSeed;
 
-impl<'de> DeserializeSeed<'de> for AskedSeed {
-    type Value = Asked<'de>;
+impl<'de> DeserializeSeed<'de> for CheckSeed {
+    type Value = CheckBody<'de>;
 
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Asked<'de>, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<CheckBody<'de>, D::Error> {
         from.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for AskedSeed {
-    type Value = Asked<'de>;
+impl<'de> Visitor<'de> for CheckSeed {
+    type Value = CheckBody<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object such as {\"attributes\": {\"client.ip\": \"203.0.113.9\"}, \"cost\": 1}")
     }
 
-    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Asked<'de>, M::Error> {
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<CheckBody<'de>, M::Error> {
         let (mut request, mut cost, mut policies, mut ticket) = (None, None, None, None);
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
@@ -52,7 +53,12 @@ impl<'de> Visitor<'de> for AskedSeed {
             }
         }
         let request = request.ok_or_else(|| missing("attributes", "an object of names and values"))?;
-        Ok(Asked { request, cost: cost.flatten(), policies: policies.flatten(), ticket: ticket.flatten() })
+        Ok(CheckBody {
+            request,
+            cost: cost.flatten(),
+            policies: policies.flatten(),
+            ticket: ticket.flatten(),
+        })
     }
 }
 
@@ -86,7 +92,7 @@ impl Visitor<'_> for YesOrNo {
 pub(super) struct BatchSeed;
 
 impl<'de> DeserializeSeed<'de> for BatchSeed {
-    type Value = Vec<Asked<'de>>;
+    type Value = Vec<CheckBody<'de>>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
         from.deserialize_seq(self)
@@ -94,7 +100,7 @@ impl<'de> DeserializeSeed<'de> for BatchSeed {
 }
 
 impl<'de> Visitor<'de> for BatchSeed {
-    type Value = Vec<Asked<'de>>;
+    type Value = Vec<CheckBody<'de>>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an array of checks such as [{\"attributes\": {\"user.id\": 42}}]")
@@ -102,7 +108,7 @@ impl<'de> Visitor<'de> for BatchSeed {
 
     fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Self::Value, S::Error> {
         let mut checks = Vec::new();
-        while let Some(check) = seq.next_element_seed(AskedSeed)? {
+        while let Some(check) = seq.next_element_seed(CheckSeed)? {
             if checks.len() == MAX_BATCH {
                 return Err(S::Error::custom(format_args!(
                     "a batch holds at most {MAX_BATCH} checks; send several"

@@ -10,7 +10,6 @@
 //! A browser's preflight passes uncharged, or a page would be refused before it asked for anything; deny-lists hold for it
 //! all the same. A delayed request is answered when its time has come, since no proxy can wait; who hangs up before has not spent.
 
-mod door;
 mod original;
 
 use axum::body::Body;
@@ -21,22 +20,14 @@ use http::header::{
 };
 use http::{Request, StatusCode};
 
-pub(crate) use self::door::Door;
 use self::original::Original;
-use super::App;
-use super::body::Asked;
 use super::check::{decide, unreturnable};
-use super::problem::Problem;
+use super::request_body::CheckBody;
+use super::response_headers::write_decision;
+use crate::app::App;
 use crate::connections::Peer;
 use crate::engine::{Held, TicketFor, Want};
-
-/// The id of the decision, for logs and reports.
-const DECISION_ID: HeaderName = HeaderName::from_static("x-tidegate-decision-id");
-
-/// What settles the decision, where a policy expects that.
-const TICKET: HeaderName = HeaderName::from_static("x-tidegate-ticket");
-/// Why there is no ticket although a policy expects one.
-const TICKET_ERROR: HeaderName = HeaderName::from_static("x-tidegate-ticket-error");
+use crate::problem::Problem;
 
 /// Takes back what was charged when it is dropped before the caller was answered.
 struct HungUp<'a> {
@@ -58,36 +49,25 @@ impl Drop for HungUp<'_> {
 /// Dropped while the request is held back, it has spent nothing.
 pub(crate) async fn forward_auth(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let live = app.engine.live();
-    let door = &live.door;
-    let asks = door.asks()?;
+    let proxy = &live.proxy;
+    let asks = proxy.asks()?;
     let Some(Peer(peer)) = request.extensions().get() else {
         let detail = "the connection has no peer address, so its caller is unknown";
         return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail));
     };
-    let original = Original::of(request.headers(), peer.ip(), door)?;
+    let original = Original::of(request.headers(), peer.ip(), proxy)?;
     let preflight = !asks.charge_preflights && is_preflight(original.method, request.headers());
-    let asked = Asked { request: original.descriptor, cost: None, policies: None, ticket: None };
+    let asked = CheckBody { request: original.descriptor, cost: None, policies: None, ticket: None };
     if preflight && live.set.access(&asked.request).is_none() {
         let unlimited = [(CACHE_CONTROL, HeaderValue::from_static("no-store"))];
         return Ok((StatusCode::OK, unlimited).into_response());
     }
-    let denied = door.deny_status();
+    let denied = proxy.deny_status();
     let mut held = Held::default();
-    let decided = decide(app, &live, &asked, None, Want::Take, TicketFor::Proxied, &mut held, |told| {
-        let mut response = told.response(live.headers, denied);
-        if let Some(id) = told.id.and_then(|id| HeaderValue::from_str(&id.to_string()).ok()) {
-            response.headers_mut().insert(DECISION_ID, id);
-        }
-        let ticket = told.ticket.map(|sealed| match sealed {
-            Ok(ticket) => (TICKET, ticket.to_string()),
-            Err(error) => (TICKET_ERROR, error.to_string()),
-        });
-        if let Some((name, text)) = ticket
-            && let Ok(value) = HeaderValue::try_from(text)
-        {
-            response.headers_mut().insert(name, value);
-        }
-        (response, told.wait())
+    let decided = decide(app, &live, &asked, None, Want::Take, TicketFor::Proxied, &mut held, |reply| {
+        let mut response = reply.response(live.headers, denied);
+        write_decision(reply.id, reply.ticket, response.headers_mut());
+        (response, reply.wait())
     });
     let too_long = denied.unwrap_or(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     let (mut response, wait) = decided.map_err(|none| unreturnable(&none, too_long))?;
@@ -126,21 +106,22 @@ pub(crate) mod fuzzing {
     use http::HeaderMap;
     use tidegate::policy::Named;
 
-    use super::{Door, Original};
+    use super::Original;
+    use crate::proxy::Proxy;
     use crate::settings::Settings;
 
     /// The most attributes that no policy names.
-    pub const MAX_ATTRIBUTES: usize = super::super::body::MAX_ATTRIBUTES;
+    pub const MAX_ATTRIBUTES: usize = super::super::request_body::MAX_ATTRIBUTES;
 
     /// A door as the server makes it of its settings.
     #[derive(Debug)]
-    pub struct ForwardAuthDoor(Door);
+    pub struct ForwardAuthDoor(Proxy);
 
     impl ForwardAuthDoor {
         /// Makes the door of settings.
         #[must_use]
         pub fn new(settings: &Settings) -> Self {
-            Self(Door::new(settings))
+            Self(Proxy::new(settings))
         }
 
         /// Returns what the policies name.
