@@ -23,6 +23,8 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Retry, Tick};
 
 pub use admission::{Admission, Entry};
+#[cfg(feature = "ticket")]
+pub use by_usage::FinishedBy;
 use charged::Keep;
 pub use charged::{Charged, ChargedLine, Part};
 pub use settling::{Fate, Finished, Followed};
