@@ -17,7 +17,7 @@ use ulid::Ulid;
 
 use crate::live::{Facts, Live};
 use crate::metrics::{Decided, Metrics, Tally};
-use crate::recent::{Recent, Remembered};
+use crate::refused_requests::{RefusedRequest, RefusedRequests};
 use crate::settings::Settings;
 
 pub(crate) use self::settling::{Held, NoTicket, Settlement, Spent, TicketFor, Tickets, Told, Unsettled};
@@ -44,7 +44,7 @@ pub(crate) struct Engine {
     clock: Arc<dyn Clock>,
     live: ArcSwap<Live>,
     pub(crate) metrics: Metrics,
-    recent: Recent,
+    refused: RefusedRequests,
     tickets: Tickets,
     /// Decides for policies with `on_store_error: local` while the store cannot.
     stand_in: OnceLock<MemoryStore>,
@@ -96,7 +96,7 @@ impl Engine {
             clock,
             live: ArcSwap::from_pointee(live),
             metrics,
-            recent: Recent::new(REMEMBERED, REMEMBERED_BYTES),
+            refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
             tickets,
             stand_in: OnceLock::new(),
         }
@@ -167,18 +167,18 @@ impl Engine {
             Conclusion::Unsettled { allowed, .. } => (self.now(), *allowed),
         };
         if allowed {
-            return self.recent.name(at);
+            return self.refused.name(at);
         }
         // By name: places move when the file changes.
         let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
         let only = only.map(|only| only.iter().filter_map(named).collect());
         let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
-        self.recent.remember(at, request, only, secret, cost)
+        self.refused.remember(at, request, only, secret, cost)
     }
 
     /// Returns the request of a refusal, `None` where it was too long to be kept, and the cost its caller gave.
-    pub(crate) fn find(&self, id: Ulid) -> Option<(Option<Cost>, Option<Remembered>)> {
-        self.recent.find(id)
+    pub(crate) fn find(&self, id: Ulid) -> Option<(Option<Cost>, Option<RefusedRequest>)> {
+        self.refused.find(id)
     }
 
     /// Forgets what one key has spent under one policy; `key` holds the attributes of the policy's `by`.

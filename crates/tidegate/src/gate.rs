@@ -26,6 +26,8 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Retry, Tick};
 
 pub use admission::{Admission, Entry};
+#[cfg(feature = "ticket")]
+pub use by_usage::FinishedBy;
 pub use charged::{Charged, ChargedLine, Part};
 pub use check::Check;
 use routes::Routes;

@@ -181,6 +181,15 @@ impl PolicySet {
         self.learned(policy)?.estimate()
     }
 
+    /// Returns how many settlements the estimate of a policy that learns goes by, at most 1,024; below [`Learning::ENOUGH`] there is no
+    /// estimate yet. `None` for a policy that does not learn. A short lock of the policy's own; checks do not take it.
+    ///
+    /// [`Learning::ENOUGH`]: crate::policy::Learning::ENOUGH
+    #[must_use]
+    pub fn settlements_learnt(&self, policy: usize) -> Option<u64> {
+        Some(self.learned(policy)?.settlements())
+    }
+
     /// Goes on from what the policies of another set have learnt, by their names: before this set is put in force in its place. A policy that
     /// settles by other words now starts anew: it counts other units.
     pub fn learn_from(&self, before: &Self) {
