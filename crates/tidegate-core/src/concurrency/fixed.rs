@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
+use crate::error::QuotaError;
 use crate::guard::{Guard, Outcome};
-use crate::quota::QuotaError;
 use crate::time::{Rate, Tick, nanos};
 
 /// At most so many places in use at once.

@@ -16,13 +16,13 @@ mod windows;
 
 use core::time::Duration;
 
-use super::Algorithm;
 use super::calendar::{Calendar, CalendarUnit};
 use super::carried::Carried;
 use super::settle::{above, excess, settle, share, until, wide};
+use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
-use crate::quota::QuotaError;
+use crate::error::QuotaError;
 use crate::time::{Rate, Tick};
 use windows::{More, Span};
 

@@ -17,9 +17,9 @@
 
 mod state;
 
-use super::Algorithm;
 use super::carried::Carried;
 use super::settle::{MOST_UNITS, above, excess, settle, share, until, wide};
+use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::time::{Rate, Tick};

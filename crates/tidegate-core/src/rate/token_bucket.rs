@@ -36,12 +36,12 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::Algorithm;
+use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
-use crate::quota::QuotaError;
+use crate::error::QuotaError;
 use crate::time::{Tick, nanos, span};
-use state::{Level, Levels};
+use state::{Level, Levels, MOST_BANDWIDTHS};
 
 pub use bandwidth::{Bandwidth, Refill};
 pub use state::TokenBucketState;
@@ -58,7 +58,7 @@ pub struct TokenBucket {
 
 impl TokenBucket {
     /// The most bandwidths that one bucket settles together. Each costs time in every check, and three would do for most.
-    pub const MAX_BANDWIDTHS: usize = 8;
+    pub const MAX_BANDWIDTHS: usize = MOST_BANDWIDTHS;
 
     /// Makes a bucket of one bandwidth.
     ///

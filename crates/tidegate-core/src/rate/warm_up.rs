@@ -36,42 +36,17 @@ mod slope;
 
 use core::time::Duration;
 
-use super::Algorithm;
 use super::carried::Carried;
 use super::exact::{mul_div_ceil, mul_div_floor};
 use super::settle::excess;
+use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
-use crate::quota::{QuotaError, burst_in_range};
+use crate::error::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick, nanos, span};
 use slope::{Moment, PART, Slope};
 
-/// How many times slower a cold limit is, in thousandths: at least one, at most a thousand times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ColdFactor(u32);
-
-impl ColdFactor {
-    /// Three times slower: the default of Guava and of Sentinel.
-    pub const THREE: Self = Self::times(3);
-
-    /// Makes a factor of whole times. Checked when a limit is made of it.
-    #[must_use]
-    pub const fn times(times: u32) -> Self {
-        Self(times.saturating_mul(1000))
-    }
-
-    /// Makes a factor of thousandths: 1500 is one and a half times. Checked when a limit is made of it.
-    #[must_use]
-    pub const fn thousandths(thousandths: u32) -> Self {
-        Self(thousandths)
-    }
-
-    /// Returns the thousandths.
-    #[must_use]
-    pub const fn as_thousandths(self) -> u32 {
-        self.0
-    }
-}
+pub use slope::ColdFactor;
 
 /// A rate that a rested limit reaches along a slope, within a warm-up period of full load.
 ///
