@@ -75,7 +75,10 @@ fn a_name_is_followed_through_renames_globs_and_module_aliases() {
 
 #[test]
 fn names_that_lead_in_a_circle_or_nowhere_come_to_an_end() {
-    let files = [("a.rs", "pub use crate::b::*;\nuse a::a;\nfn f() { a::a::a(); nowhere(); }"), ("b.rs", "pub use crate::a::*;")];
+    let files = [
+        ("a.rs", "pub use crate::b::*;\nuse a::a;\nfn f() { a::a::a(); nowhere(); }"),
+        ("b.rs", "pub use crate::a::*;"),
+    ];
     assert_eq!(rings("mod a; mod b;", &files, ""), [""; 0]);
 }
 
