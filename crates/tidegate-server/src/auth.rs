@@ -13,7 +13,7 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use http::{HeaderName, HeaderValue, StatusCode};
 use subtle::ConstantTimeEq as _;
-use tidegate::policy::config::{ReadError, read_text};
+use tidegate::config::{ReadError, read_text};
 
 use crate::problem::Problem;
 

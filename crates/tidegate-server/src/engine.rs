@@ -12,8 +12,9 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use tidegate::explain::key_text;
+use tidegate::gate::Check;
 use tidegate::policy::{Among, Descriptor, Mode, OnStoreError, PolicySet};
-use tidegate::store::{Charge, Home, MemoryStore, Occupancy, Settled, Step, Store, StoreError};
+use tidegate::store::{Charge, MemoryStore, Occupancy, Store, StoreError};
 use tidegate::{Charged, Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
 use ulid::Ulid;
 
@@ -44,7 +45,7 @@ const SECRET: [&str; 4] = [
 #[derive(Debug)]
 pub(crate) struct Engine {
     gate: Gate,
-    store: Shared,
+    store: Arc<dyn Store>,
     store_kind: &'static str,
     clock: Arc<dyn Clock>,
     live: ArcSwap<Live>,
@@ -81,32 +82,6 @@ pub(crate) enum Conclusion {
     },
 }
 
-/// One store for several gates.
-#[derive(Clone, Debug)]
-struct Shared(Arc<dyn Store>);
-
-impl Store for Shared {
-    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
-        self.0.settle(step)
-    }
-
-    fn settle_into(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
-        self.0.settle_into(step, settled)
-    }
-
-    fn settle_for_good(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
-        self.0.settle_for_good(step, settled)
-    }
-
-    fn occupancy(&self) -> Occupancy {
-        self.0.occupancy()
-    }
-
-    fn home(&self) -> Home {
-        self.0.home()
-    }
-}
-
 impl Engine {
     pub(crate) fn new(
         settings: &Settings,
@@ -116,8 +91,7 @@ impl Engine {
         ticket_seal: TicketSeal,
     ) -> Self {
         let metrics = Metrics::new();
-        let store = Shared(store);
-        let gate = Gate::new(Arc::clone(&settings.policies), store.clone())
+        let gate = Gate::new(Arc::clone(&settings.policies), Arc::clone(&store))
             .with_clock(Arc::clone(&clock))
             .with_issuer(&ticket_seal.issuer);
         let live = Live::new(settings, &metrics, None, gate.now());
@@ -168,12 +142,13 @@ impl Engine {
         let keeps = held.is_some();
         let mut unwanted = Held::default();
         let held = held.unwrap_or(&mut unwanted);
-        let ask = |gate: &Gate, among: Option<&Among>, charged: &mut Charged| match (want, among) {
-            (Want::Take, None) if !keeps => gate.check(request, cost),
-            (Want::Take, None) => gate.charge(request, cost, charged),
-            (Want::Take, Some(among)) => gate.charge_among(among, request, cost, charged),
-            (Want::Peek, None) => gate.peek(request, cost),
-            (Want::Peek, Some(among)) => gate.peek_among(among, request, cost),
+        let ask = |gate: &Gate, among: Option<&Among>, charged: &mut Charged| {
+            let check = Check::of(request).cost(cost).among(among);
+            match want {
+                Want::Take if among.is_none() && !keeps => gate.check(check),
+                Want::Take => gate.charge(check, charged),
+                Want::Peek => gate.peek(check),
+            }
         };
         let among = only.map(|only| Among::new(Arc::clone(&live.set), only.iter().copied()));
         let decided = self.metrics.time(|| ask(&self.gate, among.as_ref(), &mut held.charged));

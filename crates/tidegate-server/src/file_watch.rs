@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
-use tidegate::policy::config::{MAX_BYTES, ReadError, read_file};
+use tidegate::config::{MAX_BYTES, ReadError, read_file};
 use tokio::sync::mpsc;
 
 use crate::blocking_jobs::{BlockingJobs, NoOutcome};

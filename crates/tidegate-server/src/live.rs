@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::policy::config::HeaderForm;
+use tidegate::config::HeaderForm;
 use tidegate::policy::{Limit, Policy, PolicySet};
 use tidegate::{Cost, Quota, Tick};
 use tidegate_core::{Algorithm, Ask, Transition};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tidegate::policy::config::{Config, StoreSettings};
+use tidegate::config::{Config, StoreSettings};
 use tidegate::store::Store;
 use tidegate::{Clock, SystemClock};
 

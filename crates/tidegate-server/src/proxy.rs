@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::StatusCode;
 use http::header::HeaderName;
-use tidegate::policy::config::{ForwardAuth, OriginalHeaders};
+use tidegate::config::{ForwardAuth, OriginalHeaders};
 use tidegate::policy::{ClientIp, Named, PolicySet};
 
 use crate::problem::Problem;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::config::{ReadError, TicketSettings, read_text};
 use tidegate::gate::ticket::{KeyError, Ticket, TicketKeys};
-use tidegate::policy::config::{ReadError, TicketSettings, read_text};
 
 /// The most bytes of a file that holds ticket keys: more is another file.
 const MOST_FILE_BYTES: u64 = 64 << 10;

@@ -83,9 +83,9 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     /// let mut tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
     /// tokens.settle = Some(SettleRule::new(SettleBy::Value("llm.output".to_owned())));
     /// let gate = Gate::in_memory(PolicySet::new(vec![requests, tokens])?, 1000).with_clock(ManualClock::default());
-    /// let Entry::Admitted(call) = gate.admit(&Descriptor::new(), None)? else { panic!("a full limit") };
+    /// let Entry::Admitted(call) = gate.admit(&Descriptor::new())? else { panic!("a full limit") };
     /// call.finish_by(Outcome::Success, &Usage::default().with("llm.output", 300))?;
-    /// let left = |limit: usize| gate.peek(&Descriptor::new(), None).unwrap().limits[limit].decision.standing.remaining;
+    /// let left = |limit: usize| gate.peek(&Descriptor::new()).unwrap().limits[limit].decision.standing.remaining;
     /// assert_eq!([left(0), left(1)], [59, 700]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

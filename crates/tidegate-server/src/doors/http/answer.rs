@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
-use tidegate::policy::config::HeaderForm;
+use tidegate::config::HeaderForm;
 use tidegate::policy::{Descriptor, Policy};
 use tidegate::{GateDecision, LimitDecision, Quota, Tick};
 use tidegate_core::Retry;

@@ -84,7 +84,7 @@ pub(crate) fn version() -> Response {
 
 /// `/config.schema.json`: the JSON Schema of the file.
 pub(crate) fn schema() -> Response {
-    let mut response = json::ok(&tidegate::policy::config::schema());
+    let mut response = json::ok(&tidegate::config::schema());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/schema+json"));
     response
 }

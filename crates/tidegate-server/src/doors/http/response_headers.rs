@@ -13,7 +13,7 @@ mod picture;
 mod x_ratelimit;
 
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
-use tidegate::policy::config::HeaderForm;
+use tidegate::config::HeaderForm;
 
 pub(crate) use self::forward_auth::write_decision;
 use self::insert::insert;

@@ -217,7 +217,7 @@ fn host_name(authority: Cow<'_, str>) -> Option<Cow<'_, str>> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tidegate::policy::config::{Config, Format};
+    use tidegate::config::{Config, Format};
 
     use super::*;
     use crate::settings::Settings;
