@@ -83,7 +83,10 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
         all += faults.len();
     }
     match all {
-        0 => Ok(()),
+        0 => {
+            eprintln!("tidy: nothing found");
+            Ok(())
+        }
         1 => bail!("tidy: one fault"),
         _ => bail!("tidy: {all} faults"),
     }

@@ -52,8 +52,8 @@ pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
 /// Describes one use in a ring; `back` is the way from the file used to the file that uses it, both included.
 fn fault(edge: &Edge<'_>, found: &BTreeSet<(usize, String)>, graph: &Uses<'_>, back: &[&str]) -> Fault {
     let items = |found: &BTreeSet<(usize, String)>| {
-        let names: BTreeSet<String> = found.iter().map(|(_, name)| format!("`{name}`")).collect();
-        names.into_iter().collect::<Vec<_>>().join(", ")
+        let names: BTreeSet<&str> = found.iter().map(|(_, name)| name.as_str()).collect();
+        names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
     };
     let line = found.iter().map(|(line, _)| *line).min().unwrap_or(1);
     let steps = back.windows(2).map(|step| {

@@ -72,6 +72,19 @@ fn a_name_is_followed_through_renames_globs_and_module_aliases() {
 }
 
 #[test]
+fn a_type_that_a_macro_makes_is_defined_where_the_macro_is() {
+    let files = [
+        (
+            "a.rs",
+            "use crate::b::B;\nmacro_rules! table { ($($name:ident)*) => { pub enum Made { $($name),* } } }\ntable!(One);",
+        ),
+        ("b.rs", "pub struct B;\nfn f(made: super::a::Made) {}"),
+    ];
+    let found = rings("mod a; mod b;", &files, "");
+    assert!(found.len() == 1 && found[0].contains("`Made` of c/src/a.rs"), "{found:#?}");
+}
+
+#[test]
 fn names_that_lead_in_a_circle_or_nowhere_come_to_an_end() {
     let files = [
         ("a.rs", "pub use crate::b::*;\nuse a::a;\nfn f() { a::a::a(); nowhere(); }"),
