@@ -95,7 +95,7 @@ pub(crate) const ONE: &[Contender<AskOne>] = &[
 pub(crate) const KEYED: &[Contender<AskKeyed>] = &[
     contender("tidegate", Tidegate, "Tidegate", tidegate::keyed),
     contender("tidegate-exact", Tidegate, "Tidegate, exact: clock read on each check", tidegate::keyed_exact),
-    contender("tidegate-whole", Tidegate, "Tidegate, keys kept whole", tidegate::keyed_whole),
+    contender("tidegate-full-keys", Tidegate, "Tidegate, full keys", tidegate::keyed_full_keys),
     contender("governor", Peer, "governor", governor::keyed),
     contender("governor-tuned", Tuned, "governor, ahash, upkeep clock of 1 ms", governor::keyed_tuned),
     contender("rate-net", Peer, "rate-net", rate_net::keyed),
