@@ -8,8 +8,8 @@ use tidegate::{
     Descriptor, Gate, KeyedLimiter, Limiter, Policy, PolicySet, Precision, Quota, QuotaBuilder, SystemClock,
 };
 
-use crate::Want::{Denied, Permitted};
-use crate::{CHECKS, Stepping, path};
+use crate::counted::Want::{Denied, Permitted};
+use crate::counted::{CHECKS, Stepping, path};
 
 /// Keys that are there already, in a table with room for twice as many.
 const KEYS: usize = CHECKS as usize;
@@ -129,7 +129,7 @@ fn gate(policies: usize, matching: usize) -> Result<()> {
                 ("request.host", "shop.example"),
                 ("request.path", "/api/items/42"),
             ]);
-            let decision = gate.check(&request, None);
+            let decision = gate.check(&request);
             decision.is_ok_and(|decision| decision.allowed && decision.limits.len() == matching)
         };
         for _ in 0..clients.len() {

@@ -10,7 +10,7 @@ use tidegate::store::Store;
 use tidegate::{Clock, SystemClock};
 
 use crate::auth::Token;
-use crate::tickets::{TicketKeyError, TicketOptions};
+use crate::ticket_options::{TicketKeyError, TicketOptions};
 
 /// What a server is made of, beside its configuration.
 #[derive(Clone, Debug)]

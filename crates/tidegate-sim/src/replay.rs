@@ -12,7 +12,7 @@ mod threshold;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::gate::{ChargedLine, Part};
+use tidegate::gate::{ChargedLine, Check, Part};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Policy, PolicySet};
 use tidegate::{Charged, Cost, Gate, ManualClock, Outcome as Ended, Tick};
 
@@ -237,9 +237,9 @@ impl Run {
         self.series.add(at, OFFERED, 1);
         let mut charged = Charged::default();
         let decided = match told.status {
-            Some(_) if self.reports => self.gate.charge(request, cost, &mut charged),
-            _ if self.holds => self.gate.charge(request, cost, &mut charged),
-            _ => self.gate.check(request, cost),
+            Some(_) if self.reports => self.gate.charge(Check::of(request).cost(cost), &mut charged),
+            _ if self.holds => self.gate.charge(Check::of(request).cost(cost), &mut charged),
+            _ => self.gate.check(Check::of(request).cost(cost)),
         };
         let Ok(decision) = decided else {
             self.totals.errors += 1;

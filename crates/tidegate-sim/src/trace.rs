@@ -217,7 +217,7 @@ impl<'m> Trace<'m> {
         }
         let op = if line.op == Op::Peek { store::Op::Peek } else { store::Op::Take };
         let charges: Vec<Charge<'_>> = asked.iter().map(Asked::charge).collect();
-        let (settled, _) = store::settle(&Step { now, op, charges: &charges }, &mut cells);
+        let (settled, _) = store::settle(&Step::new(now, op, &charges), &mut cells);
         for (asked, cell) in asked.iter().zip(cells) {
             if let Some(cell) = cell {
                 self.cells.insert(asked.key.clone(), cell);

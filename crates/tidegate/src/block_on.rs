@@ -1,12 +1,11 @@
-//! Runs a future to its end on the calling thread.
+//! Futures on threads that have no executor.
 
-use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Polls a future until it ends, and parks the calling thread in between.
+/// Runs a future to its end on the calling thread.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(Thread);
 
@@ -22,7 +21,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     loop {
         match future.as_mut().poll(&mut cx) {
             Poll::Ready(output) => return output,
-            // Where the waker was called between the poll and here, the thread does not park: unpark leaves a token.
+            // Woken between the poll and here, the thread does not park: unpark leaves a token.
             Poll::Pending => thread::park(),
         }
     }

@@ -10,12 +10,13 @@
 //! * [`gate`]: policies, store and clock together: one check over many limits, and what becomes of what it charged
 //! * [`policy`]: who is limited, by what
 //! * `config`, a feature: policies and server settings read from a file
-//! * [`store`]: settles a list of charges in one step, all or nothing
+//! * [`store`]: settles lists of charges, each in one step, all or nothing
 //! * [`visible`]: text from elsewhere, made safe to print
 //! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]
 #![doc = include_str!("docs/limiting.md")]
 
 mod answer;
+mod background;
 mod block_on;
 mod bulkhead;
 pub mod clock;

@@ -35,6 +35,7 @@ mod set;
 mod settle_rule;
 mod usage;
 
+pub use crate::store::OnStoreError;
 pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Refusal};
 pub use among::Among;
 #[cfg(feature = "cel")]
@@ -49,7 +50,7 @@ pub(crate) use cost_error::MAX_EXPRESSION;
 pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
-pub(crate) use key::policy_of_key;
+pub(crate) use key::{policy_of_key, tag_of_key};
 pub use learned::Learning;
 #[cfg(feature = "config")]
 pub(crate) use matching::host_name;
@@ -59,7 +60,8 @@ pub(crate) use named::BUILT_IN;
 pub use named::Named;
 pub(crate) use plan::LINES;
 pub use plan::{Line, Plan};
-pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, OnStoreError, Policy, Terms};
+pub(crate) use policy::Shares;
+pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy, Share, Terms};
 #[cfg(feature = "config")]
 pub(crate) use rate_grammar::whole_number;
 pub use rate_grammar::{GrammarError, Unit, WrittenRate, span};

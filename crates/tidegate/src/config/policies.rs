@@ -15,10 +15,11 @@ use super::settled::{self, Told};
 use super::shape::{percent, subject};
 use super::words::Owner;
 use crate::policy::CostRule;
-use crate::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, OnStoreError, Policy};
+use crate::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, Policy};
 use crate::policy::{Access, AccessList};
 use crate::policy::{Glob, PathGlob};
 use crate::policy::{Match, Want};
+use crate::store::OnStoreError;
 use crate::visible::excerpt;
 
 /// Builds all policies that can be; what is wrong with the others is among the findings.

@@ -93,7 +93,8 @@ impl Shared {
     fn settle(&self, key: &[u8], terms: Terms<'_>, op: Op<'_>, asked: Asked) -> Settled {
         let Asked { now, cost, max_wait } = asked;
         let charge = Charge { max_wait, replace: terms.replace, ..Charge::new(key, terms.quota, cost) };
-        let step = Step { now, op, charges: &[charge] };
+        let charges = [charge];
+        let step = Step::new(now, op, &charges);
         self.store.settle(&step).expect("a store in memory always settles a step of one charge")
     }
 

@@ -22,6 +22,6 @@ impl Limits {
         // A limiter's cells are told apart by their order, so the key says nothing.
         let line = |quota| Charge { max_wait, ..Charge::new(b"", quota, cost) };
         let charges: SmallVec<[Charge<'_>; 4]> = self.quotas.iter().map(line).collect();
-        settle(&Step { now, op, charges: &charges }, &mut self.cells).0
+        settle(&Step::new(now, op, &charges), &mut self.cells).0
     }
 }

@@ -147,6 +147,9 @@ impl PolicySet {
                     max_wait: ready.max_wait,
                     binding: ready.binding,
                     on_failure: compiled.on_failure,
+                    on_error: compiled.on_error,
+                    share: compiled.share,
+                    passing: false,
                     replace: ready.replace,
                     owner: ready.owner,
                 });

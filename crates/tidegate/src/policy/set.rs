@@ -11,7 +11,7 @@ use super::index::Index;
 use super::learned::Learned;
 use super::named::{BUILT_IN, Named};
 use super::path;
-use super::policy::{Mode, Policy};
+use super::policy::{Mode, Policy, Shares};
 
 /// Why policies make no set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -60,6 +60,8 @@ pub struct PolicySet {
     /// The names that policies settle by.
     settled_by: Named,
     pub(super) ipv6_prefix: u8,
+    /// Where its policies say that they are decided.
+    shares: Shares,
 }
 
 impl PolicySet {
@@ -108,6 +110,7 @@ impl PolicySet {
         policies.iter().for_each(|policy| policy.each_named(&mut see));
         let ipv6_prefix = ipv6_prefix.clamp(1, 128);
         let settled_by = settled_by(&policies);
+        let shares = policies.iter().filter_map(|policy| policy.share).collect();
         Ok(Self {
             policies,
             compiled,
@@ -118,6 +121,7 @@ impl PolicySet {
             compares_places,
             settled_by,
             ipv6_prefix,
+            shares,
         })
     }
 
@@ -125,6 +129,11 @@ impl PolicySet {
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// Returns where its policies say that they are decided.
+    pub(crate) const fn shares(&self) -> Shares {
+        self.shares
     }
 
     /// Returns how many policies there are, those switched off included.
@@ -163,6 +172,15 @@ impl PolicySet {
     #[must_use]
     pub fn estimate(&self, policy: usize) -> Option<Cost> {
         self.learned(policy)?.estimate()
+    }
+
+    /// Returns how many settlements the estimate of a policy that learns goes by, at most 1,024; below [`Learning::ENOUGH`] there is no
+    /// estimate yet. `None` for a policy that does not learn. A short lock of the policy's own; checks do not take it.
+    ///
+    /// [`Learning::ENOUGH`]: crate::policy::Learning::ENOUGH
+    #[must_use]
+    pub fn settlements_learnt(&self, policy: usize) -> Option<u64> {
+        Some(self.learned(policy)?.settlements())
     }
 
     /// Goes on from what the policies of another set have learnt, by their names: before this set is put in force in its place. A policy that

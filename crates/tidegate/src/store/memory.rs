@@ -46,7 +46,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 use tidegate_core::{Quota, Retry, Tick};
 
-use super::{Charge, Home, Occupancy, Op, Settled, Step, Store, StoreError};
+use super::step::{Charge, DecidedBy, Op, Settled, Step, StepClock};
+use super::{Answer, Home, Occupancy, Settling, Store, StoreError};
 use crate::clock::hold;
 pub(crate) use classes::Limit;
 pub(crate) use name::Class;
@@ -172,18 +173,12 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
-    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
-        let mut settled = Settled::default();
-        self.settle_into(step, &mut settled)?;
-        Ok(settled)
-    }
-
-    fn settle_into(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
-        self.settle_step::<true>(step, settled)
-    }
-
-    fn settle_for_good(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
-        self.settle_step::<false>(step, settled)
+    #[inline]
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        Settling::Done(match step.receipts {
+            true => self.settle_step::<true>(step, out),
+            false => self.settle_step::<false>(step, out),
+        })
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -203,6 +198,15 @@ impl Store for MemoryStore {
 }
 
 impl MemoryStore {
+    /// Settles one step, on the spot.
+    ///
+    /// # Errors
+    /// [`StoreError::RepeatedKey`].
+    pub fn settle(&self, step: &Step<'_>) -> Answer {
+        let mut settled = Settled::default();
+        self.settle_step::<true>(step, &mut settled).map(|()| settled)
+    }
+
     /// Settles a step; without receipts, where nobody wants them, only as far as that saves work.
     #[inline(always)]
     fn settle_step<const RECEIPTS: bool>(
@@ -211,9 +215,14 @@ impl MemoryStore {
         settled: &mut Settled,
     ) -> Result<(), StoreError> {
         let (table, latest) = (&self.shared.table, &self.shared.latest);
-        let mut step = Step { now: hold(latest, step.now), ..*step };
+        (settled.at, settled.by) = (hold(latest, step.now), DecidedBy::Local);
+        let mut step = Step { now: settled.at, ..*step };
         if table.settle_at_once::<RECEIPTS>(&step, settled).is_some() {
             return Ok(());
+        }
+        // Perhaps a refusal: decided by a fresh clock, if the step has one.
+        if let StepClock::Fresh(clock) = step.clock {
+            step.now = hold(latest, clock.now());
         }
         let sought = |charge: &Charge<'_>| table.sought(table.print(charge.key), charge.key);
         let keys: SmallVec<[Sought; 16]> = step.charges.iter().map(sought).collect();
@@ -225,6 +234,7 @@ impl MemoryStore {
         }
         loop {
             table.settle_any(&step, &keys, settled);
+            settled.at = step.now;
             // Another step may have come with a later tick between here and the lock, and have charged by that. Refused is
             // only who would be by it too; ends, for each turn takes the wait that the last one told.
             let later = hold(latest, step.now);

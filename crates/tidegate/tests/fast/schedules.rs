@@ -150,8 +150,8 @@ fn in_a_crowded_table_every_permit_is_held_or_was_given_up() {
                 let count = if several { 1 + random.below(2) as usize } else { 1 };
                 let charges: Vec<_> =
                     keys[..count].iter().map(|key| Charge::new(key, &quota, Cost::ONE)).collect();
-                let step = Step { now: clock.now(), op: Op::Take, charges: &charges };
-                i64::from(store.settle(&step).unwrap().allowed) * count as i64
+                let step = Step::new(clock.now(), Op::Take, &charges);
+                i64::from(store.blocking_settle(&step).unwrap().allowed) * count as i64
             });
             let occupancy = store.occupancy();
             let told = occupancy.used as u64 + occupancy.evicted;

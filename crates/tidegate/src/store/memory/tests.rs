@@ -8,20 +8,21 @@ use tidegate_core::{Cost, Finish, Receipt};
 
 fn take(store: &MemoryStore, now: Tick, key: &[u8], quota: &Arc<Quota>) -> bool {
     let charges = [Charge::new(key, quota, Cost::ONE)];
-    store.settle(&Step { now, op: Op::Take, charges: &charges }).unwrap().allowed
+    store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed
 }
 
 #[test]
-fn a_step_settled_for_good_differs_by_its_receipts_only() {
+fn a_step_without_receipts_differs_by_its_receipts_only() {
     let quota = Arc::new(Quota::per_minute(3).gcra().unwrap());
     let charges = [b"a", b"b", b"c"].map(|key| Charge::new(key, &quota, Cost::ONE));
     for many in 1..=charges.len() {
         let (one, other) = (MemoryStore::with_capacity(64), MemoryStore::with_capacity(64));
         for turn in 0..5 {
-            let step = Step { now: Tick::from_secs(1 + turn), op: Op::Take, charges: &charges[..many] };
+            let step = Step::new(Tick::from_secs(1 + turn), Op::Take, &charges[..many]);
             let (mut with, mut without) = (Settled::default(), Settled::default());
-            one.settle_into(&step, &mut with).unwrap();
-            other.settle_for_good(&step, &mut without).unwrap();
+            let for_good = Step { receipts: false, ..step };
+            assert!(matches!(one.settle_into(&step, &mut with), Settling::Done(Ok(()))));
+            assert!(matches!(other.settle_into(&for_good, &mut without), Settling::Done(Ok(()))));
             assert_eq!(with.allowed, turn < 3);
             assert!(with.lines.iter().all(|line| line.receipt.is_some() == with.allowed));
             with.lines.iter_mut().chain(&mut without.lines).for_each(|line| line.receipt = None);
@@ -81,7 +82,7 @@ fn a_step_of_more_keys_than_slots_is_settled() {
     for (turn, quota) in [&quota, &window, &quota].into_iter().enumerate() {
         let charges: Vec<_> = keys.iter().map(|key| Charge::new(key, quota, Cost::ONE)).collect();
         let now = Tick::from_secs(1 + turn as u64);
-        assert!(store.settle(&Step { now, op: Op::Take, charges: &charges }).unwrap().allowed);
+        assert!(store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed);
     }
     let occupancy = store.occupancy();
     assert_eq!((occupancy.used, occupancy.capacity), (8, 8));
@@ -164,16 +165,17 @@ fn keys_of_one_fingerprint_are_told_apart_where_keys_are_kept() {
             2 if below(8) == 0 => Op::Reset,
             _ => Op::Take,
         };
-        let step = Step { now, op, charges: &charges };
+        let step = Step::new(now, op, &charges);
         let settled = |store: &MemoryStore| {
             let table = &store.shared.table;
             let alike = |charge: &Charge<'_>| table.sought(Print::default(), charge.key).with_print(7 << 30);
             let alike: Vec<Sought> = charges.iter().map(alike).collect();
             let mut settled = Settled::default();
             table.settle_any(&step, &alike, &mut settled);
+            settled.at = step.now;
             settled
         };
-        let expected = plain.settle(&step).unwrap();
+        let expected = plain.blocking_settle(&step).unwrap();
         assert_eq!(settled(&full), expected, "turn {turn}: {step:?}");
         if matches!(op, Op::Take) {
             last[first] = expected.lines[0].receipt.map(|receipt| (charges[0].quota.clone(), receipt));

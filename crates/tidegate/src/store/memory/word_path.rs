@@ -15,7 +15,7 @@ use super::line::{Seized, Slot};
 use super::name::{Class, Name};
 use super::reading::{Reading, Taken};
 use super::table::{Keep, Place, Print, Sought, Table};
-use crate::store::settle::{Hand, take};
+use crate::store::take::{Hand, take};
 use crate::store::{Charge, Op, Settled, Settlement, Step};
 
 /// A charge that its word permits, as seen at a glance.
