@@ -14,7 +14,6 @@ use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
 use tidegate::config::HeaderForm;
-use tidegate::gate::ticket::Ticket;
 use tidegate::policy::{Descriptor, Policy};
 use tidegate::{GateDecision, LimitDecision, Quota, Tick};
 use tidegate_core::Retry;

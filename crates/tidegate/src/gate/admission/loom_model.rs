@@ -192,7 +192,7 @@ impl World {
     fn run<const N: usize>(self, ends: [End; N], store: impl Store + 'static) -> usize {
         let (gate, open) = self.gate(store);
         let visit = move |gate: &Plain<Gate>, at: usize| {
-            let entry = gate.admit_owned(&Descriptor::new(), Cost::new(1 << at)).unwrap();
+            let entry = gate.admit_owned(Check::of(&Descriptor::new()).cost(Cost::new(1 << at))).unwrap();
             entry.admitted().map(|admission| ends[at].end(admission))
         };
         let others: Vec<_> = (1..N)
@@ -210,7 +210,7 @@ impl World {
             kept.filter(|at| !dropped || !matches!(ends[*at], End::Finish)).map(|at| 1 << at).collect()
         };
         let told = format!("{ends:?} {ended:?}");
-        let limits = gate.peek(&Descriptor::new(), None).unwrap().limits;
+        let limits = gate.peek(&Descriptor::new()).unwrap().limits;
         let left: Vec<u64> = limits.iter().map(|limit| limit.decision.standing.remaining).collect();
         assert_eq!(left[..2], [self.places, self.units - kept(false).iter().sum::<u64>()], "{told}");
         // A drop that keeps units does not end their charge: those are still open, and nothing else is.
@@ -299,7 +299,7 @@ fn two_places_of_the_memory_store_come_back_once() {
     explore(Some(2), || {
         let store = memory();
         let (gate, _) = WORLD.gate(store.clone());
-        gate.admit(&Descriptor::new(), None).unwrap().admitted().unwrap().cancel().unwrap();
+        gate.admit(&Descriptor::new()).unwrap().admitted().unwrap().cancel().unwrap();
         assert_eq!(WORLD.run([End::Cancel, End::Drop], store), 2);
     });
 }
