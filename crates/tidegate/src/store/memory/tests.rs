@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::store::Ending;
+use crate::store::conformance;
 use tidegate_core::{Cost, Finish, Receipt};
 
 fn take(store: &MemoryStore, now: Tick, key: &[u8], quota: &Arc<Quota>) -> bool {
@@ -137,11 +138,8 @@ fn keys_of_one_fingerprint_are_told_apart_where_keys_are_kept() {
     .into();
     let (full, blurred) = (MemoryStore::with_full_keys(6), MemoryStore::with_capacity(6));
     let plain = crate::store::PlainStore::default();
-    let mut random = 1u64;
-    let mut below = |bound: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) % bound
-    };
+    let mut random = conformance::Random::seeded(1);
+    let mut below = |bound| random.below(bound);
     let (mut now, mut differ) = (Tick::from_secs(1000), 0);
     let mut last: [Option<(Arc<Quota>, Receipt)>; 6] = Default::default();
     for turn in 0..20_000 {
