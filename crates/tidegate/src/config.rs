@@ -1,7 +1,7 @@
 //! The file: server settings and policies, in YAML or TOML, with every mistake explained at once.
 //!
-//! Text becomes one tree with places, whichever format it came in; the tree is checked against the table of keys, then
-//! settings and policies are built of it. A file with an error gives nothing: the running configuration stays.
+//! A text in either format becomes one tree, whose values know their places in the text. The tree is checked against the table of
+//! keys; then settings and policies are built of it. A file with an error gives no configuration, so the running one stays.
 
 mod budget;
 mod contradiction;
@@ -63,7 +63,7 @@ pub struct Server {
 
 impl Default for Server {
     fn default() -> Self {
-        // Loopback: a fresh install is nobody else's business.
+        // Loopback: a fresh install is not reached from other machines.
         Self {
             http: SocketAddr::from(([127, 0, 0, 1], 8080)),
             admin: SocketAddr::from(([127, 0, 0, 1], 9080)),

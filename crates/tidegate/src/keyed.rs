@@ -1,7 +1,7 @@
 //! One limit per key, in memory that is bounded up front.
 //!
-//! A limiter for callers who are not trusted to be few: a key that is full again takes no memory, and a flood of new keys
-//! cannot grow the table (see [`MemoryStore`] for who has to go when it is full). For several limits at once, or for stores
+//! For callers of whom there may be any number: a key that is full again takes no memory, and a flood of new keys cannot grow
+//! the table (see [`MemoryStore`] for which key is evicted when it is full). For several limits at once, or for stores
 //! beyond the process, there is [`crate::store`] and the gate over it.
 
 mod fast_path;
@@ -86,8 +86,8 @@ impl KeyedLimiter {
         self.rebuilt(|shared| shared.precision = precision)
     }
 
-    /// Returns a limiter that tells keys apart by themselves and not by their fingerprints, in twice the memory and at about
-    /// twice the cost of a check; see [`MemoryStore::with_full_keys`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter that tells keys apart by the keys and not by their fingerprints, in twice the memory and at about twice
+    /// the cost of a check; see [`MemoryStore::with_full_keys`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
     #[must_use]
     pub fn with_full_keys(self) -> Self {
         self.rebuilt(|shared| shared.store = MemoryStore::with_full_keys(shared.capacity))
@@ -162,7 +162,7 @@ impl KeyedLimiter {
         self.shared.decide(key.as_ref(), cost)
     }
 
-    /// Spends one unit of the key now and says whether it did: [`KeyedLimiter::allow`] for whoever asks for no more than that.
+    /// Spends one unit of the key now and says whether it did: [`KeyedLimiter::allow`] where nothing else of the answer is wanted.
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn admit(&self, key: impl AsRef<[u8]>) -> bool {
@@ -201,8 +201,8 @@ impl KeyedLimiter {
         self.shared.decide_each(keys, tell);
     }
 
-    /// Spends one unit of each of `keys` and says whether it did: [`KeyedLimiter::allow_each`] for whoever asks for no more than
-    /// that.
+    /// Spends one unit of each of `keys` and says whether it did: [`KeyedLimiter::allow_each`] where nothing else of the answers
+    /// is wanted.
     pub fn admit_each<K: AsRef<[u8]>>(&self, keys: &[K], tell: impl FnMut(&K, bool)) {
         self.shared.decide_each(keys, tell);
     }

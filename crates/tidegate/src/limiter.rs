@@ -150,7 +150,7 @@ impl Limiter {
         self.shared.decide(cost)
     }
 
-    /// Spends one unit now and says whether it did: [`Limiter::allow`] for whoever asks for no more than that, at half the price.
+    /// Spends one unit now and says whether it did: [`Limiter::allow`] where nothing else of the answer is wanted, at half the cost.
     ///
     /// # Examples
     /// ```

@@ -1,10 +1,10 @@
 //! Waiting until capacity is there.
 //!
 //! A waiter reserves when it is first polled and sleeps until its tick. So the order of arrival is the order of service
-//! without a queue of its own, a deadline that cannot be met is known at once and costs nothing, and nobody is starved: what
-//! was promised to a large cost is not eaten by small ones behind it. The price: when a waiter in the middle goes away,
-//! those behind it keep the ticks they were promised. What they did not count on is there for whoever asks next, who may
-//! then act before them; the rest of its share goes unused. None of it is handed out twice.
+//! without a queue; a deadline that cannot be met is known at once and costs nothing; and nobody starves, since small costs that
+//! come later cannot take what a large one was promised. The price: when a waiter in the middle goes away, those behind it keep the
+//! ticks they were promised. The part of its share that they do not rely on goes to whoever asks next, who may then act before them;
+//! the rest goes unused. No unit is given twice.
 
 use std::future::Future;
 use std::pin::Pin;

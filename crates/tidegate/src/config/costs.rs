@@ -24,7 +24,7 @@ pub(super) struct Costs {
     pub(super) settle: Option<SettleRule>,
 }
 
-/// Whose words an expression is made of.
+/// What the names in an expression stand for.
 #[derive(Clone, Copy)]
 enum Of {
     Request,
@@ -220,10 +220,10 @@ fn expression(
     }
 }
 
-/// Says whether an expression can settle; that it cannot would show at no settlement but in estimates that stand for ever.
+/// Checks that an expression can settle. If it could not, nobody would notice: every settlement would leave its estimate as it is.
 #[cfg(feature = "cel")]
 fn settles(expression: &crate::policy::Expression, node: &Node, findings: &mut Findings) -> bool {
-    // What more would be found is only counted, and a name that cannot be told was reported.
+    // Further mistakes would only be counted, and a name that no settlement can tell was reported already.
     if findings.is_full() || expression.names().any(|name| names::usage(name).is_err()) {
         return true;
     }

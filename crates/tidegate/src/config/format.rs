@@ -1,4 +1,4 @@
-//! In which format a file is written.
+//! The formats in which a file may be written.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the format that a file's name speaks of: `.toml`, and YAML for all others.
+    /// Returns the format of a file by its name: TOML for `.toml`, YAML for every other.
     #[must_use]
     pub fn of(path: &Path) -> Self {
         let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));

@@ -1,8 +1,7 @@
 //! How a proxy's sub-requests tell of the original request: the `forward_auth` section.
 //!
-//! A proxy sets the headers of one family and hands all others on as its caller sent them. Which family that is cannot be
-//! read from a request, for the caller may have written any header in it; so it is configured, and nothing is believed
-//! until it is.
+//! A proxy sets one family of headers, and passes all others on as its caller sent them. A request does not show which family that is,
+//! since the caller may have sent any header; so it is configured, and until then no header is believed.
 
 use super::diagnostic::Findings;
 use super::node::{Node, Spot};
@@ -111,7 +110,7 @@ const HEADERS: [&str; 3] = ["method", "uri", "host"];
 const OF_THE_SUB_REQUEST: [&str; 4] =
     ["connection", "content-length", "transfer-encoding", "x-tidegate-token"];
 
-/// Says which header of those that policies name a sub-request never has of the caller, with the right word.
+/// Returns a complaint about a header that policies name and that, in a sub-request, is never the caller's.
 pub(super) fn never_of_the_caller(named: &Named) -> Option<String> {
     let header = named.names().filter_map(|name| name.strip_prefix("request.header."));
     let header = header.into_iter().find(|name| *name == "host" || OF_THE_SUB_REQUEST.contains(name))?;

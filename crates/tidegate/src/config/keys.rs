@@ -1,8 +1,8 @@
 //! Every key of the file: its name, what it holds, its default, what it is for.
 //!
-//! One table, three readers: the validator knows from it what is allowed where, the JSON Schema is made of it, and so are the
-//! defaults that `config show` prints. What cannot be had yet stands here too, marked, so that it is refused honestly instead
-//! of being called unknown.
+//! The table has three readers: the validator takes from it what is allowed where, the JSON Schema is made of it, and `config show`
+//! prints its defaults. Keys that are planned and not in this version are here too, marked: a file that uses one is told so, instead of
+//! that the key is unknown.
 
 mod limit;
 mod policy;

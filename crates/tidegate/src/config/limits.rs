@@ -18,7 +18,7 @@ use super::words::{Owner, Words};
 use crate::policy::{Choice, Limit, Terms, WrittenRate};
 use crate::visible::excerpt;
 
-/// Builds a limit; `base` is the limit that a shadow takes its unsaid words from.
+/// Builds a limit; `base` is the limit from which a shadow limit takes the words that it does not have itself.
 pub(super) fn limit(
     node: &Node,
     base: Option<&Node>,
@@ -29,7 +29,7 @@ pub(super) fn limit(
     let words = Words { node, base: base.filter(|_| node.get("algorithm").is_none()) };
     let algorithm = words.text("algorithm").unwrap_or("gcra");
     let Some(known) = ALGORITHMS.iter().find(|known| known.name == algorithm) else {
-        // The shape has reported an unknown word; a limit that is dropped in silence would let everybody pass.
+        // An unknown word was reported with the shape. Should that ever fail, this must: a limit left out would let everybody pass.
         if !findings.refused() {
             findings.error(node.spot, format_args!("algorithm {algorithm} is not known"));
         }
@@ -92,7 +92,7 @@ pub(super) fn limit(
         findings.error(slack.spot, "slack needs queue: only a queue saves up");
         complete = false;
     }
-    // What is out of range was reported with the shape; core need not say it again.
+    // Values out of range were reported with the shape; core would report them again.
     if !complete || !is_sound(node, &Kind::Table(table)) {
         return None;
     }

@@ -1,10 +1,11 @@
-//! What a request can have at all: names of attributes, methods, hosts, paths and addresses, as they reach the policies.
+//! Checks that a request can have what the file names: attributes, methods, hosts, paths and addresses, in the form in which they
+//! reach the policies.
 //!
-//! A policy that asks for anything else limits nobody, and nothing would tell. So each word here is held against the form that
-//! the doors and the normalisation give it, and refused with the word that was meant.
+//! A policy that names anything else would limit nobody, and nobody would notice. So each word is compared with the form that the
+//! server and the normalisation give it, and refused with the word that was probably meant.
 //!
-//! Names that begin with `request.` are Tidegate's, and `client.ip` is; any other name is the caller's own and can be sent to
-//! `/v1/check` in any spelling, so it is left alone unless it is a slip of one of ours.
+//! `client.ip` and names that begin with `request.` are Tidegate's. Any other name is the caller's own and can be sent to `/v1/check` in
+//! any spelling, so it is accepted unless it is probably a slip of one of Tidegate's.
 
 mod host;
 
@@ -60,8 +61,8 @@ const SLIPS: [(&str, &str); 22] = [
     ("request.url_path", "request.path"),
 ];
 
-/// Says whether a character has no business in a name: it would end a line, move a cursor or turn the text around where the
-/// name is shown.
+/// Says whether a character may not stand in a name: where the name is shown, it would end the line, move the cursor or turn the text
+/// around.
 pub(super) fn is_control(letter: char) -> bool {
     crate::visible::is_acted_on(letter) || letter == '\u{feff}'
 }
@@ -170,7 +171,7 @@ pub(super) fn header_name(name: &str) -> Result<(), String> {
 /// Says whether a text is a token of RFC 9110, section 5.6.2, which methods and header names are.
 fn is_token(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    // The star is allowed there and in no name that exists; here it is a pattern that was meant.
+    // A token may have a star, but no existing name has one: a pattern was meant.
     !text.is_empty() && text.bytes().all(|byte| fits(byte) && byte != b'*')
 }
 
@@ -224,7 +225,7 @@ fn or_root(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }
 
-/// Says with what a path, or a pattern of one, is normalised to something else.
+/// Checks that normalisation leaves a path, or a pattern of one, as it is.
 fn normal_path(text: &str) -> Result<(), String> {
     if let Some((before, _)) = text.split_once('#') {
         return Err(format!(
@@ -259,7 +260,7 @@ pub(super) fn network(network: IpNet) -> Result<(), String> {
     }
 }
 
-/// Checks the value of an attribute where it is compared whole.
+/// Checks the value of an attribute, where the whole value is compared.
 pub(super) fn value(attribute: &str, text: &str) -> Result<(), String> {
     match attribute {
         "request.method" => exact_method(text),
@@ -305,7 +306,7 @@ pub(super) fn pattern(attribute: &str, glob: &Glob) -> Result<(), String> {
         if !alternative.contains(['*', '?']) {
             return value(attribute, alternative);
         }
-        // A wildcard can stand for anything, so what is between them must be possible.
+        // A wildcard can stand for anything, so only the text between wildcards is checked.
         let only = |fits: fn(u8) -> bool, what: &str| {
             match alternative.bytes().all(|byte| fits(byte) || b"*?".contains(&byte)) {
                 true => Ok(()),
@@ -325,7 +326,7 @@ pub(super) fn pattern(attribute: &str, glob: &Glob) -> Result<(), String> {
                 host(alternative)
             }
             "request.path" => {
-                // The slash that a path begins with is written, or one of what the first wildcard stands for.
+                // The slash at the start of a path is written out, or is part of what the first wildcard stands for.
                 let first = if alternative.starts_with(['*', '?']) { "/" } else { "" };
                 let rest = alternative.strip_prefix('?').filter(|_| !first.is_empty()).unwrap_or(alternative);
                 let sample = format!("{first}{}", rest.replace(['*', '?'], "x"));

@@ -1,4 +1,4 @@
-//! From the words of a guard to its places.
+//! Makes the terms of a limit on work in flight, `algorithm: concurrency`.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::node::Spot;
 use super::words::{Owner, Words};
 use crate::policy::{Terms, span};
 
-/// Makes the terms of `algorithm: concurrency`, and checks that one request can enter at all; words that cannot be were reported with
-/// the shape.
+/// Makes the terms of `algorithm: concurrency`, and checks that one request can enter at all; words that are
+/// not possible were reported with the shape.
 pub(super) fn terms(
     words: &Words<'_>,
     spot: Spot,

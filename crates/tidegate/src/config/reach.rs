@@ -1,6 +1,6 @@
-//! What a file asks for and no request can have: values of attributes that Tidegate writes itself, lists with nothing in them.
+//! Finds demands that no request can meet: values that an attribute never has, lists with nothing in them.
 //!
-//! Names and patterns by themselves are checked with their shape; here is what takes two words of the file to see.
+//! A name or a pattern by itself is checked with the shape; here is checked what depends on two words of the file.
 
 use super::diagnostic::Findings;
 use super::kind::Table;
@@ -9,7 +9,7 @@ use super::node::{Name, Node, Value};
 use crate::policy::Glob;
 use crate::visible::excerpt;
 
-/// Checks the entries of one table that has its shape.
+/// Checks the entries of one table whose shape is right.
 pub(super) fn check(node: &Node, table: &Table, findings: &mut Findings) {
     match table.name {
         "limit" | "shadow_limit" => by_value(node, "rate_by", "rates", findings),

@@ -78,7 +78,7 @@ fn parameters(algorithm: &AlgorithmKeys) -> Value {
     let stated =
         json!({ "properties": { "algorithm": { "const": algorithm.name } }, "required": ["algorithm"] });
     let meant = match algorithm.name {
-        // The default: meant by those who name none as well.
+        // The default algorithm: a limit that names none has it too.
         "gcra" => json!({ "anyOf": [stated, { "not": { "required": ["algorithm"] } }] }),
         _ => stated,
     };

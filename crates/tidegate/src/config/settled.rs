@@ -22,7 +22,7 @@ pub(super) struct Told {
 /// How many names a name is compared with: comparing all with all would take long for a file full of them.
 const COMPARED: usize = 100;
 
-/// The shortest name that may be a slip: of `gpu.s` and `gpu.ms` both are meant.
+/// The length from which a name may be a slip: `gpu.s` and `gpu.ms` are both taken as they are.
 const SHORTEST: usize = 8;
 
 impl Told {
@@ -57,8 +57,8 @@ impl Told {
     }
 }
 
-/// Returns the name that another probably is a slip of: a letter is missing, doubled, or changed places with the next. Of two that differ in
-/// one letter, as `cpu.seconds` and `gpu.seconds`, both are meant.
+/// Returns the name that another is probably a slip of: where a letter is missing, is doubled, or has changed places with the next. Two
+/// names of which one letter differs, as `cpu.seconds` and `gpu.seconds`, are taken as they are.
 fn slip_of<'w>(name: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     let sorted = |text: &str| {
         let mut letters: Vec<char> = text.chars().collect();

@@ -1,7 +1,7 @@
-//! Whether a tree has the shape that the keys say: known keys, the right kinds, words that exist.
+//! Checks that the tree has the shape that the table of keys describes: known keys, values of the right kind, known words.
 //!
-//! One walk over the table of keys; what values mean together is for the parts that build from them. Those may take for
-//! granted that a value they can read is in range, and say nothing of one they cannot: it was reported here.
+//! What several values mean together is checked where policies and settings are built of them. That code may assume that a value it can
+//! read is in range, and need not report one that it cannot read: it was reported here.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -90,7 +90,7 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
     }
 }
 
-/// Says whether so many are not too many.
+/// Checks the number of elements; reports too many.
 fn is_within(count: usize, most: usize, node: &Node, name: &str, findings: &mut Findings) -> bool {
     if count > most {
         findings.beyond(node.spot, format_args!("{name} has {count} entries; at most {most} are possible"));
@@ -123,7 +123,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
                     .error(name.spot, format_args!("{} has no value; give it one or leave it out", key.name));
             }
             Some(key) => check(value, &key.kind, &qualified(table, key.name), findings),
-            // A place for anchors that the file shares.
+            // Keys that begin with `x-` may hold anything, as anchors that the file refers to.
             None if table.name == "file" && name.text.starts_with("x-") => {}
             None => {
                 let available = |key: &&Key| !matches!(key.kind, Kind::Unavailable);
@@ -142,7 +142,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
     reach::check(node, table, findings);
 }
 
-/// Returns a key as messages name it: with its section, where the key alone would leave one guessing.
+/// Returns a key as messages name it: with its section, where the key alone would not be clear.
 fn qualified(table: &Table, key: &str) -> String {
     match table.name {
         "file" | "policy" | "limit" | "shadow_limit" => key.to_owned(),
@@ -217,7 +217,7 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
     if text.len() > most {
         return Err(format!("\"{}\" has {} bytes; use at most {most}", excerpt(text), text.len()));
     }
-    // An expression may be written over several lines; nothing else of it leaves the process.
+    // An expression may have several lines: unlike names, it is not shown in answers or logs.
     let broken =
         |letter: char| !(matches!(kind, Kind::Cost | Kind::Settle) && matches!(letter, '\n' | '\r' | '\t'));
     if let Some(letter) = text.chars().find(|letter| is_control(*letter) && broken(*letter)) {

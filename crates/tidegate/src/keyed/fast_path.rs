@@ -1,11 +1,11 @@
-//! The short way through a keyed limiter: a key's state is a word in the table, and the limit's numbers are the same for all.
+//! How a check of a key is decided on the key's word in the table, without the general form of its state.
 //!
-//! It is taken where nobody else has a say, no observer and no limits per key, and the quota is a GCRA whose states fit a word. Everything
-//! else goes the long way, through [`crate::store::settle`]; both are the same arithmetic.
+//! Possible where there is no observer and no limit per key, and the quota is a GCRA whose states fit a word. Every other check is
+//! decided through [`crate::store::settle`], by the same arithmetic.
 //!
-//! What is written here is written for what comes out of the compiler: with a million keys a check waits for memory, and a
-//! processor fetches ahead for as many checks as fit its window. So the usual way has few instructions, no calls and next to no
-//! stores, and whatever is rare is a call.
+//! This code is shaped by the instructions it compiles to. With a million keys a check waits for memory, and a processor fetches
+//! ahead for as many checks as fit its window. So the usual path has few instructions, no calls and almost no stores, and every
+//! rare case is a call.
 
 use std::sync::atomic::Ordering;
 
@@ -24,8 +24,8 @@ const BATCH: usize = 16;
 const SHORT: usize = 16;
 
 impl Shared {
-    /// Decides. The usual way ends here; it calls nothing, so that it needs no place to keep what calls would overwrite: a processor
-    /// would get that back only after the locked instruction.
+    /// Decides a check. The usual one is decided without a call, so no register has to be saved: a saved one could be read back only
+    /// after the locked instruction.
     #[inline]
     pub(super) fn decide<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
         match self.permit(key, cost.units()) {
@@ -42,7 +42,7 @@ impl Shared {
         }
     }
 
-    /// Decides about a key that was not permitted in its preferred line, or was not looked for.
+    /// Decides about a key that was not permitted in its first line, or was not looked for there.
     #[inline(never)]
     fn decide_at_length<T: Tell>(&self, print: Print, key: &[u8], by: Reading<'_>, cost: Cost) -> T {
         let told = self.decide_on_word(print, key, by, cost.units());
@@ -74,7 +74,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// Publishes the class of the standard limit, if checks can go by that alone.
+    /// Sets the class that the fast path goes by, or 0 where checks need more than the standard limit.
     pub(super) fn publish_class(&self) {
         let _guard = self.publishing.lock();
         let plain = self.resolver.is_none() && self.observer.is_none();
@@ -83,8 +83,8 @@ impl Shared {
         self.fast_class.store(class.map_or(0, Class::number), Ordering::Relaxed);
     }
 
-    /// Spends units of a key by the tick that the system's clock shares, if that goes without a call: returns what the limit says
-    /// afterwards. `None` says nothing.
+    /// Spends units of a key by the tick that the system's clock shares, and returns what the limit says afterwards. `None` where that is
+    /// not decided here: refused, or not decided without a call.
     #[inline(always)]
     fn permit(&self, key: &[u8], units: u64) -> Option<GcraReport> {
         if key.len() > SHORT || self.precision == Precision::Exact {
@@ -106,7 +106,7 @@ impl Shared {
         let limit = self.store.limit(Class::new(self.fast_class.load(Ordering::Relaxed))?)?;
         let reading = Reading::at(limit, tick);
         if reading.is_none() {
-            // The form has come to its end, in an hour or in a century: the limit gets another.
+            // The numbers of the form have run out, after an hour or after a century: the limit gets another form.
             self.publish_class();
         }
         reading
@@ -126,9 +126,8 @@ impl Shared {
         }
     }
 
-    /// Reads the clock for units that were refused on `seen`. Refuses only on a word that was there before the clock was read:
-    /// all that it was charged for had then been asked for by an earlier tick. Ends, for another word means that another check
-    /// was permitted.
+    /// Reads the clock for units that the word `seen` refused. Refuses only on a word that was there before the clock was read, since
+    /// every charge in it is then of an earlier tick. Ends: a word that has changed means that another check was permitted.
     #[inline(never)]
     fn decide_by_clock<T: Tell>(&self, print: Print, key: &[u8], units: u64, mut seen: u64) -> Option<T> {
         loop {

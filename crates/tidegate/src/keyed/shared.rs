@@ -22,9 +22,10 @@ use crate::store::{Charge, MemoryStore, Op, Settled, Step, Store};
 /// Says which keys have a limit of their own.
 pub(super) type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
 
+/// What all clones of a keyed limiter share.
 pub(super) struct Shared {
-    /// The class of the standard limit in the store, where its states are words and nothing else has a say: no limit per key, no
-    /// observer. 0 otherwise.
+    /// The class of the standard limit in the store, if the fast path may be taken: the states of the limit fit a word, and there are
+    /// neither limits per key nor an observer. 0 otherwise.
     pub(super) fast_class: AtomicU16,
     pub(super) precision: Precision,
     pub(super) time: Time,
@@ -106,7 +107,7 @@ impl Shared {
             if answer.is_allowed() {
                 break (settled, answer);
             }
-            // As a limiter of one does it: a word may hold a charge of a later tick than was asked by.
+            // As in a limiter without keys: a word may hold a charge of a later tick than this check's.
             match answer.retry().after().zip(Some(self.time.now())) {
                 Some((wait, later)) if later.since(asked.now) >= wait => asked.now = later,
                 _ => break (settled, answer),
@@ -163,8 +164,8 @@ impl Shared {
         })
     }
 
-    /// Settles a charge with what was really spent. Where the key's limit has changed since, nothing comes back, and the limit that
-    /// holds now is charged what was spent beyond it.
+    /// Settles a charge with the units really spent. Where the key's limit has changed since, nothing comes back, and the limit that holds
+    /// now is charged the units spent beyond the charge.
     fn settle_held(&self, key: &[u8], held: &Held, used: u64) {
         let asked = self.asked(held.event.cost, Duration::ZERO);
         self.with_terms(key, |terms| {

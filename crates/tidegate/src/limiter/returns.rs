@@ -14,16 +14,16 @@ pub(super) fn next_number() -> u64 {
 
 /// What the leases of one limiter have given back.
 ///
-/// A word that is lowered does not tell by how much, and what a draw still holds is less by all that was given back behind it or before it
-/// since. Who counts all of it gives back too little where it was behind, never too much.
+/// When a word is lowered, the word itself does not tell by how much. A draw still holds less by what was given back since: by what
+/// lay before it in the line of arrivals, and not by what lay behind it. Counting both gives back too little at times, and never too much.
 // Aligned, so that writing it disturbs no check.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Returns {
     /// In scaled time; wraps.
     pub(super) sum: AtomicU64,
-    /// The tick in nanoseconds at which the last receipt of a reservation has run out. Until then leases are given back as charges are
-    /// settled: a receipt tells its place by a word that nobody lowered since.
+    /// The tick, in nanoseconds, from which no receipt of a reservation can be settled any more. Until then leases are given back under
+    /// the lock, as charges are settled: a receipt knows its place only by a word that nobody has lowered since.
     pub(super) receipts: AtomicU64,
     /// Held while a lease is given back: two at once would not see each other in the sum.
     pub(super) giving: Mutex<()>,

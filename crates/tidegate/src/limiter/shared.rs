@@ -17,6 +17,7 @@ use crate::precision::Precision;
 use crate::reservation::{Held, Source};
 use crate::store::{Ending, Op};
 
+/// What all clones of a limiter share.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// The state, where it fits a word.
@@ -36,8 +37,11 @@ pub(super) struct Shared {
 /// The fast path that a check tries first, chosen by precision and clock when the limiter is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FastPath {
+    /// By the tick that the system's clock shares.
     Tick,
+    /// From the units that the thread has drawn ahead.
     Lease,
+    /// By the clock, read on every check.
     Clock,
 }
 
@@ -46,7 +50,7 @@ impl FastPath {
         match (time, precision) {
             (Time::System(_), Precision::Shared) => Self::Tick,
             (Time::System(_), Precision::Leased) => Self::Lease,
-            // The other two know the system's clock only.
+            // Shared ticks and leases exist for the system's clock only.
             (Time::System(_), Precision::Exact) | (Time::Other { .. }, _) => Self::Clock,
         }
     }
@@ -99,7 +103,8 @@ impl Shared {
         self.take(self.time.now(), cost, Duration::ZERO, false).0.answer()
     }
 
-    /// Decides once and tells the observer; returns the terms and receipts with it. `keeps` says whether the receipts may be settled.
+    /// Decides once and tells the observer. Returns the event, the number of changes of the quotas by then, and the receipts; `keeps` says
+    /// whether those may be settled later.
     fn take(
         &self,
         mut now: Tick,
@@ -121,8 +126,8 @@ impl Shared {
             if answer.is_allowed() {
                 break (settled, answer, terms);
             }
-            // A word does not tell the tick of its last charge, which may be later than `now`. Refused is only who would
-            // be by a tick read after it too; ends, for each turn takes the wait that the last one told.
+            // A word does not tell the tick of its last charge, which may be later than `now`. So a check is refused only if a tick
+            // that is read afterwards refuses it too. Ends: each turn waits out what the one before has told.
             match answer.retry().after().zip(Some(self.time.now())) {
                 Some((wait, later)) if later.since(now) >= wait => now = later,
                 _ => break (settled, answer, terms),
@@ -154,8 +159,8 @@ impl Source for Shared {
         Ok(Held { event, receipts, terms, quota: None })
     }
 
-    /// Settles a charge with what was really spent. Under other terms than it was made nothing comes back, and each limit that holds
-    /// now is charged what was spent beyond it.
+    /// Settles a charge with the units really spent. After a change of the quotas nothing comes back, and each quota that holds now is
+    /// charged the units spent beyond the charge.
     fn settle(&self, held: &Held, used: u64) {
         let now = self.time.now();
         self.with_cells(now, |limits| {

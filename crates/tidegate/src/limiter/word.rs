@@ -1,10 +1,10 @@
-//! The short way through a limiter: its state in one word.
+//! A limiter's state in one atomic word.
 //!
-//! A limiter of one GCRA quota keeps its arrival time in an atomic word, and the quota's numbers on a board beside it
-//! ([`SeqLock`]). A check reads both, computes, and exchanges the word if it is still the one it read. Everything a word cannot
-//! say goes the long way, under the limiter's lock: other algorithms, several quotas, reservations, settlements, changes. Whoever has
-//! the lock takes the word [`AWAY`] first, turns it into a cell for [`crate::store::settle`], and puts a word back if the outcome
-//! fits one. So there is one state at any moment, and both ways are the same arithmetic.
+//! A limiter of one GCRA quota keeps its arrival time in the word, and the quota's numbers beside it in a [`SeqLock`]. A check reads
+//! both, computes, and exchanges the word if it is still the one it read. What a word cannot hold is decided under the limiter's
+//! lock: other algorithms, several quotas, reservations, settlements, changes. Whoever holds the lock first replaces the word by
+//! [`AWAY`] and turns it into a cell for [`crate::store::settle`], and afterwards writes a word back if the outcome fits one. So there
+//! is one state at any moment, and both forms are decided by the same arithmetic.
 //!
 //! # Why the order of reading matters
 //! Before a refusal the clock is read *after* the word. Every charge that the word holds was made by a check that had read its
@@ -19,10 +19,10 @@ use crate::seqlock::SeqLock;
 use crate::store::Cell;
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// No word: the state is in the hands of whoever holds the lock, or needs the general form.
+/// The value that is no word: the state is with the holder of the lock, or does not fit a word.
 const AWAY: u64 = u64::MAX;
 
-/// A state in a word, with the numbers that give it meaning.
+/// The state of a limiter in a word, with the numbers by which the word is read.
 #[derive(Debug)]
 pub(super) struct Word {
     word: Alone,
@@ -30,7 +30,8 @@ pub(super) struct Word {
     form: SeqLock<6>,
 }
 
-/// What every permit writes, on cache lines of its own: what else a check reads would have to wait for the exchange before.
+/// What every permit writes, on cache lines of its own: a check that reads other memory on the same line would have to wait for the
+/// exchange of the check before.
 #[derive(Debug)]
 // Two lines, for processors fetch them in pairs.
 #[repr(align(128))]
@@ -45,9 +46,9 @@ impl Word {
         self.form.read(GcraWord::from_parts)
     }
 
-    /// Returns the word and the form it is to be read by, which is right for as long as the word stays: a form is written only
-    /// while the word is [`AWAY`]. So the form is not checked here; whoever decides by it asks [`Word::exchange`] or
-    /// [`Word::stays`] whether it held.
+    /// Returns the word and the form to read it by. The form is right as long as the word stays, since a form is written only while
+    /// the word is [`AWAY`]. So it is not checked here: the caller decides by it and then asks [`Word::exchange`] or [`Word::stays`]
+    /// whether the word was still there.
     #[inline]
     pub(super) fn look(&self) -> Option<(GcraWord, u64)> {
         self.word().map(|word| (self.form_of_word(), word))
@@ -81,11 +82,11 @@ impl Word {
         self.form.version()
     }
 
-    /// Puts `next` in the place of `word`, unless somebody was faster.
+    /// Replaces `word` by `next`, unless another check has changed it first.
     ///
-    /// A quota may be changed between reading its form and this; the word is [`AWAY`] meanwhile, so this fails. That the very
-    /// same word comes back under another form takes a coincidence of two times since two origins to the nanosecond, and full limits, which
-    /// would be one often, are told apart; see [`Limits::hand_back`].
+    /// If the quota changes between reading its form and this, the word is [`AWAY`] meanwhile, and this fails. The same word could
+    /// come back under another form only if two times since two origins agreed to the nanosecond. For full limits they often
+    /// would, so the words of full limits are made to differ; see [`Limits::hand_back`].
     #[inline]
     pub(super) fn exchange(&self, word: u64, next: u64) -> bool {
         // As in `stays`.
@@ -94,19 +95,19 @@ impl Word {
     }
 }
 
-/// Why a short way had no answer, and so where to go on.
+/// Why a fast path did not decide, and so how to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undecided {
     /// There was no tick to ask by, or no word to ask.
     NotAsked,
-    /// What was asked is for the clock to decide.
+    /// The tick at hand refuses; only the clock may refuse for certain.
     ByClock,
     /// Another check has changed the word meanwhile.
     Lost,
 }
 
 impl Limits {
-    /// Turns the word into a cell. Called with the lock held, before the cells are looked at.
+    /// Turns the word into a cell. Called with the lock held, before the cells are read.
     pub(super) fn take_over(&mut self, word: &Word, now: Tick) {
         let held = word.word.0.swap(AWAY, Ordering::AcqRel);
         let (Some(form), [quota]) = (word.form(), self.quotas.as_slice()) else { return };

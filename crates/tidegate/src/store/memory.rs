@@ -1,15 +1,15 @@
 //! Bounded keyed state in memory: a table of cache lines that survives callers who never repeat a key.
 //!
-//! A key lives in one of two cache lines ([`line`]), as a name and one word of state; whatever needs more lies beside the table
-//! ([`overflow`]). Memory is allocated once and never grows with the keys. A state whose limit is full again is as good as no
-//! state, so its slot *is* a free slot: nothing sweeps, nothing pauses, and a table that is large enough forgets nothing that
-//! matters. When all slots of a key's lines are live, the one nearest to full is given up and counted: by the share of its
-//! limit that is spent, since a day's limit that was touched once is longer from full than a second's that is all but used
-//! up. A key that is over its limit goes last, or an attacker could wash its own debt away with made-up keys.
+//! A key has a slot in one of two cache lines ([`line`]): a name and one word of state. Larger states lie in the [`overflow`]. Memory is
+//! allocated once and does not grow with the number of keys. A state whose limit is full again is as good as no state, so its slot
+//! counts as free: nothing is ever swept, and a table that is large enough loses nothing that matters. When all slots of a key's lines
+//! are live, the key nearest to full is evicted and counted. What counts is the share of the limit that is spent, not the time until
+//! it is full: a daily limit that was used once takes longer to be full again than a limit per second that is almost used up. A key
+//! that is over its limit is evicted last, or an attacker could wash its own debt away with made-up keys.
 //!
-//! All policies of a gate share the table, and each has an even share of every eight slots that it does not lose to others
-//! ([`eviction`]): made-up keys of one policy, each over its limit at once where that is one unit, push out keys of that policy.
-//! What the table counts as evicted says whether it is large enough.
+//! All policies of a gate share the table, and each has an even share of every eight slots, which the others cannot take from it
+//! ([`eviction`]). Made-up keys of one policy therefore evict keys of that policy, even where its limit is one unit, so that each is over
+//! its limit at once. The count of evictions says whether the table is large enough.
 //!
 //! # Fingerprints
 //! Unless keys are kept in full ([`full_keys`]), they are held as 64-bit fingerprints under a seed of the process, so no caller's
@@ -20,8 +20,8 @@
 //! Nobody outside can aim at a line, kept in full or not: keys that crowd another table, and patterns of keys, were tried and spread as
 //! chance would have them (`table/flooding.rs`). The hash, foldhash, is keyed and fast and not cryptographic, which suffices
 //! against callers who see a yes or a no. Whoever can time single checks to the nanosecond, on the same machine, might come to
-//! know the seed; they could then make a victim's lines lose keys, those over their limit last, and share a victim's limit where
-//! keys are not kept in full.
+//! know the seed. They could then have a victim's key evicted (last, where it is over its limit), and share a victim's limit where keys
+//! are not kept in full.
 //!
 //! # Time
 //! Words do not tell when they were last changed, so a store's ticks must not step back: an earlier tick than the latest one
@@ -58,13 +58,13 @@ use table::{Keep, Sought, Table};
 /// Keeps the state of a bounded number of keys.
 ///
 /// Memory is set aside when the store is made and never grows: 24 bytes per key of the capacity, 48 where keys are kept in full. Where
-/// that is more than a megabyte, a thread has the system hand all of it out and ends, after some 13 ms for a million keys: so no
-/// check waits for that, and a system that has too little shows it at the start. Larger states (all but GCRA's; logs, windows of
-/// many buckets) add their own size, as they come.
+/// that is more than a megabyte, a thread touches all of it and ends, after some 13 ms for a million keys: so no check waits for the
+/// system to hand out memory, and a machine that has too little shows it at the start. States that do not fit a word (all but GCRA's:
+/// logs, windows of many buckets) add their own size as they come.
 ///
-/// A check of one known key is one locked instruction on its cache line. A step over several has the slots of all its keys in hand at
-/// once: it tries them, and where one cannot be had seizes them in ascending order, so steps never wait for each other in a circle.
-/// A clone shares the table.
+/// A check of one known key is one locked instruction on its cache line. A step over several keys seizes all their slots: it first tries
+/// each once, and if one cannot be had, it seizes them in ascending order, so steps never wait for each other in a circle. A clone
+/// shares the table.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -93,12 +93,12 @@ impl MemoryStore {
         Self::of(Table::new(keys, Keep::Fingerprints))
     }
 
-    /// Makes an empty store that tells keys apart by themselves and not by their fingerprints: for limits where odds of one in
-    /// fifty million, that any two of a million keys share one, are too many. Zero keys count as one.
+    /// Makes an empty store that tells keys apart by the keys and not by their fingerprints. Among a million keys, two have the same
+    /// fingerprint with odds of one in fifty million; this is for limits where that is too much. Zero keys count as one.
     ///
-    /// Takes 48 bytes per key of the capacity; a check takes a second miss of the cache and about twice as long among a
-    /// million keys. Keys of up to 15 bytes are kept as they are; of longer ones, 120 bits more than the fingerprint, so that memory does not grow with what callers send: `n` of
-    /// them hold two that are taken for one with odds of about `n² · 2⁻¹⁶⁹`.
+    /// Takes 48 bytes per key of the capacity. A check has a second miss of the cache, and takes about twice as long among a million
+    /// keys. Keys of up to 15 bytes are kept as they are; of longer ones, 120 bits beside the fingerprint, so that memory does not grow
+    /// with what callers send: among `n` of them two are taken for one with odds of about `n² · 2⁻¹⁶⁹`.
     ///
     /// # Examples
     /// ```
@@ -129,8 +129,8 @@ impl MemoryStore {
         self.shared.table.print(key)
     }
 
-    /// Touches the memory of a key, so that it is on its way while others are looked at. The result only keeps it from being
-    /// left out.
+    /// Reads from the line of a key, so that it comes from memory while others are looked at. The result is there only so that the
+    /// compiler does not leave the reading out.
     #[inline]
     pub(crate) fn touch(&self, print: Print) -> u64 {
         self.shared.table.touch(print)
@@ -153,20 +153,20 @@ impl MemoryStore {
         self.shared.table.classes.at_hand(class)
     }
 
-    /// Spends units of a key now by its word, if that is in its preferred line and in nobody's hands, and returns the word that
-    /// stands then. `None` says nothing. Calls nothing.
+    /// Spends units of a key by its word, if that is in its first line and not seized, and returns the new word. `None` where that did not
+    /// succeed, whatever the reason. Makes no call.
     #[inline(always)]
     pub(crate) fn permit(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
         self.shared.table.permit(print, by, units)
     }
 
-    /// As [`MemoryStore::permit`], wherever the key is; of one that would be refused, it tells the word that was seen.
+    /// As [`MemoryStore::permit`], in both lines; for a key that would be refused, it returns the word that was seen.
     #[inline]
     pub(crate) fn permit_or_see(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
         self.shared.table.permit_or_see(print, by, units)
     }
 
-    /// Spends units of a key by its word, for certain. Ticks must come from a clock that does not step back.
+    /// Spends units of a key by its word; waits for a slot that is seized. Ticks must come from a clock that does not step back.
     pub(crate) fn take(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
         self.shared.table.take(print, key, by, units)
     }
@@ -256,7 +256,7 @@ fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
 }
 
 impl Table {
-    /// Settles a step, by the shortest way it can go.
+    /// Settles a step: on words where that is possible, else on cells.
     fn settle_any(&self, step: &Step<'_>, keys: &[Sought], settled: &mut Settled) {
         if let ([charge], [key]) = (step.charges, keys)
             && self.settle_word(step, charge, *key, settled)

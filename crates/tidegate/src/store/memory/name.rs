@@ -13,11 +13,11 @@ pub(super) const LOCK: u64 = 1;
 
 const TAG: u64 = !0 << 16;
 
-/// Whose slot it is, and how its word is to be read.
+/// Whose slot it is, and by which limit its word is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name(pub(super) u64);
 
-/// Which limit gives a word its meaning; [`Class::WIDE`] where the state lies beside the table.
+/// The number of the limit that a word is read by; [`Class::WIDE`] where the state is in the overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Class(pub(super) u16);
 

@@ -7,15 +7,15 @@ use super::classes::Limit;
 /// The outcome of a check on a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// Spent; the word that stands now.
+    /// Spent; the new word.
     Permitted(u64),
-    /// Not spent; the word that stands, or that was seen at a glance.
+    /// Not spent; the word that refused.
     Refused(u64),
-    /// Not here: another limit, a state that is no word, or more than a glance can tell.
+    /// Not decided: the key has no word under this limit here, or it has to be looked at again.
     Elsewhere,
 }
 
-/// What words are read by: a limit, and the present in ticks and in the limit's scaled time.
+/// What words are read by: a limit, and now, in ticks and in the limit's scaled time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<'t> {
     pub(crate) limit: &'t Limit,
@@ -24,7 +24,7 @@ pub(crate) struct Reading<'t> {
 }
 
 impl<'t> Reading<'t> {
-    /// Makes it; `None` where the limit's form has come to its end.
+    /// Makes it; `None` where the numbers of the limit's form do not reach `tick`.
     #[inline]
     pub(crate) fn at(limit: &'t Limit, tick: Tick) -> Option<Self> {
         Some(Self { limit, tick, now: limit.form.scaled(tick)? })
