@@ -1,6 +1,6 @@
 //! Who is limited, by what.
 //!
-//! A [`Policy`] says of whom it speaks ([`Match`]), who is charged (`by`) and under which [`Limit`]s; a [`PolicySet`] is the
+//! A [`Policy`] says which requests it is for ([`Match`]), whose capacity they are charged to (`by`) and under which [`Limit`]s; a [`PolicySet`] is the
 //! whole file's policies. A request is a [`Descriptor`]; the set makes a [`Plan`] of it, which a store settles.
 //!
 //! Two rules decide what a request means here. *The path* is normalised before it is matched: query cut off, escapes decoded

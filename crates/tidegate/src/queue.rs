@@ -30,8 +30,8 @@ use crate::clock::{Clock, SystemClock};
 /// counts in milliseconds), with room for a busy machine.
 const SLACK: Duration = Duration::from_millis(10);
 
-/// Where jobs are handed in. A clone hands in to the same queue; when the last is dropped, the worker runs what waits
-/// and ends.
+/// Takes jobs and hands them to its worker. Clones share one queue; when the last is dropped, the worker runs the jobs that wait and
+/// ends.
 ///
 /// Grows with the jobs that wait, at most `places` of them: one allocation for the job, one for its result.
 ///

@@ -14,9 +14,9 @@ use crate::store::Ending;
 
 /// Capacity taken now, to be used at [`Reservation::act`].
 ///
-/// Dropping it keeps the charge. The holder may well have passed the tick on (to a queue, a header, another machine) and let go
-/// of the record; were the capacity given back then, it would be spent twice. Who does not act says so with
-/// [`Reservation::cancel`], and who spent more or less than was reserved with [`Reservation::settle`]. Capacity that returns by
+/// Dropping it keeps the charge. Its holder may have passed the tick on (to a queue, a header, another machine) and dropped the
+/// reservation itself; if the capacity were given back then, it would be spent twice. A holder who does not act calls
+/// [`Reservation::cancel`], and one who spent more or less than was reserved calls [`Reservation::settle`]. Capacity that returns by
 /// itself when its holder goes away is what [`crate::Limiter::wait`] gives: there the future is the holder.
 ///
 /// Some counts of references and a few numbers; no lifetime, so it can be stored.
@@ -82,9 +82,9 @@ impl Reservation {
     /// Settles the charge with the units really spent: less gives the rest back, nothing undoes it, more is booked as a debt, which
     /// later asks wait off. Before and after the work acted; all quotas alike.
     ///
-    /// No limit ends up fuller than if only `used` had been charged. Where nobody has charged since, it is as full. Those who reserved
-    /// after this keep their times, so capacity that they were promised on is not handed out again. Nothing comes back after a change
-    /// of the limit, nor where time has returned it already; more is booked all the same.
+    /// No limit ends up fuller than if only `used` had been charged; where nobody has charged since, it is exactly as full. Later
+    /// reservations keep their times, so the capacity that those times rely on is not given out again. Nothing comes back after a change
+    /// of the limit, nor where time has returned it already; a cost above the charge is booked in any case.
     ///
     /// # Examples
     /// ```

@@ -9,10 +9,10 @@ use super::descriptor::Descriptor;
 use super::plan::Plan;
 use super::set::PolicySet;
 
-/// Some of the policies of a set: what a check is asked of that names its policies.
+/// Some of the policies of a set, for a check that names the policies to be asked.
 ///
-/// One bit per policy, up to the last that is named, beside the set itself, whose index is used as it is: to name policies
-/// costs neither a copy nor a compilation.
+/// One bit per policy, up to the last that is named, beside the set itself. The set's own index is used, so naming policies needs neither a
+/// copy nor a compilation.
 #[derive(Clone, Debug)]
 pub struct Among {
     set: Arc<PolicySet>,

@@ -20,7 +20,7 @@ use super::cost_error::{CostError, MAX_EXPRESSION};
 use super::descriptor::Descriptor;
 use super::usage::Usage;
 
-/// The deepest nesting of brackets and operators: the parser recurses, and its stack is ours.
+/// The deepest nesting of brackets and operators: the parser recurses on the caller's stack.
 const MAX_NESTING: usize = 32;
 
 /// The most nodes of its tree. Each is evaluated at most once for a request, since there are no loops.
@@ -95,7 +95,7 @@ impl Expression {
         self.names.iter().map(String::as_str)
     }
 
-    /// Says whether it finds names, or values in a table of its own, by what it is told, as `{"large": 5}[llm.model]`.
+    /// Says whether it looks up names, or entries of a table of its own, by values, as `{"large": 5}[llm.model]` does.
     #[must_use]
     pub(crate) fn looks_up(&self) -> bool {
         self.looks_up
@@ -176,7 +176,7 @@ fn whole(value: &Value) -> Result<u64, CostError> {
             Ok(units) => return Ok(units),
             Err(_) => units.to_string(),
         },
-        // Casts of floats saturate; beyond 2^60 it is cut anyway.
+        // A cast of a float saturates, and results above 2^60 are cut in any case.
         Value::Float(units) if units.is_finite() && *units >= 0.0 => return Ok(units.ceil() as u64),
         Value::Float(units) => units.to_string(),
         other => format!("{:?}", other.type_of()).to_lowercase(),
@@ -184,7 +184,7 @@ fn whole(value: &Value) -> Result<u64, CostError> {
     Err(CostError::NotACost { found })
 }
 
-/// Says on which side of what an integer holds a step came out; `None` where something else failed.
+/// Says whether a step was too large for an integer (`true`) or too small; `None` where something else failed.
 fn overflows_upwards(failed: &ExecutionError) -> Option<bool> {
     match failed {
         ExecutionError::Overflow("add" | "sub", Value::Int(left), _) => Some(*left >= 0),
@@ -193,7 +193,7 @@ fn overflows_upwards(failed: &ExecutionError) -> Option<bool> {
         }
         ExecutionError::Overflow("sub", Value::UInt(_), _) => Some(false),
         ExecutionError::Overflow(_, Value::Int(_) | Value::UInt(_), _) => Some(true),
-        // Of `int(…)`, which does not say of what; a negative one is found by smaller values.
+        // From `int(…)`, which does not tell the value; whether it was negative is found by trying smaller values.
         ExecutionError::FunctionError { message, .. } if message == "integer overflow" => Some(true),
         _ => None,
     }

@@ -2,8 +2,8 @@
 //! learnt. What it really cost is told later, see [`super::Usage`].
 //!
 //! A cost that cannot be found (a missing attribute, an expression that fails or gives zero, a negative number or no whole
-//! number) is 1, and the set counts how often that happened: a limit must not be switched off by a request that confuses its
-//! cost, and a page must not break because of it.
+//! number) is 1, and the set counts how often that happened: a request with a strange
+//! cost must neither switch a limit off nor fail.
 
 use std::collections::HashMap;
 #[cfg(feature = "cel")]
@@ -62,7 +62,7 @@ impl CostRule {
             }
             #[cfg(feature = "cel")]
             Self::Expression(expression) => expression.cost(descriptor),
-            // What it starts from; what was learnt since lives with the policy set.
+            // The estimate at the start; what was learnt since is kept by the policy set.
             Self::Learned(learning) => Ok(learning.start),
         }
     }

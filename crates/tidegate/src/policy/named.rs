@@ -1,7 +1,7 @@
-//! Which attributes policies name: what a door must keep of a request, whatever else it leaves out.
+//! The attributes that policies name: a server must keep these of a request, and may leave out all others.
 //!
-//! A request may carry more than a door is willing to hold. What no policy names may go; an attribute that one names decides
-//! who is limited, and must be there whenever the request has it.
+//! A request may carry more than a server is willing to hold. What no policy names may be left out; an attribute that a policy names
+//! decides who is limited, so it must be kept whenever the request has it.
 
 use std::collections::HashSet;
 

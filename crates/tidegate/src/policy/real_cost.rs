@@ -1,9 +1,9 @@
-//! What a request really cost: worked out, once the work is done, of what its settlement tells.
+//! What a request really cost, computed from what its settlement tells when the work is done.
 //!
-//! A check takes an estimate; the settlement tells usage by names, as `llm.input` and `llm.output`, and each policy makes units of its
-//! own of it: 1 of "requests per minute", 1,300 of "tokens per minute". A settlement knows only what is told with it, not the
-//! request, so that it can be made anywhere and without a memory of requests. What cannot be worked out is never free: the
-//! estimate stands.
+//! A check charges an estimate. The settlement tells values by name, as `llm.input` and `llm.output`, and each policy computes its own
+//! units of them: 1 of "requests per minute", 1,300 of "tokens per minute". A settlement knows only what is told with it and not the
+//! request, so it can be made on any node, and requests need not be remembered. Where the real cost cannot be computed, the request is not
+//! free: the estimate stays charged.
 
 use tidegate_core::Rate;
 
@@ -70,7 +70,7 @@ impl Policy {
     }
 }
 
-/// A settlement tells a value that nobody goes by: probably a slip of the pen, which would leave the estimate in force unnoticed.
+/// A settlement tells a value that no policy uses: probably a slip, and the estimate would stay charged without anybody noticing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no policy settles by `{}`{}", excerpt(name), hint(known))]
 pub struct UnknownUsage {
