@@ -23,12 +23,14 @@ use std::time::Duration;
 
 use loom::thread;
 use parking_lot::Mutex as Unseen;
-use tidegate_core::{Quota, Receipt, Tick};
+use tidegate_core::{Cost, Quota, Receipt, Tick};
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::policy::{CostRule, Limit, Policy, PolicySet, policy_of_key};
-use crate::store::{Cell, Charge, Ending, MemoryStore, Occupancy, Settled, Step, Store, settle};
+use crate::policy::{CostRule, Descriptor, Limit, Policy, PolicySet, policy_of_key};
+use crate::store::{
+    Cell, Charge, Ending, MemoryStore, Occupancy, Op, Settled, Settling, Step, Store, settle,
+};
 use crate::sync::{Mutex, explore};
 
 /// The policy whose charges are places.
@@ -90,7 +92,7 @@ fn choices<const N: usize>(ends: &[End]) -> impl Iterator<Item = [End; N]> {
 struct OneLock(Mutex<Vec<(Vec<u8>, Option<Cell>)>>);
 
 impl Store for OneLock {
-    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
         let mut kept = self.0.lock();
         let place = |key: &[u8]| kept.iter().position(|(of, _)| of == key);
         let places: Vec<_> = step.charges.iter().map(|charge| place(charge.key)).collect();
@@ -103,7 +105,8 @@ impl Store for OneLock {
                 None => kept.push((charge.key.to_vec(), cell)),
             }
         }
-        Ok(settled)
+        *out = settled;
+        Settling::Done(Ok(()))
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -125,7 +128,7 @@ struct Ledger<S> {
 }
 
 impl<S: Store> Store for Ledger<S> {
-    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
         // An ending is noted before its step and a charge after it: at no time does the list hold a place that is free.
         if let Op::Finish(endings) = step.op {
             let open = &mut self.open.lock().0;
@@ -135,14 +138,16 @@ impl<S: Store> Store for Ledger<S> {
                 open.swap_remove(made.expect("a charge is ended once"));
             }
         }
-        let settled = self.beneath.settle(step)?;
+        let Settling::Done(Ok(())) = self.beneath.settle_into(step, out) else {
+            panic!("a store of this process")
+        };
         if matches!(step.op, Op::Take) {
             let open = &mut self.open.lock().0;
-            let made = step.charges.iter().zip(&settled.lines);
+            let made = step.charges.iter().zip(&out.lines);
             open.extend(made.filter_map(|(charge, line)| Some((charge.key.to_vec(), line.receipt?))));
             assert!(costs(open, PLACES).len() <= self.places, "more are inside than there are places");
         }
-        Ok(settled)
+        Settling::Done(Ok(()))
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -248,7 +253,7 @@ fn memory() -> MemoryStore {
     let store = MemoryStore::with_capacity(1);
     let quota = Plain::new(Quota::per_hour(1).gcra().unwrap());
     let charges = [Charge::new(b"another", &quota, Cost::ONE)];
-    let step = Step { now: Tick::from_secs(1), op: Op::Take, charges: &charges };
+    let step = Step::new(Tick::from_secs(1), Op::Take, &charges);
     assert!(store.settle(&step).unwrap().allowed);
     store
 }
