@@ -13,6 +13,8 @@
 //! book stays, and each check copies it: two allocations, the book and its holes, in the general form of a state. Who charges and
 //! settles one after the other never has one.
 
+use core::time::Duration;
+
 use smallvec::SmallVec;
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
@@ -23,7 +25,21 @@ pub(crate) type Amounts = SmallVec<[u128; 1]>;
 
 /// The most holes that are kept. A burst of 128 parallel charges leaves at most as many, whatever the order they are settled in.
 /// Beyond it the first hole of the line is forgotten, after which older charges may give back less.
-pub(crate) const MAX_HOLES: usize = 64;
+const MAX_HOLES: usize = 64;
+
+/// The bytes that a hole is written in.
+const fn hole_bytes(bandwidths: usize) -> usize {
+    16 + 16 + 1 + 16 * bandwidths
+}
+
+/// The most bytes that the holes of one book are written in, so that no state is larger than 4 KiB.
+const MOST_HOLE_BYTES: usize = 3700;
+
+/// The most holes that are kept for so many bandwidths: 64 for one, 56 for two, 45 for three, 22 for eight.
+const fn most_holes(bandwidths: usize) -> usize {
+    let fit = MOST_HOLE_BYTES / hole_bytes(bandwidths);
+    if fit < MAX_HOLES { fit } else { MAX_HOLES }
+}
 
 /// The line of charges of one key, where its end alone does not tell enough. 112 bytes, and 64 for each hole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,6 +85,12 @@ impl Hole {
 }
 
 impl Book {
+    /// The most bytes that the book of so many bandwidths, or none, is written in.
+    pub(crate) const fn largest(bandwidths: usize) -> usize {
+        let holes = most_holes(bandwidths) * hole_bytes(bandwidths);
+        1 + (16 + 16 + 8 + 8 + 8) + (1 + 8 * bandwidths) + (1 + holes)
+    }
+
     /// Opens a book on a line that was never settled, nor carried since somebody's receipt was issued.
     pub(crate) fn new(high: Tick, promise: Tick) -> Self {
         Self { high, promise, ..Self::default() }
@@ -112,8 +134,9 @@ impl Book {
                 self.holes.remove(first + 1);
             }
         }
-        if self.holes.len() > MAX_HOLES {
-            self.holes.remove(0);
+        let most = self.holes.first().map_or(MAX_HOLES, |first| most_holes(first.withheld.len()));
+        if let Some(many) = self.holes.len().checked_sub(most) {
+            self.holes.drain(..many);
         }
     }
 
@@ -162,6 +185,19 @@ impl Book {
         self.restarts[band] = at;
         if self.extended == Tick::EPOCH {
             self.extended = at;
+        }
+    }
+
+    /// Makes the book one of a line whose clock was set back by `span` at the tick `from`. Charges up to the position `end` give
+    /// nothing back any more, for as long as the clock that was set back would have let them.
+    pub(crate) fn set_back(&mut self, span: Duration, from: Tick, end: u128) {
+        self.rest();
+        self.since = end;
+        self.high = self.high.max(from);
+        self.promise = self.promise.before(span);
+        self.extended = self.extended.before(span);
+        for restart in &mut self.restarts {
+            *restart = restart.before(span);
         }
     }
 

@@ -17,6 +17,9 @@ pub(crate) struct Carried {
 }
 
 impl Carried {
+    /// The most bytes that a change, or none, is written in.
+    pub(crate) const LARGEST: usize = 1 + 8 + 8;
+
     /// Makes the mark of a change at `at`, under which nothing acts after `until`; an earlier change may have left later acts.
     pub(crate) fn new(at: Tick, until: Tick, earlier: Option<Self>) -> Self {
         Self { at, until: until.max(at).max(earlier.map_or(Tick::EPOCH, |earlier| earlier.until)) }

@@ -13,6 +13,8 @@
 //! the last charge leaves no trace. Debts may fill more slots than the limit has units, by at most
 //! 64; of more the oldest are counted as one, as long as the newest of them.
 
+use core::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::carried::Carried;
@@ -64,6 +66,16 @@ struct Past {
 }
 
 impl Ledger {
+    /// The most bytes that a ledger of these slots is written in.
+    pub(crate) fn largest(slots: &impl Slots) -> usize {
+        let entries = slots.span().saturating_mul(2).saturating_add(MOST_DEBTS);
+        (8 + 8 + Carried::LARGEST + 8_usize).saturating_add(entries.saturating_mul(16))
+    }
+
+    pub(crate) fn last(&self) -> Tick {
+        self.last
+    }
+
     pub(crate) fn fresh(now: Tick) -> Self {
         Self { last: now, entries: SmallVec::new(), past: None }
     }
@@ -234,13 +246,33 @@ impl Ledger {
         now: Tick,
         how: Replace,
     ) -> Self {
-        let last = now.max(self.last);
-        let mut next = Self::fresh(last);
+        self.moved((old, new), last_tick, now.max(self.last), Duration::ZERO, how)
+    }
+
+    /// Makes the ledger what it was at its last change, as if that had been at `to`, which is earlier.
+    pub(crate) fn set_back(&self, slots: &impl Slots, last_tick: impl Fn(u64) -> u128, to: Tick) -> Self {
+        self.moved((slots, slots), last_tick, self.last, self.last.since(to), Replace::AsIs)
+    }
+
+    /// The ledger of a change at `last`, with all acts moved back by a span.
+    fn moved(
+        &self,
+        (old, new): (&impl Slots, &impl Slots),
+        last_tick: impl Fn(u64) -> u128,
+        last: Tick,
+        back: Duration,
+        how: Replace,
+    ) -> Self {
+        let mut next = Self::fresh(last.before(back));
         let promised =
             self.entries.last().map_or(0, |newest| last_tick(newest.slot)).max(self.closed_until());
         let promised = Tick::from_nanos(u64::try_from(promised).unwrap_or(u64::MAX));
         let carried = Some(Carried::new(last, promised, self.past().carried));
-        let floor = if how == Replace::Reset { Tick::EPOCH } else { self.past().floor };
+        let floor = match self.past().floor {
+            _ if how == Replace::Reset => Tick::EPOCH,
+            Tick::MAX => Tick::MAX,
+            floor => floor.before(back),
+        };
         next.keep(new, Past { floor, carried });
         if how == Replace::Reset {
             return next;
@@ -260,11 +292,11 @@ impl Ledger {
                 let running = share(sum, new.limit(), old.limit());
                 (units, shared) = (running - shared, running);
             }
-            let tick = u64::try_from(tick).unwrap_or(u64::MAX);
-            let slot = new.slot(Tick::from_nanos(tick));
-            if !acted && new.begins(slot) < u128::from(tick) {
+            let tick = Tick::from_nanos(u64::try_from(tick).unwrap_or(u64::MAX)).before(back);
+            let slot = new.slot(tick);
+            if !acted && new.begins(slot) < wide(tick) {
                 // The slot alone would let somebody overtake this promise.
-                next.raise_floor(u128::from(tick));
+                next.raise_floor(wide(tick));
             }
             match next.entries.last_mut() {
                 Some(newest) if newest.slot >= slot => newest.units = newest.units.saturating_add(units),

@@ -52,6 +52,9 @@ pub(crate) fn arrival<T: Ord>(tat: T, now: T, charge: T, plus: impl FnOnce(T, T)
 }
 
 impl Line {
+    /// The most bytes that a line is written in.
+    pub(crate) const LARGEST: usize = 8 + 16 + Book::largest(1);
+
     #[inline]
     pub(crate) fn new(tat: u128, last: Tick) -> Self {
         Self::with(tat, last, None)
@@ -290,6 +293,16 @@ impl Pace {
             book.promise = Tick::EPOCH;
         }
         Line::with(tat, at, Some(book))
+    }
+
+    /// Makes the line what it was at its last change, as if that had been at `to`, which is earlier.
+    pub(crate) fn set_back(&self, line: &Line, to: Tick) -> Line {
+        let from = line.last;
+        let tat = line.tat().saturating_sub(self.scaled(from).saturating_sub(self.scaled(to)));
+        let mut book = self.book(line, from);
+        book.set_back(from.since(to), from, line.end().max(tat));
+        book.given = book.since - tat;
+        Line::with(tat, to, Some(book))
     }
 
     pub(crate) fn full_at(&self, line: &Line) -> Option<Tick> {

@@ -22,6 +22,7 @@ use super::settle::{MOST_UNITS, above, excess, settle, share, until, wide};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
+use crate::kept::Kept;
 use crate::time::{Rate, Tick};
 use state::{MOST_PROMISES, More, Promise};
 
@@ -188,6 +189,26 @@ impl SlidingCounter {
     }
 }
 
+impl Kept for SlidingCounter {
+    type State = SlidingCounterState;
+
+    fn last_change(state: &SlidingCounterState) -> Option<Tick> {
+        Some(state.last)
+    }
+
+    /// The estimate at the last change, rounded up, becomes the count of the window that holds `to`: windows stand where they are,
+    /// and what fades in them cannot be moved.
+    fn set_back(&self, state: &SlidingCounterState, to: Tick) -> SlidingCounterState {
+        let (from, latest) = (state.last, state.open_from(state.last));
+        let carried = Carried::new(from, latest, state.carried());
+        self.counted_at(state, from, latest, to, carried)
+    }
+
+    fn largest(&self) -> usize {
+        SlidingCounterState::LARGEST
+    }
+}
+
 impl Algorithm for SlidingCounter {
     type State = SlidingCounterState;
 
@@ -249,27 +270,20 @@ impl Algorithm for SlidingCounter {
         let last = now.max(state.last);
         let latest = state.open_from(last);
         let promised = latest > last;
-        let carried = Some(Carried::new(last, latest, state.carried()));
-        let mut next = old.rolled(state, last);
-        let mut promises = next.promises().to_vec();
-        if how == Replace::Reset {
-            next = self.fresh(last);
-            promises.clear();
-        } else if self.window() != old.window() {
-            let (previous, current) = old.counts(state, latest);
-            let all = if promised { previous.saturating_add(current) } else { old.estimate(state, last) };
-            let all = all.min(MOST_UNITS);
-            promises.clear();
-            (next.previous, next.current) = (0, if promised { 0 } else { all });
-            if promised {
-                promises.push(Promise { act: latest, units: all });
-            }
-        }
+        let carried = Carried::new(last, latest, state.carried());
+        let mut next = if how == Replace::Reset {
+            self.fresh(last)
+        } else if self.window() == old.window() {
+            old.rolled(state, last)
+        } else {
+            old.counted_at(state, last, latest, last, carried)
+        };
         if how == Replace::Proportional && !promised {
             let share = |count| share(count, self.rate.count(), old.rate.count());
             (next.previous, next.current) = (share(next.previous), share(next.current));
         }
-        self.keep(&mut next, promises, carried);
+        let promises = next.promises().to_vec();
+        self.keep(&mut next, promises, Some(carried));
         next
     }
 
@@ -280,6 +294,29 @@ impl Algorithm for SlidingCounter {
 }
 
 impl SlidingCounter {
+    /// A state that was last changed at `to` and counts all that this one does at `from`. While promises lie ahead, all that counts
+    /// at `latest`, the last of them, acts with it.
+    fn counted_at(
+        &self,
+        state: &SlidingCounterState,
+        from: Tick,
+        latest: Tick,
+        to: Tick,
+        carried: Carried,
+    ) -> SlidingCounterState {
+        let mut next = self.fresh(to);
+        let mut promises = Vec::new();
+        if latest > from {
+            let (previous, current) = self.counts(state, latest);
+            let units = previous.saturating_add(current).min(MOST_UNITS);
+            promises.push(Promise { act: latest.before(from.since(to)), units });
+        } else {
+            next.current = self.estimate(state, from).min(MOST_UNITS);
+        }
+        self.keep(&mut next, promises, Some(carried));
+        next
+    }
+
     /// Takes units out of the window in which the charge acts.
     fn give_back(
         &self,

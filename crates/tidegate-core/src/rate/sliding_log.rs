@@ -12,6 +12,7 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
+use crate::kept::Kept;
 use crate::time::{Rate, Tick};
 
 /// A count in any span of one window, exact.
@@ -87,6 +88,22 @@ impl Slots for SlidingLog {
     fn span(&self) -> usize {
         // At most 2^20.
         self.rate.count() as usize
+    }
+}
+
+impl Kept for SlidingLog {
+    type State = SlidingLogState;
+
+    fn last_change(state: &SlidingLogState) -> Option<Tick> {
+        Some(state.0.last())
+    }
+
+    fn set_back(&self, state: &SlidingLogState, to: Tick) -> SlidingLogState {
+        SlidingLogState(state.0.set_back(self, u128::from, to))
+    }
+
+    fn largest(&self) -> usize {
+        Ledger::largest(self)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
+use crate::kept::Kept;
 use crate::time::{Rate, Tick};
 
 /// A count in any span of one window, kept in buckets.
@@ -108,8 +109,24 @@ impl Slots for SlidingWindow {
     }
 
     fn span(&self) -> usize {
-        // At most 1025.
-        self.buckets as usize + 1
+        // At most 1025; and no more than units, since no bucket is kept without one.
+        self.rate.count().min(self.buckets + 1) as usize
+    }
+}
+
+impl Kept for SlidingWindow {
+    type State = SlidingWindowState;
+
+    fn last_change(state: &SlidingWindowState) -> Option<Tick> {
+        Some(state.0.last())
+    }
+
+    fn set_back(&self, state: &SlidingWindowState, to: Tick) -> SlidingWindowState {
+        SlidingWindowState(state.0.set_back(self, |slot| self.edge(u128::from(slot) + 1) - 1, to))
+    }
+
+    fn largest(&self) -> usize {
+        Ledger::largest(self)
     }
 }
 

@@ -40,6 +40,7 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
+use crate::kept::Kept;
 use crate::time::{Tick, nanos, span};
 use state::{Level, Levels, MOST_BANDWIDTHS};
 
@@ -253,6 +254,22 @@ fn granted(wait: u128, ask: Ask) -> Result<Duration, Transition<TokenBucketState
         return Err(Transition::Denied { retry: Retry::After(span(wait - max_wait)) });
     }
     Ok(span(wait))
+}
+
+impl Kept for TokenBucket {
+    type State = TokenBucketState;
+
+    fn last_change(state: &TokenBucketState) -> Option<Tick> {
+        Some(state.last)
+    }
+
+    fn set_back(&self, state: &TokenBucketState, to: Tick) -> TokenBucketState {
+        self.rewound(state, to)
+    }
+
+    fn largest(&self) -> usize {
+        TokenBucketState::largest(self.bandwidths.len())
+    }
 }
 
 impl Algorithm for TokenBucket {

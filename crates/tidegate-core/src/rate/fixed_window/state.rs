@@ -50,6 +50,9 @@ pub(super) struct More {
 }
 
 impl FixedWindowState {
+    /// The most bytes that a state is written in.
+    pub(super) const LARGEST: usize = 8 + 40 + 1 + Carried::LARGEST + 8 + MOST_BEFORE as usize * 40;
+
     /// Says whether the window still counts at `at`: something was spent in it, or a reservation has moved its start
     /// ahead.
     pub(super) const fn counts(&self, at: Tick) -> bool {

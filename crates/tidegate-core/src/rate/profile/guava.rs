@@ -16,6 +16,7 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
+use crate::kept::Kept;
 use crate::rate::settle::excess;
 use crate::time::{Rate, Tick, nanos};
 
@@ -283,6 +284,14 @@ impl GuavaState {
 
 macro_rules! smooth_algorithm {
     ($name:ident) => {
+        impl Kept for $name {
+            type State = GuavaState;
+
+            fn largest(&self) -> usize {
+                4 * 8
+            }
+        }
+
         impl Algorithm for $name {
             type State = GuavaState;
 

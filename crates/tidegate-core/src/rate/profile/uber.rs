@@ -15,6 +15,7 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
+use crate::kept::Kept;
 use crate::rate::settle::excess;
 use crate::time::{Rate, Tick, nanos};
 
@@ -103,6 +104,14 @@ impl UberPacer {
         let more = self.interval.saturating_mul(units.saturating_sub(1));
         let due = self.next(state, now).saturating_add(more);
         UberPacerState { due: Some(due), charges: state.charges.wrapping_add(1) }
+    }
+}
+
+impl Kept for UberPacer {
+    type State = UberPacerState;
+
+    fn largest(&self) -> usize {
+        1 + 2 * 8
     }
 }
 

@@ -19,6 +19,7 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
+use crate::kept::Kept;
 use crate::rate::settle::excess;
 use crate::time::{Rate, Tick, nanos};
 
@@ -112,6 +113,14 @@ impl XTime {
             mark: Receipt::mark(u128::from(limit.to_bits()), counted(2, u64::from(next.changes))),
         };
         Transition::Allowed { wait, next, receipt }
+    }
+}
+
+impl Kept for XTime {
+    type State = XTimeState;
+
+    fn largest(&self) -> usize {
+        5 * 8
     }
 }
 

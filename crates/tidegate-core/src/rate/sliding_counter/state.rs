@@ -35,6 +35,9 @@ pub(super) struct Promise {
 pub(super) const MOST_PROMISES: usize = 64;
 
 impl SlidingCounterState {
+    /// The most bytes that a state is written in.
+    pub(super) const LARGEST: usize = 3 * 8 + Carried::LARGEST + 8 + MOST_PROMISES * 16;
+
     pub(super) fn promises(&self) -> &[Promise] {
         self.more.as_ref().map_or(&[], |more| &more.promises)
     }

@@ -160,6 +160,19 @@ impl TokenBucket {
         self.state(at, &levels, end, book, alone)
     }
 
+    /// The state as it was at its last change, as if that had been at `to`, which is earlier.
+    pub(super) fn rewound(&self, state: &TokenBucketState, to: Tick) -> TokenBucketState {
+        let from = state.last;
+        let levels = self.levels(state, from);
+        let mut book = self.book(state, &levels, from);
+        let end = self.bare_end(&levels, from, state.charged()).wrapping_add(book.given);
+        let bare = self.bare_end(&levels, to, 0);
+        book.set_back(from.since(to), from, end.max(bare));
+        book.given = if self.single().is_some() { book.since - bare } else { 0 };
+        let charged = book.since;
+        TokenBucketState::new(to, &levels, charged, Some(book))
+    }
+
     /// Carries a state over. Receipts issued up to here give nothing back, for their units weighed otherwise.
     pub(super) fn carried(
         &self,

@@ -29,6 +29,11 @@ pub(super) struct More {
 }
 
 impl TokenBucketState {
+    /// The most bytes that a state of so many bandwidths is written in.
+    pub(super) const fn largest(bandwidths: usize) -> usize {
+        8 + 1 + 24 * bandwidths + 16 + Book::largest(bandwidths)
+    }
+
     pub(super) fn new(last: Tick, levels: &[Level], charged: u128, book: Option<Book>) -> Self {
         let (first, others) = match levels {
             [] => (Level::of(0, 0), [].as_slice()),
