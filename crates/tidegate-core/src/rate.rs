@@ -14,6 +14,7 @@ mod gcra;
 mod leaky_bucket;
 mod leaky_queue;
 mod ledger;
+mod ledger_algorithm;
 mod line;
 mod profile;
 mod settle;

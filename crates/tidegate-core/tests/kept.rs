@@ -233,9 +233,9 @@ fn last_change(quota: &Quota, state: &State) -> Tick {
     while low < high {
         let middle = low + (high - low) / 2;
         if quota.set_back(state, Tick::from_nanos(middle)).is_some() {
-            low = middle + 1
+            low = middle + 1;
         } else {
-            high = middle
+            high = middle;
         }
     }
     Tick::from_nanos(low).after(MAX_STEP_BACK)

@@ -25,6 +25,8 @@ use crate::time::{Rate, Tick};
 
 /// How an algorithm cuts time into slots. Both ends are ascending in the slot.
 pub(crate) trait Slots {
+    /// The last tick of a slot.
+    fn last_tick(&self, slot: u64) -> u128;
     /// The slot that a tick lies in.
     fn slot(&self, tick: Tick) -> u64;
     /// The first tick of a slot.
@@ -237,35 +239,28 @@ impl Ledger {
 
     /// Carries the ledger from one way of cutting time to another.
     ///
-    /// An old slot is taken to act as late as it can; `last_tick` is its last tick. Of more units than the new limit the
-    /// newest are kept: older ones decide nothing before the first of those ends. What lay above the old limit lies above the new.
-    pub(crate) fn carry(
-        &self,
-        (old, new): (&impl Slots, &impl Slots),
-        last_tick: impl Fn(u64) -> u128,
-        now: Tick,
-        how: Replace,
-    ) -> Self {
-        self.moved((old, new), last_tick, now.max(self.last), Duration::ZERO, how)
+    /// An old slot is taken to act as late as it can. Of more units than the new limit the newest are kept: older ones decide nothing
+    /// before the first of those ends. What lay above the old limit lies above the new.
+    pub(crate) fn carry(&self, old: &impl Slots, new: &impl Slots, now: Tick, how: Replace) -> Self {
+        self.moved((old, new), now.max(self.last), Duration::ZERO, how)
     }
 
     /// Makes the ledger what it was at its last change, as if that had been at `to`, which is earlier.
-    pub(crate) fn set_back(&self, slots: &impl Slots, last_tick: impl Fn(u64) -> u128, to: Tick) -> Self {
-        self.moved((slots, slots), last_tick, self.last, self.last.since(to), Replace::AsIs)
+    pub(crate) fn set_back(&self, slots: &impl Slots, to: Tick) -> Self {
+        self.moved((slots, slots), self.last, self.last.since(to), Replace::AsIs)
     }
 
     /// The ledger of a change at `last`, with all acts moved back by a span.
     fn moved(
         &self,
         (old, new): (&impl Slots, &impl Slots),
-        last_tick: impl Fn(u64) -> u128,
         last: Tick,
         back: Duration,
         how: Replace,
     ) -> Self {
         let mut next = Self::fresh(last.before(back));
         let promised =
-            self.entries.last().map_or(0, |newest| last_tick(newest.slot)).max(self.closed_until());
+            self.entries.last().map_or(0, |newest| old.last_tick(newest.slot)).max(self.closed_until());
         let promised = Tick::from_nanos(u64::try_from(promised).unwrap_or(u64::MAX));
         let carried = Some(Carried::new(last, promised, self.past().carried));
         let floor = match self.past().floor {
@@ -284,7 +279,7 @@ impl Ledger {
             // What acted at once did so by the last change; a promise acts as its slot begins or, once a change has put it
             // between two edges, by the floor that this change left.
             let latest = begins.max(self.closed_until()).max(if acted { wide(self.last) } else { 0 });
-            let tick = last_tick(*slot).min(latest);
+            let tick = old.last_tick(*slot).min(latest);
             let mut units = *units;
             if acted && how == Replace::Proportional {
                 // The shares of running sums, so that rounding up happens once and not in every slot.

@@ -8,6 +8,7 @@
 //! An act at tick `e` counts for every tick before `e + window`: two acts exactly one window apart do not meet.
 
 use super::ledger::{Ledger, Slots};
+use super::ledger_algorithm::ledger_algorithm;
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
@@ -69,6 +70,10 @@ impl SlidingLog {
 }
 
 impl Slots for SlidingLog {
+    fn last_tick(&self, slot: u64) -> u128 {
+        u128::from(slot)
+    }
+
     fn slot(&self, tick: Tick) -> u64 {
         tick.as_nanos()
     }
@@ -91,54 +96,7 @@ impl Slots for SlidingLog {
     }
 }
 
-impl Kept for SlidingLog {
-    type State = SlidingLogState;
-
-    fn last_change(state: &SlidingLogState) -> Option<Tick> {
-        Some(state.0.last())
-    }
-
-    fn set_back(&self, state: &SlidingLogState, to: Tick) -> SlidingLogState {
-        SlidingLogState(state.0.set_back(self, u128::from, to))
-    }
-
-    fn largest(&self) -> usize {
-        Ledger::largest(self)
-    }
-}
-
-/// Walks the log on every decision, newest first, until the cost is seen to fit or not; an allowed charge copies the
-/// log.
-impl Algorithm for SlidingLog {
-    type State = SlidingLogState;
-
-    fn fresh(&self, now: Tick) -> SlidingLogState {
-        SlidingLogState(Ledger::fresh(now))
-    }
-
-    fn decide(&self, state: &SlidingLogState, ask: Ask) -> Transition<SlidingLogState> {
-        state.0.decide(self, ask).map(SlidingLogState)
-    }
-
-    fn standing(&self, state: &SlidingLogState, now: Tick) -> Standing {
-        state.0.standing(self, now)
-    }
-
-    /// Takes what was not used out of the tick in which the charge acts, as long as that counts: exact, whatever was charged
-    /// since. What was used beyond the charge acts now, behind all promises, and counts for one window like everything else: the
-    /// next ask waits until the limit has room again, and no later window is filled.
-    fn settle(&self, state: &SlidingLogState, now: Tick, receipt: &Receipt, used: u64) -> SlidingLogState {
-        SlidingLogState(state.0.settle(self, now, receipt, used))
-    }
-
-    fn carry(&self, old: &Self, state: &SlidingLogState, now: Tick, how: Replace) -> SlidingLogState {
-        SlidingLogState(state.0.carry((old, self), u128::from, now, how))
-    }
-
-    fn full_at(&self, state: &SlidingLogState) -> Option<Tick> {
-        state.0.full_at(self)
-    }
-}
+ledger_algorithm!(SlidingLog, SlidingLogState);
 
 impl Bytes for SlidingLog {
     fn write(&self, out: &mut Writer) {
@@ -147,16 +105,6 @@ impl Bytes for SlidingLog {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Self::new(from.rate()?).map_err(|_| DecodeError::Value { field: "limit" })
-    }
-}
-
-impl Bytes for SlidingLogState {
-    fn write(&self, out: &mut Writer) {
-        self.0.write(out);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ledger::read(from).map(Self)
     }
 }
 
