@@ -17,7 +17,7 @@ use random::Random;
 /// One who entered, as the list knows it.
 #[derive(Clone, Debug)]
 struct Inside {
-    /// The how-manieth to enter.
+    /// Counts those who entered, from the first on.
     number: usize,
     until: u64,
     places: u64,

@@ -12,7 +12,7 @@ use crate::time::Tick;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carried {
     at: Tick,
-    /// No charge made until then acts later than this, or in a window that opens later.
+    /// No charge made until `at` acts later than this, or in a window that opens later than this.
     until: Tick,
 }
 

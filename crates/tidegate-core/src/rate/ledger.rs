@@ -39,8 +39,8 @@ pub(crate) trait Slots {
     fn span(&self) -> usize;
 }
 
-/// Slots that debts may fill beyond twice those of a window: who overspends so often in one window waits long anyway, and a list
-/// without bound would be paid for by each charge.
+/// Slots that debts may fill beyond twice those of a window: a caller who overspends that often in one window waits long anyway,
+/// and each charge copies the list.
 const MOST_DEBTS: usize = 64;
 
 /// The units that act in one slot.
@@ -55,11 +55,11 @@ struct Entry {
 pub(crate) struct Ledger {
     last: Tick,
     entries: SmallVec<[Entry; 1]>,
-    /// What most keys never need.
+    /// What most keys never need, on the heap for those that do.
     past: Option<Box<Past>>,
 }
 
-/// What the list no longer says.
+/// What the list of slots does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Past {
     /// Nothing acts before it; at the last tick of all, nothing acts any more.
@@ -94,13 +94,13 @@ impl Ledger {
         self.past = (closes || carried.is_some()).then(|| Box::new(Past { floor, carried }));
     }
 
-    /// The floor. One that lay behind the last tick was cut to it, and must not open at it.
+    /// Returns the floor. [`Tick::MAX`] stands for every later tick, so a floor there stays closed even at that tick.
     fn closed_until(&self) -> u128 {
         let floor = self.past.as_ref().map_or(Tick::EPOCH, |past| past.floor);
         if floor == Tick::MAX { wide(Tick::MAX) + 1 } else { wide(floor) }
     }
 
-    /// The first tick not before `at` that overtakes nobody.
+    /// Returns the first tick, not before `at`, at which a new charge overtakes no promise.
     fn open_from(&self, slots: &impl Slots, at: Tick) -> u128 {
         let promised = self.entries.last().map_or(0, |entry| slots.begins(entry.slot));
         wide(at).max(self.closed_until()).max(promised)
@@ -115,7 +115,7 @@ impl Ledger {
         for entry in self.entries.iter().rev() {
             counted = counted.saturating_add(entry.units);
             if counted > room {
-                // Whoever is older has ended by then, whoever is newer leaves room.
+                // Older slots have ended by then, and newer ones leave room.
                 place = place.max(slots.ends(entry.slot));
                 break;
             }

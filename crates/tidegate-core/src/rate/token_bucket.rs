@@ -119,7 +119,7 @@ impl TokenBucket {
         &self.bandwidths
     }
 
-    /// The levels at a tick. One that is missing, as only a foreign state lacks one, is fresh.
+    /// The levels at a tick. A level that is missing, as it can be only in a state read from foreign bytes, is fresh.
     fn levels(&self, state: &TokenBucketState, at: Tick) -> Levels {
         let elapsed = nanos(at.since(state.last));
         let level = |(index, bandwidth): (usize, &Bandwidth)| {
@@ -166,7 +166,7 @@ impl TokenBucket {
             Ok(wait) => wait,
             Err(refused) => return refused,
         };
-        // Where it refills evenly the position tells when the charge runs out: nobody has to divide who charges.
+        // Where it refills evenly the position tells when the charge runs out, and no division is needed here.
         let runs_out = match one.refill {
             Refill::Continuous => u128::from(one.gain),
             Refill::Interval => {
@@ -179,7 +179,7 @@ impl TokenBucket {
         Transition::Allowed { wait, next, receipt: Receipt { at, act: at.after(wait), cost: ask.cost, mark } }
     }
 
-    /// Decides for several bandwidths, or with a book. A call of its own, so that the short way stays short.
+    /// Decides for several bandwidths, or with a book. Not inlined, so that the usual path stays small.
     #[inline(never)]
     fn decide_together(&self, state: &TokenBucketState, ask: Ask) -> Transition<TokenBucketState> {
         let units = ask.cost.units();

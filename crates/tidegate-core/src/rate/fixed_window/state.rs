@@ -37,7 +37,7 @@ pub(super) struct Span {
     pub(super) early: u64,
 }
 
-/// What most keys never need.
+/// What most keys never need, on the heap for those that do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct More {
     pub(super) opened: Tick,
@@ -98,7 +98,7 @@ impl FixedWindowState {
     ) -> Self {
         before.retain(|span| span.through >= last);
         if !is_in_order(&before, &top) {
-            // Only parameters that the state was not made under lead here; forgetting gives nobody anything.
+            // Reached only under other parameters than the state was made under. To forget these windows gives no capacity away.
             before.clear();
             gap = true;
         }

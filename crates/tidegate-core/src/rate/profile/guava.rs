@@ -124,7 +124,7 @@ fn stable(rate: f64) -> f64 {
     1e6 / rate
 }
 
-/// What the two differ in.
+/// The numbers in which the two limiters differ.
 trait Smooth {
     /// The most permits stored.
     fn most(&self) -> f64;
@@ -276,7 +276,7 @@ impl GuavaState {
     /// As `setRate`: what is stored keeps its share, the debt stays.
     fn carry(&self, old: &impl Smooth, new: &impl Smooth, now: Tick) -> Self {
         let state = self.resync(old, self.micros(now));
-        // A warm-up of no time stores nothing: nothing of nothing is none, where floats have no answer.
+        // A warm-up of no length stores nothing. The quotient is then 0/0, no number, and `max` makes it 0.
         let stored = (state.stored * new.most() / old.most()).max(0.0);
         Self { stored, charges: self.charges.wrapping_add(1), ..state }
     }

@@ -16,7 +16,7 @@ pub struct SlidingCounterState {
     pub(super) more: Option<Box<More>>,
 }
 
-/// What most keys never need.
+/// What most keys never need, on the heap for those that do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct More {
     /// What acts after `last`, in order: nobody else acts before the latest.
@@ -46,7 +46,7 @@ impl SlidingCounterState {
         self.more.as_ref().and_then(|more| more.carried)
     }
 
-    /// The first tick not before `at` that overtakes nobody.
+    /// Returns the first tick, not before `at`, at which a new charge overtakes no promise.
     pub(super) fn open_from(&self, at: Tick) -> Tick {
         self.promises().last().map_or(at, |latest| latest.act.max(at))
     }
