@@ -1,8 +1,8 @@
 //! The fixed bulkhead: a number of places that does not move.
 //!
-//! Whoever enters takes a place, whoever leaves returns it; what is refused is refused because others are inside, so nobody can
-//! say when it would pass. A holder that never comes back (a crashed process, a lost answer) would keep its place for good, so
-//! places have a time to live where holders can be lost: one that was not returned by then lapses by itself.
+//! Whoever enters takes a place, whoever leaves returns it; what is refused is refused because others are inside, so the answer
+//! cannot say when it would pass. A holder that never comes back (a crashed process, a lost answer) would keep its place for good,
+//! so places have a time to live where holders can be lost: one that was not returned by then lapses by itself.
 //!
 //! What is remembered are the places in use by the tick at which they lapse. That tick is in the receipt, and so a receipt finds
 //! its own place: after it has lapsed there is nothing to find, and a place that lapses at another tick is somebody else's.

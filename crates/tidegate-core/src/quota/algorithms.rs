@@ -129,11 +129,11 @@ macro_rules! algorithms {
             /// Returns the state to decide by, and to write back, where the clock that wrote `state` has since been set back by more
             /// than [`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK); `None` where `state` holds as it is. Costs a comparison then.
             ///
-            /// A state stands still at the tick of its last change until `now` has reached it. Where that lies further ahead, it is set back:
-            /// it becomes what it was at its last change, as if that had been at `now` and the largest step back. So a key stands still
-            /// for no longer than that, and is then as empty as it was. It is for the first decision after the step; charges made before give
-            /// nothing back afterwards, so settle them by the state as it was written. What of time returned while the clock was fast
-            /// is not taken back.
+            /// A state stands still at the tick of its last change until `now` has reached it. Where that lies further ahead, it is
+            /// set back: it becomes what it was at its last change, as if that had been at `now` and the largest step back. So a
+            /// key stands still for no longer than that, and is then as empty as it was. It is for the first decision after the
+            /// step; charges made before give nothing back afterwards, so settle them by the state as it was written. What time
+            /// returned while the clock was fast is not taken back.
             ///
             /// The profiles of peers are never set back: they do with such a clock what their peers do.
             ///

@@ -41,7 +41,7 @@ const fn most_holes(bandwidths: usize) -> usize {
     if fit < MAX_HOLES { fit } else { MAX_HOLES }
 }
 
-/// The line of charges of one key, where its end alone does not tell enough. 112 bytes, and 64 for each hole.
+/// What one key needs to know of its line of charges where the arrival time does not tell enough. 112 bytes, and 64 for each hole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Book {
     /// The sum of all that was given back from the middle of the line. The line ends at the arrival time and this sum.
@@ -62,10 +62,10 @@ pub(crate) struct Book {
 /// A part of the line that was given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hole {
-    /// The position where it ends.
+    /// The position at which it ends.
     end: u128,
     amount: u128,
-    /// How much of it is still charged, for the sake of those behind.
+    /// How much of it is still charged, because charges behind it rely on it; for each bandwidth.
     withheld: Amounts,
 }
 
@@ -91,7 +91,7 @@ impl Book {
         1 + (16 + 16 + 8 + 8 + 8) + (1 + 8 * bandwidths) + (1 + holes)
     }
 
-    /// Opens a book on a line that was never settled, nor carried since somebody's receipt was issued.
+    /// Opens a book on a line that has none: nothing was settled out of order, nor was the limit changed while receipts are out.
     pub(crate) fn new(high: Tick, promise: Tick) -> Self {
         Self { high, promise, ..Self::default() }
     }

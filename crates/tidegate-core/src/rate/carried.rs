@@ -1,7 +1,7 @@
-//! The last change of parameters, as far as settling must know it.
+//! The last change of parameters: what settling must know of it.
 //!
-//! A receipt speaks of the parameters it was issued under: after a change its units may have been scaled, cut or forgotten, and
-//! the window it names may be another's. So nothing of it comes back. The tick of the change tells old receipts from new ones, and
+//! A receipt speaks of the parameters it was issued under. After a change its units may have been scaled, cut or forgotten, and the
+//! window it names may be another one. So nothing comes back for it. The tick of the change tells old receipts from new ones, and
 //! is kept no longer than an old one could still name a window that counts.
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
@@ -30,7 +30,7 @@ impl Carried {
         receipt.at <= self.at
     }
 
-    /// The tick after which charges made before say nothing.
+    /// Returns the tick after which charges made before the change matter no more.
     pub(crate) const fn until(self) -> Tick {
         self.until
     }

@@ -281,7 +281,7 @@ mod tests {
         assert_eq!([b.act, c.act], [ms(2000), ms(3000)]);
     }
 
-    /// What was given back in front of promises used to hide them from the next who gave back.
+    /// Units given back in front of a promise used to hide that promise from the next settlement.
     #[test]
     fn a_part_given_back_hides_no_later_promise() {
         let limit = per_second(1, 1, 10);

@@ -322,7 +322,7 @@ impl Ledger {
     }
 }
 
-/// The first tick at which nothing that acted until a change counts any more.
+/// Returns the first tick at which nothing counts any more of what acted until a change.
 fn outlives(slots: &impl Slots, carried: Carried) -> u128 {
     slots.ends(slots.slot(carried.until()))
 }

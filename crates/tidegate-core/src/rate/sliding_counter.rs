@@ -77,8 +77,8 @@ impl SlidingCounter {
         u128::from(index) * u128::from(self.window())
     }
 
-    /// What acts in the window of `at`, a tick not before the state's last, and in the one before; of promises only those that act
-    /// by `at`.
+    /// Returns what acts in the window before that of `at` and in the window of `at`, which is not before the state's last change.
+    /// Of promises only those that act by `at` count.
     fn counts(&self, state: &SlidingCounterState, at: Tick) -> (u64, u64) {
         let window = self.index(at);
         let (mut previous, mut current) = match window - self.index(state.last.min(at)) {
@@ -96,7 +96,7 @@ impl SlidingCounter {
         (previous, current)
     }
 
-    /// The state at a later tick: what has acted by then is counted, and what says nothing any more is left out.
+    /// Returns the state at a later tick: promises that have acted by then are counted, and what matters no more is left out.
     fn rolled(&self, state: &SlidingCounterState, at: Tick) -> SlidingCounterState {
         let (previous, current) = self.counts(state, at);
         let mut next = SlidingCounterState { last: at, previous, current, more: None };
@@ -113,12 +113,12 @@ impl SlidingCounter {
         state.more = more.then(|| Box::new(More { promises, carried }));
     }
 
-    /// The first tick at which nothing that acted until a change counts any more.
+    /// Returns the first tick at which nothing counts any more of what acted until a change.
     fn outlives(&self, carried: Carried) -> u128 {
         self.begins(self.index(carried.until())) + 2 * u128::from(self.window())
     }
 
-    /// The state with more units, at its last tick or behind all promises.
+    /// Returns the state with more units, which act at its last change or behind all promises.
     fn with(&self, mut state: SlidingCounterState, act: Tick, units: u64) -> SlidingCounterState {
         if act <= state.last {
             state.current = state.current.saturating_add(units).min(MOST_UNITS);
@@ -149,7 +149,8 @@ impl SlidingCounter {
         u128::from(previous) * u128::from(overlap) + u128::from(current) * u128::from(self.window())
     }
 
-    /// How far into a window the count before it must have faded to leave `room`; the whole window when it never does.
+    /// Returns how many ns into a window the count of the one before has faded to `room`; the whole window if it has not before its
+    /// end.
     fn faded(&self, previous: u64, room: u64) -> u64 {
         if previous <= room {
             return 0;

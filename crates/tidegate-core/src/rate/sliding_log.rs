@@ -1,9 +1,9 @@
 //! The sliding log: every arrival of one window, and so the one limit without approximation.
 //!
-//! Never more than the limit acts in any span of one window, wherever the span begins, and no ask is refused that this
-//! sentence would let pass. The price is memory in proportion to the limit: 16 bytes per distinct tick at which
-//! something acted. It is the right law for few and dear things (three texts per hour), and the judge of the cheaper
-//! ones; for many small ones a sliding window of some buckets comes as close as anybody can see.
+//! Never more than the limit acts in any span of one window, wherever the span begins, and no ask is refused that this sentence
+//! would let pass. The price is memory in proportion to the limit: 16 bytes per distinct tick at which something acted. It is the
+//! right law for few and dear things (three texts per hour), and the judge of the cheaper ones; for many small ones a sliding
+//! window of some buckets comes close enough.
 //!
 //! An act at tick `e` counts for every tick before `e + window`: two acts exactly one window apart do not meet.
 
@@ -43,8 +43,8 @@ pub struct SlidingLog {
 pub struct SlidingLogState(Ledger);
 
 impl SlidingLog {
-    /// The largest limit of a log, 2²⁰ units: one key then takes 16 MiB at the worst, 32 with reservations, and each
-    /// charge copies its log. Who wants more wants [`SlidingWindow`](super::SlidingWindow).
+    /// The largest limit of a log, 2²⁰ units: one key then takes 16 MiB at the worst, 32 with reservations, and each charge copies
+    /// its log. For more take [`SlidingWindow`](super::SlidingWindow).
     pub const MAX_LIMIT: u64 = 1 << 20;
 
     /// Makes a limit of the count of `rate`, from 1 to [`SlidingLog::MAX_LIMIT`], in any span of its period.

@@ -50,7 +50,7 @@ pub struct SlidingWindow {
 pub struct SlidingWindowState(Ledger);
 
 impl SlidingWindow {
-    /// The most buckets: beyond a thousandth of the window nobody sees a difference, and a charge copies its buckets.
+    /// The most buckets: buckets below a thousandth of the window make no difference that matters, and a charge copies its buckets.
     pub const MAX_BUCKETS: u64 = 1024;
 
     /// Makes a limit of the count of `rate` in any span of its period, kept in `buckets`, from 1 to

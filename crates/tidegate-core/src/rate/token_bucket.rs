@@ -119,7 +119,7 @@ impl TokenBucket {
         &self.bandwidths
     }
 
-    /// The levels at a tick. A level that is missing, as it can be only in a state read from foreign bytes, is fresh.
+    /// Returns the levels at a tick. A level that is missing, as it can be only in a state read from foreign bytes, is fresh.
     fn levels(&self, state: &TokenBucketState, at: Tick) -> Levels {
         let elapsed = nanos(at.since(state.last));
         let level = |(index, bandwidth): (usize, &Bandwidth)| {
@@ -136,7 +136,7 @@ impl TokenBucket {
         self.bandwidths.iter().map(Bandwidth::capacity).min().unwrap_or(0)
     }
 
-    /// The bandwidth whose level tells the position of a charge; of several, their units are counted.
+    /// Returns the only bandwidth: its level tells the position of a charge. With several there is none, and positions count units.
     fn single(&self) -> Option<&Bandwidth> {
         match self.bandwidths.as_slice() {
             [bandwidth] => Some(bandwidth),
@@ -144,7 +144,7 @@ impl TokenBucket {
         }
     }
 
-    /// Where the line of charges would end if nothing had been given back from its middle.
+    /// Returns where the line of charges would end if nothing had been given back from its middle.
     fn bare_end(&self, levels: &Levels, at: Tick, charged: u128) -> u128 {
         match (self.single(), levels.as_slice()) {
             (Some(one), [level]) => one.base(*level, at).saturating_add(level.spent()),
@@ -152,7 +152,7 @@ impl TokenBucket {
         }
     }
 
-    /// Decides for one bandwidth where no book is kept: what nearly every check of nearly every bucket is.
+    /// Decides for one bandwidth where no book is kept: nearly every check of nearly every bucket.
     fn decide_alone(
         &self,
         one: &Bandwidth,
@@ -223,13 +223,13 @@ impl TokenBucket {
         Transition::Allowed { wait, next, receipt: Receipt { at, act, cost: ask.cost, mark } }
     }
 
-    /// When all is full again.
+    /// Returns when all bandwidths are full again.
     fn full(&self, levels: &Levels, at: Tick) -> Tick {
         let waits = self.with(levels).map(|(bandwidth, level)| bandwidth.time_for(level.spent(), level.into));
         at.after(span(waits.max().unwrap_or(0)))
     }
 
-    /// The last promise that the levels show.
+    /// Returns when the last charge acts, as far as the levels tell.
     fn shown(&self, levels: &Levels, at: Tick) -> Tick {
         let debts =
             self.with(levels).map(|(bandwidth, level)| (bandwidth, bandwidth.debt(level), level.into));
@@ -239,7 +239,7 @@ impl TokenBucket {
     }
 }
 
-/// The first half of a mark that names the tick at which the charge runs out, and a bit for each period that it began.
+/// Returns the first half of a mark: the tick at which the charge runs out, and a bit for each period that it began.
 fn by_tick(arrival: Tick, began: u64) -> u128 {
     (u128::from(arrival.as_nanos()) << 64) | u128::from(began)
 }

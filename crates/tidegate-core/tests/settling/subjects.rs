@@ -38,7 +38,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The arithmetic is a peer's.
+    /// Says whether the arithmetic is a peer's.
     pub(crate) const fn is_profile(self) -> bool {
         matches!(self, Self::Pacer | Self::Peer)
     }

@@ -88,7 +88,7 @@ impl FixedWindowState {
         Span { start, through, used, opened: self.opened(), early }
     }
 
-    /// Puts a state together and leaves out what says nothing any more.
+    /// Puts a state together and leaves out what matters no more.
     pub(super) fn of(
         last: Tick,
         top: Span,

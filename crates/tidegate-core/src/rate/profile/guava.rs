@@ -322,7 +322,7 @@ macro_rules! smooth_algorithm {
                 }
             }
 
-            /// Never: the microseconds of a state count from when it was made.
+            /// Returns `None`: the microseconds of a state count from when it was made, so that no state is as good as a fresh one.
             fn full_at(&self, _state: &GuavaState) -> Option<Tick> {
                 None
             }

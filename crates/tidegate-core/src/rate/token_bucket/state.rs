@@ -85,7 +85,7 @@ impl Level {
     }
 }
 
-/// The levels of all bandwidths at one tick. Four lie on the stack; who has more pays for them.
+/// The levels of all bandwidths at one tick. Four lie on the stack; more than four take a list on the heap.
 pub(super) type Levels = SmallVec<[Level; 4]>;
 
 impl Bytes for TokenBucketState {
