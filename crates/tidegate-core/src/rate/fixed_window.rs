@@ -19,7 +19,7 @@ use core::time::Duration;
 
 use super::calendar::{Calendar, CalendarUnit};
 use super::carried::Carried;
-use super::settle::{above, excess, settle, share, until, wide};
+use super::windows::{above, excess, grant, share, until, wide};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
@@ -191,8 +191,8 @@ impl Algorithm for FixedWindow {
             (true, true) => wide(at.max(state.start)),
             (true, false) => state.end(),
         };
-        let (act, wait) = match settle(ask, at, place) {
-            Ok(settled) => settled,
+        let (act, wait) = match grant(ask, at, place) {
+            Ok(granted) => granted,
             Err(refused) => return refused,
         };
         let receipt =

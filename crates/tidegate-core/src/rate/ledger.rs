@@ -18,7 +18,7 @@ use core::time::Duration;
 use smallvec::SmallVec;
 
 use super::carried::Carried;
-use super::settle::{MOST_UNITS, above, excess, settle, share, until, wide};
+use super::windows::{MOST_UNITS, above, excess, grant, share, until, wide};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::time::{Rate, Tick};
@@ -120,8 +120,8 @@ impl Ledger {
                 break;
             }
         }
-        let (act, wait) = match settle(ask, at, place) {
-            Ok(settled) => settled,
+        let (act, wait) = match grant(ask, at, place) {
+            Ok(granted) => granted,
             Err(refused) => return refused,
         };
         let next = self.with(slots, at, act, units);

@@ -18,7 +18,7 @@
 mod state;
 
 use super::carried::Carried;
-use super::settle::{MOST_UNITS, above, excess, settle, share, until, wide};
+use super::windows::{MOST_UNITS, above, excess, grant, share, until, wide};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
@@ -224,8 +224,8 @@ impl Algorithm for SlidingCounter {
         }
         let at = ask.now.max(state.last);
         let from = state.open_from(at);
-        let (act, wait) = match settle(ask, at, self.place(self.counts(state, from), from, units)) {
-            Ok(settled) => settled,
+        let (act, wait) = match grant(ask, at, self.place(self.counts(state, from), from, units)) {
+            Ok(granted) => granted,
             Err(refused) => return refused,
         };
         let next = self.with(self.rolled(state, at), act, units);

@@ -38,7 +38,7 @@ use core::time::Duration;
 
 use super::carried::Carried;
 use super::exact::{mul_div_ceil, mul_div_floor};
-use super::settle::excess;
+use super::windows::excess;
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};

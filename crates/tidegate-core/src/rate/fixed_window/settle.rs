@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::state::{FixedWindowState, MOST_BEFORE, OPENER, Span};
 use super::{FixedWindow, Window};
 use crate::decision::Receipt;
-use crate::rate::settle::MOST_UNITS;
+use crate::rate::windows::MOST_UNITS;
 use crate::time::Tick;
 
 impl FixedWindow {

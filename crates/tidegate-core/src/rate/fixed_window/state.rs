@@ -2,7 +2,7 @@
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::rate::carried::Carried;
-use crate::rate::settle::{MOST_UNITS, wide};
+use crate::rate::windows::{MOST_UNITS, wide};
 use crate::time::Tick;
 
 /// What [`FixedWindow`](super::FixedWindow) remembers of a key: 40 bytes, the window and what was spent in it. On the heap, 100 bytes while a change of

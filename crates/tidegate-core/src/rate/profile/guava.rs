@@ -18,7 +18,7 @@ use crate::algorithm::Algorithm;
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
 use crate::kept::Kept;
-use crate::rate::settle::excess;
+use crate::rate::windows::excess;
 use crate::time::{Rate, Tick, nanos};
 
 /// `RateLimiter.create(permitsPerSecond)`: up to a second's worth of permits is stored while idle.

@@ -16,7 +16,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
 use crate::kept::Kept;
-use crate::rate::settle::excess;
+use crate::rate::windows::excess;
 use crate::time::{Rate, Tick, nanos};
 
 /// A pacer: an interval and the slack.

@@ -20,7 +20,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
 use crate::kept::Kept;
-use crate::rate::settle::excess;
+use crate::rate::windows::excess;
 use crate::time::{Rate, Tick, nanos};
 
 /// Go's longest `time.Duration`, 292 years: its word for a wait without end.

@@ -2,7 +2,7 @@
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::rate::carried::Carried;
-use crate::rate::settle::MOST_UNITS;
+use crate::rate::windows::MOST_UNITS;
 use crate::time::Tick;
 
 /// What [`SlidingCounter`](super::SlidingCounter) remembers of a key: 32 bytes, two counts and a tick. On the

@@ -13,7 +13,7 @@ use crate::time::{Rate, Tick, span};
 ///
 /// # Errors
 /// The transition that refuses.
-pub(crate) fn settle<S>(ask: Ask, at: Tick, act: u128) -> Result<(Tick, Duration), Transition<S>> {
+pub(crate) fn grant<S>(ask: Ask, at: Tick, act: u128) -> Result<(Tick, Duration), Transition<S>> {
     let Ok(act) = u64::try_from(act).map(Tick::from_nanos) else { return Err(Transition::NEVER) };
     let wait = act.since(at);
     if wait > ask.max_wait {
