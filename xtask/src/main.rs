@@ -1,4 +1,4 @@
-//! What CI runs, anyone can run: `cargo xtask test | attack | counts | deny | bench | docs`.
+//! What CI runs, anyone can run: `cargo xtask test | tidy | attack | counts | deny | bench | docs`.
 
 mod attack;
 mod bench;
@@ -6,15 +6,18 @@ mod counts;
 mod deny;
 mod docs;
 mod packages;
+mod places;
 mod step;
 mod test;
+mod tidy;
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
   test    install what the tests need (Debian packages, as root or with sudo) and run every check CI runs
+  tidy    hold the rules that eyes forget, in seconds: rings of modules, long files, dead files, banned calls and words,
+          metrics, flags and keys that the manual does not name; with words: only the rules of these names
   attack  attack the real program, behind real proxies too, at length; with words: only the attacks whose names have them
   counts  count the instructions of each hot path under valgrind, and compare with benches/counts/recorded.txt;
           --record: write that file anew
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         ["attack", ref words @ ..] => attack::run(words),
         ["counts", ref words @ ..] => counts::run(words),
         ["bench", ref parts @ ..] => bench::run(parts),
+        ["tidy", ref names @ ..] => tidy::run(names),
         ["deny"] => deny::run(),
         ["docs"] => docs::run(),
         ["replay-once", binary, log] => bench::replay::once(binary, log),
@@ -47,14 +51,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// The workspace root, wherever xtask is started from.
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace root")
-}
-
-/// Where cargo puts what it builds for the main workspace: a file named by profile and program.
-fn built(file: &str) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join(file)
 }

@@ -1,0 +1,126 @@
+//! No key of the policy file that the manual does not name, and none in its tables that does not exist.
+//!
+//! Keys are read from the tables that the JSON Schema is made of: calls of `key("name", Kind, default, "what for")`. A key
+//! that is known and not to be had yet (`Kind::Unavailable`) need not be on a page. On the page of the policy file, the first
+//! column of each table that begins with `| key |` is held against them; its examples are not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use syn::visit::{self, Visit};
+use syn::{Expr, ExprCall, ExprLit, Lit};
+
+use super::allowed::Allowed;
+use super::fault::Fault;
+use super::markdown::{code, is_page, words};
+use super::tree::Tree;
+
+const PAGE: &str = "docs/policy-file.md";
+
+/// How many arguments the function has that makes a key.
+const ARGUMENTS: usize = 4;
+
+/// An exception is called by the name of a key.
+pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
+    let mut keys = Keys::default();
+    for path in tree.rust().filter(|path| path.starts_with("crates/") && path.contains("/src/")) {
+        keys.path = path.to_owned();
+        tree.items(path).iter().for_each(|item| keys.visit_item(item));
+    }
+    let pages = tree.texts().filter(|(path, _)| is_page(path));
+    let pieces = pages.flat_map(|(_, text)| code(text));
+    let told: BTreeSet<&str> = pieces.flat_map(|(_, piece)| words(piece, &['_', '-'])).collect();
+    let mut faults = Vec::new();
+    for (name, key) in
+        keys.found.iter().filter(|(name, key)| !key.unavailable && !told.contains(name.as_str()))
+    {
+        if !allowed.allows(name) {
+            let what =
+                format!("key `{name}` of the policy file is on no page under docs/; say there what it does");
+            faults.push(Fault::new(key.path.clone(), key.line, what));
+        }
+    }
+    for (line, name) in rows(tree.text(PAGE).unwrap_or_default()) {
+        if !keys.found.contains_key(name) && !allowed.allows(name) {
+            let what = format!("the policy file has no key `{name}`; take it out or correct it");
+            faults.push(Fault::new(PAGE, line, what));
+        }
+    }
+    faults
+}
+
+/// Lists the keys in the first column of the page's tables of keys: `client_ip.header` is two.
+fn rows(page: &str) -> Vec<(usize, &str)> {
+    let (mut rows, mut of_keys) = (Vec::new(), false);
+    for (index, line) in page.lines().enumerate() {
+        of_keys = line.starts_with("| key |") || of_keys && line.starts_with('|');
+        let first = line.split('|').nth(1).filter(|_| of_keys).unwrap_or_default();
+        let names = code(first).into_iter().flat_map(|(_, span)| words(span, &['_', '-']));
+        rows.extend(names.map(|name| (index + 1, name)));
+    }
+    rows
+}
+
+/// The keys that the file may have, each with the first place that defines it.
+#[derive(Debug, Default)]
+struct Keys {
+    path: String,
+    found: BTreeMap<String, Key>,
+}
+
+#[derive(Debug)]
+struct Key {
+    path: String,
+    line: usize,
+    unavailable: bool,
+}
+
+impl<'ast> Visit<'ast> for Keys {
+    fn visit_expr_call(&mut self, call: &'ast ExprCall) {
+        let last = |expression: &Expr| match expression {
+            Expr::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()),
+            _ => None,
+        };
+        let makes_a_key = call.args.len() == ARGUMENTS && last(&call.func).is_some_and(|name| name == "key");
+        let unavailable = call.args.get(1).and_then(last).is_some_and(|kind| kind == "Unavailable");
+        if let (true, Some(Expr::Lit(ExprLit { lit: Lit::Str(name), .. }))) = (makes_a_key, call.args.first())
+        {
+            let key = Key { path: self.path.clone(), line: name.span().start().line, unavailable };
+            let known = self.found.entry(name.value()).or_insert(key);
+            // A key may be had in one table and not yet in another.
+            known.unavailable &= unavailable;
+        }
+        visit::visit_expr_call(self, call);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tidy::found;
+
+    const KEYS: &str = "const KEYS: &[Key] = &[\n    key(\"burst\", Kind::Whole(1, 2), None, \"The most\"),\n    \
+                        key(\"key_file\", Kind::Text, None, \"A file\"),\n    \
+                        key(\"later\", Kind::Unavailable, None, \"Not yet\"),\n];\nfn f() { map.key(\"other\"); key(\"two\", 2) }";
+
+    #[test]
+    fn a_key_that_no_page_names_in_code_is_found() {
+        let path = "crates/tidegate/src/policy/config/keys.rs";
+        let check = |page: &str| found("config-keys", &[(path, KEYS), ("docs/policy-file.md", page)], "");
+        assert_eq!(check("`limit.burst`\n```yaml\nkey_file: a\n```\n"), [""; 0]);
+        let found = check("a burst in prose, `key_file_name`, `.key_file`");
+        assert_eq!(
+            found,
+            [format!(
+                "{path}:2: key `burst` of the policy file is on no page under docs/; say there what it does"
+            )]
+        );
+    }
+    #[test]
+    fn a_row_of_a_key_that_does_not_exist_is_found() {
+        let page = "| key | default |\n|---|---|\n| `burst`, `.key_file` | `none` |\n| `burst.brust` or `later` | |\n\n\
+                    | value | note |\n|---|---|\n| `other` | |\n";
+        let path = "crates/tidegate/src/config/keys.rs";
+        let found = found("config-keys", &[(path, KEYS), ("docs/policy-file.md", page)], "");
+        let expected = "docs/policy-file.md:4: the policy file has no key `brust`; take it out or correct it";
+        assert_eq!(found, [expected]);
+    }
+}
