@@ -28,9 +28,9 @@ fn cells() -> Vec<(&'static str, Cell)> {
         let quota = Arc::new(quota.unwrap());
         let charges = [Charge::new(b"key", &quota, Cost::new(3).unwrap())];
         let mut cells = [None];
-        settle(&Step { now: START, op: Op::Take, charges: &charges }, &mut cells);
+        settle(&Step::new(START, Op::Take, &charges), &mut cells);
         all.push((name, cells[0].clone().unwrap()));
-        settle(&Step { now: START, op: Op::Reset, charges: &charges }, &mut cells);
+        settle(&Step::new(START, Op::Reset, &charges), &mut cells);
         all.push(("reset", cells[0].clone().unwrap()));
     }
     all
