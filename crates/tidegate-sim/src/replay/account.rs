@@ -6,8 +6,9 @@ use std::time::Duration;
 use tidegate::policy::{Descriptor, Limit, Policy, WrittenRate, keyed_network};
 use tidegate::{LimitDecision, Tick};
 
+use super::lanes::{ADMITTED, DENIED, OFFERED};
+use super::options::ReplayOptions;
 use super::outcome::{PeakRate, PolicyOutcome};
-use super::{ADMITTED, DENIED, OFFERED, ReplayOptions};
 use crate::peaks::Peaks;
 use crate::series::Series;
 
