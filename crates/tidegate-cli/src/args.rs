@@ -340,7 +340,7 @@ pub(crate) struct Replay {
     /// How fast: as fast as possible, or as it happened
     #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed)]
     pub(crate) speed: Speed,
-    /// How long a request of which the log does not say it stays in its place, under a limit of what is in flight, such as 200ms
+    /// How long a request stays in its place, under a limit of what is in flight, where the log does not say; such as 200ms
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) hold: Option<Duration>,
     /// How many keys to remember at once

@@ -100,7 +100,7 @@ pub enum LogError {
 #[derive(Debug)]
 pub struct Log {
     inputs: Vec<Input>,
-    /// When each begins; unknown for standard input, and then each waits for the end of the one before.
+    /// The first time of each file. Unknown where one is standard input: then each file waits for the end of the one before.
     firsts: Vec<Option<u64>>,
     options: LogOptions,
     /// One per file begun; lines held back belong to one of them.

@@ -35,7 +35,7 @@ struct Hot {
 #[derive(Clone, Debug)]
 struct Cold {
     key: Box<[u8]>,
-    /// What may have been forgotten of it.
+    /// The most units that it may have asked before it was counted here.
     missed: u64,
     denied: u64,
     denied_units: u64,
@@ -53,7 +53,7 @@ pub struct KeyPeak {
     pub total: u64,
     /// By how many units `total` may be too low; zero while all keys had room.
     pub missed: u64,
-    /// How many of its requests were denied, as `denied` counts them everywhere.
+    /// How many of its requests were denied.
     pub denied: u64,
     /// What those requests asked, in cost units.
     pub denied_units: u64,

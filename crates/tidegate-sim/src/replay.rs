@@ -38,7 +38,7 @@ struct Run {
     gate: Gate,
     policies: Arc<PolicySet>,
     reports: bool,
-    /// Whether it has guards, whose places are held for as long as requests take.
+    /// Whether any limit is a guard, whose places are held for as long as requests take.
     holds: bool,
     totals: Totals,
     accounts: Vec<Account>,
@@ -141,7 +141,7 @@ impl Replay {
         self.runs.iter().any(|run| run.holds)
     }
 
-    /// Returns how many requests nobody said the duration of, of those that [`Replay::holds`] asks for it: they left at once.
+    /// Returns how many requests left their places at once because nobody said how long they took; see [`Replay::holds`].
     #[must_use]
     pub const fn unheld(&self) -> u64 {
         self.unheld

@@ -109,7 +109,7 @@ const REFINE: u64 = 6;
 /// Proposes a limit for a log, reading it four times; `watch` is told of each reading.
 ///
 /// # Errors
-/// [`SuggestError`]; nothing else is left behind.
+/// [`SuggestError`].
 pub fn suggest(
     inputs: &[Input],
     log: &LogOptions,
@@ -123,7 +123,7 @@ pub fn suggest(
         return Err(SuggestError::Keep { percent: options.keep * 100.0 });
     }
     key_can_be(&options.by)?;
-    // A limit that refuses nobody only measures.
+    // A limit so high that it refuses nobody: this reading only measures.
     let (measured, has) = replay(inputs, log, options, &[Rate::MAX_COUNT], &mut watch)?;
     let outcome = &measured.outcomes()[0];
     let policy = &outcome.policies[0];
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(config.policies.policies()[0].limits[0].terms.label, "gcra 5/min burst 5");
     }
 
-    /// These came to the policy made of them, which took its own soundness for granted.
+    /// Such keys reached the policy that is made of them, which expected them to be sound and panicked.
     #[test]
     fn a_key_that_cannot_be_is_a_mistake_not_a_panic() {
         let by = |names: &[&str]| {

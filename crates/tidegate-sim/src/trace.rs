@@ -231,7 +231,7 @@ impl<'m> Trace<'m> {
         let now = Tick::from_nanos(line.t);
         let mut cells: Vec<Option<Cell>> = Vec::with_capacity(asked.len());
         for asked in asked {
-            // Kept from the first sight on: a limit that does not start full has to fill while it refuses.
+            // Kept from its first line on, also when that is refused: a limit that does not start full fills from then.
             let fresh = || Cell::new(Arc::clone(&asked.quota), asked.quota.fresh(now));
             cells.push(Some(self.cells.remove(&asked.key).unwrap_or_else(fresh)));
         }
@@ -257,9 +257,9 @@ impl<'m> Trace<'m> {
         let (held, now) = (found.remove(), Tick::from_nanos(line.t));
         for (asked, receipt) in &held.lines {
             let cell = self.cells.get_mut(&asked.key).expect("a receipt comes from a state");
-            // A receipt says nothing of another limit: of a charge made under one nothing comes back, more is booked.
+            // A receipt holds numbers of the limit that it was made under. Under another limit nothing comes back, and only more is booked.
             let used = if cell.quota == asked.quota { used } else { used.max(receipt.cost.units()) };
-            // Of a guard: the work is over, and what came of it is not known.
+            // For a guard: the work is over, and a trace does not say how it ended.
             let finish = Finish { used, outcome: Outcome::Ignored };
             cell.state = cell.quota.finish(&cell.state, now, receipt, finish);
         }
@@ -310,7 +310,7 @@ impl<'m> Trace<'m> {
                 }
             }
             if let Some(cell) = self.cells.get(&asked.key) {
-                // As the limit of this line sees it, where a peek or a refusal met the state of another tier.
+                // A peek or a refusal leaves a state of another tier as it is: shown as the limit of this line would take it over.
                 let state = if cell.quota == asked.quota {
                     Cow::Borrowed(&cell.state)
                 } else {
@@ -342,7 +342,7 @@ fn ruling(settled: &Settled, asked: &[Asked]) -> Ruling {
     Ruling::Denied { retry }
 }
 
-/// The parser's "at line 1" would contradict the line of the trace.
+/// Cuts the parser's "at line 1" out, which would contradict the line of the trace.
 fn short(message: &str) -> String {
     message.replace(" at line 1 column ", " at column ")
 }

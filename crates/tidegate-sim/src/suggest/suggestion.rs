@@ -44,7 +44,7 @@ pub struct Suggestion {
 }
 
 impl Evidence {
-    /// Says that a limit would have done nothing.
+    /// Makes the evidence of a limit that would have refused nobody.
     pub(super) fn nothing(count: u64) -> Self {
         Self { count, denied: 0, denied_share: 0.0, keys_hit: 0, keys_hit_share: 0.0 }
     }

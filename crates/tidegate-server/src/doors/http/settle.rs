@@ -22,16 +22,16 @@ use crate::problem::Problem;
 use crate::span::millis_up;
 use crate::spelling::nearest;
 
-/// What a report says that changes nothing.
+/// The note of a report that changes nothing.
 const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the report changes nothing";
 
-/// What a settlement says whose other half was settled before.
+/// The notes of a settlement whose other half was settled before.
 const TOLD_BEFORE: &str = "how the work ended was told before, so this settles only what was spent";
 const SPENT_BEFORE: &str = "what was spent was settled before, so this tells only how the work ended";
-/// What a settlement says of a cost that changes nothing.
+/// The note of a settlement with a cost that changes nothing.
 const NOT_BY_COST: &str =
     "no policy that this decision charged settles by `cost`, so the cost changes nothing";
-/// What a settlement says that leaves a half open, if it is.
+/// The note of a settlement that may leave one half of the ticket open.
 const AWAITS_OUTCOME: &str =
     "places and charges of failures wait for a `status` or an `outcome`, unless it was told before";
 
