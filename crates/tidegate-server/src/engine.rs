@@ -24,7 +24,7 @@ use crate::refused_requests::{RefusedRequest, RefusedRequests};
 use crate::settings::Settings;
 
 pub(crate) use self::held::Held;
-pub(crate) use self::settling::{SettledTicket, Settlement, Spent, Unsettled};
+pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
 
