@@ -184,7 +184,7 @@ async fn a_place_that_nobody_could_return_is_not_taken() {
                 detail.starts_with("refused, since nobody could return the place that it takes: "),
                 "{detail}"
             );
-            assert!(detail.contains("at most 1024 are possible: 2 limits were charged"), "{detail}");
+            assert!(detail.contains("at most 1024 are possible: 1 place was taken"), "{detail}");
             assert!(detail.contains("of policy \"places\""), "{detail}");
             assert!(
                 detail.contains("send less in request.header.x-key, b; or ask POST /v1/check"),
