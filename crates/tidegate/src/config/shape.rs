@@ -323,7 +323,7 @@ fn zone(text: &str) -> Result<(), String> {
         return Ok(());
     }
     if cfg!(not(feature = "tz")) {
-        return Err(format!("time zone \"{}\" needs a build with the feature `tz`; use UTC", shown(text)));
+        return Err(format!("time zone \"{}\" needs a build with the feature `tz`; use UTC", excerpt(text)));
     }
     let known: Vec<String> = zone_names().collect();
     let hint = match nearest(text, known.iter().map(String::as_str)) {
