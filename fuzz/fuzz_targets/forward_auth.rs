@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
-use tidegate::policy::config::{Config, Format};
+use tidegate::config::{Config, Format};
 use tidegate_server::Settings;
 use tidegate_server::fuzzing::{ForwardAuthDoor, MAX_ATTRIBUTES};
 

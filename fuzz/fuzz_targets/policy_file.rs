@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use tidegate::Gate;
 use tidegate::policy::Descriptor;
-use tidegate::policy::config::{Config, Format};
+use tidegate::config::{Config, Format};
 
 fuzz_target!(|input: (bool, &str)| {
     let format = if input.0 { Format::Yaml } else { Format::Toml };
@@ -15,7 +15,7 @@ fuzz_target!(|input: (bool, &str)| {
             .with("request.method", "GET")
             .with("request.path", input.1)
             .with("request.host", input.1);
-        let _ = gate.check(&request, None);
+        let _ = gate.check(&request);
         let _ = gate.explain(&request, None);
     }
 });

@@ -1,4 +1,4 @@
-//! What CI runs, anyone can run: `cargo xtask test | attack | counts | deny | bench | docs`.
+//! What CI runs, anyone can run: `cargo xtask test | tidy | attack | counts | deny | bench | docs`.
 
 mod attack;
 mod bench;
@@ -8,6 +8,7 @@ mod docs;
 mod packages;
 mod step;
 mod test;
+mod tidy;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,6 +16,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
   test    install what the tests need (Debian packages, as root or with sudo) and run every check CI runs
+  tidy    hold the rules that eyes forget, in seconds: rings of modules, long files, dead files, banned calls and words,
+          metrics, flags and keys that the manual does not name; with words: only the rules of these names
   attack  attack the real program, behind real proxies too, at length; with words: only the attacks whose names have them
   counts  count the instructions of each hot path under valgrind, and compare with benches/counts/recorded.txt;
           --record: write that file anew
@@ -32,6 +35,7 @@ fn main() -> ExitCode {
         ["attack", ref words @ ..] => attack::run(words),
         ["counts", ref words @ ..] => counts::run(words),
         ["bench", ref parts @ ..] => bench::run(parts),
+        ["tidy", ref names @ ..] => tidy::run(names),
         ["deny"] => deny::run(),
         ["docs"] => docs::run(),
         ["replay-once", binary, log] => bench::replay::once(binary, log),

@@ -2,12 +2,13 @@
 
 use anyhow::Result;
 
-use crate::{counts, deny, packages, step};
+use crate::{counts, deny, packages, step, tidy};
 
 /// The bench with peers: a workspace of its own.
 const BENCHES: &str = "benches/Cargo.toml";
 
 pub(crate) fn run() -> Result<()> {
+    tidy::run(&[])?;
     let complete = packages::install()?;
     let servers = [("TIDEGATE_REQUIRE_SERVERS", if complete { "1" } else { "0" })];
     let cargo = |arguments: &[&str], environment: &[(&str, &str)]| step::run("cargo", arguments, environment);

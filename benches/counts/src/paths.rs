@@ -79,10 +79,10 @@ fn keyed() -> Result<()> {
             black_box(limiter.admit(key));
         }
     };
-    for (name, whole) in [("keyed permitted", false), ("keyed whole permitted", true)] {
+    for (name, full) in [("keyed permitted", false), ("keyed full permitted", true)] {
         path(name, Permitted, 1, || {
             let limiter = limiter(plenty().burst(1_000_000))?;
-            let limiter = if whole { limiter.with_whole_keys() } else { limiter };
+            let limiter = if full { limiter.with_full_keys() } else { limiter };
             fill(&limiter);
             let mut each = keys[..KEYS].iter().cycle();
             Ok(move || each.next().is_some_and(|key| limiter.admit(key)))
@@ -129,7 +129,7 @@ fn gate(policies: usize, matching: usize) -> Result<()> {
                 ("request.host", "shop.example"),
                 ("request.path", "/api/items/42"),
             ]);
-            let decision = gate.check(&request, None);
+            let decision = gate.check(&request);
             decision.is_ok_and(|decision| decision.allowed && decision.limits.len() == matching)
         };
         for _ in 0..clients.len() {

@@ -31,8 +31,8 @@ pub(crate) fn keyed_exact(run: &mut Keyed<'_>) -> Result<()> {
     ask(limiter(run)?.with_precision(Precision::Exact), run)
 }
 
-pub(crate) fn keyed_whole(run: &mut Keyed<'_>) -> Result<()> {
-    ask(limiter(run)?.with_whole_keys(), run)
+pub(crate) fn keyed_full_keys(run: &mut Keyed<'_>) -> Result<()> {
+    ask(limiter(run)?.with_full_keys(), run)
 }
 
 fn limiter(run: &Keyed<'_>) -> Result<KeyedLimiter> {

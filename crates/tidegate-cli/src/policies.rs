@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 use tidegate::Quota;
-use tidegate::policy::config::{Config, Diagnostic, Format, Severity, report};
+use tidegate::config::{Config, Diagnostic, Format, Severity, report};
 
 use crate::args::{LimitArgs, PolicyFile};
 use crate::exit::Mistake;

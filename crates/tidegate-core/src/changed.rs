@@ -11,9 +11,8 @@
 
 use core::time::Duration;
 
+use crate::algorithm::Algorithm;
 use crate::decision::{Ask, Cost, Receipt, Replace, Transition};
-use crate::quota::{Quota, State};
-use crate::rate::Algorithm;
 use crate::time::{Rate, Tick};
 
 /// Carries what `state` says was spent under `old` over to `new`, a limit of another algorithm.
@@ -21,7 +20,7 @@ use crate::time::{Rate, Tick};
 /// [`Replace::AsIs`] keeps units, at most all of the new limit, [`Replace::Proportional`] the spent share, rounded up; what is owed
 /// beyond the limit stays owed in units. A limit that starts below full starts no fuller than that. Receipts of before give nothing
 /// back.
-pub(crate) fn carry(new: &Quota, old: &Quota, state: &State, now: Tick, how: Replace) -> State {
+pub(crate) fn carry<L: Algorithm>(new: &L, old: &L, state: &L::State, now: Tick, how: Replace) -> L::State {
     let at = last_change(old, state, now);
     let fresh = new.fresh(at);
     if how == Replace::Reset {
@@ -44,7 +43,7 @@ pub(crate) fn carry(new: &Quota, old: &Quota, state: &State, now: Tick, how: Rep
 }
 
 /// The tick that `now` counts as: no earlier than the last change of the state, which only its receipts tell.
-fn last_change(old: &Quota, state: &State, now: Tick) -> Tick {
+fn last_change<L: Algorithm>(old: &L, state: &L::State, now: Tick) -> Tick {
     match old.decide(state, Ask::within(now, Cost::ONE, Duration::MAX)) {
         Transition::Allowed { receipt, .. } => receipt.at.max(now),
         Transition::Denied { .. } => now,
@@ -52,7 +51,7 @@ fn last_change(old: &Quota, state: &State, now: Tick) -> Tick {
 }
 
 /// Takes `charge` units off a fresh limit and `debt` more, which may take it below empty.
-fn spend(limit: &Quota, fresh: State, at: Tick, charge: u64, debt: u64) -> State {
+fn spend<L: Algorithm>(limit: &L, fresh: L::State, at: Tick, charge: u64, debt: u64) -> L::State {
     let charged = Cost::new(charge).map(|cost| limit.decide(&fresh, Ask::within(at, cost, Duration::MAX)));
     let (state, receipt, debt) = match charged {
         Some(Transition::Allowed { next, receipt, .. }) => (next, receipt, debt),

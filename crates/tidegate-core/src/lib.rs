@@ -12,17 +12,20 @@
 //! * [`concurrency`]: how much may be in flight
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 
+mod algorithm;
 pub mod bytes;
 mod changed;
 pub mod concurrency;
 pub mod decision;
+mod error;
 pub mod guard;
 pub mod quota;
 pub mod rate;
 pub mod time;
 
+pub use algorithm::Algorithm;
 pub use decision::{Ask, Cost, Decision, Receipt, Replace, Retry, Standing, Transition};
+pub use error::QuotaError;
 pub use guard::{Finish, Guard, Outcome};
-pub use quota::{Quota, QuotaBuilder, QuotaError, State};
-pub use rate::Algorithm;
+pub use quota::{Quota, QuotaBuilder, State};
 pub use time::{Rate, Tick};

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::time::Duration;
 
-use crate::quota::QuotaError;
+use crate::error::{MAX_COUNT, QuotaError};
 
 /// A point in time: nanoseconds since the epoch of the clock that made it.
 ///
@@ -84,7 +84,7 @@ pub struct Rate {
 
 impl Rate {
     /// The largest count of a rate, and the largest burst: 2⁶⁰. Products of a count and a tick then fit 128 bits.
-    pub const MAX_COUNT: u64 = 1 << 60;
+    pub const MAX_COUNT: u64 = MAX_COUNT;
     /// The longest period of a rate: 2⁶² ns, about 146 years.
     pub const MAX_PERIOD: Duration = Duration::from_nanos(1 << 62);
 

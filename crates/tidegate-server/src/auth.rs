@@ -13,9 +13,9 @@ use std::sync::Arc;
 use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use http::{HeaderName, HeaderValue, StatusCode};
 use subtle::ConstantTimeEq as _;
-use tidegate::policy::config::{ReadError, read_text};
+use tidegate::config::{ReadError, read_text};
 
-use crate::doors::http::Problem;
+use crate::problem::Problem;
 
 /// For proxies that cannot set `Authorization` without overwriting their caller's.
 const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-tidegate-token");

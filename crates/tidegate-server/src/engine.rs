@@ -9,14 +9,15 @@ use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use tidegate::explain::key_text;
+use tidegate::gate::Check;
 use tidegate::policy::{Among, Descriptor, Mode, OnStoreError, PolicySet};
-use tidegate::store::{Charge, Home, MemoryStore, Occupancy, Settled, Step, Store, StoreError};
+use tidegate::store::{Charge, MemoryStore, Occupancy, Store, StoreError};
 use tidegate::{Charged, Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
 use ulid::Ulid;
 
 use crate::live::{Facts, Live};
 use crate::metrics::{Decided, Metrics, Tally};
-use crate::recent::{Recent, Remembered};
+use crate::refused_requests::{RefusedRequest, RefusedRequests};
 use crate::settings::Settings;
 
 pub(crate) use self::settling::{Held, NoTicket, Settlement, Spent, TicketFor, Tickets, Told, Unsettled};
@@ -38,12 +39,12 @@ const SECRET: [&str; 4] = [
 #[derive(Debug)]
 pub(crate) struct Engine {
     gate: Gate,
-    store: Shared,
+    store: Arc<dyn Store>,
     store_kind: &'static str,
     clock: Arc<dyn Clock>,
     live: ArcSwap<Live>,
     pub(crate) metrics: Metrics,
-    recent: Recent,
+    refused: RefusedRequests,
     tickets: Tickets,
     /// Decides for policies with `on_store_error: local` while the store cannot.
     stand_in: OnceLock<MemoryStore>,
@@ -75,32 +76,6 @@ pub(crate) enum Conclusion {
     },
 }
 
-/// One store for several gates.
-#[derive(Clone, Debug)]
-struct Shared(Arc<dyn Store>);
-
-impl Store for Shared {
-    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
-        self.0.settle(step)
-    }
-
-    fn settle_into(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
-        self.0.settle_into(step, settled)
-    }
-
-    fn settle_for_good(&self, step: &Step<'_>, settled: &mut Settled) -> Result<(), StoreError> {
-        self.0.settle_for_good(step, settled)
-    }
-
-    fn occupancy(&self) -> Occupancy {
-        self.0.occupancy()
-    }
-
-    fn home(&self) -> Home {
-        self.0.home()
-    }
-}
-
 impl Engine {
     pub(crate) fn new(
         settings: &Settings,
@@ -110,8 +85,7 @@ impl Engine {
         tickets: Tickets,
     ) -> Self {
         let metrics = Metrics::new();
-        let store = Shared(store);
-        let gate = Gate::new(Arc::clone(&settings.policies), store.clone())
+        let gate = Gate::new(Arc::clone(&settings.policies), Arc::clone(&store))
             .with_clock(Arc::clone(&clock))
             .with_issuer(&tickets.issuer);
         let live = Live::new(settings, &metrics, None, gate.now());
@@ -122,7 +96,7 @@ impl Engine {
             clock,
             live: ArcSwap::from_pointee(live),
             metrics,
-            recent: Recent::new(REMEMBERED, REMEMBERED_BYTES),
+            refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
             tickets,
             stand_in: OnceLock::new(),
         }
@@ -162,12 +136,13 @@ impl Engine {
         let keeps = held.is_some();
         let mut unwanted = Held::default();
         let held = held.unwrap_or(&mut unwanted);
-        let ask = |gate: &Gate, among: Option<&Among>, charged: &mut Charged| match (want, among) {
-            (Want::Take, None) if !keeps => gate.check(request, cost),
-            (Want::Take, None) => gate.charge(request, cost, charged),
-            (Want::Take, Some(among)) => gate.charge_among(among, request, cost, charged),
-            (Want::Peek, None) => gate.peek(request, cost),
-            (Want::Peek, Some(among)) => gate.peek_among(among, request, cost),
+        let ask = |gate: &Gate, among: Option<&Among>, charged: &mut Charged| {
+            let check = Check::of(request).cost(cost).among(among);
+            match want {
+                Want::Take if among.is_none() && !keeps => gate.check(check),
+                Want::Take => gate.charge(check, charged),
+                Want::Peek => gate.peek(check),
+            }
         };
         let among = only.map(|only| Among::new(Arc::clone(&live.set), only.iter().copied()));
         let decided = self.metrics.time(|| ask(&self.gate, among.as_ref(), &mut held.charged));
@@ -192,18 +167,18 @@ impl Engine {
             Conclusion::Unsettled { allowed, .. } => (self.now(), *allowed),
         };
         if allowed {
-            return self.recent.name(at);
+            return self.refused.name(at);
         }
         // By name: places move when the file changes.
         let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
         let only = only.map(|only| only.iter().filter_map(named).collect());
         let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
-        self.recent.remember(at, request, only, secret, cost)
+        self.refused.remember(at, request, only, secret, cost)
     }
 
     /// Returns the request of a refusal, `None` where it was too long to be kept, and the cost its caller gave.
-    pub(crate) fn find(&self, id: Ulid) -> Option<(Option<Cost>, Option<Remembered>)> {
-        self.recent.find(id)
+    pub(crate) fn find(&self, id: Ulid) -> Option<(Option<Cost>, Option<RefusedRequest>)> {
+        self.refused.find(id)
     }
 
     /// Forgets what one key has spent under one policy; `key` holds the attributes of the policy's `by`.

@@ -25,30 +25,37 @@
 //! # }
 //! ```
 
-mod aside;
+mod app;
 mod auth;
-mod carried;
+mod blocking_jobs;
 mod connections;
 mod doors;
 mod engine;
+mod file_watch;
+mod json;
 mod live;
 mod metrics;
 mod options;
-mod recent;
+mod phase;
+mod problem;
+mod proxy;
+mod redact;
+mod refused_requests;
 mod reload;
 mod server;
 mod settings;
 mod signals;
+mod span;
+mod spelling;
 mod systemd;
-mod tickets;
-mod top;
-mod watch;
+mod ticket_options;
+mod top_keys;
 
 pub use auth::{Token, TokenError};
 pub use options::{ServerOptions, Timeouts};
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, Source};
-pub use tickets::{TicketKeyError, TicketOptions};
+pub use ticket_options::{TicketKeyError, TicketOptions};
 
 /// What the fuzz targets call; no part of the API.
 #[cfg(feature = "fuzzing")]

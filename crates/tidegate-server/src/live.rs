@@ -7,15 +7,16 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::policy::config::HeaderForm;
+use tidegate::config::HeaderForm;
 use tidegate::policy::{Limit, Policy, PolicySet};
 use tidegate::{Cost, Quota, Tick};
 use tidegate_core::{Algorithm, Ask, Transition};
 
-use crate::doors::http::Door;
 use crate::metrics::{Metrics, PolicySeries};
+use crate::proxy::Proxy;
 use crate::settings::Settings;
-use crate::top::Sketch;
+use crate::span::seconds_up;
+use crate::top_keys::TopKeys;
 
 /// The configuration in force.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub(crate) struct Live {
     pub(crate) set: Arc<PolicySet>,
     pub(crate) policies: Arc<[Facts]>,
     pub(crate) headers: HeaderForm,
-    pub(crate) door: Door,
+    pub(crate) proxy: Proxy,
     /// Whether some policy expects to be settled: it says how, charges failures only, or lends places.
     pub(crate) settles: bool,
     /// Whether some policy may hold a request back.
@@ -46,8 +47,8 @@ pub(crate) struct Facts {
 /// The keys that one policy met at their limit. Survives reloads.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
-    pub(crate) denied: Sketch,
-    pub(crate) near: Sketch,
+    pub(crate) denied: TopKeys,
+    pub(crate) near: TopKeys,
 }
 
 /// In which time a limit used up is full again.
@@ -76,7 +77,7 @@ impl Live {
             headers: settings.headers,
             settles: policies.iter().any(settles),
             delays: policies.iter().any(|policy| policy.limits.iter().any(|limit| !limit.max_wait.is_zero())),
-            door: Door::new(settings),
+            proxy: Proxy::new(settings),
             number: before.map_or(0, |live| live.number) + 1,
             since,
             set,
@@ -159,7 +160,7 @@ fn window(quota: &Quota) -> Window {
     let Some(all) = Cost::new(quota.standing(&fresh, now).limit) else { return Window::Never };
     match quota.decide(&fresh, Ask::within(now, all, Duration::MAX)) {
         Transition::Allowed { next, .. } => {
-            Window::Seconds(crate::doors::http::seconds_up(quota.standing(&next, now).reset_after).max(1))
+            Window::Seconds(seconds_up(quota.standing(&next, now).reset_after).max(1))
         }
         Transition::Denied { .. } => Window::Never,
     }
@@ -168,7 +169,7 @@ fn window(quota: &Quota) -> Window {
 fn calendar(quota: &Quota, now: Tick) -> Option<u64> {
     let Quota::FixedWindow(window) = quota else { return None };
     let (start, end) = window.window_at(now);
-    Some(crate::doors::http::seconds_up(end.since(start)))
+    Some(seconds_up(end.since(start)))
 }
 
 #[cfg(test)]

@@ -4,13 +4,15 @@
 //! series of policies that are gone are dropped. A decision finds its counters by the policy's index, in
 //! [`crate::live::Live`], without a look-up by name.
 
-use std::fmt::Debug;
+mod labels;
+mod peak;
+mod policy_series;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
@@ -19,6 +21,14 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tidegate::store::Occupancy;
 use tidegate::{Clock, SystemClock, Tick};
+
+use self::labels::{
+    BuildLabels, CutLabel, DecisionLabels, Meant, PolicyLabel, SettlementLabel, StoreLabel, TransportLabel,
+    UnitsFate, UnitsLabels,
+};
+pub(crate) use self::labels::{CutReason, Decided, SettlementResult};
+use self::peak::Peak;
+pub(crate) use self::policy_series::{PolicySeries, Tally};
 
 /// Upper bounds of decision times, in seconds: a decision in memory takes under a microsecond, one over a network
 /// milliseconds.
@@ -44,171 +54,6 @@ pub(crate) struct Metrics {
     pub(crate) log_lines_dropped: Arc<AtomicU64>,
     /// Times decisions. Apart from the gate's clock, which a test may stop.
     stopwatch: SystemClock,
-}
-
-/// What became of a request under one policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "labels are written as they are named")]
-pub(crate) enum Decided {
-    allowed,
-    denied,
-    delayed,
-    error,
-}
-
-/// Whether it was meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "labels are written as they are named")]
-pub(crate) enum Meant {
-    enforce,
-    shadow,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct DecisionLabels {
-    policy: String,
-    decision: Decided,
-    mode: Meant,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PolicyLabel {
-    policy: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StoreLabel {
-    store: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CutLabel {
-    reason: CutReason,
-}
-
-/// Why a connection was not served any longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "labels are written as they are named")]
-pub(crate) enum CutReason {
-    /// All places were taken and none could be vacated.
-    full,
-    /// Its place was given to another.
-    vacated,
-    /// Its head took too long.
-    head,
-    /// It did not read its answers.
-    unread,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TransportLabel {
-    transport: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct BuildLabels {
-    version: &'static str,
-    commit: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct SettlementLabel {
-    result: SettlementResult,
-}
-
-/// How the settlement of a ticket ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "labels are written as they are named")]
-pub(crate) enum SettlementResult {
-    settled,
-    /// It was settled before.
-    repeated,
-    expired,
-    /// Another node's.
-    elsewhere,
-    /// No key opens it, or it is no ticket.
-    refused,
-    /// The store did not settle it.
-    error,
-}
-
-impl SettlementResult {
-    const ALL: [Self; 6] =
-        [Self::settled, Self::repeated, Self::expired, Self::elsewhere, Self::refused, Self::error];
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct UnitsLabels {
-    policy: String,
-    fate: UnitsFate,
-}
-
-/// What a settlement did with units.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[allow(non_camel_case_types, reason = "labels are written as they are named")]
-enum UnitsFate {
-    returned,
-    owed,
-}
-
-/// The counters of one policy in one mode, in the order of [`Decided`].
-#[derive(Clone, Debug)]
-pub(crate) struct Tally([Counter; 4]);
-
-impl Tally {
-    pub(crate) fn count(&self, decided: Decided) {
-        self.0[decided as usize].inc();
-    }
-}
-
-/// The series of one policy.
-#[derive(Debug)]
-pub(crate) struct PolicySeries {
-    pub(crate) enforce: Tally,
-    pub(crate) shadow: Tally,
-    pub(crate) near: Counter,
-    /// Units that settlements gave back.
-    pub(crate) returned: Counter,
-    /// Units that settlements booked beyond what was charged.
-    pub(crate) owed: Counter,
-    pub(crate) utilization: Peak,
-    shown: Gauge<f64, AtomicU64>,
-}
-
-/// The largest share of a limit that was in use during this minute and the last.
-#[derive(Debug, Default)]
-pub(crate) struct Peak([AtomicU64; 2]);
-
-impl Peak {
-    /// Bits of a share, in parts per million; above them stands the minute, so that a newer minute is always larger.
-    const SHARE_BITS: u32 = 20;
-    const WHOLE: u64 = 1_000_000;
-
-    fn minute(now: Tick) -> u64 {
-        now.as_nanos() / 60_000_000_000
-    }
-
-    /// Notes that `used` of `limit` are in use.
-    pub(crate) fn note(&self, now: Tick, used: u64, limit: u64) {
-        let share = u128::from(used) * u128::from(Self::WHOLE) / u128::from(limit.max(1));
-        let share = u64::try_from(share).unwrap_or(Self::WHOLE).min(Self::WHOLE);
-        let minute = Self::minute(now);
-        // Relaxed: a number for people. Read first, because most checks are below the peak and need not write.
-        let (cell, noted) = (&self.0[minute as usize % 2], minute << Self::SHARE_BITS | share);
-        if cell.load(Ordering::Relaxed) < noted {
-            cell.fetch_max(noted, Ordering::Relaxed);
-        }
-    }
-
-    pub(crate) fn ratio(&self, now: Tick) -> f64 {
-        let minute = Self::minute(now);
-        let share = |cell: &AtomicU64| {
-            let noted = cell.load(Ordering::Relaxed);
-            let recent = minute.saturating_sub(noted >> Self::SHARE_BITS) <= 1;
-            if recent { noted & ((1 << Self::SHARE_BITS) - 1) } else { 0 }
-        };
-        self.0.iter().map(share).max().unwrap_or(0) as f64 / Self::WHOLE as f64
-    }
 }
 
 impl Metrics {
@@ -468,19 +313,5 @@ mod tests {
         metrics.forget("per-ip");
         let text = metrics.write(Tick::EPOCH, Occupancy::default(), [].into_iter());
         assert!(!text.contains("per-ip"), "{text}");
-    }
-
-    #[test]
-    fn a_peak_lasts_until_the_minute_after_the_next_begins() {
-        let peak = Peak::default();
-        peak.note(Tick::from_secs(60), 9, 10);
-        peak.note(Tick::from_secs(119), 1, 10);
-        assert_eq!(peak.ratio(Tick::from_secs(119)), 0.9);
-        peak.note(Tick::from_secs(125), 2, 10);
-        assert_eq!(peak.ratio(Tick::from_secs(179)), 0.9);
-        assert_eq!(peak.ratio(Tick::from_secs(180)), 0.2);
-        assert_eq!(peak.ratio(Tick::from_secs(900)), 0.0);
-        peak.note(Tick::from_secs(900), u64::MAX, 1);
-        assert_eq!(peak.ratio(Tick::from_secs(900)), 1.0);
     }
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tidegate::policy::config::{Config, StoreSettings};
+use tidegate::config::{Config, StoreSettings};
 use tidegate::store::Store;
 use tidegate::{Clock, SystemClock};
 
 use crate::auth::Token;
-use crate::tickets::{TicketKeyError, TicketOptions};
+use crate::ticket_options::{TicketKeyError, TicketOptions};
 
 /// What a server is made of, beside its configuration.
 #[derive(Clone, Debug)]

@@ -4,14 +4,15 @@
 //! and from what stops the server, and is given up after [`PATIENCE`].
 //! A refused configuration changes nothing but a gauge and what `readyz?verbose` tells.
 
+mod counter_warnings;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
-use crate::aside::Aside;
-use crate::carried;
+use crate::blocking_jobs::BlockingJobs;
 use crate::engine::Engine;
 use crate::settings::{Refused, Settings, Source};
 use crate::systemd;
@@ -23,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Reload {
     source: Source,
-    aside: Aside,
+    jobs: BlockingJobs,
     turn: Turn<()>,
     refused: Mutex<Option<Arc<Refused>>>,
 }
@@ -36,7 +37,7 @@ pub(crate) struct Loaded {
 
 impl Reload {
     pub(crate) fn new(source: Source) -> Self {
-        Self { source, aside: Aside::new(PATIENCE), turn: Turn::new(()), refused: Mutex::new(None) }
+        Self { source, jobs: BlockingJobs::new(PATIENCE), turn: Turn::new(()), refused: Mutex::new(None) }
     }
 
     /// Reads without putting in force.
@@ -46,7 +47,7 @@ impl Reload {
     /// [`PATIENCE`], or an earlier reading still hangs.
     pub(crate) async fn read(&self) -> Result<Settings, Refused> {
         let source = self.source.clone();
-        let read = self.aside.run(move || source.load()).await;
+        let read = self.jobs.run(move || source.load()).await;
         read.unwrap_or_else(|none| {
             let name = self.source.watched().map(|path| path.display().to_string());
             Err(format!("{}: reading it {none}", name.as_deref().unwrap_or("the configuration")).into())
@@ -67,7 +68,7 @@ impl Reload {
         match self.read().await {
             Ok(mut settings) => {
                 let mut warnings = std::mem::take(&mut settings.warnings);
-                warnings.extend(carried::warnings(&engine.live().set, &settings.policies));
+                warnings.extend(counter_warnings::of(&engine.live().set, &settings.policies));
                 for warning in &warnings {
                     tracing::warn!("{warning}");
                 }

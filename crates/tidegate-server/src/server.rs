@@ -14,15 +14,17 @@ use tidegate::gate::ticket::KeyError;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
-use crate::connections::{self, Drained, Phase};
-use crate::doors::http::App;
+use crate::app::App;
+use crate::connections::{self, Drained};
+use crate::doors::http::HttpDoor;
 use crate::engine::{Engine, Tickets};
+use crate::file_watch::FileWatch;
 use crate::options::{ServerOptions, Timeouts};
+use crate::phase::Phase;
 use crate::reload::Reload;
 use crate::settings::{Refused, Source};
 use crate::signals::{Signal, Signals};
 use crate::systemd;
-use crate::watch::FileWatch;
 
 /// A server that listens and is ready to run.
 #[derive(Debug)]
@@ -177,8 +179,9 @@ impl Server {
         tracing::info!(addr = %ready.addr, policies = ready.policies, "serving");
         systemd::ready();
         let beside = beside(&handle, signals, watch);
+        let door = Arc::new(HttpDoor::new(app));
         let serving =
-            connections::serve(listener, app, connections, timeouts, drain, handle.phase.subscribe());
+            connections::serve(listener, door, connections, timeouts, drain, handle.phase.subscribe());
         let drained = tokio::select! {
             drained = serving => drained,
             never = beside => match never {},

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tidegate::policy::config::{Config, ForwardAuth, HeaderForm};
+use tidegate::config::{Config, ForwardAuth, HeaderForm};
 use tidegate::policy::{ClientIp, PolicySet};
 
 /// The part of a configuration that can change while the server runs.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use http::Method;
 use running::send;
 use serde_json::Value;
-use tidegate::policy::config::{Config, Format};
+use tidegate::config::{Config, Format};
 use tidegate_server::{Server, ServerOptions, Settings, Source};
 
 /// A server whose configuration is changed by the test and reloaded only when it is asked to.

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use tidegate::store::{Occupancy, Settled, Step, Store, StoreError};
+use tidegate::store::{Occupancy, Settled, Settling, Step, Store, StoreError};
 
 const PER_IP: &str = "
 version: 1
@@ -421,8 +421,8 @@ async fn every_bad_input_is_a_problem_that_names_it() {
 struct Gone;
 
 impl Store for Gone {
-    fn settle(&self, _: &Step<'_>) -> Result<Settled, StoreError> {
-        Err(StoreError::Unavailable { reason: "connection refused".to_owned() })
+    fn settle_into(&self, _: &Step<'_>, _: &mut Settled) -> Settling {
+        Settling::Done(Err(StoreError::Unavailable { reason: "connection refused".to_owned() }))
     }
 
     fn occupancy(&self) -> Occupancy {

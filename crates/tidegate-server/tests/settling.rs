@@ -10,8 +10,8 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use running::{Answer, Client, Running, send, start, start_with, until};
 use serde_json::{Value, json};
+use tidegate::config::{Config, Format};
 use tidegate::gate::ticket::TicketKeys;
-use tidegate::policy::config::{Config, Format};
 use tidegate::store::MemoryStore;
 
 /// A user's requests and tokens, a model over all users, and a team's money: what one call of a language model spends.

@@ -39,7 +39,7 @@ fn hanging(file: &Path) -> Source {
                 std::thread::park();
             }
         }
-        let (config, _) = tidegate::policy::config::Config::read(&file).unwrap();
+        let (config, _) = tidegate::config::Config::read(&file).unwrap();
         Ok(config.into())
     })
 }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use tidegate::policy::config::Config;
+use tidegate::config::Config;
 use tidegate_sim::log::{Log, LogOptions};
 use tidegate_sim::replay::{Replay, ReplayOptions};
 use tidegate_sim::report;
@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: replay_page OUT POLICIES LOG...".into());
     };
     let read = Config::read(policies.as_ref());
-    let (config, _) = read.map_err(|mistakes| tidegate::policy::config::report(&mistakes))?;
+    let (config, _) = read.map_err(|mistakes| tidegate::config::report(&mistakes))?;
     let mut replay = Replay::new(vec![("policies".to_owned(), config.policies)], ReplayOptions::default());
     let mut log = Log::open(arguments.map(|arg| Input::from_arg(&arg)).collect(), LogOptions::default())?;
     log.read(|record| {

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use tidegate::policy::config::{Config, Format};
+use tidegate::config::{Config, Format};
 use tidegate::{Clock, SystemClock};
 use tidegate_sim::log::{Log, LogOptions};
 use tidegate_sim::replay::{Replay, ReplayOptions};

@@ -11,7 +11,7 @@
 //! * [`series`], [`peaks`]: what happened over time, and who was fastest, in bounded memory
 //!
 //! ```
-//! use tidegate::policy::config::{Config, Format};
+//! use tidegate::config::{Config, Format};
 //! use tidegate_sim::replay::{Replay, ReplayOptions};
 //! use tidegate_sim::traffic::Traffic;
 //! use tidegate::{Tick, policy::Descriptor};

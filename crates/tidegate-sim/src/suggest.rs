@@ -353,7 +353,7 @@ pub(crate) fn percent(share: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use tidegate::policy::config::{Config, Format};
+    use tidegate::config::{Config, Format};
 
     use super::*;
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::config::{Config, Format};
 use tidegate::policy::PolicySet;
-use tidegate::policy::config::{Config, Format};
 use tidegate_sim::log::{Log, LogOptions, Record, Tally, text};
 use tidegate_sim::order::Order;
 use tidegate_sim::replay::{Outcome, Replay, ReplayOptions};

@@ -5,7 +5,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use tidegate::policy::config::{Config, Format};
+use tidegate::config::{Config, Format};
 use tidegate_sim::log::{Log, LogOptions};
 use tidegate_sim::replay::{Outcome, Replay, ReplayOptions, Threshold};
 use tidegate_sim::report;

@@ -19,10 +19,10 @@ use line::{Answer, Due, Line};
 use tidegate_core::concurrency::Concurrency;
 use tidegate_core::{Cost, Outcome, QuotaError, Receipt, Standing};
 
+use crate::block_on::block_on;
 use crate::clock::{Clock, SystemClock};
 use crate::limiter::{Answer as Answered, Denied};
 use crate::sync::Mutex;
-use crate::wait::block_on;
 
 /// How many may wait unless told otherwise: as many as there can be places.
 const ROOM: usize = Concurrency::MAX_PLACES as usize;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate_core::concurrency::Concurrency;
 use tidegate_core::{Cost, Quota, Rate};
 
-use crate::gate::{Gate, GateDecision, LimitDecision};
+use crate::gate::{Check, Gate, GateDecision, LimitDecision};
 use crate::policy::{Descriptor, Limit, Mode, Policy, PolicySet, Relevance};
 use crate::store::StoreError;
 
@@ -106,13 +106,29 @@ impl Gate {
     /// # Errors
     /// [`StoreError`] when no decision could be made.
     pub fn explain(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<Explanation, StoreError> {
-        let decision = self.peek(request, cost)?;
-        let set = decision.policies.clone();
-        Ok(Explanation::of(&set, request, &decision, |_| true, |policy| key_text(policy, request)))
+        Ok(Explanation::of_peek(request, &self.peek(Check::of(request).cost(cost))?))
+    }
+
+    /// Explains like [`Gate::explain`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// [`StoreError`] when no decision could be made.
+    pub async fn explain_async(
+        &self,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+    ) -> Result<Explanation, StoreError> {
+        let peek = Check::of(request).cost(cost).peek();
+        Ok(Explanation::of_peek(request, &self.check_async(peek).await?))
     }
 }
 
 impl Explanation {
+    fn of_peek(request: &Descriptor<'_>, decision: &GateDecision) -> Self {
+        let set = &decision.policies;
+        Self::of(set, request, decision, |_| true, |policy| key_text(policy, request))
+    }
+
     /// Explains a decision by the policies of `set` that are `asked`; `key` writes a policy's key as its readers may see it.
     ///
     /// The decision may be of a set with fewer policies: they are found by name.
@@ -328,7 +344,7 @@ mod tests {
         let request = Descriptor::new().with("client.ip", "203.0.113.9").with("request.path", "/");
         let before = gate.explain(&request, None).unwrap().to_string();
         assert!(before.contains("needs 1, has 1 of 1"), "what is there, not what would be left: {before}");
-        assert!(gate.check(&request, None).unwrap().allowed);
+        assert!(gate.check(&request).unwrap().allowed);
         assert_eq!(
             gate.explain(&request, None).unwrap().to_string(),
             "DENIED by per-ip, retry after 0.50 s
@@ -357,7 +373,7 @@ mod tests {
             let set = PolicySet::new(vec![Policy::new("p", Limit::new(quota.unwrap(), "l"))]).unwrap();
             let gate = Gate::in_memory(set, 100).with_clock(ManualClock::at(Tick::from_secs(1)));
             let request = Descriptor::new();
-            assert!(gate.check(&request, Cost::new(800)).unwrap().allowed);
+            assert!(gate.check(Check::of(&request).cost(Cost::new(800))).unwrap().allowed);
             let told = gate.explain(&request, Cost::new(300)).unwrap().to_string();
             assert!(
                 told.ends_with(&format!("would be allowed with   {expected}   or   cost <= 200\n")),
@@ -382,7 +398,7 @@ mod tests {
         let request = Descriptor::new();
         for _ in 0..2 {
             assert!(
-                gate.check(&request, Cost::new(800)).unwrap().allowed,
+                gate.check(Check::of(&request).cost(Cost::new(800))).unwrap().allowed,
                 "one place, whatever it costs others"
             );
         }

@@ -9,11 +9,16 @@
 mod admission;
 mod by_usage;
 mod charged;
+mod check;
+mod decide;
+mod each;
+mod routed;
+mod routes;
 mod settling;
 #[cfg(feature = "ticket")]
 pub mod ticket;
+mod together;
 
-use std::mem;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,15 +28,19 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Retry, Tick};
 
 pub use admission::{Admission, Entry};
-use charged::Keep;
+#[cfg(feature = "ticket")]
+pub use by_usage::FinishedBy;
 pub use charged::{Charged, ChargedLine, Part};
+pub use check::Check;
+use routes::Routes;
 pub use settling::{Fate, Finished, Followed};
+pub use together::Together;
 
+use crate::background::Background;
 use crate::clock::{Clock, SystemClock, Time};
-use crate::policy::{Among, Descriptor, LINES, Line, Plan, PolicySet, Refusal};
+use crate::policy::{PolicySet, Refusal, Share};
 use crate::precision::Precision;
-use crate::scratch::{Borrowed, Scratch};
-use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store, StoreError};
+use crate::store::{DecidedBy, Later, MemoryStore, Occupancy, Store};
 
 /// The longest name of a node, in bytes: a DNS name, a port and some.
 const LONGEST_ISSUER: usize = 128;
@@ -43,7 +52,9 @@ const LONGEST_ISSUER: usize = 128;
 #[derive(Debug)]
 pub struct Gate {
     policies: ArcSwap<PolicySet>,
-    store: Box<dyn Store>,
+    routes: Routes,
+    /// What has to be told to an engine when nobody waits for it.
+    background: Background,
     time: Time,
     precision: Precision,
     /// The name of this node in tickets.
@@ -75,14 +86,17 @@ pub struct GateDecision {
     pub allowed: bool,
     /// How long to hold it back: only queues delay.
     pub wait: Duration,
-    /// Every limit that matched, in the order of the policies.
+    /// Every limit that matched and was asked, in the order of the policies. Where one store has refused, others that would have been
+    /// asked after it were not.
     pub limits: SmallVec<[LimitDecision; 4]>,
     /// Index into `limits` of the one that binds: of a denial the one that lasts longest, else the one with least left.
     pub binding: Option<usize>,
     /// The deny-list that refused the request; no limit was asked then.
     pub denied_by_list: Option<Box<Refusal>>,
-    /// When it was decided.
+    /// When it was decided, by the clock that decided.
     pub at: Tick,
+    /// Who decided: of several stores the furthest, and a fallback above all.
+    pub by: DecidedBy,
     /// The policies it was decided under.
     pub policies: InForce,
 }
@@ -142,7 +156,8 @@ impl Gate {
         let time = Time::new(SystemClock::new());
         Self {
             policies: ArcSwap::new(policies.into()),
-            store: Box::new(store),
+            routes: Routes::new(Arc::new(store)),
+            background: Background::default(),
             time,
             precision: Precision::default(),
             issuer: Arc::default(),
@@ -159,6 +174,27 @@ impl Gate {
     #[must_use]
     pub fn with_clock(mut self, clock: impl Clock + 'static) -> Self {
         self.time = Time::new(clock);
+        self
+    }
+
+    /// Gives the policies that say `share: local` (or `split`, `central`, `leased`) a store; the others, and those that say nothing, go to
+    /// the store that the gate was made with. One that keeps the keys of this process also decides `local`, one that several nodes share
+    /// also `central`, unless they are given another store here.
+    ///
+    /// A request whose policies lie in several stores is settled all or none: the stores of this process are asked first, engines last, and
+    /// what was taken is undone when a later one refuses or fails. In between, others see it taken.
+    #[must_use]
+    pub fn with_store(mut self, share: Share, store: impl Store + 'static) -> Self {
+        self.routes.add(share, Arc::new(store));
+        self
+    }
+
+    /// Replaces what runs the few things that an engine has to be told when nobody waits for them any more: charges that are undone,
+    /// places that are left, because an admission or a check was dropped. The default is one thread that does one after the other, and
+    /// begins when it is first needed; a program with a runtime hands them to that: `|later| drop(tokio::spawn(later))`.
+    #[must_use]
+    pub fn with_background(mut self, run: impl Fn(Later<()>) + Send + Sync + 'static) -> Self {
+        self.background = Background::new(run);
         self
     }
 
@@ -191,211 +227,15 @@ impl Gate {
         self.policies.store(policies);
     }
 
-    /// Returns how full the store is.
+    /// Returns how full the store is that the gate was made with.
     #[must_use]
     pub fn occupancy(&self) -> Occupancy {
-        self.store.occupancy()
+        self.routes.own().occupancy()
     }
 
     /// Returns now, by the gate's clock.
     #[must_use]
     pub fn now(&self) -> Tick {
         self.time.now()
-    }
-
-    /// Decides a request and spends what it costs, on all matching limits or on none.
-    ///
-    /// `cost` is what the caller says; a policy with a cost of its own goes by that.
-    ///
-    /// # Errors
-    /// [`StoreError`] when no decision could be made; the caller chooses to fail open or closed.
-    pub fn check(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<GateDecision, StoreError> {
-        self.decide(request, cost, Op::Take, None, &mut ())
-    }
-
-    /// Decides like [`Gate::check`] and spends nothing.
-    ///
-    /// # Errors
-    /// [`StoreError`] when no decision could be made.
-    pub fn peek(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<GateDecision, StoreError> {
-        self.decide(request, cost, Op::Peek, None, &mut ())
-    }
-
-    /// Decides like [`Gate::peek`] by some policies only, and by the lists that hold for all.
-    ///
-    /// Goes by the set of `among`, whichever is in force.
-    ///
-    /// # Errors
-    /// [`StoreError`] when no decision could be made.
-    pub fn peek_among(
-        &self,
-        among: &Among,
-        request: &Descriptor<'_>,
-        cost: Option<Cost>,
-    ) -> Result<GateDecision, StoreError> {
-        self.decide(request, cost, Op::Peek, Some(among), &mut ())
-    }
-
-    fn decide<K: Keep>(
-        &self,
-        request: &Descriptor<'_>,
-        cost: Option<Cost>,
-        op: Op<'_>,
-        among: Option<&Among>,
-        keep: &mut K,
-    ) -> Result<GateDecision, StoreError> {
-        // Filled in place: the limits lie within, and moving them costs more than deciding them.
-        let mut decision = GateDecision {
-            allowed: false,
-            wait: Duration::ZERO,
-            limits: SmallVec::new(),
-            binding: None,
-            denied_by_list: None,
-            at: Tick::EPOCH,
-            policies: match among {
-                None => InForce(self.policies.load()),
-                Some(among) => InForce(Guard::from_inner(Arc::clone(among.set()))),
-            },
-        };
-        let policies: &PolicySet = &decision.policies;
-        if let Some(refusal) = policies.refusal(request, among) {
-            decision.at = self.time.now();
-            decision.denied_by_list = Some(Box::new(refusal));
-            return Ok(decision);
-        }
-        let mut scratch = Borrowed::take();
-        let Scratch { keys, settled } = &mut *scratch;
-        let mut plan = Plan { lines: SmallVec::new(), keys: mem::take(keys) };
-        match among {
-            None => policies.plan_into(request, cost, &mut plan),
-            Some(among) => policies.plan_among(request, cost, among, &mut plan),
-        }
-        let by_tick = self.precision != Precision::Exact
-            && matches!(op, Op::Take)
-            && plan.lines.iter().all(Line::is_plain);
-        decision.at = if by_tick { self.time.recent() } else { self.time.now() };
-        // A refusal by the tick has spent nothing, and is asked again by the clock, which alone may refuse.
-        let mut again = by_tick;
-        loop {
-            self.settle_plan::<K>(&plan, decision.at, op, settled)?;
-            if settled.allowed || !mem::take(&mut again) {
-                break;
-            }
-            decision.at = self.time.now();
-        }
-        if settled.allowed {
-            keep.allowed(&plan, settled);
-        }
-        decision.limits.reserve_exact(plan.lines.len());
-        // Extended by an iterator that knows its length: written where they stay, without a look at the room for each.
-        decision.limits.extend(plan.lines.iter().zip(&settled.lines).map(|(line, settlement)| {
-            LimitDecision {
-                policy: line.policy,
-                limit: line.limit,
-                binding: line.binding,
-                on_failure: line.on_failure,
-                cost: line.cost,
-                decision: settlement.decision,
-            }
-        }));
-        *keys = mem::take(&mut plan.keys);
-        drop(plan);
-        decision.allowed = settled.allowed;
-        decision.wait = settled.wait;
-        decision.binding = binding(&decision.limits, settled.allowed);
-        Ok(decision)
-    }
-
-    fn settle_plan<K: Keep>(
-        &self,
-        plan: &Plan<'_>,
-        now: Tick,
-        op: Op<'_>,
-        settled: &mut Settled,
-    ) -> Result<(), StoreError> {
-        if plan.lines.is_empty() {
-            (settled.allowed, settled.wait) = (true, Duration::ZERO);
-            return Ok(());
-        }
-        let step = |charges: &[Charge<'_>], settled: &mut Settled| {
-            let step = Step { now, op, charges };
-            if K::KEEPS {
-                self.store.settle_into(&step, settled)
-            } else {
-                self.store.settle_for_good(&step, settled)
-            }
-        };
-        if let [line] = &*plan.lines {
-            return step(&[plan.charge(line)], settled);
-        }
-        let mut charges: SmallVec<[Charge<'_>; LINES]> = SmallVec::new();
-        charges.reserve_exact(plan.lines.len());
-        // Extended and not collected: a collected list is moved once more.
-        charges.extend(plan.charges());
-        step(&charges, settled)
-    }
-}
-
-/// Picks the limit that a caller should hear of: among refusals the one that lasts longest, else the one with least left.
-///
-/// Of equals, the first policy of the file is named. `allowed` says that none of them refuses, shadows left out.
-fn binding(limits: &[LimitDecision], allowed: bool) -> Option<usize> {
-    let enforced = limits.iter().enumerate().filter(|(_, limit)| limit.binding);
-    let first = if allowed {
-        enforced.min_by_key(|(_, limit)| limit.decision.standing.remaining)
-    } else {
-        // From the last on, for of equals the last is kept.
-        let refusing = enforced.filter(|(_, limit)| !limit.decision.is_allowed());
-        refusing.rev().max_by_key(|(_, limit)| limit.decision.retry())
-    };
-    first.map(|(at, _)| at)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use tidegate_core::Standing;
-    use tidegate_core::decision::Ruling;
-
-    use super::*;
-
-    fn limit(binding: bool, remaining: u64, retry_after: Option<Option<u64>>) -> LimitDecision {
-        let ruling = match retry_after {
-            None => Ruling::Allowed { wait: Duration::ZERO },
-            Some(after) => Ruling::Denied {
-                retry: after.map_or(Retry::Never, |secs| Retry::After(Duration::from_secs(secs))),
-            },
-        };
-        let standing = Standing { limit: 9, remaining, debt: 0, reset_after: Duration::ZERO };
-        let decision = Decision { ruling, standing };
-        LimitDecision { policy: 0, limit: 0, binding, on_failure: false, cost: Cost::ONE, decision }
-    }
-
-    /// Limit by limit: one takes the place of those before only where it is tighter.
-    fn model(limits: &[LimitDecision]) -> Option<usize> {
-        let tighter = |limit: &LimitDecision, than: &LimitDecision| {
-            let (one, other) = (limit.decision, than.decision);
-            match (one.is_allowed(), other.is_allowed()) {
-                (true, true) => one.standing.remaining < other.standing.remaining,
-                (false, false) => one.retry() > other.retry(),
-                (allowed, _) => !allowed,
-            }
-        };
-        let enforced = limits.iter().enumerate().filter(|(_, limit)| limit.binding);
-        enforced.reduce(|held, next| if tighter(next.1, held.1) { next } else { held }).map(|(at, _)| at)
-    }
-
-    proptest! {
-        #[test]
-        fn the_binding_limit_is_the_first_of_the_tightest(
-            asked in proptest::collection::vec(
-                (proptest::bool::weighted(0.8), 0..3_u64, proptest::option::weighted(0.3, proptest::option::of(0..3_u64))),
-                0..6,
-            ),
-        ) {
-            let limits: Vec<_> = asked.into_iter().map(|(binding, left, after)| limit(binding, left, after)).collect();
-            let allowed = limits.iter().all(|limit| !limit.binding || limit.decision.is_allowed());
-            prop_assert_eq!(binding(&limits, allowed), model(&limits));
-        }
     }
 }

@@ -4,7 +4,7 @@
 //! cannot grow the table (see [`MemoryStore`] for who has to go when it is full). For several limits at once, or for stores
 //! beyond the process, there is [`crate::store`] and the gate over it; this is the short way for the common case.
 
-mod quick;
+mod fast_path;
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -51,13 +51,13 @@ pub struct KeyedLimiter {
 struct Shared {
     /// The class of the standard limit in the store, where its states are words and nothing else has a say: no limit per key, no
     /// observer. 0 otherwise.
-    quick: AtomicU16,
+    fast_class: AtomicU16,
     precision: Precision,
     time: Time,
     store: MemoryStore,
     standard: ArcSwap<Standard>,
-    /// Held while the numbers are posted.
-    posting: Mutex<()>,
+    /// Held while `fast_class` is set.
+    publishing: Mutex<()>,
     resolver: Option<Arc<Resolver>>,
     capacity: usize,
     observer: Option<Arc<dyn Observer>>,
@@ -99,18 +99,18 @@ impl KeyedLimiter {
     {
         let standard = Standard { quota: Arc::new(quota.try_into()?), replace: Replace::AsIs, terms: 0 };
         let shared = Shared {
-            quick: AtomicU16::new(0),
+            fast_class: AtomicU16::new(0),
             precision: Precision::default(),
             time: Time::new(SystemClock::new()),
             store: MemoryStore::with_capacity(capacity),
             standard: ArcSwap::from_pointee(standard),
-            posting: Mutex::new(()),
+            publishing: Mutex::new(()),
             resolver: None,
             capacity,
             observer: None,
             digests: RandomState::default(),
         };
-        shared.post();
+        shared.publish_class();
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -128,10 +128,10 @@ impl KeyedLimiter {
     }
 
     /// Returns a limiter that tells keys apart by themselves and not by their fingerprints, in twice the memory and at about
-    /// twice the cost of a check; see [`MemoryStore::with_whole_keys`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
+    /// twice the cost of a check; see [`MemoryStore::with_full_keys`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
     #[must_use]
-    pub fn with_whole_keys(self) -> Self {
-        self.rebuilt(|shared| shared.store = MemoryStore::with_whole_keys(shared.capacity))
+    pub fn with_full_keys(self) -> Self {
+        self.rebuilt(|shared| shared.store = MemoryStore::with_full_keys(shared.capacity))
     }
 
     /// Returns a limiter whose decisions `observer` is told; hand in an `Arc` to keep a hold of it. A step of construction, as
@@ -169,19 +169,19 @@ impl KeyedLimiter {
     fn rebuilt(&self, replace: impl FnOnce(&mut Shared)) -> Self {
         let old = &*self.shared;
         let mut shared = Shared {
-            quick: AtomicU16::new(0),
+            fast_class: AtomicU16::new(0),
             precision: old.precision,
             time: old.time.again(),
             store: old.store.again(old.capacity),
             standard: ArcSwap::new(old.standard.load_full()),
-            posting: Mutex::new(()),
+            publishing: Mutex::new(()),
             resolver: old.resolver.clone(),
             capacity: old.capacity,
             observer: old.observer.clone(),
             digests: RandomState::default(),
         };
         replace(&mut shared);
-        shared.post();
+        shared.publish_class();
         Self { shared: Arc::new(shared) }
     }
 
@@ -350,7 +350,7 @@ impl KeyedLimiter {
             replace: how,
             terms: old.terms + 1,
         });
-        self.shared.post();
+        self.shared.publish_class();
         Ok(())
     }
 
@@ -407,7 +407,8 @@ impl KeyedLimiter {
     fn settle(&self, key: &[u8], terms: Terms<'_>, op: Op<'_>, asked: Asked) -> Settled {
         let Asked { now, cost, max_wait } = asked;
         let charge = Charge { max_wait, replace: terms.replace, ..Charge::new(key, terms.quota, cost) };
-        let step = Step { now, op, charges: &[charge] };
+        let charges = [charge];
+        let step = Step::new(now, op, &charges);
         self.shared.store.settle(&step).expect("a store in memory always settles a step of one charge")
     }
 

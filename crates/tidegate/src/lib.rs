@@ -8,26 +8,31 @@
 //! * [`clock`]: where ticks come from; a virtual clock for tests
 //! * [`explain`]: why a request was denied, and by which policy
 //! * [`gate`]: policies, store and clock together: one check over many limits, and what becomes of what it charged
-//! * [`policy`]: who is limited, by what; the file format
-//! * [`store`]: settles a list of charges in one step, all or nothing
+//! * [`policy`]: who is limited, by what
+//! * `config`, a feature: policies and server settings read from a file
+//! * [`store`]: settles lists of charges, each in one step, all or nothing
 //! * [`visible`]: text from elsewhere, made safe to print
 //! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]
 #![doc = include_str!("docs/limiting.md")]
 
+mod background;
+mod block_on;
 mod bulkhead;
 pub mod clock;
+#[cfg(feature = "config")]
+pub mod config;
 pub mod explain;
 pub mod gate;
 mod keyed;
 mod limiter;
 pub mod observer;
 pub mod policy;
-mod posted;
 mod precision;
 pub mod queue;
-mod scratch;
+mod seqlock;
 pub mod store;
 mod sync;
+mod thread_buffers;
 pub mod visible;
 mod wait;
 

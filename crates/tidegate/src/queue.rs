@@ -26,8 +26,8 @@ use tidegate_core::rate::{Gcra, GcraState};
 use tidegate_core::time::nanos;
 use tidegate_core::{Algorithm, Ask, Cost, QuotaError, Rate, Tick, Transition};
 
+use crate::block_on::block_on;
 use crate::clock::{Clock, Sleep, SystemClock};
-use crate::wait::block_on;
 
 /// How far a worker may catch up unless told otherwise: what thread and runtime timers are commonly late by (tokio's
 /// counts in milliseconds), with room for a busy machine.

@@ -7,10 +7,8 @@
 //! then act before them; the rest of its share goes unused. None of it is handed out twice.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate_core::{Cost, Tick};
@@ -144,28 +142,6 @@ impl Drop for Wait {
     fn drop(&mut self) {
         if let Stage::Asleep(reservation, _) = std::mem::replace(&mut self.stage, Stage::Ended) {
             reservation.cancel();
-        }
-    }
-}
-
-/// Runs a future to its end on the calling thread.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
-    let mut cx = Context::from_waker(&waker);
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut cx) {
-            Poll::Ready(output) => return output,
-            // Woken between the poll and here, the thread does not park: unpark leaves a token.
-            Poll::Pending => thread::park(),
         }
     }
 }

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use tidegate::gate::{Admission, Entry, Fate, Part};
+use tidegate::gate::{Admission, Check, Entry, Fate, Part};
 use tidegate::policy::{ChargeOn, CostRule, Descriptor, Limit, Policy, PolicySet};
-use tidegate::store::{MemoryStore, Occupancy, Settled, Step, Store, StoreError, conformance};
+use tidegate::store::{MemoryStore, Occupancy, Settled, Settling, Step, Store, StoreError, conformance};
 use tidegate::{Cost, Gate, ManualClock, Outcome, Quota};
 
 fn policy(name: &str, quota: Quota) -> Policy {
@@ -30,12 +30,12 @@ fn gate(policies: Vec<Policy>) -> (Arc<Gate>, ManualClock) {
 }
 
 fn admit(gate: &Gate, cost: u64) -> Option<Admission<&Gate>> {
-    gate.admit(&Descriptor::new(), Cost::new(cost)).unwrap().admitted()
+    gate.admit(Check::of(&Descriptor::new()).cost(Cost::new(cost))).unwrap().admitted()
 }
 
 /// What is left of every limit, debts below zero.
 fn levels(gate: &Gate) -> Vec<i64> {
-    let decision = gate.peek(&Descriptor::new(), None).unwrap();
+    let decision = gate.peek(&Descriptor::new()).unwrap();
     let level = |limit: &tidegate::LimitDecision| {
         let standing = limit.decision.standing;
         standing.remaining as i64 - standing.debt as i64
@@ -69,7 +69,7 @@ fn what_was_charged_before_a_limit_changed_and_changed_back_gives_nothing_back()
         clock.advance(Duration::from_secs(1));
         gate.replace(set(between));
         let asks = then.is_none_or(|(allowed, _)| allowed);
-        let allowed = asks && gate.check(&Descriptor::new(), None).unwrap().allowed;
+        let allowed = asks && gate.check(&Descriptor::new()).unwrap().allowed;
         clock.advance(Duration::from_secs(pause));
         gate.replace(set(&slow()));
         let then = then.map_or_else(|| levels(&gate)[0].try_into().unwrap_or(0), |(_, then)| then);
@@ -206,7 +206,7 @@ fn a_caller_who_hangs_up_while_delayed_has_not_spent() {
     for polled in [false, true] {
         let (gate, clock) = gate(vec![queue(), policy("all", per_hour(10))]);
         admit(&gate, 1).unwrap().finish(Outcome::Success).unwrap();
-        let Entry::Admitted(second) = gate.admit_owned(&Descriptor::new(), None).unwrap() else { panic!() };
+        let Entry::Admitted(second) = gate.admit_owned(&Descriptor::new()).unwrap() else { panic!() };
         assert_eq!(second.wait, Duration::from_secs(1));
         {
             let mut waiting = pin!(second.delayed());
@@ -233,14 +233,14 @@ fn a_caller_who_hangs_up_while_delayed_has_not_spent() {
 struct Failing(MemoryStore, Arc<Mutex<Option<(bool, StoreError)>>>);
 
 impl Store for Failing {
-    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
         match self.1.lock().take() {
-            None => self.0.settle(step),
+            None => self.0.settle_into(step, out),
             Some((landed, error)) => {
-                if landed {
-                    self.0.settle(step)?;
+                if landed && let Settling::Done(Err(error)) = self.0.settle_into(step, out) {
+                    return Settling::Done(Err(error));
                 }
-                Err(error)
+                Settling::Done(Err(error))
             }
         }
     }
@@ -309,7 +309,7 @@ fn halves_of_one_check_are_settled_apart() {
     let (gate, _) = gate(vec![login, policy("all", per_hour(10))]);
     let mut charged = tidegate::Charged::default();
     let request = Descriptor::new();
-    assert!(gate.charge(&request, Cost::new(2), &mut charged).unwrap().allowed);
+    assert!(gate.charge(Check::of(&request).cost(Cost::new(2)), &mut charged).unwrap().allowed);
     assert_eq!(levels(&gate), [1, 8]);
     gate.finish(&charged, Part::Outcome, Outcome::Failure, |_| None).unwrap();
     assert_eq!(levels(&gate), [3, 8]);

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::gate::Admission;
+use tidegate::gate::{Admission, Check};
 use tidegate::policy::{CostRule, Descriptor, Limit, Policy, PolicySet};
 use tidegate::{Cost, Gate, ManualClock, Outcome, Quota};
 
@@ -125,7 +125,7 @@ fn run_all(asks: Asks, places: u64, limit: Quota, units: u64, pause: Duration) -
     let gate = Gate::in_memory(PolicySet::new(policies).unwrap(), 100).with_clock(clock.clone());
     let gate = Arc::new(gate);
     let left = || {
-        let limits = gate.peek(&Descriptor::new(), None).unwrap().limits;
+        let limits = gate.peek(&Descriptor::new()).unwrap().limits;
         limits.iter().map(|limit| limit.decision.standing.remaining).collect::<Vec<_>>()
     };
     let start = Model { places, units, asked: 0, inside: Vec::new() };
@@ -137,7 +137,8 @@ fn run_all(asks: Asks, places: u64, limit: Quota, units: u64, pause: Duration) -
             match *event {
                 Event::Admit => {
                     let cost = Cost::new(1 << model.asked);
-                    let admission = gate.admit_owned(&Descriptor::new(), cost).unwrap().admitted();
+                    let admission =
+                        gate.admit_owned(Check::of(&Descriptor::new()).cost(cost)).unwrap().admitted();
                     assert_eq!(admission.is_some(), model.admit(), "{history:?}");
                     held.extend(admission);
                 }

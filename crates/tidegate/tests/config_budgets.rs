@@ -1,7 +1,7 @@
 //! How much a file may hold: beyond each bound is an error that names it, found without the work it forbids.
 #![cfg(feature = "cel")]
 
-use tidegate::policy::config::{Config, Format};
+use tidegate::config::{Config, Format};
 
 fn found(text: &str, format: Format) -> Vec<String> {
     match Config::parse(text, "t", format) {

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use tidegate::policy::config::{Config, Format, HeaderForm, StoreSettings, schema};
+use tidegate::config::{Config, Format, HeaderForm, Preset, QUICKSTART, StoreSettings, schema};
 use tidegate::policy::{ChargeOn, Descriptor, Direction, Mode, OnStoreError, Relevance};
-use tidegate::policy::{Preset, QUICKSTART};
+
 use tidegate::{Cost, Quota};
 use tidegate_core::rate::ColdFactor;
 
@@ -15,7 +15,7 @@ const MANUAL: &str = r#"
 version: 1
 server: { http: 127.0.0.1:8181, admin: 127.0.0.1:9080 }
 client_ip: { trusted_proxies: [10.0.0.0/8], header: x-forwarded-for, ipv6_prefix: 56 }
-store: { kind: memory, keys: 500k, key_form: whole }
+store: { kind: memory, keys: 500k, key_form: full }
 defaults: { mode: enforce, near_limit: 75%, on_store_error: allow, headers: draft-03 }
 
 policies:
@@ -78,7 +78,7 @@ fn names(config: &Config, descriptor: &Descriptor<'_>) -> Vec<String> {
 fn the_policies_of_the_manual_mean_what_they_say() {
     let config = yaml(MANUAL);
     assert_eq!(config.server.http, "127.0.0.1:8181".parse().unwrap());
-    assert_eq!(config.store, StoreSettings::Memory { keys: 500_000, whole: true });
+    assert_eq!(config.store, StoreSettings::Memory { keys: 500_000, full_keys: true });
     assert_eq!(config.headers, HeaderForm::Draft03);
     assert_eq!(config.client_ip.ipv6_prefix, 56);
 

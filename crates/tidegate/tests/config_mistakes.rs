@@ -2,7 +2,7 @@
 #![cfg(feature = "config")]
 
 use proptest::prelude::*;
-use tidegate::policy::config::{Config, Format, Severity, report};
+use tidegate::config::{Config, Format, Severity, report};
 
 /// What `config check` would print of a text, one line per mistake.
 fn mistakes(text: &str, format: Format) -> Vec<String> {
@@ -473,4 +473,12 @@ proptest! {
         }
         let _ = mistakes(&text.replace(": ", " = "), Format::Toml);
     }
+}
+
+#[test]
+fn a_word_of_an_earlier_version_names_the_new_one() {
+    assert_eq!(
+        yaml("version: 1\nstore: { keys: 1000, key_form: whole }\npolicies: []\n"),
+        ["t:2:32  error  store.key_form: whole is called full now; write full"]
+    );
 }

@@ -1,7 +1,7 @@
 //! What no request can have is an error with the right word: a limit that holds for nobody looks as one that nobody reached.
 #![cfg(feature = "cel")]
 
-use tidegate::policy::config::{Config, Format};
+use tidegate::config::{Config, Format};
 
 /// The mistakes of one policy `p`, its lines from line 5, without the file's name and the policy's.
 fn policy(lines: &str) -> Vec<String> {

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use tidegate::Quota;
+use tidegate::config::{Config, Format, schema};
 use tidegate::policy::Policy;
-use tidegate::policy::config::{Config, Format, schema};
 
 const HEAD: &str = "version: 1\nclient_ip: { trusted_proxies: [] }\npolicies:\n  - name: p\n";
 

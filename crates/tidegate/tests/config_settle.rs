@@ -2,7 +2,7 @@
 #![cfg(feature = "cel")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use tidegate::policy::config::{Config, Format, schema};
+use tidegate::config::{Config, Format, schema};
 use tidegate::policy::{PolicySet, RealCost, Usage};
 use tidegate::{Cost, Descriptor, Gate};
 
@@ -311,9 +311,9 @@ fn a_first_call_is_never_refused_by_its_own_estimate() {
         let (config, _) = Config::parse(&text, "t", Format::Yaml).unwrap();
         let gate = Gate::in_memory(config.policies, 100);
         (0..30).for_each(|_| gate.policies().learn(0, 5_000_000));
-        let first = gate.check(&Descriptor::new(), None).unwrap();
+        let first = gate.check(&Descriptor::new()).unwrap();
         assert!(first.allowed, "{limit}: {:?}", first.limits);
-        let second = gate.check(&Descriptor::new(), None).unwrap();
+        let second = gate.check(&Descriptor::new()).unwrap();
         assert!(
             !second.allowed,
             "{limit}: it is reserved all the same: {:?} {:?}",

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-use tidegate::gate::{Fate, Finished, Part};
+use tidegate::gate::{Check, Fate, Finished, Part};
 use tidegate::policy::{ChargeOn, CostRule, Descriptor, Limit, Policy, PolicySet};
 use tidegate::{Charged, Cost, Gate, ManualClock, Outcome, Quota};
 
@@ -15,13 +15,13 @@ fn gate(policies: Vec<Policy>) -> Gate {
 }
 
 fn remaining(gate: &Gate, request: &Descriptor<'_>) -> Vec<u64> {
-    let decision = gate.peek(request, None).unwrap();
+    let decision = gate.peek(request).unwrap();
     decision.limits.iter().map(|limit| limit.decision.standing.remaining).collect()
 }
 
 fn charge(gate: &Gate, request: &Descriptor<'_>, cost: Option<Cost>) -> Option<Charged> {
     let mut charged = Charged::default();
-    gate.charge(request, cost, &mut charged).unwrap().allowed.then_some(charged)
+    gate.charge(Check::of(request).cost(cost), &mut charged).unwrap().allowed.then_some(charged)
 }
 
 /// Gives back what was charged, or of each charge at most `cost`.
@@ -74,7 +74,7 @@ fn after_a_reload_a_refund_reaches_the_charges_that_were_made() {
     let first = charge(&gate, &request, Cost::new(5)).unwrap();
     let set = |policies| PolicySet::new(policies).unwrap();
     gate.replace(set(vec![policy("comes", 100), policy("stays", 100), policy("changes", 200)]));
-    assert!(gate.check(&request, Cost::new(7)).unwrap().allowed);
+    assert!(gate.check(Check::of(&request).cost(Cost::new(7))).unwrap().allowed);
     assert_eq!(remaining(&gate, &request), [93, 88, 188]);
     let fates: Vec<_> = refund(&gate, &first, None).iter().map(|one| (one.policy, one.fate)).collect();
     let returned = Fate::Returned;
@@ -187,10 +187,10 @@ fn what_was_charged_is_printed_without_its_keys() {
 #[test]
 fn a_decision_keeps_its_policies_when_others_are_put_in_force() {
     let gate = gate(vec![policy("before", 100)]);
-    let kept: Vec<_> = (0..20).map(|_| gate.check(&Descriptor::new(), None).unwrap()).collect();
+    let kept: Vec<_> = (0..20).map(|_| gate.check(&Descriptor::new()).unwrap()).collect();
     let copy = kept[0].clone();
     gate.replace(PolicySet::new(vec![policy("after", 100)]).unwrap());
-    let after = gate.check(&Descriptor::new(), None).unwrap();
+    let after = gate.check(&Descriptor::new()).unwrap();
     let name = |decision: &tidegate::GateDecision| decision.policies.policies()[0].name.clone();
     let names =
         std::thread::spawn(move || kept.iter().chain([&copy]).map(name).collect::<Vec<_>>()).join().unwrap();

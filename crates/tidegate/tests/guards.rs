@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::gate::{Entry, Fate, Part};
+use tidegate::gate::{Check, Entry, Fate, Part};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{MemoryStore, PlainStore, conformance};
 use tidegate::{Charged, Cost, Gate, ManualClock, Outcome, Quota, Retry};
@@ -28,13 +28,13 @@ fn gate(policies: Vec<Policy>) -> (Gate, ManualClock) {
 }
 
 fn remaining(gate: &Gate) -> Vec<u64> {
-    let decision = gate.peek(&Descriptor::new(), None).unwrap();
+    let decision = gate.peek(&Descriptor::new()).unwrap();
     decision.limits.iter().map(|limit| limit.decision.standing.remaining).collect()
 }
 
 fn enter(gate: &Gate) -> Charged {
     let mut charged = Charged::default();
-    assert!(gate.charge(&Descriptor::new(), None, &mut charged).unwrap().allowed);
+    assert!(gate.charge(&Descriptor::new(), &mut charged).unwrap().allowed);
     charged
 }
 
@@ -48,7 +48,7 @@ fn stores_carry_guards_as_they_carry_limits() {
     assert_eq!(quotas.len(), 5);
     conformance::run(PlainStore::default, &quotas, 10_000);
     conformance::run(|| MemoryStore::with_capacity(10_000), &quotas, 30_000);
-    conformance::run(|| MemoryStore::with_whole_keys(10_000), &quotas, 30_000);
+    conformance::run(|| MemoryStore::with_full_keys(10_000), &quotas, 30_000);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_busy_bulkhead_refuses_and_charges_no_limit_beside_it() {
     let (gate, _) = gate(vec![per_hour("all", 9), at_once("work", 1)]);
     let first = enter(&gate);
     assert_eq!(remaining(&gate), [8, 0]);
-    let refused = gate.check(&Descriptor::new(), None).unwrap();
+    let refused = gate.check(&Descriptor::new()).unwrap();
     assert_eq!((refused.allowed, refused.retry(), refused.policy()), (false, Retry::Unknown, Some(1)));
     assert_eq!(remaining(&gate), [8, 0], "all or none");
     gate.finish(&first, Part::Outcome, Outcome::Success, |_| None).unwrap();
@@ -67,7 +67,7 @@ fn a_busy_bulkhead_refuses_and_charges_no_limit_beside_it() {
 fn a_limit_that_is_used_up_keeps_everybody_out_of_the_bulkhead() {
     let (gate, _) = gate(vec![at_once("work", 5), per_hour("all", 1)]);
     let _first = enter(&gate);
-    assert!(!gate.check(&Descriptor::new(), None).unwrap().allowed);
+    assert!(!gate.check(&Descriptor::new()).unwrap().allowed);
     assert_eq!(remaining(&gate), [4, 0]);
 }
 
@@ -88,7 +88,7 @@ fn whoever_entered_before_a_live_change_leaves_after_it() {
     let (gate, _) = gate(vec![at_once("work", 2)]);
     let (first, second) = (enter(&gate), enter(&gate));
     gate.replace(PolicySet::new(vec![at_once("work", 1)]).unwrap());
-    assert!(!gate.check(&Descriptor::new(), None).unwrap().allowed);
+    assert!(!gate.check(&Descriptor::new()).unwrap().allowed);
     gate.finish(&first, Part::Outcome, Outcome::Success, |_| None).unwrap();
     assert_eq!(remaining(&gate), [0], "one is inside, and one is all there is");
     gate.finish(&second, Part::Outcome, Outcome::Success, |_| None).unwrap();
@@ -112,11 +112,14 @@ fn who_was_inside_at_a_reset_returns_nobodys_place() {
 #[test]
 fn an_admission_that_is_dropped_leaves_its_place_and_keeps_what_it_spent() {
     let (gate, _) = gate(vec![per_hour("all", 9), at_once("work", 1)]);
-    let Entry::Admitted(admission) = gate.admit(&Descriptor::new(), None).unwrap() else { panic!() };
+    let Entry::Admitted(admission) = gate.admit(&Descriptor::new()).unwrap() else { panic!() };
     assert_eq!(remaining(&gate), [8, 0]);
     drop(admission);
     assert_eq!(remaining(&gate), [8, 1]);
-    let Entry::Admitted(admission) = gate.admit(&Descriptor::new(), Cost::new(1)).unwrap() else { panic!() };
+    let Entry::Admitted(admission) = gate.admit(Check::of(&Descriptor::new()).cost(Cost::new(1))).unwrap()
+    else {
+        panic!()
+    };
     admission.cancel().unwrap();
     assert_eq!(remaining(&gate), [8, 1]);
 }
@@ -152,7 +155,7 @@ fn threads_never_meet_more_inside_than_there_are_places() {
         let turns = || {
             let mut entered = 0;
             for _ in 0..2_000 {
-                let Entry::Admitted(admission) = gate.admit(&Descriptor::new(), None).unwrap() else {
+                let Entry::Admitted(admission) = gate.admit(&Descriptor::new()).unwrap() else {
                     continue;
                 };
                 assert!(inside.fetch_add(1, Ordering::SeqCst) < 2);

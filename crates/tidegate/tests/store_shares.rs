@@ -25,7 +25,7 @@ fn a_flood_of_used_up_keys_of_one_policy_frees_no_debtor_of_another() {
             let store = MemoryStore::with_capacity(1000);
             let take = |now, key: &[u8], quota, owner| {
                 let charges = [charge(key, quota, owner)];
-                store.settle(&Step { now, op: Op::Take, charges: &charges }).unwrap().allowed
+                store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed
             };
             let debtors: Vec<String> = (0..10).map(|at| format!("debtor {at}")).collect();
             for debtor in &debtors {
@@ -67,8 +67,8 @@ proptest! {
             let quota = &quotas[if floods { quota } else { (key + owner) as usize % 3 }];
             let name = format!("{owner} {key} {}", if floods { format!("{quota:?}") } else { String::new() });
             let charges = [charge(name.as_bytes(), quota, owner + 1)];
-            let step = Step { now, op: Op::Take, charges: &charges };
-            let (kept, judged) = (store.settle(&step).unwrap(), plain.settle(&step).unwrap());
+            let step = Step::new(now, Op::Take, &charges);
+            let (kept, judged) = (store.blocking_settle(&step).unwrap(), plain.blocking_settle(&step).unwrap());
             prop_assert!(floods || kept.allowed == judged.allowed, "{}: {:?} and {:?}", name, kept, judged);
         }
     }

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::store::{
-    ByteMap, CasStore, Charge, MemoryStore, Op, PlainStore, Step, Store, StoreError, Versioned, conformance,
+    ByteMap, CasStore, Charge, Later, MemoryStore, Op, PlainStore, Read, Step, Store, StoreError, Write,
+    conformance,
 };
 use tidegate::{Cost, Tick};
 
@@ -30,7 +31,7 @@ fn the_memory_table_conforms() {
 
 #[test]
 fn the_memory_table_that_keeps_keys_conforms() {
-    conformance::run(|| MemoryStore::with_whole_keys(10_000), &conformance::quotas(), 50_000);
+    conformance::run(|| MemoryStore::with_full_keys(10_000), &conformance::quotas(), 50_000);
 }
 
 #[test]
@@ -44,8 +45,8 @@ fn a_key_contended_for_ever_is_an_error_and_changes_nothing() {
     let store = CasStore::new(map);
     let quotas = conformance::quotas();
     let charges = [Charge::new(b"k", &quotas[0], Cost::ONE)];
-    let step = Step { now: Tick::from_secs(1), op: Op::Take, charges: &charges };
-    assert!(matches!(store.settle(&step), Err(StoreError::Contended { .. })));
+    let step = Step::new(Tick::from_secs(1), Op::Take, &charges);
+    assert!(matches!(store.blocking_settle(&step), Err(StoreError::Contended { .. })));
     assert_eq!(store.occupancy().used, 0);
 }
 
@@ -64,20 +65,15 @@ impl Default for Conflicting {
 }
 
 impl ByteMap for Conflicting {
-    fn read(&self, keys: &[&[u8]]) -> Result<Vec<Versioned>, StoreError> {
-        self.bytes.read(keys)
+    fn read(&self, tag: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
+        self.bytes.read(tag, keys)
     }
 
-    fn write_if_unchanged(
-        &self,
-        keys: &[&[u8]],
-        versions: &[u64],
-        values: &[Option<Vec<u8>>],
-    ) -> Result<bool, StoreError> {
+    fn write_if_unchanged(&self, tag: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
         if self.writes.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.every) {
-            return Ok(false);
+            return Box::pin(async { Ok(false) });
         }
-        self.bytes.write_if_unchanged(keys, versions, values)
+        self.bytes.write_if_unchanged(tag, writes)
     }
 
     fn len(&self) -> usize {
@@ -113,8 +109,8 @@ fn a_table_of_two_full_lines_agrees_with_the_plain_map() {
                 2 => Op::Peek,
                 _ => Op::Take,
             };
-            let step = Step { now: late, op, charges: &charges };
-            assert_eq!(table.settle(&step), plain.settle(&step), "seed {seed}: {step:?}");
+            let step = Step::new(late, op, &charges);
+            assert_eq!(table.blocking_settle(&step), plain.blocking_settle(&step), "seed {seed}: {step:?}");
         }
         assert_eq!(table.occupancy().evicted, 0);
     }
@@ -140,8 +136,8 @@ fn threads_that_settle_overlapping_steps_admit_exactly_the_limit() {
                     }
                     let names = picked.map(u64::to_le_bytes);
                     let charges = [0, 1, 2].map(|at: usize| Charge::new(&names[at], quota, Cost::ONE));
-                    let step = Step { now, op: Op::Take, charges: &charges };
-                    if store.settle(&step).unwrap().allowed {
+                    let step = Step::new(now, Op::Take, &charges);
+                    if store.blocking_settle(&step).unwrap().allowed {
                         for key in picked {
                             spent[key as usize].fetch_add(1, Ordering::Relaxed);
                         }
@@ -153,7 +149,7 @@ fn threads_that_settle_overlapping_steps_admit_exactly_the_limit() {
     for key in 0..keys {
         let name = key.to_le_bytes();
         let charges = [Charge::new(&name, &quota, Cost::ONE)];
-        let settled = store.settle(&Step { now, op: Op::Peek, charges: &charges }).unwrap();
+        let settled = store.blocking_settle(&Step::new(now, Op::Peek, &charges)).unwrap();
         let counted = spent[key as usize].load(Ordering::Relaxed);
         assert_eq!(settled.lines[0].decision.standing.remaining, limit - counted, "key {key}");
     }

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::gate::Part;
 use tidegate::gate::ticket::{KeyError, OpenTicket, SealError, Ticket, TicketError, TicketKeys};
+use tidegate::gate::{Check, Part};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Policy, PolicySet};
-use tidegate::store::{ByteMap, CasStore, MemoryStore, Store, StoreError, Versioned};
+use tidegate::store::{ByteMap, CasStore, Later, MemoryStore, Read, Store, StoreError, Write};
 use tidegate::{Cost, Gate, ManualClock, Outcome, Quota};
 
-use byte_map::Bytes;
+use byte_map::{Bytes, OnTheSpot};
 
 const TTL: Duration = Duration::from_secs(600);
 
@@ -40,7 +40,8 @@ fn keys() -> TicketKeys {
 }
 
 fn ticket(gate: &Gate, cost: u64) -> Ticket {
-    let admission = gate.admit(&Descriptor::new(), Cost::new(cost)).unwrap().admitted().unwrap();
+    let admission =
+        gate.admit(Check::of(&Descriptor::new()).cost(Cost::new(cost))).unwrap().admitted().unwrap();
     admission.into_ticket(&keys(), TTL).unwrap()
 }
 
@@ -53,7 +54,7 @@ fn settle(gate: &Gate, ticket: &OpenTicket, used: u64) -> Result<(), TicketError
 }
 
 fn remaining(gate: &Gate) -> u64 {
-    gate.peek(&Descriptor::new(), None).unwrap().limits[0].decision.standing.remaining
+    gate.peek(&Descriptor::new()).unwrap().limits[0].decision.standing.remaining
 }
 
 #[test]
@@ -126,14 +127,14 @@ fn a_lifetime_has_bounds_and_so_has_a_ticket() {
     let clock = ManualClock::default();
     let gate = in_memory(&clock);
     for ttl in [Duration::ZERO, Ticket::MAX_TTL + Duration::from_nanos(1), Duration::MAX] {
-        let admission = gate.admit(&Descriptor::new(), None).unwrap().admitted().unwrap();
+        let admission = gate.admit(&Descriptor::new()).unwrap().admitted().unwrap();
         let refused = admission.into_ticket(&keys(), ttl).unwrap_err();
         assert_eq!(refused.0, SealError::Lifetime { ttl });
         refused.1.cancel().unwrap();
     }
     let name = "x".repeat(20_000);
     let request = Descriptor::new().with("login.name", &name);
-    let admission = gate.admit(&request, None).unwrap().admitted().unwrap();
+    let admission = gate.admit(&request).unwrap().admitted().unwrap();
     let refused = admission.into_ticket(&keys(), TTL).unwrap_err();
     assert!(matches!(refused.0, SealError::TooLong { bytes: 20_000.. }), "{:?}", refused.0);
     refused.1.cancel().unwrap();
@@ -148,7 +149,7 @@ fn older_keys_open_and_the_current_one_seals() {
     let hex = |byte: u8| format!("{byte:02x}").repeat(32);
     let rotated = TicketKeys::parse(&format!("# new\n{}\n\n# old\n{}\n", hex(9), hex(7))).unwrap();
     assert!(rotated.open(&ticket, gate.now()).is_ok());
-    let admission = gate.admit(&Descriptor::new(), None).unwrap().admitted().unwrap();
+    let admission = gate.admit(&Descriptor::new()).unwrap().admitted().unwrap();
     let new = admission.into_ticket(&rotated, TTL).unwrap();
     assert_eq!(keys().open(&new, gate.now()), Err(TicketError::Unsealed));
     assert!(TicketKeys::new([9; 32]).open(&new, gate.now()).is_ok());
@@ -169,7 +170,7 @@ fn what_a_ticket_holds_is_not_to_be_read() {
     let clock = ManualClock::default();
     let gate = in_memory(&clock);
     let request = Descriptor::new().with("login.name", "hunter2-and-more");
-    let admission = gate.admit(&request, None).unwrap().admitted().unwrap();
+    let admission = gate.admit(&request).unwrap().admitted().unwrap();
     let ticket = admission.into_ticket(&keys(), TTL).unwrap();
     let shown = |text: &[u8]| text.windows(7).any(|part| part == b"hunter2");
     assert!(!shown(ticket.as_bytes()) && !shown(format!("{ticket:?}").as_bytes()));
@@ -184,7 +185,7 @@ fn each_half_is_settled_once() {
     let gate = in_memory(&clock);
     let request = Descriptor::new().with("login.name", "ann");
     let made = |gate: &Gate| {
-        let admission = gate.admit(&request, None).unwrap().admitted().unwrap();
+        let admission = gate.admit(&request).unwrap().admitted().unwrap();
         keys().open(&admission.into_ticket(&keys(), TTL).unwrap(), gate.now()).unwrap()
     };
     let one = made(&gate);
@@ -201,7 +202,7 @@ fn each_half_is_settled_once() {
     for half in [Part::All, Part::Spent, Part::Outcome] {
         assert_eq!(part(&two, half), Err(TicketError::Settled));
     }
-    let standing = gate.peek(&request, None).unwrap();
+    let standing = gate.peek(&request).unwrap();
     assert_eq!(
         standing.limits.iter().map(|limit| limit.decision.standing.remaining).collect::<Vec<_>>(),
         [100, 5]
@@ -211,7 +212,7 @@ fn each_half_is_settled_once() {
 #[test]
 fn of_many_who_settle_at_once_one_does() {
     let clock = ManualClock::default();
-    for gate in [in_memory(&clock), gate(CasStore::new(Engine::default()), &clock, "one")] {
+    for gate in [in_memory(&clock), gate(OnTheSpot(CasStore::new(Engine::default())), &clock, "one")] {
         for _ in 0..20 {
             let open = open(&gate, &ticket(&gate, 40)).unwrap();
             let settled: usize = std::thread::scope(|scope| {
@@ -236,7 +237,7 @@ fn of_many_who_settle_at_once_one_does() {
 fn nodes_of_one_store_settle_each_others_tickets() {
     let clock = ManualClock::default();
     let engine = Engine::default();
-    let node = |name| gate(CasStore::new(engine.clone()), &clock, name);
+    let node = |name| gate(OnTheSpot(CasStore::new(engine.clone())), &clock, name);
     let (one, two) = (node("one:8080"), node("two:8080"));
     let [first, second] = [ticket(&one, 50), ticket(&two, 40)];
     assert_eq!((remaining(&one), remaining(&two)), (10, 10));
@@ -270,7 +271,7 @@ fn a_ticket_of_another_nodes_memory_names_that_node() {
 fn a_settlement_that_fails_may_be_tried_again() {
     let clock = ManualClock::default();
     let engine = Engine::default();
-    let gate = gate(CasStore::new(engine.clone()), &clock, "one");
+    let gate = gate(OnTheSpot(CasStore::new(engine.clone())), &clock, "one");
     let open = open(&gate, &ticket(&gate, 50)).unwrap();
     clock.advance(Duration::from_millis(1));
     engine.0.fails_after.store(1, Ordering::Relaxed);
@@ -290,16 +291,16 @@ fn a_settlement_whose_answer_is_lost_counts_once() {
     for lost in 1..=3 {
         let limit = Limit::new(Quota::per_hour(1000).gcra().unwrap(), "1000/h");
         let set = PolicySet::new(vec![Policy::new(format!("tokens-{lost}"), limit)]).unwrap();
-        let gate = Gate::new(set, CasStore::new(engine.clone())).with_clock(clock.clone());
+        let gate = Gate::new(set, OnTheSpot(CasStore::new(engine.clone()))).with_clock(clock.clone());
         let open = open(&gate, &ticket(&gate, 400)).unwrap();
-        let _ = gate.check(&Descriptor::new(), Cost::new(500)).unwrap();
+        let _ = gate.check(Check::of(&Descriptor::new()).cost(Cost::new(500))).unwrap();
         engine.0.loses_after.store(lost, Ordering::Relaxed);
         let first = settle(&gate, &open, 1300);
         engine.0.loses_after.store(0, Ordering::Relaxed);
         if first.is_err() {
             assert_eq!(settle(&gate, &open, 1300), Err(TicketError::Settled), "write {lost}");
         }
-        let standing = gate.peek(&Descriptor::new(), None).unwrap().limits[0].decision.standing;
+        let standing = gate.peek(&Descriptor::new()).unwrap().limits[0].decision.standing;
         assert_eq!((standing.remaining, standing.debt), (0, 800), "write {lost}");
     }
 }
@@ -309,15 +310,15 @@ fn a_settlement_whose_answer_is_lost_counts_once() {
 fn a_success_that_fails_forgets_nothing() {
     let clock = ManualClock::default();
     let engine = Engine::default();
-    let gate = gate(CasStore::new(engine.clone()), &clock, "one");
+    let gate = gate(OnTheSpot(CasStore::new(engine.clone())), &clock, "one");
     for (at, name) in ["ann", "bob", "eve", "joe"].into_iter().enumerate() {
         let request = Descriptor::new().with("login.name", name);
         let levels = || {
-            let decision = gate.peek(&request, None).unwrap();
+            let decision = gate.peek(&request).unwrap();
             decision.limits.iter().map(|limit| limit.decision.standing.remaining).collect::<Vec<_>>()
         };
         let (before, mut charged) = (levels(), tidegate::Charged::default());
-        assert!(gate.charge(&request, None, &mut charged).unwrap().allowed);
+        assert!(gate.charge(&request, &mut charged).unwrap().allowed);
         let charges = levels();
         engine.0.fails_after.store(1 + at as u64, Ordering::Relaxed);
         let told = gate.finish(&charged, Part::All, Outcome::Success, |_| Some(0)).map(drop);
@@ -335,8 +336,7 @@ fn a_flood_of_keys_does_not_wash_a_settled_ticket_away() {
     by_name.by = vec!["login.name".to_owned()];
     let gate = Gate::in_memory(PolicySet::new(vec![by_name]).unwrap(), 64).with_clock(clock.clone());
     let name = |made_up: u32| format!("made up {made_up}");
-    let ask =
-        |made_up| gate.admit(&Descriptor::new().with("login.name", name(made_up)), None).unwrap().admitted();
+    let ask = |made_up| gate.admit(&Descriptor::new().with("login.name", name(made_up))).unwrap().admitted();
     let tickets: Vec<_> =
         (0..4).map(|at| open(&gate, &ask(at).unwrap().into_ticket(&keys(), TTL).unwrap()).unwrap()).collect();
     for ticket in &tickets {
@@ -359,7 +359,7 @@ fn every_way_a_place_can_go_returns_it_once() {
         let places = Quota::concurrency(1, Duration::from_secs(60)).unwrap();
         let set = PolicySet::new(vec![Policy::new("places", Limit::new(places, "1"))]).unwrap();
         let gate = Gate::in_memory(set, 100).with_clock(clock.clone());
-        let taken = || gate.admit(&Descriptor::new(), None).unwrap().admitted();
+        let taken = || gate.admit(&Descriptor::new()).unwrap().admitted();
         let ticket = taken().unwrap().into_ticket(&keys(), TTL).unwrap();
         assert!(taken().is_none(), "a ticket holds the place");
         let open = keys().open(&ticket, gate.now()).unwrap();
@@ -399,23 +399,24 @@ fn fails(after: &AtomicU64) -> Result<(), StoreError> {
 }
 
 impl ByteMap for Engine {
-    fn read(&self, keys: &[&[u8]]) -> Result<Vec<Versioned>, StoreError> {
-        fails(&self.0.fails_after)?;
-        self.0.bytes.read(keys)
+    fn read(&self, _: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
+        let (engine, keys) = (Arc::clone(&self.0), keys.to_vec());
+        Box::pin(async move {
+            fails(&engine.fails_after)?;
+            Ok(engine.bytes.read_now(&keys))
+        })
     }
 
-    fn write_if_unchanged(
-        &self,
-        keys: &[&[u8]],
-        versions: &[u64],
-        values: &[Option<Vec<u8>>],
-    ) -> Result<bool, StoreError> {
-        fails(&self.0.fails_after)?;
-        let written = self.0.bytes.write_if_unchanged(keys, versions, values)?;
-        if written {
-            fails(&self.0.loses_after)?;
-        }
-        Ok(written)
+    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
+        let engine = Arc::clone(&self.0);
+        Box::pin(async move {
+            fails(&engine.fails_after)?;
+            let written = engine.bytes.write_now(&writes);
+            if written {
+                fails(&engine.loses_after)?;
+            }
+            Ok(written)
+        })
     }
 
     fn len(&self) -> usize {

@@ -96,7 +96,7 @@ pub(crate) fn all(found: &Found, ran: impl Fn(&str) -> bool) -> Vec<Bar> {
 const DEFAULT: &str = "tidegate";
 const EXACT: &str = "tidegate-exact";
 const LEASED: &str = "tidegate-leased";
-const WHOLE: &str = "tidegate-whole";
+const FULL_KEYS: &str = "tidegate-full-keys";
 
 /// The rival that everybody knows, as it comes.
 const GOVERNOR: &str = "governor";
@@ -156,7 +156,7 @@ fn keyed(found: &Found) -> Vec<Bar> {
     }
     let bytes = |contender| found.median("keyed", contender, "bytes");
     bars.push(Bar::at_most("memory of a live key", 24.0, bytes(DEFAULT), "bytes"));
-    bars.push(Bar::at_most("memory of a live key, kept whole", 48.0, bytes(WHOLE), "bytes"));
+    bars.push(Bar::at_most("memory of a live key, full keys", 48.0, bytes(FULL_KEYS), "bytes"));
     bars
 }
 

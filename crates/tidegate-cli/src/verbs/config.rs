@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use serde_json::json;
-use tidegate::policy::config::{Config as PolicyConfig, Diagnostic, MAX_BYTES, Severity, read_text, schema};
+use tidegate::config::{Config as PolicyConfig, Diagnostic, MAX_BYTES, Severity, read_text, schema};
 
 use crate::args::{Config, PolicyFile};
 use crate::exit::{Exit, Mistake};
@@ -71,7 +71,7 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
 fn show(named: &PolicyFile, origin: bool, printer: &Printer) -> Result<Exit> {
     let config = match policies::file(named) {
         Some(file) => policies::read(&file, printer)?,
-        None => policies::parse(tidegate::policy::QUICKSTART, "quickstart", printer)?,
+        None => policies::parse(tidegate::config::QUICKSTART, "quickstart", printer)?,
     };
     let effective = &config.effective;
     if origin {
@@ -102,7 +102,7 @@ fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exi
             continue;
         }
         untidy.push(file.display().to_string());
-        let format = tidegate::policy::config::Format::of(file);
+        let format = tidegate::config::Format::of(file);
         let after = PolicyConfig::parse(&tidy, &file.display().to_string(), format);
         if after.map(|(after, _)| after.effective.value).ok().as_ref() != Some(&before.effective.value) {
             let name = file.display();

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 
 use anyhow::Result;
 use serde_json::json;
-use tidegate::policy;
+use tidegate::config;
 
 use crate::args::{Init, Preset};
 use crate::exit::{Exit, Mistake};
@@ -13,10 +13,10 @@ use crate::writing;
 
 pub(crate) fn run(init: &Init, printer: &Printer) -> Result<Exit> {
     let text = match init.preset {
-        Preset::Api => policy::Preset::Api,
-        Preset::Login => policy::Preset::Login,
-        Preset::Outbound => policy::Preset::Outbound,
-        Preset::All => policy::Preset::All,
+        Preset::Api => config::Preset::Api,
+        Preset::Login => config::Preset::Login,
+        Preset::Outbound => config::Preset::Outbound,
+        Preset::All => config::Preset::All,
     }
     .text();
     let path = init.file.display();

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use tidegate::policy::QUICKSTART;
-use tidegate::policy::config::{self, Config, Format, ForwardAuth, OriginalHeaders};
+use tidegate::config::QUICKSTART;
+use tidegate::config::{self, Config, Format, ForwardAuth, OriginalHeaders};
 use tidegate_server::{
     Refused, ServeError, Server, ServerOptions, Settings, Source, TicketKeyError, TicketOptions, Token,
     TokenError,

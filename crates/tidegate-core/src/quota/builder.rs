@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use super::{Quota, QuotaError, burst_in_range};
+use super::algorithms::Quota;
+use crate::error::{QuotaError, burst_in_range};
 use crate::rate::{
     Bandwidth, CalendarUnit, ColdFactor, FixedWindow, Gcra, LeakyBucket, LeakyQueue, Refill, SlidingCounter,
     SlidingLog, SlidingWindow, TokenBucket, WarmUp,
@@ -16,9 +17,36 @@ use crate::time::Rate;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a builder is no limit yet: hand it to a limiter, or finish it with an algorithm"]
 pub struct QuotaBuilder {
-    pub(super) count: u64,
-    pub(super) period: Duration,
-    pub(super) burst: Option<u64>,
+    count: u64,
+    period: Duration,
+    burst: Option<u64>,
+}
+
+impl Quota {
+    /// Starts a limit of `count` units per second; finish it with a burst or an algorithm, see [`QuotaBuilder`].
+    pub fn per_second(count: u64) -> QuotaBuilder {
+        Self::per(count, Duration::from_secs(1))
+    }
+
+    /// Starts a limit of `count` units per minute.
+    pub fn per_minute(count: u64) -> QuotaBuilder {
+        Self::per(count, Duration::from_secs(60))
+    }
+
+    /// Starts a limit of `count` units per hour.
+    pub fn per_hour(count: u64) -> QuotaBuilder {
+        Self::per(count, Duration::from_secs(3600))
+    }
+
+    /// Starts a limit of `count` units per 24 hours.
+    pub fn per_day(count: u64) -> QuotaBuilder {
+        Self::per(count, Duration::from_secs(86_400))
+    }
+
+    /// Starts a limit of `count` units per `period`.
+    pub fn per(count: u64, period: Duration) -> QuotaBuilder {
+        QuotaBuilder { count, period, burst: None }
+    }
 }
 
 impl QuotaBuilder {

@@ -17,7 +17,7 @@ use jiff::civil::{Date, DateTime};
 use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp, ToSpan};
 
-use crate::quota::QuotaError;
+use crate::error::QuotaError;
 use crate::time::Tick;
 
 /// How long one calendar window is.

@@ -12,19 +12,22 @@
 //! A reservation that the window has no room for opens the next one ahead of time. From then on nobody acts in the one
 //! before, for first come, first served forbids it; it is kept for settling alone.
 
-mod windows;
+mod settle;
+mod state;
 
 use core::time::Duration;
 
-use super::Algorithm;
 use super::calendar::{Calendar, CalendarUnit};
 use super::carried::Carried;
 use super::settle::{above, excess, settle, share, until, wide};
+use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
-use crate::quota::QuotaError;
+use crate::error::QuotaError;
 use crate::time::{Rate, Tick};
-use windows::{More, Span};
+use state::{OPENER, Span};
+
+pub use state::FixedWindowState;
 
 /// A count per window, rolling from the first charge or aligned to the calendar.
 ///
@@ -53,19 +56,6 @@ pub struct FixedWindow {
 enum Window {
     Rolling(Rate),
     Calendar(Calendar),
-}
-
-/// What [`FixedWindow`] remembers of a key: 40 bytes, the window and what was spent in it. On the heap, 100 bytes while a change of
-/// parameters or an undone opener matters, and 40 per window that was opened ahead of time, of at most 64.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FixedWindowState {
-    last: Tick,
-    /// First tick of the window; later than `last` when a reservation has opened it ahead of time.
-    start: Tick,
-    /// Last tick of the window, so that the one that holds the last tick of all has an end too.
-    through: Tick,
-    used: u64,
-    more: Option<Box<More>>,
 }
 
 impl FixedWindow {
@@ -132,23 +122,6 @@ impl FixedWindow {
         }
     }
 }
-
-impl FixedWindowState {
-    /// Says whether the window still counts at `at`: something was spent in it, or a reservation has moved its start
-    /// ahead.
-    const fn counts(&self, at: Tick) -> bool {
-        let (at, start) = (at.as_nanos(), self.start.as_nanos());
-        at <= self.through.as_nanos() && (self.used > 0 || start > at)
-    }
-
-    /// The tick after the window.
-    fn end(&self) -> u128 {
-        wide(self.through) + 1
-    }
-}
-
-/// In the receipt of the charge that opened a window.
-const OPENER: u128 = 1;
 
 impl Algorithm for FixedWindow {
     type State = FixedWindowState;
@@ -284,179 +257,4 @@ impl Bytes for FixedWindow {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::decision::Cost;
-
-    fn ms(ms: u64) -> Tick {
-        Tick::from_nanos(ms * 1_000_000)
-    }
-
-    #[test]
-    fn a_timeline() {
-        let limit = FixedWindow::rolling(Rate::new(3, Duration::from_secs(1)).unwrap());
-        let mut state = limit.fresh(ms(0));
-        // (ms, cost, most wait in ms, answer: wait or least further wait in ms, remaining afterwards)
-        for (at, cost, max_wait, expected, remaining) in [
-            (500, 1, 0, Ok(0), 2), // opens the window
-            (900, 2, 0, Ok(0), 0),
-            (900, 1, 0, Err(600), 0),
-            (100, 1, 0, Err(600), 0), // a step back stands still at 900
-            (1499, 1, 0, Err(1), 0),
-            (1500, 2, 0, Ok(0), 1), // opens the next
-            (1600, 2, 899, Err(1), 1),
-            (1600, 2, 900, Ok(900), 0), // opens the one from 2500 ahead of time
-            (1600, 1, 0, Err(900), 0),  // although 1 is left: nobody overtakes
-            (2500, 1, 0, Ok(0), 0),
-        ] {
-            let ask = Ask::within(ms(at), Cost::new(cost).unwrap(), Duration::from_millis(max_wait));
-            let answer = match limit.decide(&state, ask) {
-                Transition::Allowed { wait, next, .. } => {
-                    state = next;
-                    Ok(wait.as_millis())
-                }
-                Transition::Denied { retry } => Err(retry.after().unwrap().as_millis()),
-            };
-            assert_eq!(answer, expected, "at {at}");
-            assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
-        }
-    }
-
-    #[test]
-    fn cancelling_the_opener_brings_the_window_before_back() {
-        let limit = FixedWindow::rolling(Rate::new(5, Duration::from_secs(1)).unwrap());
-        let ask = |cost| Ask::within(ms(0), Cost::new(cost).unwrap(), Duration::from_secs(60));
-        let Transition::Allowed { next: three, .. } = limit.decide(&limit.fresh(ms(0)), ask(3)) else {
-            panic!()
-        };
-        let Transition::Allowed { next: ahead, receipt, .. } = limit.decide(&three, ask(4)) else { panic!() };
-        assert_eq!(receipt.act, ms(1000));
-        assert_eq!(limit.standing(&ahead, ms(1)).remaining, 0);
-        assert_eq!(limit.settle(&ahead, ms(0), &receipt, 0), three);
-        let undone = limit.settle(&ahead, ms(1001), &receipt, 0);
-        assert_eq!(limit.standing(&undone, ms(1001)), limit.standing(&limit.fresh(ms(1001)), ms(1001)));
-    }
-
-    #[test]
-    fn a_changed_limit_keeps_what_was_spent() {
-        let per_minute = |count| FixedWindow::rolling(Rate::new(count, Duration::from_secs(60)).unwrap());
-        let (old, new) = (per_minute(100), per_minute(50));
-        let ask = Ask::allow(ms(0), Cost::new(40).unwrap());
-        let Transition::Allowed { next: spent, .. } = old.decide(&old.fresh(ms(0)), ask) else { panic!() };
-        let left = |new: &FixedWindow, how| {
-            let standing = new.standing(&new.carry(&old, &spent, ms(10), how), ms(10));
-            (standing.remaining, standing.reset_after.as_millis())
-        };
-        assert_eq!(left(&new, Replace::AsIs), (10, 59_990));
-        assert_eq!(left(&new, Replace::Proportional), (30, 59_990));
-        assert_eq!(left(&new, Replace::Reset), (50, 0));
-        let hourly = FixedWindow::calendar(50, CalendarUnit::Hour, "Asia/Kolkata").unwrap();
-        assert_eq!(left(&hourly, Replace::AsIs), (10, 1_800_000 - 10), "05:30 there: half an hour to go");
-    }
-
-    #[test]
-    fn an_unknown_zone_is_named() {
-        let error = FixedWindow::calendar(5, CalendarUnit::Day, "Asia/Shangai").unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "time zone `Asia/Shangai` is not known; use an IANA name such as `Europe/Berlin` or `UTC`"
-        );
-        let known = FixedWindow::calendar(5, CalendarUnit::Day, "asia/shanghai").unwrap();
-        assert_eq!(known.calendar_parts(), Some((CalendarUnit::Day, "Asia/Shanghai")));
-    }
-
-    fn charged(
-        limit: &FixedWindow,
-        state: &FixedWindowState,
-        at: u64,
-        units: u64,
-    ) -> (FixedWindowState, Receipt) {
-        let ask = Ask::within(ms(at), Cost::new(units).unwrap(), Duration::from_secs(60));
-        let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else { panic!("any wait") };
-        (next, receipt)
-    }
-
-    /// Somebody who undid the first charge of a window had the limit full again before those charged after it were a window old: asking
-    /// and taking it back was worth more than not asking.
-    #[test]
-    fn a_window_does_not_outlive_the_charge_that_opened_it() {
-        let limit = FixedWindow::rolling(Rate::new(5, Duration::from_secs(1)).unwrap());
-        let (one, first) = charged(&limit, &limit.fresh(ms(0)), 0, 1);
-        let (two, second) = charged(&limit, &one, 900, 4);
-        let anew = limit.settle(&two, ms(950), &first, 0);
-        assert_eq!(limit.standing(&anew, ms(950)).remaining, 1);
-        assert_eq!(limit.standing(&anew, ms(1900)).remaining, 1, "those of 900 count a whole window");
-        assert_eq!(limit.standing(&anew, ms(1950)).remaining, 5);
-        // What is left of it acts before the window's new beginning, and is still found there.
-        assert_eq!(limit.standing(&limit.settle(&anew, ms(1000), &second, 1), ms(1000)).remaining, 4);
-        let nothing = limit.settle(&anew, ms(1000), &second, 0);
-        assert_eq!(limit.standing(&nothing, ms(1000)), limit.standing(&limit.fresh(ms(1000)), ms(1000)));
-        // In part, it stands where it was opened.
-        let (two, first) = (charged(&limit, &charged(&limit, &limit.fresh(ms(0)), 0, 2).0, 900, 3).0, first);
-        let part = limit.settle(&two, ms(950), &Receipt { cost: Cost::new(2).unwrap(), ..first }, 1);
-        assert_eq!(limit.standing(&part, ms(950)).remaining, 1);
-        assert_eq!(limit.standing(&part, ms(1000)).remaining, 5);
-    }
-
-    #[test]
-    fn an_undone_opener_moves_the_windows_that_follow_and_no_promise() {
-        let limit = FixedWindow::rolling(Rate::new(2, Duration::from_secs(1)).unwrap());
-        let (one, first) = charged(&limit, &limit.fresh(ms(0)), 0, 1);
-        let (two, _) = charged(&limit, &one, 400, 1);
-        let (ahead, promised) = charged(&limit, &two, 400, 1);
-        assert_eq!(promised.act, ms(1000));
-        let moved = limit.settle(&ahead, ms(500), &first, 0);
-        assert_eq!(charged(&limit, &moved, 500, 1).1.act, ms(1500), "when the one that began anew ends");
-        // The one ahead undone, the one before it is open again, where it stands now.
-        let back = limit.settle(&moved, ms(600), &promised, 0);
-        assert_eq!(limit.standing(&back, ms(600)).remaining, 1);
-        assert_eq!(limit.standing(&back, ms(1500)).remaining, 2);
-    }
-
-    #[test]
-    fn windows_ahead_are_emptied_in_any_order() {
-        let limit = FixedWindow::rolling(Rate::new(1, Duration::from_secs(1)).unwrap());
-        let (a, _) = charged(&limit, &limit.fresh(ms(0)), 0, 1);
-        let (b, second) = charged(&limit, &a, 0, 1);
-        let (c, third) = charged(&limit, &b, 0, 1);
-        assert_eq!((second.act, third.act), (ms(1000), ms(2000)));
-        let only_third = limit.settle(&c, ms(10), &second, 0);
-        assert_eq!(charged(&limit, &only_third, 10, 1).1.act, ms(3000), "nobody overtakes the third");
-        assert_eq!(limit.settle(&only_third, ms(0), &third, 0).top(), a.top());
-        // Far more of them than are remembered: closed over the forgotten ones, and no larger for them.
-        let (mut state, mut receipts) = (c, vec![second, third]);
-        for _ in 0..200 {
-            let (next, receipt) = charged_far(&limit, &state);
-            receipts.push(receipt);
-            state = next;
-            assert!(state.before().len() <= 64);
-        }
-        for receipt in receipts.iter().rev() {
-            state = limit.settle(&state, ms(20), receipt, 0);
-        }
-        assert_eq!(limit.standing(&state, ms(20)).remaining, 0);
-        assert_eq!(limit.standing(&state, ms(202_000)).remaining, 1);
-    }
-
-    fn charged_far(limit: &FixedWindow, state: &FixedWindowState) -> (FixedWindowState, Receipt) {
-        let ask = Ask::within(ms(0), Cost::ONE, Duration::MAX);
-        let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else { panic!("any wait") };
-        (next, receipt)
-    }
-
-    #[test]
-    fn a_debt_stays_in_its_window() {
-        let limit = FixedWindow::rolling(Rate::new(5, Duration::from_secs(1)).unwrap());
-        let (one, first) = charged(&limit, &limit.fresh(ms(0)), 0, 4);
-        let debt = limit.settle(&one, ms(500), &first, 9);
-        let standing = limit.standing(&debt, ms(500));
-        assert_eq!((standing.remaining, standing.debt, standing.reset_after.as_millis()), (0, 4, 500));
-        assert_eq!(charged(&limit, &debt, 500, 5).1.act, ms(1000), "the window that follows is not filled");
-        // Told when the window is past, it counts in a window of now.
-        let late = limit.settle(&one, ms(3000), &first, 9);
-        let standing = limit.standing(&late, ms(3000));
-        assert_eq!((standing.remaining, standing.debt, standing.reset_after.as_millis()), (0, 0, 1000));
-        let most = limit.settle(&one, ms(500), &first, u64::MAX);
-        assert_eq!(limit.standing(&most, ms(500)).debt, Rate::MAX_COUNT - 1);
-    }
-}
+mod tests;

@@ -2,17 +2,16 @@
 //!
 //! One number says everything: the *theoretical arrival time* (TAT), the tick at which the limit would be full again if
 //! nothing more were asked. Against counting tokens it has the smallest state and gives `retry_after` by a subtraction. The
-//! arithmetic, settling included, is in [`line`](super::line); a state that fits one word has a form of its own, [`GcraWord`].
+//! arithmetic, settling included, is in [`line`](super::line); a state that fits one word has a form of its own, [`GcraWord`](super::GcraWord).
 
-mod word;
+pub(super) mod report;
+pub(super) mod word;
 
-pub use word::{GcraReport, GcraWord};
-
-use super::Algorithm;
 use super::line::{Line, Pace};
+use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
-use crate::quota::{QuotaError, burst_in_range};
+use crate::error::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick};
 
 /// A rate and a burst, decided by the generic cell rate algorithm.
@@ -22,14 +21,14 @@ use crate::time::{Rate, Tick};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gcra {
     rate: Rate,
-    pace: Pace,
+    pub(super) pace: Pace,
 }
 
 /// What [`Gcra`] remembers of a key, 32 bytes in the library's memory: one number, and the tick it was last changed at.
 ///
 /// Charges that are settled out of order need more, on the heap: at most 5 KiB, until the limit has been full again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GcraState(Line);
+pub struct GcraState(pub(super) Line);
 
 impl Gcra {
     /// Makes a limit of `rate` that grants at most `burst` units at once, from 1 to [`Rate::MAX_COUNT`].

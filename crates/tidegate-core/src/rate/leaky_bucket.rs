@@ -8,11 +8,11 @@
 //! The level is kept as the tick at which the bucket runs dry, in the scaled time of [`line`](super::line): that number stands still
 //! while the level falls.
 
-use super::Algorithm;
 use super::line::{Line, Pace};
+use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
-use crate::quota::{QuotaError, burst_in_range};
+use crate::error::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick};
 
 /// A bucket of some capacity that drains at a rate and refuses to run over.

@@ -11,11 +11,11 @@
 //! at which the queue would have all of its slack again. A queue that was never used has been idle, so it starts there; this
 //! makes a forgotten queue and a rested one the same.
 
-use super::Algorithm;
 use super::line::{Line, Pace};
+use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
-use crate::quota::QuotaError;
+use crate::error::QuotaError;
 use crate::time::{Rate, Tick, nanos, span};
 
 /// A constant outflow with a bounded number of waiting units.

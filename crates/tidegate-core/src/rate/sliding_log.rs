@@ -7,11 +7,11 @@
 //!
 //! An act at tick `e` counts for every tick before `e + window`: two acts exactly one window apart do not meet.
 
-use super::Algorithm;
 use super::ledger::{Ledger, Slots};
+use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
-use crate::quota::QuotaError;
+use crate::error::QuotaError;
 use crate::time::{Rate, Tick};
 
 /// A count in any span of one window, exact.

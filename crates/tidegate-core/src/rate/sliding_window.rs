@@ -12,11 +12,11 @@
 //! Bucket `i` begins at the first tick not before `i·window/N`, counted from the clock's epoch. The division is never
 //! rounded before, so buckets that do not divide the window evenly differ by a nanosecond and never drift.
 
-use super::Algorithm;
 use super::ledger::{Ledger, Slots};
+use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
-use crate::quota::QuotaError;
+use crate::error::QuotaError;
 use crate::time::{Rate, Tick};
 
 /// A count in any span of one window, kept in buckets.

@@ -36,42 +36,17 @@ mod slope;
 
 use core::time::Duration;
 
-use super::Algorithm;
 use super::carried::Carried;
 use super::exact::{mul_div_ceil, mul_div_floor};
 use super::settle::excess;
+use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
-use crate::quota::{QuotaError, burst_in_range};
+use crate::error::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick, nanos, span};
 use slope::{Moment, PART, Slope};
 
-/// How many times slower a cold limit is, in thousandths: at least one, at most a thousand times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ColdFactor(u32);
-
-impl ColdFactor {
-    /// Three times slower: the default of Guava and of Sentinel.
-    pub const THREE: Self = Self::times(3);
-
-    /// Makes a factor of whole times. Checked when a limit is made of it.
-    #[must_use]
-    pub const fn times(times: u32) -> Self {
-        Self(times.saturating_mul(1000))
-    }
-
-    /// Makes a factor of thousandths: 1500 is one and a half times. Checked when a limit is made of it.
-    #[must_use]
-    pub const fn thousandths(thousandths: u32) -> Self {
-        Self(thousandths)
-    }
-
-    /// Returns the thousandths.
-    #[must_use]
-    pub const fn as_thousandths(self) -> u32 {
-        self.0
-    }
-}
+pub use slope::ColdFactor;
 
 /// A rate that a rested limit reaches along a slope, within a warm-up period of full load.
 ///
@@ -334,112 +309,4 @@ impl Bytes for WarmUpState {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::decision::Cost;
-
-    fn limit() -> WarmUp {
-        let rate = Rate::new(5, Duration::from_secs(1)).unwrap();
-        WarmUp::new(rate, Duration::from_secs(3), ColdFactor::THREE).unwrap()
-    }
-
-    #[test]
-    fn a_timeline() {
-        let limit = limit();
-        let mut state = limit.fresh(Tick::EPOCH);
-        // (ms, cost, longest wait in ms, microseconds of wait or refused for this long)
-        for (at, cost, max_wait, expected) in [
-            (0, 1, 0, Ok(0)),
-            (0, 1, 0, Err(573_334)), // half a unit down a slope of 7.5 units from 600 ms to 200 ms
-            (100, 1, 473, Err(334)),
-            (100, 1, 474, Ok(473_334)),
-            (90, 1, 0, Err(993_334)), // a step back stands still at 100
-            (60_000, 5, 0, Ok(0)),    // cold again; five units along the slope cost 7/3 s
-            (60_000, 1, 0, Err(2_333_334)),
-            (62_400, 1, 0, Ok(0)),
-        ] {
-            let ask = Ask::within(
-                Tick::from_nanos(at * 1_000_000),
-                Cost::new(cost).unwrap(),
-                Duration::from_millis(max_wait),
-            );
-            let micros = |span: Duration| span.as_nanos().div_ceil(1000);
-            let found = match limit.decide(&state, ask) {
-                Transition::Allowed { wait, next, .. } => {
-                    state = next;
-                    Ok(micros(wait))
-                }
-                Transition::Denied { retry } => Err(micros(retry.after().unwrap())),
-            };
-            assert_eq!(found, expected, "at {at}");
-        }
-        assert_eq!(limit.decide(&state, Ask::allow(Tick::MAX, Cost::new(6).unwrap())), Transition::NEVER);
-    }
-
-    #[test]
-    fn a_whole_warm_up_takes_the_period() {
-        let limit = limit();
-        // From quite cold to the foot of the slope are 7.5 units at this rate; two rounds of them show it whole.
-        let double =
-            WarmUp::new(Rate::new(10, Duration::from_secs(1)).unwrap(), limit.period(), limit.cold).unwrap();
-        let double = double.burst(15).unwrap();
-        let ask = Ask::allow(Tick::EPOCH, Cost::new(15).unwrap());
-        let Transition::Allowed { next, .. } = double.decide(&double.fresh(Tick::EPOCH), ask) else {
-            panic!("free")
-        };
-        assert_eq!(next.next, Moment { ns: 3_000_000_000, part: 0 });
-    }
-
-    fn reserve(limit: &WarmUp, state: &WarmUpState, now: Tick, units: u64) -> (WarmUpState, Receipt) {
-        let ask = Ask::within(now, Cost::new(units).unwrap(), Duration::from_secs(60));
-        let Transition::Allowed { next, receipt, .. } = limit.decide(state, ask) else {
-            panic!("within a minute")
-        };
-        (next, receipt)
-    }
-
-    #[test]
-    fn the_last_charge_is_settled_exactly_and_no_other() {
-        let limit = limit();
-        let (a, first) = reserve(&limit, &limit.fresh(Tick::EPOCH), Tick::EPOCH, 1);
-        let (b, second) = reserve(&limit, &a, Tick::EPOCH, 4);
-        let (c, third) = reserve(&limit, &b, Tick::EPOCH, 1);
-        assert_eq!(limit.settle(&c, Tick::EPOCH, &third, 0), b);
-        assert_eq!(limit.settle(&c, Tick::EPOCH, &second, 0), c);
-        assert_eq!(limit.settle(&b, Tick::EPOCH, &second, 3), reserve(&limit, &a, Tick::EPOCH, 3).0);
-        // Long after the work acted, and the last first.
-        let later = Tick::from_secs(2);
-        let undone = limit.settle(&limit.settle(&b, later, &second, 0), later, &first, 0);
-        let never = limit.fresh(Tick::EPOCH);
-        assert_eq!(limit.standing(&undone, later), limit.standing(&never, later));
-        assert_eq!(limit.rested(&undone, later), limit.rested(&never, later));
-    }
-
-    #[test]
-    fn what_turns_out_dearer_is_waited_off() {
-        let limit = limit();
-        let (spent, receipt) = reserve(&limit, &limit.fresh(Tick::EPOCH), Tick::EPOCH, 1);
-        let more = limit.settle(&spent, Tick::EPOCH, &receipt, 6);
-        assert_eq!((more.next, more.cold), limit.charged(limit.rested(&spent, Tick::EPOCH), 5));
-        let standing = limit.standing(&more, Tick::EPOCH);
-        assert!(standing.debt > 6 && standing.remaining == 0, "a cold unit costs up to three: {standing:?}");
-        let endless = limit.settle(&spent, Tick::EPOCH, &receipt, u64::MAX);
-        assert_eq!(limit.standing(&endless, Tick::EPOCH).debt, Tick::MAX.as_nanos().div_ceil(200_000_000));
-        assert_eq!(limit.settle(&endless, Tick::MAX, &receipt, 0), endless);
-    }
-
-    #[test]
-    fn a_receipt_from_before_a_change_gives_nothing_back() {
-        let (limit, now) = (limit(), Tick::from_secs(1));
-        let (spent, before) = reserve(&limit, &limit.fresh(now), now, 2);
-        let reset = limit.carry(&limit, &spent, now, Replace::Reset);
-        let (again, _) = reserve(&limit, &reset, now, 2);
-        assert_eq!(
-            (again.next, again.cold),
-            (spent.next, spent.cold),
-            "nothing but the change tells them apart"
-        );
-        assert_eq!(limit.settle(&again, now, &before, 0), again);
-        assert!(limit.full_at(&reset).unwrap().as_nanos() > spent.next.ns);
-    }
-}
+mod tests;

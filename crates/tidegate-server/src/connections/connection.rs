@@ -29,12 +29,13 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::Peer;
-use super::body::Punctual;
+use super::handler::Handler;
+use super::linger::linger;
+use super::peer::Peer;
 use super::places::{Order, Place, Stage, now};
-use super::refusal;
+use super::protocol_errors;
+use super::timed_body::TimedBody;
 use super::wire::{Line, Stand, Wire};
-use crate::doors::http::{App, is_operational};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 
@@ -84,10 +85,10 @@ impl Ended {
 ///
 /// # Cancel safety
 /// Dropping the future closes the socket at once.
-pub(super) async fn serve(
+pub(super) async fn serve<H: Handler>(
     stream: TcpStream,
     peer: SocketAddr,
-    app: Arc<App>,
+    handler: Arc<H>,
     place: &Place,
     timeouts: Timeouts,
 ) {
@@ -100,23 +101,23 @@ pub(super) async fn serve(
         timeouts.head = timeouts.head.min(SHORT_HEAD);
     }
 
-    let (seen, reserved, cuts) = (Arc::clone(&line), place.is_reserved(), Arc::clone(&app));
+    let (seen, reserved, counting) = (Arc::clone(&line), place.is_reserved(), Arc::clone(&handler));
     let service = service_fn(move |request: http::Request<Incoming>| {
         seen.begin();
         // Before anything is answered: from here on the place is not given away.
         place.note_busy();
         let answering = Answering(Arc::clone(&seen));
-        let operational = is_operational(request.uri().path());
-        let mut request = request.map(|body| Body::new(Punctual::new(body, timeouts.body)));
+        let operational = H::is_operational(request.uri().path());
+        let mut request = request.map(|body| Body::new(TimedBody::new(body, timeouts.body)));
         request.extensions_mut().insert(Peer(peer));
-        let app = Arc::clone(&app);
+        let handler = Arc::clone(&handler);
         async move {
             answering.unblocked().await;
             if reserved && !operational {
-                app.engine.metrics.connection_cut(CutReason::full);
-                return Ok(refusal::full());
+                handler.connection_cut(CutReason::full);
+                return Ok(protocol_errors::full());
             }
-            Ok::<_, Infallible>(app.answer(request).await)
+            Ok::<_, Infallible>(handler.answer(request).await)
         }
     });
     let wire = Wire { read, line: Arc::clone(&line) };
@@ -129,7 +130,7 @@ pub(super) async fn serve(
     // A connection that idled ends by hyper's own shutdown, and has given its place up all the same.
     let yielded = matches!(ended, Ended::Served(Ok(()))) && place.is_vacated();
     if let Some(reason) = ended.cut().or(yielded.then_some(CutReason::vacated)) {
-        cuts.engine.metrics.connection_cut(reason);
+        counting.connection_cut(reason);
     }
     let mut wire = http.into_parts().io.into_inner();
     close(&mut wire, ended, peer, place, timeouts).await;
@@ -283,12 +284,12 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
                 line.forget_unsent();
             } else if stand.received {
                 // The place is needed now: what the system does not take at once is not sent.
-                let _ = refusal::answer(wire, refusal::full()).now_or_never();
+                let _ = protocol_errors::answer(wire, protocol_errors::full()).now_or_never();
             }
             return;
         }
         Ended::Late(stand) => match stand.stage() {
-            Stage::Head if stand.received => Some(refusal::late(timeouts.head)),
+            Stage::Head if stand.received => Some(protocol_errors::late(timeouts.head)),
             Stage::Head | Stage::Idle => return,
             _ => {
                 tracing::debug!(%peer, "cut: it does not read its answers");
@@ -301,9 +302,9 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
             let stand = line.stand();
             let in_head = stand.stage() == Stage::Head && stand.received;
             if error.is_parse_version_h2() {
-                Some(refusal::other_version())
+                Some(protocol_errors::other_version())
             } else if error.is_incomplete_message() && in_head {
-                Some(refusal::cut_short())
+                Some(protocol_errors::cut_short())
             } else {
                 // hyper answers what it cannot parse. Whatever else it was, answers made before it may be unsent.
                 None
@@ -314,13 +315,13 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
     let closing = async {
         let sending = async {
             if let Some(response) = last_word {
-                refusal::answer(wire, response).await;
+                protocol_errors::answer(wire, response).await;
             }
             poll_fn(|cx| line.poll_send(cx)).await
         };
         match timeout(timeouts.unread, sending).await {
             // What is on its way arrives also when the peer closes later than this.
-            Ok(Ok(())) => drop(timeout(LINGER, refusal::linger(wire, LINGER_BYTES)).await),
+            Ok(Ok(())) => drop(timeout(LINGER, linger(wire, LINGER_BYTES)).await),
             Ok(Err(_)) => {}
             Err(_) => line.forget_unsent(),
         }

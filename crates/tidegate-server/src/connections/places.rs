@@ -7,7 +7,7 @@
 //! addresses count by /64, which is what one customer has.
 //!
 //! When no connection only waits, the new one goes to the reserve: there health and administration are answered, and
-//! everything else is told to come back ([`crate::doors::http::is_operational`]). The reserve makes room for itself in the same way.
+//! everything else is told to come back ([`super::Handler::is_operational`]). The reserve makes room for itself in the same way.
 //!
 //! The state of a connection is one atomic, written by its own task. All of them are looked at only when the server is full,
 //! and then several places are vacated at once.

@@ -16,7 +16,7 @@ use ulid::Ulid;
 use super::{Conclusion, Engine};
 use crate::live::{Live, settles};
 use crate::metrics::SettlementResult;
-use crate::tickets::TicketOptions;
+use crate::ticket_options::TicketOptions;
 
 /// The longest ticket that a header carries: with the lists of limits, the head of an answer fits the 4 KiB that a proxy reads it into.
 const LONGEST_IN_HEADER: usize = 1024;

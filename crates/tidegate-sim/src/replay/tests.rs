@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate::policy::config::{Config, Format};
+use tidegate::config::{Config, Format};
 
 use super::*;
 use crate::traffic::Traffic;

@@ -1,7 +1,7 @@
 //! Policies of a file under a trace: all their limits, tiers and overrides, all or nothing.
 
 use serde_json::Value;
-use tidegate::policy::config::{Config, Format};
+use tidegate::config::{Config, Format};
 
 use super::*;
 

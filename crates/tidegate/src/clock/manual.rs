@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tidegate_core::Tick;
 
 use super::{Clock, Sleep};
-use crate::wait::block_on;
+use crate::block_on::block_on;
 
 /// A clock that moves only when told to; clones share the time.
 ///

@@ -48,9 +48,9 @@ impl Time {
 
     /// Returns now where the processor's counter tells it.
     #[inline]
-    pub(crate) fn quick(&self) -> Option<Tick> {
+    pub(crate) fn fast_tick(&self) -> Option<Tick> {
         match self {
-            Self::System(_) => SystemClock::quick(),
+            Self::System(_) => SystemClock::fast_tick(),
             Self::Other { .. } => None,
         }
     }

@@ -4,13 +4,12 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use tidegate_core::{Cost, Outcome};
+use tidegate_core::Outcome;
 
 use super::charged::{Charged, ChargedLine, Part};
 use super::settling::Finished;
-use super::{Gate, GateDecision};
-use crate::policy::{Among, Descriptor};
-use crate::store::{Op, StoreError};
+use super::{Check, Gate, GateDecision};
+use crate::store::StoreError;
 
 /// The answer to [`Gate::admit`]: an admission, or the decision that refused it.
 #[derive(Debug)]
@@ -62,16 +61,16 @@ impl<G: Deref<Target = Gate>> Entry<G> {
 /// # Examples
 /// A call of a language model is admitted on an estimate and settled with what it used:
 /// ```
-/// use tidegate::gate::Entry;
+/// use tidegate::gate::{Check, Entry};
 /// use tidegate::policy::Limit;
 /// use tidegate::{Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
 ///
 /// let tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
 /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000).with_clock(ManualClock::default());
 /// let request = Descriptor::new();
-/// let Entry::Admitted(admission) = gate.admit(&request, Cost::new(800))? else { panic!("800 of 1000") };
+/// let Entry::Admitted(admission) = gate.admit(Check::of(&request).cost(Cost::new(800)))? else { panic!("800 of 1000") };
 /// admission.finish_with(Outcome::Success, |_| Some(300))?;
-/// assert_eq!(gate.peek(&request, None)?.limits[0].decision.standing.remaining, 700);
+/// assert_eq!(gate.peek(&request)?.limits[0].decision.standing.remaining, 700);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use = "an admission that is dropped at once gives its places back"]
@@ -91,40 +90,84 @@ impl Gate {
     ///
     /// # Errors
     /// [`StoreError`] when no decision could be made; nothing was charged then.
-    pub fn admit(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<Entry<&Self>, StoreError> {
-        Admission::ask(self, request, cost, None)
+    pub fn admit<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<Entry<&Self>, StoreError> {
+        Admission::ask(self, check)
     }
 
     /// Decides like [`Gate::admit`]; the admission holds the gate, so it may be stored and sent to other threads.
     ///
     /// # Errors
     /// As [`Gate::admit`].
-    pub fn admit_owned(
+    pub fn admit_owned<'a, 'd: 'a>(
         self: &Arc<Self>,
-        request: &Descriptor<'_>,
-        cost: Option<Cost>,
+        check: impl Into<Check<'a, 'd>>,
     ) -> Result<Entry<Arc<Self>>, StoreError> {
-        Admission::ask(Arc::clone(self), request, cost, None)
+        Admission::ask(Arc::clone(self), check)
+    }
+}
+
+impl Gate {
+    /// Decides like [`Gate::admit`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::check_async`].
+    ///
+    /// # Cancel safety
+    /// As [`Gate::check_async`].
+    pub async fn admit_async<'a, 'd: 'a>(
+        &self,
+        check: impl Into<Check<'a, 'd>>,
+    ) -> Result<Entry<&Self>, StoreError> {
+        Admission::ask_async(self, check).await
+    }
+
+    /// Decides like [`Gate::admit_owned`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::check_async`].
+    ///
+    /// # Cancel safety
+    /// As [`Gate::check_async`].
+    pub async fn admit_owned_async<'a, 'd: 'a>(
+        self: &Arc<Self>,
+        check: impl Into<Check<'a, 'd>>,
+    ) -> Result<Entry<Arc<Self>>, StoreError> {
+        Admission::ask_async(Arc::clone(self), check).await
     }
 }
 
 impl<G: Deref<Target = Gate>> Admission<G> {
-    /// Asks a gate, through whatever leads to it; by some policies only where `among` names them, as [`Gate::charge_among`] does.
+    /// Asks a gate, through whatever leads to it. A check that only looks admits nothing to be ended.
     ///
     /// # Errors
     /// As [`Gate::admit`].
-    pub fn ask(
+    pub fn ask<'a, 'd: 'a>(gate: G, check: impl Into<Check<'a, 'd>>) -> Result<Entry<G>, StoreError> {
+        let mut charged = Charged::default();
+        let decision = gate.decide(&check.into(), &mut charged)?;
+        Ok(Self::entry(gate, decision, charged))
+    }
+
+    /// Asks a gate like [`Admission::ask`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::check_async`].
+    ///
+    /// # Cancel safety
+    /// As [`Gate::check_async`].
+    pub async fn ask_async<'a, 'd: 'a>(
         gate: G,
-        request: &Descriptor<'_>,
-        cost: Option<Cost>,
-        among: Option<&Among>,
+        check: impl Into<Check<'a, 'd>>,
     ) -> Result<Entry<G>, StoreError> {
         let mut charged = Charged::default();
-        let decision = gate.decide(request, cost, Op::Take, among, &mut charged)?;
+        let decision = gate.decide_async(&check.into(), &mut charged).await?;
+        Ok(Self::entry(gate, decision, charged))
+    }
+
+    fn entry(gate: G, decision: GateDecision, charged: Charged) -> Entry<G> {
         if !decision.allowed {
-            return Ok(Entry::Refused(decision));
+            return Entry::Refused(decision);
         }
-        Ok(Entry::Admitted(Self { gate, decision, charged, undo: false, ended: false }))
+        Entry::Admitted(Self { gate, decision, charged, undo: false, ended: false })
     }
 
     /// Returns what was charged.
@@ -199,6 +242,59 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         self.end(Outcome::Ignored, |_| Some(0), |_| (), true)
     }
 
+    /// Ends it like [`Admission::finish`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Admission::finish`].
+    ///
+    /// # Cancel safety
+    /// Dropped before it ends, it leaves the places; what limits were charged may have been settled or not.
+    pub async fn finish_async(self, outcome: Outcome) -> Result<(), StoreError> {
+        self.finish_with_async(outcome, |_| None).await
+    }
+
+    /// Ends it like [`Admission::finish_with`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Admission::finish_with`].
+    ///
+    /// # Cancel safety
+    /// As [`Admission::finish_async`].
+    pub async fn finish_with_async(
+        self,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<(), StoreError> {
+        self.end_async(outcome, used, false).await
+    }
+
+    /// Undoes it like [`Admission::cancel`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Admission::cancel`].
+    ///
+    /// # Cancel safety
+    /// As [`Admission::finish_async`].
+    pub async fn cancel_async(self) -> Result<(), StoreError> {
+        self.end_async(Outcome::Ignored, |_| Some(0), true).await
+    }
+
+    async fn end_async(
+        mut self,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+        again: bool,
+    ) -> Result<(), StoreError> {
+        // Whoever stops waiting cannot know what the store has done: undone as well, it might come back twice.
+        self.undo = false;
+        let ended = self.gate.finish_async(&self.charged, Part::All, outcome, used).await.map(drop);
+        match &ended {
+            Ok(()) => self.ended = true,
+            Err(error) => self.undo = again && !matches!(error, StoreError::Unavailable { .. }),
+        }
+        ended
+    }
+
     /// Ends it; `again` says whether it is to be undone by dropping where that has failed.
     fn end<T>(
         mut self,
@@ -263,12 +359,11 @@ impl<G: Deref<Target = Gate>> Drop for Admission<G> {
         if self.ended {
             return;
         }
-        // Nobody is there to be told of an error: what the store has not settled stays charged.
         let charged = &self.charged;
-        let _ = match self.undo {
-            true => self.gate.finish(charged, Part::All, Outcome::Ignored, |_| Some(0)),
-            false => self.gate.finish_each(charged, charged.places(), Outcome::Ignored, |_| None),
-        };
+        match self.undo {
+            true => self.gate.finish_unwatched(charged, charged.of(Part::All), |_| Some(0)),
+            false => self.gate.finish_unwatched(charged, charged.places(), |_| None),
+        }
     }
 }
 

@@ -1,13 +1,76 @@
-//! An admission that is finished by what its work told: each policy makes units of its own of it.
+//! Settling by what the work told: each policy makes units of its own of it, the charges are settled by these, and the policies that learn
+//! their estimate learn it.
+//!
+//! One order for an admission that is finished in place and for a ticket that comes back: work out the real costs, settle, teach. So
+//! nothing is learnt of a settlement that failed.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tidegate_core::Outcome;
 
-use super::{Admission, Gate};
-use crate::policy::{RealCost, Usage};
+use super::{Admission, ChargedLine, Gate};
+#[cfg(feature = "ticket")]
+use super::{
+    Finished, Followed, Part,
+    ticket::{OpenTicket, TicketError},
+};
+#[cfg(feature = "ticket")]
+use crate::policy::CostError;
+use crate::policy::{PolicySet, RealCost, Usage};
 use crate::store::StoreError;
+
+/// What was settled by usage, in the order of the policies: each charge, and why its real cost could not be worked out, where that is so.
+#[cfg(feature = "ticket")]
+pub type FinishedBy<'c> = SmallVec<[(Followed<'c>, Option<CostError>); 2]>;
+
+/// What the work really cost under the policy of each charge, in the order of the charges.
+struct RealCosts<'p> {
+    policies: &'p PolicySet,
+    /// The policy's place in the set, where it is still there.
+    costs: SmallVec<[(Option<usize>, RealCost); 4]>,
+}
+
+impl<'p> RealCosts<'p> {
+    fn of<'c>(
+        policies: &'p PolicySet,
+        usage: &Usage<'_>,
+        lines: impl Iterator<Item = ChargedLine<'c>>,
+    ) -> Self {
+        let cost = |line: ChargedLine<'c>| match policies.find(line.policy) {
+            Some((at, policy)) => (Some(at), policy.real_cost(usage)),
+            None => (None, RealCost::AsCharged),
+        };
+        Self { policies, costs: lines.map(cost).collect() }
+    }
+
+    /// Returns what [`Gate::finish`] asks for each charge, which it does once for each and in their order.
+    fn used(&self) -> impl FnMut(&ChargedLine<'_>) -> Option<u64> {
+        let mut costs = self.costs.iter();
+        move |_| match costs.next() {
+            Some((_, RealCost::Units(units))) => Some(*units),
+            Some((_, RealCost::AsCharged | RealCost::Unknown(_))) | None => None,
+        }
+    }
+
+    /// Teaches what was settled, and tells why a real cost could not be worked out.
+    #[cfg(feature = "ticket")]
+    fn concluded<'c>(&self, settled: Finished<'c>) -> FinishedBy<'c> {
+        self.teach();
+        let why = |cost: &RealCost| if let RealCost::Unknown(why) = cost { Some(why.clone()) } else { None };
+        settled.into_iter().zip(&self.costs).map(|(one, (_, cost))| (one, why(cost))).collect()
+    }
+
+    /// Teaches each policy what the work cost under it; once, however many limits it has, since these stand together.
+    fn teach(&self) {
+        for costs in self.costs.chunk_by(|one, next| one.0 == next.0) {
+            if let Some((Some(at), RealCost::Units(units))) = costs.first() {
+                self.policies.learn(*at, *units);
+            }
+        }
+    }
+}
 
 impl<G: Deref<Target = Gate>> Admission<G> {
     /// Ends it by what the work told, as `llm.output`: each policy settles what it makes of that
@@ -28,29 +91,98 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     /// let mut tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
     /// tokens.settle = Some(SettleRule::new(SettleBy::Value("llm.output".to_owned())));
     /// let gate = Gate::in_memory(PolicySet::new(vec![requests, tokens])?, 1000).with_clock(ManualClock::default());
-    /// let Entry::Admitted(call) = gate.admit(&Descriptor::new(), None)? else { panic!("a full limit") };
+    /// let Entry::Admitted(call) = gate.admit(&Descriptor::new())? else { panic!("a full limit") };
     /// call.finish_by(Outcome::Success, &Usage::default().with("llm.output", 300))?;
-    /// let left = |limit: usize| gate.peek(&Descriptor::new(), None).unwrap().limits[limit].decision.standing.remaining;
+    /// let left = |limit: usize| gate.peek(&Descriptor::new()).unwrap().limits[limit].decision.standing.remaining;
     /// assert_eq!([left(0), left(1)], [59, 700]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn finish_by(self, outcome: Outcome, usage: &Usage<'_>) -> Result<(), StoreError> {
         let policies = Arc::clone(&self.policies);
-        let real = |name: &str| {
-            let (at, policy) = policies.find(name)?;
-            match policy.real_cost(usage) {
-                RealCost::Units(units) => Some((at, units)),
-                RealCost::AsCharged | RealCost::Unknown(_) => None,
-            }
-        };
-        let used = |line: &super::ChargedLine<'_>| real(line.policy).map(|(_, units)| units);
-        self.finish_and_tell(outcome, used, |finished| {
-            // Limits of one policy stand together and learn once.
-            for lines in finished.chunk_by(|one, next| one.policy == next.policy) {
-                if let Some((at, units)) = lines.first().and_then(|line| real(line.policy)) {
-                    policies.learn(at, units);
-                }
-            }
-        })
+        let real = RealCosts::of(&policies, usage, self.charged().lines());
+        self.finish_and_tell(outcome, real.used(), |_| real.teach())
+    }
+
+    /// Ends it like [`Admission::finish_by`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Admission::finish_by`].
+    ///
+    /// # Cancel safety
+    /// As [`Admission::finish_async`]; nothing is learnt then.
+    pub async fn finish_by_async(self, outcome: Outcome, usage: &Usage<'_>) -> Result<(), StoreError> {
+        let policies = Arc::clone(&self.policies);
+        let real = RealCosts::of(&policies, usage, self.charged().lines());
+        self.finish_with_async(outcome, real.used()).await?;
+        real.teach();
+        Ok(())
+    }
+}
+
+#[cfg(feature = "ticket")]
+impl Gate {
+    /// Settles a ticket as [`Gate::settle`] does, by what the work told: each policy that is in force settles what it makes of that
+    /// ([`Policy::real_cost`](crate::Policy::real_cost)), and those that learn their estimate learn it.
+    ///
+    /// What was charged stands where nothing was told that a policy goes by, and where that makes no cost: then the reason is handed
+    /// over with the charge. Whether a name is one that policies go by says [`PolicySet::check_usage`].
+    ///
+    /// # Errors
+    /// As [`Gate::settle`]; nothing was learnt then.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::gate::ticket::TicketKeys;
+    /// use tidegate::gate::{Entry, Part};
+    /// use tidegate::policy::{Limit, SettleBy, SettleRule, Usage};
+    /// use tidegate::{Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+    ///
+    /// let mut tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
+    /// tokens.settle = Some(SettleRule::new(SettleBy::Value("llm.output".to_owned())));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000).with_clock(ManualClock::default());
+    /// let keys = TicketKeys::random()?;
+    /// let Entry::Admitted(call) = gate.admit(&Descriptor::new())? else { panic!("a full limit") };
+    /// let ticket = call.into_ticket(&keys, Duration::from_secs(600)).map_err(|refused| refused.0)?;
+    ///
+    /// let open = keys.open(&ticket, gate.now())?;
+    /// let usage = Usage::default().with("llm.output", 300);
+    /// let settled = gate.settle_by(&open, Part::All, Outcome::Success, &usage)?;
+    /// assert_eq!((settled[0].0.used, &settled[0].1), (300, &None));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn settle_by<'t>(
+        &self,
+        ticket: &'t OpenTicket,
+        part: Part,
+        outcome: Outcome,
+        usage: &Usage<'_>,
+    ) -> Result<FinishedBy<'t>, TicketError> {
+        let policies = self.policies();
+        let charged = ticket.charged();
+        let real = RealCosts::of(&policies, usage, charged.of(part).map(|made| charged.line(made)));
+        let settled = self.settle(ticket, part, outcome, real.used())?;
+        Ok(real.concluded(settled))
+    }
+
+    /// Settles a ticket like [`Gate::settle_by`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::settle_by`].
+    ///
+    /// # Cancel safety
+    /// As [`Gate::settle_async`]; nothing is learnt then.
+    pub async fn settle_by_async<'t>(
+        &self,
+        ticket: &'t OpenTicket,
+        part: Part,
+        outcome: Outcome,
+        usage: &Usage<'_>,
+    ) -> Result<FinishedBy<'t>, TicketError> {
+        let policies = self.policies();
+        let charged = ticket.charged();
+        let real = RealCosts::of(&policies, usage, charged.of(part).map(|made| charged.line(made)));
+        let settled = self.settle_async(ticket, part, outcome, real.used()).await?;
+        Ok(real.concluded(settled))
     }
 }

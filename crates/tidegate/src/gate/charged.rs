@@ -11,8 +11,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Receipt, Tick};
 
-use crate::policy::{Plan, policy_of_key};
-use crate::store::{Charge, Settled};
+use crate::policy::{Plan, Share, policy_of_key};
+use crate::store::{Charge, DecidedBy, Settled};
 
 /// The charges of one allowed check, as [`super::Gate::charge`] fills it in; empty for a refused one.
 ///
@@ -40,6 +40,10 @@ pub(super) struct Made {
     pub(super) on_failure: bool,
     /// The number of its policy, see [`Charge::owner`].
     pub(super) owner: u32,
+    /// Where it is settled.
+    pub(super) share: Option<Share>,
+    /// Whether it was made by the store that stands in for an engine.
+    pub(super) by_fallback: bool,
 }
 
 /// One charge, as it is shown to whoever settles it.
@@ -136,6 +140,7 @@ impl Charged {
         Charge {
             binding: false,
             owner: made.owner,
+            by_fallback: made.by_fallback,
             ..Charge::new(self.key(made), &made.quota, made.receipt.cost)
         }
     }
@@ -158,6 +163,8 @@ impl Charged {
                 limit: line.limit as u32,
                 on_failure: line.on_failure,
                 owner: line.owner,
+                share: line.share,
+                by_fallback: settled.by == DecidedBy::Fallback,
             });
         }
         self.keys = keys.into();
@@ -181,7 +188,7 @@ impl Made {
 }
 
 /// Who keeps what a check charges: nobody, at no cost, or a [`Charged`].
-pub(super) trait Keep {
+pub(super) trait Keep: Send {
     /// Whether receipts are wanted at all.
     const KEEPS: bool;
 

@@ -10,10 +10,11 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Finish, Outcome, Standing};
 
+use super::Gate;
 use super::charged::{Charged, ChargedLine, Made, Part};
-use super::{Gate, GateDecision};
-use crate::policy::{Among, ChargeOn, Descriptor};
-use crate::store::{Charge, Ending, Op, Settled, Step, StoreError};
+use super::routed::{Waits, now};
+use crate::policy::ChargeOn;
+use crate::store::{Charge, Ending, Op, Step, StepClock, StoreError};
 
 /// What became of one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,44 +47,28 @@ pub enum Fate {
     Owed(u64),
 }
 
+/// How charges end, worked out and not yet settled.
+#[derive(Default)]
+pub(super) struct Endings<'c> {
+    finished: Finished<'c>,
+    parts: SmallVec<[PartEndings<'c>; 1]>,
+}
+
+/// The endings of one step.
+#[derive(Default)]
+struct PartEndings<'c> {
+    store: usize,
+    tag: u64,
+    charges: SmallVec<[Charge<'c>; 2]>,
+    endings: SmallVec<[Ending; 2]>,
+    /// Their places among all that is settled.
+    places: SmallVec<[usize; 2]>,
+}
+
 /// All that was settled at once, in the order of the policies.
 pub type Finished<'c> = SmallVec<[Followed<'c>; 2]>;
 
 impl Gate {
-    /// Decides like [`Gate::check`], and keeps in `charged` what was charged, for [`Gate::finish`]. Where the admission is finished
-    /// in the same place, [`Gate::admit`] is shorter.
-    ///
-    /// `charged` is emptied first, and stays empty when the request is refused. Costs a check and two allocations.
-    ///
-    /// # Errors
-    /// [`StoreError`] when no decision could be made; nothing was charged then.
-    pub fn charge(
-        &self,
-        request: &Descriptor<'_>,
-        cost: Option<Cost>,
-        charged: &mut Charged,
-    ) -> Result<GateDecision, StoreError> {
-        charged.clear();
-        self.decide(request, cost, Op::Take, None, charged)
-    }
-
-    /// Decides like [`Gate::charge`] by some policies only, and by the lists that hold for all; the others are not charged.
-    ///
-    /// Goes by the set of `among`, whichever is in force.
-    ///
-    /// # Errors
-    /// As [`Gate::charge`].
-    pub fn charge_among(
-        &self,
-        among: &Among,
-        request: &Descriptor<'_>,
-        cost: Option<Cost>,
-        charged: &mut Charged,
-    ) -> Result<GateDecision, StoreError> {
-        charged.clear();
-        self.decide(request, cost, Op::Take, Some(among), charged)
-    }
-
     /// Settles what a check charged, or a part of it: each limit with what `used` says was spent of it, `None` being what was
     /// charged. Less than that comes back as far as the charge still holds it, more is booked as a debt.
     ///
@@ -92,7 +77,7 @@ impl Gate {
     /// other outcome undoes it. A charge that is kept, and that somebody else's success has forgotten meanwhile, is booked anew,
     /// if the policy still has that limit: else a guesser with one right password had wrong ones beside it for free.
     ///
-    /// One step of the store, all or nothing. Settle every charge once: [`super::Admission`] and tickets see to that.
+    /// One step of each store, all or nothing by itself. Settle every charge once: [`super::Admission`] and tickets see to that.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not settle it: nothing was given back or booked, and it may be told again. Only of
@@ -104,57 +89,120 @@ impl Gate {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'c>, StoreError> {
-        self.finish_each(charged, charged.of(part), outcome, used)
+        let parts = self.endings(charged, charged.of(part), outcome, used)?;
+        // Nothing refuses but marks.
+        Ok(now(self.settle_endings(parts, &[], Waits::No))?.unwrap_or_default())
     }
 
-    pub(super) fn finish_each<'c>(
+    /// Settles like [`Gate::finish`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::finish`].
+    ///
+    /// # Cancel safety
+    /// Dropped before it ends, it may have settled the charges or not, as where a store is [`StoreError::Unavailable`].
+    pub async fn finish_async<'c>(
         &self,
         charged: &'c Charged,
-        lines: impl Iterator<Item = &'c Made>,
+        part: Part,
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'c>, StoreError> {
-        // Nothing refuses but marks.
-        Ok(self.finish_once(&[], charged, lines, outcome, used)?.unwrap_or_default())
+        let parts = self.endings(charged, charged.of(part), outcome, used)?;
+        Ok(self.settle_endings(parts, &[], Waits::Yes).await?.unwrap_or_default())
     }
 
-    /// Settles charges, and takes some marks in the same step; `None`, and nothing has changed, where one of these is refused.
-    pub(super) fn finish_once<'c>(
+    /// Settles charges although nobody waits for what comes of it.
+    pub(super) fn finish_unwatched<'c>(
         &self,
-        marks: &[Charge<'_>],
+        charged: &'c Charged,
+        lines: impl Iterator<Item = &'c Made>,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) {
+        // Nobody is there to be told of an error: what the store has not settled stays charged.
+        if let Ok(parts) = self.endings(charged, lines, Outcome::Ignored, used) {
+            let _ = now(self.settle_endings(parts, &[], Waits::Unwatched));
+        }
+    }
+
+    /// Works out how charges end, by the stores that keep them.
+    pub(super) fn endings<'c>(
+        &self,
         charged: &'c Charged,
         lines: impl Iterator<Item = &'c Made>,
         outcome: Outcome,
         mut used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
-    ) -> Result<Option<Finished<'c>>, StoreError> {
-        let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::from_slice(marks);
-        let mut endings: SmallVec<[Ending; 4]> = marks.iter().map(|_| Ending::Once).collect();
-        let mut finished = Finished::new();
-        for made in lines {
+    ) -> Result<Endings<'c>, StoreError> {
+        let mut endings = Endings::default();
+        for (place, made) in lines.enumerate() {
             let line = charged.line(made);
             let (ending, fate) = self.ending(charged, made, outcome, used(&line));
             let used = if let Ending::Finish { finish, .. } = ending { finish.used } else { 0 };
-            charges.push(charged.charge(made));
-            endings.push(ending);
+            let store = self.routes.of(made.share)?;
+            let tag = self.routes.tag(store, charged.key(made));
+            let part = match endings.parts.iter_mut().position(|part| part.store == store && part.tag == tag)
+            {
+                Some(at) => &mut endings.parts[at],
+                None => {
+                    endings.parts.push(PartEndings { store, tag, ..PartEndings::default() });
+                    endings.parts.last_mut().expect("pushed just now")
+                }
+            };
+            part.charges.push(charged.charge(made));
+            part.endings.push(ending);
+            part.places.push(place);
             let ChargedLine { policy, limit, charged, .. } = line;
             // Known when the store has settled it.
             let standing = Standing { limit: 0, remaining: 0, debt: 0, reset_after: Duration::ZERO };
-            finished.push(Followed { policy, limit, charged, used, fate, standing });
+            endings.finished.push(Followed { policy, limit, charged, used, fate, standing });
         }
-        if charges.is_empty() {
-            return Ok(Some(finished));
+        Ok(endings)
+    }
+
+    /// Settles charges, and takes some marks in the same steps: each store is one step, all or nothing, with marks of its own. `None` where
+    /// the marks are refused everywhere; then nothing has changed.
+    pub(super) async fn settle_endings<'c>(
+        &self,
+        endings: Endings<'c>,
+        marks: &[Charge<'_>],
+        waits: Waits,
+    ) -> Result<Option<Finished<'c>>, StoreError> {
+        let Endings { mut finished, mut parts } = endings;
+        if parts.is_empty() && !marks.is_empty() {
+            parts.push(PartEndings::default());
         }
-        let settled = self.step(&charges, Op::Finish(&endings))?;
-        if !settled.allowed {
-            return Ok(None);
-        }
-        for (one, settlement) in finished.iter_mut().zip(&settled.lines[marks.len()..]) {
-            one.standing = settlement.decision.standing;
-            if let Fate::Returned(units) = &mut one.fate {
-                *units = settlement.receipt.map_or(0, |back| back.cost.units());
+        let (mut settled_before, mut allowed) = (false, parts.is_empty());
+        for part in parts {
+            let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::from_slice(marks);
+            for charge in &part.charges {
+                charges.push(*charge);
+            }
+            let mut all: SmallVec<[Ending; 4]> = marks.iter().map(|_| Ending::Once).collect();
+            all.extend(part.endings);
+            let step = Step {
+                tag: part.tag,
+                clock: StepClock::Engine,
+                ..Step::new(self.time.now(), Op::Finish(&all), &charges)
+            };
+            let Some(answer) = self.ask(part.store, &step, waits).await else { continue };
+            let settled = match answer {
+                // Told again, the parts before would count twice.
+                Err(error) if settled_before => {
+                    let reason = format!("a part was settled, and another store was not: {error}");
+                    return Err(StoreError::Unavailable { reason });
+                }
+                answer => answer?,
+            };
+            (settled_before, allowed) = (true, allowed | settled.allowed);
+            for (place, settlement) in part.places.into_iter().zip(&settled.lines[marks.len()..]) {
+                let one = &mut finished[place];
+                one.standing = settlement.decision.standing;
+                if let Fate::Returned(units) = &mut one.fate {
+                    *units = settlement.receipt.map_or(0, |back| back.cost.units());
+                }
             }
         }
-        Ok(Some(finished))
+        Ok(allowed.then_some(finished))
     }
 
     /// Forgets the keys of these charges: their limits are full again, and of what was charged before nothing comes back, as
@@ -163,14 +211,34 @@ impl Gate {
     /// # Errors
     /// [`StoreError`] when the store did not settle it; it may be told again.
     pub fn reset_charges(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
+        now(self.reset_parts(charges, Waits::No))
+    }
+
+    /// Forgets keys like [`Gate::reset_charges`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::reset_charges`].
+    pub async fn reset_charges_async(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
+        self.reset_parts(charges, Waits::Yes).await
+    }
+
+    /// Asks every store: a key is forgotten wherever it is.
+    async fn reset_parts(&self, charges: &[Charge<'_>], waits: Waits) -> Result<(), StoreError> {
         if charges.is_empty() {
             return Ok(());
         }
-        self.step(charges, Op::Reset).map(drop)
-    }
-
-    fn step(&self, charges: &[Charge<'_>], op: Op<'_>) -> Result<Settled, StoreError> {
-        self.store.settle(&Step { now: self.time.now(), op, charges })
+        for store in 0..self.routes.len() {
+            let mut left: SmallVec<[Charge<'_>; 4]> = SmallVec::from_slice(charges);
+            while let Some(first) = left.first() {
+                let tag = self.routes.tag(store, first.key);
+                let alike = |charge: &Charge<'_>| self.routes.tag(store, charge.key) == tag;
+                let (together, others): (SmallVec<[Charge<'_>; 4]>, _) = left.into_iter().partition(alike);
+                let step = Step { tag, ..Step::new(self.time.now(), Op::Reset, &together) };
+                self.ask(store, &step, waits).await.transpose()?;
+                left = others;
+            }
+        }
+        Ok(())
     }
 
     /// Returns how a charge ends, and what becomes of it by that.

@@ -138,7 +138,7 @@ impl Drop for Homes {
 
 /// Spends units of the thread's lease, where there are enough in it and the tick is at hand.
 #[inline]
-pub(super) fn spend_quickly<T: Tell>(shared: &Shared, units: u64) -> Result<T, Undecided> {
+pub(super) fn spend_fast<T: Tell>(shared: &Shared, units: u64) -> Result<T, Undecided> {
     let tick = SystemClock::shared().ok_or(Undecided::NotAsked)?;
     LEASES
         .with(|leases| leases[shared.number as usize % PLACES].spend(shared.number, tick, units))

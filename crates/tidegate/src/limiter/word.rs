@@ -1,7 +1,7 @@
 //! The short way through a limiter: its state in one word.
 //!
 //! A limiter of one GCRA quota keeps its arrival time in an atomic word, and the quota's numbers on a board beside it
-//! ([`Posted`]). A check reads both, computes, and exchanges the word if it is still the one it read. Everything a word cannot
+//! ([`SeqLock`]). A check reads both, computes, and exchanges the word if it is still the one it read. Everything a word cannot
 //! say goes the long way, under the limiter's lock: other algorithms, several quotas, reservations, settlements, changes. Whoever has
 //! the lock takes the word [`AWAY`] first, turns it into a cell for [`crate::store::settle`], and puts a word back if the outcome
 //! fits one. So there is one state at any moment, and both ways are the same arithmetic.
@@ -18,7 +18,7 @@ use tidegate_core::{Quota, State, Tick};
 
 use super::{Answer, Limits, Shared, Tell};
 use crate::clock::SystemClock;
-use crate::posted::Posted;
+use crate::seqlock::SeqLock;
 use crate::store::Cell;
 use crate::sync::{AtomicU64, Ordering, fence};
 
@@ -30,7 +30,7 @@ const AWAY: u64 = u64::MAX;
 pub(super) struct Word {
     word: Alone,
     /// The form of the quota; nothing while the limiter has none.
-    form: Posted<6>,
+    form: SeqLock<6>,
 }
 
 /// What every permit writes, on cache lines of its own: what else a check reads would have to wait for the exchange before.
@@ -41,14 +41,14 @@ struct Alone(AtomicU64);
 
 impl Word {
     pub(super) const fn new() -> Self {
-        Self { word: Alone(AtomicU64::new(AWAY)), form: Posted::nothing() }
+        Self { word: Alone(AtomicU64::new(AWAY)), form: SeqLock::empty() }
     }
 
     fn form(&self) -> Option<GcraWord> {
         self.form.read(GcraWord::from_parts)
     }
 
-    /// Returns the word and the form it is to be read by, which is right for as long as the word stays: a form is posted only
+    /// Returns the word and the form it is to be read by, which is right for as long as the word stays: a form is written only
     /// while the word is [`AWAY`]. So the form is not checked here; whoever decides by it asks [`Word::exchange`] or
     /// [`Word::stays`] whether it held.
     #[inline]
@@ -73,7 +73,7 @@ impl Word {
     /// Says whether `word` is still there, and so whether its form was the right one.
     #[inline]
     pub(super) fn stays(&self, word: u64) -> bool {
-        // The fence, with the one in `post`: whoever saw a number of a later form sees here that the word was taken.
+        // The fence, with the one in `write`: whoever saw a number of a later form sees here that the word was taken.
         fence(Ordering::Acquire);
         self.word.0.load(Ordering::Relaxed) == word
     }
@@ -111,7 +111,7 @@ pub(super) enum Undecided {
 impl Shared {
     /// Spends units by the shared tick of the system's clock, where one is kept.
     #[inline]
-    pub(super) fn permit_quickly<T: Tell>(&self, units: u64) -> Result<T, Undecided> {
+    pub(super) fn permit_fast<T: Tell>(&self, units: u64) -> Result<T, Undecided> {
         let (form, word) = self.word.look().ok_or(Undecided::NotAsked)?;
         let tick = SystemClock::shared().ok_or(Undecided::NotAsked)?;
         let now = form.scaled(tick).ok_or(Undecided::NotAsked)?;
@@ -124,10 +124,10 @@ impl Shared {
 
     /// Spends units or refuses, by the clock, where the processor's counter tells it.
     #[inline]
-    pub(super) fn decide_quickly<T: Tell>(&self, units: u64) -> Result<T, Undecided> {
+    pub(super) fn decide_fast<T: Tell>(&self, units: u64) -> Result<T, Undecided> {
         // The form last, so that less has to be kept across a call that reads the counter.
         let word = self.word.word().ok_or(Undecided::NotAsked)?;
-        let tick = self.time.quick().ok_or(Undecided::NotAsked)?;
+        let tick = self.time.fast_tick().ok_or(Undecided::NotAsked)?;
         let form = self.word.form_of_word();
         let now = form.scaled(tick).ok_or(Undecided::NotAsked)?;
         let Some(next) = form.take(word, now, units) else {
@@ -220,9 +220,9 @@ impl Limits {
     /// Puts a word back if the state fits one. Called with the lock held, after the cells have changed.
     pub(super) fn hand_back(&mut self, word: &Word, now: Tick) {
         let ([quota], [cell]) = (self.quotas.as_slice(), self.cells.as_slice()) else {
-            return word.form.post(None);
+            return word.form.write(None);
         };
-        let Quota::Gcra(limit) = &**quota else { return word.form.post(None) };
+        let Quota::Gcra(limit) = &**quota else { return word.form.write(None) };
         // A form is good for years, or for an hour at least. Half of that is left to it before a new one takes its place, so
         // that checks between do not come to its end.
         let current = word.form().filter(|form| {
@@ -235,7 +235,7 @@ impl Limits {
                 // Early enough for a mark that no other form has; see below.
                 let mark = (word.terms() | 1) + 1;
                 let form = GcraWord::new(limit, Tick::from_nanos(now.as_nanos().saturating_sub(mark)));
-                word.form.post(form.map(|form| form.parts()));
+                word.form.write(form.map(|form| form.parts()));
                 let Some(form) = form else { return };
                 form
             }
@@ -249,7 +249,7 @@ impl Limits {
         // exchange it after. So what says "full" is the number of the form, which no other has.
         let full = form.scaled(now).map_or(0, |now| word.terms().min(now));
         let held = held.map(|held| held.max(full));
-        // Release: the form was posted before.
+        // Release: the form was written before.
         word.word.0.store(held.unwrap_or(AWAY), Ordering::Release);
     }
 }

@@ -97,7 +97,7 @@ impl Expression {
 
     /// Says whether it finds names, or values in a table of its own, by what it is told, as `{"large": 5}[llm.model]`.
     #[must_use]
-    pub(super) fn looks_up(&self) -> bool {
+    pub(crate) fn looks_up(&self) -> bool {
         self.looks_up
     }
 

@@ -18,7 +18,8 @@ use super::descriptor::Descriptor;
 use super::key;
 use super::learned::{Learned, Learning, most_at_once};
 use super::matching::Match;
-use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
+use super::policy::{ChargeOn, Direction, Limit, Mode, Policy, Share};
+use crate::store::OnStoreError;
 
 /// One policy, as a check sees it.
 #[derive(Debug)]
@@ -41,6 +42,10 @@ pub(crate) struct Compiled {
     estimate: Option<Estimate>,
     /// Whether it charges failures only: what a check takes waits for a report.
     pub(crate) on_failure: bool,
+    /// What becomes of its charges when an engine cannot decide.
+    pub(crate) on_error: OnStoreError,
+    /// Where it is decided.
+    pub(crate) share: Option<Share>,
     /// Its limits, the shadow limit last.
     pub(crate) limits: SmallVec<[Ready; 1]>,
     /// How often its cost could not be found.
@@ -87,6 +92,8 @@ impl Compiled {
                     _ => None,
                 },
                 on_failure: policy.charge == ChargeOn::Failure,
+                on_error: policy.on_store_error,
+                share: policy.share,
                 limits: Ready::all(policy, &mut quotas),
                 cost_fallbacks: AtomicU64::new(0),
             })

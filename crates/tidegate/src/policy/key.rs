@@ -11,6 +11,7 @@ use std::hash::BuildHasher as _;
 use std::net::IpAddr;
 
 use foldhash::quality::FixedState;
+use twox_hash::XxHash64;
 
 use super::client_ip::{address, keyed_network};
 use super::descriptor::Descriptor;
@@ -38,18 +39,48 @@ pub(crate) fn prefix(policy: &str, limit: usize, by: &[String]) -> Box<[u8]> {
     out.into()
 }
 
-/// Returns the name of the policy that a key belongs to; `None` where the bytes are no key.
-pub(crate) fn policy_of_key(key: &[u8]) -> Option<&str> {
-    let (mut length, mut rest) = (0usize, key);
+/// Takes a number from the start of a key.
+fn take_number(key: &mut &[u8]) -> Option<usize> {
+    let mut number = 0usize;
     for group in 0..5 {
-        let (byte, after) = rest.split_first()?;
-        rest = after;
-        length |= usize::from(byte & 0x7f) << (7 * group);
+        let (byte, rest) = key.split_first()?;
+        *key = rest;
+        number |= usize::from(byte & 0x7f) << (7 * group);
         if byte & 0x80 == 0 {
-            return std::str::from_utf8(rest.get(..length)?).ok();
+            return Some(number);
         }
     }
     None
+}
+
+/// Takes a text, with its length before it, from the start of a key.
+fn take_text<'k>(key: &mut &'k [u8]) -> Option<&'k [u8]> {
+    let length = take_number(key)?;
+    let text = key.get(..length)?;
+    *key = &key[length..];
+    Some(text)
+}
+
+/// Returns the name of the policy that a key belongs to; `None` where the bytes are no key.
+pub(crate) fn policy_of_key(mut key: &[u8]) -> Option<&str> {
+    std::str::from_utf8(take_text(&mut key)?).ok()
+}
+
+/// Returns the tag of a key, see [`crate::store::Step::tag`]: keys of the same values have the same, whichever policy and limit they
+/// belong to, so that all limits of one caller can be settled in one step. Keys without values go by all their bytes.
+///
+/// The same on every node and in every version: engines place keys by it.
+pub(crate) fn tag_of_key(key: &[u8]) -> u64 {
+    let values = |mut key: &'_ [u8]| {
+        take_text(&mut key)?;
+        take_number(&mut key)?;
+        for _ in 0..take_number(&mut key)? {
+            take_text(&mut key)?;
+        }
+        Some(key.len()).filter(|length| *length > 0)
+    };
+    let from = values(key).map_or(0, |length| key.len() - length);
+    XxHash64::oneshot(0, &key[from..])
 }
 
 /// Returns the number of a policy: the same whenever a policy of that name is read, and distinct but for odds of 2⁻³². Never 0, which

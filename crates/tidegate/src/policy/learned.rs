@@ -13,7 +13,7 @@ use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Tick, Transition};
 /// A histogram is forgotten once it has so many costs and the other half as many.
 const TURN: u64 = 1024;
 /// Before so many settlements the stated number holds: fewer say little of a quantile as 90 %.
-const ENOUGH: u64 = 20;
+const ENOUGH: u64 = Learning::ENOUGH;
 /// One decimal digit: an estimate is above the true quantile by less than a sixteenth, and never below it.
 const DIGITS: u8 = 1;
 
@@ -28,6 +28,9 @@ pub struct Learning {
 }
 
 impl Learning {
+    /// Settlements that are needed for an estimate: [`Learning::start`] holds until so many were seen.
+    pub const ENOUGH: u64 = 20;
+
     /// Starts from `start`, and then estimates what 90 % of the requests cost at most.
     #[must_use]
     pub const fn from(start: Cost) -> Self {
@@ -76,6 +79,11 @@ impl Learned {
     pub(super) fn estimate(&self) -> Option<Cost> {
         // Relaxed: a number by itself, which orders nothing.
         Cost::new(self.estimate.load(Ordering::Relaxed))
+    }
+
+    /// Returns how many settlements the estimate is, or will be, worked out from. Takes the lock.
+    pub(super) fn settlements(&self) -> u64 {
+        self.seen.lock().as_ref().map_or(0, |seen| seen.fuller.len())
     }
 
     /// Takes another share, of what it has learnt as well.

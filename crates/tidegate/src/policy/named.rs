@@ -101,8 +101,8 @@ impl PolicySet {
 #[cfg(test)]
 #[cfg(feature = "cel")]
 mod tests {
-    use super::super::config::{Config, Format};
     use super::*;
+    use crate::config::{Config, Format};
 
     fn named(policy: &str) -> Named {
         let file = format!("version: 1\naccess: {{ allow: [\"user.role=root\"] }}\npolicies: [{policy}]\n");

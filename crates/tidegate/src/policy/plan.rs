@@ -7,7 +7,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Replace};
 
-use crate::store::Charge;
+use super::policy::Share;
+use crate::store::{Charge, OnStoreError};
 
 /// One charge of a plan, with the policy it comes from.
 #[derive(Clone, Debug)]
@@ -28,6 +29,12 @@ pub struct Line<'p> {
     pub binding: bool,
     /// Whether a report decides if the charge stays: of a policy that charges failures only.
     pub on_failure: bool,
+    /// What becomes of the charge when an engine cannot decide.
+    pub on_error: OnStoreError,
+    /// Where the policy is decided; `None` is by the gate's own store.
+    pub share: Option<Share>,
+    /// Whether the quota is of this one check, as [`Charge::passing`] says.
+    pub passing: bool,
     /// How a changed quota takes over what was spent.
     pub replace: Replace,
     /// The number of its policy, see [`Charge::owner`].
@@ -73,6 +80,9 @@ impl Plan<'_> {
             binding: line.binding,
             replace: line.replace,
             owner: line.owner,
+            on_error: line.on_error,
+            by_fallback: false,
+            passing: line.passing,
         }
     }
 }

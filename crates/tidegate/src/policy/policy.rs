@@ -12,6 +12,7 @@ use super::cost::CostRule;
 use super::descriptor::Descriptor;
 use super::matching::Match;
 use super::usage::SettleRule;
+use crate::store::OnStoreError;
 
 /// Whether a policy is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -45,16 +46,50 @@ pub enum Direction {
     Outbound,
 }
 
-/// What happens when the store cannot decide.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum OnStoreError {
-    /// The request passes.
-    Allow,
-    /// The request is refused.
-    Deny,
-    /// This process decides by a store of its own.
-    #[default]
+/// Where a policy is decided, when several nodes enforce it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Share {
+    /// By each process for itself: `n` of them let through `n` times the limit.
     Local,
+    /// By each process for itself, under its part of the limit.
+    Split,
+    /// By the engine, each check.
+    Central,
+    /// By each process out of what it has drawn from the engine ahead of time.
+    Leased,
+}
+
+impl Share {
+    /// Every word, in the order of the documentation.
+    pub const ALL: [Self; 4] = [Self::Local, Self::Split, Self::Central, Self::Leased];
+
+    /// Returns the word of the policy file.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Split => "split",
+            Self::Central => "central",
+            Self::Leased => "leased",
+        }
+    }
+}
+
+/// Some of the words of [`Share`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shares(u8);
+
+impl Shares {
+    /// Says whether all of them are among others.
+    pub(crate) const fn within(self, others: Self) -> bool {
+        self.0 & !others.0 == 0
+    }
+}
+
+impl FromIterator<Share> for Shares {
+    fn from_iter<I: IntoIterator<Item = Share>>(shares: I) -> Self {
+        Self(shares.into_iter().fold(0, |bits, share| bits | 1 << share as u8))
+    }
 }
 
 /// What happens when a request lacks attributes that the key is made of.
@@ -238,6 +273,8 @@ pub struct Policy {
     pub near_limit: u8,
     /// What happens when the store cannot decide.
     pub on_store_error: OnStoreError,
+    /// Where it is decided; `None` is by the gate's own store.
+    pub share: Option<Share>,
 }
 
 impl Policy {
@@ -261,6 +298,7 @@ impl Policy {
             access: Access::default(),
             near_limit: 80,
             on_store_error: OnStoreError::default(),
+            share: None,
         }
     }
 

@@ -17,7 +17,7 @@ use super::matching::{View, plain_values};
 use super::named::Named;
 use super::path;
 use super::plan::{Line, Plan};
-use super::policy::{Absent, Direction, Mode, Policy};
+use super::policy::{Absent, Direction, Mode, Policy, Shares};
 use super::usage;
 
 /// Why policies make no set.
@@ -67,6 +67,8 @@ pub struct PolicySet {
     /// The names that policies settle by.
     settled_by: Named,
     ipv6_prefix: u8,
+    /// Where its policies say that they are decided.
+    shares: Shares,
 }
 
 impl PolicySet {
@@ -115,6 +117,7 @@ impl PolicySet {
         policies.iter().for_each(|policy| policy.each_named(&mut see));
         let ipv6_prefix = ipv6_prefix.clamp(1, 128);
         let settled_by = usage::settled_by(&policies);
+        let shares = policies.iter().filter_map(|policy| policy.share).collect();
         Ok(Self {
             policies,
             compiled,
@@ -125,6 +128,7 @@ impl PolicySet {
             compares_places,
             settled_by,
             ipv6_prefix,
+            shares,
         })
     }
 
@@ -132,6 +136,11 @@ impl PolicySet {
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// Returns where its policies say that they are decided.
+    pub(crate) const fn shares(&self) -> Shares {
+        self.shares
     }
 
     /// Returns how many policies there are, those switched off included.
@@ -170,6 +179,15 @@ impl PolicySet {
     #[must_use]
     pub fn estimate(&self, policy: usize) -> Option<Cost> {
         self.learned(policy)?.estimate()
+    }
+
+    /// Returns how many settlements the estimate of a policy that learns goes by, at most 1,024; below [`Learning::ENOUGH`] there is no
+    /// estimate yet. `None` for a policy that does not learn. A short lock of the policy's own; checks do not take it.
+    ///
+    /// [`Learning::ENOUGH`]: crate::policy::Learning::ENOUGH
+    #[must_use]
+    pub fn settlements_learnt(&self, policy: usize) -> Option<u64> {
+        Some(self.learned(policy)?.settlements())
     }
 
     /// Goes on from what the policies of another set have learnt, by their names: before this set is put in force in its place. A policy that
@@ -350,6 +368,9 @@ impl PolicySet {
                     max_wait: ready.max_wait,
                     binding: ready.binding,
                     on_failure: compiled.on_failure,
+                    on_error: compiled.on_error,
+                    share: compiled.share,
+                    passing: false,
                     replace: ready.replace,
                     owner: ready.owner,
                 });

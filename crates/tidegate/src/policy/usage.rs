@@ -160,7 +160,7 @@ fn hint(known: &[String]) -> String {
 #[cfg(feature = "config")]
 impl SettleBy {
     /// Returns the names it goes by.
-    pub(super) fn names(&self) -> Vec<&str> {
+    pub(crate) fn names(&self) -> Vec<&str> {
         match self {
             Self::Cost => Vec::new(),
             Self::Value(name) => vec![name],
@@ -170,7 +170,7 @@ impl SettleBy {
     }
 
     /// Says whether a value told under a name can make a difference: an expression may look at all of a group.
-    pub(super) fn uses(&self, name: &str) -> bool {
+    pub(crate) fn uses(&self, name: &str) -> bool {
         let in_group = |group: &str| name.strip_prefix(group).is_some_and(|rest| rest.starts_with('.'));
         self.names().iter().any(|one| *one == name || in_group(one))
     }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 use super::{Job, Place};
-use crate::wait::block_on;
+use crate::block_on::block_on;
 
 /// Why a job has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,27 +6,20 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
-use tidegate_core::bytes::{Bytes, DecodeError, Reader, Writer};
-use tidegate_core::{Quota, State};
-
-use crate::clock::hold;
+use tidegate_core::Tick;
 
 use super::plain::refuse_repeated;
-use super::settle::Forgotten;
-use super::{Cell, Home, Occupancy, Settled, Step, Store, StoreError, settle};
-
-/// Names a cell's byte form, beside the bytes that name the algorithms inside it.
-const CELL: u8 = 0;
-
-/// Names the form of a cell that was reset: two ticks come first, of the reset and until when it matters.
-const RESET_CELL: u8 = 1;
+use super::step::{DecidedBy, Settled, Step, StepClock};
+use super::{Answer, Caps, Cell, Home, Later, Occupancy, OwnedStep, Settling, Store, StoreError, settle};
+use crate::clock::hold;
 
 /// How often a step is tried before it gives up. Each loss means another step won, so the engine as a whole goes on.
 const ATTEMPTS: u32 = 64;
 
 /// A value and the version it was read at; an absent key has a version too.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versioned {
     /// The bytes; `None` for an absent key.
     pub value: Option<Vec<u8>>,
@@ -34,44 +27,67 @@ pub struct Versioned {
     pub version: u64,
 }
 
-/// What an engine has to offer.
+/// What an engine has read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Read {
+    /// The values, in the order of the keys.
+    pub values: Vec<Versioned>,
+    /// The engine's time, where it has a clock.
+    pub now: Option<Tick>,
+}
+
+/// One key to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The key.
+    pub key: Arc<[u8]>,
+    /// The version it has to be at.
+    pub version: u64,
+    /// What is written; `None` deletes.
+    pub value: Option<Vec<u8>>,
+    /// How long it has to be kept, from now: after that it is as good as deleted. `None` is for ever.
+    pub keep: Option<Duration>,
+}
+
+/// What an engine has to offer. Both calls do nothing before they are polled.
 ///
-/// Nothing tells it yet how long a value matters: a key whose limit is full again stays until the engine drops it for reasons of its own,
-/// and so does the mark of every settled ticket. An engine that expires keys must keep each for as long as its limit takes to fill, and
-/// marks for as long as tickets live.
-pub trait ByteMap: Debug + Send + Sync {
-    /// Reads keys, in order. Called once per attempt.
+/// An engine that does not expire keys may leave [`Write::keep`] aside: then keys add up, one for each that was ever charged and
+/// one or two for each ticket that was ever settled.
+pub trait ByteMap: Debug + Send + Sync + 'static {
+    /// Reads keys. Called once per attempt; `tag` is that of the step, see [`Step::tag`].
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the engine does not answer.
-    fn read(&self, keys: &[&[u8]]) -> Result<Vec<Versioned>, StoreError>;
+    fn read(&self, tag: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>>;
 
-    /// Writes all values if every key is still at the version given, or none; `None` deletes. Returns whether it wrote.
+    /// Writes all values if every key is still at the version given, or none. Returns whether it wrote.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when the engine does not answer.
-    fn write_if_unchanged(
-        &self,
-        keys: &[&[u8]],
-        versions: &[u64],
-        values: &[Option<Vec<u8>>],
-    ) -> Result<bool, StoreError>;
+    /// [`StoreError::Unavailable`] when the engine does not answer; nobody knows then whether it wrote.
+    fn write_if_unchanged(&self, tag: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>>;
 
-    /// Returns how many keys there are.
+    /// Returns how many keys there are, as far as is known without asking.
     fn len(&self) -> usize;
 
     /// Says whether there are none.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Says what callers have to know of the engine.
+    fn caps(&self) -> Caps {
+        Caps::ENGINE
+    }
 }
 
 /// Settles steps over a [`ByteMap`]: one read and, if something changed, one write per attempt.
-///
-/// Keys are written and never deleted but by a reset: over an engine without expiry they add up, one for each key that was ever charged
-/// and one or two for each ticket that was ever settled.
 #[derive(Debug, Default)]
 pub struct CasStore<M> {
+    shared: Arc<Shared<M>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared<M> {
     map: M,
     /// The latest tick that was seen here; other nodes' ticks are in the states.
     latest: AtomicU64,
@@ -80,37 +96,26 @@ pub struct CasStore<M> {
 impl<M: ByteMap> CasStore<M> {
     /// Wraps an engine.
     #[must_use]
-    pub const fn new(map: M) -> Self {
-        Self { map, latest: AtomicU64::new(0) }
+    pub fn new(map: M) -> Self {
+        Self { shared: Arc::new(Shared { map, latest: AtomicU64::new(0) }) }
     }
 }
 
 impl<M: ByteMap> Store for CasStore<M> {
-    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
-        refuse_repeated(step)?;
-        let step = &Step { now: hold(&self.latest, step.now), ..*step };
-        let keys: Vec<&[u8]> = step.charges.iter().map(|charge| charge.key).collect();
-        for _ in 0..ATTEMPTS {
-            let read = self.map.read(&keys)?;
-            let mut cells = Vec::with_capacity(read.len());
-            for versioned in &read {
-                cells.push(versioned.value.as_deref().map(Cell::decode).transpose()?);
-            }
-            let (settled, changed) = settle(step, &mut cells);
-            if !changed {
-                return Ok(settled);
-            }
-            let versions: Vec<u64> = read.iter().map(|versioned| versioned.version).collect();
-            let values: Vec<_> = cells.iter().map(|cell| cell.as_ref().map(Cell::encode)).collect();
-            if self.map.write_if_unchanged(&keys, &versions, &values)? {
-                return Ok(settled);
-            }
+    fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
+        if let Err(error) = refuse_repeated(step) {
+            return Settling::Done(Err(error));
         }
-        Err(StoreError::Contended { attempts: ATTEMPTS })
+        let (shared, step) = (Arc::clone(&self.shared), OwnedStep::of(step));
+        Settling::Later(Box::pin(async move { shared.settle(&step).await }))
     }
 
     fn occupancy(&self) -> Occupancy {
-        Occupancy { used: self.map.len(), ..Occupancy::default() }
+        Occupancy { used: self.shared.map.len(), ..Occupancy::default() }
+    }
+
+    fn caps(&self) -> Caps {
+        self.shared.map.caps()
     }
 
     fn home(&self) -> Home {
@@ -118,33 +123,69 @@ impl<M: ByteMap> Store for CasStore<M> {
     }
 }
 
-impl Cell {
-    /// Returns the byte form: the quota, then the state, so that a node with another configuration can carry it over.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = Writer::new(if self.forgotten.is_some() { RESET_CELL } else { CELL });
-        if let Some(forgotten) = &self.forgotten {
-            out.tick(forgotten.at);
-            out.tick(forgotten.until);
+impl<M: ByteMap> Shared<M> {
+    async fn settle(&self, step: &OwnedStep) -> Answer {
+        let keys: Vec<Arc<[u8]>> =
+            step.with(|step| step.charges.iter().map(|charge| charge.key.into()).collect());
+        for _ in 0..ATTEMPTS {
+            let read = self.map.read(step.tag(), &keys).await?;
+            match self.decide(step, &keys, &read)? {
+                (settled, None) => return Ok(settled),
+                (settled, Some(writes)) => {
+                    if self.map.write_if_unchanged(step.tag(), writes).await? {
+                        return Ok(settled);
+                    }
+                }
+            }
         }
-        self.quota.write(&mut out);
-        self.state.write(&mut out);
-        out.finish()
+        Err(StoreError::Contended { attempts: ATTEMPTS })
     }
 
-    /// Reads a byte form.
-    ///
-    /// # Errors
-    /// [`DecodeError`] when the bytes are no cell.
-    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let (kind, mut from) = Reader::open(bytes)?;
-        let forgotten = match kind {
-            CELL => None,
-            RESET_CELL => Some(Box::new(Forgotten { at: from.tick()?, until: from.tick()? })),
-            _ => return Err(DecodeError::Kind { kind }),
-        };
-        let cell =
-            Self { quota: Arc::new(Quota::read(&mut from)?), state: State::read(&mut from)?, forgotten };
-        from.close().map(|()| cell)
+    /// Decides a step over what was read; returns what is to be written, where anything is.
+    fn decide(
+        &self,
+        step: &OwnedStep,
+        keys: &[Arc<[u8]>],
+        read: &Read,
+    ) -> Result<(Settled, Option<Vec<Write>>), StoreError> {
+        let mut cells = Vec::with_capacity(read.values.len());
+        let mut repaired = false;
+        for versioned in &read.values {
+            let cell = versioned.value.as_deref().map(Cell::decode).transpose();
+            cells.push(match cell {
+                // Bytes that are no state cannot be carried on. Whoever resets the key wants them gone.
+                Err(_) if step.is_reset() => {
+                    repaired = true;
+                    None
+                }
+                cell => cell?,
+            });
+        }
+        let (mut settled, changed, now) = step.with(|step| {
+            let told = match step.clock {
+                StepClock::Engine => read.now.unwrap_or(step.now),
+                StepClock::Caller | StepClock::Fresh(_) => step.now,
+            };
+            let now = hold(&self.latest, told);
+            let (settled, changed) = settle(&Step { now, ..*step }, &mut cells);
+            (settled, changed, now)
+        });
+        settled.by = DecidedBy::Engine;
+        if !changed && !repaired {
+            return Ok((settled, None));
+        }
+        let most = self.map.caps().largest_cell;
+        let mut writes = Vec::with_capacity(keys.len());
+        for ((key, versioned), cell) in keys.iter().zip(&read.values).zip(&cells) {
+            let value = cell.as_ref().map(Cell::encode);
+            if let (Some(value), Some(most)) = (&value, most)
+                && value.len() > most
+            {
+                return Err(StoreError::CellTooLarge { bytes: value.len(), most });
+            }
+            let keep = cell.as_ref().and_then(Cell::full_at).map(|full| full.since(now));
+            writes.push(Write { key: Arc::clone(key), version: versioned.version, value, keep });
+        }
+        Ok((settled, Some(writes)))
     }
 }

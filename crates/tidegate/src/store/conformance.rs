@@ -12,7 +12,8 @@ use tidegate_core::rate::{
 };
 use tidegate_core::{Cost, Finish, Outcome, Quota, Rate, Receipt, Replace, Tick};
 
-use super::{Charge, Ending, Op, PlainStore, Settled, Step, Store, StoreError};
+use super::step::{Charge, DecidedBy, Ending, Op, Settled, Step};
+use super::{Answer, PlainStore, Store, StoreError};
 
 /// Runs the whole suite against stores that `make` returns empty.
 ///
@@ -68,7 +69,7 @@ pub fn quotas() -> Vec<Arc<Quota>> {
 fn repeated_keys_are_refused(store: &dyn Store, quotas: &[Arc<Quota>]) {
     let charges =
         [Charge::new(b"twice", &quotas[0], Cost::ONE), Charge::new(b"twice", &quotas[0], Cost::ONE)];
-    let answer = store.settle(&Step { now: Tick::from_secs(1), op: Op::Take, charges: &charges });
+    let answer = store.blocking_settle(&Step::new(Tick::from_secs(1), Op::Take, &charges));
     assert_eq!(answer, Err(StoreError::RepeatedKey), "law: a key named twice is refused");
 }
 
@@ -79,12 +80,12 @@ fn a_refused_step_changes_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
         let (key, other) = ([b'k', index as u8], [b'o', index as u8]);
         let peek = |cost| {
             let charges = [Charge::new(&key, quota, cost)];
-            store.settle(&Step { now, op: Op::Peek, charges: &charges }).expect("a peek is answered")
+            store.blocking_settle(&Step::new(now, Op::Peek, &charges)).expect("a peek is answered")
         };
         let before = peek(Cost::ONE);
         let charges = [Charge::new(&key, quota, Cost::ONE), Charge::new(&other, &small, Cost::MAX)];
         let refused =
-            store.settle(&Step { now, op: Op::Take, charges: &charges }).expect("a refusal is an answer");
+            store.blocking_settle(&Step::new(now, Op::Take, &charges)).expect("a refusal is an answer");
         assert!(!refused.allowed, "law: the maximum cost is refused");
         assert_eq!(peek(Cost::ONE), before, "law: a refused step changes nothing ({quota:?})");
     }
@@ -95,7 +96,7 @@ fn a_step_that_happens_once_is_all_or_nothing(store: &dyn Store, quotas: &[Arc<Q
     let now = Tick::from_secs(1_000_000);
     let mark = Arc::new(Quota::per_hour(1).gcra().expect("constant parameters in range"));
     let settle = |op: Op<'_>, charges: &[Charge<'_>]| {
-        store.settle(&Step { now, op, charges }).expect("a step over distinct keys is settled")
+        store.blocking_settle(&Step::new(now, op, charges)).expect("a step over distinct keys is settled")
     };
     for (index, quota) in quotas.iter().enumerate() {
         let keys = [b'e', b'f', b'm'].map(|first| [first, index as u8]);
@@ -196,9 +197,13 @@ fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u
             2 => Op::Reset,
             _ => Op::Take,
         };
-        let step_made = Step { now, op, charges: &charges };
-        let (ours, theirs) = (store.settle(&step_made), plain.settle(&step_made));
-        assert_eq!(ours, theirs, "law: equal to the plain map; seed {seed}, step {step}, {step_made:?}");
+        let step_made = Step::new(now, op, &charges);
+        let (ours, theirs) = (store.blocking_settle(&step_made), plain.blocking_settle(&step_made));
+        assert_eq!(
+            alike(ours),
+            alike(theirs.clone()),
+            "law: equal to the plain map; seed {seed}, step {step}, {step_made:?}"
+        );
         if let Ok(Settled { lines, .. }) = theirs {
             // Charged by this step: all of a take, and of endings those that charge once.
             let charged = |at: usize| endings.get(at).is_none_or(|ending| *ending == Ending::Once);
@@ -212,6 +217,11 @@ fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u
             open.drain(..MOST_OPEN / 2);
         }
     }
+}
+
+/// Leaves out who decided: a store, or its plain twin.
+fn alike(answer: Answer) -> Answer {
+    answer.map(|settled| Settled { by: DecidedBy::Local, ..settled })
 }
 
 /// How many charges a trace keeps to be ended later.
@@ -258,9 +268,9 @@ fn permits_are_neither_lost_nor_doubled(store: &dyn Store) {
                     let own = [b'w', thread];
                     let charges =
                         [Charge::new(b"all", shared, Cost::ONE), Charge::new(&own, shared, Cost::ONE)];
-                    let step = Step { now, op: Op::Take, charges: &charges };
+                    let step = Step::new(now, Op::Take, &charges);
                     // A store may give up under contention; then nothing was spent, and the caller asks again.
-                    let taken = || store.settle(&step).is_ok_and(|settled| settled.allowed);
+                    let taken = || store.blocking_settle(&step).is_ok_and(|settled| settled.allowed);
                     (0..BURST).filter(|_| taken()).count() as u64
                 })
             })
@@ -268,7 +278,7 @@ fn permits_are_neither_lost_nor_doubled(store: &dyn Store) {
         workers.into_iter().map(|worker| worker.join().expect("a worker only settles")).sum()
     });
     let charges = [Charge::new(b"all", &shared, Cost::ONE)];
-    let left = store.settle(&Step { now, op: Op::Peek, charges: &charges }).expect("a peek is answered");
+    let left = store.blocking_settle(&Step::new(now, Op::Peek, &charges)).expect("a peek is answered");
     let left = left.lines[0].decision.standing.remaining;
     assert_eq!(allowed + left, BURST, "law: every permit is given once");
 }

@@ -16,36 +16,9 @@ use std::time::Duration;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Cost, Decision, Finish, Quota, Receipt, Standing, State, Tick};
 
-use super::settle::{Forgotten, Hand as _, keep};
-use super::{Cell, Charge, Settled, Settlement, Step};
-
-/// What a settlement does with one key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// Ends a charge that was made before.
-    Finish {
-        /// Of the charge, as the step that made it returned it. Each is ended once; whoever holds it sees to that.
-        receipt: Receipt,
-        /// What was spent, and how the work went.
-        finish: Finish,
-        /// Books what was spent anew if the charge was forgotten before its time: its key was reset, or given up for lack of room,
-        /// before this tick, at which its limit would have been full again. `None` leaves forgotten what is forgotten.
-        renew: Option<Tick>,
-    },
-    /// Forgets the key, as [`super::Op::Reset`] does.
-    Forget,
-    /// Charges the key as [`super::Op::Take`] does, at once or not at all. Where it is refused, the whole step is, and nothing has
-    /// changed: so a limit of one unit lets a settlement happen once.
-    Once,
-}
-
-impl Ending {
-    /// Ends a charge; what is forgotten stays forgotten.
-    #[must_use]
-    pub const fn new(receipt: Receipt, finish: Finish) -> Self {
-        Self::Finish { receipt, finish, renew: None }
-    }
-}
+use super::cell::{Cell, Forgotten, keep};
+use super::step::{Charge, Ending, Settled, Settlement, Step};
+use super::take::Hand as _;
 
 /// Ends every charge of a step, or none where a charge that is made once is refused; returns whether cells changed.
 pub(super) fn finish(

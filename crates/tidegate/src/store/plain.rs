@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 
 use crate::clock::hold;
 
-use super::{Cell, Home, Occupancy, Settled, Step, Store, StoreError, settle};
+use super::step::{Settled, Step};
+use super::{Cell, Home, Occupancy, Settling, Store, StoreError, settle};
 
 /// Keeps every key it ever saw, exactly, in a map under one lock.
 ///
@@ -27,9 +28,12 @@ impl Default for PlainStore {
 }
 
 impl Store for PlainStore {
-    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
-        refuse_repeated(step)?;
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        if let Err(error) = refuse_repeated(step) {
+            return Settling::Done(Err(error));
+        }
         let mut cells = self.cells.lock();
+        let step = &step.read_clock();
         let step = &Step { now: hold(&self.latest, step.now), ..*step };
         let mut seen: Vec<_> = step.charges.iter().map(|charge| cells.get(charge.key).cloned()).collect();
         let (settled, changed) = settle(step, &mut seen);
@@ -41,7 +45,8 @@ impl Store for PlainStore {
                 };
             }
         }
-        Ok(settled)
+        *out = settled;
+        Settling::Done(Ok(()))
     }
 
     fn occupancy(&self) -> Occupancy {

@@ -1,47 +1,82 @@
 //! Bytes under versions, as an engine keeps them: what tests wrap to make writes lose, fail or go unanswered.
 
+#![allow(dead_code, reason = "each test program uses a part")]
+
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidegate::store::{ByteMap, StoreError, Versioned};
+use tidegate::store::{
+    ByteMap, Caps, Home, Later, Occupancy, Read, Settled, Settling, Step, Store, StoreError, Versioned, Write,
+};
 
 /// A version and the value at it.
 type Held = (u64, Option<Vec<u8>>);
 
 /// Cells by key.
-#[derive(Debug, Default)]
-pub(crate) struct Bytes(Mutex<HashMap<Vec<u8>, Held>>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bytes(Arc<Mutex<HashMap<Arc<[u8]>, Held>>>);
 
-impl ByteMap for Bytes {
-    fn read(&self, keys: &[&[u8]]) -> Result<Vec<Versioned>, StoreError> {
+impl Bytes {
+    pub(crate) fn read_now(&self, keys: &[Arc<[u8]>]) -> Read {
         let cells = self.0.lock();
-        let read = |key: &&[u8]| {
-            let (version, value) = cells.get(*key).cloned().unwrap_or_default();
+        let read = |key: &Arc<[u8]>| {
+            let (version, value) = cells.get(key).cloned().unwrap_or_default();
             Versioned { value, version }
         };
-        Ok(keys.iter().map(read).collect())
+        Read { values: keys.iter().map(read).collect(), now: None }
     }
 
-    fn write_if_unchanged(
-        &self,
-        keys: &[&[u8]],
-        versions: &[u64],
-        values: &[Option<Vec<u8>>],
-    ) -> Result<bool, StoreError> {
+    pub(crate) fn write_now(&self, writes: &[Write]) -> bool {
         let mut cells = self.0.lock();
-        let unchanged =
-            |(key, version): (&&[u8], &u64)| cells.get(*key).map_or(0, |(have, _)| *have) == *version;
-        if !keys.iter().zip(versions).all(unchanged) {
-            return Ok(false);
+        let unchanged = |write: &Write| cells.get(&write.key).map_or(0, |(have, _)| *have) == write.version;
+        if !writes.iter().all(unchanged) {
+            return false;
         }
-        for (key, value) in keys.iter().zip(values) {
-            let cell = cells.entry(key.to_vec()).or_default();
-            *cell = (cell.0 + 1, value.clone());
+        for write in writes {
+            let cell = cells.entry(Arc::clone(&write.key)).or_default();
+            *cell = (cell.0 + 1, write.value.clone());
         }
-        Ok(true)
+        true
+    }
+}
+
+impl ByteMap for Bytes {
+    fn read(&self, _: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
+        let (bytes, keys) = (self.clone(), keys.to_vec());
+        Box::pin(async move { Ok(bytes.read_now(&keys)) })
+    }
+
+    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
+        let bytes = self.clone();
+        Box::pin(async move { Ok(bytes.write_now(&writes)) })
     }
 
     fn len(&self) -> usize {
         self.0.lock().values().filter(|(_, value)| value.is_some()).count()
+    }
+}
+
+/// A store that is asked on the spot, although it answers later: for engines of tests, which have nothing to wait for.
+#[derive(Clone, Debug)]
+pub(crate) struct OnTheSpot<S>(pub(crate) S);
+
+impl<S: Store> Store for OnTheSpot<S> {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        Settling::Done(self.0.blocking_settle(step).map(|settled| *out = settled))
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.0.occupancy()
+    }
+
+    fn caps(&self) -> Caps {
+        let mut caps = self.0.caps();
+        caps.may_wait = false;
+        caps
+    }
+
+    fn home(&self) -> Home {
+        self.0.home()
     }
 }

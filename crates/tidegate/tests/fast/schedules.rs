@@ -95,11 +95,11 @@ fn whatever_threads_do_no_more_is_kept_than_burst_and_rate_allow() {
 
 #[test]
 fn whatever_threads_do_with_keys_no_more_is_kept_than_burst_and_rate_allow() {
-    for (mode, whole) in [(Precision::Shared, false), (Precision::Exact, false), (Precision::Shared, true)] {
+    for (mode, full) in [(Precision::Shared, false), (Precision::Exact, false), (Precision::Shared, true)] {
         let clock = ManualClock::default();
         let quota = Quota::per_second(1000).burst(500);
         let keys = KeyedLimiter::new(quota, 1000).unwrap().with_clock(clock.clone()).with_precision(mode);
-        let keys = if whole { keys.with_whole_keys() } else { keys };
+        let keys = if full { keys.with_full_keys() } else { keys };
         let (kept, passed) = race(Some(&clock), steps(20_000), |random| {
             let (key, units) = ([random.below(5) as u8], 1 + random.below(3));
             match random.below(40) {
@@ -140,9 +140,9 @@ fn whatever_threads_do_with_keys_no_more_is_kept_than_burst_and_rate_allow() {
 /// two got, or a key that got two, would break the sum.
 #[test]
 fn in_a_crowded_table_every_permit_is_held_or_was_given_up() {
-    for whole in [false, true] {
+    for full in [false, true] {
         for several in [false, true] {
-            let store = if whole { MemoryStore::with_whole_keys(1) } else { MemoryStore::with_capacity(1) };
+            let store = if full { MemoryStore::with_full_keys(1) } else { MemoryStore::with_capacity(1) };
             let quota = Arc::new(Quota::per_day(1).gcra().unwrap());
             let clock = ManualClock::default();
             let (permits, _) = race(None, steps(20_000), |random| {
@@ -150,12 +150,12 @@ fn in_a_crowded_table_every_permit_is_held_or_was_given_up() {
                 let count = if several { 1 + random.below(2) as usize } else { 1 };
                 let charges: Vec<_> =
                     keys[..count].iter().map(|key| Charge::new(key, &quota, Cost::ONE)).collect();
-                let step = Step { now: clock.now(), op: Op::Take, charges: &charges };
-                i64::from(store.settle(&step).unwrap().allowed) * count as i64
+                let step = Step::new(clock.now(), Op::Take, &charges);
+                i64::from(store.blocking_settle(&step).unwrap().allowed) * count as i64
             });
             let occupancy = store.occupancy();
             let told = occupancy.used as u64 + occupancy.evicted;
-            assert_eq!(permits as u64, told, "whole keys: {whole}, several: {several}, {occupancy:?}");
+            assert_eq!(permits as u64, told, "full keys: {full}, several: {several}, {occupancy:?}");
             assert!(occupancy.used <= occupancy.capacity && occupancy.evicted > 0, "{occupancy:?}");
         }
     }

@@ -121,7 +121,7 @@ fn keys_answer_as_the_plain_store_does_call_by_call() {
         let mut replace = Replace::AsIs;
         let keys =
             KeyedLimiter::new((*quota).clone(), 1000).unwrap().with_clock(clock.clone()).with_precision(mode);
-        let keys = if seed % 4 < 2 { keys } else { keys.with_whole_keys() };
+        let keys = if seed % 4 < 2 { keys } else { keys.with_full_keys() };
         let plain = PlainStore::default();
         let mut held: Vec<(Reservation, tidegate::Receipt, u64, u64)> = Vec::new();
         let mut terms = 0;
@@ -135,7 +135,7 @@ fn keys_answer_as_the_plain_store_does_call_by_call() {
             let name = key.to_le_bytes();
             let settle = |op: Op<'_>, units, max_wait, key: &[u8]| {
                 let charge = Charge { max_wait, replace, ..Charge::new(key, &quota, cost(units)) };
-                plain.settle(&Step { now: clock.now(), op, charges: &[charge] }).unwrap().lines[0]
+                plain.blocking_settle(&Step::new(clock.now(), op, &[charge])).unwrap().lines[0]
             };
             match random.below(20) {
                 0..9 => {
@@ -226,8 +226,8 @@ fn the_end_of_a_form_and_the_next_one_do_not_show() {
             let most = [3, 1_500_000][random.below(2) as usize];
             let units = cost(1 + random.below(most));
             let charges = [Charge::new(b"key", &quota, units)];
-            let step = Step { now: clock.now(), op: Op::Take, charges: &charges };
-            let decision = plain.settle(&step).unwrap().lines[0].decision;
+            let step = Step::new(clock.now(), Op::Take, &charges);
+            let decision = plain.blocking_settle(&step).unwrap().lines[0].decision;
             assert_eq!(limiter.allow_n(units).decision(), decision, "{step:?}");
             assert_eq!(keys.allow_n("key", units).decision(), decision, "{step:?}");
         }

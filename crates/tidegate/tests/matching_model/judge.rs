@@ -3,7 +3,8 @@
 use std::sync::{Arc, LazyLock};
 
 use tidegate::Gate;
-use tidegate::policy::config::{Config, Format};
+use tidegate::config::{Config, Format};
+use tidegate::gate::Check;
 use tidegate::policy::{Among, Descriptor, PolicySet};
 
 use crate::model;
@@ -39,7 +40,7 @@ pub(crate) fn compare(bytes: &[u8]) -> bool {
         // Some of them by name: the same, less the others.
         let chosen: Vec<usize> = (0..set.len()).filter(|_| choices.below(2) == 0).collect();
         let among = Among::new(Arc::clone(&set), chosen.iter().copied());
-        let decision = GATE.peek_among(&among, &descriptor, None).expect("memory decides");
+        let decision = GATE.peek(Check::of(&descriptor).among(&among)).expect("memory decides");
         let decided: Vec<usize> = decision.limits.iter().map(|limit| limit.policy).collect();
         let mut some = file.clone();
         (0..set.len()).filter(|at| !chosen.contains(at)).for_each(|at| some.policies[at].off = true);

@@ -14,11 +14,11 @@
 
 use core::time::Duration;
 
-use super::counted;
-use crate::Algorithm;
+use super::mark::counted;
+use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
-use crate::quota::QuotaError;
+use crate::error::QuotaError;
 use crate::rate::settle::excess;
 use crate::time::{Rate, Tick, nanos};
 

@@ -3,7 +3,7 @@
 use super::state::Level;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::Replace;
-use crate::quota::{QuotaError, burst_in_range};
+use crate::error::{QuotaError, burst_in_range};
 use crate::rate::exact::mul_div_ceil;
 use crate::time::{Rate, Tick, nanos};
 

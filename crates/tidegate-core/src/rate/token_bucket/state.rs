@@ -2,12 +2,14 @@
 
 use smallvec::SmallVec;
 
-use super::TokenBucket;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::rate::book::Book;
 use crate::time::Tick;
 
-/// What [`TokenBucket`] remembers of a key: 40 bytes. On the heap, for more than one bandwidth: 24 for each other one and 160 more.
+/// The most bandwidths of one bucket.
+pub(super) const MOST_BANDWIDTHS: usize = 8;
+
+/// What [`TokenBucket`](super::TokenBucket) remembers of a key: 40 bytes. On the heap, for more than one bandwidth: 24 for each other one and 160 more.
 ///
 /// Charges that are settled out of order need as much, and at most 5 KiB (one bandwidth), until the bucket is full.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,7 +101,7 @@ impl Bytes for TokenBucketState {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (last, count) = (from.tick()?, from.u8()?);
-        if count == 0 || usize::from(count) > TokenBucket::MAX_BANDWIDTHS {
+        if count == 0 || usize::from(count) > MOST_BANDWIDTHS {
             return Err(DecodeError::Value { field: "bandwidths" });
         }
         let levels = (0..count).map(|_| Ok(Level::of(from.u128()?, from.u64()?)));

@@ -1,8 +1,34 @@
 //! The slope of a warm-up and the times it is drawn over; see the head of the limit's file.
 
-use super::ColdFactor;
 use crate::rate::exact::mul_div_ceil;
 use crate::time::{Rate, Tick};
+
+/// How many times slower a cold limit is, in thousandths: at least one, at most a thousand times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ColdFactor(pub(super) u32);
+
+impl ColdFactor {
+    /// Three times slower: the default of Guava and of Sentinel.
+    pub const THREE: Self = Self::times(3);
+
+    /// Makes a factor of whole times. Checked when a limit is made of it.
+    #[must_use]
+    pub const fn times(times: u32) -> Self {
+        Self(times.saturating_mul(1000))
+    }
+
+    /// Makes a factor of thousandths: 1500 is one and a half times. Checked when a limit is made of it.
+    #[must_use]
+    pub const fn thousandths(thousandths: u32) -> Self {
+        Self(thousandths)
+    }
+
+    /// Returns the thousandths.
+    #[must_use]
+    pub const fn as_thousandths(self) -> u32 {
+        self.0
+    }
+}
 
 /// A time in 2⁻³² ns, in 12 bytes, which leave room for the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,12 +8,14 @@ use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, StatusCode};
 use smallvec::SmallVec;
 
-use super::App;
-use super::answer::Told;
-use super::body::{self, Asked, MAX_BATCH_LIMITS};
-use super::problem::{Problem, json, nearest, quoted};
+use super::answer::Reply;
+use super::request_body::{self, CheckBody, MAX_BATCH_LIMITS};
+use crate::app::App;
 use crate::engine::{Held, NoTicket, TicketFor, Want};
+use crate::json;
 use crate::live::Live;
+use crate::problem::Problem;
+use crate::spelling::{nearest, quoted};
 
 /// Decides one request and spends what it costs.
 pub(crate) async fn check(app: &App, request: Request<Body>) -> Result<Response, Problem> {
@@ -26,22 +28,22 @@ pub(crate) async fn peek(app: &App, request: Request<Body>) -> Result<Response, 
 }
 
 async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, Problem> {
-    let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
-    let asked = body::check(&bytes)?;
+    let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
+    let asked = request_body::check(&bytes)?;
     let live = app.engine.live();
     let only = named(&live, &asked)?;
     let ticket = if want == Want::Take { TicketFor::Caller(asked.ticket) } else { TicketFor::Nobody };
     let held = &mut Held::default();
-    let answer = decide(app, &live, &asked, only.as_deref(), want, ticket, held, |told| {
-        told.response(live.headers, None)
+    let answer = decide(app, &live, &asked, only.as_deref(), want, ticket, held, |reply| {
+        reply.response(live.headers, None)
     });
     answer.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
 }
 
 /// Decides many, in order; all are read before the first is charged.
 pub(crate) async fn batch(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let bytes = body::read(request.into_body(), body::MAX_BATCH_BODY).await?;
-    let checks = body::batch(&bytes)?;
+    let bytes = request_body::read(request.into_body(), request_body::MAX_BATCH_BODY).await?;
+    let checks = request_body::batch(&bytes)?;
     let live = app.engine.live();
     let mut chosen = Vec::with_capacity(checks.len());
     for (at, asked) in checks.iter().enumerate() {
@@ -56,16 +58,16 @@ pub(crate) async fn batch(app: &App, request: Request<Body>) -> Result<Response,
                 return undecided();
             }
             let (ticket, held) = (TicketFor::Caller(asked.ticket), &mut Held::default());
-            let told = |told: Told<'_, '_>| {
+            let answered = |reply: Reply<'_, '_>| {
                 // A limit takes as much room in a ticket as beside it.
-                limits += told.limits() * if told.ticket.is_some() { 2 } else { 1 };
-                told.in_batch()
+                limits += reply.limits() * if reply.ticket.is_some() { 2 } else { 1 };
+                reply.in_batch()
             };
-            decide(app, &live, asked, only.as_deref(), Want::Take, ticket, held, told)
+            decide(app, &live, asked, only.as_deref(), Want::Take, ticket, held, answered)
                 .unwrap_or_else(|none| unreturnable(&none, StatusCode::BAD_REQUEST).in_batch())
         })
         .collect();
-    let mut response = json(&answers).into_response();
+    let mut response = json::bytes(&answers).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }
@@ -97,12 +99,12 @@ pub(crate) fn unreturnable(none: &NoTicket, status: StatusCode) -> Problem {
 pub(crate) fn decide<A>(
     app: &App,
     live: &Live,
-    asked: &Asked<'_>,
+    asked: &CheckBody<'_>,
     only: Option<&[usize]>,
     want: Want,
     ticket: TicketFor,
     held: &mut Held,
-    answer: impl FnOnce(Told<'_, '_>) -> A,
+    answer: impl FnOnce(Reply<'_, '_>) -> A,
 ) -> Result<A, NoTicket> {
     let (request, cost) = (&asked.request, asked.cost);
     let keep = ticket.keeps(live).then_some(&mut *held);
@@ -117,14 +119,14 @@ pub(crate) fn decide<A>(
         ticket => ticket,
     };
     let facts = app.engine.facts(live, &conclusion);
-    Ok(answer(Told { request, conclusion: &conclusion, facts: &facts, want, id, ticket: ticket.as_ref() }))
+    Ok(answer(Reply { request, conclusion: &conclusion, facts: &facts, want, id, ticket: ticket.as_ref() }))
 }
 
 /// Finds the policies that a caller named.
 ///
 /// # Errors
 /// 400 for a name that no policy has.
-pub(crate) fn named(live: &Live, asked: &Asked<'_>) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
+pub(crate) fn named(live: &Live, asked: &CheckBody<'_>) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
     let Some(names) = &asked.policies else { return Ok(None) };
     let find = |name: &Cow<'_, str>| {
         live.set.find(name).map(|(at, _)| at).ok_or_else(|| {

@@ -11,14 +11,16 @@ use tidegate::explain::Explanation;
 use tidegate::policy::Policy;
 use ulid::Ulid;
 
-use super::App;
-use super::answer::Told;
-use super::body::{self, Asked};
+use super::answer::Reply;
 use super::check::{decide, named, unreturnable};
-use super::problem::{Problem, quoted};
 use super::query::Query;
+use super::request_body::{self, CheckBody};
+use crate::app::App;
 use crate::engine::{Conclusion, Held, TicketFor, Want};
+use crate::json;
 use crate::live::Live;
+use crate::problem::Problem;
+use crate::spelling::quoted;
 
 /// Decides without taking, and says why.
 pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Response, Problem> {
@@ -37,25 +39,25 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
         let still = |name: &&str| live.set.find(name).is_some();
         let names = remembered.only().map(|names| names.iter().map(|name| &**name).filter(still));
         let policies = names.map(|names| names.map(Into::into).collect());
-        let asked = Asked { request: remembered.descriptor(), cost, policies, ticket: None };
+        let asked = CheckBody { request: remembered.descriptor(), cost, policies, ticket: None };
         return answer(app, &live, &asked, reveal);
     }
     if parts.method == Method::GET {
         let detail = "say which decision: GET /v1/explain?id=DECISION_ID, or POST the body of a check";
         return Err(Problem::bad_request(detail).with("field", "id"));
     }
-    let bytes = body::read(body, body::MAX_BODY).await?;
-    let asked = body::check(&bytes)?;
+    let bytes = request_body::read(body, request_body::MAX_BODY).await?;
+    let asked = request_body::check(&bytes)?;
     answer(app, &live, &asked, reveal)
 }
 
-fn answer(app: &App, live: &Live, asked: &Asked<'_>, reveal: bool) -> Result<Response, Problem> {
+fn answer(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> Result<Response, Problem> {
     let only = named(live, asked)?;
     let (ticket, held) = (TicketFor::Nobody, &mut Held::default());
     let explained =
-        decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |told: Told<'_, '_>| {
-            let (conclusion, request) = (told.conclusion, told.request);
-            let mut answer = told.value();
+        decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |reply: Reply<'_, '_>| {
+            let (conclusion, request) = (reply.conclusion, reply.request);
+            let mut answer = reply.value();
             let Conclusion::Decided(decision) = conclusion else { return answer };
             let chosen = |place| only.as_ref().is_none_or(|only| only.contains(&place));
             let key = |policy: &Policy| app.redact.key(policy, request, reveal);
@@ -64,7 +66,7 @@ fn answer(app: &App, live: &Live, asked: &Asked<'_>, reveal: bool) -> Result<Res
             answer["reasons"] = json!(explanation.reasons);
             answer
         });
-    explained.map(|body| super::ok(&body)).map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
+    explained.map(|body| json::ok(&body)).map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
 }
 
 /// Reads an id.

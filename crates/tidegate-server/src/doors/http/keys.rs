@@ -6,12 +6,14 @@ use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tidegate::policy::Descriptor;
 
-use super::App;
 use super::policies::find;
-use super::problem::{Problem, quoted};
 use super::query::{Query, decoded};
+use crate::app::App;
+use crate::json;
 use crate::live::{Facts, Live};
-use crate::top;
+use crate::problem::Problem;
+use crate::spelling::quoted;
+use crate::top_keys;
 
 /// How many keys are listed unless asked otherwise, and at most.
 const LISTED: usize = 20;
@@ -31,8 +33,8 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
     let most = match query.get("limit") {
         None => LISTED,
         Some(text) => match text.parse::<usize>() {
-            Ok(most @ 1..=top::KEYS) => most,
-            _ => return Err(query.wrong("limit", text, &format!("1 to {}", top::KEYS))),
+            Ok(most @ 1..=top_keys::KEYS) => most,
+            _ => return Err(query.wrong("limit", text, &format!("1 to {}", top_keys::KEYS))),
         },
     };
     let live = app.engine.live();
@@ -58,7 +60,7 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
     }
     rows.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     let keys: Vec<Value> = rows.into_iter().take(most).map(|(_, row)| row).collect();
-    Ok(super::ok(&json!({ "by": by, "counted": counted, "largest_error": error, "keys": keys })))
+    Ok(json::ok(&json!({ "by": by, "counted": counted, "largest_error": error, "keys": keys })))
 }
 
 /// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: forgets what one key has spent. The parameters are its `by`.
@@ -70,7 +72,7 @@ pub(crate) fn reset(app: &App, request: &Request<Body>, policy: &str) -> Result<
         let detail = format!("the store did not settle it and nothing changed; try again ({error})");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     })?;
-    Ok(super::ok(&json!({ "policy": words.name, "key": app.redact.key(words, &key, false), "reset": true })))
+    Ok(json::ok(&json!({ "policy": words.name, "key": app.redact.key(words, &key, false), "reset": true })))
 }
 
 fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {

@@ -1,16 +1,15 @@
 //! Health, metrics, version, reload.
 
-use std::sync::atomic::Ordering;
-
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde_json::json;
 
-use super::App;
-use super::problem::Problem;
 use super::query::Query;
-use crate::connections::Phase;
+use crate::app::App;
+use crate::json;
+use crate::phase::Phase;
+use crate::problem::Problem;
 
 /// `/livez`: the process runs. Asks nothing, least of all the store: restarting us would not mend it.
 pub(crate) fn livez() -> Response {
@@ -23,7 +22,7 @@ pub(crate) fn livez() -> Response {
 /// and is for those who may ask everything else as well: others are told the state alone.
 pub(crate) fn readyz(app: &App, uri: &http::Uri, headers: &HeaderMap) -> Result<Response, Problem> {
     let verbose = Query::of(uri, &["verbose"])?.flag("verbose")?;
-    let serving = *app.phase.borrow() == Phase::Serving;
+    let serving = app.phase() == Phase::Serving;
     let status = if serving { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if !verbose {
         return Ok((status, if serving { "ok\n" } else { "draining\n" }).into_response());
@@ -60,8 +59,8 @@ fn checks(app: &App, serving: bool) -> String {
         app.engine.store_kind(),
         occupancy.used,
         occupancy.capacity,
-        // This one left out.
-        app.in_flight.load(Ordering::Relaxed).saturating_sub(1),
+        // Without the request for these lines.
+        app.requests_in_flight().saturating_sub(1),
         if serving { "ready" } else { "not ready" },
     )
 }
@@ -76,7 +75,7 @@ pub(crate) fn metrics(app: &App) -> Response {
 
 /// `/version`.
 pub(crate) fn version() -> Response {
-    super::ok(&json!({
+    json::ok(&json!({
         "name": "tidegate",
         "version": env!("CARGO_PKG_VERSION"),
         "commit": option_env!("TIDEGATE_COMMIT").unwrap_or("unknown"),
@@ -85,7 +84,7 @@ pub(crate) fn version() -> Response {
 
 /// `/config.schema.json`: the JSON Schema of the file.
 pub(crate) fn schema() -> Response {
-    let mut response = super::ok(&tidegate::policy::config::schema());
+    let mut response = json::ok(&tidegate::config::schema());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/schema+json"));
     response
 }
@@ -98,7 +97,7 @@ pub(crate) async fn reload(app: &App) -> Result<Response, Problem> {
     match app.reload.now(&app.engine).await {
         Ok(loaded) => {
             let live = app.engine.live();
-            Ok(super::ok(&json!({
+            Ok(json::ok(&json!({
                 "config": live.number,
                 "policies": live.set.len(),
                 "warnings": loaded.warnings,

@@ -10,10 +10,13 @@ use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tidegate::policy::{ChargeOn, Direction, Limit, OnStoreError, Policy};
 
-use super::App;
-use super::answer::{mode, moment};
-use super::problem::{Problem, nearest, quoted};
+use super::answer::mode;
 use super::query::decoded_path;
+use crate::app::App;
+use crate::json;
+use crate::problem::Problem;
+use crate::span::moment;
+use crate::spelling::{nearest, quoted};
 
 /// Lists all policies.
 pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
@@ -92,7 +95,7 @@ fn tagged(value: &Value, request: &Request<Body>) -> Response {
     let has_it = known.is_some_and(|tags| {
         tags.split(',').map(str::trim).any(|have| have == "*" || have.trim_start_matches("W/") == tag)
     });
-    let mut response = if has_it { StatusCode::NOT_MODIFIED.into_response() } else { super::ok(value) };
+    let mut response = if has_it { StatusCode::NOT_MODIFIED.into_response() } else { json::ok(value) };
     if let Ok(tag) = HeaderValue::try_from(tag) {
         response.headers_mut().insert(ETAG, tag);
     }

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use http::Uri;
 
-use super::problem::{Problem, nearest, quoted};
+use crate::problem::Problem;
+use crate::spelling::{nearest, quoted};
 
 /// The parameters of one request.
 #[derive(Debug, Default)]

@@ -14,11 +14,13 @@ use tidegate::gate::ticket::{Ticket, TicketError};
 use tidegate::gate::{Fate, Followed, Part};
 use tidegate::policy::CostError;
 
-use super::App;
-use super::body::{self, Ended, OUTCOMES, Settled};
-use super::headers::millis_up;
-use super::problem::{Problem, nearest};
+use super::request_body::{self, Ended, OUTCOMES, SettlementBody};
+use crate::app::App;
 use crate::engine::{Settlement, Spent, Told, Unsettled};
+use crate::json;
+use crate::problem::Problem;
+use crate::span::millis_up;
+use crate::spelling::nearest;
 
 /// What a report says that changes nothing.
 const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the report changes nothing";
@@ -35,8 +37,8 @@ const AWAITS_OUTCOME: &str =
 
 /// Settles a decision by what its work spent and how it ended.
 pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
-    let Settled { ticket, usage, ended } = body::settle(&bytes)?;
+    let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
+    let SettlementBody { ticket, usage, ended } = request_body::settle(&bytes)?;
     let cost = usage.as_ref().is_some_and(|usage| usage.cost.is_some());
     // Without a word of how it ended, what the outcome decides about is left for a report.
     let part = if ended.is_some() { Part::All } else { Part::Spent };
@@ -71,8 +73,8 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
 
 /// Tells how the work ended: keeps, forgets or gives back what `charge: on-failure` policies took.
 pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
-    let Settled { ticket, ended, .. } = body::report(&bytes)?;
+    let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
+    let SettlementBody { ticket, ended, .. } = request_body::report(&bytes)?;
     let settlement = Settlement { part: Part::Outcome, outcome: outcome_of(ended), spent: Spent::AsCharged };
     run(app, &ticket, &settlement, |Told { id, charges: settled, .. }| {
         let parts = settled.iter().map(|(one, _)| {
@@ -91,8 +93,8 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
 
 /// Gives back what was charged, or part of it.
 pub(crate) async fn refund(app: &App, request: Request<Body>) -> Result<Response, Problem> {
-    let bytes = body::read(request.into_body(), body::MAX_BODY).await?;
-    let Settled { ticket, usage, .. } = body::refund(&bytes)?;
+    let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
+    let SettlementBody { ticket, usage, .. } = request_body::refund(&bytes)?;
     let cost = usage.and_then(|usage| usage.cost).and_then(Cost::new);
     let settlement = Settlement { part: Part::Spent, outcome: Outcome::Ignored, spent: Spent::Refund(cost) };
     run(app, &ticket, &settlement, |Told { id, charges: settled, .. }| {
@@ -117,7 +119,7 @@ fn run(
         .parse::<Ticket>()
         .map_err(Unsettled::from)
         .and_then(|ticket| app.engine.settle(&live, &ticket, settlement, told));
-    settled.map(|answer| super::ok(&answer)).map_err(refuse)
+    settled.map(|answer| json::ok(&answer)).map_err(refuse)
 }
 
 fn outcome_of(ended: Option<Ended>) -> Outcome {

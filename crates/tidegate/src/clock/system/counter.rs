@@ -11,7 +11,7 @@
 use std::sync::OnceLock;
 
 use super::LATE;
-use crate::posted::Posted;
+use crate::seqlock::SeqLock;
 
 /// Fractions of a nanosecond per count: 32 bits of them.
 const FRACTION: u32 = 32;
@@ -25,7 +25,7 @@ const PATIENCE: u64 = 64;
 /// The readers' side: bearings, and the instruction to read the counter, which a library knows for each processor.
 #[derive(Debug)]
 pub(super) struct Counter {
-    bearings: Posted<4>,
+    bearings: SeqLock<4>,
     raw: OnceLock<quanta::Clock>,
 }
 
@@ -52,7 +52,7 @@ impl Bearings {
 
 impl Counter {
     pub(super) const fn new() -> Self {
-        Self { bearings: Posted::nothing(), raw: OnceLock::new() }
+        Self { bearings: SeqLock::empty(), raw: OnceLock::new() }
     }
 
     /// Returns the nanoseconds while the keeper is in time; `None` where [`Counter::now`] is to be asked.
@@ -60,7 +60,7 @@ impl Counter {
     /// The same reading as that, with the fewest steps between the counter and the result, which are what a check waits for: one
     /// comparison finds counts before the bearings, a keeper that is late, and products beyond 64 bits.
     #[inline]
-    pub(super) fn quick(&self) -> Option<u64> {
+    pub(super) fn fast_tick(&self) -> Option<u64> {
         // First of all, so that little has to be kept across the library's other way to read a counter, which is a call. Bearings
         // that are newer than the count tell when it was, or that it was before them.
         let count = self.raw.get()?.raw();
@@ -81,7 +81,7 @@ impl Counter {
 
     /// Only the keeper publishes.
     fn publish(&self, bearings: Option<Bearings>) {
-        self.bearings.post(bearings.map(|all| [all.at, all.nanos, all.speed, all.reach()]));
+        self.bearings.write(bearings.map(|all| [all.at, all.nanos, all.speed, all.reach()]));
     }
 }
 

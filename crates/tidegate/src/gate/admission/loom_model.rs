@@ -23,12 +23,14 @@ use std::time::Duration;
 
 use loom::thread;
 use parking_lot::Mutex as Unseen;
-use tidegate_core::{Quota, Receipt, Tick};
+use tidegate_core::{Cost, Quota, Receipt, Tick};
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::policy::{CostRule, Limit, Policy, PolicySet, policy_of_key};
-use crate::store::{Cell, Charge, Ending, MemoryStore, Occupancy, Settled, Step, Store, settle};
+use crate::policy::{CostRule, Descriptor, Limit, Policy, PolicySet, policy_of_key};
+use crate::store::{
+    Cell, Charge, Ending, MemoryStore, Occupancy, Op, Settled, Settling, Step, Store, settle,
+};
 use crate::sync::{Mutex, explore};
 
 /// The policy whose charges are places.
@@ -90,20 +92,22 @@ fn choices<const N: usize>(ends: &[End]) -> impl Iterator<Item = [End; N]> {
 struct OneLock(Mutex<Vec<(Vec<u8>, Option<Cell>)>>);
 
 impl Store for OneLock {
-    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
         let mut kept = self.0.lock();
+        let step = &step.read_clock();
         let place = |key: &[u8]| kept.iter().position(|(of, _)| of == key);
         let places: Vec<_> = step.charges.iter().map(|charge| place(charge.key)).collect();
         let mut cells: Vec<_> =
             places.iter().map(|place| place.and_then(|place| kept[place].1.clone())).collect();
         let (settled, _) = settle(step, &mut cells);
+        *out = settled;
         for ((charge, place), cell) in step.charges.iter().zip(places).zip(cells) {
             match place {
                 Some(place) => kept[place].1 = cell,
                 None => kept.push((charge.key.to_vec(), cell)),
             }
         }
-        Ok(settled)
+        Settling::Done(Ok(()))
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -125,7 +129,7 @@ struct Ledger<S> {
 }
 
 impl<S: Store> Store for Ledger<S> {
-    fn settle(&self, step: &Step<'_>) -> Result<Settled, StoreError> {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
         // An ending is noted before its step and a charge after it: at no time does the list hold a place that is free.
         if let Op::Finish(endings) = step.op {
             let open = &mut self.open.lock().0;
@@ -135,14 +139,14 @@ impl<S: Store> Store for Ledger<S> {
                 open.swap_remove(made.expect("a charge is ended once"));
             }
         }
-        let settled = self.beneath.settle(step)?;
+        let done = self.beneath.settle_into(step, out);
         if matches!(step.op, Op::Take) {
             let open = &mut self.open.lock().0;
-            let made = step.charges.iter().zip(&settled.lines);
+            let made = step.charges.iter().zip(&out.lines);
             open.extend(made.filter_map(|(charge, line)| Some((charge.key.to_vec(), line.receipt?))));
             assert!(costs(open, PLACES).len() <= self.places, "more are inside than there are places");
         }
-        Ok(settled)
+        done
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -192,7 +196,7 @@ impl World {
     fn run<const N: usize>(self, ends: [End; N], store: impl Store + 'static) -> usize {
         let (gate, open) = self.gate(store);
         let visit = move |gate: &Plain<Gate>, at: usize| {
-            let entry = gate.admit_owned(&Descriptor::new(), Cost::new(1 << at)).unwrap();
+            let entry = gate.admit_owned(Check::of(&Descriptor::new()).cost(Cost::new(1 << at))).unwrap();
             entry.admitted().map(|admission| ends[at].end(admission))
         };
         let others: Vec<_> = (1..N)
@@ -210,7 +214,7 @@ impl World {
             kept.filter(|at| !dropped || !matches!(ends[*at], End::Finish)).map(|at| 1 << at).collect()
         };
         let told = format!("{ends:?} {ended:?}");
-        let limits = gate.peek(&Descriptor::new(), None).unwrap().limits;
+        let limits = gate.peek(&Descriptor::new()).unwrap().limits;
         let left: Vec<u64> = limits.iter().map(|limit| limit.decision.standing.remaining).collect();
         assert_eq!(left[..2], [self.places, self.units - kept(false).iter().sum::<u64>()], "{told}");
         // A drop that keeps units does not end their charge: those are still open, and nothing else is.
@@ -248,7 +252,7 @@ fn memory() -> MemoryStore {
     let store = MemoryStore::with_capacity(1);
     let quota = Plain::new(Quota::per_hour(1).gcra().unwrap());
     let charges = [Charge::new(b"another", &quota, Cost::ONE)];
-    let step = Step { now: Tick::from_secs(1), op: Op::Take, charges: &charges };
+    let step = Step::new(Tick::from_secs(1), Op::Take, &charges);
     assert!(store.settle(&step).unwrap().allowed);
     store
 }
@@ -299,7 +303,7 @@ fn two_places_of_the_memory_store_come_back_once() {
     explore(Some(2), || {
         let store = memory();
         let (gate, _) = WORLD.gate(store.clone());
-        gate.admit(&Descriptor::new(), None).unwrap().admitted().unwrap().cancel().unwrap();
+        gate.admit(&Descriptor::new()).unwrap().admitted().unwrap().cancel().unwrap();
         assert_eq!(WORLD.run([End::Cancel, End::Drop], store), 2);
     });
 }

@@ -11,6 +11,7 @@ use tidegate_core::{Quota, Receipt};
 
 use super::OpenTicket;
 use crate::gate::charged::{Charged, Made};
+use crate::policy::Share;
 use crate::store::Home;
 
 /// Names the form, beside those of cells.
@@ -18,6 +19,9 @@ const TICKET: u8 = 2;
 
 /// The bit of a line that says `charge: on-failure`.
 const ON_FAILURE: u8 = 1;
+
+/// The bit of a line that says that the store which stands in for an engine made the charge.
+const BY_FALLBACK: u8 = 2;
 
 impl OpenTicket {
     pub(super) fn write(&self) -> Vec<u8> {
@@ -43,7 +47,10 @@ impl OpenTicket {
             out.tick(made.full_at);
             u32_to(&mut out, made.limit);
             u32_to(&mut out, made.owner);
-            out.u8(if made.on_failure { ON_FAILURE } else { 0 });
+            let failure = if made.on_failure { ON_FAILURE } else { 0 };
+            let fallback = if made.by_fallback { BY_FALLBACK } else { 0 };
+            out.u8(failure | fallback);
+            out.u8(made.share.map_or(0, |share| share as u8 + 1));
         }
         out.finish()
     }
@@ -70,19 +77,27 @@ impl OpenTicket {
             for _ in 0..length {
                 keys.push(from.u8()?);
             }
-            lines.push(Made {
+            let made = Made {
                 key: start..keys.len() as u32,
                 quota: Arc::new(Quota::read(&mut from)?),
                 receipt: Receipt::read(&mut from)?,
                 full_at: from.tick()?,
                 limit: u32_from(&mut from)?,
                 owner: u32_from(&mut from)?,
-                on_failure: match from.u8()? {
-                    0 => false,
-                    ON_FAILURE => true,
-                    _ => return Err(DecodeError::Value { field: "line" }),
-                },
-            });
+                on_failure: false,
+                by_fallback: false,
+                share: None,
+            };
+            let flags = from.u8()?;
+            if flags & !(ON_FAILURE | BY_FALLBACK) != 0 {
+                return Err(DecodeError::Value { field: "line" });
+            }
+            let share = match usize::from(from.u8()?) {
+                0 => None,
+                word => Some(*Share::ALL.get(word - 1).ok_or(DecodeError::Value { field: "share" })?),
+            };
+            let (on_failure, by_fallback) = (flags & ON_FAILURE != 0, flags & BY_FALLBACK != 0);
+            lines.push(Made { on_failure, by_fallback, share, ..made });
         }
         from.close()?;
         let charged = Charged { keys: keys.into(), lines };

@@ -53,6 +53,14 @@ pub enum KeyError {
         /// The line, counted from 1.
         line: usize,
     },
+    /// A line is a key that another line is already: one of the two was probably meant to be another key.
+    #[error("line {line} is the ticket key of line {first} again: give each key once")]
+    Repeated {
+        /// The line, counted from 1.
+        line: usize,
+        /// The line that has the same key, counted from 1.
+        first: usize,
+    },
     /// There is no key.
     #[error("there is no ticket key: give one a line, the current one first")]
     Empty,
@@ -111,12 +119,20 @@ impl TicketKeys {
     /// ```
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let (mut ciphers, mut looks_typed) = (Vec::new(), false);
+        // Only of as many lines as there may be keys: a longer file is refused whatever it repeats.
+        let mut before: Vec<(usize, [u8; 32])> = Vec::with_capacity(Self::MAX);
         for (at, line) in text.lines().enumerate() {
             let line = line.trim();
             if !line.is_empty() && !line.starts_with('#') {
                 let key = key_of(line).ok_or(KeyError::Line { line: at + 1 })?;
                 if key == [0; 32] {
                     return Err(KeyError::Zero { line: at + 1 });
+                }
+                if let Some((first, _)) = before.iter().find(|(_, other)| *other == key) {
+                    return Err(KeyError::Repeated { line: at + 1, first: *first });
+                }
+                if before.len() < Self::MAX {
+                    before.push((at + 1, key));
                 }
                 looks_typed |= different(&key) < FEWEST_DIFFERENT;
                 ciphers.push(XChaCha20Poly1305::new(&key.into()));

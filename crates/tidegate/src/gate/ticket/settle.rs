@@ -8,6 +8,7 @@ use tidegate_core::{Cost, Outcome, Quota, Tick};
 
 use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use crate::gate::charged::{Charged, ChargedLine, Part};
+use crate::gate::routed::{Waits, now};
 use crate::gate::{Finished, Gate};
 use crate::store::{Charge, Home};
 
@@ -52,7 +53,7 @@ impl Gate {
         let ticket = OpenTicket {
             id,
             issuer: (*self.issuer).into(),
-            home: self.store.home(),
+            home: self.routes.home(charged.of(Part::All)),
             made,
             expires: made.after(ttl),
             charged: charged.clone(),
@@ -66,7 +67,7 @@ impl Gate {
     /// [`TicketError::Elsewhere`] names the node where it does.
     pub fn holds(&self, ticket: &OpenTicket) -> Result<(), TicketError> {
         let ours = ticket.issuer == (*self.issuer).into();
-        match (ticket.home, self.store.home()) {
+        match (ticket.home, self.routes.home(ticket.charged.of(Part::All))) {
             (Home::Nodes, Home::Nodes) => Ok(()),
             (Home::Process { store }, Home::Process { store: here }) if store == here && ours => Ok(()),
             _ => Err(TicketError::Elsewhere { issuer: ticket.issuer.clone(), restarted: ours }),
@@ -86,14 +87,14 @@ impl Gate {
     /// ```
     /// use std::time::Duration;
     /// use tidegate::gate::ticket::{TicketError, TicketKeys};
-    /// use tidegate::gate::{Entry, Part};
+    /// use tidegate::gate::{Check, Entry, Part};
     /// use tidegate::policy::Limit;
     /// use tidegate::{Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
     ///
     /// let tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
     /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000).with_clock(ManualClock::default());
     /// let keys = TicketKeys::random()?;
-    /// let Entry::Admitted(admission) = gate.admit(&Descriptor::new(), Cost::new(800))? else { panic!("800 of 1000") };
+    /// let Entry::Admitted(admission) = gate.admit(Check::of(&Descriptor::new()).cost(Cost::new(800)))? else { panic!("800 of 1000") };
     /// let text = admission.into_ticket(&keys, Duration::from_secs(600)).map_err(|refused| refused.0)?.to_string();
     ///
     /// let ticket = keys.open(&text.parse()?, gate.now())?;
@@ -115,9 +116,33 @@ impl Gate {
         let quota = ticket.mark_quota();
         let charges: SmallVec<[Charge<'_>; 2]> =
             marks.iter().map(|key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) }).collect();
-        let lines = ticket.charged.of(part);
-        let finished = self.finish_once(&charges, &ticket.charged, lines, outcome, used)?;
+        let endings = self.endings(&ticket.charged, ticket.charged.of(part), outcome, used)?;
+        let finished = now(self.settle_endings(endings, &charges, Waits::No))?;
         finished.ok_or(TicketError::Settled)
+    }
+
+    /// Settles a ticket like [`Gate::settle`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::settle`].
+    ///
+    /// # Cancel safety
+    /// Dropped before it ends, it may have settled the ticket or not: try again, and [`TicketError::Settled`] says that it had.
+    pub async fn settle_async<'t>(
+        &self,
+        ticket: &'t OpenTicket,
+        part: Part,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<Finished<'t>, TicketError> {
+        ticket.in_time(self.now())?;
+        self.holds(ticket)?;
+        let marks = ticket.marks(part);
+        let quota = ticket.mark_quota();
+        let charges: SmallVec<[Charge<'_>; 2]> =
+            marks.iter().map(|key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) }).collect();
+        let endings = self.endings(&ticket.charged, ticket.charged.of(part), outcome, used)?;
+        self.settle_endings(endings, &charges, Waits::Yes).await?.ok_or(TicketError::Settled)
     }
 }
 

@@ -40,7 +40,7 @@ impl Table {
     /// Has the system hand out a stretch of pages from the given one on, and returns how many there were.
     fn prefault(&self, page: usize) -> usize {
         let pages = page..page + STRETCH;
-        let kept = self.wholes.as_ref().map_or(0, |wholes| wholes.prefault(pages.clone()));
+        let kept = self.full_keys.as_ref().map_or(0, |full_keys| full_keys.prefault(pages.clone()));
         self.lines.pages(pages).map(Slot::prefault).count() + kept
     }
 }

@@ -18,10 +18,10 @@ use foldhash::quality::RandomState;
 use tidegate_core::Tick;
 
 use super::classes::{Classes, Limit};
+use super::full_keys::{FullKey, FullKeys};
 use super::line::{Class, Held, Line, Name, Seized, Slot, WAYS};
 use super::lines::Lines;
-use super::side::Side;
-use super::whole::{Whole, Wholes};
+use super::overflow::Overflow;
 
 /// Slots for each key of the capacity, as a ratio: 23.5 bytes a key.
 const SLOTS: (usize, usize) = (22, 15);
@@ -42,7 +42,7 @@ impl Print {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sought {
     print: Print,
-    whole: Option<Whole>,
+    full_key: Option<FullKey>,
 }
 
 impl Sought {
@@ -57,7 +57,7 @@ impl Sought {
 
     /// Says whether a table takes two keys for one, if they meet in a line.
     pub(super) fn is_as(self, other: Self) -> bool {
-        self.name(Class::WIDE).is_key_of(other.name(Class::WIDE)) && self.whole == other.whole
+        self.name(Class::WIDE).is_key_of(other.name(Class::WIDE)) && self.full_key == other.full_key
     }
 
     /// Returns the name of a slot that holds a state of this class for the key.
@@ -113,9 +113,9 @@ pub(super) struct Table {
     hasher: RandomState,
     pub(super) lines: Lines<Slot>,
     /// The keys of all slots, where they are kept.
-    pub(super) wholes: Option<Wholes>,
+    pub(super) full_keys: Option<FullKeys>,
     pub(super) classes: Classes,
-    pub(super) side: Side,
+    pub(super) overflow: Overflow,
     pub(super) used: AtomicUsize,
     pub(super) evicted: AtomicU64,
     pub(super) evicted_over_limit: AtomicU64,
@@ -128,9 +128,9 @@ impl Table {
         Self {
             hasher: RandomState::default(),
             lines: Lines::new(lines),
-            wholes: (keep == Keep::Keys).then(|| Wholes::new(lines)),
+            full_keys: (keep == Keep::Keys).then(|| FullKeys::new(lines)),
             classes: Classes::default(),
-            side: Side::new(lines),
+            overflow: Overflow::new(lines),
             used: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
             evicted_over_limit: AtomicU64::new(0),
@@ -144,13 +144,13 @@ impl Table {
     /// Returns the bytes of all slots, with what is kept of their keys.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
-        let slot = size_of::<Slot>() + self.wholes.as_ref().map_or(0, |_| size_of::<Whole>());
+        let slot = size_of::<Slot>() + self.full_keys.as_ref().map_or(0, |_| size_of::<FullKey>());
         self.slots() * slot
     }
 
     /// Returns what the table keeps of its keys.
     pub(super) fn keep(&self) -> Keep {
-        if self.wholes.is_some() { Keep::Keys } else { Keep::Fingerprints }
+        if self.full_keys.is_some() { Keep::Keys } else { Keep::Fingerprints }
     }
 
     /// The seed hides which keys meet in a line, so that nobody can crowd a victim's.
@@ -165,7 +165,7 @@ impl Table {
 
     /// Returns what a key is looked for by.
     pub(super) fn sought(&self, print: Print, key: &[u8]) -> Sought {
-        Sought { print, whole: self.wholes.as_ref().map(|wholes| wholes.of(key)) }
+        Sought { print, full_key: self.full_keys.as_ref().map(|full_keys| full_keys.of(key)) }
     }
 
     /// Returns the line a key lives in by preference.
@@ -200,7 +200,7 @@ impl Table {
     #[inline]
     pub(super) fn touch(&self, print: Print) -> u64 {
         let line = self.first(print);
-        let kept = self.wholes.as_ref().map_or(0, |wholes| wholes.touch(line));
+        let kept = self.full_keys.as_ref().map_or(0, |full_keys| full_keys.touch(line));
         self.line(line).touch() ^ kept
     }
 
@@ -208,8 +208,8 @@ impl Table {
     /// fingerprints alone.
     #[inline]
     pub(super) fn is(&self, place: Place, key: Sought) -> bool {
-        match (&self.wholes, key.whole) {
-            (Some(wholes), Some(whole)) => wholes.is(place.line, place.slot, whole),
+        match (&self.full_keys, key.full_key) {
+            (Some(full_keys), Some(full_key)) => full_keys.is(place.line, place.slot, full_key),
             _ => true,
         }
     }
@@ -226,8 +226,8 @@ impl Table {
     /// Gives a slot in hand to a key.
     pub(super) fn give(&self, both: &Both<'_>, at: (Place, &mut Seized<'_>), key: Sought, class: Class) {
         let (place, seized) = at;
-        if let (Some(wholes), Some(whole)) = (&self.wholes, key.whole) {
-            wholes.keep(place.line, place.slot, whole);
+        if let (Some(full_keys), Some(full_key)) = (&self.full_keys, key.full_key) {
+            full_keys.keep(place.line, place.slot, full_key);
         }
         seized.rename(both.at(place), key.name(class));
     }
@@ -236,7 +236,7 @@ impl Table {
     /// that a table says that keeps its keys: whether one is the same takes another look, see [`Table::is`].
     #[inline(always)]
     pub(super) fn permit(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
-        if self.wholes.is_some() {
+        if self.full_keys.is_some() {
             return None;
         }
         self.line(self.first(print)).permit(print.name(by.limit.class), by, units)
@@ -246,7 +246,7 @@ impl Table {
     /// would be refused, it tells the word that was seen.
     #[inline]
     pub(super) fn permit_or_see(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
-        if self.wholes.is_some() {
+        if self.full_keys.is_some() {
             return Taken::Elsewhere;
         }
         let name = print.name(by.limit.class);
@@ -258,9 +258,9 @@ impl Table {
     /// of a table that keeps its keys.
     #[inline(never)]
     pub(super) fn take(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
-        if let Some(wholes) = &self.wholes {
+        if let Some(full_keys) = &self.full_keys {
             // On its way while the slot is, which comes first.
-            black_box(wholes.touch(self.first(print)));
+            black_box(full_keys.touch(self.first(print)));
         }
         let key = self.sought(print, key);
         let take = |line| {

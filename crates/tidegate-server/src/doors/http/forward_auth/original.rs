@@ -18,9 +18,10 @@ use http::header::{
 };
 use tidegate::policy::Descriptor;
 
-use super::super::body::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
-use super::super::problem::{Problem, quoted};
-use super::door::Door;
+use super::super::request_body::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
+use crate::problem::Problem;
+use crate::proxy::Proxy;
+use crate::spelling::quoted;
 
 const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -44,9 +45,9 @@ impl<'r> Original<'r> {
     /// # Errors
     /// 503 when the door is not set up; 400 when the proxy does not do its part; the door's status of a refusal, else 400,
     /// when the caller sent a header that policies name in a way that two readers would understand differently.
-    pub(super) fn of(headers: &'r HeaderMap, peer: IpAddr, door: &Door) -> Result<Self, Problem> {
-        let family = &door.asks()?.original;
-        let proxys = |detail: String| door.misconfigured(Problem::bad_request(detail));
+    pub(super) fn of(headers: &'r HeaderMap, peer: IpAddr, proxy: &Proxy) -> Result<Self, Problem> {
+        let family = &proxy.asks()?.original;
+        let proxys = |detail: String| proxy.misconfigured(Problem::bad_request(detail));
         let set = |name: &str| once(headers, name).map_err(proxys);
         let (method, uri, host) = (set(family.method())?, set(family.uri())?, set(family.host())?);
         // Not for the log: a caller can write such a host, and the log is told once.
@@ -62,15 +63,15 @@ impl<'r> Original<'r> {
             .and(method.to_str().ok())
             .ok_or_else(|| is_no("method", family.method(), method))?;
         let path = path(text(uri)).ok_or_else(|| is_no("path", family.uri(), uri))?;
-        if door.policies.is_ambiguous_path(&path) {
+        if proxy.policies.is_ambiguous_path(&path) {
             let shown = quoted(&path);
-            return Err(door.refused(format!(
+            return Err(proxy.refused(format!(
                 "servers read the `..` of {shown} differently, and a policy goes by the path; send it without"
             )));
         }
         let host = host_name(text(host)).ok_or_else(|| is_no("host", family.host(), host))?;
-        let lines = headers.get_all(door.client_ip.header.name()).iter().map(HeaderValue::as_bytes);
-        let client = door.client_ip.find(peer, lines).map_err(|error| proxys(error.to_string()))?;
+        let lines = headers.get_all(proxy.client_ip.header.name()).iter().map(HeaderValue::as_bytes);
+        let client = proxy.client_ip.find(peer, lines).map_err(|error| proxys(error.to_string()))?;
 
         let mut descriptor = Descriptor::from([
             ("request.method", Cow::Borrowed(method)),
@@ -82,12 +83,12 @@ impl<'r> Original<'r> {
         let mut others = Vec::new();
         for name in headers.keys().filter(|name| **name != TOKEN) {
             let attribute = format!("request.header.{name}");
-            if door.named.contains(&attribute) {
+            if proxy.named.contains(&attribute) {
                 room = room.saturating_sub(1);
-                descriptor.push(attribute, value_of(headers, name).map_err(|detail| door.refused(detail))?);
-            } else if door.is_taken_for_named(name) {
+                descriptor.push(attribute, value_of(headers, name).map_err(|detail| proxy.refused(detail))?);
+            } else if proxy.is_taken_for_named(name) {
                 let shown = quoted(name.as_str());
-                return Err(door.refused(format!(
+                return Err(proxy.refused(format!(
                     "many programs take the header {shown} for one that policies name; send that one, with its dashes"
                 )));
             } else if is_the_callers(name, &[family.method(), family.uri(), family.host()]) {
@@ -216,7 +217,7 @@ fn host_name(authority: Cow<'_, str>) -> Option<Cow<'_, str>> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tidegate::policy::config::{Config, Format};
+    use tidegate::config::{Config, Format};
 
     use super::*;
     use crate::settings::Settings;
@@ -234,9 +235,9 @@ policies:
     limit: { rate_by: request.header.x-plan, rates: { a: 1/s }, otherwise: 2/s }
 ";
 
-    fn door(file: &str) -> Door {
+    fn proxy(file: &str) -> Proxy {
         let (config, _) = Config::parse(file, "f", Format::Yaml).unwrap();
-        Door::new(&Settings::from(config))
+        Proxy::new(&Settings::from(config))
     }
 
     fn headers(extra: &[(&str, &[u8])]) -> HeaderMap {
@@ -257,9 +258,9 @@ policies:
         headers
     }
 
-    fn value(door: &Door, extra: &[(&str, &[u8])], name: &str) -> Result<Option<String>, String> {
+    fn value(proxy: &Proxy, extra: &[(&str, &[u8])], name: &str) -> Result<Option<String>, String> {
         let headers = headers(extra);
-        match Original::of(&headers, IpAddr::from([10, 0, 0, 1]), door) {
+        match Original::of(&headers, IpAddr::from([10, 0, 0, 1]), proxy) {
             Ok(original) => Ok(original.descriptor.value(name).map(str::to_owned)),
             Err(problem) => Err(problem.detail().to_owned()),
         }
@@ -267,7 +268,7 @@ policies:
 
     #[test]
     fn the_request_is_read_from_the_chosen_family_alone() {
-        let door = door(FILE);
+        let proxy = proxy(FILE);
         let others: [(&str, &[u8]); 5] = [
             ("x-forwarded-method", b"OPTIONS"),
             ("x-forwarded-uri", b"/free"),
@@ -275,7 +276,7 @@ policies:
             ("http_x_original_uri", b"/free"),
             ("x_original_uri", b"/free"),
         ];
-        let read = |name: &str| value(&door, &others, name).unwrap().unwrap();
+        let read = |name: &str| value(&proxy, &others, name).unwrap().unwrap();
         assert_eq!(read("request.method"), "GET");
         assert_eq!(read("request.path"), "/thing?q");
         assert_eq!(read("request.host"), "example.org");
@@ -285,7 +286,7 @@ policies:
 
     #[test]
     fn what_the_proxy_must_set_is_there_once_or_the_request_is_refused() {
-        let door = door(FILE);
+        let proxy = proxy(FILE);
         for (name, bytes, says) in [
             ("x-original-method", &b""[..], "the proxy sent no x-original-method"),
             ("x-original-uri", b"", "the proxy sent no x-original-uri"),
@@ -298,26 +299,26 @@ policies:
             ("x-original-host", b":80", "is no host"),
             ("x-forwarded-for", b"\xff", "is no address"),
         ] {
-            let error = value(&door, &[(name, bytes)], "request.path").unwrap_err();
+            let error = value(&proxy, &[(name, bytes)], "request.path").unwrap_err();
             assert!(error.contains(says), "{name}: {error}");
         }
         for name in ["x-original-method", "x-original-uri", "x-original-host"] {
-            let error = value(&door, &[(name, b"/a"), (name, b"/a")], "request.path").unwrap_err();
+            let error = value(&proxy, &[(name, b"/a"), (name, b"/a")], "request.path").unwrap_err();
             assert!(error.contains("came 2 times"), "{name}: {error}");
         }
     }
 
     #[test]
     fn bytes_count_as_what_they_are() {
-        let door = door(FILE);
-        let path = |uri: &[u8]| value(&door, &[("x-original-uri", uri)], "request.path").unwrap().unwrap();
+        let proxy = proxy(FILE);
+        let path = |uri: &[u8]| value(&proxy, &[("x-original-uri", uri)], "request.path").unwrap().unwrap();
         assert_eq!(path(b"/thing?\xff"), "/thing?%FF");
         assert_eq!(path("/caf\u{e9}".as_bytes()), "/caf\u{e9}");
         assert_eq!(path(b"http://other.org/thing?q"), "/thing?q");
         assert_eq!(path(b"HTTP://other.org?/free"), "/");
         assert_eq!(path(b"/free?://x/thing"), "/free?://x/thing");
         let key =
-            |key: &[u8]| value(&door, &[("x-api-key", key)], "request.header.x-api-key").unwrap().unwrap();
+            |key: &[u8]| value(&proxy, &[("x-api-key", key)], "request.header.x-api-key").unwrap().unwrap();
         assert_eq!(key(b"k\xff"), "k%FF");
         assert_eq!(key("k\u{e9}".as_bytes()), "k\u{e9}");
         assert_eq!(key(b""), "");
@@ -326,34 +327,34 @@ policies:
 
     #[test]
     fn fillers_push_out_nothing_that_policies_name() {
-        let door = door(FILE);
+        let proxy = proxy(FILE);
         let fillers: Vec<String> = (0..200).map(|at| format!("a-filler-{at}")).collect();
         let mut all: Vec<(&str, &[u8])> = fillers.iter().map(|name| (name.as_str(), &b"x"[..])).collect();
         let named = ["x-api-key", "x-cost", "x-plan", "x-tenant", "accept", "x_old"];
         all.extend(named.map(|name| (name, &b"1"[..])));
         for name in named {
-            let found = value(&door, &all, &format!("request.header.{name}")).unwrap();
+            let found = value(&proxy, &all, &format!("request.header.{name}")).unwrap();
             assert_eq!(found.as_deref(), Some("1"), "{name}");
         }
         let headers = headers(&all);
-        let original = Original::of(&headers, IpAddr::from([10, 0, 0, 1]), &door).unwrap();
+        let original = Original::of(&headers, IpAddr::from([10, 0, 0, 1]), &proxy).unwrap();
         assert_eq!(original.descriptor.pairs().count(), MAX_ATTRIBUTES);
     }
 
     #[test]
     fn a_named_header_is_understood_in_one_way_or_refused() {
-        let door = door(FILE);
-        let key = |lines: &[(&str, &[u8])]| value(&door, lines, "request.header.x-api-key");
+        let proxy = proxy(FILE);
+        let key = |lines: &[(&str, &[u8])]| value(&proxy, lines, "request.header.x-api-key");
         assert!(key(&[("x-api-key", b"a"), ("x-api-key", b"b")]).unwrap_err().contains("several values"));
         assert_eq!(key(&[("x-api-key", b"a"), ("x-api-key", b"a")]).unwrap().as_deref(), Some("a"));
         assert!(key(&[("x_api_key", b"a")]).unwrap_err().contains("take the header `x_api_key` for one"));
         assert!(key(&[("x_api-key", b"a"), ("x-api-key", b"b")]).is_err());
         assert!(key(&[("x-old", b"a")]).unwrap_err().contains("`x-old`"), "either way");
         let other = [("x-other", &b"a"[..]), ("x-other", b"b"), ("x_third", b"c")];
-        let joined = value(&door, &other, "request.header.x-other").unwrap();
+        let joined = value(&proxy, &other, "request.header.x-other").unwrap();
         assert_eq!(joined.as_deref(), Some("a, b"), "no policy names it");
         let accept = [("accept", &b"a"[..]), ("accept", b"b")];
-        assert_eq!(value(&door, &accept, "request.header.accept").unwrap().as_deref(), Some("a, b"));
+        assert_eq!(value(&proxy, &accept, "request.header.accept").unwrap().as_deref(), Some("a, b"));
     }
 
     #[test]
@@ -381,13 +382,13 @@ policies:
                 "x-original-method", "x-original-uri", "x-original-host", "x-forwarded-for", "x-forwarded-uri",
                 "x-api-key", "x_api_key", "accept", "cookie", "host", "x-tidegate-token", "x-other",
             ];
-            let door = door(FILE);
+            let proxy = proxy(FILE);
             let mut all = HeaderMap::new();
             for (at, bytes) in &lines {
                 let Ok(value) = HeaderValue::from_bytes(bytes) else { continue };
                 all.append(names[*at], value);
             }
-            let _ = Original::of(&all, IpAddr::from([10, 0, 0, 1]), &door);
+            let _ = Original::of(&all, IpAddr::from([10, 0, 0, 1]), &proxy);
         }
     }
 }

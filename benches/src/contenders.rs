@@ -1,0 +1,147 @@
+//! Who is compared, and by what role. A contender is one line here and one function in the file of its family.
+
+mod floor;
+mod floor_table;
+mod gcra;
+mod governor;
+mod leaky_bucket;
+mod pingora;
+mod rate_net;
+mod ratelimit;
+mod throttlecrab;
+pub(crate) mod tidegate;
+mod tower;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::workloads::{Keyed, One};
+
+/// What a contender is compared as.
+#[derive(Clone, Copy, Debug)]
+enum Role {
+    /// What this is all about.
+    Tidegate,
+    /// A peer as its documentation shows it first.
+    Peer,
+    /// A peer with its settings chosen for speed: another clock or hasher.
+    Tuned,
+    /// A peer that does less than the rest: no sharing between threads, no clock while tokens last, a sketch for a table.
+    Less,
+    /// What the machine allows: not a limiter one could use.
+    Floor,
+}
+
+impl Role {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tidegate => "tidegate",
+            Self::Peer => "peer",
+            Self::Tuned => "tuned",
+            Self::Less => "less",
+            Self::Floor => "floor",
+        }
+    }
+}
+
+pub(crate) struct Contender<F> {
+    name: &'static str,
+    title: &'static str,
+    role: Role,
+    pub(crate) run: F,
+}
+
+const fn contender<F: Copy>(name: &'static str, role: Role, title: &'static str, run: F) -> Contender<F> {
+    Contender { name, title, role, run }
+}
+
+type ReadClock = fn() -> Result<f64>;
+type AskOne = fn(&mut One<'_>) -> Result<()>;
+pub(crate) type AskKeyed = fn(&mut Keyed<'_>) -> Result<()>;
+
+use Role::{Floor, Less, Peer, Tidegate, Tuned};
+
+/// Reads of a clock.
+pub(crate) const READS: &[Contender<ReadClock>] = &[
+    contender("empty", Floor, "the empty loop", floor::empty),
+    contender("rdtsc", Floor, "time stamp counter (quanta, raw)", floor::counter),
+    contender("quanta", Floor, "the same, scaled to nanoseconds", floor::scaled_counter),
+    contender("instant", Floor, "`clock_gettime` (`Instant::now`)", floor::instant),
+    contender("tick", Floor, "a tick shared by all, not read from the machine", floor::tick),
+];
+
+/// One limit.
+pub(crate) const ONE: &[Contender<AskOne>] = &[
+    contender("tidegate", Tidegate, "Tidegate", tidegate::one),
+    contender("tidegate-exact", Tidegate, "Tidegate, exact: clock read on each check", tidegate::one_exact),
+    contender("tidegate-leased", Tidegate, "Tidegate, leased: up to 64 units a thread", tidegate::one_leased),
+    contender("governor", Peer, "governor", governor::one),
+    contender("governor-upkeep", Tuned, "governor, upkeep clock of 1 ms", governor::one_upkeep),
+    contender("rate-net", Peer, "rate-net", rate_net::one),
+    contender("rate-net-coarse", Tuned, "rate-net, coarse clock of 1 ms", rate_net::one_coarse),
+    contender("ratelimit", Peer, "ratelimit", ratelimit::one),
+    contender("leaky-bucket", Peer, "leaky-bucket", leaky_bucket::one),
+    contender("leaky-bucket-unfair", Less, "leaky-bucket, unfair", leaky_bucket::one_unfair),
+    contender("gcra", Less, "gcra (one thread's own)", gcra::one),
+    contender("throttlecrab", Less, "throttlecrab (one thread's own)", throttlecrab::one),
+    contender("pingora-limits", Less, "pingora-limits (counts in a sketch)", pingora::one),
+    contender("tower", Less, "tower (one thread's own)", tower::one),
+    contender("floor-clock", Floor, "clock, load, compare-exchange; denied: clock, load", floor::one_clock),
+    contender("floor", Floor, "load, compare-exchange; denied: load", floor::one),
+    contender("floor-lease", Floor, "lease of 64 units a thread", floor::one_lease),
+];
+
+/// One limit per key.
+pub(crate) const KEYED: &[Contender<AskKeyed>] = &[
+    contender("tidegate", Tidegate, "Tidegate", tidegate::keyed),
+    contender("tidegate-exact", Tidegate, "Tidegate, exact: clock read on each check", tidegate::keyed_exact),
+    contender("tidegate-full-keys", Tidegate, "Tidegate, full keys", tidegate::keyed_full_keys),
+    contender("governor", Peer, "governor", governor::keyed),
+    contender("governor-tuned", Tuned, "governor, ahash, upkeep clock of 1 ms", governor::keyed_tuned),
+    contender("rate-net", Peer, "rate-net", rate_net::keyed),
+    contender("rate-net-coarse", Tuned, "rate-net, coarse clock of 1 ms", rate_net::keyed_coarse),
+    contender("gcra", Peer, "gcra", gcra::keyed),
+    contender("throttlecrab", Less, "throttlecrab (one thread's own)", throttlecrab::keyed),
+    contender("pingora-limits", Less, "pingora-limits (sketch of 4 × 1,024)", pingora::keyed),
+    contender(
+        "floor-table-clock",
+        Floor,
+        "table of 16-byte slots, clock read on each check",
+        floor_table::clock,
+    ),
+    contender("floor-table", Floor, "table of 16-byte slots, no clock", floor_table::no_clock),
+    contender("floor-hash", Floor, "hashbrown of fingerprints, looked up only", floor_table::hash),
+    contender("floor-requests", Floor, "walking the requests", floor_table::requests),
+];
+
+/// Those of [`KEYED`] that are flooded, in one form each.
+const FLOODED: &[&str] = &["tidegate", "governor", "rate-net"];
+
+/// Finds a contender by name.
+pub(crate) fn find<F>(list: &'static [Contender<F>], name: &str) -> Result<&'static Contender<F>> {
+    list.iter().find(|contender| contender.name == name).with_context(|| {
+        let names: Vec<&str> = list.iter().map(|contender| contender.name).collect();
+        format!("there is no `{name}` here, but {}", names.join(", "))
+    })
+}
+
+/// Everything there is to run, in the order of the tables: one object per workload and contender.
+pub(crate) fn list() -> Vec<Value> {
+    let mut lines = Vec::new();
+    lines.extend(READS.iter().map(|contender| line("clock", contender)));
+    lines.extend(ONE.iter().map(|contender| line("one", contender)));
+    lines.extend(KEYED.iter().map(|contender| line("keyed", contender)));
+    for workload in ["flood", "expire"] {
+        let flooded = KEYED.iter().filter(|contender| FLOODED.contains(&contender.name));
+        lines.extend(flooded.map(|contender| line(workload, contender)));
+    }
+    for workload in ["gate", "growth"] {
+        lines.push(line(workload, &contender("tidegate", Tidegate, "Tidegate", ())));
+    }
+    lines
+}
+
+fn line<F>(workload: &str, contender: &Contender<F>) -> Value {
+    let Contender { name, title, role, .. } = contender;
+    json!({"workload": workload, "contender": name, "title": title, "role": role.name()})
+}

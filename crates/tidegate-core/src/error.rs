@@ -1,0 +1,55 @@
+//! Why parameters are not a limit, and the bound that every count and burst shares.
+//!
+//! Below all other modules, so that a rate, an algorithm and a quota can refuse their parameters with one error.
+
+use core::time::Duration;
+
+/// The largest count of a rate, and the largest burst: 2⁶⁰. Published as [`Rate::MAX_COUNT`](crate::Rate::MAX_COUNT).
+pub(crate) const MAX_COUNT: u64 = 1 << 60;
+
+/// Why parameters are not a limit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QuotaError {
+    /// A count of zero, or above [`Rate::MAX_COUNT`](crate::Rate::MAX_COUNT).
+    #[error("count {count} is not a limit; use 1 to {}", MAX_COUNT)]
+    Count {
+        /// The count given.
+        count: u64,
+    },
+    /// A period of zero, or above [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD).
+    #[error("period {period:?} is not a limit; use 1 ns to 146 years")]
+    Period {
+        /// The period given.
+        period: Duration,
+    },
+    /// A burst of zero, or above [`Rate::MAX_COUNT`](crate::Rate::MAX_COUNT).
+    #[error("burst {burst} is not a limit; use 1 to {}", MAX_COUNT)]
+    Burst {
+        /// The burst given.
+        burst: u64,
+    },
+    /// Any other parameter that cannot be.
+    #[error("{name} {value} {want}")]
+    Parameter {
+        /// The parameter.
+        name: &'static str,
+        /// The value given.
+        value: String,
+        /// What would work, as the end of the sentence.
+        want: &'static str,
+    },
+}
+
+/// A finished quota converts into itself, so that one bound (`TryInto<Quota>` with errors that become this one) takes quotas
+/// and builders alike.
+impl From<core::convert::Infallible> for QuotaError {
+    fn from(never: core::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// Checks a burst once, for every algorithm that has one.
+pub(crate) fn burst_in_range(burst: u64) -> Result<u64, QuotaError> {
+    if burst == 0 || burst > MAX_COUNT { Err(QuotaError::Burst { burst }) } else { Ok(burst) }
+}

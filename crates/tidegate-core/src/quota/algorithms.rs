@@ -1,0 +1,288 @@
+//! The table of all algorithms: [`Quota`] and [`State`] hold one variant for each, and hand every call on to it.
+//!
+//! An algorithm is added in three places: its own file, one line in the table below, one line in the fixture of byte forms. Guards
+//! have rows of their own: to ask one is to enter it, and whoever entered leaves by [`Quota::finish`], with an outcome.
+
+use core::time::Duration;
+
+use crate::algorithm::Algorithm;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::changed;
+use crate::concurrency::{Concurrency, ConcurrencyState};
+use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
+use crate::error::QuotaError;
+use crate::guard::{Finish, Guard, Outcome};
+use crate::rate::{FixedWindow, FixedWindowState, SlidingCounter, SlidingCounterState};
+use crate::rate::{Gcra, GcraState};
+use crate::rate::{GuavaBursty, GuavaState, GuavaWarming, UberPacer, UberPacerState, XTime, XTimeState};
+use crate::rate::{LeakyBucket, LeakyBucketState, LeakyQueue, LeakyQueueState};
+use crate::rate::{SlidingLog, SlidingLogState, SlidingWindow, SlidingWindowState};
+use crate::rate::{TokenBucket, TokenBucketState};
+use crate::rate::{WarmUp, WarmUpState};
+use crate::time::Tick;
+
+/// The table of algorithms, limits and then guards: byte, variant, parameters, state. A byte, once released, is never reused.
+macro_rules! algorithms {
+    (
+        limits { $($(#[$doc:meta])* $byte:literal => $name:ident($params:ty, $state:ty);)* }
+        guards { $($(#[$gdoc:meta])* $gbyte:literal => $gname:ident($gparams:ty, $gstate:ty);)* }
+    ) => {
+        /// A complete limit: an algorithm with its parameters. Immutable; replaced whole.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Quota { $($(#[$doc])* $name($params),)* $($(#[$gdoc])* $gname($gparams),)* }
+
+        /// What a [`Quota`] remembers of one key.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum State { $($(#[$doc])* $name($state),)* $($(#[$gdoc])* $gname($gstate),)* }
+
+        $(impl From<$params> for Quota {
+            fn from(params: $params) -> Self { Self::$name(params) }
+        })*
+
+        $(impl From<$gparams> for Quota {
+            fn from(params: $gparams) -> Self { Self::$gname(params) }
+        })*
+
+        impl Algorithm for Quota {
+            type State = State;
+
+            fn fresh(&self, now: Tick) -> State {
+                match self {
+                    $(Self::$name(params) => State::$name(params.fresh(now)),)*
+                    $(Self::$gname(params) => State::$gname(Guard::fresh(params, now)),)*
+                }
+            }
+
+            fn decide(&self, state: &State, ask: Ask) -> Transition<State> {
+                match (self, state) {
+                    $((Self::$name(params), State::$name(state)) => params.decide(state, ask).map(State::$name),)*
+                    $((Self::$gname(params), State::$gname(state)) => params.enter(state, ask).map(State::$gname),)*
+                    #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
+                    _ => self.decide(&self.fresh(ask.now), ask),
+                }
+            }
+
+            fn standing(&self, state: &State, now: Tick) -> Standing {
+                match (self, state) {
+                    $((Self::$name(params), State::$name(state)) => params.standing(state, now),)*
+                    $((Self::$gname(params), State::$gname(state)) => Guard::standing(params, state, now),)*
+                    #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
+                    _ => self.standing(&self.fresh(now), now),
+                }
+            }
+
+            fn settle(&self, state: &State, now: Tick, receipt: &Receipt, used: u64) -> State {
+                match (self, state) {
+                    $((Self::$name(params), State::$name(state)) => State::$name(params.settle(state, now, receipt, used)),)*
+                    $((Self::$gname(params), State::$gname(state)) => match used {
+                        0 => State::$gname(params.leave(state, now, receipt, Outcome::Ignored)),
+                        _ => State::$gname(state.clone()),
+                    },)*
+                    #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
+                    _ => self.fresh(now),
+                }
+            }
+
+            fn carry(&self, old: &Self, state: &State, now: Tick, how: Replace) -> State {
+                match (self, old, state) {
+                    $((Self::$name(params), Self::$name(old), State::$name(state)) => {
+                        State::$name(params.carry(old, state, now, how))
+                    })*
+                    $((Self::$gname(params), Self::$gname(old), State::$gname(state)) => {
+                        State::$gname(Guard::carry(params, old, state, now, how))
+                    })*
+                    #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
+                    // Units spent say nothing of who is inside, nor the other way round.
+                    _ if self.is_guard() || old.is_guard() => self.fresh(now),
+                    _ => changed::carry(self, old, state, now, how),
+                }
+            }
+
+            fn full_at(&self, state: &State) -> Option<Tick> {
+                match (self, state) {
+                    $((Self::$name(params), State::$name(state)) => params.full_at(state),)*
+                    $((Self::$gname(params), State::$gname(state)) => Guard::full_at(params, state),)*
+                    #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
+                    _ => Some(Tick::EPOCH),
+                }
+            }
+        }
+
+        impl Quota {
+            /// Finishes admitted work: limits settle what was spent, guards are left with the outcome.
+            ///
+            /// To settle a guard without finishing does nothing, unless nothing was used: units say nothing of whether the work is
+            /// over. Undone work leaves as [`Outcome::Ignored`].
+            #[must_use]
+            pub fn finish(&self, state: &State, now: Tick, receipt: &Receipt, finish: Finish) -> State {
+                match (self, state) {
+                    $((Self::$gname(params), State::$gname(state)) => {
+                        State::$gname(params.leave(state, now, receipt, finish.outcome))
+                    })*
+                    _ => self.settle(state, now, receipt, finish.used),
+                }
+            }
+
+            /// Says whether it is a guard, which is entered and left.
+            #[must_use]
+            pub const fn is_guard(&self) -> bool {
+                match self {
+                    $(Self::$name(_) => false,)*
+                    $(Self::$gname(_) => true,)*
+                }
+            }
+
+            /// Returns the byte form, header included.
+            #[must_use]
+            pub fn encode(&self) -> Vec<u8> {
+                match self {
+                    $(Self::$name(params) => { let mut out = Writer::new($byte); params.write(&mut out); out.finish() })*
+                    $(Self::$gname(params) => { let mut out = Writer::new($gbyte); params.write(&mut out); out.finish() })*
+                }
+            }
+
+            /// Reads a byte form.
+            ///
+            /// # Errors
+            /// [`DecodeError`] when the bytes are no quota.
+            pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+                let (kind, mut from) = Reader::open(bytes)?;
+                let quota = match kind {
+                    $($byte => Self::$name(Bytes::read(&mut from)?),)*
+                    $($gbyte => Self::$gname(Bytes::read(&mut from)?),)*
+                    _ => return Err(DecodeError::Kind { kind }),
+                };
+                from.close().map(|()| quota)
+            }
+        }
+
+        impl State {
+            /// Returns the byte form, header included.
+            #[must_use]
+            pub fn encode(&self) -> Vec<u8> {
+                match self {
+                    $(Self::$name(state) => { let mut out = Writer::new($byte); state.write(&mut out); out.finish() })*
+                    $(Self::$gname(state) => { let mut out = Writer::new($gbyte); state.write(&mut out); out.finish() })*
+                }
+            }
+
+            /// Reads a byte form.
+            ///
+            /// # Errors
+            /// [`DecodeError`] when the bytes are no state.
+            pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+                let (kind, mut from) = Reader::open(bytes)?;
+                let state = match kind {
+                    $($byte => Self::$name(Bytes::read(&mut from)?),)*
+                    $($gbyte => Self::$gname(Bytes::read(&mut from)?),)*
+                    _ => return Err(DecodeError::Kind { kind }),
+                };
+                from.close().map(|()| state)
+            }
+        }
+
+        impl Bytes for Quota {
+            fn write(&self, out: &mut Writer) {
+                match self {
+                    $(Self::$name(params) => { out.u8($byte); params.write(out); })*
+                    $(Self::$gname(params) => { out.u8($gbyte); params.write(out); })*
+                }
+            }
+
+            fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                match from.u8()? {
+                    $($byte => Bytes::read(from).map(Self::$name),)*
+                    $($gbyte => Bytes::read(from).map(Self::$gname),)*
+                    kind => Err(DecodeError::Kind { kind }),
+                }
+            }
+        }
+
+        impl Bytes for State {
+            fn write(&self, out: &mut Writer) {
+                match self {
+                    $(Self::$name(state) => { out.u8($byte); state.write(out); })*
+                    $(Self::$gname(state) => { out.u8($gbyte); state.write(out); })*
+                }
+            }
+
+            fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                match from.u8()? {
+                    $($byte => Bytes::read(from).map(Self::$name),)*
+                    $($gbyte => Bytes::read(from).map(Self::$gname),)*
+                    kind => Err(DecodeError::Kind { kind }),
+                }
+            }
+        }
+    };
+}
+
+algorithms! {
+    limits {
+        /// Generic cell rate algorithm.
+        1 => Gcra(Gcra, GcraState);
+        /// A count per window: rolling from the first charge, or on the calendar of a time zone.
+        2 => FixedWindow(FixedWindow, FixedWindowState);
+        /// A count in any span of one window, in buckets.
+        3 => SlidingWindow(SlidingWindow, SlidingWindowState);
+        /// A count in a window that slides by weighting two fixed ones.
+        4 => SlidingCounter(SlidingCounter, SlidingCounterState);
+        /// A count in any span of one window, exact.
+        5 => SlidingLog(SlidingLog, SlidingLogState);
+        /// Token bucket: continuous or at once, one bandwidth or several.
+        6 => TokenBucket(TokenBucket, TokenBucketState);
+        /// Leaky bucket as a meter.
+        7 => LeakyBucket(LeakyBucket, LeakyBucketState);
+        /// Leaky bucket as a queue that delays.
+        8 => LeakyQueue(LeakyQueue, LeakyQueueState);
+        /// Warm-up of a cold service along a slope.
+        9 => WarmUp(WarmUp, WarmUpState);
+        /// Profile of golang.org/x/time/rate.
+        20 => XTime(XTime, XTimeState);
+        /// Profile of go.uber.org/ratelimit.
+        21 => UberPacer(UberPacer, UberPacerState);
+        /// Profile of Guava's SmoothBursty.
+        22 => GuavaBursty(GuavaBursty, GuavaState);
+        /// Profile of Guava's SmoothWarmingUp.
+        23 => GuavaWarming(GuavaWarming, GuavaState);
+    }
+    guards {
+        /// A fixed number of places in flight.
+        40 => Concurrency(Concurrency, ConcurrencyState);
+    }
+}
+
+impl Quota {
+    /// Makes a [`Concurrency`] guard: at most `max` in flight, 1 to [`Concurrency::MAX_PLACES`]; a place that was not returned within `ttl` of
+    /// being taken lapses by itself. For gates, whose admissions are finished; a check that nobody finishes holds its place until then.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] names the number that is out of range.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::Quota;
+    /// let fifty_at_once = Quota::concurrency(50, Duration::from_secs(30))?;
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    pub fn concurrency(max: u64, ttl: Duration) -> Result<Self, QuotaError> {
+        Ok(Concurrency::new(max)?.ttl(ttl)?.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_forms_come_back() {
+        let quota = Quota::per_second(7).burst(3).gcra().unwrap();
+        assert_eq!(Quota::decode(&quota.encode()), Ok(quota.clone()));
+        let state = quota.fresh(Tick::from_secs(9));
+        assert_eq!(State::decode(&state.encode()), Ok(state));
+        assert_eq!(State::decode(&[9, 1]), Err(DecodeError::Version { version: 9 }));
+    }
+}

@@ -1,0 +1,39 @@
+//! One file per algorithm, one shape.
+//!
+//! Every algorithm is an immutable set of parameters that implements [`Algorithm`]; what it remembers of one key is its
+//! `State`. Allow, reserve and wait are one transition, [`Algorithm::decide`]; settling and a change of parameters are transitions of
+//! their own. All are pure, allocate only where the state itself grows, and never panic, whatever the state,
+//! even one decoded from hostile bytes.
+
+mod book;
+mod calendar;
+mod carried;
+pub(crate) mod exact;
+mod fixed_window;
+mod gcra;
+mod leaky_bucket;
+mod leaky_queue;
+mod ledger;
+mod line;
+mod profile;
+mod settle;
+mod sliding_counter;
+mod sliding_log;
+mod sliding_window;
+mod token_bucket;
+mod warm_up;
+
+pub use crate::algorithm::Algorithm;
+pub use calendar::{CalendarUnit, zone_names};
+pub use fixed_window::{FixedWindow, FixedWindowState};
+pub use gcra::report::GcraReport;
+pub use gcra::word::GcraWord;
+pub use gcra::{Gcra, GcraState};
+pub use leaky_bucket::{LeakyBucket, LeakyBucketState};
+pub use leaky_queue::{LeakyQueue, LeakyQueueState};
+pub use profile::{GuavaBursty, GuavaState, GuavaWarming, UberPacer, UberPacerState, XTime, XTimeState};
+pub use sliding_counter::{SlidingCounter, SlidingCounterState};
+pub use sliding_log::{SlidingLog, SlidingLogState};
+pub use sliding_window::{SlidingWindow, SlidingWindowState};
+pub use token_bucket::{Bandwidth, Refill, TokenBucket, TokenBucketState};
+pub use warm_up::{ColdFactor, WarmUp, WarmUpState};

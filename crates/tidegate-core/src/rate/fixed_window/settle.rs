@@ -1,0 +1,128 @@
+//! Windows one after another, for settling: which of them a charge acts in, and what is left when it is undone.
+//!
+//! A rolling window stands where its first charge put it. When that charge is undone and later ones are left, they would have
+//! opened a window of their own, later, and one that ended with the charge that is gone would forget them too soon. When the first
+//! of those left acted is not known; so the window begins anew at the settlement, and all of them count as acting by its beginning.
+//! It stays there until the last of *them* is undone: no charge is ever held up twice, and none by more than a period.
+
+use core::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::state::{FixedWindowState, MOST_BEFORE, OPENER, Span};
+use super::{FixedWindow, Window};
+use crate::decision::Receipt;
+use crate::rate::settle::MOST_UNITS;
+use crate::time::Tick;
+
+impl FixedWindow {
+    /// Opens a window for units that act at `act`.
+    pub(super) fn open(&self, state: &FixedWindowState, at: Tick, act: Tick, units: u64) -> FixedWindowState {
+        let (start, through) = self.window_at(act);
+        let top = Span { start, through, used: units.min(MOST_UNITS), opened: start, early: 0 };
+        if act <= at {
+            // Nothing before it is left to settle.
+            return FixedWindowState::of(at, top, Vec::new(), false, state.carried());
+        }
+        let (mut before, mut gap) = (state.before().to_vec(), state.gap());
+        before.push(state.top());
+        if before.len() as u64 > MOST_BEFORE {
+            before.remove(0);
+            gap = true;
+        }
+        FixedWindowState::of(at, top, before, gap, state.carried())
+    }
+
+    /// Takes units out of the window in which the charge acts.
+    pub(super) fn give_back(
+        &self,
+        state: &FixedWindowState,
+        at: Tick,
+        receipt: &Receipt,
+        back: u64,
+    ) -> FixedWindowState {
+        if !state.counts(at) {
+            return state.clone();
+        }
+        let undone = back == receipt.cost.units();
+        let mut spans: SmallVec<[Span; 2]> = SmallVec::from_slice(state.before());
+        spans.push(state.top());
+        spans.retain(|span| span.through >= at);
+        // Windows that begin anew overlap the first tick of the next, so the newest that was open by then is the one.
+        let found = spans.iter().rposition(|span| span.opened <= receipt.act);
+        let outdated = state.carried().is_some_and(|carried| carried.outdates(receipt));
+        match found.filter(|found| receipt.act <= spans[*found].through) {
+            Some(found) if outdated => {
+                // Nothing comes back, but it may have been the one that opened the window.
+                let rolls = matches!(self.window, Window::Rolling(_));
+                if !(undone && rolls) || receipt.act > spans[found].start {
+                    return state.clone();
+                }
+                self.begin_anew(&mut spans[found..], at);
+            }
+            Some(found) => {
+                let span = &mut spans[found];
+                let stood = if span.early > 0 {
+                    receipt.act > span.start || back < span.early
+                } else {
+                    receipt.marks().0 != OPENER || !undone
+                };
+                if span.early > 0 && receipt.act <= span.start {
+                    span.early = span.early.saturating_sub(back).max(1);
+                }
+                span.used = span.used.saturating_sub(back);
+                span.early = span.early.min(span.used);
+                if span.used > 0 && !stood {
+                    self.begin_anew(&mut spans[found..], at);
+                }
+            }
+            // Of a window forgotten among those ahead. It may have been the opener; then all that follow have begun too early, by less
+            // than a period from where they were opened.
+            None if undone && state.gap() && !outdated && self.precedes(receipt, &spans[0]) => {
+                let late = spans[0].opened.after(self.period());
+                self.shift(&mut spans, late);
+            }
+            None => return state.clone(),
+        }
+        let mut gap = state.gap();
+        let newest = spans.pop().expect("the newest window has not ended");
+        spans.retain(|span| span.used > 0);
+        let top = match spans.last() {
+            // Nobody is left in a window opened ahead of time: the one before it is open again.
+            Some(_) if newest.used == 0 => spans.pop().expect("there is one"),
+            None if newest.used == 0 && !(gap && newest.start > at) => {
+                gap = false;
+                Span { start: Tick::EPOCH, through: Tick::EPOCH, used: 0, opened: Tick::EPOCH, early: 0 }
+            }
+            _ => newest,
+        };
+        FixedWindowState::of(at, top, spans.into_vec(), gap, state.carried())
+    }
+
+    /// Begins the first of these windows anew at a tick, unless it begins later anyway; those behind it make way.
+    fn begin_anew(&self, spans: &mut [Span], at: Tick) {
+        let late = spans.first().map_or(at, |first| first.start.max(at));
+        self.shift(spans, late);
+        if let (Some(first), Window::Rolling(_)) = (spans.first_mut(), &self.window) {
+            first.early = first.used;
+        }
+    }
+
+    /// Moves rolling windows on so that the first begins at `late` or after it, and none before the one in front of it ends.
+    fn shift(&self, spans: &mut [Span], mut late: Tick) {
+        if matches!(self.window, Window::Calendar(_)) {
+            return;
+        }
+        for span in spans {
+            if span.start < late {
+                let (start, through) = self.window_at(late);
+                *span = Span { start, through, early: span.used, ..*span };
+            }
+            late = span.through.after(Duration::from_nanos(1));
+        }
+    }
+
+    fn precedes(&self, receipt: &Receipt, span: &Span) -> bool {
+        matches!(self.window, Window::Rolling(_)) && span.used > 0 && receipt.act < span.opened
+    }
+}

@@ -1,0 +1,194 @@
+//! What a fixed window remembers of a key: the window in use, and what settling needs to know of the ones before it.
+
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::rate::carried::Carried;
+use crate::rate::settle::{MOST_UNITS, wide};
+use crate::time::Tick;
+
+/// What [`FixedWindow`](super::FixedWindow) remembers of a key: 40 bytes, the window and what was spent in it. On the heap, 100 bytes while a change of
+/// parameters or an undone opener matters, and 40 per window that was opened ahead of time, of at most 64.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedWindowState {
+    pub(super) last: Tick,
+    /// First tick of the window; later than `last` when a reservation has opened it ahead of time.
+    pub(super) start: Tick,
+    /// Last tick of the window, so that the one that holds the last tick of all has an end too.
+    pub(super) through: Tick,
+    pub(super) used: u64,
+    pub(super) more: Option<Box<More>>,
+}
+
+/// In the receipt of the charge that opened a window.
+pub(super) const OPENER: u128 = 1;
+
+/// The most windows remembered before the newest. Who reserves further ahead than this can still settle, but of what acts in
+/// windows forgotten nothing comes back, and the limit stays closed over them.
+pub(super) const MOST_BEFORE: u64 = 64;
+
+/// One window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) start: Tick,
+    pub(super) through: Tick,
+    pub(super) used: u64,
+    /// The first tick at which something in it may have acted: before `start` once it has begun anew.
+    pub(super) opened: Tick,
+    /// Units that act by `start`, once it has begun anew; zero while its opener stands for them.
+    pub(super) early: u64,
+}
+
+/// What most keys never need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct More {
+    pub(super) opened: Tick,
+    pub(super) early: u64,
+    /// The windows before the newest that are not past, oldest first; none is empty.
+    pub(super) before: Vec<Span>,
+    /// Windows between now and the oldest were forgotten, with promises in them.
+    pub(super) gap: bool,
+    pub(super) carried: Option<Carried>,
+}
+
+impl FixedWindowState {
+    /// Says whether the window still counts at `at`: something was spent in it, or a reservation has moved its start
+    /// ahead.
+    pub(super) const fn counts(&self, at: Tick) -> bool {
+        let (at, start) = (at.as_nanos(), self.start.as_nanos());
+        at <= self.through.as_nanos() && (self.used > 0 || start > at)
+    }
+
+    /// The tick after the window.
+    pub(super) fn end(&self) -> u128 {
+        wide(self.through) + 1
+    }
+
+    pub(super) fn opened(&self) -> Tick {
+        self.more.as_ref().filter(|more| more.early > 0).map_or(self.start, |more| more.opened)
+    }
+
+    pub(super) fn carried(&self) -> Option<Carried> {
+        self.more.as_ref().and_then(|more| more.carried)
+    }
+
+    pub(super) fn before(&self) -> &[Span] {
+        self.more.as_ref().map_or(&[], |more| &more.before)
+    }
+
+    pub(super) fn gap(&self) -> bool {
+        self.more.as_ref().is_some_and(|more| more.gap)
+    }
+
+    /// The newest window.
+    pub(super) fn top(&self) -> Span {
+        let early = self.more.as_ref().map_or(0, |more| more.early);
+        let Self { start, through, used, .. } = *self;
+        Span { start, through, used, opened: self.opened(), early }
+    }
+
+    /// Puts a state together and leaves out what says nothing any more.
+    pub(super) fn of(
+        last: Tick,
+        top: Span,
+        mut before: Vec<Span>,
+        mut gap: bool,
+        carried: Option<Carried>,
+    ) -> Self {
+        before.retain(|span| span.through >= last);
+        if !is_in_order(&before, &top) {
+            // Only parameters that the state was not made under lead here; forgetting gives nobody anything.
+            before.clear();
+            gap = true;
+        }
+        let gap = gap && before.first().unwrap_or(&top).start > last;
+        let Span { start, through, used, early, .. } = top;
+        let opened = if early > 0 { top.opened } else { start };
+        let state = Self { last, start, through, used, more: None };
+        // A charge older than the change can act in no window opened after its latest act.
+        let oldest =
+            if state.counts(last) { before.first().map_or(opened, |span| span.opened) } else { last };
+        let carried = carried.filter(|carried| carried.until() >= oldest);
+        if early == 0 && before.is_empty() && !gap && carried.is_none() {
+            return state;
+        }
+        Self { more: Some(Box::new(More { opened, early, before, gap, carried })), ..state }
+    }
+
+    pub(super) fn with_carried(self, carried: Carried) -> Self {
+        Self::of(self.last, self.top(), Vec::new(), false, Some(carried))
+    }
+
+    /// Counts units in the newest window, which has not ended.
+    pub(super) fn joined(&self, at: Tick, units: u64) -> Self {
+        let used = self.used.saturating_add(units).min(MOST_UNITS);
+        if self.more.is_none() {
+            return Self { last: at, used, more: None, ..*self };
+        }
+        let mut top = self.top();
+        top.used = used;
+        if top.early > 0 && at <= top.start {
+            top.early = top.early.saturating_add(units).min(used);
+        }
+        Self::of(at, top, self.before().to_vec(), self.gap(), self.carried())
+    }
+}
+
+/// Says whether windows follow one another.
+pub(super) fn is_in_order(before: &[Span], newest: &Span) -> bool {
+    before.iter().chain([newest]).is_sorted_by(|a, b| a.opened < b.opened && a.start <= b.start)
+}
+
+impl Bytes for Span {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.start);
+        out.tick(self.through);
+        out.u64(self.used);
+        out.tick(self.opened);
+        out.u64(self.early);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (start, through, used) = (from.tick()?, from.tick()?, from.u64()?);
+        let (opened, early) = (from.tick()?, from.u64()?);
+        if start > through || opened > start || (early == 0 && opened < start) {
+            return Err(DecodeError::Value { field: "window" });
+        }
+        if used > MOST_UNITS || early > used {
+            return Err(DecodeError::Value { field: "used" });
+        }
+        Ok(Self { start, through, used, opened, early })
+    }
+}
+
+impl Bytes for FixedWindowState {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.last);
+        self.top().write(out);
+        out.u8(u8::from(self.gap()));
+        self.carried().write(out);
+        out.u64(self.before().len() as u64);
+        for span in self.before() {
+            span.write(out);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (last, top) = (from.tick()?, Span::read(from)?);
+        let gap = match from.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(DecodeError::Value { field: "gap" }),
+        };
+        let (carried, count) = (Option::<Carried>::read(from)?, from.u64()?);
+        if count > MOST_BEFORE {
+            return Err(DecodeError::Value { field: "windows" });
+        }
+        let mut before: Vec<Span> = Vec::new();
+        for _ in 0..count {
+            before.push(Span::read(from)?);
+        }
+        if !is_in_order(&before, &top) || before.iter().any(|span| span.used == 0) {
+            return Err(DecodeError::Value { field: "windows" });
+        }
+        Ok(Self::of(last, top, before, gap, carried))
+    }
+}

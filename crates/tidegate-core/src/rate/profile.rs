@@ -1,0 +1,13 @@
+//! Peers' arithmetic, reproduced: for those who move their limits over before they change them.
+//!
+//! A profile follows the peer bit for bit, floats included, also where the peer breaks a law of [`crate::Algorithm`]; each says
+//! where. Nothing else in this crate computes in floats.
+
+mod guava;
+mod mark;
+mod uber;
+mod x_time;
+
+pub use guava::{GuavaBursty, GuavaState, GuavaWarming};
+pub use uber::{UberPacer, UberPacerState};
+pub use x_time::{XTime, XTimeState};

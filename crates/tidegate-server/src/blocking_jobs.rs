@@ -1,0 +1,133 @@
+//! Runs what may block on a thread of its own, and gives up waiting after a while.
+//!
+//! Reading a file blocks as long as its file system does, which may be for good when that lies on another machine. A thread
+//! stuck in such a read cannot be ended, so the runtime's own threads are not used: the runtime would wait for them when the
+//! server stops. One job runs at a time; while one is stuck, the next is refused instead of adding a stuck thread.
+
+use std::fmt;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, timeout_at};
+
+/// Runs one job at a time, each on a thread of its own.
+#[derive(Debug)]
+pub(crate) struct BlockingJobs {
+    patience: Duration,
+    last: Mutex<Option<Running>>,
+}
+
+/// A job that was started, and whose thread closes the channel when it ends, however it ends.
+#[derive(Clone, Debug)]
+struct Running {
+    since: Instant,
+    ended: watch::Receiver<()>,
+}
+
+/// Why there is no outcome. Prints as the end of a sentence about the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoOutcome {
+    /// The job takes longer than the patience.
+    Slow(Duration),
+    /// An earlier job has been running for so long, and this one was not started.
+    Busy(Duration),
+    /// The job panicked, or there was no thread to be had for it.
+    Broken,
+}
+
+impl fmt::Display for NoOutcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slow(patience) => write!(f, "takes longer than {} s and was given up", patience.as_secs()),
+            Self::Busy(since) => {
+                write!(f, "was not tried: an earlier try has been hanging for {} s", since.as_secs())
+            }
+            Self::Broken => f.write_str("failed by a panic, or for want of a thread"),
+        }
+    }
+}
+
+impl BlockingJobs {
+    /// Waits at most this long for each job.
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self { patience, last: Mutex::new(None) }
+    }
+
+    /// Runs a job and returns what it came to. Callers take turns: two calls at the same time may both start a thread.
+    ///
+    /// While an earlier job runs, waits until that has run for the patience.
+    ///
+    /// # Errors
+    /// [`NoOutcome`]. A job that is slow goes on without anybody waiting for it.
+    ///
+    /// # Cancel safety
+    /// A call that is dropped leaves the job running to its end; the next call waits for it.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, NoOutcome> {
+        let before = self.last.lock().clone();
+        if let Some(mut before) = before {
+            // The channel carries nothing: it ends with the thread.
+            if timeout_at(before.since + self.patience, before.ended.changed()).await.is_err() {
+                return Err(NoOutcome::Busy(before.since.elapsed()));
+            }
+        }
+        let since = Instant::now();
+        let (tell, outcome) = oneshot::channel();
+        let (ends, ended) = watch::channel(());
+        let thread = std::thread::Builder::new().name("tidegate-job".to_owned());
+        let started = thread.spawn(move || {
+            let _ends = ends;
+            // Nobody waits any more when it was slow.
+            let _ = tell.send(job());
+        });
+        if started.is_err() {
+            return Err(NoOutcome::Broken);
+        }
+        *self.last.lock() = Some(Running { since, ended });
+        let outcome = timeout_at(since + self.patience, outcome).await;
+        let outcome = outcome.map_err(|_| NoOutcome::Slow(self.patience))?;
+        // The job is done; nobody needs to wait for its thread to go.
+        *self.last.lock() = None;
+        outcome.map_err(|_| NoOutcome::Broken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_job_that_hangs_is_given_up_and_no_other_is_started_until_it_ends() {
+        let jobs = BlockingJobs::new(Duration::from_millis(20));
+        let (go, wait) = mpsc::channel::<()>();
+        let hung = jobs.run(move || wait.recv()).await;
+        assert_eq!(hung.err(), Some(NoOutcome::Slow(Duration::from_millis(20))));
+        assert!(matches!(jobs.run(|| 1).await, Err(NoOutcome::Busy(_))));
+        drop(go);
+        while jobs.run(|| 2).await != Ok(2) {
+            tokio::task::yield_now().await;
+        }
+        let jobs = BlockingJobs::new(Duration::from_secs(60));
+        let broken = jobs.run(|| -> u8 { std::panic::resume_unwind(Box::new("meant")) }).await;
+        assert_eq!(broken, Err(NoOutcome::Broken));
+        assert_eq!(jobs.run(|| 3).await, Ok(3));
+    }
+
+    /// A caller who goes away while the file is read must not leave a second thread behind, nor have the next one refused.
+    #[tokio::test]
+    async fn a_call_that_is_dropped_is_waited_for_by_the_next() {
+        let jobs = BlockingJobs::new(Duration::from_secs(60));
+        let (go, wait) = mpsc::channel::<()>();
+        let dropped = tokio::time::timeout(Duration::from_millis(1), jobs.run(move || wait.recv())).await;
+        assert!(dropped.is_err());
+        let mut next = std::pin::pin!(jobs.run(|| 1));
+        assert!(tokio::time::timeout(Duration::from_millis(1), next.as_mut()).await.is_err());
+        drop(go);
+        assert_eq!(next.await, Ok(1));
+    }
+}

@@ -1,0 +1,126 @@
+//! Accepts connections, serves them, and lets them finish.
+//!
+//! New connections are accepted even when all places are taken: one that only waits makes room, and when there is none, a
+//! reserve answers health and administration ([`places`]). Each connection has a bound for everything it can make the server
+//! hold or wait for ([`connection`]). On draining, nothing new is accepted, idle
+//! connections close, and requests in flight get their answer until the deadline.
+
+mod connection;
+mod handler;
+mod linger;
+mod listen;
+mod open_files;
+mod peer;
+mod places;
+mod protocol_errors;
+mod timed_body;
+mod wire;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+
+pub(crate) use handler::Handler;
+pub(crate) use listen::listen;
+pub(crate) use open_files::fitting;
+pub(crate) use peer::Peer;
+use places::{Order, Places};
+pub(crate) use timed_body::TooSlow;
+
+use crate::options::Timeouts;
+use crate::phase::Phase;
+
+/// The pause after an accept that failed for want of descriptors or memory; accepting again at once would spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
+/// How serving ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drained {
+    /// Every request in flight was answered.
+    All,
+    /// The deadline or a second signal came first; this many connections were cut.
+    Cut(usize),
+}
+
+/// Serves until the phase says otherwise, then drains.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    handler: Arc<impl Handler>,
+    most: usize,
+    timeouts: Timeouts,
+    drain: Duration,
+    mut phase: watch::Receiver<Phase>,
+) -> Drained {
+    let places = Arc::new(Places::new(most));
+    let most = places.sockets();
+    // Places count who may stay; sockets count who is still there, those told to leave included.
+    let sockets = Arc::new(Semaphore::new(most));
+    let mut failing = false;
+
+    loop {
+        let accepted = async {
+            let socket = Arc::clone(&sockets).acquire_owned().await.ok()?;
+            Some((socket, listener.accept().await))
+        };
+        let (socket, accepted) = tokio::select! {
+            biased;
+            // Looks before it waits: the server may have been stopped before it ran. An error means that nobody is left to
+            // stop it, and then it has no business running.
+            _ = phase.wait_for(|phase| *phase > Phase::Serving) => break,
+            accepted = accepted => match accepted { Some(accepted) => accepted, None => break },
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                failing = false;
+                let place = places.admit(peer.ip());
+                let handler = Arc::clone(&handler);
+                tokio::spawn(async move {
+                    connection::serve(stream, peer, handler, &place, timeouts).await;
+                    drop((place, socket));
+                });
+            }
+            Err(error) if is_the_callers(&error) => {}
+            Err(error) => {
+                // Said once for each time of need: it may last, and come fifty times a second.
+                if !failing {
+                    tracing::warn!(%error, "cannot accept a connection");
+                }
+                failing = true;
+                // What is short is mostly descriptors, and idle connections hold some.
+                places.make_room();
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    // In this order: who is no longer let in may count on all others knowing.
+    places.order(Order::Finish);
+    drop(listener);
+
+    let finished = sockets.acquire_many(u32::try_from(most).unwrap_or(u32::MAX));
+    let left_at_once = async {
+        // A closed channel means that nobody is left to ask for it.
+        if phase.wait_for(|phase| *phase == Phase::Leaving).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    };
+    let leave = || {
+        let open = most - sockets.available_permits();
+        places.order(Order::Cut);
+        Drained::Cut(open)
+    };
+    tokio::select! {
+        biased;
+        _ = finished => Drained::All,
+        () = left_at_once => leave(),
+        () = tokio::time::sleep(drain) => leave(),
+    }
+}
+
+/// Says whether accepting failed because the caller went away, which is no trouble of ours.
+fn is_the_callers(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}

@@ -1,0 +1,19 @@
+//! What a door does for the connections that bring its requests.
+
+use axum::body::Body;
+use axum::response::Response;
+use http::Request;
+
+use crate::metrics::CutReason;
+
+/// Answers the requests that connections read.
+pub(crate) trait Handler: Send + Sync + 'static {
+    /// Answers one request. Called once for each; dropped unfinished when the caller hangs up or the connection is cut.
+    fn answer(&self, request: Request<Body>) -> impl Future<Output = Response> + Send;
+
+    /// Says whether a path is for operators, who must get in when nobody else does.
+    fn is_operational(path: &str) -> bool;
+
+    /// Counts a connection that is ended for want of room or time.
+    fn connection_cut(&self, reason: CutReason);
+}

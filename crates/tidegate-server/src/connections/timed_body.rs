@@ -1,0 +1,63 @@
+//! A request's body that must arrive in time.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::BoxError;
+use axum::body::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use tokio::time::{Sleep, sleep};
+
+/// A body that fails with [`TooSlow`] when it is not whole in time, counted from when its reader first had to wait.
+///
+/// The time is for all of it: a byte now and then does not prolong it. A body that is there already costs no timer.
+#[derive(Debug)]
+pub(super) struct TimedBody {
+    body: Incoming,
+    time: Duration,
+    due: Option<Pin<Box<Sleep>>>,
+}
+
+/// The whole body did not arrive within this time.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the body did not arrive within {} ms", .0.as_millis())]
+pub(crate) struct TooSlow(pub(crate) Duration);
+
+impl TimedBody {
+    pub(super) fn new(body: Incoming, time: Duration) -> Self {
+        Self { body, time, due: None }
+    }
+}
+
+impl Body for TimedBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let time = self.time;
+        let late = |due: &mut Pin<Box<Sleep>>, cx: &mut Context<'_>| due.as_mut().poll(cx).is_ready();
+        // The deadline goes first: whoever always has another byte ready would never meet it.
+        if self.due.as_mut().is_some_and(|due| late(due, cx)) {
+            return Poll::Ready(Some(Err(TooSlow(time).into())));
+        }
+        if let Poll::Ready(frame) = Pin::new(&mut self.body).poll_frame(cx) {
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
+        }
+        if self.due.is_none() && late(self.due.insert(Box::pin(sleep(time))), cx) {
+            return Poll::Ready(Some(Err(TooSlow(time).into())));
+        }
+        Poll::Pending
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,181 @@
+//! The HTTP door: JSON checks, forward-auth sub-requests, and what operators ask.
+//!
+//! | path | what |
+//! |---|---|
+//! | `POST /v1/check`, `/v1/check/batch` | decide and take |
+//! | `POST /v1/peek`, `/v1/explain` | decide, take nothing; explain says why |
+//! | `POST /v1/report`, `/v1/refund` | the second half of a decision |
+//! | `/v1/forward-auth` | sub-requests of nginx, Caddy, Traefik |
+//! | `GET /v1/policies`, `/v1/policies/{name}` | what is in force |
+//! | `GET /v1/keys/top`, `DELETE /v1/keys/{policy}` | who is at the limit; let one go |
+//! | `POST /v1/reload`, `/metrics`, `/livez`, `/readyz`, `/healthz`, `/version` | operations |
+//!
+//! Paths are matched here by hand, in one place and in the order of how often they come: a check is answered without a
+//! router in between, and a path that does not exist can name the one that was meant.
+
+mod answer;
+mod check;
+mod explain;
+mod forward_auth;
+mod keys;
+mod operations;
+mod policies;
+mod query;
+mod request_body;
+mod response_headers;
+mod settle;
+
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::forward_auth::fuzzing;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::{Method, Request, StatusCode};
+
+use crate::app::App;
+use crate::connections::Handler;
+use crate::metrics::CutReason;
+use crate::problem::Problem;
+use crate::spelling::{nearest, quoted};
+
+/// The HTTP door of one server.
+#[derive(Debug)]
+pub(crate) struct HttpDoor(Arc<App>);
+
+/// Every path, to find the one that was probably meant by a misspelt one.
+const PATHS: [&str; 17] = [
+    "/v1/check",
+    "/v1/check/batch",
+    "/v1/peek",
+    "/v1/explain",
+    "/v1/settle",
+    "/v1/report",
+    "/v1/refund",
+    "/v1/forward-auth",
+    "/v1/policies",
+    "/v1/keys/top",
+    "/v1/reload",
+    "/metrics",
+    "/livez",
+    "/readyz",
+    "/healthz",
+    "/version",
+    "/config.schema.json",
+];
+
+impl HttpDoor {
+    pub(crate) fn new(app: Arc<App>) -> Self {
+        Self(app)
+    }
+}
+
+impl Handler for HttpDoor {
+    async fn answer(&self, request: Request<Body>) -> Response {
+        let _in_flight = self.0.begin_request();
+        route(&self.0, request).await.unwrap_or_else(Problem::into_response)
+    }
+
+    /// Health, metrics and reload.
+    fn is_operational(path: &str) -> bool {
+        matches!(path, "/livez" | "/readyz" | "/healthz" | "/metrics" | "/v1/reload")
+    }
+
+    fn connection_cut(&self, reason: CutReason) {
+        self.0.engine.metrics.connection_cut(reason);
+    }
+}
+
+async fn route(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+    let uri = request.uri().clone();
+    let method = request.method().clone();
+    let path = match uri.path() {
+        "/livez" => return read(&method).map(|()| operations::livez()),
+        "/readyz" | "/healthz" => {
+            return read(&method).and_then(|()| operations::readyz(app, &uri, request.headers()));
+        }
+        path => path,
+    };
+    // A proxy hands its caller's `Host` and `Origin` on.
+    if app.needs_token() || path != "/v1/forward-auth" {
+        app.authorized(request.headers())?;
+    }
+    match path {
+        "/v1/check" => {
+            post(&method)?;
+            check::check(app, request).await
+        }
+        "/v1/forward-auth" => forward_auth::forward_auth(app, request).await,
+        "/v1/check/batch" => {
+            post(&method)?;
+            check::batch(app, request).await
+        }
+        "/v1/peek" => {
+            post(&method)?;
+            check::peek(app, request).await
+        }
+        "/v1/settle" => {
+            post(&method)?;
+            settle::settle(app, request).await
+        }
+        "/v1/report" => {
+            post(&method)?;
+            settle::report(app, request).await
+        }
+        "/v1/refund" => {
+            post(&method)?;
+            settle::refund(app, request).await
+        }
+        "/v1/explain" if method == Method::GET => explain::explain(app, request).await,
+        "/v1/explain" => {
+            post(&method)?;
+            explain::explain(app, request).await
+        }
+        "/v1/policies" => read(&method).map(|()| policies::list(app, &request)),
+        // A policy may be named `top`: a DELETE is always of a policy's key.
+        "/v1/keys/top" if method != Method::DELETE => read(&method).and_then(|()| keys::top(app, &request)),
+        "/v1/reload" => {
+            post(&method)?;
+            operations::reload(app).await
+        }
+        "/metrics" => read(&method).map(|()| operations::metrics(app)),
+        "/version" => read(&method).map(|()| operations::version()),
+        "/config.schema.json" => read(&method).map(|()| operations::schema()),
+        _ => by_name(app, &request, &method, path),
+    }
+}
+
+/// Answers paths that end in the name of a policy.
+fn by_name(app: &App, request: &Request<Body>, method: &Method, path: &str) -> Result<Response, Problem> {
+    if let Some(name) = path.strip_prefix("/v1/policies/") {
+        return read(method).and_then(|()| policies::one(app, request, name));
+    }
+    if let Some(name) = path.strip_prefix("/v1/keys/") {
+        return delete(method).and_then(|()| keys::reset(app, request, name));
+    }
+    let meant = nearest(path, PATHS);
+    let advice = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
+    Err(Problem::not_found(format!("there is nothing at {}{advice}", quoted(path))))
+}
+
+fn post(method: &Method) -> Result<(), Problem> {
+    if *method == Method::POST { Ok(()) } else { Err(wrong_method(method, "POST")) }
+}
+
+fn delete(method: &Method) -> Result<(), Problem> {
+    if *method == Method::DELETE { Ok(()) } else { Err(wrong_method(method, "DELETE")) }
+}
+
+fn read(method: &Method) -> Result<(), Problem> {
+    if matches!(*method, Method::GET | Method::HEAD) {
+        Ok(())
+    } else {
+        Err(wrong_method(method, "GET, HEAD"))
+    }
+}
+
+fn wrong_method(method: &Method, allowed: &'static str) -> Problem {
+    let detail = format!("{} does not work here; use {allowed}", quoted(method.as_str()));
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail).allowing(allowed)
+}

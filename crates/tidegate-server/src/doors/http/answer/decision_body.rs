@@ -1,0 +1,157 @@
+//! A decision as a body shows it, with one entry for each limit that had a part in it.
+
+use serde::Serialize;
+use tidegate::LimitDecision;
+use tidegate::gate::ticket::Ticket;
+use tidegate::policy::{Limit, Mode, Policy};
+use ulid::Ulid;
+
+use crate::engine::{Conclusion, NoTicket, Want};
+use crate::span::{millis_up, moment};
+
+/// A decision as bodies show it.
+#[derive(Debug, Serialize)]
+pub(crate) struct DecisionBody<'a> {
+    decision: &'static str,
+    /// The policy that binds: of a denial the one that lasts longest, else the one with least left.
+    policy: Option<&'a str>,
+    remaining: Option<u64>,
+    limit: Option<u64>,
+    /// `after`, `unknown` or `never`: when a refused request is worth repeating; absent when allowed.
+    retry: Option<&'static str>,
+    /// Absent when allowed, and when no wait is known.
+    retry_after_ms: Option<u64>,
+    reset_at: Option<String>,
+    delay_ms: u64,
+    pub(super) decision_id: Option<String>,
+    /// What settles the decision; absent where nobody wants one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket: Option<String>,
+    /// Why there is none although it is wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ticket_error: Option<String>,
+    policies: Vec<LimitBody<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store_error: Option<String>,
+}
+
+/// One limit's part in it.
+#[derive(Debug, Serialize)]
+struct LimitBody<'a> {
+    name: &'a str,
+    mode: &'static str,
+    /// Whether it is only measured, as a shadow policy or a `shadow_limit`.
+    shadow: bool,
+    decision: &'static str,
+    remaining: u64,
+    limit: u64,
+    /// Units below empty.
+    debt: u64,
+    retry: Option<&'static str>,
+    retry_after_ms: Option<u64>,
+    reset_after_ms: u64,
+    cost: u64,
+    /// Whether the cost was taken.
+    charged: bool,
+    /// Whether it waits for the end of the work: a report decides if it stays, or gives the place back.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    awaits_report: bool,
+}
+
+impl<'a> DecisionBody<'a> {
+    /// Writes down a conclusion: `want` tells whether its cost was taken, `id` and `ticket` what a check answers beside.
+    pub(super) fn of(
+        conclusion: &'a Conclusion,
+        want: Want,
+        id: Option<Ulid>,
+        ticket: Option<&Result<Ticket, NoTicket>>,
+    ) -> Self {
+        let decision_id = id.map(|id| id.to_string());
+        let decision = match conclusion {
+            Conclusion::Decided(decision) => decision,
+            Conclusion::Unsettled { allowed, policy, error } => {
+                return Self {
+                    decision: if *allowed { "allowed" } else { "denied" },
+                    policy: policy.as_deref(),
+                    remaining: None,
+                    limit: None,
+                    retry: (!allowed).then_some("unknown"),
+                    retry_after_ms: None,
+                    reset_at: None,
+                    delay_ms: 0,
+                    decision_id,
+                    ticket: None,
+                    ticket_error: None,
+                    policies: Vec::new(),
+                    store_error: Some(error.to_string()),
+                };
+            }
+        };
+        let bound = decision.binding.map(|at| &decision.limits[at]);
+        let policies = decision.policies.policies();
+        let charged = decision.allowed && want == Want::Take;
+        Self {
+            decision: match (decision.allowed, decision.wait.is_zero()) {
+                (false, _) => "denied",
+                (true, true) => "allowed",
+                (true, false) => "delayed",
+            },
+            policy: decision.policy().map(|at| policies[at].name.as_str()),
+            remaining: bound.map(|bound| bound.decision.standing.remaining),
+            limit: bound.map(|bound| bound.decision.standing.limit),
+            retry: (!decision.allowed).then(|| decision.retry().as_str()),
+            retry_after_ms: if decision.allowed { None } else { decision.retry().after().map(millis_up) },
+            reset_at: bound.and_then(|bound| moment(decision.at, bound.decision.standing.reset_after)),
+            delay_ms: millis_up(decision.wait),
+            decision_id,
+            ticket: ticket.and_then(|sealed| sealed.as_ref().ok()).map(ToString::to_string),
+            ticket_error: ticket.and_then(|sealed| sealed.as_ref().err()).map(ToString::to_string),
+            policies: decision
+                .limits
+                .iter()
+                .map(|limit| LimitBody::of(&policies[limit.policy], limit, charged))
+                .collect(),
+            store_error: None,
+        }
+    }
+}
+
+impl<'a> LimitBody<'a> {
+    fn of(policy: &'a Policy, limit: &LimitDecision, charged: bool) -> Self {
+        let standing = limit.decision.standing;
+        let allowed = limit.decision.is_allowed();
+        Self {
+            name: &policy.name,
+            mode: mode(policy.mode),
+            shadow: policy.mode == Mode::Shadow || policy.is_shadow_limit(limit.limit),
+            decision: match (allowed, limit.decision.wait().is_zero()) {
+                (false, _) => "denied",
+                (true, true) => "allowed",
+                (true, false) => "delayed",
+            },
+            remaining: standing.remaining,
+            limit: standing.limit,
+            debt: standing.debt,
+            retry: (!allowed).then(|| limit.decision.retry().as_str()),
+            retry_after_ms: if allowed { None } else { limit.decision.retry().after().map(millis_up) },
+            reset_after_ms: millis_up(standing.reset_after),
+            cost: limit.cost.units(),
+            charged: charged && allowed,
+            awaits_report: charged && allowed && (limit.on_failure || is_place(policy, limit)),
+        }
+    }
+}
+
+/// Says whether it is a place, which is left when the work ends.
+fn is_place(policy: &Policy, limit: &LimitDecision) -> bool {
+    policy.limit(limit.limit).is_some_and(Limit::is_guard)
+}
+
+/// Returns the word for a mode, as files and answers have it.
+pub(crate) fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Off => "off",
+        Mode::Shadow => "shadow",
+        Mode::Enforce => "enforce",
+    }
+}

@@ -1,0 +1,141 @@
+//! `/v1/forward-auth`: a proxy asks about each request it gets before it passes it on.
+//!
+//! nginx (`auth_request`), Caddy (`forward_auth`) and Traefik (ForwardAuth) send a sub-request that carries the original one
+//! in headers. A 2xx lets the request pass; Caddy and Traefik hand any other answer to the client as it is, headers and all.
+//! nginx knows only 401 and 403 as refusals, so its usual `deny_status` is 403.
+//!
+//! The sub-request is the caller's as far as the proxy does not replace it: nothing in it but the three headers of the
+//! configured family changes how the door works. Its query is not read at all, since Caddy hands on that of the caller.
+//!
+//! A browser's preflight passes uncharged, or a page would be refused before it asked for anything; deny-lists hold for it
+//! all the same. A delayed request is answered when its time has come, since no proxy can wait; who hangs up before has not spent.
+
+mod original;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{
+    ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION, CACHE_CONTROL, COOKIE, HeaderMap, HeaderName, HeaderValue,
+    ORIGIN,
+};
+use http::{Request, StatusCode};
+
+use self::original::Original;
+use super::check::{decide, unreturnable};
+use super::request_body::CheckBody;
+use super::response_headers::write_decision;
+use crate::app::App;
+use crate::connections::Peer;
+use crate::engine::{Held, TicketFor, Want};
+use crate::problem::Problem;
+
+/// Takes back what was charged when it is dropped before the caller was answered.
+struct HungUp<'a> {
+    app: &'a App,
+    held: Option<Held>,
+}
+
+impl Drop for HungUp<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.app.engine.undo(&held);
+        }
+    }
+}
+
+/// Decides the original request.
+///
+/// # Cancel safety
+/// Dropped while the request is held back, it has spent nothing.
+pub(crate) async fn forward_auth(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+    let live = app.engine.live();
+    let proxy = &live.proxy;
+    let asks = proxy.asks()?;
+    let Some(Peer(peer)) = request.extensions().get() else {
+        let detail = "the connection has no peer address, so its caller is unknown";
+        return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail));
+    };
+    let original = Original::of(request.headers(), peer.ip(), proxy)?;
+    let preflight = !asks.charge_preflights && is_preflight(original.method, request.headers());
+    let asked = CheckBody { request: original.descriptor, cost: None, policies: None, ticket: None };
+    if preflight && live.set.access(&asked.request).is_none() {
+        let unlimited = [(CACHE_CONTROL, HeaderValue::from_static("no-store"))];
+        return Ok((StatusCode::OK, unlimited).into_response());
+    }
+    let denied = proxy.deny_status();
+    let mut held = Held::default();
+    let decided = decide(app, &live, &asked, None, Want::Take, TicketFor::Proxied, &mut held, |reply| {
+        let mut response = reply.response(live.headers, denied);
+        write_decision(reply.id, reply.ticket, response.headers_mut());
+        (response, reply.wait())
+    });
+    let too_long = denied.unwrap_or(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+    let (mut response, wait) = decided.map_err(|none| unreturnable(&none, too_long))?;
+    if response.status().is_success() {
+        // The proxy reads nothing but status and headers.
+        *response.body_mut() = Body::empty();
+        response.headers_mut().remove(http::header::CONTENT_TYPE);
+        response.headers_mut().remove(http::header::CONTENT_LENGTH);
+    }
+    if !wait.is_zero() {
+        let mut hung_up = HungUp { app, held: Some(held) };
+        tokio::time::sleep(wait).await;
+        hung_up.held = None;
+    }
+    Ok(response)
+}
+
+/// Says whether a request is what a browser sends by itself before a page may ask for anything.
+///
+/// # Source
+/// The Fetch standard, "CORS-preflight fetch": the method, its two headers, and never credentials.
+fn is_preflight(method: &str, headers: &HeaderMap) -> bool {
+    let says = |name: HeaderName| headers.get(name).is_some_and(|value| !value.is_empty());
+    method == "OPTIONS"
+        && says(ORIGIN)
+        && says(ACCESS_CONTROL_REQUEST_METHOD)
+        && !headers.contains_key(AUTHORIZATION)
+        && !headers.contains_key(COOKIE)
+}
+
+/// Reads a sub-request as the door does, for fuzzing.
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing {
+    use std::net::IpAddr;
+
+    use http::HeaderMap;
+    use tidegate::policy::Named;
+
+    use super::Original;
+    use crate::proxy::Proxy;
+    use crate::settings::Settings;
+
+    /// The most attributes that no policy names.
+    pub const MAX_ATTRIBUTES: usize = super::super::request_body::MAX_ATTRIBUTES;
+
+    /// A door as the server makes it of its settings.
+    #[derive(Debug)]
+    pub struct ForwardAuthDoor(Proxy);
+
+    impl ForwardAuthDoor {
+        /// Makes the door of settings.
+        #[must_use]
+        pub fn new(settings: &Settings) -> Self {
+            Self(Proxy::new(settings))
+        }
+
+        /// Returns what the policies name.
+        #[must_use]
+        pub fn named(&self) -> &Named {
+            &self.0.named
+        }
+
+        /// Returns the attributes of the original request; `None` when the sub-request is refused.
+        #[must_use]
+        pub fn attributes(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Vec<(String, String)>> {
+            let original = Original::of(headers, peer, &self.0).ok()?;
+            let pairs = original.descriptor.pairs();
+            Some(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+        }
+    }
+}

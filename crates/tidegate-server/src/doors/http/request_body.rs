@@ -1,0 +1,133 @@
+//! Reads what callers send: JSON bodies into descriptors, with every mistake named.
+//!
+//! The hot path parses in one pass without building a tree: names and values are borrowed from the body where JSON has no
+//! escapes in them. Every bound is checked while reading, so nothing larger is ever held. A mistake ends the reading with a
+//! sentence that names the field, the value and what would work, and with the position in the body.
+
+mod attributes;
+mod bounds;
+mod check;
+mod cost;
+mod fields;
+mod settlement;
+#[cfg(test)]
+mod tests;
+
+use axum::body::{Body, Bytes};
+use http::StatusCode;
+use serde::de::DeserializeSeed;
+
+pub(crate) use self::bounds::{
+    MAX_ATTRIBUTES, MAX_BATCH_BODY, MAX_BATCH_LIMITS, MAX_BODY, MAX_NAME, MAX_VALUE,
+};
+pub(crate) use self::check::CheckBody;
+use self::check::{BatchSeed, CheckSeed};
+use self::settlement::SettlementSeed;
+pub(crate) use self::settlement::{Ended, OUTCOMES, SettlementBody};
+use crate::connections::TooSlow;
+use crate::problem::Problem;
+
+/// The shortest body of a check, for messages.
+const EXAMPLE_CHECK: &str = "{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}";
+
+/// Reads a whole body of at most `limit` bytes.
+///
+/// # Errors
+/// 413 when it is longer, 408 when it is too slow, 400 when the connection broke off.
+pub(crate) async fn read(body: Body, limit: usize) -> Result<Bytes, Problem> {
+    let too_long = || {
+        let detail = format!("the body is longer than {limit} bytes; send less, or several requests");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with("max_bytes", limit)
+    };
+    if http_body_size(&body).is_some_and(|size| size > limit as u64) {
+        return Err(too_long());
+    }
+    match axum::body::to_bytes(body, limit).await {
+        Ok(bytes) => Ok(bytes),
+        Err(error) if is_length(&error) => Err(too_long()),
+        Err(error) => Err(match cause::<TooSlow>(&error) {
+            Some(slow) => Problem::new(StatusCode::REQUEST_TIMEOUT, slow.to_string()),
+            None => Problem::bad_request(format!("the body could not be read: {error}")),
+        }),
+    }
+}
+
+/// Finds an error of this type among an error's causes.
+fn cause<E: std::error::Error + 'static>(error: &axum::Error) -> Option<&E> {
+    let first: &(dyn std::error::Error + 'static) = error;
+    std::iter::successors(Some(first), |error| error.source()).find_map(|error| error.downcast_ref())
+}
+
+fn http_body_size(body: &Body) -> Option<u64> {
+    hyper::body::Body::size_hint(body).exact()
+}
+
+fn is_length(error: &axum::Error) -> bool {
+    // The limiter hands on the connection's errors too; only its own says so in these words.
+    std::error::Error::source(error).is_some_and(|source| source.to_string().contains("length limit"))
+}
+
+/// Reads the body of a check, a peek or an explain.
+///
+/// # Errors
+/// 400 with the position and what would work.
+pub(crate) fn check(bytes: &[u8]) -> Result<CheckBody<'_>, Problem> {
+    parse(bytes, EXAMPLE_CHECK, CheckSeed)
+}
+
+/// Reads the body of a batch: all of it, or nothing is charged.
+///
+/// # Errors
+/// 400 with the position and what would work.
+pub(crate) fn batch(bytes: &[u8]) -> Result<Vec<CheckBody<'_>>, Problem> {
+    parse(bytes, "[{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}]", BatchSeed)
+}
+
+/// Reads the body of a settlement: `{ticket, cost?, attributes?, status? | outcome?}`.
+///
+/// # Errors
+/// 400 with the position and what would work.
+pub(crate) fn settle(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
+    let example = "{\"ticket\": \"TICKET\", \"attributes\": {\"llm.output\": 400}, \"status\": 200}";
+    let fields = &["ticket", "cost", "attributes", "status", "outcome"];
+    parse(bytes, example, SettlementSeed { fields, least: 0 })
+}
+
+/// Reads the body of a report: `{ticket, status}`.
+///
+/// # Errors
+/// 400 with the position and what would work.
+pub(crate) fn report(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
+    let example = "{\"ticket\": \"TICKET\", \"status\": 200}";
+    parse(bytes, example, SettlementSeed { fields: &["ticket", "status"], least: 0 })
+}
+
+/// Reads the body of a refund: `{ticket, cost?}`.
+///
+/// # Errors
+/// 400 with the position and what would work.
+pub(crate) fn refund(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
+    let example = "{\"ticket\": \"TICKET\"}";
+    parse(bytes, example, SettlementSeed { fields: &["ticket", "cost"], least: 1 })
+}
+
+fn parse<'a, S: DeserializeSeed<'a>>(bytes: &'a [u8], example: &str, seed: S) -> Result<S::Value, Problem> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(Problem::bad_request(format!("the body is empty; send JSON such as {example}")));
+    }
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    seed.deserialize(&mut json).and_then(|value| json.end().map(|()| value)).map_err(|error| explain(&error))
+}
+
+/// Turns a parser's error into a problem: its sentence without the position, which goes into members of its own.
+fn explain(error: &serde_json::Error) -> Problem {
+    let text = error.to_string();
+    let sentence = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
+    let (line, column) = (error.line(), error.column());
+    let detail = if error.is_data() {
+        format!("{sentence} (line {line}, column {column})")
+    } else {
+        format!("the body is not JSON: {sentence} (line {line}, column {column})")
+    };
+    Problem::bad_request(detail).with("line", line).with("column", column)
+}

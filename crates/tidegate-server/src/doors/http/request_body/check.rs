@@ -1,0 +1,162 @@
+//! A check as a caller writes it, alone or in a batch.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use smallvec::SmallVec;
+use tidegate::Cost;
+use tidegate::policy::Descriptor;
+
+use super::attributes::AttributesSeed;
+use super::bounds::{MAX_BATCH, MAX_POLICIES};
+use super::cost::CostSeed;
+use super::fields::{Text, missing, once, unknown};
+
+/// One check as a caller writes it.
+#[derive(Debug)]
+pub(crate) struct CheckBody<'a> {
+    pub(crate) request: Descriptor<'a>,
+    pub(crate) cost: Option<Cost>,
+    pub(crate) policies: Option<SmallVec<[Cow<'a, str>; 4]>>,
+    /// Whether he wants a ticket; `None`: where the policies expect a settlement.
+    pub(crate) ticket: Option<bool>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct CheckSeed;
+
+impl<'de> DeserializeSeed<'de> for CheckSeed {
+    type Value = CheckBody<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<CheckBody<'de>, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for CheckSeed {
+    type Value = CheckBody<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object such as {\"attributes\": {\"client.ip\": \"203.0.113.9\"}, \"cost\": 1}")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<CheckBody<'de>, M::Error> {
+        let (mut request, mut cost, mut policies, mut ticket) = (None, None, None, None);
+        while let Some(Text(field)) = map.next_key()? {
+            match field.as_ref() {
+                "attributes" => once(&mut request, "attributes", map.next_value_seed(AttributesSeed)?)?,
+                "cost" => once(&mut cost, "cost", map.next_value_seed(CostSeed)?)?,
+                "policies" => once(&mut policies, "policies", map.next_value_seed(NamesSeed)?)?,
+                "ticket" => once(&mut ticket, "ticket", map.next_value_seed(YesOrNo)?)?,
+                other => return Err(unknown(other, &["attributes", "cost", "policies", "ticket"])),
+            }
+        }
+        let request = request.ok_or_else(|| missing("attributes", "an object of names and values"))?;
+        Ok(CheckBody {
+            request,
+            cost: cost.flatten(),
+            policies: policies.flatten(),
+            ticket: ticket.flatten(),
+        })
+    }
+}
+
+/// Reads `ticket`: true, false, or null for neither.
+struct YesOrNo;
+
+impl<'de> DeserializeSeed<'de> for YesOrNo {
+    type Value = Option<bool>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for YesOrNo {
+    type Value = Option<bool>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`ticket` as true or false: whether the answer is to have one")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_bool<E>(self, wanted: bool) -> Result<Self::Value, E> {
+        Ok(Some(wanted))
+    }
+}
+
+pub(super) struct BatchSeed;
+
+impl<'de> DeserializeSeed<'de> for BatchSeed {
+    type Value = Vec<CheckBody<'de>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for BatchSeed {
+    type Value = Vec<CheckBody<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an array of checks such as [{\"attributes\": {\"user.id\": 42}}]")
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Self::Value, S::Error> {
+        let mut checks = Vec::new();
+        while let Some(check) = seq.next_element_seed(CheckSeed)? {
+            if checks.len() == MAX_BATCH {
+                return Err(S::Error::custom(format_args!(
+                    "a batch holds at most {MAX_BATCH} checks; send several"
+                )));
+            }
+            checks.push(check);
+        }
+        Ok(checks)
+    }
+}
+
+struct NamesSeed;
+
+impl<'de> DeserializeSeed<'de> for NamesSeed {
+    type Value = Option<SmallVec<[Cow<'de, str>; 4]>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for NamesSeed {
+    type Value = Option<SmallVec<[Cow<'de, str>; 4]>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`policies` as an array of policy names")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_seq<S: SeqAccess<'de>>(self, mut seq: S) -> Result<Self::Value, S::Error> {
+        let mut names = SmallVec::new();
+        while names.len() < MAX_POLICIES {
+            match seq.next_element::<Text<'de>>()? {
+                Some(Text(name)) => names.push(name),
+                None if names.is_empty() => {
+                    let none =
+                        "`policies` is empty, so nothing would be checked; name one, or leave it out for all";
+                    return Err(S::Error::custom(none));
+                }
+                None => return Ok(Some(names)),
+            }
+        }
+        match seq.next_element::<IgnoredAny>()? {
+            None => Ok(Some(names)),
+            Some(_) => Err(S::Error::custom(format_args!("more than {MAX_POLICIES} names in `policies`"))),
+        }
+    }
+}

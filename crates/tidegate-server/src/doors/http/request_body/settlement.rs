@@ -1,0 +1,350 @@
+//! What is told of a decision's work: a settlement, a report, a refund.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use tidegate::Outcome;
+use tidegate::policy::{Usage, UsageValue};
+
+use super::bounds::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
+use super::fields::{Text, TextSeed, missing, once, unknown};
+use crate::spelling::quoted;
+
+/// The words for how work ended.
+pub(crate) const OUTCOMES: [(&str, Option<Outcome>); 6] = [
+    ("success", Some(Outcome::Success)),
+    ("callers-fault", Some(Outcome::CallersFault)),
+    ("failure", Some(Outcome::Failure)),
+    ("overloaded", Some(Outcome::Overloaded)),
+    ("ignored", Some(Outcome::Ignored)),
+    ("undone", None),
+];
+
+/// How work ended, by the caller's word or by its status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    With(Outcome),
+    /// It was not done at all.
+    Undone,
+}
+
+/// What is told of a decision's work.
+#[derive(Debug)]
+pub(crate) struct SettlementBody<'a> {
+    pub(crate) ticket: Cow<'a, str>,
+    /// What was spent; `None` where nothing is told of that.
+    pub(crate) usage: Option<Usage<'a>>,
+    pub(crate) ended: Option<Ended>,
+}
+
+pub(super) struct SettlementSeed {
+    pub(super) fields: &'static [&'static str],
+    /// The least cost.
+    pub(super) least: u64,
+}
+
+impl<'de> DeserializeSeed<'de> for SettlementSeed {
+    type Value = SettlementBody<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<SettlementBody<'de>, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for SettlementSeed {
+    type Value = SettlementBody<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object with the fields {}", self.fields.join(" and "))
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<SettlementBody<'de>, M::Error> {
+        let (mut ticket, mut cost, mut values, mut status, mut outcome) = (None, None, None, None, None);
+        while let Some(Text(field)) = map.next_key()? {
+            match field.as_ref() {
+                "decision_id" => {
+                    let instead = "`decision_id` settles nothing; send the `ticket` that the check answered";
+                    return Err(M::Error::custom(instead));
+                }
+                name if !self.fields.contains(&name) => return Err(unknown(name, self.fields)),
+                "ticket" => once(
+                    &mut ticket,
+                    "ticket",
+                    map.next_value_seed(TextSeed("`ticket` as the string that a check answered"))?.0,
+                )?,
+                "status" => once(&mut status, "status", map.next_value_seed(StatusSeed)?)?,
+                "outcome" => once(&mut outcome, "outcome", map.next_value_seed(OutcomeSeed)?)?,
+                "attributes" => once(&mut values, "attributes", map.next_value_seed(UsageSeed)?)?,
+                _ => once(&mut cost, "cost", map.next_value_seed(UnitsSeed { least: self.least })?)?,
+            }
+        }
+        let Some(ticket) = ticket else {
+            return Err(missing(
+                "ticket",
+                "what a check answers under `ticket`, where a policy expects a settlement or the check asks with \"ticket\": true",
+            ));
+        };
+        let takes = |field: &str| self.fields.contains(&field);
+        if takes("status") && !takes("outcome") && status.is_none() {
+            return Err(missing("status", "the HTTP status of the finished work, 100 to 599"));
+        }
+        let ended = match (status, outcome) {
+            (Some(_), Some(_)) => {
+                return Err(M::Error::custom("`status` and `outcome` say the same; send one of them"));
+            }
+            (Some(status), None) => Some(Ended::With(Outcome::from_status(status))),
+            (None, outcome) => outcome,
+        };
+        let cost = cost.flatten();
+        let usage = match values {
+            None => cost.map(Usage::cost),
+            Some(mut values) => {
+                values.cost = cost;
+                Some(values)
+            }
+        };
+        if takes("outcome") && usage.is_none() && ended.is_none() {
+            let detail = "nothing is told of the work; send `attributes` or `cost` for what it spent, `status` or `outcome` \
+                          for how it ended";
+            return Err(M::Error::custom(detail));
+        }
+        if ended == Some(Ended::Undone) && usage.is_some() {
+            return Err(M::Error::custom(
+                "work that was undone has spent nothing; leave `cost` and `attributes` out",
+            ));
+        }
+        Ok(SettlementBody { ticket, usage, ended })
+    }
+}
+
+struct StatusSeed;
+
+impl<'de> DeserializeSeed<'de> for StatusSeed {
+    type Value = u16;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<u16, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl StatusSeed {
+    fn wrong<E: Error, T>(value: &dyn fmt::Display) -> Result<T, E> {
+        Err(E::custom(format_args!("`status` {value} is no HTTP status; use a number, 100 to 599")))
+    }
+}
+
+impl Visitor<'_> for StatusSeed {
+    type Value = u16;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`status` as a number such as 200")
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<u16, E> {
+        match value {
+            100..=599 => Ok(value as u16),
+            _ => Self::wrong(&value),
+        }
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<u16, E> {
+        Self::wrong(&value)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<u16, E> {
+        Self::wrong(&format_args!("{value:?}"))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<u16, E> {
+        Self::wrong(&format_args!("{value:.40?}"))
+    }
+}
+
+struct OutcomeSeed;
+
+impl<'de> DeserializeSeed<'de> for OutcomeSeed {
+    type Value = Ended;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Ended, D::Error> {
+        let Text(word) = Text::deserialize(from)?;
+        match OUTCOMES.iter().find(|(known, _)| *known == word) {
+            Some((_, outcome)) => Ok(outcome.map_or(Ended::Undone, Ended::With)),
+            None => {
+                let known = OUTCOMES.map(|(word, _)| word).join(", ");
+                Err(D::Error::custom(format_args!("`outcome` {} is none; there are {known}", quoted(&word))))
+            }
+        }
+    }
+}
+
+/// Reads a number of units; null is none told.
+struct UnitsSeed {
+    least: u64,
+}
+
+impl UnitsSeed {
+    fn wrong<E: Error, T>(&self, value: &dyn fmt::Display) -> Result<T, E> {
+        let least = self.least;
+        Err(E::custom(format_args!(
+            "`cost` {value} is not a cost; use a whole number, {least} to {MAX_COST}"
+        )))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for UnitsSeed {
+    type Value = Option<u64>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<u64>, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for UnitsSeed {
+    type Value = Option<u64>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`cost` as a whole number, {} to {MAX_COST}", self.least)
+    }
+
+    fn visit_unit<E>(self) -> Result<Option<u64>, E> {
+        Ok(None)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Option<u64>, E> {
+        if value < self.least || value > MAX_COST { self.wrong(&value) } else { Ok(Some(value)) }
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Option<u64>, E> {
+        self.wrong(&value)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Option<u64>, E> {
+        // As it was written: 1000.0 is no whole number.
+        self.wrong(&format_args!("{value:?}"))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Option<u64>, E> {
+        self.wrong(&format_args!("{value:.40?}"))
+    }
+}
+
+/// Reads what was spent: names with whole numbers or words. A null tells nothing, as an API answers that has no such number.
+struct UsageSeed;
+
+impl<'de> DeserializeSeed<'de> for UsageSeed {
+    type Value = Usage<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Usage<'de>, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for UsageSeed {
+    type Value = Usage<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("`attributes` as an object such as {\"llm.input\": 900, \"llm.output\": 133}")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Usage<'de>, M::Error> {
+        let mut usage = Usage::default();
+        let mut count = 0;
+        while let Some(Text(name)) = map.next_key()? {
+            if count == MAX_ATTRIBUTES {
+                let most =
+                    format_args!("more than {MAX_ATTRIBUTES} attributes; send those that policies settle by");
+                return Err(M::Error::custom(most));
+            }
+            if name.is_empty() || name.len() > MAX_NAME {
+                let bad = format_args!("attribute name {}: use 1 to {MAX_NAME} bytes", quoted(&name));
+                return Err(M::Error::custom(bad));
+            }
+            if usage.value(&name).is_some() {
+                return Err(M::Error::custom(format_args!("attribute {} is given twice", quoted(&name))));
+            }
+            if let Some(value) = map.next_value_seed(ValueSeed { name: &name })? {
+                usage.push(name, value);
+            }
+            count += 1;
+        }
+        Ok(usage)
+    }
+}
+
+struct ValueSeed<'n> {
+    name: &'n str,
+}
+
+impl ValueSeed<'_> {
+    fn wrong<E: Error, T>(&self, found: &dyn fmt::Display) -> Result<T, E> {
+        Err(E::custom(format_args!(
+            "attribute {}: {found} is nothing that was spent; use a whole number, 0 to {MAX_COST}, or a string",
+            quoted(self.name)
+        )))
+    }
+
+    fn text<'v, E: Error>(&self, text: Cow<'v, str>) -> Result<Option<UsageValue<'v>>, E> {
+        match text.len() {
+            0..=MAX_VALUE => Ok(Some(UsageValue::Text(text))),
+            long => Err(E::custom(format_args!(
+                "attribute {}: {long} bytes are too long; use at most {MAX_VALUE}",
+                quoted(self.name)
+            ))),
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
+    type Value = Option<UsageValue<'de>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for ValueSeed<'_> {
+    type Value = Option<UsageValue<'de>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number or a string")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Self::Value, E> {
+        if value > MAX_COST { self.wrong(&value) } else { Ok(Some(UsageValue::Units(value))) }
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {
+        self.wrong(&value)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
+        self.wrong(&format_args!("{value:?}"))
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Self::Value, E> {
+        self.wrong(&value)
+    }
+
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Self::Value, E> {
+        self.text(Cow::Borrowed(text))
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        self.text(Cow::Owned(text.to_owned()))
+    }
+
+    fn visit_seq<S: serde::de::SeqAccess<'de>>(self, mut seq: S) -> Result<Self::Value, S::Error> {
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        self.wrong(&"an array")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, _: M) -> Result<Self::Value, M::Error> {
+        self.wrong(&"an object")
+    }
+}

@@ -1,0 +1,161 @@
+//! Notices that the config file changed, whichever way it was written.
+//!
+//! Editors write a new file and rename it over the old one; Kubernetes swaps a symlink in the directory. A watch on the
+//! file itself would follow the old inode and hear nothing more, so the directory is watched, and what decides is whether
+//! the *content* behind the path is another one. Events come in bursts: the file is looked at when they pause.
+//!
+//! Looking reads the file as a reload does: a regular file, of bounded length, aside from what must not wait. What cannot be
+//! read any more is a change as well, so that the reload which follows says what is wrong with it.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tidegate::config::{MAX_BYTES, ReadError, read_file};
+use tokio::sync::mpsc;
+
+use crate::blocking_jobs::{BlockingJobs, NoOutcome};
+
+/// How long events must pause before the file is read: longer than an editor's write and rename lie apart.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The longest wait for such a pause, should another file beside it be written all the time.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest wait for a look at the file. Looking comes first and a reload may wait for it, so it is given up sooner.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Watches one file by its directory. Stops when dropped.
+#[derive(Debug)]
+pub(crate) struct FileWatch {
+    path: PathBuf,
+    events: mpsc::Receiver<()>,
+    seen: Option<u64>,
+    jobs: BlockingJobs,
+    _watcher: RecommendedWatcher,
+}
+
+impl FileWatch {
+    /// Starts watching; what the file holds now is what it is compared with.
+    ///
+    /// # Errors
+    /// When the directory cannot be watched.
+    pub(crate) async fn new(path: &Path) -> Result<Self, notify::Error> {
+        // One place: "something happened" is all there is to say, and saying it twice adds nothing.
+        let (tell, events) = mpsc::channel(1);
+        let mut watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
+            // Reading the file is an event as well, and would have us read it again for ever.
+            if event.map_or(true, |event| !event.kind.is_access()) {
+                let _ = tell.try_send(());
+            }
+        })?;
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        watcher.watch(parent, RecursiveMode::NonRecursive)?;
+        let mut watch = Self {
+            path: path.to_owned(),
+            events,
+            seen: None,
+            jobs: BlockingJobs::new(LOOK),
+            _watcher: watcher,
+        };
+        watch.seen = watch.look().await.unwrap_or_default();
+        Ok(watch)
+    }
+
+    /// Waits until the file holds something else. A file that is gone for a moment is no change.
+    ///
+    /// # Cancel safety
+    /// A call that is dropped may lose a change: it is seen with the next event.
+    pub(crate) async fn changed(&mut self) {
+        loop {
+            if self.events.recv().await.is_none() {
+                // The watcher is gone with its thread; there will be no more events.
+                return std::future::pending().await;
+            }
+            let settle =
+                async { while let Ok(Some(())) = tokio::time::timeout(PAUSE, self.events.recv()).await {} };
+            let _ = tokio::time::timeout(PATIENCE, settle).await;
+            match self.look().await {
+                Ok(None) => {}
+                Ok(now) if now == self.seen => {}
+                Ok(now) => {
+                    self.seen = now;
+                    return;
+                }
+                // Said once, by the reload that meets the same; what it is now shows when a look succeeds.
+                Err(NoOutcome::Busy(_)) => {}
+                Err(_) => {
+                    self.seen = None;
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<Option<u64>, NoOutcome> {
+        let path = self.path.clone();
+        self.jobs.run(move || fingerprint(&path)).await
+    }
+}
+
+/// Hashes what a path leads to, or why that cannot be read; `None` when it leads nowhere.
+fn fingerprint(path: &Path) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    match read_file(path, MAX_BYTES as u64) {
+        Ok(bytes) => bytes.hash(&mut hasher),
+        Err(ReadError::System(error)) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => error.to_string().hash(&mut hasher),
+    }
+    Some(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn changes(watch: &mut FileWatch) {
+        tokio::time::timeout(Duration::from_secs(20), watch.changed()).await.expect("a change is noticed");
+    }
+
+    #[tokio::test]
+    async fn writing_renaming_and_symlink_swaps_are_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tidegate.yaml");
+        std::fs::write(&file, "one").unwrap();
+        let mut watch = FileWatch::new(&file).await.unwrap();
+
+        std::fs::write(&file, "two").unwrap();
+        changes(&mut watch).await;
+
+        let beside = dir.path().join(".tidegate.yaml.swp");
+        std::fs::write(&beside, "three").unwrap();
+        std::fs::rename(&beside, &file).unwrap();
+        changes(&mut watch).await;
+
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&file, "four").unwrap();
+        changes(&mut watch).await;
+    }
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_config_map_is_swapped_by_its_symlink() {
+        use std::os::unix::fs::symlink;
+        let dir = tempfile::tempdir().unwrap();
+        for (version, content) in [("v1", "one"), ("v2", "two")] {
+            std::fs::create_dir(dir.path().join(version)).unwrap();
+            std::fs::write(dir.path().join(version).join("tidegate.yaml"), content).unwrap();
+        }
+        let (data, file) = (dir.path().join("..data"), dir.path().join("tidegate.yaml"));
+        symlink("v1", &data).unwrap();
+        symlink("..data/tidegate.yaml", &file).unwrap();
+        let mut watch = FileWatch::new(&file).await.unwrap();
+        symlink("v2", dir.path().join("..data_tmp")).unwrap();
+        std::fs::rename(dir.path().join("..data_tmp"), &data).unwrap();
+        changes(&mut watch).await;
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "two");
+    }
+}

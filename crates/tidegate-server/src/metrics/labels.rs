@@ -1,0 +1,108 @@
+//! The labels of all series: names from the configuration and words listed here, never anything of a request.
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+
+/// What became of a request under one policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum Decided {
+    allowed,
+    denied,
+    delayed,
+    error,
+}
+
+/// Whether it was meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum Meant {
+    enforce,
+    shadow,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct DecisionLabels {
+    pub(super) policy: String,
+    pub(super) decision: Decided,
+    pub(super) mode: Meant,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct PolicyLabel {
+    pub(super) policy: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct StoreLabel {
+    pub(super) store: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct CutLabel {
+    pub(super) reason: CutReason,
+}
+
+/// Why a connection was not served any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum CutReason {
+    /// All places were taken and none could be vacated.
+    full,
+    /// Its place was given to another.
+    vacated,
+    /// Its head took too long.
+    head,
+    /// It did not read its answers.
+    unread,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct TransportLabel {
+    pub(super) transport: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct BuildLabels {
+    pub(super) version: &'static str,
+    pub(super) commit: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct SettlementLabel {
+    pub(super) result: SettlementResult,
+}
+
+/// How the settlement of a ticket ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum SettlementResult {
+    settled,
+    /// It was settled before.
+    repeated,
+    expired,
+    /// Another node's.
+    elsewhere,
+    /// No key opens it, or it is no ticket.
+    refused,
+    /// The store did not settle it.
+    error,
+}
+
+impl SettlementResult {
+    pub(super) const ALL: [Self; 6] =
+        [Self::settled, Self::repeated, Self::expired, Self::elsewhere, Self::refused, Self::error];
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct UnitsLabels {
+    pub(super) policy: String,
+    pub(super) fate: UnitsFate,
+}
+
+/// What a settlement did with units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(super) enum UnitsFate {
+    returned,
+    owed,
+}

@@ -1,0 +1,113 @@
+//! Answers to what is wrong, in `application/problem+json`: what was wrong, with which value, and what would work.
+//!
+//! # Source
+//! RFC 9457; the problem types of draft-ietf-httpapi-ratelimit-headers for refusals.
+
+use axum::response::{IntoResponse, Response};
+use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::{StatusCode, header};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::json;
+
+/// The media type of every error.
+pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// An answer to a request that could not be understood, is not allowed, or failed: anything but a decision.
+///
+/// `detail` is a sentence for people; the members beside it are for programs. Boxed, because it is the error of most results here.
+#[derive(Clone, Debug)]
+pub(crate) struct Problem(Box<Inner>);
+
+#[derive(Clone, Debug)]
+struct Inner {
+    status: StatusCode,
+    detail: String,
+    members: Map<String, Value>,
+    allow: Option<HeaderValue>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    r#type: &'static str,
+    title: &'a str,
+    status: u16,
+    detail: &'a str,
+    #[serde(flatten)]
+    members: &'a Map<String, Value>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        Self(Box::new(Inner { status, detail: detail.into(), members: Map::new(), allow: None }))
+    }
+
+    /// 400: the request cannot be understood, and nothing was charged.
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// 404.
+    pub(crate) fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, detail)
+    }
+
+    /// 409: it was done already, or cannot be done in this state.
+    pub(crate) fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, detail)
+    }
+
+    /// Adds a member for programs.
+    pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.0.members.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Names the methods that would work.
+    pub(crate) fn allowing(mut self, methods: &'static str) -> Self {
+        self.0.allow = Some(HeaderValue::from_static(methods));
+        self
+    }
+
+    /// Returns what it says as one answer of a batch.
+    pub(crate) fn in_batch(self) -> Value {
+        let Inner { status, detail, mut members, .. } = *self.0;
+        members.insert("status".to_owned(), status.as_u16().into());
+        members.insert("detail".to_owned(), detail.into());
+        Value::Object(members)
+    }
+
+    /// Returns the sentence for people.
+    pub(crate) fn detail(&self) -> &str {
+        &self.0.detail
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let Inner { status, detail, members, allow } = *self.0;
+        let title = status.canonical_reason().unwrap_or("Error");
+        let body = Body {
+            r#type: "about:blank",
+            title,
+            status: status.as_u16(),
+            detail: &detail,
+            members: &members,
+        };
+        let mut response = (status, json::bytes(&body)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, PROBLEM_JSON);
+        if let Some(allow) = allow {
+            headers.insert(ALLOW, allow);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tidegate\""));
+        }
+        if status == StatusCode::PAYLOAD_TOO_LARGE || status == StatusCode::REQUEST_TIMEOUT {
+            // What is left of the body is not read, so the connection cannot be used again.
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}

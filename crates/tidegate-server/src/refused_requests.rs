@@ -1,0 +1,290 @@
+//! Names decisions, and remembers the requests of those that were refused, so that a question can follow one by its id.
+//!
+//! Only refusals: whoever asks why has been refused, and a request that passes is then copied nowhere and takes no lock. What follows a
+//! decision otherwise goes by its ticket. Memory is bounded by the number of requests and by their bytes, and what one may take is bounded
+//! too; the oldest go first. Shards keep callers on several cores from waiting for each other.
+//!
+//! An id is a ULID: 48 bits of time, then 80 bits that lead back to the place. These hold a keyed hash and, masked by it,
+//! shard and sequence number, so that finding one is an index and neither the number of decisions nor another id can be
+//! read from one.
+
+use std::collections::VecDeque;
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tidegate::policy::Descriptor;
+use tidegate::{Cost, Tick};
+use ulid::Ulid;
+
+/// Enough that two of a handful of cores seldom meet.
+const SHARDS: usize = 16;
+/// Bits of the id that hold the masked place: 5 of shard, 27 of sequence. One bit of shard more than there are shards, so that an id
+/// that leads nowhere has a place too.
+const PLACE_BITS: u32 = 32;
+const SEQUENCE_BITS: u32 = 27;
+const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
+/// The longest request that is kept, in bytes: one long value, or the headers of a browser twice over.
+const MAX_REQUEST: usize = 8 * 1024;
+/// What an entry weighs beside its attributes.
+const OVERHEAD: usize = size_of::<Entry>();
+
+/// A bounded memory of refused requests, newest kept.
+#[derive(Debug)]
+pub(crate) struct RefusedRequests {
+    shards: [Mutex<Shard>; SHARDS],
+    next: AtomicU64,
+    hasher: RandomState,
+    /// The most entries of a shard.
+    entries: usize,
+    /// The most bytes of a shard.
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    entries: VecDeque<Entry>,
+    /// Sequence number of the front entry.
+    first: u64,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: Ulid,
+    /// The cost the caller gave.
+    cost: Option<Cost>,
+    /// `None` where it was too long.
+    request: Option<RefusedRequest>,
+}
+
+/// A request on its own: one allocation for all names and values.
+#[derive(Clone)]
+pub(crate) struct RefusedRequest {
+    text: Box<str>,
+    /// Where each piece ends: name, value, name, value.
+    ends: SmallVec<[u32; 12]>,
+    /// The policies it was decided under by name; `None` for all, as usual.
+    only: Option<Box<[Box<str>]>>,
+}
+
+impl RefusedRequest {
+    /// Copies a request but for what is `secret`; `None` where it is too long.
+    fn new(
+        request: &Descriptor<'_>,
+        only: Option<Box<[Box<str>]>>,
+        secret: impl Fn(&str) -> bool,
+    ) -> Option<Self> {
+        let pairs = || request.pairs().filter(|(name, _)| !secret(name));
+        let length = pairs().map(|(name, value)| name.len() + value.len()).sum();
+        if length > MAX_REQUEST {
+            return None;
+        }
+        let mut text = String::with_capacity(length);
+        let mut ends = SmallVec::new();
+        for piece in pairs().flat_map(|(name, value)| [name, value]) {
+            text.push_str(piece);
+            // Bounded above.
+            ends.push(text.len() as u32);
+        }
+        Some(Self { text: text.into_boxed_str(), ends, only })
+    }
+
+    /// Returns the request again.
+    pub(crate) fn descriptor(&self) -> Descriptor<'_> {
+        let mut start = 0;
+        let mut pieces = self.ends.iter().map(|end| {
+            let piece = &self.text[start..*end as usize];
+            start = *end as usize;
+            piece
+        });
+        let mut request = Descriptor::new();
+        while let (Some(name), Some(value)) = (pieces.next(), pieces.next()) {
+            request.push(name, value);
+        }
+        request
+    }
+
+    /// Returns the names of the policies it was decided under; `None` for all.
+    pub(crate) fn only(&self) -> Option<&[Box<str>]> {
+        self.only.as_deref()
+    }
+
+    fn weight(&self) -> usize {
+        let spilled = if self.ends.spilled() { self.ends.capacity() * size_of::<u32>() } else { 0 };
+        let named = self.only().unwrap_or_default().iter().map(|name| size_of::<Box<str>>() + name.len());
+        self.text.len() + spilled + named.sum::<usize>()
+    }
+}
+
+impl Entry {
+    fn weight(&self) -> usize {
+        OVERHEAD + self.request.as_ref().map_or(0, RefusedRequest::weight)
+    }
+}
+
+impl fmt::Debug for RefusedRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Without what callers sent.
+        f.debug_struct("RefusedRequest").field("bytes", &self.text.len()).finish_non_exhaustive()
+    }
+}
+
+impl RefusedRequests {
+    /// Makes a memory of so many requests, in so many bytes.
+    pub(crate) fn new(entries: usize, bytes: usize) -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            next: AtomicU64::new(0),
+            hasher: RandomState::new(),
+            entries: entries.div_ceil(SHARDS).max(1),
+            bytes: bytes.div_ceil(SHARDS),
+        }
+    }
+
+    /// Names a decision of which nothing is remembered. Two hashes; no lock.
+    pub(crate) fn name(&self, at: Tick) -> Ulid {
+        // Relaxed: the number is only to be unique.
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.id(at, number, SHARDS, number)
+    }
+
+    /// Remembers the request of a decision, and returns the decision's id. What is `secret` of the request is left out.
+    pub(crate) fn remember(
+        &self,
+        at: Tick,
+        request: &Descriptor<'_>,
+        only: Option<Box<[Box<str>]>>,
+        secret: impl Fn(&str) -> bool,
+        cost: Option<Cost>,
+    ) -> Ulid {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let at_shard = number as usize % SHARDS;
+        let request = RefusedRequest::new(request, only, secret);
+        let mut entry = Entry { id: Ulid::nil(), cost, request };
+        let weight = entry.weight();
+        let mut shard = self.shards[at_shard].lock();
+        while shard.entries.len() >= self.entries
+            || (shard.bytes + weight > self.bytes && !shard.entries.is_empty())
+        {
+            shard.forget_oldest();
+        }
+        let sequence = shard.first + shard.entries.len() as u64;
+        entry.id = self.id(at, number, at_shard, sequence);
+        let id = entry.id;
+        shard.bytes += weight;
+        shard.entries.push_back(entry);
+        id
+    }
+
+    /// Finds a refused request, `None` where that was too long, and the cost its caller gave.
+    pub(crate) fn find(&self, id: Ulid) -> Option<(Option<Cost>, Option<RefusedRequest>)> {
+        let (at_shard, sequence) = self.place(id);
+        let shard = self.shards.get(at_shard)?.lock();
+        let entry = &shard.entries[shard.index(id, sequence)?];
+        Some((entry.cost, entry.request.clone()))
+    }
+
+    fn id(&self, at: Tick, number: u64, shard: usize, sequence: u64) -> Ulid {
+        let hash = self.hasher.hash_one(number) & 0xffff_ffff_ffff;
+        let place = (shard as u64) << SEQUENCE_BITS | (sequence & SEQUENCE_MASK);
+        let masked = place ^ self.mask(hash);
+        Ulid::from_parts(at.as_nanos() / 1_000_000, u128::from(hash) << PLACE_BITS | u128::from(masked))
+    }
+
+    fn place(&self, id: Ulid) -> (usize, u64) {
+        let random = id.random();
+        let masked = random as u64 & 0xffff_ffff;
+        let place = masked ^ self.mask((random >> PLACE_BITS) as u64);
+        ((place >> SEQUENCE_BITS) as usize, place & SEQUENCE_MASK)
+    }
+
+    fn mask(&self, hash: u64) -> u64 {
+        self.hasher.hash_one((hash, "place")) & 0xffff_ffff
+    }
+}
+
+impl Shard {
+    /// Finds an entry by the sequence's low bits; the full id confirms.
+    fn index(&self, id: Ulid, sequence: u64) -> Option<usize> {
+        let ahead = sequence.wrapping_sub(self.first) & SEQUENCE_MASK;
+        let index = usize::try_from(ahead).ok()?;
+        (self.entries.get(index)?.id == id).then_some(index)
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(entry) = self.entries.pop_front() {
+            self.bytes -= entry.weight();
+            self.first += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Tick = Tick::from_secs(1_800_000_000);
+
+    fn request(value: &str) -> Descriptor<'static> {
+        Descriptor::new().with("client.ip", value.to_owned()).with("user.id", "42")
+    }
+
+    fn keep(recent: &RefusedRequests, request: &Descriptor<'_>) -> Ulid {
+        recent.remember(NOW, request, None, |_| false, Cost::new(3))
+    }
+
+    #[test]
+    fn a_refused_request_is_found_again_but_for_its_secrets() {
+        let recent = RefusedRequests::new(1000, 1 << 20);
+        let ids: Vec<_> = (0..100).map(|at| keep(&recent, &request(&format!("10.0.0.{at}")))).collect();
+        for (at, id) in ids.iter().enumerate() {
+            let (cost, found) = recent.find(*id).unwrap();
+            let wanted = request(&format!("10.0.0.{at}"));
+            assert!(found.unwrap().descriptor().pairs().eq(wanted.pairs()));
+            assert_eq!((cost, id.timestamp_ms()), (Cost::new(3), 1_800_000_000_000));
+        }
+        assert!(recent.find(Ulid::nil()).is_none() && recent.find(Ulid::max()).is_none());
+        let named: Vec<_> = (0..100).map(|_| recent.name(NOW)).collect();
+        assert!(named.iter().all(|id| recent.find(*id).is_none()));
+        let mut distinct = [ids, named].concat();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), 200);
+
+        let id = recent.remember(NOW, &request("a"), None, |name| name == "user.id", None);
+        let found = recent.find(id).unwrap().1.unwrap();
+        assert!(found.descriptor().pairs().eq([("client.ip", "a")]));
+    }
+
+    #[test]
+    fn the_oldest_go_first_by_number_and_by_bytes() {
+        let few = RefusedRequests::new(32, 1 << 20);
+        let ids: Vec<_> = (0..100).map(|_| keep(&few, &request("a"))).collect();
+        assert!(ids[..68].iter().all(|id| few.find(*id).is_none()));
+        assert!(ids[68..].iter().all(|id| few.find(*id).is_some()));
+
+        let small = RefusedRequests::new(100_000, 64 * 1024);
+        let long = "x".repeat(1600);
+        let ids: Vec<_> = (0..100).map(|_| keep(&small, &request(&long))).collect();
+        let kept = ids.iter().filter(|id| small.find(**id).is_some()).count();
+        assert!((16..=40).contains(&kept), "{kept}");
+        assert!(small.find(*ids.last().unwrap()).is_some(), "the newest is always kept");
+        let id = keep(&small, &request(&"x".repeat(MAX_REQUEST)));
+        assert!(small.find(id).unwrap().1.is_none(), "too long for a question");
+    }
+
+    #[test]
+    fn sequence_numbers_may_pass_the_bits_of_an_id() {
+        let recent = RefusedRequests::new(16, 1 << 20);
+        for shard in &recent.shards {
+            shard.lock().first = SEQUENCE_MASK;
+        }
+        let ids: Vec<_> = (0..64).map(|_| keep(&recent, &request("a"))).collect();
+        assert!(ids[48..].iter().all(|id| recent.find(*id).is_some()));
+        assert!(ids[..48].iter().all(|id| recent.find(*id).is_none()));
+    }
+}

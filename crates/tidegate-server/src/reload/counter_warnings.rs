@@ -1,0 +1,78 @@
+//! What a reload does to counters, where the words of the file do not show it.
+//!
+//! New numbers of the same algorithm take over what was spent by `replace`, which the file says. Another algorithm keeps other
+//! counters, and another `by` has other keys: both would pass without a word, and an operator would learn of it from callers.
+
+use std::mem::discriminant;
+
+use tidegate::Replace;
+use tidegate::policy::{Limit, Mode, Policy, PolicySet, Terms};
+
+/// The most warnings of one reload: a screen or two. The rest is counted.
+const MOST: usize = 100;
+
+/// Returns one warning for each limit whose counters do not go on as they are.
+pub(super) fn of(before: &PolicySet, after: &PolicySet) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    let mut more = 0usize;
+    let kept = after.policies().iter().filter_map(|new| Some((before.find(&new.name)?.1, new)));
+    for warning in kept.flat_map(|(old, new)| of_policy(old, new)) {
+        if found.len() < MOST { found.push(warning) } else { more += 1 }
+    }
+    if more > 0 {
+        found.push(format!("{more} more warnings about counters are left out"));
+    }
+    found
+}
+
+fn of_policy(old: &Policy, new: &Policy) -> Vec<String> {
+    if old.mode == Mode::Off || new.mode == Mode::Off {
+        return Vec::new();
+    }
+    let name = &new.name;
+    if old.by != new.by {
+        let words = |by: &[String]| if by.is_empty() { "all requests".to_owned() } else { by.join(", ") };
+        let (old, new) = (words(&old.by), words(&new.by));
+        return vec![format!(
+            "policy \"{name}\": keyed by {old} before and by {new} now: other keys, so every counter starts anew"
+        )];
+    }
+    let limits = old.limits.iter().chain(&old.shadow_limit).zip(new.limits.iter().chain(&new.shadow_limit));
+    let changed = limits.filter_map(|(old, new)| {
+        let (before, after) = (limited(old)?, limited(new)?);
+        let same = discriminant(&**before.quota.as_ref()?) == discriminant(&**after.quota.as_ref()?);
+        if same {
+            return None;
+        }
+        let guards = (is_guard(before), is_guard(after));
+        let rule = match new.replace {
+            _ if guards.0 => {
+                "places are forgotten and count nowhere: whoever is inside leaves without a trace, and nothing counts as spent"
+            }
+            _ if guards.1 => {
+                "units spent and owed are forgotten, and whoever is at work already has no place: up to `max` more may enter beside them"
+            }
+            Replace::AsIs => {
+                "units spent and owed are charged to the new one, parts of a unit as whole ones, and come back at its pace"
+            }
+            Replace::Proportional => {
+                "the share that was spent, and units owed, are charged to the new one, and come back at its pace"
+            }
+            Replace::Reset => "what was spent is forgotten (`replace: reset`)",
+        };
+        Some(format!(
+            "policy \"{name}\": another algorithm, {} before and {} now: {rule}",
+            before.label, after.label
+        ))
+    });
+    changed.collect()
+}
+
+fn is_guard(terms: &Terms) -> bool {
+    terms.quota.as_ref().is_some_and(|quota| quota.is_guard())
+}
+
+/// Returns terms of a limit that are a limit: those for everyone may be unlimited. Tiers and overrides share one algorithm.
+fn limited(limit: &Limit) -> Option<&Terms> {
+    limit.all_terms().find(|terms| terms.quota.is_some())
+}

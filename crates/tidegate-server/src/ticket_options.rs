@@ -1,0 +1,221 @@
+//! How decisions are settled: the key of the deployment, how long a ticket lives, and whose it is.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::config::{ReadError, TicketSettings, read_text};
+use tidegate::gate::ticket::{KeyError, Ticket, TicketKeys};
+
+/// The most bytes of a file that holds ticket keys: more is another file.
+const MOST_FILE_BYTES: u64 = 64 << 10;
+
+/// What the tickets of a server are made with. Read at the start only.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TicketOptions {
+    /// The keys. `None`: a random one, so that tickets end with the process, as counters in its memory do.
+    pub keys: Option<TicketKeys>,
+    /// How long a ticket can be settled, 1 ns to 30 days. 10 minutes by default: calls of language models and logins end within. What was
+    /// settled is remembered for as long, at one key of the store each.
+    pub ttl: Duration,
+    /// The name of this node, for those who are handed its tickets. `None`: the address it listens on.
+    pub issuer: Option<String>,
+    /// What is odd about the keys; the server logs it when it starts.
+    pub warnings: Vec<String>,
+}
+
+/// Keys as they were read.
+struct Found {
+    keys: TicketKeys,
+    warnings: Vec<String>,
+}
+
+impl Default for TicketOptions {
+    fn default() -> Self {
+        Self { keys: None, ttl: Self::TTL, issuer: None, warnings: Vec::new() }
+    }
+}
+
+/// Why keys of tickets cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TicketKeyError {
+    /// The file cannot be read.
+    #[error("the ticket key's file {} {why}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: Arc<ReadError>,
+    },
+    /// What was read is no key.
+    #[error("{from}: {why}")]
+    Key {
+        /// Where it was read.
+        from: String,
+        /// Why.
+        why: KeyError,
+    },
+    /// A variable is set to bytes that are no text. Taken for unset, it would make tickets that nobody else can settle.
+    #[error("{variable} is set to bytes that are no UTF-8 text; set it to a key, or unset it")]
+    NotText {
+        /// Which.
+        variable: &'static str,
+    },
+    /// Both variables are set.
+    #[error("TIDEGATE_TICKET_KEY and TIDEGATE_TICKET_KEY_FILE are both set; keep one")]
+    Both,
+}
+
+impl TicketOptions {
+    const TTL: Duration = Duration::from_secs(600);
+
+    /// Takes from a config file what it says of tickets, and the keys from the environment, else from the file that it names.
+    ///
+    /// # Errors
+    /// [`TicketKeyError`] when the keys cannot be read.
+    pub fn of(said: &TicketSettings) -> Result<Self, TicketKeyError> {
+        let found = match (from_variables(|name| std::env::var_os(name))?, &said.key_file) {
+            (Some(found), _) => Some(found),
+            (None, Some(path)) => Some(from_file(path)?),
+            (None, None) => None,
+        };
+        let (keys, warnings) = match found {
+            Some(Found { keys, warnings }) => (Some(keys), warnings),
+            None => (None, Vec::new()),
+        };
+        let ttl = said.ttl.unwrap_or(Self::TTL).clamp(Duration::from_nanos(1), Ticket::MAX_TTL);
+        Ok(Self { keys, ttl, issuer: said.issuer.clone(), warnings })
+    }
+
+    /// Reads keys from a file: a regular one, of at most 64 KiB, one key a line and the current one first.
+    ///
+    /// # Errors
+    /// [`TicketKeyError`] when it cannot be read or holds no key.
+    pub fn keys_from_file(path: &Path) -> Result<TicketKeys, TicketKeyError> {
+        from_file(path).map(|found| found.keys)
+    }
+
+    /// Reads keys from the environment: `TIDEGATE_TICKET_KEY`, or the file that `TIDEGATE_TICKET_KEY_FILE` names. `None` when
+    /// neither is set.
+    ///
+    /// # Errors
+    /// As [`TicketOptions::keys_from_file`]; when both are set; when a variable is no text.
+    pub fn keys_from_env() -> Result<Option<TicketKeys>, TicketKeyError> {
+        Ok(from_variables(|name| std::env::var_os(name))?.map(|found| found.keys))
+    }
+}
+
+fn from_file(path: &Path) -> Result<Found, TicketKeyError> {
+    let text = read_text(path, MOST_FILE_BYTES)
+        .map_err(|error| TicketKeyError::File { path: path.to_owned(), why: Arc::new(error) })?;
+    let mut found = parse(&text, || format!("the ticket key's file {}", path.display()))?;
+    if let Some(mode) = mode(path).filter(|mode| mode & 0o004 != 0) {
+        found.warnings.push(format!(
+            "the ticket key's file {} can be read by everybody on this machine (mode {:o}), who can then make and settle tickets; take \
+             that right away: chmod o-r",
+            path.display(),
+            mode & 0o7777
+        ));
+    }
+    Ok(found)
+}
+
+/// Returns the permissions of a file, where there are some to speak of.
+#[cfg(unix)]
+fn mode(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::PermissionsExt as _;
+    path.metadata().ok().map(|metadata| metadata.permissions().mode())
+}
+
+#[cfg(not(unix))]
+fn mode(_: &Path) -> Option<u32> {
+    None
+}
+
+fn parse(text: &str, from: impl Fn() -> String) -> Result<Found, TicketKeyError> {
+    let keys = TicketKeys::parse(text).map_err(|why| TicketKeyError::Key { from: from(), why })?;
+    let mut warnings = Vec::new();
+    if keys.looks_typed() {
+        warnings.push(format!(
+            "{}: a ticket key repeats a few bytes, so others can guess it; `openssl rand -hex 32` makes one",
+            from()
+        ));
+    }
+    Ok(Found { keys, warnings })
+}
+
+fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Found>, TicketKeyError> {
+    match (variable("TIDEGATE_TICKET_KEY"), variable("TIDEGATE_TICKET_KEY_FILE")) {
+        (None, None) => Ok(None),
+        (Some(key), None) => match key.to_str() {
+            Some(key) => parse(key, || "TIDEGATE_TICKET_KEY".to_owned()).map(Some),
+            None => Err(TicketKeyError::NotText { variable: "TIDEGATE_TICKET_KEY" }),
+        },
+        (None, Some(path)) => from_file(Path::new(&path)).map(Some),
+        (Some(_), Some(_)) => Err(TicketKeyError::Both),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_environment_names_a_key_or_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("keys");
+        let key = "5a".repeat(32);
+        std::fs::write(&file, format!("# the current one\n{key}\n{}\n", "6b".repeat(32))).unwrap();
+        let path = file.display().to_string();
+        let from = |key: Option<&str>, file: Option<&str>| {
+            let set = |name: &str| if name == "TIDEGATE_TICKET_KEY" { key } else { file };
+            from_variables(|name| set(name).map(Into::into))
+        };
+        assert!(from(None, None).unwrap().is_none());
+        assert!(from(Some(&key), None).unwrap().is_some());
+        assert!(from(None, Some(&path)).unwrap().is_some());
+        assert!(matches!(from(Some(&key), Some(&path)), Err(TicketKeyError::Both)));
+        let error = from(Some("short"), None).err().unwrap().to_string();
+        assert!(
+            error.starts_with("TIDEGATE_TICKET_KEY: line 1 is no ticket key") && !error.contains("short"),
+            "{error}"
+        );
+        assert!(matches!(from(Some(""), None), Err(TicketKeyError::Key { why: KeyError::Empty, .. })));
+        let error = from(None, Some("/dev/zero")).err().unwrap().to_string();
+        assert_eq!(error, "the ticket key's file /dev/zero is a device; only a regular file is read");
+    }
+
+    #[test]
+    fn keys_that_others_know_are_warned_of_and_zeros_refused() {
+        let random = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+        assert!(parse(random, String::new).unwrap().warnings.is_empty());
+        let typed = parse(&format!("{random}\n{}", "5a".repeat(32)), || "here".to_owned()).unwrap();
+        assert!(
+            typed.warnings[0].starts_with("here: a ticket key repeats a few bytes"),
+            "{:?}",
+            typed.warnings
+        );
+        for zeros in ["00".repeat(32), format!("{}=", "A".repeat(43))] {
+            let error = parse(&format!("{random}\n{zeros}"), || "here".to_owned()).err().unwrap().to_string();
+            assert!(error.starts_with("here: line 2 is a ticket key of zeros"), "{error}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_key_file_that_everybody_can_read_is_warned_of() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("keys");
+        std::fs::write(&file, "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f").unwrap();
+        for (mode, warnings) in [(0o600, 0), (0o640, 0), (0o644, 1)] {
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+            let found = from_file(&file).unwrap().warnings;
+            assert_eq!(found.len(), warnings, "{found:?}");
+            assert!(found.iter().all(|warning| warning.contains("(mode 644)")));
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Drives real gates with a clock that a log turns, and keeps the account.
+//!
+//! The same walk as a live check: a descriptor, a gate, a decision; only the clock is virtual. Several policy sets can be
+//! driven side by side over one reading of the log, which is how algorithms are compared on the same requests. Nothing is
+//! kept per request: memory is that of the gates' stores, of [`Peaks`] and of [`Series`], all bounded beforehand.
+
+mod account;
+mod inside;
+mod outcome;
+mod threshold;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::gate::{ChargedLine, Check, Part};
+use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Policy, PolicySet};
+use tidegate::{Charged, Cost, Gate, ManualClock, Outcome as Ended, Tick};
+
+use crate::log::Record;
+use crate::peaks::Peaks;
+use crate::series::Series;
+
+use account::Account;
+pub(crate) use account::written_rate;
+use inside::{Inside, Leaving};
+pub use outcome::{Outcome, PeakRate, PolicyOutcome};
+pub use threshold::{Threshold, ThresholdError, Verdict};
+
+/// How much is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayOptions {
+    /// Live keys in each gate's store.
+    pub store_keys: usize,
+    /// Keys whose peaks are kept per policy; about 200 bytes each.
+    pub peak_keys: usize,
+    /// Bins of each curve.
+    pub bins: usize,
+    /// Width of a bin at first, and the resolution of its peaks.
+    pub bin_width: Duration,
+    /// IPv6 prefix by which clients are named, as the policies key them.
+    pub ipv6_prefix: u8,
+    /// How long a request stays in a place of a guard, where the log does not say how long it took.
+    pub hold: Option<Duration>,
+}
+
+impl Default for ReplayOptions {
+    /// A million keys in the store, a hundred thousand in the tables, 240 bins from one second up.
+    fn default() -> Self {
+        Self {
+            store_keys: 1_000_000,
+            peak_keys: 100_000,
+            // A bin is three pixels of a chart, one of its steps still a visible one.
+            bins: 240,
+            bin_width: Duration::from_secs(1),
+            ipv6_prefix: 64,
+            hold: None,
+        }
+    }
+}
+
+/// Lanes of the curves of a whole run.
+pub(crate) const OFFERED: usize = 0;
+pub(crate) const ADMITTED: usize = 1;
+pub(crate) const DENIED: usize = 2;
+
+/// One policy set under replay.
+#[derive(Debug)]
+struct Run {
+    name: String,
+    gate: Gate,
+    policies: Arc<PolicySet>,
+    reports: bool,
+    /// Whether it has guards, whose places are held for as long as requests take.
+    holds: bool,
+    totals: Totals,
+    accounts: Vec<Account>,
+    series: Series,
+}
+
+/// Counts over a whole run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Totals {
+    requests: u64,
+    denied: u64,
+    by_list: u64,
+    delayed: u64,
+    shadow_denied: u64,
+    errors: u64,
+    left_early: u64,
+}
+
+/// Policy sets side by side, driven by one stream of requests.
+#[derive(Debug)]
+pub struct Replay {
+    clock: ManualClock,
+    runs: Vec<Run>,
+    options: ReplayOptions,
+    first: Option<Tick>,
+    last: Option<Tick>,
+    is_recorded: bool,
+    inside: Inside,
+    unheld: u64,
+}
+
+impl Replay {
+    /// Makes a replay of named policy sets.
+    #[must_use]
+    pub fn new(sets: Vec<(String, Arc<PolicySet>)>, options: ReplayOptions) -> Self {
+        let clock = ManualClock::default();
+        let runs = sets
+            .into_iter()
+            .map(|(name, policies)| Run {
+                name,
+                gate: Gate::in_memory(Arc::clone(&policies), options.store_keys).with_clock(clock.clone()),
+                reports: policies.policies().iter().any(|policy| policy.charge == ChargeOn::Failure),
+                holds: policies.policies().iter().any(has_guards),
+                totals: Totals::default(),
+                accounts: policies.policies().iter().map(|policy| Account::new(policy, &options)).collect(),
+                series: Series::new(3, options.bins, options.bin_width),
+                policies,
+            })
+            .collect();
+        let inside = Inside::default();
+        Self { clock, runs, options, first: None, last: None, is_recorded: false, inside, unheld: 0 }
+    }
+
+    /// Asks every gate about a request of a log. It stays in places of guards for as long as the log says that it took. The status that the log recorded is reported to `charge: on-failure`; a request
+    /// without one stays charged there, as one that nobody reports does live.
+    pub fn feed(&mut self, record: &Record<'_>) {
+        self.is_recorded = true;
+        let signed_in = !record.user.is_empty() && record.status.is_some_and(|status| status < 400);
+        let told = Told { status: record.status, signed_in, took: record.duration };
+        self.ask(record.time, &record.describe(), None, told);
+    }
+
+    /// Asks every gate about any request, as made-up traffic brings them. Without a cost the policies compute it. Nobody reports how
+    /// it ended.
+    pub fn feed_request(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>) {
+        self.ask(at, request, cost, Told::default());
+    }
+
+    fn ask(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>, told: Told) {
+        let mut now = self.last;
+        while let Some(leaving) = self.inside.leaves_by(at) {
+            now = Some(leaving.at);
+            self.clock.set(leaving.at);
+            self.runs[leaving.run].leave(&leaving.places);
+        }
+        if now != Some(at) {
+            self.first.get_or_insert(at);
+            self.last = Some(at);
+            self.clock.set(at);
+        }
+        let hold = told.took.or(self.options.hold);
+        if hold.is_none() && self.holds() {
+            self.unheld += 1;
+        }
+        for place in 0..self.runs.len() {
+            let asked = self.runs[place].ask(at, request, cost, told, self.options.ipv6_prefix);
+            let Some((delay, places)) = asked else { continue };
+            let leaving = Leaving { at: at.after(delay).after(hold.unwrap_or_default()), run: place, places };
+            if let Some(early) = self.inside.enter(leaving) {
+                let run = &mut self.runs[early.run];
+                run.totals.left_early += 1;
+                run.leave(&early.places);
+            }
+        }
+    }
+
+    /// Says whether any policy counts what is in flight, so that it matters how long requests take.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.runs.iter().any(|run| run.holds)
+    }
+
+    /// Returns how many requests nobody said the duration of, of those that [`Replay::holds`] asks for it: they left at once.
+    #[must_use]
+    pub const fn unheld(&self) -> u64 {
+        self.unheld
+    }
+
+    /// Returns what became of it, one outcome per policy set.
+    #[must_use]
+    pub fn outcomes(&self) -> Vec<Outcome> {
+        self.runs.iter().map(|run| run.outcome(self.first, self.last)).collect()
+    }
+
+    /// Says whether times are dates: requests came from a log.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.is_recorded
+    }
+
+    /// Returns the curves of a run: lanes offered, admitted and denied, in requests.
+    #[must_use]
+    pub fn series(&self, run: usize) -> Option<&Series> {
+        self.runs.get(run).map(|run| &run.series)
+    }
+
+    /// Returns the curves of one policy of a run: lanes matched, passed by it, and denied by it, in cost units.
+    #[must_use]
+    pub fn policy_series(&self, run: usize, policy: usize) -> Option<&Series> {
+        Some(&self.runs.get(run)?.accounts.get(policy)?.series)
+    }
+
+    /// Returns the peaks of the keys of one policy of a run.
+    #[must_use]
+    pub fn policy_peaks(&self, run: usize, policy: usize) -> Option<&Peaks> {
+        Some(&self.runs.get(run)?.accounts.get(policy)?.peaks)
+    }
+}
+
+/// What a log knows of a request's end.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    status: Option<u16>,
+    signed_in: bool,
+    took: Option<Duration>,
+}
+
+/// Says whether any of a policy's limits counts what is in flight.
+fn has_guards(policy: &Policy) -> bool {
+    policy.limits.iter().chain(&policy.shadow_limit).any(Limit::is_guard)
+}
+
+impl Run {
+    /// Asks its gate; returns the places that were taken, and how long the request is held back before it needs them.
+    fn ask(
+        &mut self,
+        at: Tick,
+        request: &Descriptor<'_>,
+        cost: Option<Cost>,
+        told: Told,
+        ipv6_prefix: u8,
+    ) -> Option<(Duration, Charged)> {
+        self.totals.requests += 1;
+        self.series.add(at, OFFERED, 1);
+        let mut charged = Charged::default();
+        let decided = match told.status {
+            Some(_) if self.reports => self.gate.charge(Check::of(request).cost(cost), &mut charged),
+            _ if self.holds => self.gate.charge(Check::of(request).cost(cost), &mut charged),
+            _ => self.gate.check(Check::of(request).cost(cost)),
+        };
+        let Ok(decision) = decided else {
+            self.totals.errors += 1;
+            return None;
+        };
+        if decision.allowed {
+            self.series.add(at, ADMITTED, 1);
+            self.totals.delayed += u64::from(!decision.wait.is_zero());
+        } else {
+            self.series.add(at, DENIED, 1);
+            self.totals.denied += 1;
+        }
+        if let Some(refusal) = &decision.denied_by_list {
+            self.totals.by_list += 1;
+            if let Some(policy) = refusal.policy {
+                self.accounts[policy].denied_by_list += 1;
+            }
+        }
+        let policies = self.policies.policies();
+        let mut shadow_denied = false;
+        for lines in decision.limits.chunk_by(|a, b| a.policy == b.policy) {
+            let place = lines[0].policy;
+            shadow_denied |= lines.iter().any(|line| !line.binding && !line.decision.is_allowed());
+            self.accounts[place].note(&policies[place], at, request, lines, told.signed_in, ipv6_prefix);
+        }
+        self.totals.shadow_denied += u64::from(shadow_denied);
+        let mut places = Charged::default();
+        if self.holds {
+            places = charged.only(|line| self.is_place(line));
+            charged = charged.only(|line| !self.is_place(line));
+        }
+        if charged.awaits_report()
+            && let Some(status) = told.status
+            && self.gate.finish(&charged, Part::Outcome, Ended::from_status(status), |_| None).is_err()
+        {
+            self.totals.errors += 1;
+        }
+        (!places.is_empty()).then_some((decision.wait, places))
+    }
+
+    fn is_place(&self, line: &ChargedLine<'_>) -> bool {
+        let policy = self.policies.find(line.policy).map(|(_, policy)| policy);
+        policy.and_then(|policy| policy.limit(line.limit)).is_some_and(Limit::is_guard)
+    }
+
+    fn leave(&mut self, places: &Charged) {
+        if self.gate.finish(places, Part::Outcome, Ended::Success, |_| None).is_err() {
+            self.totals.errors += 1;
+        }
+    }
+
+    fn outcome(&self, first: Option<Tick>, last: Option<Tick>) -> Outcome {
+        let Totals { requests, denied, by_list, delayed, shadow_denied, errors, left_early } = self.totals;
+        let policies = self.policies.policies().iter().zip(&self.accounts);
+        Outcome {
+            name: self.name.clone(),
+            requests,
+            allowed: requests - denied - errors,
+            denied,
+            denied_by_list: by_list,
+            delayed,
+            shadow_denied,
+            errors,
+            left_early,
+            evicted: self.gate.occupancy().evicted,
+            first,
+            last,
+            policies: policies
+                .filter(|(policy, _)| policy.mode != Mode::Off)
+                .map(|(p, a)| a.outcome(p))
+                .collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,343 @@
+//! Traces: one JSON object per line in, one decision per line out, straight through the pure arithmetic.
+//!
+//! No gate and no clock is in the way, so a trace says what a limit is, and comparing two traces compares two
+//! implementations. The policies of a file are asked all or nothing, by the function that every store runs. The format is described
+//! in `docs/trace.md`, whose examples are this module's tests. A line that cannot be understood ends the run: a trace with a gap
+//! proves nothing.
+
+mod answer;
+mod line;
+#[cfg(test)]
+mod policies_tests;
+mod subject;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt::Write as _;
+use std::io::{self, BufRead, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::policy::PolicySet;
+use tidegate::store::{self, Cell, Charge, Settled, Step};
+use tidegate::{Quota, Receipt, Replace, Tick};
+use tidegate_core::decision::Ruling;
+use tidegate_core::{Algorithm, Finish, Outcome, Retry};
+
+use self::line::{LineIn, Op, ReplaceWord};
+use self::subject::{Asked, Policies, Spelled, Subject};
+use crate::source::MAX_LINE;
+
+/// Why a trace ended early.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// Reading or writing failed.
+    #[error("line {line}: cannot go on")]
+    Io {
+        /// The line, from 1.
+        line: u64,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A line that is not understood.
+    #[error("line {line}: {what}")]
+    Line {
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// What a finished trace did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TraceTally {
+    /// Operations.
+    pub lines: u64,
+    /// Allows, reserves and peeks that were allowed.
+    pub allowed: u64,
+    /// Those that were denied.
+    pub denied: u64,
+}
+
+/// A limit, or the policies of a file, that traces are run through, with the states of the keys.
+///
+/// States are kept for every key of the trace, receipts for every line with an `id` until it is settled: memory grows with both.
+pub struct Trace<'m> {
+    subject: Subject<'m>,
+    shows_states: bool,
+    cells: HashMap<Box<[u8]>, Cell, foldhash::fast::RandomState>,
+    held: HashMap<String, Held, foldhash::fast::RandomState>,
+}
+
+/// An allowed line that can be settled.
+struct Held {
+    key: String,
+    lines: Vec<(Asked, Receipt)>,
+}
+
+impl std::fmt::Debug for Trace<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trace").field("keys", &self.cells.len()).finish_non_exhaustive()
+    }
+}
+
+impl<'m> Trace<'m> {
+    /// Makes a trace of one limit. `make` makes it, at first with its own numbers, after a `change` with the rate (as written)
+    /// and the burst that the trace says.
+    ///
+    /// # Errors
+    /// What `make` says when the numbers are no limit.
+    pub fn of_limit(
+        make: impl Fn(Option<&str>, Option<u64>) -> Result<Quota, String> + 'm,
+    ) -> Result<Self, String> {
+        Ok(Self::of(Subject::Limit(Spelled::new(Box::new(make))?)))
+    }
+
+    /// Makes a trace of policies: each line is charged under all their limits or none, with tiers, overrides, costs and lists as the
+    /// gate has them. The policies must speak of every request: what a trace names may be no request, so it has no path to match.
+    ///
+    /// # Errors
+    /// When all policies are switched off.
+    pub fn of_policies(policies: Arc<PolicySet>) -> Result<Self, String> {
+        Ok(Self::of(Subject::Policies(Policies::new(policies)?)))
+    }
+
+    fn of(subject: Subject<'m>) -> Self {
+        Self { subject, shows_states: false, cells: HashMap::default(), held: HashMap::default() }
+    }
+
+    /// Writes the whole state of each limit on every line. A sliding log has one entry per charge of its window, so the output may grow
+    /// with the square of the input.
+    #[must_use]
+    pub fn with_states(mut self) -> Self {
+        self.shows_states = true;
+        self
+    }
+
+    /// Runs operations from `from` and writes their decisions to `to`.
+    ///
+    /// # Errors
+    /// [`TraceError`] at the first line that cannot be read, understood or answered. What was written before stands.
+    pub fn run(&mut self, mut from: impl BufRead, mut to: impl Write) -> Result<TraceTally, TraceError> {
+        let (mut tally, mut text, mut out, mut line) =
+            (TraceTally::default(), String::new(), String::new(), 0);
+        loop {
+            text.clear();
+            line += 1;
+            let io = |source| TraceError::Io { line, source };
+            // One byte more than a line may have, so that a line of just that length is told from a longer one.
+            if io::Read::take(&mut from, MAX_LINE as u64 + 1).read_line(&mut text).map_err(io)? == 0 {
+                to.flush().map_err(io)?;
+                return Ok(tally);
+            }
+            if text.len() > MAX_LINE {
+                let what = format!("is longer than {} KiB", MAX_LINE >> 10);
+                return Err(TraceError::Line { line, what });
+            }
+            if text.trim().is_empty() {
+                continue;
+            }
+            out.clear();
+            let read: LineIn<'_> = serde_json::from_str(&text)
+                .map_err(|error| TraceError::Line { line, what: short(&error.to_string()) })?;
+            self.step(&read, &mut out, &mut tally).map_err(|what| TraceError::Line { line, what })?;
+            out.push_str("}\n");
+            to.write_all(out.as_bytes()).map_err(io)?;
+            tally.lines += 1;
+        }
+    }
+
+    fn step(&mut self, line: &LineIn<'_>, out: &mut String, tally: &mut TraceTally) -> Result<(), String> {
+        line.check()?;
+        match line.op {
+            Op::Allow | Op::Reserve | Op::Peek => self.ask(line, out, tally),
+            Op::Settle => {
+                let used =
+                    line.used.ok_or("op `settle` needs `used`, the units really spent; 0 undoes it")?;
+                self.settle(line, used, out)
+            }
+            Op::Cancel => self.settle(line, 0, out),
+            Op::Change => self.change(line, out),
+        }
+    }
+
+    fn ask(&mut self, line: &LineIn<'_>, out: &mut String, tally: &mut TraceTally) -> Result<(), String> {
+        let found = self.subject.find(line)?;
+        answer::head(out, line.t, &line.key, line.op);
+        let mut asked = match found {
+            Ok(asked) => asked,
+            Err(entry) => {
+                tally.denied += 1;
+                answer::listed(out, &entry);
+                return Ok(());
+            }
+        };
+        let max_wait = match (line.op, line.max_wait) {
+            (Op::Reserve, None) => Some(Duration::MAX),
+            (_, wait) => wait.map(Duration::from_nanos),
+        };
+        if let Some(max_wait) = max_wait {
+            asked.iter_mut().for_each(|asked| asked.max_wait = max_wait);
+        }
+        let settled = self.take(line, &asked);
+        if settled.allowed {
+            tally.allowed += 1;
+        } else {
+            tally.denied += 1;
+        }
+        let lines =
+            settled.lines.iter().zip(&asked).map(|(settled, asked)| (asked, Some(settled.decision.ruling)));
+        self.write(out, Tick::from_nanos(line.t), Some(ruling(&settled, &asked)), lines);
+        if let Some(id) = &line.id
+            && settled.allowed
+        {
+            let receipts = settled.lines.iter().map(|line| line.receipt);
+            let lines =
+                asked.into_iter().zip(receipts).filter_map(|(asked, receipt)| Some((asked, receipt?)));
+            let held = Held { key: line.key.to_string(), lines: lines.collect() };
+            self.held.insert(id.to_string(), held);
+        }
+        Ok(())
+    }
+
+    /// Decides all limits of a line in one step, as a store does.
+    fn take(&mut self, line: &LineIn<'_>, asked: &[Asked]) -> Settled {
+        let now = Tick::from_nanos(line.t);
+        let mut cells: Vec<Option<Cell>> = Vec::with_capacity(asked.len());
+        for asked in asked {
+            // Kept from the first sight on: a limit that does not start full has to fill while it refuses.
+            let fresh = || Cell::new(Arc::clone(&asked.quota), asked.quota.fresh(now));
+            cells.push(Some(self.cells.remove(&asked.key).unwrap_or_else(fresh)));
+        }
+        let op = if line.op == Op::Peek { store::Op::Peek } else { store::Op::Take };
+        let charges: Vec<Charge<'_>> = asked.iter().map(Asked::charge).collect();
+        let (settled, _) = store::settle(&Step::new(now, op, &charges), &mut cells);
+        for (asked, cell) in asked.iter().zip(cells) {
+            if let Some(cell) = cell {
+                self.cells.insert(asked.key.clone(), cell);
+            }
+        }
+        settled
+    }
+
+    fn settle(&mut self, line: &LineIn<'_>, used: u64, out: &mut String) -> Result<(), String> {
+        let op = line.op.word();
+        let id = line.id.as_deref().ok_or_else(|| format!("op `{op}` needs the `id` of an earlier line"))?;
+        let none = || format!("no allowed line before has the id {id:?}, or it was settled");
+        let Entry::Occupied(found) = self.held.entry(id.to_owned()) else { return Err(none()) };
+        if !line.key.is_empty() && line.key != found.get().key {
+            return Err(format!("the line with id {id:?} was for another key"));
+        }
+        let (held, now) = (found.remove(), Tick::from_nanos(line.t));
+        for (asked, receipt) in &held.lines {
+            let cell = self.cells.get_mut(&asked.key).expect("a receipt comes from a state");
+            // A receipt says nothing of another limit: of a charge made under one nothing comes back, more is booked.
+            let used = if cell.quota == asked.quota { used } else { used.max(receipt.cost.units()) };
+            // Of a guard: the work is over, and what came of it is not known.
+            let finish = Finish { used, outcome: Outcome::Ignored };
+            cell.state = cell.quota.finish(&cell.state, now, receipt, finish);
+        }
+        answer::head(out, line.t, &held.key, line.op);
+        self.write(out, now, None, held.lines.iter().map(|(asked, _)| (asked, None)));
+        Ok(())
+    }
+
+    fn change(&mut self, line: &LineIn<'_>, out: &mut String) -> Result<(), String> {
+        let Subject::Limit(limit) = &mut self.subject else {
+            return Err("a limit from a file is not changed by a trace; spell it out with --rate".to_owned());
+        };
+        let (old, now) = (limit.change(line)?, Tick::from_nanos(line.t));
+        let how = match line.replace {
+            None | Some(ReplaceWord::AsIs) => Replace::AsIs,
+            Some(ReplaceWord::Proportional) => Replace::Proportional,
+            Some(ReplaceWord::Reset) => Replace::Reset,
+        };
+        for cell in self.cells.values_mut() {
+            let state = limit.quota.carry(&old, &cell.state, now, how);
+            *cell = Cell::new(Arc::clone(&limit.quota), state);
+        }
+        let _ = write!(out, r#"{{"t":{},"op":"change","keys":{}"#, line.t, self.cells.len());
+        Ok(())
+    }
+
+    /// Writes what became of a line: of one limit spelled out in one object, of policies with a list of their limits.
+    fn write<'a>(
+        &self,
+        out: &mut String,
+        now: Tick,
+        ruling: Option<Ruling>,
+        lines: impl Iterator<Item = (&'a Asked, Option<Ruling>)>,
+    ) {
+        if let Some(ruling) = ruling {
+            answer::ruling(out, ruling);
+        }
+        let listed = matches!(self.subject, Subject::Policies(_));
+        if listed {
+            out.push_str(r#","limits":["#);
+        }
+        for (at, (asked, ruling)) in lines.enumerate() {
+            if listed {
+                out.push_str(if at == 0 { "{" } else { ",{" });
+                answer::name(out, asked);
+                if let Some(ruling) = ruling {
+                    answer::ruling(out, ruling);
+                }
+            }
+            if let Some(cell) = self.cells.get(&asked.key) {
+                // As the limit of this line sees it, where a peek or a refusal met the state of another tier.
+                let state = if cell.quota == asked.quota {
+                    Cow::Borrowed(&cell.state)
+                } else {
+                    Cow::Owned(asked.quota.carry(&cell.quota, &cell.state, now, asked.replace))
+                };
+                answer::standing(out, &asked.quota.standing(&state, now));
+                if self.shows_states {
+                    answer::state(out, &asked.quota, &state);
+                }
+            }
+            if listed {
+                out.push('}');
+            }
+        }
+        if listed {
+            out.push(']');
+        }
+    }
+}
+
+/// Puts the rulings of all limits together: the longest wait, or of the refusals the one that lasts longest.
+fn ruling(settled: &Settled, asked: &[Asked]) -> Ruling {
+    if settled.allowed {
+        return Ruling::Allowed { wait: settled.wait };
+    }
+    let refusals =
+        settled.lines.iter().zip(asked).filter(|(line, asked)| asked.binding && !line.decision.is_allowed());
+    let retry = refusals.map(|(line, _)| line.decision.retry()).max().unwrap_or(Retry::Unknown);
+    Ruling::Denied { retry }
+}
+
+/// Returns the name of a limit's algorithm as policies write it: `gcra`, `sliding-window`.
+#[must_use]
+pub fn algorithm(quota: &Quota) -> String {
+    // Each variant of `Quota` has the name of its algorithm, and a list of them here would fall behind.
+    let shown = format!("{quota:?}");
+    let mut name = String::new();
+    for char in shown.chars().take_while(char::is_ascii_alphanumeric) {
+        if char.is_ascii_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.push(char.to_ascii_lowercase());
+    }
+    name
+}
+
+/// The parser's "at line 1" would contradict the line of the trace.
+fn short(message: &str) -> String {
+    message.replace(" at line 1 column ", " at column ")
+}

@@ -1,0 +1,268 @@
+//! The shared tick, and the agreement about when it is kept.
+//!
+//! One word says all of it, so there is no moment between two words in which a reader could take an old tick for a kept one:
+//! * [`ASLEEP`]: nobody keeps the tick. Readers read the clock; when they do so often, one of them wakes the keeper.
+//! * [`ASKING`]: the keeper is there and asks whether it is still wanted. Readers read the clock, and the first of them
+//!   turns it into an answer.
+//! * [`WANTED`]: the answer. Readers read the clock until the keeper's next beat, a millisecond at most. No reader puts a tick up:
+//!   one that was held up between reading the clock and answering would show everybody a tick as old as that.
+//! * anything else is the tick, and the keeper renews it with every beat.
+//!
+//! The keeper goes to sleep only by turning its own unanswered question into `ASLEEP`, in one compare-exchange that an answer
+//! would have failed. So a tick that is not kept is never in sight: an idle gap makes no old tick.
+
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// Nobody keeps the tick.
+const ASLEEP: u64 = 0;
+/// The keeper asks whether anybody wants it.
+const ASKING: u64 = 1;
+/// Somebody does.
+const WANTED: u64 = 2;
+
+/// A keeper is worth its wakeups when so many readings are missed ...
+const MISSES: u32 = 64;
+/// ... within so many nanoseconds: a hundred thousand checks a second.
+const MISSED_WITHIN: u64 = 640_000;
+
+/// The word, alone on its cache lines: it is read by every check and written a thousand times a second.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct SharedTick {
+    tick: AtomicU64,
+    /// The latest tick that the keeper has said.
+    floor: AtomicU64,
+    wanted: AtomicBool,
+    misses: AtomicU32,
+    /// When the misses were last counted.
+    counted: AtomicU64,
+}
+
+impl SharedTick {
+    pub(super) const fn new() -> Self {
+        Self {
+            tick: AtomicU64::new(ASLEEP),
+            floor: AtomicU64::new(0),
+            wanted: AtomicBool::new(false),
+            misses: AtomicU32::new(0),
+            counted: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the tick, if it is kept.
+    #[inline]
+    pub(super) fn tick(&self) -> Option<u64> {
+        // Acquire, with the Release of `begin` and `beat`: who sees a tick sees the counter's bearings of that beat.
+        let tick = self.tick.load(Ordering::Acquire);
+        (tick > WANTED).then_some(tick)
+    }
+
+    /// Returns the latest tick that the keeper has said.
+    pub(super) fn floor(&self) -> u64 {
+        self.floor.load(Ordering::Acquire)
+    }
+
+    /// A reader found no tick and has read the clock: `now`. Answers a question if one is there; else returns whether the keeper
+    /// is to be woken.
+    pub(super) fn missed(&self, now: u64) -> bool {
+        if self.tick.compare_exchange(ASKING, WANTED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            return false;
+        }
+        // Relaxed, all three: a guess about how busy it is, and a wake too many or too few does no harm.
+        if self.misses.fetch_add(1, Ordering::Relaxed) % MISSES != MISSES - 1 {
+            return false;
+        }
+        let busy = now.saturating_sub(self.counted.swap(now, Ordering::Relaxed)) < MISSED_WITHIN;
+        busy && !self.wanted.swap(true, Ordering::Relaxed)
+    }
+
+    /// A reader found the keeper gone: nobody keeps the tick.
+    pub(super) fn give_up(&self, tick: u64) {
+        // Fails when the keeper has come back meanwhile.
+        let _ = self.tick.compare_exchange(tick, ASLEEP, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Says whether somebody has asked for the keeper.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// The keeper starts.
+    pub(super) fn begin(&self, now: u64) {
+        self.floor.fetch_max(now, Ordering::AcqRel);
+        self.tick.store(now, Ordering::Release);
+    }
+
+    /// The keeper has read the clock.
+    pub(super) fn beat(&self, now: u64) {
+        let floor = self.floor.fetch_max(now, Ordering::AcqRel).max(now);
+        let tick = self.tick.load(Ordering::Relaxed);
+        // An answer to the question that comes between the two waits for the next beat; a tick given up stays so until the
+        // question finds out.
+        if tick > ASKING && tick < floor {
+            let _ = self.tick.compare_exchange(tick, floor, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// The keeper asks whether it is wanted, and returns whether anybody answered since the last time.
+    pub(super) fn ask(&self) -> bool {
+        if self.tick.compare_exchange(ASKING, ASLEEP, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            || self.tick.load(Ordering::Relaxed) == ASLEEP
+        {
+            self.wanted.store(false, Ordering::Relaxed);
+            return false;
+        }
+        self.tick.store(ASKING, Ordering::Release);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn busy(shared: &SharedTick, from: u64) -> bool {
+        (0..2 * u64::from(MISSES)).any(|miss| shared.missed(from + 1000 * miss))
+    }
+
+    #[test]
+    fn few_readers_keep_nobody_awake() {
+        let shared = SharedTick::new();
+        assert!((0..10_000).all(|second| !shared.missed(second * 1000 * MS)), "one check a second");
+        assert_eq!(shared.tick(), None);
+        assert!(busy(&shared, 10_000_000 * MS), "a million a second");
+    }
+
+    #[test]
+    fn a_tick_nobody_wants_is_given_up_before_the_keeper_sleeps() {
+        let shared = SharedTick::new();
+        assert!(busy(&shared, MS));
+        shared.begin(5 * MS);
+        assert_eq!(shared.tick(), Some(5 * MS));
+        shared.beat(6 * MS);
+        assert_eq!(shared.tick(), Some(6 * MS));
+        assert!(shared.ask(), "the first question: no answer is due yet");
+        assert_eq!(shared.tick(), None, "and the tick is out of sight");
+        shared.beat(7 * MS);
+        assert_eq!(shared.tick(), None, "a beat does not answer the keeper's own question");
+        assert!(!shared.missed(8 * MS), "a reader does");
+        assert_eq!(shared.tick(), None, "and goes on by its own reading");
+        shared.beat(9 * MS);
+        assert_eq!(shared.tick(), Some(9 * MS));
+        assert!(shared.ask() && !shared.ask(), "nobody answers the second one");
+        assert_eq!(shared.tick(), None, "an hour of idleness later there is no old tick to go by");
+        assert!(busy(&shared, 3_600_000 * MS), "and the keeper can be woken again");
+    }
+
+    /// The answer used to be the reader's own clock reading. A reader that was held up between reading and answering (for a
+    /// second, under load) put an old tick up for everybody until the next beat: permits were booked under it, so limits let
+    /// through what a second brings.
+    #[test]
+    fn a_reader_that_was_held_up_does_not_put_an_old_tick_up() {
+        let shared = SharedTick::new();
+        shared.begin(5 * MS);
+        let read = 6 * MS;
+        assert!(shared.ask());
+        shared.beat(1006 * MS);
+        assert!(!shared.missed(read));
+        assert!(shared.tick().is_none_or(|tick| tick >= 1006 * MS), "{:?}", shared.tick());
+        shared.beat(1007 * MS);
+        assert_eq!(shared.tick(), Some(1007 * MS));
+    }
+
+    #[test]
+    fn a_tick_never_steps_back() {
+        let shared = SharedTick::new();
+        shared.begin(9 * MS);
+        shared.beat(7 * MS);
+        assert_eq!(shared.tick(), Some(9 * MS), "a reading that lags behind is not said");
+        assert_eq!(shared.floor(), 9 * MS);
+        shared.give_up(9 * MS);
+        assert_eq!(shared.tick(), None);
+        shared.beat(10 * MS);
+        assert_eq!(shared.tick(), None, "what was given up stays so until the keeper starts anew");
+        assert!(!shared.ask());
+    }
+}
+
+#[cfg(all(test, tidegate_loom))]
+mod loom_model {
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicBool as Flag, AtomicU64 as Number};
+
+    use super::*;
+    use crate::sync::explore;
+
+    /// Readers answer, late or not at all, while the keeper asks, beats and goes to sleep. Once it sleeps nobody sees a tick, and
+    /// before that nobody sees one that is older than the beat before the last.
+    #[test]
+    fn no_reader_sees_a_tick_when_the_keeper_has_gone_to_sleep() {
+        explore(Some(3), || {
+            let shared = Arc::new(SharedTick::new());
+            let (time, asleep) = (Arc::new(Number::new(10)), Arc::new(Flag::new(false)));
+            // Every cell is looked at once before the threads start.
+            assert!(!shared.is_wanted() && !shared.missed(10) && shared.tick().is_none());
+            shared.begin(10);
+            assert!(shared.ask());
+            let reader = {
+                let (shared, time, asleep) = (Arc::clone(&shared), Arc::clone(&time), Arc::clone(&asleep));
+                loom::thread::spawn(move || {
+                    for _ in 0..2 {
+                        let (now, said) = (time.load(Ordering::Acquire), shared.floor());
+                        let slept = asleep.load(Ordering::Acquire);
+                        match shared.tick() {
+                            Some(tick) => {
+                                assert!(!slept, "a tick that nobody keeps: {tick}");
+                                assert!(tick + 10 >= said, "{tick} when {said} was said");
+                            }
+                            None => {
+                                let _ = shared.missed(now);
+                            }
+                        }
+                    }
+                })
+            };
+            for beats in [[20, 30], [40, 50]] {
+                for now in beats {
+                    time.store(now, Ordering::Release);
+                    shared.beat(now);
+                }
+                if !shared.ask() {
+                    asleep.store(true, Ordering::Release);
+                    break;
+                }
+            }
+            reader.join().unwrap();
+            if asleep.load(Ordering::Acquire) {
+                assert_eq!(shared.tick(), None);
+                assert!(!shared.missed(40), "and no late answer brings one back");
+                assert_eq!(shared.tick(), None);
+            }
+        });
+    }
+
+    /// A reader that takes the keeper for dead races with its next beat: the tick is renewed or gone, never old.
+    #[test]
+    fn a_tick_given_up_does_not_come_back_old() {
+        explore(None, || {
+            let shared = Arc::new(SharedTick::new());
+            assert!(!shared.is_wanted() && !shared.missed(10) && shared.tick().is_none());
+            shared.begin(10);
+            let reader = {
+                let shared = Arc::clone(&shared);
+                loom::thread::spawn(move || {
+                    if let Some(tick) = shared.tick() {
+                        shared.give_up(tick);
+                    }
+                })
+            };
+            shared.beat(20);
+            reader.join().unwrap();
+            assert!(shared.tick().is_none_or(|tick| tick == 20));
+            shared.beat(30);
+            assert!(shared.tick().is_none_or(|tick| tick == 30));
+        });
+    }
+}

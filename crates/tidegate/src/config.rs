@@ -1,0 +1,316 @@
+//! The file: server settings and policies, in YAML or TOML, with every mistake explained at once.
+//!
+//! Text becomes one tree with places, whichever format it came in; the tree is checked against the table of keys, then
+//! settings and policies are built of it. A file with an error gives nothing: the running configuration stays.
+
+mod budget;
+mod contradiction;
+mod costs;
+mod diagnostic;
+mod file;
+mod forward_auth;
+mod keys;
+mod limits;
+mod names;
+mod node;
+mod places;
+mod policies;
+mod preset;
+mod quota;
+mod reach;
+mod read;
+#[cfg(feature = "cel")]
+mod sample;
+mod schema;
+mod settled;
+mod shape;
+mod show;
+
+pub use diagnostic::{Diagnostic, Severity, report};
+pub use file::{ReadError, read_file, read_text};
+pub use forward_auth::{ForwardAuth, OriginalHeaders};
+pub use preset::{Preset, QUICKSTART, UnknownPreset};
+pub use schema::schema;
+pub use show::Effective;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::diagnostic::Findings;
+use self::keys::{FILE, Kind};
+use self::node::{Node, Spot};
+use crate::policy::{ClientIp, ForwardHeader, PolicySet};
+use crate::policy::{span, whole_number};
+use crate::store::MemoryStore;
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// YAML 1.2.
+    Yaml,
+    /// TOML 1.1, with the same tree.
+    Toml,
+}
+
+impl Format {
+    /// Returns the format that a file's name speaks of: `.toml`, and YAML for all others.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
+        if is_toml { Self::Toml } else { Self::Yaml }
+    }
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Server {
+    /// Checks over HTTP.
+    pub http: SocketAddr,
+    /// The dashboard, metrics and administration.
+    pub admin: SocketAddr,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        // Loopback: a fresh install is nobody else's business.
+        Self {
+            http: SocketAddr::from(([127, 0, 0, 1], 8080)),
+            admin: SocketAddr::from(([127, 0, 0, 1], 9080)),
+        }
+    }
+}
+
+/// Where counters live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreSettings {
+    /// In this process.
+    Memory {
+        /// The most keys held.
+        keys: usize,
+        /// Whether keys are kept in full, in twice the memory, and not by their fingerprints.
+        full_keys: bool,
+    },
+}
+
+impl StoreSettings {
+    /// Makes the store, with room for `keys` in place of its own number where one is named.
+    #[must_use]
+    pub fn memory(&self, keys: Option<usize>) -> MemoryStore {
+        match *self {
+            Self::Memory { keys: own, full_keys: false } => MemoryStore::with_capacity(keys.unwrap_or(own)),
+            Self::Memory { keys: own, full_keys: true } => MemoryStore::with_full_keys(keys.unwrap_or(own)),
+        }
+    }
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        // Enough for a day's visitors of a large site, and tens of megabytes at most.
+        Self::Memory { keys: 1_000_000, full_keys: false }
+    }
+}
+
+/// How decisions are settled later.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TicketSettings {
+    /// The file with the keys that seal tickets; not read here.
+    pub key_file: Option<PathBuf>,
+    /// How long a ticket can be settled.
+    pub ttl: Option<Duration>,
+    /// The name of this node.
+    pub issuer: Option<String>,
+}
+
+/// The most bytes of a file.
+pub const MAX_BYTES: usize = budget::TEXT;
+
+/// Which rate limit headers answers carry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HeaderForm {
+    /// `RateLimit` and `RateLimit-Policy` as lists of items.
+    #[default]
+    Draft11,
+    /// The triple, with the items that Envoy knows.
+    Draft03,
+    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset` in delta seconds.
+    XRateLimit,
+    /// None.
+    None,
+}
+
+/// A whole validated file.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Config {
+    /// Where the server listens.
+    pub server: Server,
+    /// How the client's address is found.
+    pub client_ip: ClientIp,
+    /// Which proxy asks the forward-auth door; `None`: none, and the door answers nobody.
+    pub forward_auth: Option<ForwardAuth>,
+    /// Where counters live.
+    pub store: StoreSettings,
+    /// How decisions are settled later.
+    pub tickets: TicketSettings,
+    /// Which headers answers carry.
+    pub headers: HeaderForm,
+    /// The policies.
+    pub policies: Arc<PolicySet>,
+    /// What is in effect, and where it comes from.
+    pub effective: Effective,
+    places: Vec<Spot>,
+}
+
+impl Config {
+    /// Reads and validates a file; its name tells the format, see [`Format::of`].
+    ///
+    /// Returns the warnings beside the configuration.
+    ///
+    /// # Errors
+    /// Every mistake, in the order of the file, warnings included; or the one reason why the file cannot be read.
+    pub fn read(path: &Path) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let name = path.display().to_string();
+        match read_text(path, MAX_BYTES as u64) {
+            Ok(text) => Self::parse(&text, &name, Format::of(path)),
+            Err(error) => {
+                let mut findings = Findings::of(&name);
+                findings.error(Spot::default(), format_args!("the file {error}"));
+                Err(findings.finish())
+            }
+        }
+    }
+
+    /// Validates a text; `name` is what diagnostics call it.
+    ///
+    /// Returns the warnings beside the configuration. Never panics, whatever the text, and its work is bounded.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::config::{Config, Format};
+    /// let text = "version: 1\npolicies:\n  - name: all\n    limit: { rate: 60/m }\n";
+    /// let mistakes = Config::parse(text, "tidegate.yaml", Format::Yaml).unwrap_err();
+    /// assert_eq!(
+    ///     mistakes[0].to_string(),
+    ///     "tidegate.yaml:4:20  error  policy \"all\": rate: \"m\" could be minute or month; write min or month"
+    /// );
+    /// ```
+    pub fn parse(text: &str, name: &str, format: Format) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let mut findings = Findings::of(name);
+        let Some(file) = read::read(text, format, &mut findings) else { return Err(findings.finish()) };
+        shape::check(&file, &Kind::Table(&FILE), "file", &mut findings);
+        findings.check_patterns();
+        if findings.beyond {
+            return Err(findings.finish());
+        }
+        let built = policies::policies(&file, &mut findings);
+        let client_ip = client_ip(file.get("client_ip"));
+        let forward_auth = forward_auth::forward_auth(&file, &mut findings);
+        let access = policies::access(file.get("access"));
+        check_ttl(file.get("tickets"), &mut findings);
+        settled::check_lives(&file, &mut findings);
+        if findings.refused() {
+            return Err(findings.finish());
+        }
+        let policies = match PolicySet::with(built, access, client_ip.ipv6_prefix) {
+            Ok(set) => Arc::new(set),
+            Err(error) => {
+                findings.error(file.spot, error);
+                return Err(findings.finish());
+            }
+        };
+        if forward_auth.is_some()
+            && let Some(mistake) = forward_auth::never_of_the_caller(&policies.named())
+        {
+            findings.error(file.get("forward_auth").map_or(file.spot, |section| section.spot), mistake);
+            return Err(findings.finish());
+        }
+        let list = file.get("policies").map_or(&[][..], Node::each);
+        let config = Self {
+            server: server(file.get("server")),
+            client_ip,
+            forward_auth,
+            store: store(file.get("store")),
+            tickets: tickets(file.get("tickets")),
+            headers: headers(file.get("defaults")),
+            policies,
+            effective: Effective::of(&file, name),
+            places: list.iter().map(|node| node.spot).collect(),
+        };
+        Ok((config, findings.finish()))
+    }
+
+    /// Returns the line and column of a policy in the file, by its index in the set.
+    #[must_use]
+    pub fn place(&self, policy: usize) -> Option<(usize, usize)> {
+        self.places.get(policy).map(|spot| (spot.line, spot.column))
+    }
+}
+
+fn word<'n>(node: Option<&'n Node>, key: &str) -> Option<&'n str> {
+    node?.get(key)?.text()
+}
+
+fn server(node: Option<&Node>) -> Server {
+    let address = |key: &str, default: SocketAddr| {
+        word(node, key).and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    let default = Server::default();
+    Server { http: address("http", default.http), admin: address("admin", default.admin) }
+}
+
+fn client_ip(node: Option<&Node>) -> ClientIp {
+    let default = ClientIp::default();
+    let proxies = node.and_then(|node| node.get("trusted_proxies")).map_or(&[][..], Node::each);
+    ClientIp {
+        trusted_proxies: proxies.iter().filter_map(|proxy| shape::network(proxy.text()?)).collect(),
+        header: word(node, "header").map_or(default.header, ForwardHeader::named),
+        ipv6_prefix: word(node, "ipv6_prefix")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(default.ipv6_prefix),
+    }
+}
+
+fn store(node: Option<&Node>) -> StoreSettings {
+    let StoreSettings::Memory { keys: default, .. } = StoreSettings::default();
+    let keys = word(node, "keys").and_then(|text| whole_number(text).ok());
+    let keys = keys.and_then(|keys| usize::try_from(keys).ok()).unwrap_or(default);
+    StoreSettings::Memory { keys, full_keys: word(node, "key_form") == Some("full") }
+}
+
+/// The longest life of a ticket, as the library has it.
+const LONGEST_TTL: Duration = Duration::from_secs(30 * 86_400);
+
+fn tickets(node: Option<&Node>) -> TicketSettings {
+    TicketSettings {
+        key_file: word(node, "key_file").map(PathBuf::from),
+        ttl: word(node, "ttl").and_then(|text| span(text).ok()),
+        issuer: word(node, "issuer").map(str::to_owned),
+    }
+}
+
+fn check_ttl(node: Option<&Node>, findings: &mut Findings) {
+    let Some(ttl) = node.and_then(|node| node.get("ttl")) else { return };
+    if let Some(Ok(span)) = ttl.text().map(span)
+        && (span.is_zero() || span > LONGEST_TTL)
+    {
+        findings.error(ttl.spot, "tickets.ttl: a ticket lives for more than nothing and at most 30 days");
+    }
+}
+
+fn headers(defaults: Option<&Node>) -> HeaderForm {
+    match word(defaults, "headers") {
+        Some("draft-03") => HeaderForm::Draft03,
+        Some("x-ratelimit") => HeaderForm::XRateLimit,
+        Some("none") => HeaderForm::None,
+        _ => HeaderForm::Draft11,
+    }
+}

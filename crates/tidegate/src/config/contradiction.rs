@@ -1,0 +1,142 @@
+//! Matches that no request can fit, found before one is asked.
+//!
+//! Only what is decided easily is found: two wishes for one attribute, a direction that another word of the policy excludes, a
+//! `not` that leaves out whatever the rest takes in. Of patterns with wildcards on both sides nothing is said.
+
+use crate::policy::{Absent, Direction, Glob, Match, PathGlob, Policy, Want};
+
+impl Policy {
+    /// Says why no request is charged, as the end of a sentence; `None` when one may be.
+    pub(crate) fn contradiction(&self) -> Option<String> {
+        let excluded = |name: &&String| {
+            let mut asked = self.matching.attributes().iter();
+            asked.any(|(asked, want)| **asked == ***name && *want == Want::Absent)
+        };
+        let missing = self.by.iter().find(excluded);
+        let skipped = match self.absent {
+            Absent::Charge => None,
+            Absent::Skip => missing,
+            Absent::SkipIfNone => missing.filter(|_| self.by.iter().all(|name| excluded(&name))),
+        };
+        match skipped {
+            Some(name) => Some(format!("the key is made of {name}, which the match asks to be absent")),
+            None => self.matching.contradiction(self.direction),
+        }
+    }
+}
+
+impl Match {
+    /// Says why no request fits, as the end of a sentence; `None` when one may.
+    ///
+    /// Quadratic in the attributes asked for.
+    fn contradiction(&self, direction: Direction) -> Option<String> {
+        let attributes = self.attributes();
+        for (at, (name, want)) in attributes.iter().enumerate() {
+            let rival = attributes[..at].iter().find(|(other, second)| other == name && !agree(want, second));
+            if rival.is_some() {
+                return Some(format!("what the match asks of {name} contradicts itself"));
+            }
+            let (part, possible) = match &**name {
+                "request.method" if !self.methods().is_empty() => {
+                    let mut methods = self.methods().iter();
+                    ("method", methods.any(|method| fits(want, &method.to_ascii_uppercase())))
+                }
+                "request.host" if !self.hosts().is_empty() => {
+                    ("host", agree(&Want::OneOf(self.hosts().into()), want))
+                }
+                "request.path" if !self.paths().is_empty() => {
+                    let paths = self.paths();
+                    let fitting = |path: &PathGlob| {
+                        path.literals().is_none_or(|mut all| all.any(|text| fits(want, text)))
+                    };
+                    let one_fits = |value: &str| paths.iter().any(|path| path.matches(value));
+                    ("path", can_be(want, one_fits) && paths.iter().any(fitting))
+                }
+                "request.direction" if direction == Direction::Outbound => {
+                    ("direction: outbound", fits(want, "outbound"))
+                }
+                // Without the attribute a request is inbound.
+                "request.direction" => {
+                    let inbound = *want == Want::Absent || fits(want, "inbound");
+                    ("direction: inbound, which holds unless the policy says outbound", inbound)
+                }
+                _ => continue,
+            };
+            if !possible {
+                return Some(format!("what the match asks of {name} contradicts {part}"));
+            }
+        }
+        let covered = self.left_out().is_some_and(|not| not.covers(self));
+        covered.then(|| "`not` excludes everything that the rest of the match includes".to_owned())
+    }
+
+    /// Says whether whatever fits `other` surely fits this, which leaves nothing out itself.
+    fn covers(&self, other: &Self) -> bool {
+        let methods = self.methods().is_empty()
+            || !other.methods().is_empty()
+                && other.methods().iter().all(|method| self.methods().contains(method));
+        let hosts = self.hosts().is_empty()
+            || !other.hosts().is_empty()
+                && other.hosts().iter().all(|host| {
+                    let whole = |own: &Glob| own.source() == "*" || own == host;
+                    let mut literals = host.literals();
+                    self.hosts().iter().any(whole)
+                        || literals.as_mut().is_some_and(|texts| {
+                            texts.all(|text| self.hosts().iter().any(|own| own.matches(text)))
+                        })
+                });
+        // Every request has a path, but for those that a program describes without one: they are asked for as such.
+        let paths = self.paths().is_empty()
+            || self.paths().iter().any(|own| matches!(own.source(), "/**" | "**"))
+            || !other.paths().is_empty()
+                && other.paths().iter().all(|path| {
+                    let mut literals = path.literals();
+                    self.paths().contains(path)
+                        || literals.as_mut().is_some_and(|texts| {
+                            texts.all(|text| self.paths().iter().any(|own| own.matches(text)))
+                        })
+                });
+        let attributes = self.attributes().iter().all(|(name, want)| {
+            let same = |(_, asked): &&(Box<str>, Want)| {
+                asked == want || *want == Want::Present && matches!(asked, Want::OneOf(_))
+            };
+            other.attributes().iter().filter(|(asked, _)| asked == name).any(|pair| same(&pair))
+        });
+        methods && hosts && paths && attributes && self.left_out().is_none()
+    }
+}
+
+/// Says whether one value can be what both ask for.
+fn agree(one: &Want, other: &Want) -> bool {
+    match (one, other) {
+        (Want::Absent, Want::Absent) => true,
+        (Want::Absent, _) | (_, Want::Absent) => false,
+        (Want::OneOf(globs), other) if is_literal(globs) => can_be(one, |value| fits(other, value)),
+        (one, Want::OneOf(globs)) if is_literal(globs) => can_be(other, |value| fits(one, value)),
+        _ => true,
+    }
+}
+
+fn is_literal(globs: &[Glob]) -> bool {
+    globs.iter().all(|glob| glob.literals().is_some())
+}
+
+fn fits(want: &Want, value: &str) -> bool {
+    match want {
+        Want::OneOf(globs) => globs.iter().any(|glob| glob.matches(value)),
+        Want::Present => true,
+        Want::Absent => false,
+    }
+}
+
+/// Says whether a value that a want asks for may have a property; of patterns with wildcards it is taken for granted.
+fn can_be(want: &Want, mut has: impl FnMut(&str) -> bool) -> bool {
+    match want {
+        Want::OneOf(globs) => globs.iter().any(|glob| match glob.literals() {
+            Some(mut values) => values.any(&mut has),
+            None => true,
+        }),
+        Want::Present => true,
+        Want::Absent => false,
+    }
+}

@@ -1,0 +1,260 @@
+//! The `cost` of a policy: what a check takes, and what its settlement makes of it.
+
+use tidegate_core::Cost;
+
+use super::diagnostic::Findings;
+use super::keys::Kind;
+use super::names;
+use super::node::{Node, Value};
+#[cfg(feature = "cel")]
+use super::sample;
+use super::shape::{is_sound, percent};
+use crate::policy::Learning;
+use crate::policy::whole_number;
+use crate::policy::{CostRule, is_attribute_name};
+use crate::policy::{SettleBy, SettleRule};
+
+/// The cost of a policy, read.
+#[derive(Debug, Default)]
+pub(super) struct Costs {
+    pub(super) cost: Option<CostRule>,
+    /// Whether a cost in the check goes before it.
+    pub(super) caller: bool,
+    pub(super) settle: Option<SettleRule>,
+}
+
+/// Whose words an expression is made of.
+#[derive(Clone, Copy)]
+enum Of {
+    Request,
+    Settlement,
+}
+
+/// Returns how many bytes of expressions a cost holds.
+pub(super) fn length(cost: &Node) -> usize {
+    let text = |node: Option<&Node>| node.and_then(Node::text).map_or(0, str::len);
+    text(Some(cost)) + text(cost.get("estimate")) + text(cost.get("settle"))
+}
+
+/// Reads a cost; what is wrong with it is among the findings.
+pub(super) fn costs(node: &Node, findings: &mut Findings) -> Costs {
+    let Value::Map(_) = node.value else {
+        return Costs { cost: rule(node, "cost", findings), ..Costs::default() };
+    };
+    const SETTLED: [&str; 6] = ["estimate", "start", "quantile", "caller", "settle", "missing"];
+    let settled = SETTLED.iter().find_map(|key| node.entry(key));
+    let listed = ["by", "values", "otherwise"].iter().find_map(|key| node.entry(key));
+    match (listed, settled) {
+        (Some((key, _)), Some(_)) => {
+            let text = &key.text;
+            findings.error(
+                key.spot,
+                format_args!(
+                    "cost.{text} is part of an estimate here; write cost: {{ estimate: {{ {text}: … }} }}"
+                ),
+            );
+            Costs::default()
+        }
+        (None, Some(_)) => estimated(node, findings),
+        _ => {
+            for key in ["by", "values"].into_iter().filter(|key| node.entry(key).is_none()) {
+                findings.error(node.spot, format_args!("cost has no {key}"));
+            }
+            Costs { cost: table(node), ..Costs::default() }
+        }
+    }
+}
+
+/// Reads an estimate and how it is settled.
+fn estimated(node: &Node, findings: &mut Findings) -> Costs {
+    let settle = node.get("settle").map(|by| settle(by, findings));
+    let missing = node.get("missing").map_or(&[][..], Node::entries);
+    let missing =
+        missing.iter().filter_map(|(name, node)| Some((name.text.clone(), whole_number(node.text()?).ok()?)));
+    if let (Some(Some(by)), Some(missing)) = (&settle, node.get("missing")) {
+        for (name, _) in missing.entries().iter().filter(|(name, _)| !by.uses(&name.text)) {
+            let (shown, used) = (names::shown(&name.text), by.names().join(", "));
+            findings
+                .error(name.spot, format_args!("cost.missing: settle does not use {shown}; it uses {used}"));
+        }
+    }
+    let rule = |by| SettleRule { by, missing: missing.collect() };
+    let Some(estimate) = node.get("estimate") else {
+        for key in ["start", "quantile", "caller"] {
+            if let Some((name, _)) = node.entry(key) {
+                findings.error(name.spot, format_args!("cost.{key} needs cost.estimate"));
+            }
+        }
+        if settle.is_none() && !findings.refused() {
+            findings.error(node.spot, "cost.missing needs cost.settle");
+        }
+        // The check takes what its caller says.
+        return Costs { settle: settle.flatten().map(rule), ..Costs::default() };
+    };
+    if let (Some((name, _)), None) = (node.entry("missing"), &settle) {
+        findings.error(name.spot, "cost.missing needs cost.settle");
+    }
+    Costs {
+        cost: estimate_of(estimate, node, findings),
+        caller: node.get("caller").and_then(Node::text) == Some("believed"),
+        settle: settle.unwrap_or(Some(SettleBy::Cost)).map(rule),
+    }
+}
+
+fn estimate_of(estimate: &Node, cost: &Node, findings: &mut Findings) -> Option<CostRule> {
+    if let Value::Map(_) = estimate.value {
+        return table(estimate);
+    }
+    if estimate.text() != Some("learned") {
+        for key in ["start", "quantile"] {
+            if let Some((name, _)) = cost.entry(key) {
+                findings.error(name.spot, format_args!("cost.{key} needs estimate: learned"));
+            }
+        }
+        return rule(estimate, "cost.estimate", findings);
+    }
+    let Some(start) = cost.get("start") else {
+        findings.error(
+            estimate.spot,
+            "a learned estimate needs cost.start: what is taken until 20 requests were settled",
+        );
+        return None;
+    };
+    let learning = Learning::from(units(start)?);
+    let stated = cost.get("quantile").and_then(Node::text).and_then(percent);
+    Some(CostRule::Learned(stated.map_or(learning, |share| learning.percent(share))))
+}
+
+fn table(node: &Node) -> Option<CostRule> {
+    let values = node.get("values")?.entries().iter();
+    Some(CostRule::Table {
+        by: node.get("by")?.text()?.to_owned(),
+        values: values.filter_map(|(name, node)| Some((name.text.clone(), units(node)?))).collect(),
+        otherwise: node.get("otherwise").and_then(units).unwrap_or_default(),
+    })
+}
+
+fn units(node: &Node) -> Option<Cost> {
+    whole_number(node.text()?).ok().and_then(Cost::new)
+}
+
+/// Reads a number, an attribute or an expression; `key` is what messages call it.
+fn rule(node: &Node, key: &str, findings: &mut Findings) -> Option<CostRule> {
+    let text = node.text().filter(|_| is_sound(node, &Kind::Cost))?;
+    if let Value::Number(_) = node.value {
+        if units(node).is_none() {
+            findings.error(node.spot, format_args!("{key}: {text} is not a whole number of 1 or more"));
+        }
+        return units(node).map(CostRule::Fixed);
+    }
+    if is_attribute_name(text) {
+        if let Err(reason) = names::attribute(text) {
+            findings.error(node.spot, format_args!("{key}: {reason}"));
+        }
+        return Some(CostRule::Attribute(text.to_owned()));
+    }
+    #[cfg(feature = "cel")]
+    return expression(text, node, key, Of::Request, findings).map(CostRule::Expression);
+    #[cfg(not(feature = "cel"))]
+    return no_expression(node, key, Of::Request, findings);
+}
+
+/// Reads by what a policy settles.
+fn settle(node: &Node, findings: &mut Findings) -> Option<SettleBy> {
+    let key = "cost.settle";
+    let text = node.text().filter(|_| is_sound(node, &Kind::Settle))?;
+    if matches!(node.value, Value::Number(_)) {
+        findings.error(
+            node.spot,
+            format_args!("{key}: {text} is the same for every request; write cost: {text}, which is charged at the check"),
+        );
+        return None;
+    }
+    if text.trim() == "cost" {
+        findings.error(
+            node.spot,
+            format_args!("{key}: leave settle out to go by the cost that the settlement tells"),
+        );
+        return None;
+    }
+    if is_attribute_name(text) {
+        if let Err(reason) = names::usage(text) {
+            findings.error(node.spot, format_args!("{key}: {reason}"));
+        }
+        return Some(SettleBy::Value(text.to_owned()));
+    }
+    #[cfg(feature = "cel")]
+    return expression(text, node, key, Of::Settlement, findings)
+        .filter(|expression| settles(expression, node, findings))
+        .map(SettleBy::Expression);
+    #[cfg(not(feature = "cel"))]
+    return no_expression(node, key, Of::Settlement, findings);
+}
+
+#[cfg(feature = "cel")]
+fn expression(
+    text: &str,
+    node: &Node,
+    key: &str,
+    of: Of,
+    findings: &mut Findings,
+) -> Option<std::sync::Arc<crate::policy::Expression>> {
+    match crate::policy::Expression::compile(text) {
+        Ok(expression) => {
+            for name in expression.names() {
+                let checked = match of {
+                    Of::Request => names::attribute_of_expression(name),
+                    Of::Settlement => names::usage(name),
+                };
+                if let Err(reason) = checked {
+                    findings.error(node.spot, format_args!("{key}: {reason}"));
+                }
+            }
+            Some(std::sync::Arc::new(expression))
+        }
+        Err(error) => {
+            findings.error(node.spot, format_args!("{key}: {error}"));
+            None
+        }
+    }
+}
+
+/// Says whether an expression can settle; that it cannot would show at no settlement but in estimates that stand for ever.
+#[cfg(feature = "cel")]
+fn settles(expression: &crate::policy::Expression, node: &Node, findings: &mut Findings) -> bool {
+    // What more would be found is only counted, and a name that cannot be told was reported.
+    if findings.is_full() || expression.names().any(|name| names::usage(name).is_err()) {
+        return true;
+    }
+    let shown = names::shown(expression.source());
+    let found = sample::never_settles(expression, &mut findings.samples);
+    if expression.names().next().is_none() {
+        let also = found.map_or_else(String::new, |found| format!(" ({found})"));
+        findings.error(
+            node.spot,
+            format_args!("cost.settle: \"{shown}\" settles nothing by what is told{also}; use values that the settlement tells, as llm.output"),
+        );
+        return false;
+    }
+    match found {
+        None => true,
+        Some(found) => {
+            findings.error(
+                node.spot,
+                format_args!("cost.settle: \"{shown}\" gives no number of 0 or more for any sample; with 1 for every name: {found}"),
+            );
+            false
+        }
+    }
+}
+
+#[cfg(not(feature = "cel"))]
+fn no_expression<T>(node: &Node, key: &str, of: Of, findings: &mut Findings) -> Option<T> {
+    let instead = match of {
+        Of::Request => "a number, an attribute or a table",
+        Of::Settlement => "the name of one value",
+    };
+    findings
+        .error(node.spot, format_args!("{key}: expressions are not available in this build; use {instead}"));
+    None
+}

@@ -1,0 +1,259 @@
+//! The limits of a policy: algorithms with their parameters, tiers, overrides.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use tidegate_core::Replace;
+
+use super::diagnostic::Findings;
+use super::keys::{ALGORITHMS, CONCURRENCY, Kind, LIMIT, RATED, SHADOW_LIMIT};
+use super::node::{Node, Spot};
+use super::places;
+use super::quota::LimitSpec;
+use super::shape::is_sound;
+use crate::policy::{Choice, Limit, Terms};
+use crate::policy::{WrittenRate, span, whole_number};
+
+/// What a limit needs to know of its policy.
+#[derive(Clone, Copy)]
+pub(super) struct Owner<'a> {
+    /// The names of the policy's key.
+    pub(super) by: &'a [String],
+    /// The largest cost that one request is known to have.
+    pub(super) cost: Option<u64>,
+}
+
+/// Builds a limit; `base` is the limit that a shadow takes its unsaid words from.
+pub(super) fn limit(
+    node: &Node,
+    base: Option<&Node>,
+    owner: Owner<'_>,
+    findings: &mut Findings,
+) -> Option<Limit> {
+    let table = if base.is_some() { &SHADOW_LIMIT } else { &LIMIT };
+    let words = Words { node, base: base.filter(|_| node.get("algorithm").is_none()) };
+    let algorithm = words.text("algorithm").unwrap_or("gcra");
+    let Some(known) = ALGORITHMS.iter().find(|known| known.name == algorithm) else {
+        // The shape has reported an unknown word; a limit that is dropped in silence would let everybody pass.
+        if !findings.refused() {
+            findings.error(node.spot, format_args!("algorithm {algorithm} is not known"));
+        }
+        return None;
+    };
+    for (name, _) in node.entries() {
+        let own = known.common.contains(&name.text.as_str()) || known.takes.contains(&name.text.as_str());
+        if !own && RATED.contains(&name.text.as_str()) {
+            findings.error(
+                name.spot,
+                format_args!(
+                    "{} does not belong to {algorithm}, which counts what is in flight; max says how much",
+                    name.text
+                ),
+            );
+        } else if !own && ALGORITHMS.iter().any(|other| other.takes.contains(&name.text.as_str())) {
+            let owners = ALGORITHMS.iter().filter(|other| other.takes.contains(&name.text.as_str()));
+            let owners: Vec<_> = owners.map(|other| other.name).collect();
+            let (key, owners) = (&name.text, owners.join(", "));
+            findings.error(
+                name.spot,
+                format_args!("{key} does not belong to {algorithm}; it belongs to {owners}"),
+            );
+        }
+    }
+    let mut complete = true;
+    for needed in known.needs.iter().filter(|needed| words.get(needed).is_none()) {
+        findings.error(node.spot, format_args!("{algorithm} needs {needed}"));
+        complete = false;
+    }
+    if words.get("queue").is_some() && words.get("max_wait").is_none() {
+        let spot = words.get("queue").map_or(node.spot, |node| node.spot);
+        findings.error(spot, "a queue needs max_wait: how long a request may stand in it");
+        complete = false;
+    }
+    let of_its_own = if algorithm == CONCURRENCY { "max" } else { "rate" };
+    if base.is_some() && node.entries().iter().all(|(name, _)| name.text != of_its_own) {
+        findings.error(node.spot, format_args!("shadow_limit has no {of_its_own}"));
+        complete = false;
+    }
+    if algorithm == CONCURRENCY {
+        if !complete || !is_sound(node, &Kind::Table(table)) {
+            return None;
+        }
+        let mut built = Limit::of(places::terms(&words, node.spot, owner, findings)?);
+        built.replace = replace(&words);
+        return Some(built);
+    }
+    let rate = chosen_rate(node, &words, findings)?;
+    if let (Some((burst, _)), true) = (node.entry("burst"), words.get("queue").is_some()) {
+        findings.error(
+            burst.spot,
+            "burst and queue exclude each other; slack is what a pause saves up for a queue",
+        );
+        complete = false;
+    }
+    if let (Some((slack, _)), true) = (node.entry("slack"), words.get("queue").is_none())
+        && algorithm == "leaky-bucket"
+    {
+        findings.error(slack.spot, "slack needs queue: only a queue saves up");
+        complete = false;
+    }
+    // What is out of range was reported with the shape; core need not say it again.
+    if !complete || !is_sound(node, &Kind::Table(table)) {
+        return None;
+    }
+    let known_word = |key: &str| known.takes.contains(&key);
+    let spec = LimitSpec {
+        algorithm: algorithm.to_owned(),
+        rate,
+        burst: words.whole("burst").filter(|_| known_word("burst")),
+        calendar: words.text("calendar").filter(|_| known_word("calendar")).map(str::to_owned),
+        buckets: words.whole("buckets").unwrap_or(10),
+        by_interval: words.text("refill") == Some("interval"),
+        queue: words.whole("queue"),
+        slack: words.whole("slack"),
+        warm_up: words.span("warm_up"),
+        cold_factor: words.whole("cold_factor").and_then(|times| u32::try_from(times).ok()).unwrap_or(3),
+    };
+    let rate_spot = words.get("rate").or(words.get("otherwise")).map_or(node.spot, |rate| rate.spot);
+    let mut built = Limit::of(terms(&spec, rate_spot, owner, findings)?);
+    built.tiers = tiers(&words, &spec, owner, findings);
+    built.overrides = overrides(node, &spec, owner, findings);
+    built.max_wait = words.span("max_wait").unwrap_or(Duration::ZERO);
+    built.replace = replace(&words);
+    Some(built)
+}
+
+fn replace(words: &Words<'_>) -> Replace {
+    match words.text("replace") {
+        Some("proportional") => Replace::Proportional,
+        Some("reset") => Replace::Reset,
+        _ => Replace::AsIs,
+    }
+}
+
+/// Finds the rate that everyone has: `rate`, or `otherwise` beside tiers.
+fn chosen_rate(node: &Node, words: &Words<'_>, findings: &mut Findings) -> Option<WrittenRate> {
+    let tiered = node.entry("rate_by").or(node.entry("rates")).or(node.entry("otherwise"));
+    match (node.entry("rate"), tiered) {
+        (Some(_), None) => words.rate("rate"),
+        (Some((rate, _)), Some(_)) => {
+            findings.error(
+                rate.spot,
+                "rate and rate_by exclude each other; put the rate of all others into otherwise",
+            );
+            None
+        }
+        (None, Some((first, _))) => {
+            for key in ["rate_by", "rates", "otherwise"] {
+                if node.get(key).is_none() {
+                    findings.error(first.spot, format_args!("rates by tier need {key} too"));
+                }
+            }
+            words.rate("otherwise")
+        }
+        (None, None) if words.base.is_some() => words.rate("rate").or_else(|| words.rate("otherwise")),
+        (None, None) => {
+            findings.error(node.spot, "limit has no rate");
+            None
+        }
+    }
+}
+
+/// Makes the terms of a specification, and checks that one request can pass at all.
+fn terms(spec: &LimitSpec, spot: Spot, owner: Owner<'_>, findings: &mut Findings) -> Option<Terms> {
+    if let (Some(grants), Some(cost)) = (spec.grants(), owner.cost)
+        && cost > grants
+    {
+        let message = format!(
+            "a request may cost {cost}, and {} never grants more than {grants} at once",
+            spec.label()
+        );
+        findings.error(spot, message);
+        return None;
+    }
+    match spec.quota() {
+        Ok(quota) => Some(Terms { quota: quota.map(Arc::new), label: spec.label() }),
+        Err(error) => {
+            findings.error(spot, error);
+            None
+        }
+    }
+}
+
+fn tiers(words: &Words<'_>, spec: &LimitSpec, owner: Owner<'_>, findings: &mut Findings) -> Option<Choice> {
+    let by = words.text("rate_by")?.to_owned();
+    let mut values = HashMap::with_hasher(RandomState::default());
+    for (name, node) in words.get("rates")?.entries() {
+        let Some(rate) = node.text().and_then(|text| text.parse().ok()) else { continue };
+        let spec = LimitSpec { rate, ..spec.clone() };
+        if let Some(terms) = terms(&spec, node.spot, owner, findings) {
+            values.insert(name.text.clone(), terms);
+        }
+    }
+    Some(Choice { by, values })
+}
+
+fn overrides(node: &Node, spec: &LimitSpec, owner: Owner<'_>, findings: &mut Findings) -> Vec<Choice> {
+    let mut choices: Vec<Choice> = Vec::new();
+    for one in node.get("overrides").map_or(&[][..], Node::each) {
+        let Some(key) = one.get("key") else { continue };
+        let [(name, value)] = key.entries() else {
+            findings.error(key.spot, "the key of an override names one attribute, as user.id: vip");
+            continue;
+        };
+        if !owner.by.contains(&name.text) {
+            let by = owner.by.join(", ");
+            findings.error(
+                name.spot,
+                format_args!("{} is not part of the key; by is [{by}]", super::names::shown(&name.text)),
+            );
+            continue;
+        }
+        let words = Words { node: one, base: None };
+        let (Some(value), Some(rate)) = (value.text(), words.rate("rate")) else { continue };
+        // The burst of the limit was chosen for its rate; another rate has its own, or its count.
+        let spec = LimitSpec { rate, burst: words.whole("burst"), ..spec.clone() };
+        let Some(terms) = terms(&spec, one.spot, owner, findings) else { continue };
+        let at = choices.iter().position(|choice| choice.by == name.text).unwrap_or_else(|| {
+            choices.push(Choice { by: name.text.clone(), values: HashMap::default() });
+            choices.len() - 1
+        });
+        if choices[at].values.insert(value.to_owned(), terms).is_some() {
+            findings.error(
+                key.spot,
+                format_args!("{}={} is overridden twice", name.text, super::names::shown(value)),
+            );
+        }
+    }
+    choices
+}
+
+/// The words of a limit, with those of another one behind them.
+pub(super) struct Words<'n> {
+    node: &'n Node,
+    base: Option<&'n Node>,
+}
+
+impl<'n> Words<'n> {
+    pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
+        self.node.get(key).or_else(|| self.base?.get(key))
+    }
+
+    pub(super) fn text(&self, key: &str) -> Option<&'n str> {
+        self.get(key)?.text()
+    }
+
+    pub(super) fn whole(&self, key: &str) -> Option<u64> {
+        whole_number(self.text(key)?).ok()
+    }
+
+    pub(super) fn span(&self, key: &str) -> Option<Duration> {
+        span(self.text(key)?).ok()
+    }
+
+    fn rate(&self, key: &str) -> Option<WrittenRate> {
+        self.text(key)?.parse().ok()
+    }
+}

@@ -1,0 +1,405 @@
+//! What a request can have at all: names of attributes, methods, hosts, paths and addresses, as they reach the policies.
+//!
+//! A policy that asks for anything else limits nobody, and nothing would tell. So each word here is held against the form that
+//! the doors and the normalisation give it, and refused with the word that was meant.
+//!
+//! Names that begin with `request.` are Tidegate's, and `client.ip` is; any other name is the caller's own and can be sent to
+//! `/v1/check` in any spelling, so it is left alone unless it is a slip of one of ours.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::IpNet;
+
+use super::budget::SEGMENTS;
+use super::diagnostic::nearest;
+use crate::policy::BUILT_IN;
+use crate::policy::canonical;
+use crate::policy::host_name;
+use crate::policy::path;
+use crate::policy::{Glob, PathGlob};
+pub(super) use crate::visible::excerpt as shown;
+
+/// What a header's attribute begins with.
+pub(super) const HEADER: &str = "request.header.";
+
+/// What people write for a header's attribute.
+const HEADER_SLIPS: [&str; 7] = [
+    HEADER,
+    "request.headers.",
+    "request.header[",
+    "request.headers[",
+    "header.",
+    "headers.",
+    "http.request.header.",
+];
+
+/// What people write for the others, as other systems call them.
+const SLIPS: [(&str, &str); 22] = [
+    ("client.addr", "client.ip"),
+    ("client.address", "client.ip"),
+    ("client.ip_address", "client.ip"),
+    ("client.ipv4", "client.ip"),
+    ("client.ipv6", "client.ip"),
+    ("client.ips", "client.ip"),
+    ("client.remote_addr", "client.ip"),
+    ("request.addr", "client.ip"),
+    ("request.client", "client.ip"),
+    ("request.client_ip", "client.ip"),
+    ("request.client.ip", "client.ip"),
+    ("request.ip", "client.ip"),
+    ("request.remote_addr", "client.ip"),
+    ("request.remote_ip", "client.ip"),
+    ("request.authority", "request.host"),
+    ("request.domain", "request.host"),
+    ("request.hostname", "request.host"),
+    ("request.verb", "request.method"),
+    ("request.target", "request.path"),
+    ("request.uri", "request.path"),
+    ("request.url", "request.path"),
+    ("request.url_path", "request.path"),
+];
+
+/// Says whether a character has no business in a name: it would end a line, move a cursor or turn the text around where the
+/// name is shown.
+pub(super) fn is_control(letter: char) -> bool {
+    crate::visible::is_acted_on(letter) || letter == '\u{feff}'
+}
+
+/// Checks the name of a policy. It stands in answers, logs and URLs.
+pub(super) fn policy(name: &str) -> Result<(), String> {
+    if name.trim() != name {
+        return Err(format!("\"{}\" begins or ends with a space", shown(name)));
+    }
+    if matches!(name, "." | "..") {
+        return Err(format!("\"{name}\" cannot stand in a path, where a policy is asked for by its name"));
+    }
+    Ok(())
+}
+
+/// Checks the name of an attribute.
+pub(super) fn attribute(name: &str) -> Result<(), String> {
+    if BUILT_IN.contains(&name) {
+        return Ok(());
+    }
+    if name.trim() != name {
+        return Err(format!("\"{}\" begins or ends with a space", shown(name)));
+    }
+    if let Some(header) = name.strip_prefix(HEADER) {
+        let lower = header.to_ascii_lowercase();
+        return match header_name(header) {
+            Ok(()) if lower == header => Ok(()),
+            Ok(()) => Err(format!("no request has \"{}\"; write {HEADER}{lower}", shown(name))),
+            Err(error) => Err(error),
+        };
+    }
+    let lower = name.to_ascii_lowercase();
+    let reserved = lower.starts_with("request.") || matches!(&*lower, "request" | "client");
+    match meant(&lower) {
+        Some(meant) => Err(format!("no request has \"{}\"; write {meant}", shown(name))),
+        None if lower.starts_with("request.query") => {
+            Err(format!("no request has \"{}\"; the query of a request is no attribute", shown(name)))
+        }
+        None if reserved => Err(format!(
+            "no request has \"{}\"; there are {} and {HEADER}<name>, and names of your own begin with another word",
+            shown(name),
+            BUILT_IN.join(", ")
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Checks a name in an expression, where the beginning of names, as `request.header`, is the map of those that begin so.
+#[cfg(feature = "cel")]
+pub(super) fn attribute_of_expression(name: &str) -> Result<(), String> {
+    if matches!(name, "request" | "request.header" | "client") { Ok(()) } else { attribute(name) }
+}
+
+/// Checks the name of a value that a settlement tells. It knows nothing of the request, so that it can be made anywhere.
+pub(super) fn usage(name: &str) -> Result<(), String> {
+    attribute(name)?;
+    let own = |name: &str| name == "client.ip" || name.starts_with("request.");
+    match own(name) {
+        true => Err(format!(
+            "no settlement tells {}: it knows what is told with it, as llm.output, and not the request",
+            shown(name)
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Returns the name that a lower-case one was probably meant to be.
+fn meant(lower: &str) -> Option<String> {
+    for slip in HEADER_SLIPS {
+        let Some(header) = lower.strip_prefix(slip) else { continue };
+        let header = header.trim_end_matches(']').trim_matches(['"', '\'']);
+        return Some(format!("{HEADER}{}", if is_token(header) { header } else { "<name>" }));
+    }
+    if matches!(lower, "request.header" | "request.headers") {
+        return Some(format!("{HEADER}<name>"));
+    }
+    if let Some((_, meant)) = SLIPS.iter().find(|(slip, _)| *slip == lower) {
+        return Some((*meant).to_owned());
+    }
+    let bare = |name: &str| name.replace(['.', '_', '-', ' ', '/'], "");
+    let bare_name = bare(lower);
+    if let Some(same) = BUILT_IN.iter().find(|built_in| bare(built_in) == bare_name) {
+        return Some((*same).to_owned());
+    }
+    // Near ones only where the name cannot be the caller's own: `client.id` may well be one.
+    let own = lower.strip_prefix("request.")?;
+    let built_in = BUILT_IN.iter().filter_map(|name| name.strip_prefix("request."));
+    nearest(own, built_in).map(|name| format!("request.{name}"))
+}
+
+/// Checks the name of a header, in any case.
+pub(super) fn header_name(name: &str) -> Result<(), String> {
+    let lower = name.to_ascii_lowercase();
+    if let Some(own) = lower.strip_prefix(HEADER).or_else(|| lower.strip_prefix("request.headers.")) {
+        return Err(format!("\"{}\" is an attribute; as a header it is {}", shown(name), shown(own)));
+    }
+    if is_token(name) {
+        return Ok(());
+    }
+    Err(format!(
+        "no header is called \"{}\"; a name has letters, digits and - or _, and no pattern",
+        shown(name)
+    ))
+}
+
+/// Says whether a text is a token of RFC 9110, section 5.6.2, which methods and header names are.
+fn is_token(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    // The star is allowed there and in no name that exists; here it is a pattern that was meant.
+    !text.is_empty() && text.bytes().all(|byte| fits(byte) && byte != b'*')
+}
+
+/// Checks a method of a match, which is compared without regard to case.
+pub(super) fn method(text: &str) -> Result<(), String> {
+    if text.eq_ignore_ascii_case("any") || text.eq_ignore_ascii_case("all") || text == "*" || text == "**" {
+        return Err(format!("\"{text}\" is no method; leave method out to match every method"));
+    }
+    if is_token(text) {
+        return Ok(());
+    }
+    Err(format!("\"{}\" is no method; write GET, or a list as [GET, POST]", shown(text)))
+}
+
+/// Checks a method where it is compared as it is.
+fn exact_method(text: &str) -> Result<(), String> {
+    const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
+    method(text)?;
+    match KNOWN.iter().find(|known| known.eq_ignore_ascii_case(text)) {
+        Some(known) if *known != text => Err(format!("no request has \"{text}\"; write {known}")),
+        _ => Ok(()),
+    }
+}
+
+/// Checks a path pattern: each alternative must be a path that normalisation leaves as it is.
+pub(super) fn path_pattern(glob: &PathGlob) -> Result<(), String> {
+    glob.alternatives().try_for_each(|alternative| {
+        let segments = alternative.split('/').skip(1).count();
+        if segments > SEGMENTS {
+            return Err(format!(
+                "\"{}\" has {segments} segments; use at most {SEGMENTS}",
+                shown(alternative)
+            ));
+        }
+        let query = alternative
+            .split('/')
+            .any(|segment| segment.split_once('?').is_some_and(|(_, after)| after.contains(['=', '&'])));
+        if query {
+            let cut = alternative.split('?').next().unwrap_or_default();
+            return Err(format!(
+                "\"{}\": the query is cut off before a path is matched; write {}",
+                shown(alternative),
+                shown(or_root(cut))
+            ));
+        }
+        normal_path(alternative)
+    })
+}
+
+fn or_root(path: &str) -> &str {
+    if path.is_empty() { "/" } else { path }
+}
+
+/// Says with what a path, or a pattern of one, is normalised to something else.
+fn normal_path(text: &str) -> Result<(), String> {
+    if let Some((before, _)) = text.split_once('#') {
+        return Err(format!(
+            "\"{}\": a fragment is never sent; write {}",
+            shown(text),
+            shown(or_root(before))
+        ));
+    }
+    let normal = path::strictly(text);
+    // The pattern of the root is empty.
+    if or_root(text) == normal {
+        return Ok(());
+    }
+    Err(format!(
+        "\"{}\": no path is so when it is matched: escapes are decoded, . and .. resolved; write {}",
+        shown(text),
+        shown(&normal)
+    ))
+}
+
+/// Checks a host pattern, or a host where capitals do not count.
+pub(super) fn host_pattern(glob: &Glob) -> Result<(), String> {
+    glob.alternatives().try_for_each(host)
+}
+
+fn host(text: &str) -> Result<(), String> {
+    let wrong = |why: &str, meant: &str| match meant {
+        "" => Err(format!("\"{}\": {why}", shown(text))),
+        meant => Err(format!("\"{}\": {why}; write {}", shown(text), shown(meant))),
+    };
+    if let Some((_, rest)) = text.split_once("://") {
+        return wrong("a host has no scheme", rest.split('/').next().unwrap_or_default());
+    }
+    if let Some((host, _)) = text.split_once('/') {
+        return wrong("a host has no path", host);
+    }
+    if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+        return wrong("an IPv6 host is compared without brackets", inner);
+    }
+    match text.split_once(':') {
+        Some((host, port)) if !port.contains(':') => return wrong("the port is cut off", host),
+        Some(_) => {
+            let wild = text.contains(['*', '?']);
+            let possible = text.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.*?".contains(&byte));
+            let is_address = if wild { possible } else { text.parse::<Ipv6Addr>().is_ok() };
+            return if is_address { Ok(()) } else { wrong("it is neither a host nor an IPv6 address", "") };
+        }
+        None => {}
+    }
+    if let Some(rest) = text.strip_prefix('.') {
+        return wrong("a host begins with a name", &format!("*.{rest}"));
+    }
+    if let Some(rest) = text.strip_suffix('.') {
+        return wrong("a dot at the end is cut off", rest);
+    }
+    if !text.is_ascii() {
+        return wrong("a host is ASCII when it is sent: write it as xn--…", "");
+    }
+    if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._*?".contains(&byte)) {
+        return wrong("a host has letters, digits, - and dots", "");
+    }
+    Ok(())
+}
+
+/// Checks a network: IPv4 addresses are compared as IPv4, however they were sent.
+pub(super) fn network(network: IpNet) -> Result<(), String> {
+    let IpNet::V6(v6) = network else { return Ok(()) };
+    let Some(mapped) = v6.addr().to_ipv4_mapped() else { return Ok(()) };
+    match v6.prefix_len().checked_sub(96) {
+        Some(length) => {
+            let meant = IpNet::new(IpAddr::V4(mapped), length).map(|net| net.trunc().to_string());
+            let meant = meant.unwrap_or_else(|_| mapped.to_string());
+            Err(format!("no address is in {network}: IPv4 is compared as IPv4; write {meant}"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks the value of an attribute where it is compared whole.
+pub(super) fn value(attribute: &str, text: &str) -> Result<(), String> {
+    match attribute {
+        "request.method" => exact_method(text),
+        "request.direction" => match text {
+            "inbound" | "outbound" => Ok(()),
+            _ => Err(format!("\"{}\" is no direction; write inbound or outbound", shown(text))),
+        },
+        "request.path" => match path::for_values(text) {
+            plain if plain == text => Ok(()),
+            plain => Err(format!(
+                "\"{}\": no path is so when it is compared: the query is cut off, escapes decoded, dots resolved; write {}",
+                shown(text),
+                shown(&plain)
+            )),
+        },
+        "request.host" => {
+            host(&text.to_ascii_lowercase())?;
+            match host_name(text) {
+                plain if plain == text => Ok(()),
+                plain => Err(format!("no request has the host \"{}\"; write {}", shown(text), shown(&plain))),
+            }
+        }
+        "client.ip" => match text.parse::<IpAddr>() {
+            Ok(address) if canonical(address).to_string() == text => Ok(()),
+            Ok(address) => {
+                Err(format!("no address is written \"{}\"; write {}", shown(text), canonical(address)))
+            }
+            Err(_) => Err(format!(
+                "\"{}\" is no address; networks stand in access.allow and access.deny",
+                shown(text)
+            )),
+        },
+        _ if text == "*" => Err("\"*\" is compared as it is and stands for nothing else".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Checks a pattern of an attribute's value.
+pub(super) fn pattern(attribute: &str, glob: &Glob) -> Result<(), String> {
+    glob.alternatives().try_for_each(|alternative| {
+        if !alternative.contains(['*', '?']) {
+            return value(attribute, alternative);
+        }
+        // A wildcard can stand for anything, so what is between them must be possible.
+        let only = |fits: fn(u8) -> bool, what: &str| {
+            match alternative.bytes().all(|byte| fits(byte) || b"*?".contains(&byte)) {
+                true => Ok(()),
+                false => Err(format!("no request has \"{}\": {what}", shown(alternative))),
+            }
+        };
+        match attribute {
+            "request.method" => only(|byte| byte.is_ascii_uppercase() || b"-_".contains(&byte), "methods are capitals"),
+            "request.direction" if glob.matches("inbound") || glob.matches("outbound") => Ok(()),
+            "request.direction" => Err(format!("\"{}\" is neither inbound nor outbound", shown(alternative))),
+            "client.ip" => only(
+                |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b':' | b'.'),
+                "addresses are digits, a to f, dots and colons; networks stand in access.allow and access.deny",
+            ),
+            "request.host" => {
+                only(|byte| !byte.is_ascii_uppercase(), "hosts are lower-case")?;
+                host(alternative)
+            }
+            "request.path" => {
+                // The slash that a path begins with is written, or one of what the first wildcard stands for.
+                let first = if alternative.starts_with(['*', '?']) { "/" } else { "" };
+                let rest = alternative.strip_prefix('?').filter(|_| !first.is_empty()).unwrap_or(alternative);
+                let sample = format!("{first}{}", rest.replace(['*', '?'], "x"));
+                match path::for_values(&sample) == sample {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "\"{}\": no path is so when it is compared; write it under match.path, which knows segments",
+                        shown(alternative)
+                    )),
+                }
+            }
+            _ => Ok(()),
+        }
+    })
+}
+
+/// Checks the problem type of a refusal.
+pub(super) fn problem(text: &str) -> Result<(), String> {
+    const KNOWN: [&str; 3] = ["quota-exceeded", "temporary-reduced-capacity", "abnormal-usage-detected"];
+    let allowed = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte);
+    let is_uri = text.contains(':') || text.starts_with('/');
+    if KNOWN.contains(&text) || is_uri && text.bytes().all(allowed) {
+        return Ok(());
+    }
+    if is_uri {
+        return Err(format!(
+            "\"{}\" is no URI: spaces, quotes and letters beyond ASCII are written as %xx",
+            shown(text)
+        ));
+    }
+    Err(format!(
+        "unknown problem \"{}\"{}, or a URI",
+        shown(text),
+        super::diagnostic::instead(text, KNOWN.into_iter())
+    ))
+}

@@ -1,0 +1,252 @@
+//! Policies from their trees.
+
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
+use tidegate_core::Cost;
+
+use super::budget;
+use super::costs;
+use super::diagnostic::Findings;
+use super::limits::{self, Owner};
+use super::names::shown;
+use super::node::{Node, Value};
+use super::settled::{self, Told};
+use super::shape::{percent, subject};
+use crate::policy::CostRule;
+use crate::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, Policy};
+use crate::policy::{Access, AccessList};
+use crate::policy::{Glob, PathGlob};
+use crate::policy::{Match, Want};
+use crate::store::OnStoreError;
+
+/// Builds all policies that can be; what is wrong with the others is among the findings.
+pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
+    let mut built: Vec<Policy> = Vec::new();
+    let mut names: HashMap<&str, usize> = HashMap::new();
+    let mut alike: HashMap<u64, Vec<usize>> = HashMap::new();
+    let mut told = Told::default();
+    let list = file.get("policies").map_or(&[][..], Node::each);
+    let costs: usize = list.iter().filter_map(|node| Some(costs::length(node.get("cost")?))).sum();
+    if costs > budget::COSTS {
+        let most = budget::COSTS >> 10;
+        findings
+            .error(file.spot, format_args!("the costs of all policies are longer than {most} KiB together"));
+        return Vec::new();
+    }
+    let defaults = file.get("defaults");
+    let believes_somebody = file.get("client_ip").and_then(|node| node.get("trusted_proxies")).is_some();
+    for (at, node) in list.iter().enumerate() {
+        findings.subject = subject(node, at);
+        if let Some(name) = node.get("name")
+            && let Some(text) = name.text()
+            && let Some(line) = names.insert(text, name.spot.line)
+        {
+            findings.error(name.spot, format_args!("the name is taken by the policy in line {line}"));
+        }
+        if let Some(policy) = policy(node, defaults, findings) {
+            told.add(&policy, node, findings);
+            // Only those of the same match need be compared, which keeps a long file from being compared with itself.
+            let mut hasher = DefaultHasher::new();
+            (&policy.matching, &policy.by).hash(&mut hasher);
+            let likely = alike.entry(hasher.finish()).or_default();
+            let twins = likely.iter().take(TWINS_LOOKED_AT).map(|at| &built[*at]);
+            if let Some(twin) =
+                twins.into_iter().find(|other| other.name != policy.name && are_twins(other, &policy))
+            {
+                let message = format!(
+                    "charges the same requests under the same limits as \"{}\"; one is enough",
+                    shown(&twin.name)
+                );
+                findings.warn(node.spot, message);
+            }
+            likely.push(built.len());
+            built.push(policy);
+        }
+        let Some((by, names)) = node.entry("by") else { continue };
+        if !believes_somebody && names.each().iter().any(|name| name.text() == Some("client.ip")) {
+            let policy = std::mem::take(&mut findings.subject);
+            let policy = policy.trim_end_matches(": ");
+            findings.warn(
+                by.spot,
+                format_args!("{policy} is keyed by client.ip but trusted_proxies is empty: behind a proxy all callers share one key"),
+            );
+        }
+    }
+    findings.subject.clear();
+    built
+}
+
+/// How many policies of one match and key are looked at for a twin.
+const TWINS_LOOKED_AT: usize = 16;
+
+fn are_twins(a: &Policy, b: &Policy) -> bool {
+    a.mode == b.mode
+        && a.direction == b.direction
+        && a.matching == b.matching
+        && a.by == b.by
+        && a.limits == b.limits
+        && a.cost.is_none()
+        && b.cost.is_none()
+        && a.charge == b.charge
+}
+
+fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Option<Policy> {
+    let own = |key: &str| node.get(key).and_then(Node::text);
+    let inherited = |key: &str| own(key).or_else(|| defaults?.get(key)?.text());
+    let by: Vec<String> = texts(node.get("by"));
+    for (at, name) in node.get("by").map_or(&[][..], Node::each).iter().enumerate() {
+        if name.text().is_some_and(|text| by[..at.min(by.len())].iter().any(|first| first == text)) {
+            findings.error(name.spot, format_args!("{} is named twice in by", name.text().unwrap_or("")));
+        }
+    }
+    let costs = node.get("cost").map(|node| costs::costs(node, findings)).unwrap_or_default();
+    let largest = costs.cost.as_ref().and_then(CostRule::largest_known).map(Cost::units);
+    let owner = Owner { by: &by, cost: largest };
+    let limits = all_limits(node, owner, findings);
+    let shadow_limit = node.get("shadow_limit").and_then(|shadow| {
+        let base = node.get("limit").or_else(|| node.get("limits")?.each().first());
+        limits::limit(shadow, base, Owner { cost: None, ..owner }, findings)
+    });
+    let access = access(node.get("access"));
+    let mut limits = limits?.into_iter();
+    let mut policy = Policy::new(own("name").unwrap_or_default(), limits.next()?);
+    policy.limits.extend(limits);
+    policy.shadow_limit = shadow_limit;
+    policy.matching = node.get("match").map_or_else(Match::any, matching);
+    policy.by = by;
+    (policy.cost, policy.caller_cost, policy.settle) = (costs.cost, costs.caller, costs.settle);
+    policy.access = access;
+    policy.direction =
+        if own("direction") == Some("outbound") { Direction::Outbound } else { Direction::Inbound };
+    policy.absent = match own("absent") {
+        Some("charge") => Absent::Charge,
+        Some("skip") => Absent::Skip,
+        _ => Absent::SkipIfNone,
+    };
+    policy.charge = if own("charge") == Some("on-failure") { ChargeOn::Failure } else { ChargeOn::Check };
+    if let (ChargeOn::Failure, Some((charge, _)), true) =
+        (policy.charge, node.entry("charge"), policy.settle.is_some())
+    {
+        findings.error(
+            charge.spot,
+            "a policy that charges failures goes by how the work ended, and not by what it cost; leave the estimate and settle out of cost",
+        );
+    }
+    policy.mode = match inherited("mode") {
+        Some("off") => Mode::Off,
+        Some("shadow") => Mode::Shadow,
+        _ => Mode::Enforce,
+    };
+    policy.on_store_error = match inherited("on_store_error") {
+        Some("allow") => OnStoreError::Allow,
+        Some("deny") => OnStoreError::Deny,
+        _ => OnStoreError::Local,
+    };
+    policy.near_limit = inherited("near_limit").and_then(percent).unwrap_or(80);
+    let answer =
+        |status| node.get("deny").map_or_else(|| Deny::with_status(status), |node| deny(node, status));
+    (policy.deny, policy.shed) = (answer(429), answer(503));
+    let guard = policy.limits.iter().chain(&policy.shadow_limit).find(|limit| limit.is_guard());
+    if let (Some(guard), Some((charge, ChargeOn::Failure))) =
+        (guard, node.entry("charge").map(|(name, _)| (name, policy.charge)))
+    {
+        let what = format_args!(
+            "on-failure keeps what failures took, and {} keeps nothing: who leaves gives the place back",
+            guard.terms.label
+        );
+        findings.error(charge.spot, format_args!("charge: {what}"));
+    }
+    settled::check_places(&policy, node, findings);
+    if let Some((matches, _)) = node.entry("match")
+        && let Some(why) = policy.contradiction()
+    {
+        findings.error(matches.spot, format_args!("no request can match: {why}"));
+    }
+    Some(policy)
+}
+
+/// Builds `limit` or `limits`; `None` when any of them could not be.
+fn all_limits(node: &Node, owner: Owner<'_>, findings: &mut Findings) -> Option<Vec<Limit>> {
+    match (node.get("limit"), node.entry("limits")) {
+        (Some(one), None) => limits::limit(one, None, owner, findings).map(|limit| vec![limit]),
+        (None, Some((name, many))) => {
+            if many.each().is_empty() {
+                findings.error(name.spot, "limits is empty");
+            }
+            // All are built before any is given up: each has its own mistakes to tell.
+            let built: Vec<_> =
+                many.each().iter().map(|one| limits::limit(one, None, owner, findings)).collect();
+            built.into_iter().collect()
+        }
+        (Some(_), Some((name, _))) => {
+            findings.error(name.spot, "limit and limits exclude each other");
+            None
+        }
+        // A limit that is there without a value was reported with the shape.
+        (None, None) => {
+            let silent = node.entries().iter().any(|(name, _)| name.text == "limit" || name.text == "limits");
+            if !silent && matches!(node.value, Value::Map(_)) {
+                findings.error(node.spot, "policy has no limit");
+            }
+            None
+        }
+    }
+}
+
+fn texts(node: Option<&Node>) -> Vec<String> {
+    let nodes = node.map_or(&[][..], Node::each);
+    nodes.iter().filter_map(Node::text).map(str::to_owned).collect()
+}
+
+/// Builds a match; patterns that cannot be were reported with the shape.
+fn matching(node: &Node) -> Match {
+    let mut built = Match::any();
+    for method in texts(node.get("method")) {
+        built = built.method(&method);
+    }
+    built.add_paths(texts(node.get("path")).iter().filter_map(|pattern| PathGlob::new(pattern).ok()));
+    let hosts = texts(node.get("host"));
+    built.add_hosts(hosts.iter().filter_map(|pattern| Glob::new(&pattern.to_ascii_lowercase()).ok()));
+    for (name, value) in node.get("header").map_or(&[][..], Node::entries) {
+        built = built.header(&name.text, want(value));
+    }
+    for (name, value) in node.get("attributes").map_or(&[][..], Node::entries) {
+        built = built.attribute(&name.text, want(value));
+    }
+    match node.get("not") {
+        Some(not) => built.not(matching(not)),
+        None => built,
+    }
+}
+
+fn want(node: &Node) -> Want {
+    match node.value {
+        Value::Bool(true) => Want::Present,
+        Value::Bool(false) => Want::Absent,
+        _ => Want::OneOf(
+            node.each().iter().filter_map(Node::text).filter_map(|text| Glob::new(text).ok()).collect(),
+        ),
+    }
+}
+
+fn deny(node: &Node, status: u16) -> Deny {
+    let stated = node.get("status").and_then(Node::text).and_then(|text| text.parse().ok());
+    let status = stated.unwrap_or(status);
+    let mut deny = Deny::with_status(status);
+    if let Some(problem) = node.get("problem").and_then(Node::text) {
+        let is_uri = problem.contains(':') || problem.starts_with('/');
+        deny.problem = if is_uri { problem.to_owned() } else { format!("{}{problem}", Deny::TYPES) };
+    }
+    deny
+}
+
+/// Builds the lists; entries that cannot be were reported with the shape.
+pub(super) fn access(node: Option<&Node>) -> Access {
+    let list = |key: &str| -> AccessList {
+        texts(node.and_then(|node| node.get(key))).iter().filter_map(|text| text.parse().ok()).collect()
+    };
+    let status = node.and_then(|node| node.get("status")?.text()?.parse().ok()).unwrap_or(403);
+    Access { allow: list("allow"), deny: list("deny"), status }
+}

@@ -1,0 +1,134 @@
+//! From the words of a limit to a quota of core: the one place that knows both.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use tidegate_core::rate::{CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, UberPacer, XTime};
+use tidegate_core::{Quota, QuotaBuilder, QuotaError, Rate};
+
+use crate::policy::{Unit, WrittenRate};
+
+/// A limit as written, every word of it read.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LimitSpec {
+    pub(super) algorithm: String,
+    pub(super) rate: WrittenRate,
+    pub(super) burst: Option<u64>,
+    pub(super) calendar: Option<String>,
+    pub(super) buckets: u64,
+    pub(super) by_interval: bool,
+    pub(super) queue: Option<u64>,
+    pub(super) slack: Option<u64>,
+    pub(super) warm_up: Option<Duration>,
+    pub(super) cold_factor: u32,
+}
+
+impl LimitSpec {
+    /// Makes the quota; `None` when the rate is unlimited.
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range.
+    pub(super) fn quota(&self) -> Result<Option<Quota>, QuotaError> {
+        let WrittenRate::Per { count, unit, times } = self.rate else { return Ok(None) };
+        let period = self.rate.period().unwrap_or(Duration::MAX);
+        let mut builder = Quota::per(count, period);
+        if let Some(burst) = self.burst {
+            builder = builder.burst(burst);
+        }
+        let quota = match (self.algorithm.as_str(), &self.calendar) {
+            ("gcra", _) => builder.gcra(),
+            ("fixed-window", None) => builder.fixed_window(),
+            ("fixed-window", Some(zone)) => builder.calendar_window(calendar_unit(times, unit)?, zone),
+            ("sliding-window", _) => builder.sliding_window(self.buckets),
+            ("sliding-counter", _) => builder.sliding_counter(),
+            ("sliding-log", _) => builder.sliding_log(),
+            ("token-bucket", _) if self.by_interval => builder.interval_bucket(),
+            ("token-bucket", _) => builder.token_bucket(),
+            ("leaky-bucket", _) => self.leaky_bucket(builder),
+            ("warm-up", _) => {
+                builder.warm_up(self.warm_up.unwrap_or_default(), ColdFactor::times(self.cold_factor))
+            }
+            _ => self.profile(count, period),
+        };
+        quota.map(Some)
+    }
+
+    /// A peer's arithmetic under its name.
+    fn profile(&self, count: u64, period: Duration) -> Result<Quota, QuotaError> {
+        // The peers take events a second as a float.
+        let per_second = count as f64 / period.as_secs_f64();
+        let warm_up = self.warm_up.unwrap_or_default();
+        match self.algorithm.as_str() {
+            "x-time" => Ok(XTime::new(per_second, self.burst.unwrap_or(count))?.into()),
+            "uber-pacer" => {
+                let slack =
+                    self.slack.map_or(UberPacer::SLACK, |slack| u32::try_from(slack).unwrap_or(u32::MAX));
+                Ok(UberPacer::new(Rate::new(count, period)?, slack)?.into())
+            }
+            "guava-bursty" => Ok(GuavaBursty::new(per_second, 1.0)?.into()),
+            "guava-warming" => {
+                Ok(GuavaWarming::new(per_second, warm_up, f64::from(self.cold_factor))?.into())
+            }
+            other => Err(QuotaError::Parameter {
+                name: "algorithm",
+                value: other.to_owned(),
+                want: "is not available in this version",
+            }),
+        }
+    }
+
+    /// A meter that refuses, or with a queue a pacer that delays; its slack is what a pause saves up beside the unit due.
+    fn leaky_bucket(&self, builder: QuotaBuilder) -> Result<Quota, QuotaError> {
+        match self.queue {
+            None => builder.leaky_bucket(),
+            Some(places) => builder.burst(self.slack.unwrap_or(0).saturating_add(1)).leaky_queue(places),
+        }
+    }
+
+    /// Returns the most that a full limit grants at once; `None` when unlimited.
+    pub(super) fn grants(&self) -> Option<u64> {
+        match (self.rate, self.queue) {
+            (WrittenRate::Unlimited, _) => None,
+            // One leaves at once, saved-up places make up for a pause, the others wait.
+            (_, Some(places)) => Some(places.saturating_add(self.slack.unwrap_or(0)).saturating_add(1)),
+            (WrittenRate::Per { count, .. }, None) => Some(self.burst.unwrap_or(count)),
+        }
+    }
+
+    /// Returns the limit as people read it: `gcra 100/s burst 200`.
+    pub(super) fn label(&self) -> String {
+        if self.rate == WrittenRate::Unlimited {
+            return "unlimited".to_owned();
+        }
+        let mut label = format!("{} {}", self.algorithm, self.rate);
+        // Writing to a string does not fail.
+        if let Some(burst) = self.burst {
+            let _ = write!(label, " burst {burst}");
+        }
+        if let Some(zone) = &self.calendar {
+            let _ = write!(label, " calendar {zone}");
+        }
+        if let Some(places) = self.queue {
+            let _ = write!(label, " queue {places}");
+        }
+        label
+    }
+}
+
+/// Returns the calendar's unit of a rate: one whole unit of a minute or longer.
+fn calendar_unit(times: u64, unit: Unit) -> Result<CalendarUnit, QuotaError> {
+    let calendar = match unit {
+        Unit::Minute => Some(CalendarUnit::Minute),
+        Unit::Hour => Some(CalendarUnit::Hour),
+        Unit::Day => Some(CalendarUnit::Day),
+        Unit::Week => Some(CalendarUnit::Week),
+        Unit::Month => Some(CalendarUnit::Month),
+        Unit::Year => Some(CalendarUnit::Year),
+        Unit::Second | Unit::Millisecond => None,
+    };
+    calendar.filter(|_| times == 1).ok_or_else(|| QuotaError::Parameter {
+        name: "a calendar window of",
+        value: if times == 1 { unit.name().to_owned() } else { format!("{times} {}", unit.name()) },
+        want: "does not exist; use one min, h, day, week, month or year",
+    })
+}

@@ -1,0 +1,80 @@
+//! What a file asks for and no request can have: values of attributes that Tidegate writes itself, lists with nothing in them.
+//!
+//! Names and patterns by themselves are checked with their shape; here is what takes two words of the file to see.
+
+use super::diagnostic::Findings;
+use super::keys::Table;
+use super::names;
+use super::node::{Name, Node, Value};
+use crate::policy::Glob;
+
+/// Checks the entries of one table that has its shape.
+pub(super) fn check(node: &Node, table: &Table, findings: &mut Findings) {
+    match table.name {
+        "limit" | "shadow_limit" => by_value(node, "rate_by", "rates", findings),
+        "cost" | "estimate" => by_value(node, "by", "values", findings),
+        "override" => {
+            for (attribute, value) in node.get("key").map_or(&[][..], Node::entries) {
+                if let Some(text) = value.text()
+                    && let Err(reason) = names::value(&attribute.text, text)
+                {
+                    findings.error(value.spot, format_args!("override.key: {reason}"));
+                }
+            }
+        }
+        "match" | "not" => matching(node, table.name, findings),
+        _ => {}
+    }
+}
+
+/// Checks the values of an attribute that chooses among rates or costs.
+fn by_value(node: &Node, by: &str, values: &str, findings: &mut Findings) {
+    let Some(attribute) = node.get(by).and_then(Node::text) else { return };
+    for (Name { spot, text }, _) in node.get(values).map_or(&[][..], Node::entries) {
+        if text == "*" {
+            findings.error(
+                *spot,
+                format_args!("{values}: \"*\" is compared as it is; for every other value write otherwise"),
+            );
+        } else if let Err(reason) = names::value(attribute, text) {
+            findings.error(*spot, format_args!("{values}: {reason}"));
+        }
+    }
+}
+
+fn matching(node: &Node, section: &str, findings: &mut Findings) {
+    for part in ["method", "path", "host"] {
+        if let Some((name, value)) = node.entry(part)
+            && is_empty_list(value)
+        {
+            findings.error(
+                name.spot,
+                format_args!("{section}.{part} is an empty list; leave it out to match everything"),
+            );
+        }
+    }
+    for part in ["header", "attributes"] {
+        for (name, value) in node.get(part).map_or(&[][..], Node::entries) {
+            if is_empty_list(value) {
+                let name_shown = names::shown(&name.text);
+                findings.error(
+                    name.spot,
+                    format_args!("{section}.{part}.{name_shown} is an empty list, which no value fits; write true if any will do"),
+                );
+            }
+            if part == "header" {
+                continue;
+            }
+            for one in value.each().iter().filter(|one| !matches!(one.value, Value::Bool(_))) {
+                let Some(Ok(glob)) = one.text().map(Glob::new) else { continue };
+                if let Err(reason) = names::pattern(&name.text, &glob) {
+                    findings.error(one.spot, format_args!("{section}.{part}: {reason}"));
+                }
+            }
+        }
+    }
+}
+
+fn is_empty_list(node: &Node) -> bool {
+    matches!(&node.value, Value::List(nodes) if nodes.is_empty())
+}

@@ -1,0 +1,118 @@
+//! What settling a policy has to do with the rest of the file: names that other policies settle by, places, the life of tickets.
+
+use std::collections::HashSet;
+
+use super::diagnostic::{Findings, nearest};
+use super::keys::{CONCURRENCY, PLACE_TTL, TICKET_TTL};
+use super::names::shown;
+use super::node::{Node, Spot};
+use crate::policy::LLM_USAGE;
+use crate::policy::Policy;
+use crate::policy::span;
+
+/// The names that settlements are told, each with the policy that goes by it first.
+#[derive(Default)]
+pub(super) struct Told {
+    all: HashSet<String>,
+    /// Those that names are compared with.
+    compared: Vec<(String, String)>,
+}
+
+/// How many names a name is compared with: comparing all with all would take long for a file full of them.
+const COMPARED: usize = 100;
+
+/// The shortest name that may be a slip: of `gpu.s` and `gpu.ms` both are meant.
+const SHORTEST: usize = 8;
+
+impl Told {
+    /// Adds the names that a policy settles by; those that are probably slips of others are warnings.
+    pub(super) fn add(&mut self, policy: &Policy, node: &Node, findings: &mut Findings) {
+        let Some(rule) = &policy.settle else { return };
+        let spot =
+            node.get("cost").and_then(|cost| cost.get("settle")).map_or(node.spot, |settle| settle.spot);
+        for name in rule.by.names() {
+            if LLM_USAGE.contains(&name) || !self.all.insert(name.to_owned()) {
+                continue;
+            }
+            if let Some(known) = slip_of(name, LLM_USAGE.into_iter()) {
+                let name = shown(name);
+                findings.warn(
+                    spot,
+                    format_args!("cost.settle: {name} differs by a letter from what language-model calls tell; did you mean {known}?"),
+                );
+            } else if let Some(known) = slip_of(name, self.compared.iter().map(|(name, _)| name.as_str()))
+                && let Some((_, owner)) = self.compared.iter().find(|(name, _)| name == known)
+            {
+                let (name, known, owner) = (shown(name), shown(known), shown(owner));
+                findings.warn(
+                    spot,
+                    format_args!("cost.settle: {name} differs by a letter from {known}, which policy \"{owner}\" settles by; is one of them meant?"),
+                );
+            }
+            if self.compared.len() < COMPARED {
+                self.compared.push((name.to_owned(), policy.name.clone()));
+            }
+        }
+    }
+}
+
+/// Returns the name that another probably is a slip of: a letter is missing, doubled, or changed places with the next. Of two that differ in
+/// one letter, as `cpu.seconds` and `gpu.seconds`, both are meant.
+fn slip_of<'w>(name: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+    let sorted = |text: &str| {
+        let mut letters: Vec<char> = text.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    let found = nearest(name, known).filter(|_| name.len() >= SHORTEST)?;
+    let is_slip = strsim::damerau_levenshtein(name, found) == 1
+        && (name.len() != found.len() || sorted(name) == sorted(found));
+    is_slip.then_some(found)
+}
+
+/// Refuses numbers of a settlement for a policy that counts places.
+pub(super) fn check_places(policy: &Policy, node: &Node, findings: &mut Findings) {
+    let limits = policy.limits.iter().chain(&policy.shadow_limit);
+    let Some(guard) = limits.into_iter().find(|limit| limit.is_guard()) else { return };
+    let Some(cost) = node.get("cost") else { return };
+    let label = &guard.terms.label;
+    if let Some((name, _)) = cost.entry("settle") {
+        findings.error(
+            name.spot,
+            format_args!("cost.settle: {label} counts places, and what a settlement tells are units; put one of them into a policy of its own"),
+        );
+    }
+    if let Some(estimate) = cost.get("estimate").filter(|estimate| estimate.text() == Some("learned")) {
+        findings.error(
+            estimate.spot,
+            format_args!("cost.estimate: {label} counts places, and what is learned are units; put one of them into a policy of its own"),
+        );
+    }
+}
+
+/// Warns of places that are held for longer than their ticket can be settled.
+pub(super) fn check_lives(file: &Node, findings: &mut Findings) {
+    let stated = file.get("tickets").and_then(|tickets| tickets.get("ttl"));
+    let tickets = stated.and_then(Node::text).unwrap_or(TICKET_TTL);
+    let Ok(life) = span(tickets) else { return };
+    for policy in file.get("policies").map_or(&[][..], Node::each) {
+        let one = policy.get("limit").into_iter();
+        let limits = one.chain(policy.get("limits").map_or(&[][..], Node::each));
+        for limit in limits.filter(|limit| limit.get("algorithm").and_then(Node::text) == Some(CONCURRENCY)) {
+            let held = limit.get("ttl").and_then(Node::text).unwrap_or(PLACE_TTL);
+            if span(held).is_ok_and(|held| held > life) {
+                let spot = |node: Option<&Node>| node.map(|node| node.spot);
+                let spot: Spot = spot(limit.get("ttl")).or(spot(stated)).unwrap_or(limit.spot);
+                let name = shown(policy.get("name").and_then(Node::text).unwrap_or_default()).to_string();
+                findings.warn(
+                    spot,
+                    format_args!(
+                        "policy \"{name}\": a place is held for up to {}, and tickets.ttl is {}: a ticket that has expired returns no place",
+                        held.trim(),
+                        tickets.trim()
+                    ),
+                );
+            }
+        }
+    }
+}

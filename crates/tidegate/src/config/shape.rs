@@ -1,0 +1,328 @@
+//! Whether a tree has the shape that the keys say: known keys, the right kinds, words that exist.
+//!
+//! One walk over the table of keys; what values mean together is for the parts that build from them. Those may take for
+//! granted that a value they can read is in range, and say nothing of one they cannot: it was reported here.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use ipnet::IpNet;
+
+use super::budget;
+use super::diagnostic::{Findings, instead, nearest};
+use super::keys::{Key, Kind, RENAMED, Table};
+use super::names::{self, is_control, shown};
+use super::node::{Node, Value};
+use super::reach;
+use crate::policy::AccessEntry;
+use crate::policy::{Glob, PathGlob};
+use crate::policy::{WrittenRate, span, whole_number};
+
+/// Checks a value against its kind; `name` is its key, for messages.
+pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Findings) {
+    match kind {
+        Kind::Table(table) => check_table(node, table, findings),
+        Kind::List(of) => check_list(node, of, name, findings),
+        Kind::OneOrMany(of) => match node.value {
+            Value::List(_) => check_list(node, of, name, findings),
+            _ => check(node, of, name, findings),
+        },
+        Kind::Map(names, of) => match &node.value {
+            Value::Map(entries) => {
+                let most = match names {
+                    Kind::Header | Kind::Attribute => budget::MATCHED,
+                    Kind::Usage => budget::FEW,
+                    _ => budget::ELEMENTS,
+                };
+                if !is_within(entries.len(), most, node, name, findings) {
+                    return;
+                }
+                check_repeats(node, findings);
+                for (key, value) in entries {
+                    if let Err(reason) = scalar(&key.text, names, findings) {
+                        findings.error(key.spot, format_args!("{name}: {reason}"));
+                    }
+                    check(value, of, &format!("{name}.{}", shown(&key.text)), findings);
+                }
+            }
+            _ => findings.error(node.spot, format_args!("{name} is a map, found {}", node.kind())),
+        },
+        Kind::Either(scalar, other) => {
+            let kind = if matches!(node.value, Value::List(_) | Value::Map(_)) { other } else { scalar };
+            check(node, kind, name, findings);
+        }
+        Kind::Unavailable => {
+            findings.error(node.spot, format_args!("{name} is not available in this version"));
+        }
+        scalar => check_scalar(node, scalar, name, findings),
+    }
+}
+
+fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
+    let Value::List(nodes) = &node.value else {
+        findings.error(node.spot, format_args!("{name} is a list, found {}", node.kind()));
+        return;
+    };
+    let most = match of {
+        Kind::Table(table) if table.name == "policy" => budget::POLICIES,
+        Kind::Table(table) if table.name == "limit" => budget::FEW,
+        Kind::Attribute => budget::FEW,
+        Kind::Method => budget::METHODS,
+        Kind::Entry => budget::ENTRIES,
+        _ => budget::ELEMENTS,
+    };
+    if !is_within(nodes.len(), most, node, name, findings) {
+        return;
+    }
+    for (at, element) in nodes.iter().enumerate() {
+        let Kind::Table(table) = of else {
+            check(element, of, name, findings);
+            continue;
+        };
+        let outer = findings.subject.clone();
+        if table.name == "policy" {
+            findings.subject = subject(element, at);
+        }
+        check_table(element, table, findings);
+        findings.subject = outer;
+    }
+}
+
+/// Says whether so many are not too many.
+fn is_within(count: usize, most: usize, node: &Node, name: &str, findings: &mut Findings) -> bool {
+    if count > most {
+        findings.beyond(node.spot, format_args!("{name} has {count} entries; at most {most} are possible"));
+    }
+    count <= most
+}
+
+/// Returns how messages about a policy begin.
+pub(super) fn subject(policy: &Node, at: usize) -> String {
+    match policy.get("name").and_then(Node::text) {
+        Some(name) => format!("policy \"{}\": ", shown(name)),
+        None => format!("policy {}: ", at + 1),
+    }
+}
+
+fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
+    if table.name == "file" && node.value == Value::Null {
+        findings.error(node.spot, "the file is empty; `tidegate init` writes one to start from");
+        return;
+    }
+    let Value::Map(entries) = &node.value else {
+        findings.error(node.spot, format_args!("{} is a map, found {}", table.name, node.kind()));
+        return;
+    };
+    check_repeats(node, findings);
+    for (name, value) in entries {
+        match table.key(&name.text) {
+            Some(key) if value.value == Value::Null => {
+                findings
+                    .error(name.spot, format_args!("{} has no value; give it one or leave it out", key.name));
+            }
+            Some(key) => check(value, &key.kind, &qualified(table, key.name), findings),
+            // A place for anchors that the file shares.
+            None if table.name == "file" && name.text.starts_with("x-") => {}
+            None => {
+                let available = |key: &&Key| !matches!(key.kind, Kind::Unavailable);
+                let words = table.keys.iter().filter(available).map(|key| key.name);
+                let hint = if findings.is_full() { String::new() } else { instead(&name.text, words) };
+                let key = shown(&name.text);
+                findings.error(name.spot, format_args!("unknown key \"{key}\" in {}{hint}", table.name));
+            }
+        }
+    }
+    for required in table.required {
+        if node.entries().iter().all(|(name, _)| name.text != *required) {
+            findings.error(node.spot, format_args!("{} has no {required}", table.name));
+        }
+    }
+    reach::check(node, table, findings);
+}
+
+/// Returns a key as messages name it: with its section, where the key alone would leave one guessing.
+fn qualified(table: &Table, key: &str) -> String {
+    match table.name {
+        "file" | "policy" | "limit" | "shadow_limit" => key.to_owned(),
+        section => format!("{section}.{key}"),
+    }
+}
+
+/// Says whether a value has the shape of its kind, reporting nothing.
+pub(super) fn is_sound(node: &Node, kind: &Kind) -> bool {
+    let mut scratch = Findings::of("");
+    check(node, kind, "", &mut scratch);
+    !scratch.refused()
+}
+
+fn check_repeats(node: &Node, findings: &mut Findings) {
+    let mut lines: HashMap<&str, usize> = HashMap::new();
+    for (name, _) in node.entries() {
+        let first = match lines.entry(&name.text) {
+            Entry::Occupied(first) => *first.get(),
+            Entry::Vacant(none) => {
+                none.insert(name.spot.line);
+                continue;
+            }
+        };
+        let key = shown(&name.text);
+        findings.error(name.spot, format_args!("key \"{key}\" is given twice, first in line {first}"));
+    }
+}
+
+fn check_scalar(node: &Node, kind: &Kind, name: &str, findings: &mut Findings) {
+    let Some(text) = node.text() else {
+        findings.error(node.spot, format_args!("{name} is {}, found {}", expected(kind), node.kind()));
+        return;
+    };
+    if let Err(reason) = scalar(text, kind, findings) {
+        // A zone, a network and a word name themselves; a number needs its key's name.
+        let plain = matches!(kind, Kind::Zone);
+        let message = if plain { reason } else { format!("{name}: {reason}") };
+        findings.error(node.spot, message);
+    }
+}
+
+fn expected(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Whole(..) => "a whole number",
+        Kind::Rate => "a rate as 100/s",
+        Kind::Span => "a span of time as 200ms",
+        Kind::Percent => "a share as 80%",
+        Kind::Socket => "an address as 127.0.0.1:8080",
+        Kind::Network => "a network as 10.0.0.0/8",
+        Kind::Word(..) => "one word",
+        _ => "a text",
+    }
+}
+
+/// Returns how many bytes a scalar may have.
+fn most_bytes(kind: &Kind) -> usize {
+    match kind {
+        Kind::Name => budget::NAME,
+        Kind::Attribute | Kind::Usage => budget::ATTRIBUTE,
+        Kind::Header => budget::ATTRIBUTE - names::HEADER.len(),
+        Kind::Path | Kind::Host | Kind::Glob | Kind::Problem => budget::PATTERN,
+        Kind::Entry => budget::ATTRIBUTE + 1 + budget::VALUE,
+        Kind::Cost | Kind::Settle => budget::COST,
+        Kind::Text => budget::VALUE,
+        _ => budget::WORD,
+    }
+}
+
+fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String> {
+    let most = most_bytes(kind);
+    if text.len() > most {
+        return Err(format!("\"{}\" has {} bytes; use at most {most}", shown(text), text.len()));
+    }
+    // An expression may be written over several lines; nothing else of it leaves the process.
+    let broken =
+        |letter: char| !(matches!(kind, Kind::Cost | Kind::Settle) && matches!(letter, '\n' | '\r' | '\t'));
+    if let Some(letter) = text.chars().find(|letter| is_control(*letter) && broken(*letter)) {
+        let why = "it would break the headers, logs and terminals that show it";
+        return Err(format!(
+            "\"{}\" has the control character {}; {why}",
+            shown(text),
+            letter.escape_unicode()
+        ));
+    }
+    let shown = shown(text);
+    match kind {
+        Kind::Whole(least, most) => match whole_number(text) {
+            Ok(number) if (*least..=*most).contains(&number) => Ok(()),
+            Ok(number) => Err(format!("{number} is out of range; use {}", range(*least, *most))),
+            Err(_) => Err(format!("\"{shown}\" is not a whole number; use {}", range(*least, *most))),
+        },
+        Kind::Rate => text.parse::<WrittenRate>().map(drop).map_err(|error| error.to_string()),
+        Kind::Span => span(text).map(drop).map_err(|error| error.to_string()),
+        Kind::Percent => {
+            percent(text).map(drop).ok_or_else(|| format!("\"{shown}\" is not a share; use 1% to 100%"))
+        }
+        Kind::Socket => text
+            .parse::<std::net::SocketAddr>()
+            .map(drop)
+            .map_err(|_| format!("\"{shown}\" is not an address and port, as 127.0.0.1:8080")),
+        Kind::Network => match network(text) {
+            Some(network) => names::network(network),
+            None => Err(format!("\"{shown}\" is not a network, as 10.0.0.0/8")),
+        },
+        Kind::Zone => zone(text),
+        Kind::Path => {
+            let glob = PathGlob::new(text).map_err(|error| error.to_string())?;
+            findings.patterns(glob.alternatives().count(), glob.walked());
+            names::path_pattern(&glob)
+        }
+        Kind::Host => {
+            let glob = Glob::new(&text.to_ascii_lowercase()).map_err(|error| error.to_string())?;
+            findings.patterns(glob.alternatives().count(), glob.walked());
+            names::host_pattern(&glob)
+        }
+        Kind::Glob => {
+            let glob = Glob::new(text).map_err(|error| error.to_string())?;
+            findings.patterns(glob.alternatives().count(), glob.walked());
+            Ok(())
+        }
+        Kind::Entry => match text.parse::<AccessEntry>().map_err(|error| error.to_string())? {
+            AccessEntry::Network(network) => names::network(network),
+            AccessEntry::Attribute { name, value } => {
+                names::attribute(&name)?;
+                names::value(&name, &value)
+            }
+        },
+        Kind::Name => filled(text).and_then(|()| names::policy(text)),
+        Kind::Attribute => filled(text).and_then(|()| names::attribute(text)),
+        Kind::Usage => filled(text).and_then(|()| names::usage(text)),
+        Kind::Header => filled(text).and_then(|()| names::header_name(text)),
+        Kind::Method => filled(text).and_then(|()| names::method(text)),
+        Kind::Problem => filled(text).and_then(|()| names::problem(text)),
+        Kind::Word(words, later) => {
+            if words.contains(&text) {
+                Ok(())
+            } else if later.contains(&text) {
+                Err(format!("{text} is not available in this version; use {}", words.join(", ")))
+            } else if let Some((_, new)) =
+                RENAMED.iter().find(|(old, new)| *old == text && words.contains(new))
+            {
+                Err(format!("{text} is called {new} now; write {new}"))
+            } else {
+                Err(format!("unknown word \"{shown}\"{}", instead(text, words.iter().copied())))
+            }
+        }
+        _ => filled(text),
+    }
+}
+
+fn filled(text: &str) -> Result<(), String> {
+    if text.is_empty() { Err("an empty text says nothing; leave it out".to_owned()) } else { Ok(()) }
+}
+
+fn range(least: u64, most: u64) -> String {
+    match most {
+        most if most == least => least.to_string(),
+        tidegate_core::Rate::MAX_COUNT => format!("{least} to 2^60"),
+        most => format!("{least} to {most}"),
+    }
+}
+
+/// Reads `80%`.
+pub(super) fn percent(text: &str) -> Option<u8> {
+    let number: u8 = text.strip_suffix('%')?.trim().parse().ok()?;
+    (1..=100).contains(&number).then_some(number)
+}
+
+/// Reads a network, or an address as a network of one.
+pub(super) fn network(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
+}
+
+fn zone(text: &str) -> Result<(), String> {
+    if jiff::tz::TimeZone::get(text).is_ok() {
+        return Ok(());
+    }
+    let known: Vec<_> = jiff::tz::db().available().collect();
+    let hint = match nearest(text, known.iter().map(jiff::tz::TimeZoneName::as_str)) {
+        Some(name) => format!("; did you mean \"{name}\"?"),
+        None => "; use an IANA name as Europe/Vienna, or UTC".to_owned(),
+    };
+    Err(format!("unknown time zone \"{}\"{hint}", shown(text)))
+}

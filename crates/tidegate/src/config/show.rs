@@ -1,0 +1,157 @@
+//! The whole configuration as it is in effect, and where each value comes from.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value as Json};
+
+use super::keys::{ALGORITHMS, CONCURRENCY, DEFAULTS, FILE, INHERITED, Kind, Table};
+use super::node::{Node, Value};
+use crate::policy::WrittenRate;
+
+/// What is in effect: what the file says, and the defaults of what it does not say.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Effective {
+    /// The tree of the file with every default filled in.
+    pub value: Json,
+    /// Where each leaf comes from, by its path (`policies.0.limit.rate`): `tidegate.yaml:12` or `default`.
+    pub origins: BTreeMap<String, String>,
+}
+
+impl Effective {
+    /// Returns the tree as YAML.
+    #[must_use]
+    pub fn to_yaml(&self) -> String {
+        // A tree of texts, numbers, lists and maps is always YAML.
+        serde_saphyr::to_string(&self.value).unwrap_or_default()
+    }
+
+    pub(super) fn of(file: &Node, path: &str) -> Self {
+        let mut walk = Walk { path, defaults: file.get("defaults"), origins: BTreeMap::new() };
+        let value = walk.table(Some(file), &FILE, "");
+        Self { value, origins: walk.origins }
+    }
+}
+
+/// Returns a default as it would be read from the file.
+pub(super) fn default_value(written: &str) -> Json {
+    written.parse::<u64>().map_or_else(|_| Json::from(written), Json::from)
+}
+
+struct Walk<'a> {
+    path: &'a str,
+    defaults: Option<&'a Node>,
+    origins: BTreeMap<String, String>,
+}
+
+impl Walk<'_> {
+    fn table(&mut self, node: Option<&Node>, table: &Table, at: &str) -> Json {
+        let mut map = Map::new();
+        for key in table.keys {
+            let here = if at.is_empty() { key.name.to_owned() } else { format!("{at}.{}", key.name) };
+            match (node.and_then(|node| node.get(key.name)), &key.kind) {
+                (Some(value), kind) => {
+                    map.insert(key.name.to_owned(), self.value(value, kind, &here));
+                }
+                (None, Kind::Table(inner))
+                    if table.name == FILE.name && !matches!(inner.name, "access" | "forward_auth") =>
+                {
+                    map.insert(key.name.to_owned(), self.table(None, inner, &here));
+                }
+                (None, _) => {
+                    if let Some(value) = self.default(node, key.name, table, key.default, &here) {
+                        map.insert(key.name.to_owned(), value);
+                    }
+                }
+            }
+        }
+        Json::Object(map)
+    }
+
+    fn default(
+        &mut self,
+        node: Option<&Node>,
+        name: &str,
+        table: &Table,
+        own: Option<&str>,
+        at: &str,
+    ) -> Option<Json> {
+        if table.name == "policy" && INHERITED.contains(&name) {
+            if let Some(stated) = self.defaults.and_then(|defaults| defaults.get(name)) {
+                return Some(self.value(stated, &Kind::Text, at));
+            }
+            let default = DEFAULTS.key(name).and_then(|key| key.default)?;
+            self.origins.insert(at.to_owned(), "default".to_owned());
+            return Some(default_value(default));
+        }
+        // A limit shows the parameters of its own algorithm only; a shadow takes its own from the limit.
+        let algorithm = node.and_then(|node| node.get("algorithm")).and_then(Node::text).unwrap_or("gcra");
+        if table.name == "limit" && name == "burst" && takes_burst(algorithm) {
+            let WrittenRate::Per { count, .. } = node?.get("rate")?.text()?.parse().ok()? else {
+                return None;
+            };
+            self.origins.insert(at.to_owned(), "default, the count of the rate".to_owned());
+            return Some(Json::from(count));
+        }
+        let foreign = match table.name {
+            "limit" => match name {
+                "buckets" => algorithm != "sliding-window",
+                "refill" => algorithm != "token-bucket",
+                "cold_factor" => algorithm != "warm-up",
+                "ttl" => algorithm != CONCURRENCY,
+                _ => false,
+            },
+            "shadow_limit" => true,
+            // A cost shows the keys of its own form only.
+            "cost" => {
+                let has = |key: &str| node.is_some_and(|node| node.get(key).is_some());
+                let learned = node.and_then(|node| node.get("estimate")?.text()) == Some("learned");
+                match name {
+                    "otherwise" => !has("by"),
+                    "quantile" => !learned,
+                    _ => !has("estimate"),
+                }
+            }
+            _ => false,
+        };
+        let value = own.filter(|_| !foreign)?;
+        self.origins.insert(at.to_owned(), "default".to_owned());
+        Some(default_value(value))
+    }
+
+    fn value(&mut self, node: &Node, kind: &Kind, at: &str) -> Json {
+        match (kind, &node.value) {
+            (Kind::Table(table) | Kind::Either(_, Kind::Table(table)), Value::Map(_)) => {
+                self.table(Some(node), table, at)
+            }
+            (Kind::List(of), Value::List(nodes)) => {
+                let each = nodes
+                    .iter()
+                    .enumerate()
+                    .map(|(index, node)| self.value(node, of, &format!("{at}.{index}")));
+                Json::Array(each.collect())
+            }
+            _ => {
+                self.origins.insert(at.to_owned(), format!("{}:{}", self.path, node.spot.line));
+                plain(node)
+            }
+        }
+    }
+}
+
+fn takes_burst(algorithm: &str) -> bool {
+    ALGORITHMS.iter().any(|known| known.name == algorithm && known.takes.contains(&"burst"))
+}
+
+fn plain(node: &Node) -> Json {
+    match &node.value {
+        Value::Null => Json::Null,
+        Value::Bool(value) => Json::from(*value),
+        Value::Number(text) => serde_json::from_str(text).unwrap_or_else(|_| Json::from(text.as_str())),
+        Value::Text(text) => Json::from(text.as_str()),
+        Value::List(nodes) => Json::Array(nodes.iter().map(plain).collect()),
+        Value::Map(entries) => {
+            Json::Object(entries.iter().map(|(name, node)| (name.text.clone(), plain(node))).collect())
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What a gate is asked.
+
+use std::sync::Arc;
+
+use tidegate_core::{Cost, Quota, Tick};
+
+use crate::policy::{Among, Descriptor};
+
+/// A question to a gate: who asks, for how much, and of which policies.
+///
+/// Made of a descriptor: `gate.check(&request)`; what is not usual is added: `gate.check(Check::of(&request).cost(Cost::new(5)))`.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Check<'a, 'd> {
+    /// The request.
+    pub request: &'a Descriptor<'d>,
+    /// What the caller says it costs; a policy with a cost of its own goes by that. `None` is 1.
+    pub cost: Option<Cost>,
+    /// Whether it only looks: decides as it would, and spends nothing.
+    pub peek: bool,
+    /// These policies only, and the lists that hold for all. The set of these goes before the one in force.
+    pub among: Option<&'a Among>,
+    /// A quota that the caller brings: it holds for this check in place of the limits' own. A store takes no note of it but in the
+    /// keys that it charges, so callers may bring as many different ones as they like.
+    pub quota: Option<&'a Arc<Quota>>,
+    /// When the answer is of no use any more, by the gate's clock: nothing is delayed beyond it, and a fallback waits for no engine
+    /// after it.
+    pub deadline: Option<Tick>,
+}
+
+impl<'a, 'd> Check<'a, 'd> {
+    /// Makes a check that spends 1 unless the policies say otherwise.
+    #[must_use]
+    pub const fn of(request: &'a Descriptor<'d>) -> Self {
+        Self { request, cost: None, peek: false, among: None, quota: None, deadline: None }
+    }
+
+    /// Says what it costs; see [`Check::cost`](field@Check::cost).
+    #[must_use]
+    pub fn cost(self, cost: impl Into<Option<Cost>>) -> Self {
+        Self { cost: cost.into(), ..self }
+    }
+
+    /// Only looks.
+    #[must_use]
+    pub const fn peek(self) -> Self {
+        Self { peek: true, ..self }
+    }
+
+    /// Asks these policies only; see [`Check::among`](field@Check::among).
+    #[must_use]
+    pub fn among(self, among: impl Into<Option<&'a Among>>) -> Self {
+        Self { among: among.into(), ..self }
+    }
+
+    /// Brings a quota; see [`Check::quota`](field@Check::quota).
+    #[must_use]
+    pub const fn quota(self, quota: &'a Arc<Quota>) -> Self {
+        Self { quota: Some(quota), ..self }
+    }
+
+    /// Sets a deadline; see [`Check::deadline`](field@Check::deadline).
+    #[must_use]
+    pub const fn deadline(self, deadline: Tick) -> Self {
+        Self { deadline: Some(deadline), ..self }
+    }
+}
+
+impl<'a, 'd> From<&'a Descriptor<'d>> for Check<'a, 'd> {
+    fn from(request: &'a Descriptor<'d>) -> Self {
+        Self::of(request)
+    }
+}

@@ -1,0 +1,335 @@
+//! A check: what is asked of the policies, and of the stores.
+//!
+//! The usual check asks one store that answers on the spot, in one step. All others, where policies lie in several stores or an answer has
+//! to be awaited, are in [`super::routed`].
+
+use std::mem;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::Guard;
+use smallvec::SmallVec;
+use tidegate_core::Tick;
+
+use super::charged::{Charged, Keep};
+use super::{Check, Gate, GateDecision, InForce, LimitDecision};
+use crate::policy::{LINES, Line, Plan, PolicySet};
+use crate::precision::Precision;
+use crate::store::{Charge, DecidedBy, Op, Settled, Settlement, Settling, Step, StepClock, StoreError};
+use crate::thread_buffers::{Borrowed, Buffers};
+
+impl Gate {
+    /// Decides a request and spends what it costs, on all matching limits or on none.
+    ///
+    /// Answers what can be answered now. Where a store has to be awaited, use [`Gate::check_async`].
+    ///
+    /// # Errors
+    /// [`StoreError`] when no decision could be made; the caller chooses to fail open or closed. [`StoreError::MustWait`]
+    /// where an engine would have to be asked: nothing was spent then.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::gate::Check;
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Cost, Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let all = Policy::new("all", Limit::new(Quota::per_minute(60).gcra()?, "60/min"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000);
+    /// let request = Descriptor::new();
+    /// assert!(gate.check(&request)?.allowed);
+    /// assert!(!gate.check(Check::of(&request).cost(Cost::new(61)))?.allowed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn check<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<GateDecision, StoreError> {
+        self.decide(&check.into(), &mut ())
+    }
+
+    /// Decides like [`Gate::check`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// [`StoreError`] when no decision could be made. What stores before the failing one had taken is given back.
+    ///
+    /// # Cancel safety
+    /// Dropped before it ends, it gives back what was taken in stores that have answered. A step that an engine was just asked to settle
+    /// may be done all the same, and its charges stay: it never lets through more, and may refuse somebody that much earlier.
+    pub async fn check_async<'a, 'd: 'a>(
+        &self,
+        check: impl Into<Check<'a, 'd>>,
+    ) -> Result<GateDecision, StoreError> {
+        self.decide_async(&check.into(), &mut ()).await
+    }
+
+    /// Decides like [`Gate::check`] and spends nothing.
+    ///
+    /// # Errors
+    /// As [`Gate::check`].
+    pub fn peek<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<GateDecision, StoreError> {
+        self.check(check.into().peek())
+    }
+
+    /// Decides like [`Gate::check`], and keeps in `charged` what was charged, for [`Gate::finish`]. Where the admission is finished
+    /// in the same place, [`Gate::admit`] is shorter.
+    ///
+    /// `charged` is emptied first, and stays empty when the request is refused. Costs a check and two allocations.
+    ///
+    /// # Errors
+    /// As [`Gate::check`]; nothing was charged then.
+    pub fn charge<'a, 'd: 'a>(
+        &self,
+        check: impl Into<Check<'a, 'd>>,
+        charged: &mut Charged,
+    ) -> Result<GateDecision, StoreError> {
+        charged.clear();
+        self.decide(&check.into(), charged)
+    }
+
+    /// Decides like [`Gate::charge`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::check_async`].
+    ///
+    /// # Cancel safety
+    /// As [`Gate::check_async`].
+    pub async fn charge_async<'a, 'd: 'a>(
+        &self,
+        check: impl Into<Check<'a, 'd>>,
+        charged: &mut Charged,
+    ) -> Result<GateDecision, StoreError> {
+        charged.clear();
+        self.decide_async(&check.into(), charged).await
+    }
+
+    pub(super) fn decide<K: Keep>(
+        &self,
+        check: &Check<'_, '_>,
+        keep: &mut K,
+    ) -> Result<GateDecision, StoreError> {
+        let mut decision = self.undecided(check);
+        if self.routes.are_plain(decision.policies.shares()) {
+            return self.decide_plain(check, &mut decision, keep).map(|()| decision);
+        }
+        self.decide_routed(decision, check, keep)
+    }
+
+    pub(super) async fn decide_async<K: Keep>(
+        &self,
+        check: &Check<'_, '_>,
+        keep: &mut K,
+    ) -> Result<GateDecision, StoreError> {
+        let mut decision = self.undecided(check);
+        if self.routes.are_plain(decision.policies.shares()) {
+            match self.decide_plain(check, &mut decision, keep) {
+                // Nothing was asked of the engine yet.
+                Err(StoreError::MustWait) => {}
+                decided => return decided.map(|()| decision),
+            }
+        }
+        self.decide_routed_async(decision, check, keep).await
+    }
+
+    /// Returns a decision under the policies that a check is for, to be filled in.
+    pub(super) fn undecided(&self, check: &Check<'_, '_>) -> GateDecision {
+        // Filled in place: the limits lie within, and moving them costs more than deciding them.
+        GateDecision {
+            allowed: false,
+            wait: Duration::ZERO,
+            limits: SmallVec::new(),
+            binding: None,
+            denied_by_list: None,
+            at: Tick::EPOCH,
+            by: DecidedBy::Local,
+            policies: match check.among {
+                None => InForce(self.policies.load()),
+                Some(among) => InForce(Guard::from_inner(Arc::clone(among.set()))),
+            },
+        }
+    }
+
+    /// Decides in one step of the gate's own store.
+    fn decide_plain<K: Keep>(
+        &self,
+        check: &Check<'_, '_>,
+        decision: &mut GateDecision,
+        keep: &mut K,
+    ) -> Result<(), StoreError> {
+        let GateDecision { policies, limits, denied_by_list, at, .. } = &mut *decision;
+        let policies: &PolicySet = policies;
+        if let Some(refusal) = policies.refusal(check.request, check.among) {
+            (*denied_by_list, *at) = (Some(Box::new(refusal)), self.time.now());
+            return Ok(());
+        }
+        let mut buffers = Borrowed::take();
+        let Buffers { keys, settled } = &mut *buffers;
+        let mut plan = Plan { lines: SmallVec::new(), keys: mem::take(keys) };
+        check.plan_into(policies, &mut plan);
+        // A shadow's answer and a queue's cannot be taken back: they go by the clock from the start.
+        let by_tick = self.precision != Precision::Exact
+            && !check.peek
+            && !self.routes.own_waits()
+            && plan.lines.iter().all(Line::is_plain);
+        let at = if by_tick { self.time.recent() } else { self.time.now() };
+        check.shorten_waits(at, &mut plan);
+        let clock = if by_tick { StepClock::Fresh(self.time.clock()) } else { StepClock::Engine };
+        self.settle_plan::<K>(&plan, (at, clock), check.op(), settled)?;
+        if settled.allowed {
+            keep.allowed(&plan, settled);
+        }
+        limits.reserve_exact(plan.lines.len());
+        // Extended by an iterator that knows its length: written where they stay, without a look at the room for each.
+        limits
+            .extend(plan.lines.iter().zip(&settled.lines).map(|(line, settlement)| line.decided(settlement)));
+        *keys = mem::take(&mut plan.keys);
+        drop(plan);
+        decision.conclude(settled);
+        Ok(())
+    }
+
+    fn settle_plan<K: Keep>(
+        &self,
+        plan: &Plan<'_>,
+        (now, clock): (Tick, StepClock<'_>),
+        op: Op<'_>,
+        settled: &mut Settled,
+    ) -> Result<(), StoreError> {
+        if plan.lines.is_empty() {
+            (settled.allowed, settled.wait) = (true, Duration::ZERO);
+            (settled.at, settled.by) = (now, DecidedBy::Local);
+            settled.lines.clear();
+            return Ok(());
+        }
+        let step = |charges: &[Charge<'_>], settled: &mut Settled| {
+            let step = Step { now, clock, tag: 0, receipts: K::KEEPS, op, charges };
+            match self.routes.own().settle_into(&step, settled) {
+                Settling::Done(done) => done,
+                // Dropped unpolled: the engine was not asked.
+                Settling::Later(_) => Err(StoreError::MustWait),
+            }
+        };
+        if let [line] = &*plan.lines {
+            return step(&[plan.charge(line)], settled);
+        }
+        let mut charges: SmallVec<[Charge<'_>; LINES]> = SmallVec::new();
+        charges.reserve_exact(plan.lines.len());
+        // Extended and not collected: a collected list is moved once more.
+        charges.extend(plan.charges());
+        step(&charges, settled)
+    }
+}
+
+impl<'c> Check<'c, '_> {
+    /// Lists the charges of the request.
+    pub(super) fn plan_into<'p>(&self, policies: &'p PolicySet, plan: &mut Plan<'p>)
+    where
+        'c: 'p,
+    {
+        match self.among {
+            None => policies.plan_into(self.request, self.cost, plan),
+            Some(among) => policies.plan_among(self.request, self.cost, among, plan),
+        }
+        if let Some(quota) = self.quota {
+            for line in &mut plan.lines {
+                (line.quota, line.passing) = (quota, true);
+            }
+        }
+    }
+
+    /// Lets nothing be delayed beyond the deadline.
+    pub(super) fn shorten_waits(&self, at: Tick, plan: &mut Plan<'_>) {
+        let Some(deadline) = self.deadline else { return };
+        for line in &mut plan.lines {
+            line.max_wait = line.max_wait.min(deadline.since(at));
+        }
+    }
+
+    pub(super) const fn op(&self) -> Op<'static> {
+        if self.peek { Op::Peek } else { Op::Take }
+    }
+}
+
+impl Line<'_> {
+    #[inline]
+    pub(super) fn decided(&self, settlement: &Settlement) -> LimitDecision {
+        LimitDecision {
+            policy: self.policy,
+            limit: self.limit,
+            binding: self.binding,
+            on_failure: self.on_failure,
+            cost: self.cost,
+            decision: settlement.decision,
+        }
+    }
+}
+
+impl GateDecision {
+    /// Takes over what a store said of all limits that stand here.
+    #[inline]
+    pub(super) fn conclude(&mut self, settled: &Settled) {
+        (self.allowed, self.wait) = (settled.allowed, settled.wait);
+        (self.at, self.by) = (settled.at, settled.by);
+        self.binding = binding(&self.limits, settled.allowed);
+    }
+}
+
+/// Picks the limit that a caller should hear of: among refusals the one that lasts longest, else the one with least left.
+///
+/// Of equals, the first policy of the file is named. `allowed` says that none of them refuses, shadows left out.
+pub(super) fn binding(limits: &[LimitDecision], allowed: bool) -> Option<usize> {
+    let enforced = limits.iter().enumerate().filter(|(_, limit)| limit.binding);
+    let first = if allowed {
+        enforced.min_by_key(|(_, limit)| limit.decision.standing.remaining)
+    } else {
+        // From the last on, for of equals the last is kept.
+        let refusing = enforced.filter(|(_, limit)| !limit.decision.is_allowed());
+        refusing.rev().max_by_key(|(_, limit)| limit.decision.retry())
+    };
+    first.map(|(at, _)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tidegate_core::decision::Ruling;
+    use tidegate_core::{Cost, Decision, Retry, Standing};
+
+    use super::*;
+
+    fn limit(binding: bool, remaining: u64, retry_after: Option<Option<u64>>) -> LimitDecision {
+        let ruling = match retry_after {
+            None => Ruling::Allowed { wait: Duration::ZERO },
+            Some(after) => Ruling::Denied {
+                retry: after.map_or(Retry::Never, |secs| Retry::After(Duration::from_secs(secs))),
+            },
+        };
+        let standing = Standing { limit: 9, remaining, debt: 0, reset_after: Duration::ZERO };
+        let decision = Decision { ruling, standing };
+        LimitDecision { policy: 0, limit: 0, binding, on_failure: false, cost: Cost::ONE, decision }
+    }
+
+    /// Limit by limit: one takes the place of those before only where it is tighter.
+    fn model(limits: &[LimitDecision]) -> Option<usize> {
+        let tighter = |limit: &LimitDecision, than: &LimitDecision| {
+            let (one, other) = (limit.decision, than.decision);
+            match (one.is_allowed(), other.is_allowed()) {
+                (true, true) => one.standing.remaining < other.standing.remaining,
+                (false, false) => one.retry() > other.retry(),
+                (allowed, _) => !allowed,
+            }
+        };
+        let enforced = limits.iter().enumerate().filter(|(_, limit)| limit.binding);
+        enforced.reduce(|held, next| if tighter(next.1, held.1) { next } else { held }).map(|(at, _)| at)
+    }
+
+    proptest! {
+        #[test]
+        fn the_binding_limit_is_the_first_of_the_tightest(
+            asked in proptest::collection::vec(
+                (proptest::bool::weighted(0.8), 0..3_u64, proptest::option::weighted(0.3, proptest::option::of(0..3_u64))),
+                0..6,
+            ),
+        ) {
+            let limits: Vec<_> = asked.into_iter().map(|(binding, left, after)| limit(binding, left, after)).collect();
+            let allowed = limits.iter().all(|limit| !limit.binding || limit.decision.is_allowed());
+            prop_assert_eq!(binding(&limits, allowed), model(&limits));
+        }
+    }
+}

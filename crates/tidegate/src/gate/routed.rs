@@ -1,0 +1,381 @@
+//! Checks whose policies are decided in several places, or by an engine that answers later.
+//!
+//! The charges of a request are divided into parts, one for each store and each tag that a store keeps apart. Parts are settled one after
+//! the other, guards and stores of this process first, engines last, so that a request which the process refuses costs no engine a call.
+//! A part that refuses or fails undoes those before it, exactly: each is ended with nothing spent.
+//!
+//! Many requests go together: each round asks one store for the next parts of all requests that wait for it, in one exchange.
+
+use std::mem;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Finish, Outcome, Tick};
+
+use super::charged::Keep;
+use super::{Check, Gate, GateDecision};
+use crate::policy::{Plan, PolicySet};
+use crate::store::{
+    Answer, Charge, DecidedBy, Ending, Op, OwnedStep, Settled, Settlement, Settling, Step, StepClock,
+    StoreError,
+};
+
+/// What happens where an engine answers later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    /// The caller waits.
+    Yes,
+    /// The caller cannot, and is told so; the engine is not asked.
+    No,
+    /// Nobody wants the answer: the engine is asked in the background.
+    Unwatched,
+}
+
+/// What has come of each line of a plan; nothing of those that were not asked.
+pub(super) type Settlements = SmallVec<[Option<Settlement>; 4]>;
+
+/// Charges that are settled in one step.
+struct Part {
+    store: usize,
+    tag: u64,
+    /// Their places in the plan.
+    lines: SmallVec<[usize; 4]>,
+}
+
+/// A request on its way through the stores.
+pub(super) struct Run<'g, 'p> {
+    gate: &'g Gate,
+    plan: Plan<'p>,
+    op: Op<'static>,
+    at: Tick,
+    parts: SmallVec<[Part; 2]>,
+    /// The part that is settled next.
+    next: usize,
+    /// What has come of each line so far.
+    settlements: Settlements,
+    allowed: bool,
+    wait: Duration,
+    by: DecidedBy,
+    error: Option<StoreError>,
+    /// What gives back the parts that are settled, should a later one refuse: the store of each and the lines.
+    undo: SmallVec<[(usize, usize, OwnedStep); 2]>,
+}
+
+impl<'g, 'p> Run<'g, 'p> {
+    pub(super) fn new(gate: &'g Gate, plan: Plan<'p>, op: Op<'static>, at: Tick) -> Self {
+        let lines = plan.lines.len();
+        let mut run = Self {
+            gate,
+            plan,
+            op,
+            at,
+            parts: SmallVec::new(),
+            next: 0,
+            settlements: SmallVec::from_elem(None, lines),
+            allowed: true,
+            wait: Duration::ZERO,
+            by: DecidedBy::Local,
+            error: None,
+            undo: SmallVec::new(),
+        };
+        if let Err(error) = run.divide() {
+            run.fail(error);
+        }
+        run
+    }
+
+    /// Divides the plan into parts.
+    fn divide(&mut self) -> Result<(), StoreError> {
+        for (at, line) in self.plan.lines.iter().enumerate() {
+            let store = self.gate.routes.of(line.share)?;
+            let tag = self.gate.routes.tag(store, &self.plan.keys[line.key.clone()]);
+            match self.parts.iter_mut().find(|part| part.store == store && part.tag == tag) {
+                Some(part) => part.lines.push(at),
+                None => self.parts.push(Part { store, tag, lines: SmallVec::from_slice(&[at]) }),
+            }
+        }
+        // Stable, and stores stand in the order in which they are asked. Of the parts of one engine those with a guard go first:
+        // places are scarcer, and a refusal by them leaves less to undo.
+        let lines = &self.plan.lines;
+        let has_guard = |part: &Part| part.lines.iter().any(|at| lines[*at].quota.is_guard());
+        self.parts.sort_by_key(|part| (part.store, !has_guard(part)));
+        Ok(())
+    }
+
+    /// Returns the store that is asked next; `None` when all is said.
+    fn next_store(&self) -> Option<usize> {
+        self.parts.get(self.next).filter(|_| self.goes_on()).map(|part| part.store)
+    }
+
+    fn goes_on(&self) -> bool {
+        self.error.is_none() && (self.allowed || matches!(self.op, Op::Peek))
+    }
+
+    fn charges(&self) -> SmallVec<[Charge<'_>; 4]> {
+        let part = &self.parts[self.next];
+        part.lines.iter().map(|at| self.plan.charge(&self.plan.lines[*at])).collect()
+    }
+
+    /// Returns the step of the next part.
+    fn step<'s>(&self, charges: &'s [Charge<'s>], receipts: bool) -> Step<'s> {
+        let tag = self.parts[self.next].tag;
+        // Whoever comes later may refuse, and this part is undone by its receipts.
+        let receipts = receipts || self.next + 1 < self.parts.len();
+        Step { now: self.at, clock: StepClock::Engine, tag, receipts, op: self.op, charges }
+    }
+
+    /// Takes over what came of the next part.
+    fn take(&mut self, answer: Answer) {
+        let settled = match answer {
+            Ok(settled) => settled,
+            Err(error) => return self.fail(error),
+        };
+        self.allowed &= settled.allowed;
+        self.wait = self.wait.max(settled.wait);
+        self.by = furthest(self.by, settled.by);
+        // The clock that decided last is the one that binds: an engine's where one was asked.
+        self.at = settled.at;
+        if settled.allowed && matches!(self.op, Op::Take) && self.next + 1 < self.parts.len() {
+            self.remember(&settled);
+        }
+        for (at, settlement) in self.parts[self.next].lines.iter().zip(settled.lines) {
+            self.settlements[*at] = Some(settlement);
+        }
+        self.next += 1;
+    }
+
+    /// Notes how a part is undone that was just taken.
+    fn remember(&mut self, settled: &Settled) {
+        let part = &self.parts[self.next];
+        let by_fallback = settled.by == DecidedBy::Fallback;
+        let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::new();
+        let mut endings: SmallVec<[Ending; 4]> = SmallVec::new();
+        for (at, settlement) in part.lines.iter().zip(&settled.lines) {
+            let Some(receipt) = settlement.receipt else { continue };
+            charges.push(Charge { by_fallback, ..self.plan.charge(&self.plan.lines[*at]) });
+            endings.push(Ending::new(receipt, Finish { used: 0, outcome: Outcome::Ignored }));
+        }
+        let step = Step { tag: part.tag, ..Step::new(settled.at, Op::Finish(&endings), &charges) };
+        self.undo.push((part.store, self.next, OwnedStep::of(&step)));
+    }
+
+    fn fail(&mut self, error: StoreError) {
+        self.allowed = false;
+        self.error = Some(error);
+    }
+
+    /// Gives back what was taken, if the request is refused; the limits then stand as they do afterwards.
+    async fn undo(&mut self, waits: Waits) {
+        if self.allowed {
+            self.undo.clear();
+        }
+        while let Some((store, part, step)) = self.undo.pop() {
+            let Some(answer) = self.gate.ask_again(store, &step, waits).await else { continue };
+            let Ok(settled) = answer else { continue };
+            let made = self.parts[part]
+                .lines
+                .iter()
+                .filter(|at| self.settlements[**at].is_some_and(|settlement| settlement.receipt.is_some()));
+            let made: SmallVec<[usize; 4]> = made.copied().collect();
+            for (at, line) in made.into_iter().zip(settled.lines) {
+                if let Some(settlement) = &mut self.settlements[at] {
+                    (settlement.decision.standing, settlement.receipt) = (line.decision.standing, None);
+                }
+            }
+        }
+    }
+
+    /// Fills a decision in with what came of the request.
+    pub(super) fn conclude<K: Keep>(
+        self,
+        decision: &mut GateDecision,
+        keep: &mut K,
+    ) -> Result<(), StoreError> {
+        let (plan, settled, settlements) = self.outcome()?;
+        let both = plan.lines.iter().zip(&settlements);
+        decision
+            .limits
+            .extend(both.filter_map(|(line, settlement)| Some(line.decided(settlement.as_ref()?))));
+        if settled.allowed {
+            keep.allowed(&plan, &settled);
+        }
+        decision.conclude(&settled);
+        Ok(())
+    }
+
+    /// Returns what came of the request: its plan, and what came of each line. The answer has the lines where the request is allowed;
+    /// of one that is refused, lines that were not asked say nothing.
+    pub(super) fn outcome(mut self) -> Result<(Plan<'p>, Settled, Settlements), StoreError> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        let settlements = mem::take(&mut self.settlements);
+        let settled = Settled {
+            allowed: self.allowed,
+            wait: if self.allowed { self.wait } else { Duration::ZERO },
+            at: self.at,
+            by: self.by,
+            lines: settlements.iter().flatten().copied().collect(),
+        };
+        Ok((mem::take(&mut self.plan), settled, settlements))
+    }
+}
+
+/// A request that nobody waits for any more gives back what it had taken.
+impl Drop for Run<'_, '_> {
+    fn drop(&mut self) {
+        for (store, _, step) in mem::take(&mut self.undo) {
+            // An error leaves it charged until time returns it.
+            let _ = now(self.gate.ask_again(store, &step, Waits::Unwatched));
+        }
+    }
+}
+
+impl Gate {
+    pub(super) fn decide_routed<K: Keep>(
+        &self,
+        decision: GateDecision,
+        check: &Check<'_, '_>,
+        keep: &mut K,
+    ) -> Result<GateDecision, StoreError> {
+        now(self.decide_parts(decision, check, keep, Waits::No))
+    }
+
+    pub(super) async fn decide_routed_async<K: Keep>(
+        &self,
+        decision: GateDecision,
+        check: &Check<'_, '_>,
+        keep: &mut K,
+    ) -> Result<GateDecision, StoreError> {
+        self.decide_parts(decision, check, keep, Waits::Yes).await
+    }
+
+    async fn decide_parts<K: Keep>(
+        &self,
+        mut decision: GateDecision,
+        check: &Check<'_, '_>,
+        keep: &mut K,
+        waits: Waits,
+    ) -> Result<GateDecision, StoreError> {
+        let policies = decision.policies.clone();
+        let Some(run) = self.run_of(check, &policies, &mut decision) else { return Ok(decision) };
+        let mut runs = [run];
+        self.settle_runs(&mut runs, K::KEEPS, waits).await;
+        let [run] = runs;
+        run.conclude(&mut decision, keep)?;
+        Ok(decision)
+    }
+
+    /// Plans a request; `None`, and the decision says so, where a list refuses it.
+    pub(super) fn run_of<'g, 'p, 'c: 'p>(
+        &'g self,
+        check: &Check<'c, '_>,
+        policies: &'p PolicySet,
+        decision: &mut GateDecision,
+    ) -> Option<Run<'g, 'p>> {
+        let at = self.time.now();
+        if let Some(refusal) = policies.refusal(check.request, check.among) {
+            (decision.denied_by_list, decision.at) = (Some(Box::new(refusal)), at);
+            return None;
+        }
+        let mut plan = Plan::default();
+        check.plan_into(policies, &mut plan);
+        check.shorten_waits(at, &mut plan);
+        Some(Run::new(self, plan, check.op(), at))
+    }
+
+    /// Settles requests, each all or none: in each round the next parts of all that wait for the same store.
+    pub(super) async fn settle_runs(&self, runs: &mut [Run<'_, '_>], receipts: bool, waits: Waits) {
+        let mut answers = Vec::new();
+        while let Some(store) = runs.iter().filter_map(Run::next_store).min() {
+            let asked: SmallVec<[usize; 4]> =
+                (0..runs.len()).filter(|at| runs[*at].next_store() == Some(store)).collect();
+            let later = {
+                let charges: SmallVec<[_; 2]> = asked.iter().map(|at| runs[*at].charges()).collect();
+                let steps: SmallVec<[Step<'_>; 2]> = asked
+                    .iter()
+                    .zip(&charges)
+                    .map(|(at, charges)| runs[*at].step(charges, receipts))
+                    .collect();
+                self.routes.store(store).settle_each(&steps, &mut answers)
+            };
+            match (later, waits) {
+                (Some(later), Waits::Yes) => answers = later.await,
+                // Dropped unpolled: the engine was not asked.
+                (Some(_), Waits::No | Waits::Unwatched) => {
+                    answers.clear();
+                    answers.resize_with(asked.len(), || Err(StoreError::MustWait));
+                }
+                (None, _) => {}
+            }
+            // An engine that answers fewer steps than it was asked has not answered the others.
+            answers.resize_with(asked.len(), || {
+                let reason = "it answered fewer steps than it was asked".to_owned();
+                Err(StoreError::Unavailable { reason })
+            });
+            for (at, answer) in asked.iter().zip(answers.drain(..)) {
+                runs[*at].take(answer);
+            }
+        }
+        for run in runs {
+            run.undo(waits).await;
+        }
+    }
+
+    /// Has a store settle a step. `None` where nobody waits for its answer.
+    pub(super) async fn ask(&self, store: usize, step: &Step<'_>, waits: Waits) -> Option<Answer> {
+        let mut settled = Settled::default();
+        let later = match self.routes.store(store).settle_into(step, &mut settled) {
+            Settling::Done(done) => return Some(done.map(|()| settled)),
+            Settling::Later(later) => later,
+        };
+        match waits {
+            Waits::Yes => Some(later.await),
+            // Dropped unpolled: the engine is not asked.
+            Waits::No => Some(Err(StoreError::MustWait)),
+            Waits::Unwatched => {
+                self.background.run(Box::pin(async move { drop(later.await) }));
+                None
+            }
+        }
+    }
+
+    /// Has a store settle a step that was kept, by the time of now.
+    async fn ask_again(&self, store: usize, step: &OwnedStep, waits: Waits) -> Option<Answer> {
+        let now = self.time.now();
+        let mut settled = Settled::default();
+        let asked = step.with(|step| {
+            let step = Step { now, clock: StepClock::Engine, ..*step };
+            self.routes.store(store).settle_into(&step, &mut settled)
+        });
+        match (asked, waits) {
+            (Settling::Done(done), _) => Some(done.map(|()| settled)),
+            (Settling::Later(later), Waits::Yes) => Some(later.await),
+            (Settling::Later(later), _) => {
+                self.background.run(Box::pin(async move { drop(later.await) }));
+                None
+            }
+        }
+    }
+}
+
+/// Returns whichever of two is further from the caller.
+fn furthest(one: DecidedBy, other: DecidedBy) -> DecidedBy {
+    let distance = |by| match by {
+        DecidedBy::Local => 0,
+        DecidedBy::Lease => 1,
+        DecidedBy::Engine => 2,
+        DecidedBy::Fallback => 3,
+    };
+    if distance(other) > distance(one) { other } else { one }
+}
+
+/// Runs a future that has nothing to wait for.
+pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
+        Poll::Pending => unreachable!("nothing is awaited where the caller cannot wait"),
+    }
+}

@@ -1,0 +1,111 @@
+//! Which store decides which policy.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::charged::Made;
+use crate::policy::{Share, Shares, tag_of_key};
+use crate::store::{Home, Store, StoreError};
+
+/// The stores of a gate, in the order in which a request asks them: those that answer on the spot first.
+#[derive(Debug)]
+pub(super) struct Routes {
+    stores: SmallVec<[Arc<dyn Store>; 1]>,
+    /// The place of the store that the gate was made with.
+    own: usize,
+    /// The place of the store of each word, in the order of [`Share::ALL`].
+    by_share: [Option<usize>; Share::ALL.len()],
+    /// The words whose policies go to the gate's own store, where one step can hold all of a request's charges.
+    plain: Option<Shares>,
+    /// Whether the gate's own store may answer later.
+    own_waits: bool,
+}
+
+impl Routes {
+    pub(super) fn new(own: Arc<dyn Store>) -> Self {
+        let mut by_share = [None; Share::ALL.len()];
+        let share = match own.home() {
+            Home::Process { .. } => Share::Local,
+            Home::Nodes => Share::Central,
+        };
+        by_share[share as usize] = Some(0);
+        let mut routes = Self { stores: SmallVec::new(), own: 0, by_share, plain: None, own_waits: false };
+        routes.stores.push(own);
+        routes.find_plain();
+        routes
+    }
+
+    pub(super) fn add(&mut self, share: Share, store: Arc<dyn Store>) {
+        let waits = store.caps().may_wait;
+        let at = self.stores.iter().position(|other| !waits && other.caps().may_wait);
+        let at = at.unwrap_or(self.stores.len());
+        self.stores.insert(at, store);
+        for place in self.by_share.iter_mut().flatten().chain([&mut self.own]) {
+            *place += usize::from(*place >= at);
+        }
+        self.by_share[share as usize] = Some(at);
+        self.find_plain();
+    }
+
+    fn find_plain(&mut self) {
+        let here = Share::ALL.into_iter().filter(|share| self.by_share[*share as usize] == Some(self.own));
+        let caps = self.own().caps();
+        self.plain = (!caps.one_tag).then(|| here.collect());
+        self.own_waits = caps.may_wait;
+    }
+
+    /// Says whether all charges of a request are one step of the gate's own store, if policies say these words.
+    #[inline]
+    pub(super) fn are_plain(&self, shares: Shares) -> bool {
+        self.plain.is_some_and(|plain| shares.within(plain))
+    }
+
+    /// Returns the store that the gate was made with.
+    #[inline]
+    pub(super) fn own(&self) -> &dyn Store {
+        &*self.stores[self.own]
+    }
+
+    /// Says whether the gate's own store may answer later.
+    #[inline]
+    pub(super) const fn own_waits(&self) -> bool {
+        self.own_waits
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.stores.len()
+    }
+
+    /// Returns the tag by which a store places a key.
+    pub(super) fn tag(&self, store: usize, key: &[u8]) -> u64 {
+        if self.stores[store].caps().one_tag { tag_of_key(key) } else { 0 }
+    }
+
+    /// Says whose keys all of these charges are: of this process, if one of them is.
+    pub(super) fn home<'c>(&self, charges: impl Iterator<Item = &'c Made>) -> Home {
+        let homes = charges.filter_map(|made| {
+            let store = &self.stores[self.of(made.share).ok()?];
+            Some(store.home_of(made.by_fallback))
+        });
+        homes
+            .fold(None, |so_far, home| match so_far {
+                Some(Home::Process { .. }) => so_far,
+                _ => Some(home),
+            })
+            .unwrap_or_else(|| self.own().home())
+    }
+
+    pub(super) fn store(&self, at: usize) -> &dyn Store {
+        &*self.stores[at]
+    }
+
+    /// Returns the place of the store of a policy.
+    ///
+    /// # Errors
+    /// [`StoreError::NoStore`] where its word has none.
+    pub(super) fn of(&self, share: Option<Share>) -> Result<usize, StoreError> {
+        let Some(share) = share else { return Ok(self.own) };
+        self.by_share[share as usize].ok_or(StoreError::NoStore { share: share.word() })
+    }
+}

@@ -1,0 +1,480 @@
+//! One limit, or several that hold together.
+//!
+//! Three lines make the paved path: a quota, a limiter, a check. Reserve and wait ask the same question with a delay; all of
+//! them are one step of [`crate::store::settle`], so a limiter decides exactly as a gate over a store does.
+//!
+//! One GCRA quota, the paved path, is one atomic word (the `word` module): checks of it take no lock. All other states are
+//! behind one lock, held for the arithmetic only: no clock is read, no observer called and nothing allocated under it
+//! (states that grow, as logs do, and lists of more than two quotas excepted). The clock is read before the lock is taken, so
+//! two threads may arrive in another order than their ticks; the later arrival with the earlier tick counts as
+//! simultaneous, which never gives anything away.
+
+mod answer;
+mod fast_path;
+mod lease;
+mod reservation;
+mod word;
+
+pub(crate) use answer::Tell;
+pub use answer::{Answer, Denied};
+pub use reservation::Reservation;
+pub(crate) use reservation::{Held, Source};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tidegate_core::{Algorithm, Cost, Quota, QuotaError, Receipt, Replace, Standing, Tick};
+
+use crate::clock::{Clock, SystemClock, Time};
+use crate::observer::{Event, Observer};
+use crate::precision::Precision;
+use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
+use crate::wait::Wait;
+use fast_path::FastPath;
+use word::Word;
+
+/// One limit of any [`Quota`], or several that are charged all or none.
+///
+/// A clone shares the state; it costs one count of references, so a limiter goes into a struct field, a handler's state or a
+/// closure as it is. There are no type parameters to carry along.
+///
+/// # Examples
+/// ```
+/// use tidegate::{Limiter, Quota};
+///
+/// let limiter = Limiter::new(Quota::per_second(50).burst(100))?;
+/// if limiter.allow().is_allowed() {
+///     // do the work
+/// }
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+///
+/// Ten per second *and* a thousand per hour; the answer names the limit that binds:
+/// ```
+/// use tidegate::{Limiter, ManualClock, Quota};
+///
+/// let limiter = Limiter::all([Quota::per_second(10), Quota::per_hour(1000)])?.with_clock(ManualClock::default());
+/// for _ in 0..10 {
+///     assert!(limiter.allow().is_allowed());
+/// }
+/// let refused = limiter.allow();
+/// assert!(!refused.is_allowed());
+/// assert_eq!(refused.binding(), 0);
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Limiter {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// The state, where it fits a word.
+    word: Word,
+    fast_path: FastPath,
+    precision: Precision,
+    time: Time,
+    /// Tells the limiters of a process apart, for leases.
+    number: u64,
+    /// What leases have given back.
+    returns: lease::Returns,
+    observer: Option<Arc<dyn Observer>>,
+    /// Protects the quotas with what was spent of them. Never held while a clock, an observer or a waker is called.
+    limits: Mutex<Limits>,
+}
+
+/// Quotas and cells in the same order.
+#[derive(Debug)]
+struct Limits {
+    quotas: SmallVec<[Arc<Quota>; 1]>,
+    cells: SmallVec<[Option<Cell>; 1]>,
+    /// Counts changes of the quotas; of receipts of an earlier count nothing comes back any more.
+    terms: u64,
+}
+
+impl Limits {
+    fn settle(&mut self, now: Tick, op: Op<'_>, cost: Cost, max_wait: Duration) -> Settled {
+        // A limiter's cells are told apart by their order, so the key says nothing.
+        let line = |quota| Charge { max_wait, ..Charge::new(b"", quota, cost) };
+        let charges: SmallVec<[Charge<'_>; 4]> = self.quotas.iter().map(line).collect();
+        settle(&Step::new(now, op, &charges), &mut self.cells).0
+    }
+}
+
+impl Shared {
+    /// The long way: does something with the cells under the lock, the word being away meanwhile.
+    fn with_cells<R>(&self, now: Tick, then: impl FnOnce(&mut Limits) -> R) -> R {
+        let mut limits = self.limits.lock();
+        limits.take_over(&self.word, now);
+        let result = then(&mut limits);
+        // An observer is told of every check, so there is no short way past it.
+        if self.observer.is_none() {
+            limits.hand_back(&self.word, now);
+        }
+        result
+    }
+}
+
+impl Limiter {
+    /// Makes a limiter that starts full and lives by the [`SystemClock`].
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is no limit.
+    pub fn new<Q>(quota: Q) -> Result<Self, QuotaError>
+    where
+        Q: TryInto<Quota>,
+        QuotaError: From<Q::Error>,
+    {
+        Self::all([quota])
+    }
+
+    /// Makes a limiter of several quotas: a check passes when all of them allow it, and then all are charged; otherwise none
+    /// is. Answers name the binding one by its place in the list, from 0.
+    ///
+    /// A check costs one decision per quota. A reservation that waits for one quota is charged to the others when it is made,
+    /// not when it acts.
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is no limit; an empty list is none either.
+    pub fn all<Q>(quotas: impl IntoIterator<Item = Q>) -> Result<Self, QuotaError>
+    where
+        Q: TryInto<Quota>,
+        QuotaError: From<Q::Error>,
+    {
+        Ok(Self::build(parse(quotas)?, Time::new(SystemClock::new()), Precision::default(), None))
+    }
+
+    fn build(
+        quotas: SmallVec<[Arc<Quota>; 1]>,
+        time: Time,
+        precision: Precision,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Self {
+        let cells = quotas.iter().map(|_| None).collect();
+        let limits = Mutex::new(Limits { quotas, cells, terms: 0 });
+        let number = lease::number();
+        let shared = Shared {
+            word: Word::new(),
+            fast_path: FastPath::of(precision, &time),
+            precision,
+            time,
+            number,
+            returns: lease::Returns::default(),
+            observer,
+            limits,
+        };
+        let now = shared.time.now();
+        shared.with_cells(now, |_| ());
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Returns a limiter of the same quotas that lives by `clock`. A step of construction: the result starts full and shares
+    /// nothing with earlier clones, for ticks of two clocks cannot be compared.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
+        let quotas = self.shared.limits.lock().quotas.clone();
+        Self::build(quotas, Time::new(clock), self.shared.precision, self.shared.observer.clone())
+    }
+
+    /// Returns a limiter of the same quotas and clock in another [`Precision`]. A step of construction, as
+    /// [`Limiter::with_clock`] is.
+    #[must_use]
+    pub fn with_precision(self, precision: Precision) -> Self {
+        let quotas = self.shared.limits.lock().quotas.clone();
+        Self::build(quotas, self.shared.time.again(), precision, self.shared.observer.clone())
+    }
+
+    /// Returns a limiter of the same quotas and clock whose decisions `observer` is told; hand in an `Arc` to keep a hold of it. A
+    /// step of construction: the result starts full and shares nothing with earlier clones.
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        let quotas = self.shared.limits.lock().quotas.clone();
+        Self::build(quotas, self.shared.time.again(), self.shared.precision, Some(Arc::new(observer)))
+    }
+
+    /// Spends one unit now, or refuses and changes nothing.
+    ///
+    /// Lock-free for one GCRA quota without an observer: a load of the shared tick and one compare-exchange when permitted, a
+    /// clock read when refused; [`Precision`] chooses otherwise. One clock read and one short lock for all others. Never allocates
+    /// for quotas whose state is of fixed size.
+    #[must_use = "a refusal goes unnoticed otherwise"]
+    #[inline]
+    pub fn allow(&self) -> Answer {
+        self.allow_n(Cost::ONE)
+    }
+
+    /// Spends `cost` now, or refuses and changes nothing. A cost above the burst is refused for good: the answer's `retry()` is
+    /// [`Retry::Never`](tidegate_core::Retry::Never).
+    #[must_use = "a refusal goes unnoticed otherwise"]
+    #[inline]
+    pub fn allow_n(&self, cost: Cost) -> Answer {
+        self.decide(cost)
+    }
+
+    /// Spends one unit now and says whether it did: [`Limiter::allow`] for whoever asks for no more than that, at half the price.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::{Limiter, ManualClock, Quota};
+    ///
+    /// let limiter = Limiter::new(Quota::per_minute(2))?.with_clock(ManualClock::default());
+    /// assert!(limiter.admit() && limiter.admit() && !limiter.admit());
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use = "a refusal goes unnoticed otherwise"]
+    #[inline]
+    pub fn admit(&self) -> bool {
+        self.admit_n(Cost::ONE)
+    }
+
+    /// Spends `cost` now and says whether it did; see [`Limiter::admit`].
+    #[must_use = "a refusal goes unnoticed otherwise"]
+    #[inline]
+    pub fn admit_n(&self, cost: Cost) -> bool {
+        self.decide(cost)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allow_under_lock(&self, cost: Cost) -> Answer {
+        self.take(self.now(), cost, Duration::ZERO, false).0.answer()
+    }
+
+    /// Spends `cost` now for work that acts after a delay of at most `max_wait`, or refuses and changes nothing.
+    ///
+    /// Whoever reserves first acts first. Zero `max_wait` is [`Limiter::allow`] with a receipt, so that
+    /// [`Reservation::cancel`] can take it back; [`Duration::MAX`] accepts any delay.
+    ///
+    /// # Errors
+    /// [`Denied`] when the delay would be longer; its `retry()` has the wait after which the same ask, with the same
+    /// `max_wait`, succeeds.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Cost, Limiter, ManualClock, Quota};
+    ///
+    /// let limiter = Limiter::new(Quota::per_second(1))?.with_clock(ManualClock::default());
+    /// let _now = limiter.reserve(Cost::ONE, Duration::ZERO).expect("full");
+    /// let later = limiter.reserve(Cost::ONE, Duration::from_secs(5)).expect("within five seconds");
+    /// assert_eq!(later.wait(), Duration::from_secs(1));
+    /// later.cancel();
+    /// assert_eq!(limiter.peek(Cost::ONE).retry().after(), Some(Duration::from_secs(1)), "as if it had not been");
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    pub fn reserve(&self, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied> {
+        self.reserve_at(self.now(), cost, max_wait)
+    }
+
+    /// Waits until `cost` may be spent: first come, first served. See [`Wait`] for deadlines and dropping.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Cost, Limiter, Quota};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Quota::per_minute(1))?;
+    /// limiter.wait(Cost::ONE).await?;
+    ///
+    /// let refused = limiter.wait(Cost::ONE).within(Duration::from_secs(1)).await;
+    /// assert!(refused.is_err(), "at once: the next unit is a minute away");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait(&self, cost: Cost) -> Wait {
+        Wait::new(Source::Limiter(self.clone()), cost)
+    }
+
+    /// Holds the calling thread until `cost` may be spent, at most for `timeout`. Not for async code: it would hold the
+    /// executor's thread.
+    ///
+    /// # Errors
+    /// [`Denied`], at once and with nothing spent, when `timeout` cannot be met.
+    pub fn blocking_wait(&self, cost: Cost, timeout: Duration) -> Result<Answer, Denied> {
+        Ok(self.reserve(cost, timeout)?.block())
+    }
+
+    /// Says what [`Limiter::allow_n`] would answer, with the standing of now; changes nothing and tells no observer.
+    #[must_use]
+    pub fn peek(&self, cost: Cost) -> Answer {
+        if let Some(answer) = self.shared.peek_by_clock(cost.units()) {
+            return answer;
+        }
+        let now = self.now();
+        let settle = |limits: &mut Limits| limits.settle(now, Op::Peek, cost, Duration::ZERO);
+        Answer::binding_of(&self.shared.with_cells(now, settle))
+    }
+
+    /// Returns how the limit stands now: of several quotas, the one with the least remaining.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        if let Some(answer) = self.shared.peek_by_clock(1) {
+            return answer.standing();
+        }
+        let now = self.now();
+        let standing = |(quota, cell): (&Arc<Quota>, &Option<Cell>)| match cell {
+            Some(cell) => quota.standing(&cell.state, now),
+            None => quota.standing(&quota.fresh(now), now),
+        };
+        self.shared.with_cells(now, |limits| {
+            let each = limits.quotas.iter().zip(&limits.cells).map(standing);
+            each.min_by_key(Answer::scarcity).expect("a limiter has a quota")
+        })
+    }
+
+    /// Returns the quotas that hold now, in order.
+    #[must_use]
+    pub fn quotas(&self) -> Vec<Arc<Quota>> {
+        self.shared.limits.lock().quotas.to_vec()
+    }
+
+    /// Puts `quota` in the place of what held until now, for all clones. `how` says what becomes of what was spent: with
+    /// [`Replace::AsIs`] no caller gets a fresh burst out of a change.
+    ///
+    /// Reservations keep their times; those made before a change give nothing back when settled or cancelled after it, since their
+    /// receipts speak of another limit.
+    ///
+    /// # Errors
+    /// [`QuotaError`] when the new numbers are no limit; the old ones then stay.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::{Cost, Limiter, ManualClock, Quota, Replace};
+    ///
+    /// let limiter = Limiter::new(Quota::per_second(100))?.with_clock(ManualClock::default());
+    /// assert!(limiter.allow_n(Cost::new(70).unwrap()).is_allowed());
+    /// limiter.change(Quota::per_second(80), Replace::AsIs)?;
+    /// assert_eq!(limiter.standing().remaining, 10);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    pub fn change<Q>(&self, quota: Q, how: Replace) -> Result<(), QuotaError>
+    where
+        Q: TryInto<Quota>,
+        QuotaError: From<Q::Error>,
+    {
+        self.change_all([quota], how)
+    }
+
+    /// Puts a new list of quotas in the place of the old: each takes over what was spent of the one that stood in its place.
+    /// Places that are new start full; what was spent in places that are gone is forgotten.
+    ///
+    /// # Errors
+    /// As [`Limiter::change`]; an empty list is refused.
+    pub fn change_all<Q>(&self, quotas: impl IntoIterator<Item = Q>, how: Replace) -> Result<(), QuotaError>
+    where
+        Q: TryInto<Quota>,
+        QuotaError: From<Q::Error>,
+    {
+        let quotas = parse(quotas)?;
+        let now = self.now();
+        self.shared.with_cells(now, |limits| {
+            limits.cells.resize(quotas.len(), None);
+            for (cell, quota) in limits.cells.iter_mut().zip(&quotas) {
+                if let Some(cell) = cell {
+                    cell.state = quota.carry(&cell.quota, &cell.state, now, how);
+                    cell.quota = Arc::clone(quota);
+                }
+            }
+            limits.quotas = quotas;
+            limits.terms += 1;
+        });
+        Ok(())
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        self.shared.time.clock()
+    }
+
+    pub(crate) fn now(&self) -> Tick {
+        self.shared.time.now()
+    }
+
+    /// Decides once and tells the observer; returns the terms and receipts with it. `keeps` says whether the receipts may be settled.
+    fn take(
+        &self,
+        mut now: Tick,
+        cost: Cost,
+        max_wait: Duration,
+        keeps: bool,
+    ) -> (Event, u64, SmallVec<[Receipt; 1]>) {
+        let (settled, answer, terms) = loop {
+            let settle = |limits: &mut Limits| {
+                let settled = limits.settle(now, Op::Take, cost, max_wait);
+                if keeps && settled.allowed {
+                    let full = settled.lines.iter().map(|line| line.decision.standing.reset_after).max();
+                    self.shared.returns.issued(now.after(full.unwrap_or_default()));
+                }
+                (settled, limits.terms)
+            };
+            let (settled, terms) = self.shared.with_cells(now, settle);
+            let answer = Answer::binding_of(&settled);
+            if answer.is_allowed() {
+                break (settled, answer, terms);
+            }
+            // A word does not tell the tick of its last charge, which may be later than `now`. Refused is only who would
+            // be by a tick read after it too; ends, for each turn takes the wait that the last one told.
+            match answer.retry().after().zip(Some(self.now())) {
+                Some((wait, later)) if later.since(now) >= wait => now = later,
+                _ => break (settled, answer, terms),
+            }
+        };
+        let (decision, binding) = (answer.decision(), answer.binding());
+        let event = Event { at: now, cost, max_wait, decision, binding, key: None };
+        self.tell(|observer| observer.on_decision(&event));
+        (event, terms, settled.lines.iter().filter_map(|line| line.receipt).collect())
+    }
+
+    pub(crate) fn reserve_at(
+        &self,
+        now: Tick,
+        cost: Cost,
+        max_wait: Duration,
+    ) -> Result<Reservation, Denied> {
+        let (event, terms, receipts) = self.take(now, cost, max_wait, true);
+        if !event.decision.is_allowed() {
+            return Err(event.answer().into());
+        }
+        Ok(Reservation::new(Source::Limiter(self.clone()), Held { event, receipts, terms }))
+    }
+
+    /// Settles a charge with what was really spent. Under other terms than it was made nothing comes back, and each limit that holds
+    /// now is charged what was spent beyond it.
+    pub(crate) fn settle(&self, held: &Held, used: u64) {
+        let now = self.now();
+        self.shared.with_cells(now, |limits| {
+            let same = limits.terms == held.terms;
+            if same || used > held.event.cost.units() {
+                let receipts = held.receipts.iter().chain(held.receipts.last().into_iter().cycle());
+                let endings: SmallVec<[Ending; 1]> =
+                    receipts.take(limits.quotas.len()).map(|receipt| held.ending(*receipt, used)).collect();
+                limits.settle(now, Op::Finish(&endings), held.event.cost, Duration::ZERO);
+            }
+        });
+        self.tell(|observer| held.tell(observer, used));
+    }
+
+    pub(crate) fn tell(&self, event: impl FnOnce(&dyn Observer)) {
+        if let Some(observer) = &self.shared.observer {
+            event(&**observer);
+        }
+    }
+}
+
+/// Checks a list of quotas, once and at the border.
+fn parse<Q>(quotas: impl IntoIterator<Item = Q>) -> Result<SmallVec<[Arc<Quota>; 1]>, QuotaError>
+where
+    Q: TryInto<Quota>,
+    QuotaError: From<Q::Error>,
+{
+    let quotas: SmallVec<[Arc<Quota>; 1]> =
+        quotas.into_iter().map(|quota| Ok(Arc::new(quota.try_into()?))).collect::<Result<_, QuotaError>>()?;
+    if quotas.is_empty() {
+        let want = "is no limit; name 1 or more";
+        return Err(QuotaError::Parameter { name: "number of quotas", value: 0.to_string(), want });
+    }
+    Ok(quotas)
+}

@@ -1,0 +1,62 @@
+//! Who is limited, by what.
+//!
+//! A [`Policy`] says of whom it speaks ([`Match`]), who is charged (`by`) and under which [`Limit`]s; a [`PolicySet`] is the
+//! whole file's policies. A request is a [`Descriptor`]; the set makes a [`Plan`] of it, which a store settles.
+//!
+//! Two rules decide what a request means here. *The path* is normalised before it is matched: query cut off, escapes decoded
+//! once, `//` and dot segments resolved, and a path that servers read in several ways (an escaped slash, a backslash, a
+//! `;parameter`) is matched in each. *A missing attribute* of the key counts as a value of its own, distinct from the empty
+//! text; when all are missing there is nobody to charge and the policy is skipped, unless [`Absent`] says otherwise.
+
+mod access;
+mod among;
+#[cfg(feature = "cel")]
+mod cel_cost;
+mod client_ip;
+mod compiled;
+mod cost;
+mod descriptor;
+mod explain;
+mod glob;
+mod index;
+mod key;
+mod learned;
+mod matching;
+mod named;
+pub(crate) mod path;
+mod plan;
+#[expect(clippy::module_inception, reason = "one policy lives in the file of its name")]
+mod policy;
+mod rate_grammar;
+mod set;
+mod usage;
+
+pub use crate::store::OnStoreError;
+pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Refusal};
+pub use among::Among;
+#[cfg(feature = "cel")]
+pub use cel_cost::{Expression, ExpressionError};
+pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
+pub use cost::{CostError, CostRule};
+#[cfg(feature = "config")]
+pub(crate) use cost::{MAX_EXPRESSION, is_attribute_name};
+pub use descriptor::Descriptor;
+pub use explain::Relevance;
+pub use glob::{Glob, GlobError, PathGlob};
+pub(crate) use key::{policy_of_key, tag_of_key};
+pub use learned::Learning;
+#[cfg(feature = "config")]
+pub(crate) use matching::host_name;
+pub use matching::{Match, Want};
+#[cfg(feature = "config")]
+pub(crate) use named::BUILT_IN;
+pub use named::Named;
+pub(crate) use plan::LINES;
+pub use plan::{Line, Plan};
+pub(crate) use policy::Shares;
+pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy, Share, Terms};
+#[cfg(feature = "config")]
+pub(crate) use rate_grammar::whole_number;
+pub use rate_grammar::{GrammarError, Unit, WrittenRate, span};
+pub use set::{PolicySet, PolicySetError};
+pub use usage::{LLM_USAGE, RealCost, SettleBy, SettleRule, UnknownUsage, Usage, UsageValue};

@@ -1,0 +1,270 @@
+//! Settles lists of charges, each in one step, all or nothing.
+//!
+//! What a step does is decided by one pure function, [`settle`]: it sees the cells of all charges, asks core for each, and
+//! changes them only if every binding charge is allowed. A store brings the cells and takes them back atomically: under
+//! locks in memory, by compare-and-set in an engine. So every store gives the same decisions; [`conformance`] holds them to it.
+//!
+//! There is one trait for stores that answer on the spot and for engines that answer later: [`Store::settle_into`] says which of the two
+//! has happened. Nothing is boxed or allocated for an answer on the spot.
+
+mod cas;
+mod cell;
+pub mod conformance;
+mod ending;
+mod memory;
+mod owned;
+mod plain;
+mod settle;
+mod step;
+mod take;
+
+pub use cas::{ByteMap, CasStore, Read, Versioned, Write};
+pub use cell::Cell;
+pub use memory::MemoryStore;
+pub(crate) use memory::{Class, Print, Reading, Taken};
+pub use owned::OwnedStep;
+pub use plain::PlainStore;
+pub use settle::settle;
+pub use step::{Charge, DecidedBy, Ending, OnStoreError, Op, Settled, Settlement, Step, StepClock};
+
+use std::fmt::Debug;
+use std::hash::{BuildHasher, RandomState};
+use std::mem;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::block_on::block_on;
+
+/// What comes of a step: its answer, or why there is none. A refusal is an answer.
+pub type Answer = Result<Settled, StoreError>;
+
+/// An answer that comes later. It does nothing before it is first polled: dropped before that, nothing was asked of the engine.
+pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Whether a step is settled.
+#[must_use = "an answer that comes later has to be awaited"]
+pub enum Settling {
+    /// It is, and the answer is where the caller wanted it; or there is none.
+    Done(Result<(), StoreError>),
+    /// The engine has yet to be asked.
+    ///
+    /// Dropped after its first poll, it leaves open whether the step is done, as [`StoreError::Unavailable`] does.
+    Later(Later<Answer>),
+}
+
+impl Debug for Settling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Done(done) => f.debug_tuple("Done").field(done).finish(),
+            Self::Later(_) => f.write_str("Later"),
+        }
+    }
+}
+
+/// Keeps the state of every key and settles steps over them.
+///
+/// An implementation has [`Store::settle_into`] and [`Store::occupancy`]; an engine says more of itself by [`Store::caps`] and
+/// [`Store::home`], and answers many steps in one exchange by [`Store::settle_each`].
+pub trait Store: Debug + Send + Sync {
+    /// Settles one step: finds the cells of its charges, runs [`settle`] over them, and keeps the result if it changed.
+    ///
+    /// All of it happens as if at one instant: no other step sees some of the charges. A store that knows the answer writes it to `out`,
+    /// whose memory the caller keeps, and says [`Settling::Done`]; what `out` held before is of no meaning. One that has to ask an engine
+    /// leaves `out` alone and says [`Settling::Later`].
+    ///
+    /// # Errors
+    /// [`StoreError`], at once or later, only when no decision could be made. Nothing has changed then, unless an engine's answer was
+    /// lost; see [`StoreError::Unavailable`].
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling;
+
+    /// Settles many steps, each all or nothing by itself and as if one after the other; steps may name the same keys. `None` says that
+    /// `out` has one answer for each, in order, in place of what it held; else they come later, and `out` is empty.
+    ///
+    /// The default settles one after the other. An engine sends them in one exchange.
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        out.clear();
+        let mut later: Vec<Settling> = Vec::new();
+        for step in steps {
+            let mut settled = Settled::default();
+            match self.settle_into(step, &mut settled) {
+                Settling::Done(done) if later.is_empty() => out.push(done.map(|()| settled)),
+                // Behind one that comes later: kept as an answer that is there already.
+                Settling::Done(done) => {
+                    let answer = done.map(|()| settled);
+                    later.push(Settling::Later(Box::pin(std::future::ready(answer))));
+                }
+                asked @ Settling::Later(_) => later.push(asked),
+            }
+        }
+        if later.is_empty() {
+            return None;
+        }
+        let mut answers = mem::take(out);
+        Some(Box::pin(async move {
+            for asked in later {
+                if let Settling::Later(asked) = asked {
+                    answers.push(asked.await);
+                }
+            }
+            answers
+        }))
+    }
+
+    /// Returns how full the store is.
+    fn occupancy(&self) -> Occupancy;
+
+    /// Says what callers have to know of the store. The default is a store that answers on the spot.
+    fn caps(&self) -> Caps {
+        Caps::default()
+    }
+
+    /// Says whose keys these are. Called when a ticket is made or settled: one of a store that is this process's own can be settled
+    /// nowhere else. The default is a store of this process that cannot tell itself from another of the same name.
+    fn home(&self) -> Home {
+        Home::Process { store: 0 }
+    }
+
+    /// Says whose keys the charges are that were made by the store which stands in for this one, where there is one.
+    fn home_of(&self, by_fallback: bool) -> Home {
+        let _ = by_fallback;
+        self.home()
+    }
+
+    /// Settles one step, and holds the calling thread while an engine is asked. For tests and for programs without async; never for
+    /// async code, whose thread it would hold.
+    ///
+    /// # Errors
+    /// As [`Store::settle_into`].
+    fn blocking_settle(&self, step: &Step<'_>) -> Answer {
+        let mut settled = Settled::default();
+        match self.settle_into(step, &mut settled) {
+            Settling::Done(done) => done.map(|()| settled),
+            Settling::Later(later) => block_on(later),
+        }
+    }
+}
+
+/// Stores are shared: by gates, and by whoever looks how full they are.
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        (**self).settle_into(step, out)
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        (**self).settle_each(steps, out)
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        (**self).occupancy()
+    }
+
+    fn caps(&self) -> Caps {
+        (**self).caps()
+    }
+
+    fn home(&self) -> Home {
+        (**self).home()
+    }
+
+    fn home_of(&self, by_fallback: bool) -> Home {
+        (**self).home_of(by_fallback)
+    }
+}
+
+/// What callers have to know of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Caps {
+    /// Whether it has a clock of its own, by which [`StepClock::Engine`] decides.
+    pub own_clock: bool,
+    /// Whether all keys of a step have to lie on one machine, named by [`Step::tag`]. Charges of other tags are steps of their own.
+    pub one_tag: bool,
+    /// Whether it may answer later.
+    pub may_wait: bool,
+    /// The largest cell it takes, in bytes; `None` where it has no bound. Limits whose states may be larger
+    /// are refused with [`StoreError::CellTooLarge`].
+    pub largest_cell: Option<usize>,
+}
+
+impl Caps {
+    /// Of an engine: it may answer later, and takes cells of at most 4 KiB.
+    pub const ENGINE: Self =
+        Self { own_clock: false, one_tag: false, may_wait: true, largest_cell: Some(4096) };
+}
+
+/// Whose keys a store keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// Of this process alone; gone when it ends.
+    Process {
+        /// Tells the stores of all processes apart; drawn when the store is made.
+        store: u64,
+    },
+    /// Of every node that is connected to the same engine.
+    Nodes,
+}
+
+impl Home {
+    /// Returns the home of a new store of this process.
+    #[must_use]
+    pub fn of_process() -> Self {
+        // Keyed anew each time, from the system's randomness: distinct but for odds of 2^-64.
+        Self::Process { store: RandomState::new().hash_one(0) }
+    }
+}
+
+/// Why a store could not decide.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// Two charges of one step name the same key; merge their costs or make two steps.
+    #[error("two charges of one step have the same key; add their costs or settle them one after the other")]
+    RepeatedKey,
+    /// The store asks an engine and has to be awaited; whoever asked could not wait. Nothing was asked of the engine.
+    #[error("the store has to be awaited, and this call does not wait; use its async twin")]
+    MustWait,
+    /// A state is larger than the engine takes.
+    #[error(
+        "the state of a key takes {bytes} bytes, and the store takes {most} at most; choose an algorithm with a smaller state"
+    )]
+    CellTooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The bound.
+        most: usize,
+    },
+    /// A policy says where it is decided, and there is no store of that kind.
+    #[error("no store decides policies with `share: {share}`; give the gate one, or leave `share` out")]
+    NoStore {
+        /// What the policy says.
+        share: &'static str,
+    },
+    /// Compare-and-set lost against other writers too often.
+    #[error("gave up after {attempts} conflicting writes; the key is too contended for this store")]
+    Contended {
+        /// How often it was tried.
+        attempts: u32,
+    },
+    /// Bytes in the store are no state.
+    #[error("a stored state cannot be read")]
+    Corrupt(#[from] tidegate_core::bytes::DecodeError),
+    /// The engine did not answer. The only error after which a step may have been done all the same: answers get lost on their way.
+    #[error("the store is unavailable: {reason}")]
+    Unavailable {
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// How full a store is, and what it had to give up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Occupancy {
+    /// The most keys it can hold; 0 when unbounded.
+    pub capacity: usize,
+    /// Slots in use, forgettable ones included.
+    pub used: usize,
+    /// Live keys that were given up for lack of room, nearest to full first.
+    pub evicted: u64,
+    /// Of those, keys that were over their limit: callers who got a fresh start too early.
+    pub evicted_over_limit: u64,
+}

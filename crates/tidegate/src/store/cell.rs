@@ -1,0 +1,122 @@
+//! What a store keeps of one key, as limits change and keys are forgotten under it.
+
+use std::borrow::Cow;
+use std::mem::discriminant;
+use std::sync::Arc;
+
+use tidegate_core::bytes::{Bytes, DecodeError, Reader, Writer};
+use tidegate_core::{Algorithm, Quota, State, Tick};
+
+use super::step::Charge;
+
+/// Names a cell's byte form, beside the bytes that name the algorithms inside it.
+const CELL: u8 = 0;
+
+/// Names the form of a cell that was reset: two ticks come first, of the reset and until when it matters.
+const RESET_CELL: u8 = 1;
+
+/// What a store keeps of one key: the state, and the quota it was written under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// The limit that gives the state its meaning; a changed limit carries it over on next use.
+    pub quota: Arc<Quota>,
+    /// What was spent.
+    pub state: State,
+    /// That the key was reset, or came under a limit of another kind, for as long as charges from before might still be ended.
+    pub(super) forgotten: Option<Box<Forgotten>>,
+}
+
+/// When a key was reset, or its limit's kind changed. Charges made at or before that tick are void: nothing of them comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Forgotten {
+    pub(super) at: Tick,
+    /// From here on time has returned all that was charged before.
+    pub(super) until: Tick,
+}
+
+impl Cell {
+    /// Makes a cell of a key that was never reset, and whose limit never changed its kind.
+    #[must_use]
+    pub const fn new(quota: Arc<Quota>, state: State) -> Self {
+        Self { quota, state, forgotten: None }
+    }
+
+    /// Returns the tick from which the cell is as good as none; `None` when it never is by itself.
+    pub(super) fn full_at(&self) -> Option<Tick> {
+        let full = self.quota.full_at(&self.state)?;
+        Some(self.forgotten.as_ref().map_or(full, |forgotten| full.max(forgotten.until)))
+    }
+}
+
+/// Returns the state of a cell as the charge's quota sees it.
+pub(super) fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c, State> {
+    match cell {
+        None => Cow::Owned(charge.quota.fresh(now)),
+        // The pointer first: policies share one quota among all keys, and comparing quotas field by field costs more.
+        Some(cell) if Arc::ptr_eq(&cell.quota, charge.quota) || cell.quota == *charge.quota => {
+            Cow::Borrowed(&cell.state)
+        }
+        Some(cell) => Cow::Owned(charge.quota.carry(&cell.quota, &cell.state, now, charge.replace)),
+    }
+}
+
+/// Puts a state in place; the quota is shared anew only where it changed, since all keys count on one counter.
+pub(super) fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State, now: Tick) {
+    let forgotten = match cell {
+        Some(cell) if Arc::ptr_eq(&cell.quota, quota) && cell.forgotten.is_none() => {
+            cell.state = state;
+            return;
+        }
+        Some(cell) if discriminant(&*cell.quota) != discriminant(&**quota) => other_kind(cell, quota, now),
+        Some(cell) => cell.forgotten.take().filter(|forgotten| forgotten.until > now),
+        None => None,
+    };
+    *cell = Some(Cell { quota: Arc::clone(quota), state, forgotten });
+}
+
+/// Returns what is void of a cell that comes under a limit of another kind.
+///
+/// Receipts name the state of the limit they were made under. A state that was carried to another kind and back is another one, which may
+/// have been full meanwhile: a charge from before is not to be found in it, and would give back what came later. Places of guards
+/// are found by their own receipts.
+fn other_kind(cell: &Cell, quota: &Quota, now: Tick) -> Option<Box<Forgotten>> {
+    let until = cell.full_at().unwrap_or(Tick::MAX);
+    if cell.quota.is_guard() || quota.is_guard() || until <= now {
+        return None;
+    }
+    // What this very step charges is not void, so the nanosecond before counts; unless the kind changes twice in one.
+    let before = Tick::from_nanos(now.as_nanos().saturating_sub(1));
+    let twice = cell.forgotten.as_ref().is_some_and(|forgotten| forgotten.at >= before);
+    Some(Box::new(Forgotten { at: if twice { now } else { before }, until }))
+}
+
+impl Cell {
+    /// Returns the byte form: the quota, then the state, so that a node with another configuration can carry it over.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::new(if self.forgotten.is_some() { RESET_CELL } else { CELL });
+        if let Some(forgotten) = &self.forgotten {
+            out.tick(forgotten.at);
+            out.tick(forgotten.until);
+        }
+        self.quota.write(&mut out);
+        self.state.write(&mut out);
+        out.finish()
+    }
+
+    /// Reads a byte form.
+    ///
+    /// # Errors
+    /// [`DecodeError`] when the bytes are no cell.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
+        let (kind, mut from) = Reader::open(bytes)?;
+        let forgotten = match kind {
+            CELL => None,
+            RESET_CELL => Some(Box::new(Forgotten { at: from.tick()?, until: from.tick()? })),
+            _ => return Err(DecodeError::Kind { kind }),
+        };
+        let cell =
+            Self { quota: Arc::new(Quota::read(&mut from)?), state: State::read(&mut from)?, forgotten };
+        from.close().map(|()| cell)
+    }
+}

@@ -1,0 +1,112 @@
+//! The long way to settle: states as cells, under the locks of all their lines.
+//!
+//! Every step can go it: new keys among several, waits, charges that end, limits that changed, and states that do not fit a word. A
+//! cell goes back to a word as soon as it fits one again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use smallvec::SmallVec;
+use tidegate_core::rate::GcraWord;
+use tidegate_core::{State, Tick};
+
+use super::line::{Class, Held, Name, Seized};
+use super::table::{Both, Place, Sought, Table};
+use crate::store::{Cell, Settled, Step, settle};
+
+/// The latest tick that the word of a wide state can tell: the one above marks a slot in hand. In the year 2407.
+const WIDE_LATEST: u64 = GcraWord::NONE - 1;
+
+impl Table {
+    /// Settles any step: locks the lines of all its keys, turns their slots into cells, and back.
+    pub(super) fn settle_cells(&self, step: &Step<'_>, keys: &[Sought]) -> Settled {
+        let mut order: SmallVec<[usize; 8]> = keys.iter().flat_map(|key| self.lines_of(*key)).collect();
+        order.sort_unstable();
+        order.dedup();
+        let locked: SmallVec<[Held<'_>; 8]> = order.iter().map(|line| self.line(*line).lock()).collect();
+        let held = |line: usize| {
+            let at = order.binary_search(&line).expect("the lines of each key were put into the order above");
+            (line, &locked[at])
+        };
+        let both = |key: Sought| Both { lines: self.lines_of(key).map(held) };
+        let places: SmallVec<[Option<Place>; 4]> =
+            keys.iter().map(|key| self.place(&both(*key), *key)).collect();
+        let mut in_order: SmallVec<[usize; 4]> = (0..keys.len()).filter(|at| places[*at].is_some()).collect();
+        in_order.sort_unstable_by_key(|at| places[*at]);
+        let mut hands: SmallVec<[Option<(Place, Seized<'_>)>; 4]> = keys.iter().map(|_| None).collect();
+        for at in in_order {
+            hands[at] = places[at].map(|place| (place, held(place.line).1.seize(place.slot)));
+        }
+        let mut cells: SmallVec<[Option<Cell>; 4]> =
+            hands.iter().map(|hand| self.cell(hand.as_ref()?, step.now)).collect();
+        let (settled, changed) = settle(step, &mut cells);
+        let owners = step.charges.iter().map(|charge| charge.owner);
+        for (((key, cell), hand), owner) in keys.iter().zip(cells).zip(&mut hands).zip(owners) {
+            let both = both(*key);
+            match (cell, hand) {
+                (None, None) => {}
+                (None, Some((place, seized))) => self.free(&both, *place, seized),
+                // Taken back: a wide state from beside the table; a word never left.
+                (Some(cell), Some((place, seized))) if !changed => {
+                    if seized.name().class() == Class::WIDE {
+                        self.overflow.put(place.line, place.slot, cell, owner);
+                    }
+                }
+                (Some(cell), hand) => {
+                    if hand.is_none() {
+                        *hand = self.claim(&both, *key, owner, step.now, None);
+                    }
+                    if let Some((place, seized)) = hand {
+                        self.write(&both, (*place, seized), *key, (cell, owner), step.now);
+                    }
+                }
+            }
+        }
+        settled
+    }
+
+    /// Turns a slot in hand into a cell.
+    fn cell(&self, (place, seized): &(Place, Seized<'_>), now: Tick) -> Option<Cell> {
+        match self.classes.get(seized.name().class()) {
+            None => self.overflow.take(place.line, place.slot),
+            Some(limit) => {
+                let state = State::Gcra(limit.form.widen(seized.word, now));
+                Some(Cell::new(Arc::clone(&limit.quota), state))
+            }
+        }
+    }
+
+    /// Writes a cell into a slot in hand: as a word where it fits one, else beside the table.
+    fn write(
+        &self,
+        both: &Both<'_>,
+        (place, seized): (Place, &mut Seized<'_>),
+        key: Sought,
+        (cell, owner): (Cell, u32),
+        now: Tick,
+    ) {
+        let narrow = match &cell.state {
+            State::Gcra(state) if cell.forgotten.is_none() => self
+                .classes
+                .of(&cell.quota, owner, now)
+                .and_then(|limit| Some((limit.class, limit.form.narrow(state, now)?))),
+            _ => None,
+        };
+        let (class, word) = narrow.unwrap_or_else(|| {
+            let full = cell.full_at().unwrap_or(Tick::MAX);
+            (Class::WIDE, full.as_nanos().min(WIDE_LATEST))
+        });
+        if class == Class::WIDE {
+            self.overflow.put(place.line, place.slot, cell, owner);
+        }
+        self.give(both, (place, seized), key, class);
+        seized.word = word;
+    }
+
+    /// Gives a slot in hand up.
+    fn free(&self, both: &Both<'_>, place: Place, seized: &mut Seized<'_>) {
+        seized.rename(both.at(place), Name::EMPTY);
+        seized.word = 0;
+        self.used.fetch_sub(1, Ordering::Relaxed);
+    }
+}

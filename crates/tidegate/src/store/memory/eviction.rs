@@ -1,0 +1,261 @@
+//! Eviction: which slot a new key takes.
+//!
+//! A slot whose limit is full again is as good as empty, so nothing is ever swept. Where none is left, a live key has to go.
+//!
+//! First it is settled whose. Owners (policies, as a rule) have even shares of the eight slots: a new key takes a slot from the owner
+//! that has the most of them, its own owner included, with the new key counted as there already. So a flood of one policy's
+//! keys pushes out that policy's own keys, and with `n` policies each keeps `8/n` of the slots (rounded down) against all others.
+//! Where more than eight policies meet in one place, every slot may have another owner; then a key that is over its limit is not
+//! given up for a new one, which is decided without being kept.
+//!
+//! Of that owner's keys the one nearest to full goes: by the share of its limit that is spent, and those over their limit last.
+
+use std::sync::atomic::Ordering;
+
+use smallvec::SmallVec;
+use tidegate_core::{Algorithm, Tick};
+
+use super::classes::Limit;
+use super::line::{Class, Name, Seized, WAYS};
+use super::table::{Both, Place, Reading, Sought, Table};
+use crate::store::Cell;
+
+/// What a place is to a new key.
+#[derive(Clone, Copy, Debug)]
+enum SlotUse {
+    /// Nobody needs it: empty, or full again.
+    Free,
+    /// A key lives there.
+    Live(Rank, u32),
+    /// In somebody's hands.
+    Taken,
+}
+
+/// How far a key is from full: whether it is over its limit, and how much of that is spent out of 2³². The least goes first.
+type Rank = (bool, u64);
+
+/// A place and the word that was seen there.
+type Candidate = (Place, u64);
+
+/// A live key that may have to go.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    owner: u32,
+    rank: Rank,
+    candidate: Candidate,
+}
+
+/// The live keys of both lines of a new key.
+type Lives = SmallVec<[Live; 2 * WAYS]>;
+
+/// The free places of a line.
+#[derive(Clone, Copy, Debug, Default)]
+struct Free {
+    count: usize,
+    empty: Option<Candidate>,
+    forgettable: Option<Candidate>,
+}
+
+impl Free {
+    fn add(&mut self, candidate: Candidate, empty: bool) {
+        self.count += 1;
+        *(if empty { &mut self.empty } else { &mut self.forgettable }) = Some(candidate);
+    }
+}
+
+impl Table {
+    /// Finds a slot for a new key and seizes it: an empty one, a forgettable one, or that of a live key, which is counted.
+    ///
+    /// `by` is the limit most of them are likely to be under. `None`, counted like a key given up, when no key has to go for this
+    /// one, or when all slots are in somebody's hands: those of this very step, as a rule.
+    pub(super) fn claim<'t>(
+        &self,
+        both: &Both<'t>,
+        key: Sought,
+        owner: u32,
+        tick: Tick,
+        by: Option<&Reading<'_>>,
+    ) -> Option<(Place, Seized<'t>)> {
+        loop {
+            let (candidate, over_limit) = self.candidate(both, (self.first(key.print()), owner), tick, by);
+            let Some((place, word)) = candidate else {
+                self.count_eviction(false);
+                return None;
+            };
+            // Lost when its key was asked for meanwhile: then another may be nearer to full.
+            if let Some(seized) = both.at(place).try_seize(place.slot, word) {
+                if let Some(over_limit) = over_limit {
+                    self.count_eviction(over_limit);
+                }
+                self.vacate(place, &seized);
+                return Some((place, seized));
+            }
+        }
+    }
+
+    /// Looks for the best slot for a new key, with its word; and, where a key has to go for it, whether that is over its limit.
+    fn candidate(
+        &self,
+        both: &Both<'_>,
+        (first, owner): (usize, u32),
+        tick: Tick,
+        by: Option<&Reading<'_>>,
+    ) -> (Option<Candidate>, Option<bool>) {
+        let mut free = [Free::default(); 2];
+        let mut lives = Lives::new();
+        for (free, (line, held)) in free.iter_mut().zip(both.lines) {
+            for slot in 0..WAYS {
+                let place = Place { line, slot };
+                let Some(word) = held.word(slot) else { continue };
+                match self.slot_use(held.name(slot), (place, word), tick, by) {
+                    SlotUse::Free => free.add((place, word), held.name(slot) == Name::EMPTY),
+                    SlotUse::Live(rank, owner) => lives.push(Live { owner, rank, candidate: (place, word) }),
+                    SlotUse::Taken => {}
+                }
+            }
+        }
+        // The preferred line while it has two places or more; then the emptier one.
+        let [low, high] = if both.lines[0].0 == first { free } else { [free[1], free[0]] };
+        let [one, other] =
+            if low.count >= WAYS / 2 || low.count >= high.count { [low, high] } else { [high, low] };
+        // What was never used before what is not needed any more: a state that is as good as none can still be a little better,
+        // such as that of a limit that starts cold.
+        match one.empty.or(other.empty).or(one.forgettable).or(other.forgettable) {
+            Some(candidate) => (Some(candidate), None),
+            None => {
+                let goes = who_goes(&lives, owner);
+                (goes.map(|live| live.candidate), goes.map(|live| live.rank.0))
+            }
+        }
+    }
+
+    fn count_eviction(&self, over_limit: bool) {
+        // Relaxed, both: counts for people, ordered with nothing.
+        self.evicted.fetch_add(1, Ordering::Relaxed);
+        self.evicted_over_limit.fetch_add(u64::from(over_limit), Ordering::Relaxed);
+    }
+
+    /// Makes a slot in hand ready for another key.
+    fn vacate(&self, place: Place, seized: &Seized<'_>) {
+        let name = seized.name();
+        if name == Name::EMPTY {
+            self.used.fetch_add(1, Ordering::Relaxed);
+        } else if name.class() == Class::WIDE {
+            self.overflow.take(place.line, place.slot);
+        }
+    }
+
+    /// Says what a place is to a new key.
+    fn slot_use(
+        &self,
+        name: Name,
+        (place, word): Candidate,
+        tick: Tick,
+        by: Option<&Reading<'_>>,
+    ) -> SlotUse {
+        if name == Name::EMPTY {
+            return SlotUse::Free;
+        }
+        if let Some(by) = by.filter(|by| by.limit.class == name.class()) {
+            return SlotUse::of(by.limit, word, by.now);
+        }
+        if name.class() == Class::WIDE {
+            // The word of a wide state is the tick from which it is as good as none.
+            if word <= tick.as_nanos() {
+                return SlotUse::Free;
+            }
+            let look = |cell: &Cell, owner| {
+                let standing = cell.quota.standing(&cell.state, tick);
+                let spent = u128::from(standing.limit.saturating_sub(standing.remaining));
+                // At most the whole, which is 2³².
+                let share = ((spent << 32) / u128::from(standing.limit.max(1))) as u64;
+                SlotUse::Live((standing.remaining == 0, share), owner)
+            };
+            // Not there: another step has it in hand by now.
+            return self.overflow.with(place.line, place.slot, look).unwrap_or(SlotUse::Taken);
+        }
+        let Some(limit) = self.classes.get(name.class()) else { return SlotUse::Taken };
+        let form = &limit.form;
+        // A form that has come to its end counts as it stood then; it is an hour old at least.
+        let now = form.scaled(tick).or_else(|| form.scaled(form.origin().after(form.lasts())));
+        now.map_or(SlotUse::Free, |now| SlotUse::of(limit, word, now))
+    }
+}
+
+impl SlotUse {
+    fn of(limit: &Limit, word: u64, now: u64) -> Self {
+        let form = &limit.form;
+        if form.is_full(word, now) {
+            return Self::Free;
+        }
+        Self::Live((form.is_used_up(word, now), form.spent_share(word, now)), limit.owner)
+    }
+}
+
+/// Says which of the live keys goes for a new key of `owner`; `None` where none has to.
+fn who_goes(lives: &Lives, owner: u32) -> Option<Live> {
+    let nearest_to_full =
+        |of: &dyn Fn(&Live) -> bool| lives.iter().copied().filter(of).min_by_key(|live| live.rank);
+    let slots = |owner| lives.iter().filter(|live| live.owner == owner).count();
+    let own = slots(owner);
+    // Of one owner only, as in a table without policies.
+    if own == lives.len() {
+        return nearest_to_full(&|_| true);
+    }
+    let most = lives.iter().map(|live| slots(live.owner)).max()?;
+    if own + 1 < most {
+        nearest_to_full(&|live| slots(live.owner) == most)
+    } else if own > 0 {
+        nearest_to_full(&|live| live.owner == owner)
+    } else {
+        // Each slot has another owner, and the new key would be the ninth.
+        nearest_to_full(&|live| !live.rank.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lives(keys: &[(u32, Rank)]) -> Lives {
+        let live = |(slot, (owner, rank)): (usize, &(u32, Rank))| Live {
+            owner: *owner,
+            rank: *rank,
+            candidate: (Place { line: 0, slot }, 0),
+        };
+        keys.iter().enumerate().map(live).collect()
+    }
+
+    fn goes(keys: &[(u32, Rank)], owner: u32) -> Option<usize> {
+        who_goes(&lives(keys), owner).map(|live| live.candidate.0.slot)
+    }
+
+    const DEBTOR: Rank = (true, 1 << 32);
+
+    #[test]
+    fn of_one_owner_the_nearest_to_full_goes_and_debtors_last() {
+        assert_eq!(goes(&[(1, DEBTOR), (1, (false, 9)), (1, (false, 3)), (1, DEBTOR)], 1), Some(2));
+        assert_eq!(goes(&[(1, DEBTOR), (1, DEBTOR)], 1), Some(0));
+        assert_eq!(goes(&[], 1), None);
+    }
+
+    #[test]
+    fn who_has_the_most_gives_even_debtors() {
+        let crowd = [(1, DEBTOR), (1, DEBTOR), (1, (true, 7)), (2, (false, 1))];
+        assert_eq!(goes(&crowd, 3), Some(2), "the crowd's, though another key is nearer to full");
+        assert_eq!(goes(&crowd, 2), Some(2), "two against three is an even share when the new key has come");
+        assert_eq!(goes(&crowd, 1), Some(2), "a new key of the crowd pushes out its own");
+        let even = [(1, DEBTOR), (1, DEBTOR), (2, (false, 1)), (2, (false, 2))];
+        assert_eq!(goes(&even, 1), Some(0), "who has its share takes no other's");
+    }
+
+    #[test]
+    fn among_owners_of_one_slot_each_no_debtor_goes() {
+        let each: Vec<(u32, Rank)> = (1..=8).map(|owner| (owner, DEBTOR)).collect();
+        assert_eq!(goes(&each, 9), None);
+        let mut some = each.clone();
+        some[5].1 = (false, 4);
+        assert_eq!(goes(&some, 9), Some(5));
+        assert_eq!(goes(&each, 3), Some(2), "its own");
+    }
+}

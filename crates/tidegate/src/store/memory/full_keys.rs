@@ -1,0 +1,95 @@
+//! Keys kept in full beside their fingerprints, for whom odds are not enough.
+//!
+//! Sixteen bytes a slot, in lines of their own: a second miss of the cache for a check, under way while the first is, though the key
+//! is compared in hand. A key of up to [`LONGEST`] bytes is kept as it is and compared byte by byte. Of a longer one 120 bits are
+//! kept, two SipHash values under keys of the process: a table that kept those too would grow with what callers send. For
+//! two of `n` longer keys to be taken for one, they would have to agree in these 120 bits and in the 48 of their slots' names:
+//! odds of about `n² · 2⁻¹⁶⁹`.
+
+use std::array;
+use std::hash::BuildHasher;
+use std::hash::RandomState;
+use std::ops::Range;
+
+use super::line::WAYS;
+use super::lines::Lines;
+use crate::sync::{AtomicU64, Ordering};
+
+/// Bytes of a key that are kept as they are; the sixteenth says how many there are.
+const LONGEST: usize = 15;
+
+/// What the last byte says of a longer key.
+const LONGER: u8 = 0xFF;
+
+/// A key in sixteen bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FullKey([u64; 2]);
+
+/// A key that has a slot.
+#[derive(Debug, Default)]
+#[cfg_attr(not(tidegate_loom), derive(zerocopy::FromZeros))]
+struct Kept {
+    low: AtomicU64,
+    high: AtomicU64,
+}
+
+/// The keys of all slots.
+#[derive(Debug)]
+pub(super) struct FullKeys {
+    kept: Lines<Kept>,
+    seeds: [RandomState; 2],
+}
+
+// All accesses below are Relaxed: a slot's key is read and written under the lock of its line.
+impl FullKeys {
+    pub(super) fn new(lines: usize) -> Self {
+        Self { kept: Lines::new(lines), seeds: array::from_fn(|_| RandomState::new()) }
+    }
+
+    /// Returns a key in the form in which it is kept.
+    pub(super) fn of(&self, key: &[u8]) -> FullKey {
+        let mut bytes = [0; LONGEST + 1];
+        if let Some(room) = bytes[..LONGEST].get_mut(..key.len()) {
+            room.copy_from_slice(key);
+            bytes[LONGEST] = key.len() as u8;
+        } else {
+            let [low, high] = &self.seeds;
+            bytes[..8].copy_from_slice(&low.hash_one(key).to_le_bytes());
+            bytes[8..].copy_from_slice(&high.hash_one(key).to_le_bytes());
+            bytes[LONGEST] = LONGER;
+        }
+        FullKey(array::from_fn(|half| u64::from_le_bytes(array::from_fn(|byte| bytes[half * 8 + byte]))))
+    }
+
+    /// Has the system hand out the memory of some pages, as writes do; changes nothing. Returns how many there are.
+    pub(super) fn prefault(&self, pages: Range<usize>) -> usize {
+        let prefault = |kept: &Kept| {
+            let _ = kept.low.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
+        };
+        self.kept.pages(pages).map(prefault).count()
+    }
+
+    /// Says whether a slot is that of a key.
+    #[inline]
+    pub(super) fn is(&self, line: usize, slot: usize, key: FullKey) -> bool {
+        let kept = &self.kept.get(line)[slot];
+        let FullKey([low, high]) = key;
+        (kept.low.load(Ordering::Relaxed) ^ low) | (kept.high.load(Ordering::Relaxed) ^ high) == 0
+    }
+
+    /// Keeps the key of a slot.
+    pub(super) fn keep(&self, line: usize, slot: usize, key: FullKey) {
+        let kept = &self.kept.get(line)[slot];
+        let FullKey([low, high]) = key;
+        kept.low.store(low, Ordering::Relaxed);
+        kept.high.store(high, Ordering::Relaxed);
+    }
+
+    /// Touches a line, so that it is on its way from memory while others are looked at.
+    #[inline]
+    pub(super) fn touch(&self, line: usize) -> u64 {
+        self.kept.get(line)[0].low.load(Ordering::Relaxed)
+    }
+}
+
+const _: () = assert!(size_of::<[Kept; WAYS]>() == 64 || cfg!(tidegate_loom));

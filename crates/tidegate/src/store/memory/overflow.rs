@@ -1,0 +1,51 @@
+//! States that do not fit a word, beside the table.
+//!
+//! Cells lie in small groups, each under a lock of its own, at places that belong to the table's slots: nothing is searched, and
+//! nothing large is ever moved, however many there are. Nothing is allocated before the first of them comes.
+
+use std::sync::OnceLock;
+
+use parking_lot::Mutex;
+
+use super::line::WAYS;
+use crate::store::Cell;
+
+/// Lines per group: a group's cells are allocated together, 32 of 64 bytes.
+const LINES: usize = 8;
+
+/// Cells with the owners of their keys.
+type Group = Mutex<Vec<Option<(Cell, u32)>>>;
+
+#[derive(Debug)]
+pub(super) struct Overflow {
+    lines: usize,
+    groups: OnceLock<Box<[Group]>>,
+}
+
+impl Overflow {
+    pub(super) const fn new(lines: usize) -> Self {
+        Self { lines, groups: OnceLock::new() }
+    }
+
+    /// Takes the cell of a slot in hand.
+    pub(super) fn take(&self, line: usize, slot: usize) -> Option<Cell> {
+        let mut group = self.groups.get()?[line / LINES].lock();
+        group.get_mut(line % LINES * WAYS + slot)?.take().map(|(cell, _)| cell)
+    }
+
+    /// Puts a cell into the place of a slot, with the owner of its key.
+    pub(super) fn put(&self, line: usize, slot: usize, cell: Cell, owner: u32) {
+        let make = || (0..self.lines.div_ceil(LINES)).map(|_| Group::default()).collect();
+        let mut group = self.groups.get_or_init(make)[line / LINES].lock();
+        if group.is_empty() {
+            group.resize(LINES * WAYS, None);
+        }
+        group[line % LINES * WAYS + slot] = Some((cell, owner));
+    }
+
+    /// Looks at the cell of a slot and the owner of its key.
+    pub(super) fn with<R>(&self, line: usize, slot: usize, look: impl FnOnce(&Cell, u32) -> R) -> Option<R> {
+        let group = self.groups.get()?[line / LINES].lock();
+        group.get(line % LINES * WAYS + slot)?.as_ref().map(|(cell, owner)| look(cell, *owner))
+    }
+}

@@ -1,0 +1,229 @@
+//! The short ways to settle: on words, where they are.
+//!
+//! Most steps ask for units at once of keys that are there as words of the very limits asked about. Those need no cells, no
+//! counting of references and no arithmetic in 128 bits. Whatever else comes, a new key among several, a wait, another
+//! limit, goes the long way; both are the same arithmetic and the same rule of all or nothing.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::decision::Ruling;
+use tidegate_core::{Decision, Receipt, Standing, Tick};
+
+use super::classes::Limit;
+use super::line::{Class, Name, Seized, Slot};
+use super::table::{Keep, Place, Print, Reading, Sought, Table, Taken};
+use crate::store::take::{Hand, take};
+use crate::store::{Charge, Op, Settled, Settlement, Step};
+
+/// A charge that its word permits, as seen at a glance.
+struct Permit<'t> {
+    slot: &'t Slot,
+    name: Name,
+    limit: &'t Limit,
+    now: u64,
+    seen: u64,
+    next: u64,
+}
+
+impl<'t> Permit<'t> {
+    /// Seizes the slot, if it is still as it was seen.
+    #[inline]
+    fn try_seize(&self) -> Option<Seized<'t>> {
+        let seized = self.slot.try_seize(self.seen)?;
+        (seized.name() == self.name).then_some(seized)
+    }
+
+    /// Says what came of the charge.
+    #[inline]
+    fn settlement<const RECEIPTS: bool>(&self, charge: &Charge<'_>, tick: Tick) -> Settlement {
+        let hand = Word { limit: self.limit, now: self.now, word: self.next };
+        let ruling = Ruling::Allowed { wait: Duration::ZERO };
+        let decision = Decision { ruling, standing: hand.standing(charge, None, tick) };
+        Settlement { decision, receipt: RECEIPTS.then(|| hand.receipt(hand.word, charge, tick)) }
+    }
+}
+
+/// A word in hand, with what it is read by.
+struct Word<'t> {
+    limit: &'t Limit,
+    now: u64,
+    word: u64,
+}
+
+impl Word<'_> {
+    /// Returns the receipt of units whose taking made a word.
+    fn receipt(&self, word: u64, charge: &Charge<'_>, tick: Tick) -> Receipt {
+        Receipt { at: tick, act: tick, cost: charge.cost, mark: self.limit.form.mark(word) }
+    }
+}
+
+impl Hand for Word<'_> {
+    type Next = u64;
+
+    fn decide(&self, charge: &Charge<'_>, tick: Tick) -> (Ruling, Option<(u64, Receipt)>) {
+        let (form, units) = (&self.limit.form, charge.cost.units());
+        match form.take(self.word, self.now, units) {
+            Some(next) => {
+                (Ruling::Allowed { wait: Duration::ZERO }, Some((next, self.receipt(next, charge, tick))))
+            }
+            None => (Ruling::Denied { retry: form.retry(self.word, self.now, units) }, None),
+        }
+    }
+
+    fn standing(&self, _: &Charge<'_>, next: Option<&u64>, _: Tick) -> Standing {
+        self.limit.form.standing(*next.unwrap_or(&self.word), self.now)
+    }
+
+    fn keep(&mut self, _: &Charge<'_>, next: u64, _: Tick) {
+        self.word = next;
+    }
+}
+
+impl Table {
+    /// Settles a step whose charges are all spent at once: of keys that are there, as words of the limits it names, in nobody's
+    /// hands. `None`, and nothing is changed, where that is not so, and in a table that keeps its keys.
+    ///
+    /// Slots are tried and not waited for, so their order is free; where a key is named twice, the second try fails.
+    pub(super) fn settle_at_once<const RECEIPTS: bool>(
+        &self,
+        step: &Step<'_>,
+        settled: &mut Settled,
+    ) -> Option<()> {
+        if !matches!(step.op, Op::Take) || self.keep() == Keep::Keys {
+            return None;
+        }
+        settled.lines.clear();
+        if let [charge] = step.charges {
+            let permit = self.permit_charge(charge, step.now)?;
+            permit.try_seize()?.leave(permit.next);
+            settled.lines.push(permit.settlement::<RECEIPTS>(charge, step.now));
+        } else {
+            let mut permits: SmallVec<[Permit<'_>; 16]> = SmallVec::new();
+            for charge in step.charges {
+                permits.push(self.permit_charge(charge, step.now)?);
+            }
+            let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
+            for permit in &permits {
+                hands.push(permit.try_seize()?);
+            }
+            for (permit, seized) in permits.iter().zip(hands.drain(..)) {
+                seized.leave(permit.next);
+            }
+            settled.lines.reserve_exact(permits.len());
+            let both = permits.iter().zip(step.charges);
+            settled
+                .lines
+                .extend(both.map(|(permit, charge)| permit.settlement::<RECEIPTS>(charge, step.now)));
+        }
+        (settled.allowed, settled.wait) = (true, Duration::ZERO);
+        Some(())
+    }
+
+    /// Looks at a glance whether a charge can be spent.
+    #[inline(always)]
+    fn permit_charge(&self, charge: &Charge<'_>, tick: Tick) -> Option<Permit<'_>> {
+        if !(charge.max_wait.is_zero() && charge.binding) {
+            return None;
+        }
+        let print = self.print(charge.key);
+        let (slot, name) =
+            self.glance(self.first(print), print).or_else(|| self.glance(self.second(print), print))?;
+        let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
+        let now = limit.form.scaled(tick)?;
+        let seen = slot.word();
+        let next = limit.form.take(seen, now, charge.cost.units())?;
+        Some(Permit { slot, name, limit, now, seen, next })
+    }
+
+    /// Finds the slot of a key in a line, at a glance, and the name it has there.
+    #[inline(always)]
+    fn glance(&self, line: usize, print: Print) -> Option<(&Slot, Name)> {
+        let line = self.line(line);
+        let (at, name) = line.glance_key(print.name(Class::WIDE))?;
+        Some((line.slot(at), name))
+    }
+
+    /// Settles a step of one charge that asks for units at once and is not permitted at a glance: a refusal, or a new key, which gets
+    /// a slot. `false` where it asks for anything else.
+    pub(super) fn settle_word(
+        &self,
+        step: &Step<'_>,
+        charge: &Charge<'_>,
+        key: Sought,
+        settled: &mut Settled,
+    ) -> bool {
+        let plain = charge.max_wait.is_zero() && charge.binding;
+        if !plain || !matches!(step.op, Op::Take) {
+            return false;
+        }
+        let known = self.seat(key).and_then(|(_, name)| self.classes.get(name.class()));
+        let limit = known
+            .filter(|limit| limit.is(charge.quota))
+            .or_else(|| self.classes.of(charge.quota, charge.owner, step.now));
+        let Some(by) = limit.and_then(|limit| Reading::at(limit, step.now)) else { return false };
+        let taken = self.take(key.print(), charge.key, &by, charge.cost.units());
+        let (Taken::Permitted(word) | Taken::Refused(word)) = taken else { return false };
+        let hand = Word { limit: by.limit, now: by.now, word };
+        let (ruling, receipt) = if matches!(taken, Taken::Permitted(_)) {
+            (Ruling::Allowed { wait: Duration::ZERO }, Some(hand.receipt(word, charge, step.now)))
+        } else {
+            (hand.decide(charge, step.now).0, None)
+        };
+        let decision = Decision { ruling, standing: hand.standing(charge, None, step.now) };
+        (settled.allowed, settled.wait) = (receipt.is_some(), Duration::ZERO);
+        settled.lines.clear();
+        settled.lines.push(Settlement { decision, receipt });
+        true
+    }
+
+    /// Settles a step whose keys are all there, as words of the limits it names; `None`, and nothing is changed, where that is not
+    /// so.
+    pub(super) fn settle_words(&self, step: &Step<'_>, keys: &[Sought], settled: &mut Settled) -> Option<()> {
+        let spend = match step.op {
+            Op::Take => true,
+            Op::Peek => false,
+            _ => return None,
+        };
+        // First at a glance: where each key is, and under which name.
+        let mut seats: SmallVec<[(Place, Name, usize); 16]> = SmallVec::new();
+        let mut words: SmallVec<[Word<'_>; 16]> = SmallVec::new();
+        for (at, (charge, key)) in step.charges.iter().zip(keys).enumerate() {
+            let (place, name) = self.seat(*key).filter(|_| charge.max_wait.is_zero())?;
+            let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
+            words.push(Word { limit, now: Reading::at(limit, step.now)?.now, word: 0 });
+            seats.push((place, name, at));
+        }
+        // Then the slots are seized, in ascending order, and looked at again.
+        seats.sort_unstable_by_key(|(place, ..)| *place);
+        if seats.windows(2).any(|two| two[0].0 == two[1].0) {
+            // Keys of one fingerprint, in a table that tells them apart.
+            return None;
+        }
+        let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
+        for (place, name, at) in &seats {
+            let seized = self.line(place.line).seize(place.slot);
+            if seized.name() != *name || !self.is(*place, keys[*at]) {
+                return None;
+            }
+            words[*at].word = seized.word;
+            hands.push(seized);
+        }
+        if take(step, &mut words, spend, settled) {
+            for ((.., at), seized) in seats.iter().zip(&mut hands) {
+                seized.word = words[*at].word;
+            }
+        }
+        Some(())
+    }
+
+    /// Finds where a key is and the name it has there, at a glance.
+    #[inline]
+    fn seat(&self, key: Sought) -> Option<(Place, Name)> {
+        let look = |line: usize| {
+            let (slot, name) = self.line(line).glance_key(key.name(Class::WIDE))?;
+            Some((Place { line, slot }, name))
+        };
+        look(self.first(key.print())).or_else(|| look(self.second(key.print())))
+    }
+}

@@ -1,0 +1,140 @@
+//! A step that owns what it names, to be kept while an engine is asked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Cost, Quota, Replace, Tick};
+
+use super::step::{Charge, Ending, OnStoreError, Op, Step, StepClock};
+
+/// A [`Step`] that owns what it names.
+///
+/// Takes its time when it is made: a clock that a step has with it ([`StepClock::Fresh`]) is read then.
+#[derive(Clone, Debug)]
+pub struct OwnedStep {
+    now: Tick,
+    by_engine: bool,
+    tag: u64,
+    receipts: bool,
+    op: OwnedOp,
+    charges: SmallVec<[OwnedCharge; 4]>,
+}
+
+#[derive(Clone, Debug)]
+enum OwnedOp {
+    Take,
+    Peek,
+    Finish(Box<[Ending]>),
+    Reset,
+}
+
+#[derive(Clone, Debug)]
+struct OwnedCharge {
+    key: Box<[u8]>,
+    quota: Arc<Quota>,
+    cost: Cost,
+    max_wait: Duration,
+    binding: bool,
+    replace: Replace,
+    owner: u32,
+    on_error: OnStoreError,
+    by_fallback: bool,
+    passing: bool,
+}
+
+impl OwnedStep {
+    /// Copies a step: two allocations for each of its charges at most.
+    #[must_use]
+    pub fn of(step: &Step<'_>) -> Self {
+        let step = step.read_clock();
+        let op = match step.op {
+            Op::Take => OwnedOp::Take,
+            Op::Peek => OwnedOp::Peek,
+            Op::Finish(endings) => OwnedOp::Finish(endings.into()),
+            Op::Reset => OwnedOp::Reset,
+        };
+        let own = |charge: &Charge<'_>| {
+            let Charge {
+                key,
+                quota,
+                cost,
+                max_wait,
+                binding,
+                replace,
+                owner,
+                on_error,
+                by_fallback,
+                passing,
+            } = *charge;
+            let (key, quota) = (key.into(), Arc::clone(quota));
+            OwnedCharge {
+                key,
+                quota,
+                cost,
+                max_wait,
+                binding,
+                replace,
+                owner,
+                on_error,
+                by_fallback,
+                passing,
+            }
+        };
+        Self {
+            now: step.now,
+            by_engine: matches!(step.clock, StepClock::Engine),
+            tag: step.tag,
+            receipts: step.receipts,
+            op,
+            charges: step.charges.iter().map(own).collect(),
+        }
+    }
+
+    /// Hands the step to a function as it was.
+    pub fn with<R>(&self, then: impl FnOnce(&Step<'_>) -> R) -> R {
+        let charges: SmallVec<[Charge<'_>; 4]> = self.charges.iter().map(OwnedCharge::lend).collect();
+        then(&Step {
+            now: self.now,
+            clock: if self.by_engine { StepClock::Engine } else { StepClock::Caller },
+            tag: self.tag,
+            receipts: self.receipts,
+            op: match &self.op {
+                OwnedOp::Take => Op::Take,
+                OwnedOp::Peek => Op::Peek,
+                OwnedOp::Finish(endings) => Op::Finish(endings),
+                OwnedOp::Reset => Op::Reset,
+            },
+            charges: &charges,
+        })
+    }
+
+    /// Returns the step's tag.
+    #[must_use]
+    pub const fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    /// Says whether the step forgets its keys.
+    #[must_use]
+    pub const fn is_reset(&self) -> bool {
+        matches!(self.op, OwnedOp::Reset)
+    }
+}
+
+impl OwnedCharge {
+    fn lend(&self) -> Charge<'_> {
+        Charge {
+            key: &self.key,
+            quota: &self.quota,
+            cost: self.cost,
+            max_wait: self.max_wait,
+            binding: self.binding,
+            replace: self.replace,
+            owner: self.owner,
+            on_error: self.on_error,
+            by_fallback: self.by_fallback,
+            passing: self.passing,
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What a store is asked, and what it answers: data, for a store that runs scripts has to get the same step as one that runs Rust.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Cost, Decision, Finish, Quota, Receipt, Replace, Tick};
+
+use crate::clock::Clock;
+
+/// One line of a step: whose capacity, under which quota, how much.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    /// Whose capacity: opaque bytes, distinct within a step.
+    pub key: &'a [u8],
+    /// The limit that holds now. A cell written under another one is carried over first.
+    pub quota: &'a Arc<Quota>,
+    /// How much.
+    pub cost: Cost,
+    /// The longest delay this line accepts; zero for all but queues and waits.
+    pub max_wait: Duration,
+    /// Whether its refusal refuses the step. `false` for a shadow: it is measured and never refuses.
+    pub binding: bool,
+    /// How a changed quota takes over what was spent.
+    pub replace: Replace,
+    /// Who brought the key: a number of the policy, the same for all its keys. Where a store is full, keys of one owner do not
+    /// push out those of another beyond an even share.
+    pub owner: u32,
+    /// What becomes of the charge when an engine cannot decide; see [`OnStoreError`]. Says nothing to an engine itself.
+    pub on_error: OnStoreError,
+    /// Of a charge that is ended: whether it was made by the store that stands in for an engine; see [`DecidedBy::Fallback`].
+    pub by_fallback: bool,
+    /// Whether the quota is of this one step, and one of very many: a store keeps it with the key and takes no other note of it.
+    pub passing: bool,
+}
+
+impl<'a> Charge<'a> {
+    /// A binding charge that spends, at once or not at all; its owner is 0.
+    #[must_use]
+    pub const fn new(key: &'a [u8], quota: &'a Arc<Quota>, cost: Cost) -> Self {
+        Self {
+            key,
+            quota,
+            cost,
+            max_wait: Duration::ZERO,
+            binding: true,
+            replace: Replace::AsIs,
+            owner: 0,
+            on_error: OnStoreError::Local,
+            by_fallback: false,
+            passing: false,
+        }
+    }
+}
+
+/// What a step does with its charges.
+#[derive(Clone, Copy, Debug)]
+pub enum Op<'a> {
+    /// Spends every charge if all binding ones are allowed.
+    Take,
+    /// Decides like `Take` and changes nothing.
+    Peek,
+    /// Settles, one [`Ending`] for each charge of the step, all or nothing. Of charges made before, what was not spent comes back, and
+    /// what was spent beyond the charge is booked as a debt; the quota of such a charge is the one it was made under, and its cost
+    /// what was charged. It is refused only by an [`Ending::Once`]. Whether a charge binds and how it waits say nothing here.
+    Finish(&'a [Ending]),
+    /// Forgets the keys: their limits are full again, and of charges made before nothing comes back, unless a full store gives up the
+    /// note of that.
+    Reset,
+}
+
+/// A list of charges to settle at one tick.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// When, as far as the caller knows. A tick before the latest that a store has seen counts as that one: its time does not step back.
+    pub now: Tick,
+    /// Whose clock decides.
+    pub clock: StepClock<'a>,
+    /// What the keys have in common: an engine that spreads keys over machines keeps keys of one tag on one machine. Of a store
+    /// whose [`super::Caps::one_tag`] is `false` it says nothing.
+    pub tag: u64,
+    /// Whether the charges will be ended: receipts may be absent from the answer otherwise, and all else it says is the same.
+    /// Making them is a part of what a check costs, and most checks want none.
+    pub receipts: bool,
+    /// What is done.
+    pub op: Op<'a>,
+    /// The charges, in order; keys are distinct.
+    pub charges: &'a [Charge<'a>],
+}
+
+impl<'a> Step<'a> {
+    /// Makes a step that is decided by the caller's tick and has receipts; its tag is 0.
+    #[must_use]
+    pub const fn new(now: Tick, op: Op<'a>, charges: &'a [Charge<'a>]) -> Self {
+        Self { now, clock: StepClock::Caller, tag: 0, receipts: true, op, charges }
+    }
+
+    /// Returns the step with the tick of its clock, for a store that has no use for an older one: what [`StepClock::Fresh`] says is
+    /// read at once.
+    #[must_use]
+    pub fn read_clock(self) -> Self {
+        match self.clock {
+            StepClock::Fresh(clock) => {
+                Self { now: self.now.max(clock.now()), clock: StepClock::Caller, ..self }
+            }
+            StepClock::Caller | StepClock::Engine => self,
+        }
+    }
+}
+
+/// Whose clock decides a step.
+#[derive(Clone, Copy, Debug)]
+pub enum StepClock<'a> {
+    /// The caller's: [`Step::now`].
+    Caller,
+    /// The caller's. [`Step::now`] may be a little old: it is good enough to permit by, and before a refusal this clock is read
+    /// and decides.
+    Fresh(&'a dyn Clock),
+    /// The engine's own, where it has one ([`super::Caps::own_clock`]); else the caller's.
+    Engine,
+}
+
+/// Who made a decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DecidedBy {
+    /// A store in this process.
+    #[default]
+    Local,
+    /// This process, out of what it had drawn from an engine ahead of time.
+    Lease,
+    /// An engine.
+    Engine,
+    /// A store in this process that stands in for an engine, because the engine did not answer.
+    Fallback,
+}
+
+/// What a settlement does with one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Ends a charge that was made before.
+    Finish {
+        /// Of the charge, as the step that made it returned it. Each is ended once; whoever holds it sees to that.
+        receipt: Receipt,
+        /// What was spent, and how the work went.
+        finish: Finish,
+        /// Books what was spent anew if the charge was forgotten before its time: its key was reset, or given up for lack of room,
+        /// before this tick, at which its limit would have been full again. `None` leaves forgotten what is forgotten.
+        renew: Option<Tick>,
+    },
+    /// Forgets the key, as [`Op::Reset`] does.
+    Forget,
+    /// Charges the key as [`Op::Take`] does, at once or not at all. Where it is refused, the whole step is, and nothing has
+    /// changed: so a limit of one unit lets a settlement happen once.
+    Once,
+}
+
+impl Ending {
+    /// Ends a charge; what is forgotten stays forgotten.
+    #[must_use]
+    pub const fn new(receipt: Receipt, finish: Finish) -> Self {
+        Self::Finish { receipt, finish, renew: None }
+    }
+}
+
+/// The answer to one charge of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// What this limit by itself decided, and how it stands after the step.
+    pub decision: Decision,
+    /// Needed to settle the charge; present when it was spent, unless the step wanted no receipts ([`Step::receipts`]). Of [`Op::Finish`] it is the receipt of the charge, with the units
+    /// that came back for its cost; absent where none did.
+    pub receipt: Option<Receipt>,
+}
+
+/// The answer to a step: one settlement per charge, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Whether every binding charge was allowed.
+    pub allowed: bool,
+    /// The longest delay among the binding charges of an allowed step.
+    pub wait: Duration,
+    /// The tick it was decided at, by the clock that decided.
+    pub at: Tick,
+    /// Who decided.
+    pub by: DecidedBy,
+    /// One per charge.
+    pub lines: SmallVec<[Settlement; 4]>,
+}
+
+/// What happens to a charge when an engine cannot decide.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnStoreError {
+    /// It is allowed and nothing is counted.
+    Allow,
+    /// It is refused, and so is its request.
+    Deny,
+    /// A store of this process stands in, and grants this node's share of the limit.
+    #[default]
+    Local,
+}

@@ -1,0 +1,114 @@
+//! All or nothing: the charges of one step, each decided by its own limit.
+//!
+//! Works over whatever a store has in hand of a key: a [`Cell`], or a word of a table.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::decision::Ruling;
+use tidegate_core::{Algorithm, Ask, Decision, Receipt, Retry, Standing, State, Tick, Transition};
+
+use super::cell::{Cell, current, keep};
+use super::step::{Charge, Settled, Settlement, Step};
+
+/// What one charge came to for itself, and what follows if the step is allowed.
+type Decided<H> = (Ruling, Option<(<H as Hand>::Next, Receipt)>);
+
+/// The state of one charge's key while a step has it in hand, in whatever form the store keeps it.
+pub(super) trait Hand {
+    /// A state that would follow.
+    type Next;
+
+    /// Decides one charge for itself: the ruling, and what follows if the step is allowed.
+    fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(Self::Next, Receipt)>);
+
+    /// Returns how the limit stands, or would stand.
+    fn standing(&self, charge: &Charge<'_>, next: Option<&Self::Next>, now: Tick) -> Standing;
+
+    /// Puts a state in place.
+    fn keep(&mut self, charge: &Charge<'_>, next: Self::Next, now: Tick);
+
+    /// Takes note of a key that was denied when it was met for the first time, where it will fill from then on; returns whether it
+    /// did.
+    fn meet(&mut self, _charge: &Charge<'_>, _now: Tick) -> bool {
+        false
+    }
+}
+
+impl Hand for Option<Cell> {
+    type Next = State;
+
+    fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(State, Receipt)>) {
+        let state = current(charge, self.as_ref(), now);
+        match charge.quota.decide(&state, Ask::within(now, charge.cost, charge.max_wait)) {
+            Transition::Allowed { wait, next, receipt } => (Ruling::Allowed { wait }, Some((next, receipt))),
+            Transition::Denied { retry } => (Ruling::Denied { retry }, None),
+        }
+    }
+
+    fn standing(&self, charge: &Charge<'_>, next: Option<&State>, now: Tick) -> Standing {
+        match next {
+            Some(next) => charge.quota.standing(next, now),
+            None => charge.quota.standing(&current(charge, self.as_ref(), now), now),
+        }
+    }
+
+    fn keep(&mut self, charge: &Charge<'_>, next: State, now: Tick) {
+        keep(self, charge.quota, next, now);
+    }
+
+    fn meet(&mut self, charge: &Charge<'_>, now: Tick) -> bool {
+        if self.is_some() {
+            return false;
+        }
+        let fresh = charge.quota.fresh(now);
+        // Most limits start full, and a full one is as good as forgotten: refused strangers take no room.
+        let fills = charge.quota.full_at(&fresh).is_none_or(|full| full > now) && {
+            let standing = charge.quota.standing(&fresh, now);
+            standing.remaining < standing.limit
+        };
+        if fills {
+            keep(self, charge.quota, fresh, now);
+        }
+        fills
+    }
+}
+
+/// All or nothing: decides each charge for itself, and keeps what follows only if no binding one was refused. Writes the answer
+/// and returns whether the hands changed.
+pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settled: &mut Settled) -> bool {
+    let now = step.now;
+    // As many as a plan holds without allocating; unused room costs nothing.
+    let mut decided: SmallVec<[Decided<H>; 16]> = SmallVec::new();
+    let (mut allowed, mut longest) = (true, Duration::ZERO);
+    for (charge, hand) in step.charges.iter().zip(&*hands) {
+        let (ruling, next) = hand.decide(charge, now);
+        match ruling {
+            Ruling::Allowed { wait } if charge.binding => longest = longest.max(wait),
+            Ruling::Denied { .. } if charge.binding => allowed = false,
+            _ => {}
+        }
+        decided.push((ruling, next));
+    }
+    let mut changed = false;
+    settled.lines.clear();
+    settled.lines.reserve_exact(decided.len());
+    // Drained and not consumed: that would move the whole list first.
+    for ((charge, hand), (ruling, next)) in step.charges.iter().zip(hands).zip(decided.drain(..)) {
+        // A peek tells what there is, not what would be left.
+        let spent = next.filter(|_| allowed && spend);
+        let standing = hand.standing(charge, spent.as_ref().map(|(next, _)| next), now);
+        let receipt = spent.map(|(next, receipt)| {
+            hand.keep(charge, next, now);
+            changed = true;
+            receipt
+        });
+        if spend && matches!(ruling, Ruling::Denied { retry } if retry != Retry::Never) {
+            changed |= hand.meet(charge, now);
+        }
+        settled.lines.push(Settlement { decision: Decision { ruling, standing }, receipt });
+    }
+    (settled.allowed, settled.at) = (allowed, step.now);
+    settled.wait = if allowed { longest } else { Duration::ZERO };
+    changed
+}

@@ -1,0 +1,89 @@
+//! Memory that a thread's checks use one after the other, so that none of them allocates it.
+
+use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
+
+use crate::store::Settled;
+
+/// How much of it a thread keeps, in bytes of keys: those of usual checks have some hundreds. What callers put into
+/// attributes may be longer, and must not stay with every thread that has seen it.
+const KEPT: usize = 16 * 1024;
+
+thread_local! {
+    static KEEPER: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
+}
+
+/// What a check needs and does not give to its caller.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    /// For the bytes of keys.
+    pub(crate) keys: Vec<u8>,
+    /// For the store's answer.
+    pub(crate) settled: Settled,
+}
+
+/// The thread's buffers while a check has it; goes back when dropped.
+///
+/// A check within a check, as a store of many gates may make, finds none and gets one of its own, as does the first of a thread:
+/// one allocation.
+#[derive(Debug)]
+pub(crate) struct Borrowed(Option<Box<Buffers>>);
+
+impl Borrowed {
+    #[inline]
+    pub(crate) fn take() -> Self {
+        // Not there any more while the thread's destructors run.
+        Self(Some(KEEPER.try_with(Cell::take).ok().flatten().unwrap_or_default()))
+    }
+}
+
+impl Deref for Borrowed {
+    type Target = Buffers;
+
+    #[inline]
+    fn deref(&self) -> &Buffers {
+        self.0.as_deref().expect("there until it is dropped")
+    }
+}
+
+impl DerefMut for Borrowed {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Buffers {
+        self.0.as_deref_mut().expect("there until it is dropped")
+    }
+}
+
+impl Drop for Borrowed {
+    #[inline]
+    fn drop(&mut self) {
+        let kept = self.0.take().filter(|buffers| buffers.keys.capacity() <= KEPT);
+        if kept.is_some() {
+            // Where it cannot be kept, it is freed.
+            let _ = KEEPER.try_with(|keeper| keeper.set(kept));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_keeps_its_memory_and_a_check_within_a_check_has_its_own() {
+        let mut outer = Borrowed::take();
+        outer.keys.reserve_exact(100);
+        let inner = Borrowed::take();
+        assert_eq!(inner.keys.capacity(), 0);
+        drop(inner);
+        drop(outer);
+        assert!(Borrowed::take().keys.capacity() >= 100);
+    }
+
+    #[test]
+    fn what_one_long_key_took_is_given_back() {
+        let mut buffers = Borrowed::take();
+        buffers.keys.reserve_exact(KEPT + 1);
+        drop(buffers);
+        assert_eq!(Borrowed::take().keys.capacity(), 0);
+    }
+}

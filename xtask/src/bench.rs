@@ -1,0 +1,165 @@
+//! Measures what the documentation states, and writes it to `docs/performance.md`.
+
+mod bars;
+mod contender;
+mod found;
+mod machine;
+pub(crate) mod replay;
+mod start;
+mod tables;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{built, root, step};
+use bars::Bar;
+use contender::Ring;
+use found::Found;
+
+/// The parts that contenders run, and how many rounds of each are enough at most: a flood takes seconds and says the same
+/// each time.
+const WORKLOADS: [(&str, usize); 7] = [
+    ("clock", usize::MAX),
+    ("one", usize::MAX),
+    ("keyed", usize::MAX),
+    ("flood", 3),
+    ("expire", 3),
+    ("gate", usize::MAX),
+    ("growth", 3),
+];
+
+/// The parts that drive the program itself.
+const PROGRAM: [&str; 2] = ["replay", "start"];
+
+/// The longest that all of it may take; an hour is usual, and `--huge` takes several.
+const WHOLE: Duration = Duration::from_secs(12 * 3600);
+
+/// Turns of each contender; `TIDEGATE_BENCH_ROUNDS` changes it.
+const ROUNDS: usize = 5;
+
+pub(crate) fn run(words: &[&str]) -> Result<()> {
+    if cfg!(debug_assertions) {
+        // What is measured here must be compiled like what users get.
+        let mut command = vec!["run", "--quiet", "--release", "--package", "xtask", "--", "bench"];
+        command.extend(words);
+        return step::within(WHOLE, "cargo", &command, &[]);
+    }
+    let (options, parts): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with("--"));
+    let known = |part: &str| PROGRAM.contains(&part) || WORKLOADS.iter().any(|(name, _)| *name == part);
+    if let Some(part) = parts.iter().find(|part| !known(part)) {
+        bail!("there is nothing to measure called `{part}`");
+    }
+    if let Some(option) = options.iter().find(|option| **option != "--huge") {
+        bail!("there is no option `{option}`");
+    }
+    let asked = |part: &str| parts.is_empty() || parts.contains(&part);
+    let (mut page, mut rows, mut bars) = (String::new(), Vec::new(), Vec::new());
+    let mut take = |part: Measured| {
+        page += part.page.trim_end();
+        page += "\n\n";
+        rows.extend(part.row);
+        bars.extend(part.bars);
+    };
+    if WORKLOADS.iter().any(|(workload, _)| asked(workload)) {
+        take(contenders(asked, options.contains(&"--huge"))?);
+    }
+    let machine = machine::name();
+    if PROGRAM.into_iter().any(asked) {
+        let binary = program()?;
+        if asked("replay") {
+            take(replay::measure(&binary, &machine)?);
+        }
+        if asked("start") {
+            take(start::measure(&binary, &machine)?);
+        }
+    }
+    let page = format!("{OPENING}{}\n{}\n{}", machine::describe()?, bars::table(&bars)?, page.trim_end());
+    println!("{page}");
+    if parts.is_empty() { publish(&page, &rows) } else { Ok(()) }
+}
+
+const OPENING: &str = "\
+# Performance
+
+Measured by `cargo xtask bench`, which writes this page down to the last part.
+
+Contenders have a process each and take turns; figures are medians of the rounds, with the least and the most in brackets. One
+thread is measured by its CPU time; two threads, each on a core of its own, by the time that passes. What is marked with \\* was never
+measured with both cores undisturbed: a neighbour was there, or the limiter itself puts threads to sleep. \"x\" says how many times
+as fast a row is as another, measured in the same run: above one is faster. Best peer is the fastest of those that do the whole
+job, tuned ones included; as it comes means with the settings that its documentation shows first.
+
+";
+
+/// Lets the contenders have their turns.
+fn contenders(asked: impl Fn(&str) -> bool, huge: bool) -> Result<Measured> {
+    let rounds = match std::env::var("TIDEGATE_BENCH_ROUNDS") {
+        Ok(rounds) => rounds.parse().context("TIDEGATE_BENCH_ROUNDS is not a number")?,
+        Err(_) => ROUNDS,
+    };
+    let ring = Ring::build()?;
+    let mut found = Found::new(ring.contenders.clone());
+    let mut page = String::new();
+    for (workload, most) in WORKLOADS.into_iter().filter(|(workload, _)| asked(workload)) {
+        ring.run(workload, rounds.min(most), huge && workload == "growth", &mut found)?;
+        page += &tables::of(workload, &found)?;
+    }
+    if !found.failed.is_empty() {
+        page += "## Failures\n\nRounds in which a contender did not answer as its limit says, left out above:\n\n";
+        for reason in &found.failed {
+            writeln!(page, "* {reason}")?;
+        }
+        page += "\n";
+    }
+    Ok(Measured { page, row: row(&found), bars: bars::all(&found, asked) })
+}
+
+/// What a check costs, in one line.
+fn row(found: &Found) -> Option<String> {
+    let ours = |workload, figure| found.median(workload, found.ours(workload)?, figure);
+    Some(format!(
+        "| a check: one limiter; one of a million keys (zipf; uniform); a gate with one matching policy of 1,000 | {:.0} ns; {:.0} ns; {:.0} ns; {:.0} ns | {} |",
+        ours("one", "permitted")?,
+        ours("keyed", "zipf")?,
+        ours("keyed", "uniform")?,
+        ours("gate", "policies 1000")?,
+        machine::name(),
+    ))
+}
+
+/// Builds the program and says where it is.
+fn program() -> Result<PathBuf> {
+    step::run("cargo", &["build", "--release"], &[])?;
+    Ok(built("release/tidegate"))
+}
+
+/// Writes the page, and the README's rows of it.
+fn publish(page: &str, rows: &[String]) -> Result<()> {
+    let path = root().join("docs/performance.md");
+    let old = std::fs::read_to_string(&path).unwrap_or_default();
+    let by_hand = old.find(BY_HAND).map_or("", |at| &old[at..]);
+    std::fs::write(&path, format!("{page}\n\n{by_hand}"))
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    let readme = root().join("README.md");
+    let text = std::fs::read_to_string(&readme)?;
+    let (before, rest) = text.split_once(START).context("the README has no place for figures")?;
+    let (_, after) = rest.split_once(END).context("the README's place for figures has no end")?;
+    let table = format!("\n| what | measured | on |\n|---|---|---|\n{}\n", rows.join("\n"));
+    std::fs::write(&readme, format!("{before}{START}{table}{END}{after}"))?;
+    Ok(())
+}
+
+/// What comes after it in the page is written by hand.
+const BY_HAND: &str = "<!-- by hand -->";
+const START: &str = "<!-- bench -->";
+const END: &str = "<!-- /bench -->";
+
+/// One part of the page, the row of it that the README shows, and the bars it is held to.
+pub(crate) struct Measured {
+    pub(crate) page: String,
+    pub(crate) row: Option<String>,
+    pub(crate) bars: Vec<Bar>,
+}

@@ -1,0 +1,133 @@
+//! Calls that have a better substitute here, where clippy does not see the difference.
+//!
+//! What is banned everywhere stands in `clippy.toml`. This rule knows tests from the product and the product from benches,
+//! and looks at the fuzz targets, which a stable compiler does not build.
+
+use std::collections::BTreeSet;
+
+use super::allowed::Allowed;
+use super::code::{Code, Mention};
+use super::fault::Fault;
+use super::modules::{Module, Modules};
+use super::packages::packages;
+use super::tree::Tree;
+
+/// Where a call is banned.
+#[derive(Clone, Copy, PartialEq)]
+enum Where {
+    Everywhere,
+    /// In what users run: the sources of the crates, tests left out.
+    Product,
+    Tests,
+}
+use Where::{Everywhere, Product, Tests};
+
+const UNFINISHED: &str = "write what is missing, or leave the branch out";
+const PRINTING: &str =
+    "return the text; in tidegate-cli print through `output`, which writes out what a terminal acts on";
+const WAITING: &str =
+    "turn a clock by hand (`ManualClock`, tokio's paused time), or wait for the event itself";
+const READING: &str = "it has no bound and follows a pipe for ever; read as `reading` and `aside` do";
+
+/// Macros by their names, functions by their whole paths.
+const BANNED: [(&str, Where, &str); 17] = [
+    ("todo!", Everywhere, UNFINISHED),
+    ("unimplemented!", Everywhere, UNFINISHED),
+    ("dbg!", Everywhere, "remove it; a test that fails says what it saw in its assertion"),
+    ("print!", Product, PRINTING),
+    ("println!", Product, PRINTING),
+    ("eprint!", Product, PRINTING),
+    ("eprintln!", Product, PRINTING),
+    ("std::thread::sleep", Tests, WAITING),
+    ("tokio::time::sleep", Tests, WAITING),
+    ("tokio::time::sleep_until", Tests, WAITING),
+    ("std::fs::read", Product, READING),
+    ("std::fs::read_to_string", Product, READING),
+    ("std::fs::write", Product, "a reader may see half of it; write as `writing` does, whole or not at all"),
+    (
+        "std::process::exit",
+        Everywhere,
+        "return an ExitCode from main, so that what is held is dropped and the log is written",
+    ),
+    ("std::process::abort", Everywhere, "return an error; the log is not written to its end otherwise"),
+    (
+        "std::mem::forget",
+        Everywhere,
+        "places and permits come back by being dropped; use ManuallyDrop and say why",
+    ),
+    ("std::env::set_var", Everywhere, "other threads read the environment; hand the value in"),
+];
+
+/// An exception is called `path: call`, as in `crates/a/src/b.rs: println!`.
+pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
+    let mut faults = BTreeSet::new();
+    for package in packages(tree) {
+        let sources: Vec<&str> = package.sources().collect();
+        for root in &package.roots {
+            let product = sources.contains(root) && root.starts_with("crates/");
+            let test = root.strip_prefix(package.dir).is_some_and(|root| root.starts_with("tests/"));
+            for module in Modules::of(tree, root, test).all {
+                faults.extend(banned(&module, product, allowed));
+            }
+        }
+    }
+    faults.into_iter().collect()
+}
+
+fn banned(module: &Module<'_>, product: bool, allowed: &Allowed<'_>) -> Vec<Fault> {
+    let code = Code::of(module.items, module.test);
+    let banned = |mention: &Mention| {
+        let call =
+            if mention.is_macro { mention.path.last()?.clone() + "!" } else { code.whole(&mention.path) };
+        let (_, place, instead) = BANNED.iter().find(|(name, ..)| *name == call)?;
+        let here = match place {
+            Everywhere => true,
+            Product => product && !mention.test,
+            Tests => mention.test,
+        };
+        let fault = || Fault::new(module.file, mention.line, format!("`{call}`: {instead}"));
+        (here && !allowed.allows(&format!("{}: {call}", module.file))).then(fault)
+    };
+    code.mentions.iter().filter_map(banned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BANNED, Where};
+    use crate::tidy::found;
+
+    const MANIFEST: (&str, &str) = ("crates/a/Cargo.toml", "[package]\nname = \"a\"\n");
+
+    #[test]
+    fn each_call_is_found_where_it_is_banned() {
+        for (call, place, instead) in BANNED {
+            let body = format!("fn f() {{\n    {call}();\n}}\n");
+            let (path, other) = match place {
+                Where::Everywhere => ("crates/a/examples/e.rs", None),
+                Where::Product => ("crates/a/src/lib.rs", Some("crates/a/tests/t.rs")),
+                Where::Tests => ("crates/a/tests/t.rs", Some("crates/a/src/lib.rs")),
+            };
+            let faults = found("banned-calls", &[MANIFEST, (path, &body)], "");
+            assert_eq!(faults, [format!("{path}:2: `{call}`: {instead}")]);
+            if let Some(other) = other {
+                assert!(
+                    found("banned-calls", &[MANIFEST, (other, &body)], "").is_empty(),
+                    "{call} in {other}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn imports_are_followed_and_tests_beside_the_code_are_tests() {
+        let text = "use std::fs;\nfn f() { fs::read(1); }\n#[cfg(test)]\nmod tests {\n    use tokio::time::sleep;\n    \
+                    fn g() { println!(); sleep(2) }\n}\n";
+        let files = [MANIFEST, ("crates/a/src/lib.rs", text)];
+        let faults = found("banned-calls", &files, "");
+        assert_eq!(faults.len(), 2, "{faults:#?}");
+        assert!(faults[0].starts_with("crates/a/src/lib.rs:2: `std::fs::read`"));
+        assert!(faults[1].starts_with("crates/a/src/lib.rs:6: `tokio::time::sleep`"));
+        let reason = "[banned-calls]\n\"crates/a/src/lib.rs: std::fs::read\" = \"a file of the kernel\"\n";
+        assert_eq!(found("banned-calls", &files, reason).len(), 1);
+    }
+}

@@ -1,0 +1,84 @@
+//! Words that no tracked text has: places on one machine, hosts of package registries, notes to oneself.
+
+use super::allowed::Allowed;
+use super::fault::Fault;
+use super::tree::Tree;
+
+const MACHINE: &str =
+    "a place on one machine; say it from the root of the workspace, or take it from an argument";
+const REGISTRY: &str =
+    "the host of a package registry; cargo's own configuration says where packages come from";
+const NOTE: &str = "a note to oneself; do it now, or open an issue and leave the line out";
+
+/// What is searched for, and what to do instead.
+const WORDS: [(&str, &str); 14] = [
+    ("/home/", MACHINE),
+    ("/root/", MACHINE),
+    ("/work/", MACHINE),
+    ("/Users/", MACHINE),
+    ("C:\\Users", MACHINE),
+    ("index.crates.io", REGISTRY),
+    ("static.crates.io", REGISTRY),
+    ("registry.npmjs.org", REGISTRY),
+    ("pypi.org", REGISTRY),
+    ("files.pythonhosted.org", REGISTRY),
+    ("proxy.golang.org", REGISTRY),
+    ("TODO", NOTE),
+    ("FIXME", NOTE),
+    ("XXX", NOTE),
+];
+
+/// An exception is called by the path of a file, which then may have all of these words.
+pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (path, text) in tree.texts().filter(|(path, _)| !path.ends_with(".lock")) {
+        let has = |line: &str| WORDS.into_iter().find(|(word, _)| stands_in(line, word));
+        let found = text.lines().enumerate().filter_map(|(index, line)| Some((index, has(line)?)));
+        let found: Vec<(usize, (&str, &str))> = found.collect();
+        if found.is_empty() || allowed.allows(path) {
+            continue;
+        }
+        faults.extend(
+            found
+                .into_iter()
+                .map(|(index, (word, instead))| Fault::new(path, index + 1, format!("`{word}`: {instead}"))),
+        );
+    }
+    faults
+}
+
+/// Says whether a line has a word, and not only as the end or the beginning of a longer one.
+fn stands_in(line: &str, word: &str) -> bool {
+    let part = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | '}' | '*');
+    line.match_indices(word).any(|(at, _)| {
+        let before = line[..at].chars().next_back();
+        let after = line[at + word.len()..].chars().next();
+        let open = word.ends_with('/') || word.ends_with("Users");
+        !before.is_some_and(part)
+            && (open || !after.is_some_and(|letter| letter.is_alphanumeric() || letter == '_'))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::WORDS;
+    use crate::tidy::found;
+
+    #[test]
+    fn every_word_is_found_in_any_text() {
+        for (word, instead) in WORDS {
+            let text = format!("first\nsee {word} there\n");
+            let found = found("banned-words", &[("docs/page.md", &text)], "");
+            assert_eq!(found, [format!("docs/page.md:2: `{word}`: {instead}")]);
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_longer_word_is_another_word_and_a_file_may_be_excepted() {
+        let paths = WORDS[0].0;
+        let text = format!("https://example.com{paths}page {}S {}/x", WORDS[11].0, "/homes");
+        assert!(found("banned-words", &[("a.md", &text)], "").is_empty());
+        let excepted = "[banned-words]\n\"a.md\" = \"tells of homes\"\n";
+        assert!(found("banned-words", &[("a.md", &format!("in {paths}one"))], excepted).is_empty());
+    }
+}

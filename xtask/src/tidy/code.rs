@@ -1,0 +1,240 @@
+//! What the code of a module speaks of: the paths it writes, the macros it calls, the names it imports.
+
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
+use syn::visit::{self, Visit};
+use syn::{Attribute, ImplItem, Item, ItemMod, ItemUse, Macro, Path, TraitItem, UseTree, Visibility};
+
+use super::test_only::{attributes, attributes_in_impl, attributes_in_trait, test_only};
+
+/// A path in the code, such as `fs::read`, or a macro that is called, such as `println`.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mention {
+    pub(crate) path: Vec<String>,
+    pub(crate) line: usize,
+    /// Whether only tests have this code.
+    pub(crate) test: bool,
+    pub(crate) is_macro: bool,
+}
+
+/// One name that a `use` brings in.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Import {
+    /// What it is called here; `*` for everything in there.
+    pub(crate) name: String,
+    pub(crate) path: Vec<String>,
+    pub(crate) line: usize,
+    pub(crate) test: bool,
+    /// Whether it is handed on: `pub use`, `pub(crate) use`.
+    pub(crate) handed_on: bool,
+}
+
+/// What a module speaks of. The modules in it speak for themselves.
+#[derive(Debug, Default)]
+pub(crate) struct Code {
+    pub(crate) mentions: Vec<Mention>,
+    pub(crate) imports: Vec<Import>,
+    test: bool,
+}
+
+impl Code {
+    /// Reads the items of a module; `test` says whether only tests have it.
+    pub(crate) fn of(items: &[Item], test: bool) -> Self {
+        let mut code = Self { test, ..Self::default() };
+        items.iter().for_each(|item| code.visit_item(item));
+        code
+    }
+
+    /// Writes a path out by the imports of this module: `fs::read` after `use std::fs` is `std::fs::read`.
+    pub(crate) fn whole(&self, path: &[String]) -> String {
+        let import = path.first().and_then(|first| self.imports.iter().find(|import| import.name == *first));
+        match import {
+            Some(import) => [&import.path[..], &path[1..]].concat().join("::"),
+            None => path.join("::"),
+        }
+    }
+
+    fn within(&mut self, attributes: &[Attribute], visit: impl FnOnce(&mut Self)) {
+        let before = self.test;
+        self.test = before || test_only(attributes);
+        visit(self);
+        self.test = before;
+    }
+
+    fn import(&mut self, tree: &UseTree, lead: &[String], handed_on: bool) {
+        let (name, last) = match tree {
+            UseTree::Path(path) => {
+                return self.import(&path.tree, &[lead, &[path.ident.to_string()]].concat(), handed_on);
+            }
+            UseTree::Group(group) => {
+                return group.items.iter().for_each(|tree| self.import(tree, lead, handed_on));
+            }
+            UseTree::Name(name) => (&name.ident, Some(&name.ident)),
+            UseTree::Rename(rename) => (&rename.rename, Some(&rename.ident)),
+            UseTree::Glob(glob) => {
+                let line = glob.star_token.spans[0].start().line;
+                let (name, path) = ("*".to_owned(), lead.to_vec());
+                return self.imports.push(Import { name, path, line, test: self.test, handed_on });
+            }
+        };
+        let mut path = lead.to_vec();
+        let mut called = name.to_string();
+        match last {
+            // `use a::b::{self}` brings in `b`.
+            Some(last) if last == "self" && !lead.is_empty() => {
+                if called == "self" {
+                    called.clone_from(&lead[lead.len() - 1]);
+                }
+            }
+            Some(last) => path.push(last.to_string()),
+            None => {}
+        }
+        let line = name.span().start().line;
+        self.imports.push(Import { name: called, path, line, test: self.test, handed_on });
+    }
+
+    /// Reads paths out of what a macro is given, which need not be Rust: names with `::` between, types, macros.
+    fn tokens(&mut self, tokens: TokenStream) {
+        let mut path: Vec<String> = Vec::new();
+        let (mut line, mut colons, mut after_dot) = (0, 0, false);
+        for token in tokens {
+            match &token {
+                TokenTree::Ident(name) => {
+                    if colons != 2 {
+                        self.spoken(&mut path, line);
+                        line = name.span().start().line;
+                    }
+                    if !after_dot {
+                        path.push(name.to_string());
+                    }
+                    (colons, after_dot) = (0, false);
+                }
+                TokenTree::Punct(mark) if mark.as_char() == ':' => (colons, after_dot) = (colons + 1, false),
+                TokenTree::Punct(mark) if mark.as_char() == '!' && colons == 0 && !path.is_empty() => {
+                    let path = std::mem::take(&mut path);
+                    self.mentions.push(Mention { path, line, test: self.test, is_macro: true });
+                }
+                other => {
+                    self.spoken(&mut path, line);
+                    after_dot =
+                        matches!(other, TokenTree::Punct(mark) if matches!(mark.as_char(), '.' | '\''));
+                    colons = 0;
+                    if let TokenTree::Group(group) = other {
+                        // An attribute is no code.
+                        if group.delimiter() != Delimiter::None {
+                            self.tokens(group.stream());
+                        }
+                    }
+                }
+            }
+        }
+        self.spoken(&mut path, line);
+    }
+
+    /// Notes a path out of a macro. One lower-case word alone may be anything: a field, a binding, a keyword.
+    fn spoken(&mut self, path: &mut Vec<String>, line: usize) {
+        let path = std::mem::take(path);
+        let told = match &path[..] {
+            [] => false,
+            [one] => one.starts_with(char::is_uppercase),
+            _ => true,
+        };
+        if told {
+            self.mentions.push(Mention { path, line, test: self.test, is_macro: false });
+        }
+    }
+}
+
+fn names(path: &Path) -> (Vec<String>, usize) {
+    let line = path.segments.first().map_or(0, |first| first.ident.span().start().line);
+    (path.segments.iter().map(|segment| segment.ident.to_string()).collect(), line)
+}
+
+impl<'ast> Visit<'ast> for Code {
+    fn visit_item(&mut self, item: &'ast Item) {
+        self.within(attributes(item), |code| visit::visit_item(code, item));
+    }
+
+    fn visit_impl_item(&mut self, item: &'ast ImplItem) {
+        self.within(attributes_in_impl(item), |code| visit::visit_impl_item(code, item));
+    }
+
+    fn visit_trait_item(&mut self, item: &'ast TraitItem) {
+        self.within(attributes_in_trait(item), |code| visit::visit_trait_item(code, item));
+    }
+
+    fn visit_item_mod(&mut self, _: &'ast ItemMod) {}
+
+    fn visit_item_use(&mut self, item: &'ast ItemUse) {
+        let handed_on = !matches!(item.vis, Visibility::Inherited);
+        self.import(&item.tree, &[], handed_on);
+    }
+
+    fn visit_attribute(&mut self, _: &'ast Attribute) {}
+
+    fn visit_visibility(&mut self, _: &'ast Visibility) {}
+
+    fn visit_path(&mut self, path: &'ast Path) {
+        let (names, line) = names(path);
+        self.mentions.push(Mention { path: names, line, test: self.test, is_macro: false });
+        visit::visit_path(self, path);
+    }
+
+    fn visit_macro(&mut self, called: &'ast Macro) {
+        let (path, line) = names(&called.path);
+        self.mentions.push(Mention { path, line, test: self.test, is_macro: true });
+        self.tokens(called.tokens.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(text: &str) -> Code {
+        Code::of(&syn::parse_file(text).unwrap().items, false)
+    }
+
+    #[test]
+    fn imports_are_told_one_by_one() {
+        let code =
+            code("use a::{self, b::C as D, e::*};\npub(crate) use self::f::G;\n#[cfg(test)] use h::I;");
+        let told: Vec<String> = code
+            .imports
+            .iter()
+            .map(|import| {
+                let marks = (import.handed_on, import.test);
+                format!("{} = {} {marks:?} {}", import.name, import.path.join("::"), import.line)
+            })
+            .collect();
+        let expected = [
+            "a = a (false, false) 1",
+            "D = a::b::C (false, false) 1",
+            "* = a::e (false, false) 1",
+            "G = self::f::G (true, false) 2",
+            "I = h::I (false, true) 3",
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn paths_are_read_in_types_bodies_and_macros_and_tests_are_marked() {
+        let text = "fn f(x: a::B) -> C<d::E> { g::h(); println!(\"{}\", m::n(x.o, P).q::<r::S>()) }\n\
+                    #[cfg(test)] mod tests { use z::Y; }\n#[test] fn t() { fs::read(1) }";
+        let code = code(text);
+        let told = |test: bool| {
+            let told = code.mentions.iter().filter(|mention| mention.test == test);
+            told.map(|mention| mention.path.join("::")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(told(false), "a::B C d::E g::h println m::n P r::S");
+        assert_eq!(told(true), "fs::read");
+        assert!(code.imports.is_empty());
+    }
+
+    #[test]
+    fn a_path_is_written_out_by_the_imports() {
+        let code = code("use std::fs;\nuse tokio::time::sleep;\n");
+        assert_eq!(code.whole(&["fs".to_owned(), "read".to_owned()]), "std::fs::read");
+        assert_eq!(code.whole(&["sleep".to_owned()]), "tokio::time::sleep");
+        assert_eq!(code.whole(&["other".to_owned()]), "other");
+    }
+}

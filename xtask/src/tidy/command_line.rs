@@ -1,0 +1,206 @@
+//! No flag, verb or environment variable that the manual does not name, and none in the manual that does not exist.
+//!
+//! They are read from the definition that clap makes the program's help of: fields with `#[arg(..)]`, and enums that derive
+//! `Subcommand`. Variables are those in quotes in the sources of the crates, as `"TIDEGATE_.."`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use syn::punctuated::Punctuated;
+use syn::visit::{self, Visit};
+use syn::{Attribute, Expr, ExprLit, Field, ItemEnum, Lit, Meta, Token};
+
+use super::allowed::Allowed;
+use super::fault::Fault;
+use super::markdown::{code, is_page, words};
+use super::tree::Tree;
+
+const SOURCES: &str = "crates/tidegate-cli/src/";
+const PAGE: &str = "docs/command-line.md";
+const VARIABLE: &str = "TIDEGATE_";
+
+/// What clap adds by itself.
+const ADDED: [&str; 3] = ["--help", "--version", "help"];
+
+/// An exception is called by a flag of another program (`--release`), or by a variable that users need not know.
+pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
+    let mut defined = Defined::default();
+    for path in tree.rust().filter(|path| path.starts_with(SOURCES)) {
+        defined.path = path.to_owned();
+        tree.items(path).iter().for_each(|item| defined.visit_item(item));
+    }
+    let variables = variables(tree);
+    let told = Told::of(tree);
+    let mut faults = Vec::new();
+    let mut missing = |names: &Places, kind: &str, told: &Places| {
+        for (name, (path, line)) in names.iter().filter(|(name, _)| !told.contains_key(*name)) {
+            if !allowed.allows(name) {
+                let what = format!("{kind} `{name}` is not on {PAGE}; say there what it does");
+                faults.push(Fault::new(path.clone(), *line, what));
+            }
+        }
+    };
+    missing(&defined.flags, "flag", &told.flags);
+    missing(&defined.verbs, "verb", &told.words);
+    missing(&variables, "variable", &told.variables);
+    let mut invented = |names: &Places, kind: &str, known: &Places| {
+        for (name, (path, line)) in names.iter().filter(|(name, _)| !known.contains_key(*name)) {
+            if !ADDED.contains(&name.as_str()) && !allowed.allows(name) {
+                let what = format!("tidegate has no {kind} `{name}`; take it out or correct it");
+                faults.push(Fault::new(path.clone(), *line, what));
+            }
+        }
+    };
+    invented(&told.flags_anywhere, "flag", &defined.flags);
+    invented(&told.verbs_anywhere, "verb", &defined.verbs);
+    invented(&told.variables_anywhere, "variable", &variables);
+    faults
+}
+
+/// Names, with the first place of each.
+type Places = BTreeMap<String, (String, usize)>;
+
+/// What the program understands.
+#[derive(Debug, Default)]
+struct Defined {
+    path: String,
+    flags: Places,
+    verbs: Places,
+}
+
+impl<'ast> Visit<'ast> for Defined {
+    fn visit_field(&mut self, field: &'ast Field) {
+        let named = field.ident.as_ref();
+        let arguments =
+            field.attrs.iter().filter(|attribute| attribute.path().is_ident("arg")).flat_map(parts);
+        for part in arguments.filter(|part| part.path().is_ident("long")) {
+            let line = named.map_or(0, |name| name.span().start().line);
+            let long = value(&part).or_else(|| Some(kebab(&named?.to_string())));
+            self.flags.extend(long.map(|long| (format!("--{long}"), (self.path.clone(), line))));
+        }
+        visit::visit_field(self, field);
+    }
+
+    fn visit_item_enum(&mut self, item: &'ast ItemEnum) {
+        let derives =
+            item.attrs.iter().filter(|attribute| attribute.path().is_ident("derive")).flat_map(parts);
+        if derives
+            .into_iter()
+            .any(|part| part.path().segments.last().is_some_and(|last| last.ident == "Subcommand"))
+        {
+            for variant in &item.variants {
+                let command = variant.attrs.iter().filter(|attribute| attribute.path().is_ident("command"));
+                let renamed = command.flat_map(parts).find(|part| part.path().is_ident("name"));
+                let name =
+                    renamed.as_ref().and_then(value).unwrap_or_else(|| kebab(&variant.ident.to_string()));
+                self.verbs.insert(name, (self.path.clone(), variant.ident.span().start().line));
+            }
+        }
+        visit::visit_item_enum(self, item);
+    }
+}
+
+/// Splits `#[arg(long, short = 'c')]` into what is between the commas.
+fn parts(attribute: &Attribute) -> Vec<Meta> {
+    let parts = attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated);
+    parts.map(|parts| parts.into_iter().collect()).unwrap_or_default()
+}
+
+fn value(part: &Meta) -> Option<String> {
+    match part {
+        Meta::NameValue(pair) => match &pair.value {
+            Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Writes a name as clap does: `no_watch` and `NoWatch` are `no-watch`.
+fn kebab(name: &str) -> String {
+    let mut kebab = String::new();
+    for letter in name.chars() {
+        if letter.is_uppercase() && !kebab.is_empty() || letter == '_' {
+            kebab.push('-');
+        }
+        kebab.extend(letter.to_lowercase().filter(|letter| *letter != '_'));
+    }
+    kebab
+}
+
+/// Lists the variables that the sources of the crates name in quotes.
+fn variables(tree: &Tree) -> Places {
+    let mut variables = Places::new();
+    for (path, text) in tree.texts().filter(|(path, _)| path.starts_with("crates/") && path.contains("/src/"))
+    {
+        for (index, line) in text.lines().enumerate().filter(|_| path.ends_with(".rs")) {
+            let quoted = line.split('"').filter(|piece| is_variable(piece));
+            quoted.for_each(|name| {
+                _ = variables.entry(name.to_owned()).or_insert((path.to_owned(), index + 1))
+            });
+        }
+    }
+    variables
+}
+
+fn is_variable(word: &str) -> bool {
+    let name = word.strip_prefix(VARIABLE).unwrap_or_default();
+    !name.is_empty() && name.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_')
+}
+
+/// What pages say.
+#[derive(Debug, Default)]
+struct Told {
+    /// On the page of the command line.
+    flags: Places,
+    words: Places,
+    variables: Places,
+    /// On any page.
+    flags_anywhere: Places,
+    verbs_anywhere: Places,
+    variables_anywhere: Places,
+}
+
+impl Told {
+    fn of(tree: &Tree) -> Self {
+        let mut told = Self::default();
+        for (path, text) in tree.texts().filter(|(path, _)| is_page(path)) {
+            for (line, piece) in code(text) {
+                let here = || (path.to_owned(), line);
+                let flags = words(piece, &['-']).filter(|word| is_flag(word)).map(str::to_owned);
+                let variables = words(piece, &['_']).filter(|word| is_variable(word)).map(str::to_owned);
+                let (flags, variables): (BTreeSet<_>, BTreeSet<_>) = (flags.collect(), variables.collect());
+                if path == PAGE {
+                    told.flags.extend(flags.iter().map(|flag| (flag.clone(), here())));
+                    told.variables.extend(variables.iter().map(|name| (name.clone(), here())));
+                    told.words.extend(words(piece, &['-']).map(|word| (word.to_owned(), here())));
+                }
+                flags.into_iter().for_each(|flag| _ = told.flags_anywhere.entry(flag).or_insert_with(here));
+                variables
+                    .into_iter()
+                    .for_each(|name| _ = told.variables_anywhere.entry(name).or_insert_with(here));
+                verb(piece)
+                    .into_iter()
+                    .for_each(|verb| _ = told.verbs_anywhere.entry(verb).or_insert_with(here));
+            }
+        }
+        told
+    }
+}
+
+fn is_flag(word: &str) -> bool {
+    word.strip_prefix("--").is_some_and(|name| name.starts_with(|letter: char| letter.is_ascii_lowercase()))
+}
+
+/// Returns the verb of a command in a page: what follows `tidegate` in a span, or behind a prompt.
+fn verb(piece: &str) -> Option<String> {
+    // What the program prints begins with its name too; a command in a block stands behind `$`.
+    let command = piece.trim_start().strip_prefix("$ ").unwrap_or(piece);
+    let verb = command.strip_prefix("tidegate ")?.split([' ', '`']).next()?;
+    let prompted = piece.trim_start().starts_with("$ ");
+    let printed = !prompted && verb.ends_with('s') && command.split(' ').count() > 2;
+    let word = !verb.is_empty() && verb.chars().all(|letter| letter.is_ascii_lowercase() || letter == '-');
+    (word && !verb.starts_with('-') && !printed).then(|| verb.to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,107 @@
+//! No arrow up between crates: each depends only on those of a lower storey (ARCHITECTURE.md, "The house").
+//!
+//! Development dependencies count as well: a test that needs an upper storey belongs there.
+
+use toml::{Table, Value};
+
+use super::allowed::Allowed;
+use super::fault::Fault;
+use super::packages::{Package, packages};
+use super::tree::Tree;
+
+/// The storeys from the ground up; crates of one storey do not know each other.
+const STOREYS: [&[&str]; 4] =
+    [&["tidegate-core"], &["tidegate"], &["tidegate-sim", "tidegate-server"], &["tidegate-cli"]];
+
+pub(crate) fn check(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {
+    let crates = packages(tree).into_iter().filter(|package| package.dir.starts_with("crates/"));
+    crates.flat_map(|package| arrows(tree, &package)).collect()
+}
+
+fn storey(name: &str) -> Option<usize> {
+    STOREYS.iter().position(|crates| crates.contains(&name))
+}
+
+/// Returns the faults of one crate.
+fn arrows(tree: &Tree, package: &Package<'_>) -> Vec<Fault> {
+    let path = format!("{}Cargo.toml", package.dir);
+    let text = tree.text(&path).unwrap_or_default();
+    let fault = |word: &str, what: String| {
+        let line = text.lines().position(|line| line.starts_with(word)).unwrap_or(0) + 1;
+        Fault::new(path.clone(), line, what)
+    };
+    let Some(own) = storey(&package.name) else {
+        let what = format!(
+            "crate `{}` has no storey; say in STOREYS of xtask/src/tidy/crate_order.rs which crates it may know",
+            package.name
+        );
+        return vec![fault("name", what)];
+    };
+    let known = dependencies(&package.manifest);
+    let up = known.iter().filter(|known| storey(known).is_some_and(|theirs| theirs >= own));
+    let what = |known: &String| {
+        let what = format!(
+            "an arrow up: {} knows {known}, which is no storey below it; move what is needed to a crate below both",
+            package.name
+        );
+        fault(known, what)
+    };
+    up.map(what).collect()
+}
+
+/// Lists the packages that a manifest depends on, by their own names.
+fn dependencies(manifest: &Table) -> Vec<String> {
+    const TABLES: [&str; 3] = ["dependencies", "build-dependencies", "dev-dependencies"];
+    let targets = manifest.get("target").and_then(Value::as_table).into_iter().flat_map(Table::values);
+    let tables = std::iter::once(manifest).chain(targets.filter_map(Value::as_table));
+    let tables =
+        tables.flat_map(|tables| TABLES.into_iter().filter_map(|table| tables.get(table)?.as_table()));
+    let name = |(name, value): (&String, &Value)| {
+        value.get("package").and_then(Value::as_str).map_or_else(|| name.clone(), str::to_owned)
+    };
+    tables.flatten().map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::tidy::found;
+
+    #[test]
+    fn an_arrow_up_or_sideways_is_found_however_it_is_written() {
+        let found = found(
+            "crate-order",
+            &[
+                (
+                    "crates/tidegate/Cargo.toml",
+                    "[package]\nname = \"tidegate\"\n[dev-dependencies]\ntidegate-sim.workspace = true\n",
+                ),
+                (
+                    "crates/tidegate-sim/Cargo.toml",
+                    "[package]\nname = \"tidegate-sim\"\n[target.'cfg(unix)'.dependencies]\nserver = { package = \"tidegate-server\", version = \"1\" }\n",
+                ),
+                (
+                    "crates/tidegate-cli/Cargo.toml",
+                    "[package]\nname = \"tidegate-cli\"\n[dependencies]\ntidegate.workspace = true\n",
+                ),
+            ],
+            "",
+        );
+        assert_eq!(found.len(), 2, "{found:#?}");
+        assert!(found[0].starts_with(
+            "crates/tidegate-sim/Cargo.toml:1: an arrow up: tidegate-sim knows tidegate-server"
+        ));
+        assert!(
+            found[1].starts_with("crates/tidegate/Cargo.toml:4: an arrow up: tidegate knows tidegate-sim")
+        );
+    }
+
+    #[test]
+    fn a_crate_without_a_storey_is_named() {
+        let found =
+            found("crate-order", &[("crates/new/Cargo.toml", "[package]\nname = \"tidegate-new\"\n")], "");
+        assert!(
+            found[0].starts_with("crates/new/Cargo.toml:2: crate `tidegate-new` has no storey"),
+            "{found:?}"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! Follows names of a target to the files that define them.
+
+use std::collections::BTreeSet;
+
+use syn::{Item, ItemMacro};
+
+use crate::tidy::code::{Code, Import};
+use crate::tidy::modules::Modules;
+use crate::tidy::test_only::{attributes, test_only};
+
+/// The names of all modules of a target.
+pub(crate) struct Names<'m, 't> {
+    modules: &'m Modules<'t>,
+    scopes: Vec<Scope>,
+}
+
+#[derive(Debug)]
+struct Scope {
+    code: Code,
+    /// The items that are written in the module itself, modules apart.
+    items: BTreeSet<String>,
+}
+
+/// Where a path leads.
+enum Place {
+    Module(usize),
+    /// The module that defines an item, and the item.
+    Item(usize, String),
+}
+
+impl<'m, 't> Names<'m, 't> {
+    pub(crate) fn of(modules: &'m Modules<'t>) -> Self {
+        let scope = |module: &super::super::modules::Module<'_>| {
+            let plain = module.items.iter().filter(|item| !test_only(attributes(item)));
+            Scope { code: Code::of(module.items, module.test), items: plain.filter_map(name).collect() }
+        };
+        Self { modules, scopes: modules.all.iter().map(scope).collect() }
+    }
+
+    /// Returns what a module speaks of.
+    pub(crate) fn code(&self, module: usize) -> &Code {
+        &self.scopes[module].code
+    }
+
+    /// Returns the files that define what a path in a module names, and the item's name. None for a module, a local
+    /// binding or something of another crate; several where a name means a type here and a function there.
+    pub(crate) fn definitions(&self, module: usize, path: &[String]) -> Vec<(&'t str, String)> {
+        let mut places = Vec::new();
+        self.follow(module, path, &mut BTreeSet::new(), &mut places);
+        let item = |place| match place {
+            Place::Item(module, name) => Some((self.modules.all[module].file, name)),
+            Place::Module(_) => None,
+        };
+        places.into_iter().filter_map(item).collect()
+    }
+
+    /// Follows a path from the module that writes it.
+    fn follow(&self, from: usize, path: &[String], seen: &mut Seen, places: &mut Vec<Place>) {
+        let Some((first, rest)) = path.split_first() else { return };
+        match first.as_str() {
+            "crate" => self.inside(0, rest, seen, places),
+            "self" => self.inside(from, rest, seen, places),
+            "super" => {
+                let parent = self.modules.all[from].parent;
+                // `super::super` goes on from the parent, `super::name` looks into it.
+                match (parent, rest.first().map(String::as_str)) {
+                    (Some(parent), Some("super")) => self.follow(parent, rest, seen, places),
+                    (Some(parent), _) => self.inside(parent, rest, seen, places),
+                    (None, _) => {}
+                }
+            }
+            "Self" => {}
+            _ => self.inside(from, path, seen, places),
+        }
+    }
+
+    /// Returns the imports of a name that were not followed yet. `use a::a` does not import itself, and two modules may import
+    /// everything of each other.
+    fn imports(&self, module: usize, name: &str, seen: &mut Seen) -> Vec<&Import> {
+        let imports = self.scopes[module].code.imports.iter().enumerate();
+        let fitting = imports.filter(|(_, import)| import.name == name && !import.test);
+        fitting.filter(|(place, _)| seen.insert((module, *place))).map(|(_, import)| import).collect()
+    }
+
+    /// Looks for a path in a module: among its items, its children, and what it imports.
+    fn inside(&self, module: usize, path: &[String], seen: &mut Seen, places: &mut Vec<Place>) {
+        let Some((first, rest)) = path.split_first() else {
+            return places.push(Place::Module(module));
+        };
+        let scope = &self.scopes[module];
+        if scope.items.contains(first) {
+            places.push(Place::Item(module, first.clone()));
+        }
+        let children = self.modules.all[module].children.iter().filter(|(name, _)| name == first);
+        children.for_each(|(_, child)| self.inside(*child, rest, seen, places));
+        let before = places.len();
+        for import in self.imports(module, first, seen) {
+            self.follow(module, &[&import.path[..], rest].concat(), seen, places);
+        }
+        if places.len() > before || scope.items.contains(first) {
+            return;
+        }
+        for import in self.imports(module, "*", seen) {
+            let mut all = Vec::new();
+            self.follow(module, &import.path, seen, &mut all);
+            for place in all {
+                if let Place::Module(all) = place {
+                    self.inside(all, path, seen, places);
+                }
+            }
+        }
+    }
+}
+
+/// The imports that were followed: a module, and a place among its imports.
+type Seen = BTreeSet<(usize, usize)>;
+
+/// Returns the name that an item defines in its module.
+fn name(item: &Item) -> Option<String> {
+    let name = match item {
+        Item::Const(item) => &item.ident,
+        Item::Enum(item) => &item.ident,
+        Item::Fn(item) => &item.sig.ident,
+        Item::Static(item) => &item.ident,
+        Item::Struct(item) => &item.ident,
+        Item::Trait(item) => &item.ident,
+        Item::TraitAlias(item) => &item.ident,
+        Item::Type(item) => &item.ident,
+        Item::Union(item) => &item.ident,
+        Item::Macro(ItemMacro { ident: Some(name), .. }) => name,
+        _ => return None,
+    };
+    Some(name.to_string())
+}

@@ -1,0 +1,114 @@
+//! The tracked files, read once for all rules.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use syn::Item;
+
+/// The files that git tracks, by their paths from the root of the workspace.
+pub(crate) struct Tree(BTreeMap<String, File>);
+
+struct File {
+    /// Absent when it is no text.
+    text: Option<String>,
+    /// What a Rust file holds, parsed at the first look.
+    items: OnceCell<syn::Result<Vec<Item>>>,
+}
+
+impl Tree {
+    /// Reads all tracked files of a checkout. One that was deleted and is still tracked is left out.
+    pub(crate) fn tracked(root: &Path) -> Result<Self> {
+        let git = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output();
+        let git = git.context("cannot start git, which knows the tracked files")?;
+        if !git.status.success() {
+            bail!("git ls-files: {}", String::from_utf8_lossy(&git.stderr).trim());
+        }
+        let list = String::from_utf8(git.stdout).context("a tracked file has a name that is no UTF-8")?;
+        let mut files = BTreeMap::new();
+        for path in list.split_terminator('\0') {
+            let place = root.join(path);
+            if !place.is_file() {
+                continue;
+            }
+            let bytes = std::fs::read(&place).with_context(|| format!("cannot read {path}"))?;
+            files.insert(path.to_owned(), File::new(bytes));
+        }
+        Ok(Self(files))
+    }
+
+    /// A tree for tests: paths and texts.
+    #[cfg(test)]
+    pub(crate) fn made(files: &[(&str, &str)]) -> Self {
+        Self(
+            files
+                .iter()
+                .map(|(path, text)| ((*path).to_owned(), File::new(text.as_bytes().to_vec())))
+                .collect(),
+        )
+    }
+
+    /// Returns why a Rust file does not parse, if it does not.
+    pub(crate) fn error(&self, path: &str) -> Option<&syn::Error> {
+        self.0.get(path)?.parse()?.as_ref().err()
+    }
+
+    /// Lists the paths of all files.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
+    /// Lists the paths of Rust files.
+    pub(crate) fn rust(&self) -> impl Iterator<Item = &str> {
+        self.paths().filter(|path| path.ends_with(".rs"))
+    }
+
+    /// Lists all text files: path and text.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().filter_map(|(path, file)| Some((path.as_str(), file.text.as_deref()?)))
+    }
+
+    /// Returns the text of a file, if there is such a file and it is text.
+    pub(crate) fn text(&self, path: &str) -> Option<&str> {
+        self.0.get(path)?.text.as_deref()
+    }
+
+    /// Returns a path as the tree holds it, if there is such a file.
+    pub(crate) fn path(&self, path: &str) -> Option<&str> {
+        self.0.get_key_value(path).map(|(path, _)| path.as_str())
+    }
+
+    /// Returns the items of a Rust file; none of one that is not there or does not parse.
+    pub(crate) fn items(&self, path: &str) -> &[Item] {
+        match self.0.get(path).and_then(File::parse) {
+            Some(Ok(items)) => items,
+            _ => &[],
+        }
+    }
+}
+
+impl File {
+    fn new(bytes: Vec<u8>) -> Self {
+        let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
+        Self { text, items: OnceCell::new() }
+    }
+
+    fn parse(&self) -> Option<&syn::Result<Vec<Item>>> {
+        let text = self.text.as_deref()?;
+        Some(self.items.get_or_init(|| syn::parse_file(text).map(|file| file.items)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_file_is_tracked_and_parses() {
+        let tree = Tree::tracked(crate::root()).unwrap();
+        assert!(tree.path("xtask/src/main.rs").is_some());
+        assert!(!tree.items("xtask/src/main.rs").is_empty());
+    }
+}
