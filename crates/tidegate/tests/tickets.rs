@@ -157,7 +157,7 @@ fn older_keys_open_and_the_current_one_seals() {
     assert_eq!(TicketKeys::parse("\n# none\n").unwrap_err(), KeyError::Empty);
     assert_eq!(TicketKeys::parse("\nsecret").unwrap_err(), KeyError::Line { line: 2 });
     assert!(!KeyError::Line { line: 2 }.to_string().contains("secret"));
-    let many = format!("{}\n", hex(1)).repeat(9);
+    let many: String = (1..=9).map(|byte| hex(byte) + "\n").collect();
     assert_eq!(TicketKeys::parse(&many).unwrap_err(), KeyError::TooMany { count: 9 });
     let base64 = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc";
     for text in [base64.to_owned(), format!("{base64}=")] {

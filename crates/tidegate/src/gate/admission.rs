@@ -248,7 +248,8 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     /// As [`Admission::finish`].
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it leaves the places; what limits were charged may have been settled or not.
+    /// Dropped before it ends, it leaves the places, and an engine that is just being asked settles its part in the background; what
+    /// limits of stores that were not yet asked had charged stays. [`Admission::cancel_async`] gives that back too.
     pub async fn finish_async(self, outcome: Outcome) -> Result<(), StoreError> {
         self.finish_with_async(outcome, |_| None).await
     }
@@ -285,8 +286,9 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
         again: bool,
     ) -> Result<(), StoreError> {
-        // Whoever stops waiting cannot know what the store has done: undone as well, it might come back twice.
-        self.undo = false;
+        // Whoever stops waiting leaves an engine to settle what it was just asked, and that is not settled again. What no store was asked
+        // yet is undone by dropping, if this undoes it.
+        self.undo = again;
         let ended = self.gate.finish_async(&self.charged, Part::All, outcome, used).await.map(drop);
         match &ended {
             Ok(()) => self.ended = true,
