@@ -72,8 +72,6 @@ struct PartEndings<'c> {
 pub(super) enum Claims {
     /// The charge itself, which remembers.
     Yes,
-    /// The charge itself, save for places: leaving one again does no harm, so it is done whatever became of it before.
-    LimitsOnly,
     /// Marks in the stores.
     No,
 }
@@ -105,8 +103,8 @@ impl Gate {
     ///
     /// # Errors
     /// [`StoreError`] when a store did not settle its part: of that nothing was given back or booked, and the parts of other stores are
-    /// settled all the same. Told again, the rest is settled. Only of [`StoreError::Unavailable`] nobody can say whether its part was: told
-    /// again, that part might count twice. A ticket counts once all the same.
+    /// settled all the same. Told again, the rest is settled. Only of [`StoreError::Unavailable`] nobody can say whether its part was, and
+    /// twice it might give back what others hold: so this value does not settle that part again. A ticket can be tried again.
     pub fn finish<'c>(
         &self,
         charged: &'c Charged,
@@ -146,7 +144,7 @@ impl Gate {
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) {
         // Nobody is there to be told of an error: what the store has not settled stays charged.
-        if let Ok(parts) = self.endings(charged, lines, Outcome::Ignored, used, Claims::LimitsOnly) {
+        if let Ok(parts) = self.endings(charged, lines, Outcome::Ignored, used, Claims::Yes) {
             let _ = now(self.settle_endings(parts, &[], Waits::Unwatched));
         }
     }
@@ -161,14 +159,9 @@ impl Gate {
         claims: Claims,
     ) -> Result<Endings<'c>, StoreError> {
         let mut endings = Endings::default();
-        let claims = |made: &Made| match claims {
-            Claims::Yes => true,
-            Claims::LimitsOnly => !made.is_place(),
-            Claims::No => false,
-        };
         for made in lines {
             let mut claimed = Claimed::default();
-            if claims(made) {
+            if claims == Claims::Yes {
                 if !made.settled.claim() {
                     continue;
                 }
@@ -234,8 +227,11 @@ impl Gate {
             let settled = match answer.and_then(|settled| whole(settled, charges.len())) {
                 Ok(settled) => settled,
                 Err(error) => {
-                    drop(Claimed(claimed));
-                    if failed.is_none() || matches!(error, StoreError::Unavailable { .. }) {
+                    let unknown = matches!(error, StoreError::Unavailable { .. });
+                    if !unknown {
+                        drop(Claimed(claimed));
+                    }
+                    if failed.is_none() || unknown {
                         failed = Some(error);
                     }
                     continue;
