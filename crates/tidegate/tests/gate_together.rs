@@ -110,8 +110,8 @@ fn looks_refuse_and_charge_nothing() {
 
 #[test]
 fn a_list_that_refuses_one_refuses_the_call() {
-    let mut access = Access::default();
-    access.deny = AccessList::from_iter(["user.id=eve".parse::<AccessEntry>().unwrap()]);
+    let deny = AccessList::from_iter(["user.id=eve".parse::<AccessEntry>().unwrap()]);
+    let access = Access { deny, ..Access::default() };
     let set = PolicySet::with(vec![policy("all", &[])], access, 64).unwrap();
     let gate = Gate::in_memory(set, 100).with_clock(ManualClock::default());
     let (ann, eve) = (user("ann"), user("eve"));
