@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-mod byte_map;
 mod random;
 
 use std::collections::BTreeSet;
@@ -10,13 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::store::{
-    ByteMap, CasStore, Charge, Later, MemoryStore, Op, PlainStore, Read, Step, Store, StoreError, Write,
-    conformance,
-};
+use tidegate::store::{Charge, MemoryStore, Op, PlainStore, Step, Store, conformance};
 use tidegate::{Cost, Tick};
 
-use byte_map::Bytes;
 use random::Random;
 
 #[test]
@@ -32,53 +27,6 @@ fn the_memory_table_conforms() {
 #[test]
 fn the_memory_table_that_keeps_keys_conforms() {
     conformance::run(|| MemoryStore::with_full_keys(10_000), &conformance::quotas(), 50_000);
-}
-
-#[test]
-fn compare_and_set_over_bytes_conforms_although_every_third_write_loses() {
-    conformance::run(|| CasStore::new(Conflicting::default()), &conformance::quotas(), 20_000);
-}
-
-#[test]
-fn a_key_contended_for_ever_is_an_error_and_changes_nothing() {
-    let map = Conflicting { every: 1, ..Conflicting::default() };
-    let store = CasStore::new(map);
-    let quotas = conformance::quotas();
-    let charges = [Charge::new(b"k", &quotas[0], Cost::ONE)];
-    let step = Step::new(Tick::from_secs(1), Op::Take, &charges);
-    assert!(matches!(store.blocking_settle(&step), Err(StoreError::Contended { .. })));
-    assert_eq!(store.occupancy().used, 0);
-}
-
-/// Bytes under versions, like an engine's; every so many writes it claims that somebody else was faster.
-#[derive(Debug)]
-struct Conflicting {
-    bytes: Bytes,
-    writes: AtomicU64,
-    every: u64,
-}
-
-impl Default for Conflicting {
-    fn default() -> Self {
-        Self { bytes: Bytes::default(), writes: AtomicU64::new(0), every: 3 }
-    }
-}
-
-impl ByteMap for Conflicting {
-    fn read(&self, tag: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
-        self.bytes.read(tag, keys)
-    }
-
-    fn write_if_unchanged(&self, tag: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
-        if self.writes.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.every) {
-            return Box::pin(async { Ok(false) });
-        }
-        self.bytes.write_if_unchanged(tag, writes)
-    }
-
-    fn len(&self) -> usize {
-        self.bytes.len()
-    }
 }
 
 /// Small enough that eight keys share two lines and fill them; none of them ever loses its place.
