@@ -7,7 +7,7 @@ use tidegate::gate::Check;
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, Share};
 use tidegate::store::{
     ByteMap, CasStore, Charge, DecidedBy, Ending, Later, Op, PlainStore, Read, Settled, Settling, Step,
-    StepClock, Store, StoreError, Write, conformance,
+    Store, StoreError, Write, conformance,
 };
 use tidegate::{Clock as _, Cost, Decision, Gate, ManualClock, Quota, Tick};
 
