@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Receipt, Tick};
 
 use crate::policy::{Plan, Share, policy_of_key};
-use crate::store::{Charge, DecidedBy, Settled};
+use crate::store::{Charge, Settled};
 
 /// The charges of one allowed check, as [`super::Gate::charge`] fills it in; empty for a refused one.
 ///
@@ -164,7 +164,7 @@ impl Charged {
                 on_failure: line.on_failure,
                 owner: line.owner,
                 share: line.share,
-                by_fallback: settled.by == DecidedBy::Fallback,
+                by_fallback: line.by_fallback,
             });
         }
         self.keys = keys.into();

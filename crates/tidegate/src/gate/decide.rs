@@ -171,6 +171,9 @@ impl Gate {
         check.shorten_waits(at, &mut plan);
         let clock = if by_tick { StepClock::Fresh(self.time.clock()) } else { StepClock::Engine };
         self.settle_plan::<K>(&plan, (at, clock), check.op(), settled)?;
+        if K::KEEPS && settled.by == DecidedBy::Fallback {
+            plan.lines.iter_mut().for_each(|line| line.by_fallback = true);
+        }
         if settled.allowed {
             keep.allowed(&plan, settled);
         }

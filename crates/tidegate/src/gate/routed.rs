@@ -136,6 +136,9 @@ impl<'g, 'p> Run<'g, 'p> {
         self.by = furthest(self.by, settled.by);
         // The clock that decided last is the one that binds: an engine's where one was asked.
         self.at = settled.at;
+        for at in &self.parts[self.next].lines {
+            self.plan.lines[*at].by_fallback = settled.by == DecidedBy::Fallback;
+        }
         if settled.allowed && matches!(self.op, Op::Take) && self.next + 1 < self.parts.len() {
             self.remember(&settled);
         }
@@ -148,12 +151,11 @@ impl<'g, 'p> Run<'g, 'p> {
     /// Notes how a part is undone that was just taken.
     fn remember(&mut self, settled: &Settled) {
         let part = &self.parts[self.next];
-        let by_fallback = settled.by == DecidedBy::Fallback;
         let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::new();
         let mut endings: SmallVec<[Ending; 4]> = SmallVec::new();
         for (at, settlement) in part.lines.iter().zip(&settled.lines) {
             let Some(receipt) = settlement.receipt else { continue };
-            charges.push(Charge { by_fallback, ..self.plan.charge(&self.plan.lines[*at]) });
+            charges.push(self.plan.charge(&self.plan.lines[*at]));
             endings.push(Ending::new(receipt, Finish { used: 0, outcome: Outcome::Ignored }));
         }
         let step = Step { tag: part.tag, ..Step::new(settled.at, Op::Finish(&endings), &charges) };
