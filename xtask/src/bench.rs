@@ -4,7 +4,9 @@ mod bars;
 mod contender;
 mod found;
 mod machine;
+mod measured;
 pub(crate) mod replay;
+mod ring;
 mod start;
 mod tables;
 
@@ -14,10 +16,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{built, root, step};
-use bars::Bar;
-use contender::Ring;
+use crate::places::{built, root};
+use crate::step;
 use found::Found;
+use measured::Measured;
+use ring::Ring;
 
 /// The parts that contenders run, and how many rounds of each are enough at most: a flood takes seconds and says the same
 /// each time.
@@ -156,10 +159,3 @@ fn publish(page: &str, rows: &[String]) -> Result<()> {
 const BY_HAND: &str = "<!-- by hand -->";
 const START: &str = "<!-- bench -->";
 const END: &str = "<!-- /bench -->";
-
-/// One part of the page, the row of it that the README shows, and the bars it is held to.
-pub(crate) struct Measured {
-    pub(crate) page: String,
-    pub(crate) row: Option<String>,
-    pub(crate) bars: Vec<Bar>,
-}

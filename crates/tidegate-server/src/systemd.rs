@@ -7,7 +7,7 @@
 //! only briefly, and left out, for good, while an earlier telling hangs: the server starts, serves and stops all the same.
 
 use std::convert::Infallible;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -57,7 +57,7 @@ fn tell<const N: usize>(state: [NotifyState<'static>; N]) {
     if hanging.as_ref().is_some_and(|hanging| hanging.try_recv() == Err(TryRecvError::Empty)) {
         return;
     }
-    let (ends, ended) = channel::<()>();
+    let (ends, ended) = sync_channel::<()>(0);
     let told = std::thread::Builder::new().spawn(move || {
         let _ends = ends;
         if let Err(error) = sd_notify::notify(&state) {

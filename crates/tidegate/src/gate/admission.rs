@@ -376,3 +376,6 @@ impl<G: Deref<Target = Gate>> fmt::Debug for Admission<G> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, tidegate_loom))]
+mod loom_model;

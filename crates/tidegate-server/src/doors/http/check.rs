@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::answer::Reply;
 use super::request_body::{self, CheckBody, MAX_BATCH_LIMITS};
 use crate::app::App;
-use crate::engine::{Held, NoTicket, TicketFor, Want};
+use crate::engine::{Held, NoTicket, TicketAnswer, TicketFor, Want};
 use crate::json;
 use crate::live::Live;
 use crate::problem::Problem;
@@ -112,7 +112,7 @@ pub(crate) fn decide<A>(
     let id = (want == Want::Take).then(|| app.engine.name(live, request, only, cost, &conclusion));
     let ticket = id.and_then(|id| app.engine.ticket(request, &conclusion, held, ticket, id));
     let ticket = match ticket {
-        Some(Err(none)) if none.keeps_place => {
+        Some(TicketAnswer { error: Some(none), .. }) if none.keeps_place => {
             app.engine.undo(held);
             return Err(none);
         }

@@ -16,7 +16,7 @@ use tidegate::policy::CostError;
 
 use super::request_body::{self, Ended, OUTCOMES, SettlementBody};
 use crate::app::App;
-use crate::engine::{Settlement, Spent, Told, Unsettled};
+use crate::engine::{SettledTicket, Settlement, Spent, Unsettled};
 use crate::json;
 use crate::problem::Problem;
 use crate::span::millis_up;
@@ -76,7 +76,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
     let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
     let SettlementBody { ticket, ended, .. } = request_body::report(&bytes)?;
     let settlement = Settlement { part: Part::Outcome, outcome: outcome_of(ended), spent: Spent::AsCharged };
-    run(app, &ticket, &settlement, |Told { id, charges: settled, .. }| {
+    run(app, &ticket, &settlement, |SettledTicket { id, charges: settled, .. }| {
         let parts = settled.iter().map(|(one, _)| {
             let mut part = json!({ "name": one.policy, "charged": one.charged.units() });
             fate(&mut part, one.fate);
@@ -97,7 +97,7 @@ pub(crate) async fn refund(app: &App, request: Request<Body>) -> Result<Response
     let SettlementBody { ticket, usage, .. } = request_body::refund(&bytes)?;
     let cost = usage.and_then(|usage| usage.cost).and_then(Cost::new);
     let settlement = Settlement { part: Part::Spent, outcome: Outcome::Ignored, spent: Spent::Refund(cost) };
-    run(app, &ticket, &settlement, |Told { id, charges: settled, .. }| {
+    run(app, &ticket, &settlement, |SettledTicket { id, charges: settled, .. }| {
         let returned = |one: &Followed<'_>| if let Fate::Returned(units) = one.fate { units } else { 0 };
         let part = |(one, _): &(Followed<'_>, _)| json!({ "name": one.policy, "charged": one.charged.units(), "refunded": returned(one) });
         json!({
@@ -112,7 +112,7 @@ fn run(
     app: &App,
     ticket: &str,
     settlement: &Settlement<'_>,
-    told: impl FnOnce(Told<'_>) -> Value,
+    told: impl FnOnce(SettledTicket<'_>) -> Value,
 ) -> Result<Response, Problem> {
     let live = app.engine.live();
     let settled = ticket
