@@ -146,14 +146,14 @@ impl Engine {
         }
         let sealed = match wanted {
             TicketFor::Nobody | TicketFor::Caller(Some(false)) => return None,
-            TicketFor::Caller(Some(true)) => self.seal(&held.charged, held, id),
+            TicketFor::Caller(Some(true)) => self.seal(&held.charged, id),
             TicketFor::Caller(None) => {
                 let policies = decision.policies.policies();
                 let expected = decision.limits.iter().any(|limit| settles(&policies[limit.policy]));
                 if !expected {
                     return None;
                 }
-                self.seal(&held.charged, held, id)
+                self.seal(&held.charged, id)
             }
             TicketFor::Proxied => {
                 let find = |name: &str| decision.policies.find(name).map(|(_, policy)| policy);
@@ -161,7 +161,7 @@ impl Engine {
                 if whole.is_empty() {
                     return None;
                 }
-                match self.seal_for_header(&whole, held, id) {
+                match self.seal_for_header(&whole, id) {
                     Err(SealError::TooLong { bytes }) => {
                         let guards = whole.only(|line| {
                             find(line.policy)
@@ -173,7 +173,7 @@ impl Engine {
                         });
                         let places = [guards, enforced].into_iter().filter(|places| !places.is_empty());
                         let ticket =
-                            places.map(|places| self.seal_for_header(&places, held, id)).find_map(Result::ok);
+                            places.map(|places| self.seal_for_header(&places, id)).find_map(Result::ok);
                         if ticket.is_some() {
                             return Some(TicketAnswer {
                                 ticket,
@@ -195,16 +195,13 @@ impl Engine {
         })
     }
 
-    fn seal(&self, charged: &Charged, held: &Held, id: Ulid) -> Result<Ticket, SealError> {
+    fn seal(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {
         let (seal, id) = (&self.ticket_seal, Some(id.into()));
-        match self.gate_for(held) {
-            None => self.gate.seal(charged, &seal.keys, seal.ttl, id),
-            Some(stand_in) => stand_in.seal(charged, &seal.keys, seal.ttl, id),
-        }
+        self.gate.seal(charged, &seal.keys, seal.ttl, id)
     }
 
-    fn seal_for_header(&self, charged: &Charged, held: &Held, id: Ulid) -> Result<Ticket, SealError> {
-        let ticket = self.seal(charged, held, id)?;
+    fn seal_for_header(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {
+        let ticket = self.seal(charged, id)?;
         let bytes = ticket.as_bytes().len();
         if characters(bytes) <= LONGEST_IN_HEADER { Ok(ticket) } else { Err(SealError::TooLong { bytes }) }
     }
