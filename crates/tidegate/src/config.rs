@@ -24,6 +24,7 @@ mod sample;
 mod schema;
 mod settled;
 mod shape;
+mod share;
 mod show;
 
 pub use diagnostic::{Diagnostic, Severity, report};

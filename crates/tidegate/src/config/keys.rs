@@ -7,6 +7,7 @@
 use tidegate_core::concurrency::Concurrency;
 
 use super::forward_auth::FORWARD_AUTH;
+use super::share;
 
 /// Words that were called something else in earlier versions, with what they are called now.
 pub(super) const RENAMED: [(&str, &str); 1] = [("whole", "full")];
@@ -354,9 +355,10 @@ const COST: Table = Table {
 };
 
 /// The keys of a policy that fall back to `defaults`.
-pub(super) const INHERITED: &[&str] = &["mode", "near_limit", "on_store_error"];
+pub(super) const INHERITED: &[&str] = &["mode", "near_limit", "on_store_error", "share"];
 
 const MODE: Kind = Kind::Word(&["off", "shadow", "enforce"], &[]);
+const SHARE: Kind = Kind::Word(share::WORDS, &[]);
 const ON_STORE_ERROR: Kind = Kind::Word(&["allow", "deny", "local"], &[]);
 
 pub(super) const POLICY: Table = Table {
@@ -412,12 +414,7 @@ pub(super) const POLICY: Table = Table {
         key("access", Kind::Table(&ACCESS), None, "Who is not limited, who is refused"),
         key("near_limit", Kind::Percent, None, "From which share of the limit a key is reported as near it"),
         key("on_store_error", ON_STORE_ERROR, None, "What happens when the store cannot decide"),
-        key(
-            "share",
-            Kind::Word(&["local"], &["split", "central", "leased"]),
-            Some("local"),
-            "How the limit is held over several nodes",
-        ),
+        key("share", SHARE, None, "Where the limit is decided when several nodes enforce it"),
         key("durable", Kind::Unavailable, None, "Whether each charge is on disk before it is answered"),
         key("breaker", Kind::Unavailable, None, "When a failing upstream is left alone"),
         key("deadline", Kind::Unavailable, None, "Whether the caller's deadline is respected"),
@@ -519,6 +516,7 @@ pub(super) const DEFAULTS: Table = Table {
             "From which share of a limit a key is reported as near it",
         ),
         key("on_store_error", ON_STORE_ERROR, Some("local"), "What happens when the store cannot decide"),
+        key("share", SHARE, Some("local"), "Where limits are decided when several nodes enforce them"),
         key(
             "headers",
             Kind::Word(&["draft-11", "draft-03", "x-ratelimit", "none"], &[]),
