@@ -495,6 +495,8 @@ fn a_store_of_one_process_shares_nothing() {
     let text = "version: 1\npolicies: [{ name: p, limit: { rate: 1/s }, share: shared }]\n";
     assert_eq!(
         yaml(text),
-        ["t:2:52  error  policy \"p\": share: unknown word \"shared\"; possible are local, split, central, leased"]
+        [
+            "t:2:52  error  policy \"p\": share: unknown word \"shared\"; possible are local, split, central, leased"
+        ]
     );
 }

@@ -19,11 +19,14 @@
 //! that let through more.
 //!
 //! # The bound
-//! Of a charge with [`OnStoreError::Local`] each unit counts as many times as there are nodes ([`FallbackBuilder::nodes`]). So all nodes together
-//! grant what the limit grants and no more, but for what a cost does not divide: where the limit has less than a unit of it for each
-//! node, each node grants one such request of its full part, and waits until time has paid for it. With `N` nodes that are told of
-//! each other: *at most the limit, and `N` requests more*. A limit whose windows begin with the first charge begins them on each node
-//! for itself, and guards cannot owe: a bulkhead of fewer places than nodes has one on each.
+//! Of a charge with [`OnStoreError::Local`] each unit counts as many times as there are nodes ([`FallbackBuilder::nodes`]). So `N` nodes that
+//! are told of each other grant together *at most what the limit grants, and one request on each node more*: that of a caller who asks
+//! for more than the node's part. Such a request passes where the part is full, and what it took too much is owed.
+//!
+//! Two kinds of limits do not remember what is owed. Those that count windows forget it when the window ends: where a window has not
+//! enough for one request on each node, each node grants one in each window, and with fewer in the window than nodes that is more than
+//! its limit. Places of a bulkhead are not owed either: with fewer places than nodes there is one on each. A window that begins with its
+//! first charge begins on each node for itself.
 //!
 //! That bound holds beside the engine, which has granted what it has granted before: a key that was empty there starts anew here. Over an
 //! outage and the time before it: at most twice the limit, and `N` requests more.
