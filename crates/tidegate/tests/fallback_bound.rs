@@ -47,8 +47,13 @@ fn owes(quota: &Quota) -> bool {
     )
 }
 
-fn warms_up(quota: &Quota) -> bool {
-    matches!(quota, Quota::WarmUp(_) | Quota::GuavaWarming(_))
+/// Returns the units in a second of a limit that is slower for being asked less, when it is warm.
+fn warm_rate(quota: &Quota) -> Option<u64> {
+    match quota {
+        Quota::WarmUp(_) => Some(20),
+        Quota::GuavaWarming(_) => Some(9),
+        _ => None,
+    }
 }
 
 /// How long a limit takes to come back from empty.
@@ -65,7 +70,7 @@ fn span_of(quota: &Quota) -> Duration {
 /// grants that is asked for all it has. Pauses are such that limits are met full, empty and in between.
 ///
 /// Beside a store that sees the same requests this holds where each costs one unit. Where one that is refused leaves room for smaller
-/// ones, or a limit is slower for being asked less, what a store grants is no measure.
+/// ones, what a store grants is no measure; nor where a limit is slower for being asked less, whose measure is its rate.
 #[test]
 fn all_nodes_together_grant_the_limit_and_one_request_each_at_most() {
     for (index, quota) in conformance::quotas().iter().enumerate() {
@@ -87,7 +92,9 @@ fn all_nodes_together_grant_the_limit_and_one_request_each_at_most() {
                 }
                 let cost = Cost::new(1 + random.below(largest)).unwrap();
                 let node = &nodes[random.below(count) as usize];
-                if largest == 1 && !warms_up(quota) {
+                if let Some(rate) = warm_rate(quota) {
+                    theirs = (now.since(START).as_secs_f64() * rate as f64) as u64;
+                } else if largest == 1 {
                     theirs += u64::from(take(&plain, quota, now, cost));
                 } else {
                     while take(&plain, quota, now, Cost::ONE) {
