@@ -3,17 +3,15 @@
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
 mod engine;
-mod random;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::store::{Charge, Fallback, Op, PlainStore, Step, Store, conformance};
+use tidegate::store::{Charge, Fallback, Op, PlainStore, Step, Store, conformance, conformance::Random};
 use tidegate::{Ask, Cost, ManualClock, Quota, Tick};
 use tidegate_core::{Algorithm, Transition};
 
 use engine::{Engine, Mood};
-use random::Random;
 
 const START: Tick = Tick::from_secs(1_600_000_000);
 

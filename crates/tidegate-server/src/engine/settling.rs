@@ -50,7 +50,7 @@ pub(crate) struct SettledTicket<'a> {
 
 /// Why nothing was settled.
 #[derive(Debug)]
-pub(crate) enum Unsettled {
+pub(crate) enum SettleError {
     Ticket(TicketError),
     /// A value that no policy goes by was told.
     Unknown(UnknownUsage),
@@ -63,7 +63,7 @@ pub(crate) enum Unsettled {
     },
 }
 
-impl From<TicketError> for Unsettled {
+impl From<TicketError> for SettleError {
     fn from(error: TicketError) -> Self {
         Self::Ticket(error)
     }
@@ -96,18 +96,18 @@ impl Engine {
     /// Settles a ticket once; hands over what became of each charge, with the reason where a real cost could not be worked out.
     ///
     /// # Errors
-    /// [`Unsettled`]: nothing was given back or booked.
+    /// [`SettleError`]: nothing was given back or booked.
     pub(crate) async fn settle<T>(
         &self,
         live: &Live,
         ticket: &Ticket,
         settlement: &Settlement<'_>,
         answer: impl FnOnce(SettledTicket<'_>) -> T,
-    ) -> Result<T, Unsettled> {
+    ) -> Result<T, SettleError> {
         let settled = self.settle_uncounted(live, ticket, settlement, answer).await;
         let result = match &settled {
             Ok(_) => SettlementResult::settled,
-            Err(Unsettled::Ticket(error)) => match error {
+            Err(SettleError::Ticket(error)) => match error {
                 TicketError::Settled => SettlementResult::repeated,
                 TicketError::Expired { .. } => SettlementResult::expired,
                 TicketError::Elsewhere { .. } => SettlementResult::elsewhere,
@@ -130,17 +130,17 @@ impl Engine {
         ticket: &Ticket,
         settlement: &Settlement<'_>,
         answer: impl FnOnce(SettledTicket<'_>) -> T,
-    ) -> Result<T, Unsettled> {
+    ) -> Result<T, SettleError> {
         let open = self.ticket_seal.keys.open(ticket, self.now())?;
         let id = Ulid::from(open.id());
         self.gate.holds(&open)?;
         match &settlement.spent {
-            Spent::Usage(usage) => live.set.check_usage(usage).map_err(Unsettled::Unknown)?,
-            Spent::Refund(_) if !open.has(Part::Spent) => return Err(Unsettled::AwaitsReport(id)),
+            Spent::Usage(usage) => live.set.check_usage(usage).map_err(SettleError::Unknown)?,
+            Spent::Refund(_) if !open.has(Part::Spent) => return Err(SettleError::AwaitsReport(id)),
             Spent::Refund(Some(cost)) => {
                 let charged = open.charged().refundable();
                 if cost.units() > charged {
-                    return Err(Unsettled::TooMuch { id, charged });
+                    return Err(SettleError::TooMuch { id, charged });
                 }
             }
             Spent::Refund(None) | Spent::AsCharged | Spent::Undone => {}
