@@ -47,7 +47,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Quota, Retry, Tick};
 
 use super::step::{Charge, DecidedBy, Op, Settled, Step, StepClock};
-use super::{Answer, Home, Occupancy, Settling, Store, StoreError};
+use super::{Answer, Caps, Home, Occupancy, Settling, Store, StoreError};
 use crate::clock::hold;
 pub(crate) use classes::Limit;
 pub(crate) use name::Class;
@@ -190,6 +190,10 @@ impl Store for MemoryStore {
             evicted: table.evicted.load(Ordering::Relaxed),
             evicted_over_limit: table.evicted_over_limit.load(Ordering::Relaxed),
         }
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { always_decides: true, ..Caps::default() }
     }
 
     fn home(&self) -> Home {
