@@ -9,7 +9,7 @@ mod fast_path;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU16;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -50,8 +50,8 @@ pub struct KeyedLimiter {
 
 struct Shared {
     /// The class of the standard limit in the store, where its states are words and nothing else has a say: no limit per key, no
-    /// observer. 0 otherwise.
-    fast_class: AtomicU16,
+    /// observer; see [`crate::store::KeptClass`]. 0 otherwise.
+    fast_class: AtomicU64,
     precision: Precision,
     time: Time,
     store: MemoryStore,
@@ -99,7 +99,7 @@ impl KeyedLimiter {
     {
         let standard = Standard { quota: Arc::new(quota.try_into()?), replace: Replace::AsIs, terms: 0 };
         let shared = Shared {
-            fast_class: AtomicU16::new(0),
+            fast_class: AtomicU64::new(0),
             precision: Precision::default(),
             time: Time::new(SystemClock::new()),
             store: MemoryStore::with_capacity(capacity),
@@ -169,7 +169,7 @@ impl KeyedLimiter {
     fn rebuilt(&self, replace: impl FnOnce(&mut Shared)) -> Self {
         let old = &*self.shared;
         let mut shared = Shared {
-            fast_class: AtomicU16::new(0),
+            fast_class: AtomicU64::new(0),
             precision: old.precision,
             time: old.time.again(),
             store: old.store.again(old.capacity),

@@ -21,7 +21,7 @@ mod take;
 pub use cas::{ByteMap, CasStore, Read, Versioned, Write};
 pub use cell::Cell;
 pub use memory::MemoryStore;
-pub(crate) use memory::{Class, Print, Reading, Taken};
+pub(crate) use memory::{KeptClass, Print, Reading, Taken};
 pub use owned::OwnedStep;
 pub use plain::PlainStore;
 pub use settle::settle;

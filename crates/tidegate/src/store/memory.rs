@@ -31,10 +31,12 @@ mod cell_path;
 mod classes;
 mod eviction;
 mod full_keys;
+mod limit;
 mod line;
 mod lines;
 mod overflow;
 mod prefault;
+mod reclaim;
 mod table;
 mod word_path;
 
@@ -47,8 +49,8 @@ use tidegate_core::{Quota, Retry, Tick};
 use super::step::{Charge, DecidedBy, Op, Settled, Step, StepClock};
 use super::{Answer, Home, Occupancy, Settling, Store, StoreError};
 use crate::clock::hold;
-pub(crate) use classes::Limit;
-pub(crate) use line::Class;
+pub(crate) use limit::{KeptClass, Limit};
+use line::Class;
 use table::{Keep, Sought, Table};
 pub(crate) use table::{Print, Reading, Taken};
 
@@ -128,19 +130,20 @@ impl MemoryStore {
     }
 
     /// Returns the class of a quota without an owner; `None` where its states do not fit a word.
-    pub(crate) fn class(&self, quota: &Arc<Quota>, tick: Tick) -> Option<Class> {
-        Some(self.shared.table.classes.of(quota, 0, tick)?.class)
+    pub(crate) fn class(&self, quota: &Arc<Quota>, tick: Tick) -> Option<KeptClass> {
+        self.shared.table.reclaim(tick);
+        Some(self.shared.table.classes.of(quota, 0, tick)?.kept())
     }
 
-    /// Returns the limit of a class.
+    /// Returns the limit of a class that was kept between checks; `None` where its number was given to another since, or is about to be.
     #[inline]
-    pub(crate) fn limit(&self, class: Class) -> Option<&Limit> {
-        self.shared.table.classes.get(class)
+    pub(crate) fn limit(&self, class: KeptClass) -> Option<Limit<'_>> {
+        self.shared.table.classes.kept(class)
     }
 
     /// Returns the limit of a class, if that is one of those found soonest.
     #[inline(always)]
-    pub(crate) fn limit_at_hand(&self, class: Class) -> Option<&Limit> {
+    pub(crate) fn limit_at_hand(&self, class: Class) -> Option<Limit<'_>> {
         self.shared.table.classes.at_hand(class)
     }
 
@@ -249,6 +252,7 @@ fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
 impl Table {
     /// Settles a step, by the shortest way it can go.
     fn settle_any(&self, step: &Step<'_>, keys: &[Sought], settled: &mut Settled) {
+        self.reclaim(step.now);
         if let ([charge], [key]) = (step.charges, keys)
             && self.settle_word(step, charge, *key, settled)
         {

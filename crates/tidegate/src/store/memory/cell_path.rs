@@ -3,7 +3,6 @@
 //! Every step can go it: new keys among several, waits, charges that end, limits that changed, and states that do not fit a word. A
 //! cell goes back to a word as soon as it fits one again.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
@@ -40,8 +39,7 @@ impl Table {
         let mut cells: SmallVec<[Option<Cell>; 4]> =
             hands.iter().map(|hand| self.cell(hand.as_ref()?, step.now)).collect();
         let (settled, changed) = settle(step, &mut cells);
-        let owners = step.charges.iter().map(|charge| charge.owner);
-        for (((key, cell), hand), owner) in keys.iter().zip(cells).zip(&mut hands).zip(owners) {
+        for (((key, cell), hand), charge) in keys.iter().zip(cells).zip(&mut hands).zip(step.charges) {
             let both = both(*key);
             match (cell, hand) {
                 (None, None) => {}
@@ -49,15 +47,15 @@ impl Table {
                 // Taken back: a wide state from beside the table; a word never left.
                 (Some(cell), Some((place, seized))) if !changed => {
                     if seized.name().class() == Class::WIDE {
-                        self.overflow.put(place.line, place.slot, cell, owner);
+                        self.overflow.put(place.line, place.slot, cell, charge.owner);
                     }
                 }
                 (Some(cell), hand) => {
                     if hand.is_none() {
-                        *hand = self.claim(&both, *key, owner, step.now, None);
+                        *hand = self.claim(&both, *key, charge.owner, step.now, None);
                     }
                     if let Some((place, seized)) = hand {
-                        self.write(&both, (*place, seized), *key, (cell, owner), step.now);
+                        self.write(&both, (*place, seized), *key, (cell, charge.owner, charge.passing), step.now);
                     }
                 }
             }
@@ -71,7 +69,8 @@ impl Table {
             None => self.overflow.take(place.line, place.slot),
             Some(limit) => {
                 let state = State::Gcra(limit.form.widen(seized.word, now));
-                Some(Cell::new(Arc::clone(&limit.quota), state))
+                // It is there: a number that a slot in hand carries is given to no other limit.
+                Some(Cell::new(limit.quota()?, state))
             }
         }
     }
@@ -82,11 +81,11 @@ impl Table {
         both: &Both<'_>,
         (place, seized): (Place, &mut Seized<'_>),
         key: Sought,
-        (cell, owner): (Cell, u32),
+        (cell, owner, passing): (Cell, u32, bool),
         now: Tick,
     ) {
         let narrow = match &cell.state {
-            State::Gcra(state) if cell.forgotten.is_none() => self
+            State::Gcra(state) if cell.forgotten.is_none() && !passing => self
                 .classes
                 .of(&cell.quota, owner, now)
                 .and_then(|limit| Some((limit.class, limit.form.narrow(state, now)?))),

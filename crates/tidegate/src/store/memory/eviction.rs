@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use smallvec::SmallVec;
 use tidegate_core::{Algorithm, Tick};
 
-use super::classes::Limit;
+use super::limit::Limit;
 use super::line::{Class, Name, Seized, WAYS};
 use super::table::{Both, Place, Reading, Sought, Table};
 use crate::store::Cell;
@@ -157,7 +157,7 @@ impl Table {
             return SlotUse::Free;
         }
         if let Some(by) = by.filter(|by| by.limit.class == name.class()) {
-            return SlotUse::of(by.limit, word, by.now);
+            return SlotUse::of(&by.limit, word, by.now);
         }
         if name.class() == Class::WIDE {
             // The word of a wide state is the tick from which it is as good as none.
@@ -178,12 +178,12 @@ impl Table {
         let form = &limit.form;
         // A form that has come to its end counts as it stood then; it is an hour old at least.
         let now = form.scaled(tick).or_else(|| form.scaled(form.origin().after(form.lasts())));
-        now.map_or(SlotUse::Free, |now| SlotUse::of(limit, word, now))
+        now.map_or(SlotUse::Free, |now| SlotUse::of(&limit, word, now))
     }
 }
 
 impl SlotUse {
-    fn of(limit: &Limit, word: u64, now: u64) -> Self {
+    fn of(limit: &Limit<'_>, word: u64, now: u64) -> Self {
         let form = &limit.form;
         if form.is_full(word, now) {
             return Self::Free;

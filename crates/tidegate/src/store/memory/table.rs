@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use foldhash::quality::RandomState;
 use tidegate_core::Tick;
 
-use super::classes::{Classes, Limit};
+use super::classes::Classes;
 use super::full_keys::{FullKey, FullKeys};
+use super::limit::Limit;
 use super::line::{Class, Held, Line, Name, Seized, Slot, WAYS};
 use super::lines::Lines;
 use super::overflow::Overflow;
@@ -77,7 +78,7 @@ pub(crate) enum Taken {
 /// What words are read by: a limit, and the present in ticks and in the limit's scaled time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<'t> {
-    pub(crate) limit: &'t Limit,
+    pub(crate) limit: Limit<'t>,
     pub(crate) tick: Tick,
     pub(crate) now: u64,
 }
@@ -85,8 +86,9 @@ pub(crate) struct Reading<'t> {
 impl<'t> Reading<'t> {
     /// Makes it; `None` where the limit's form has come to its end.
     #[inline]
-    pub(crate) fn at(limit: &'t Limit, tick: Tick) -> Option<Self> {
-        Some(Self { limit, tick, now: limit.form.scaled(tick)? })
+    pub(crate) fn at(limit: Limit<'t>, tick: Tick) -> Option<Self> {
+        let now = limit.form.scaled(tick)?;
+        Some(Self { limit, tick, now })
     }
 }
 
@@ -276,6 +278,9 @@ impl Table {
         let both = Both { lines: [(low, &first), (high, &second)] };
         if self.place(&both, key).is_some() {
             // It came meanwhile, or is there under another limit.
+            return Taken::Elsewhere;
+        }
+        if !by.limit.admits() {
             return Taken::Elsewhere;
         }
         let Some(next) = by.limit.form.take(0, by.now, units) else { return Taken::Refused(0) };

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Decision, Receipt, Standing, Tick};
 
-use super::classes::Limit;
+use super::limit::Limit;
 use super::line::{Class, Name, Seized, Slot};
 use super::table::{Keep, Place, Print, Reading, Sought, Table, Taken};
 use crate::store::take::{Hand, take};
@@ -20,7 +20,7 @@ use crate::store::{Charge, Op, Settled, Settlement, Step};
 struct Permit<'t> {
     slot: &'t Slot,
     name: Name,
-    limit: &'t Limit,
+    limit: Limit<'t>,
     now: u64,
     seen: u64,
     next: u64,
@@ -31,7 +31,7 @@ impl<'t> Permit<'t> {
     #[inline]
     fn try_seize(&self) -> Option<Seized<'t>> {
         let seized = self.slot.try_seize(self.seen)?;
-        (seized.name() == self.name).then_some(seized)
+        (seized.name() == self.name && self.limit.holds()).then_some(seized)
     }
 
     /// Says what came of the charge.
@@ -46,7 +46,7 @@ impl<'t> Permit<'t> {
 
 /// A word in hand, with what it is read by.
 struct Word<'t> {
-    limit: &'t Limit,
+    limit: Limit<'t>,
     now: u64,
     word: u64,
 }
@@ -153,13 +153,13 @@ impl Table {
         key: Sought,
         settled: &mut Settled,
     ) -> bool {
-        let plain = charge.max_wait.is_zero() && charge.binding;
+        let plain = charge.max_wait.is_zero() && charge.binding && !charge.passing;
         if !plain || !matches!(step.op, Op::Take) {
             return false;
         }
         let known = self.seat(key).and_then(|(_, name)| self.classes.get(name.class()));
         let limit = known
-            .filter(|limit| limit.is(charge.quota))
+            .filter(|limit| limit.is(charge.quota) && limit.admits())
             .or_else(|| self.classes.of(charge.quota, charge.owner, step.now));
         let Some(by) = limit.and_then(|limit| Reading::at(limit, step.now)) else { return false };
         let taken = self.take(key.print(), charge.key, &by, charge.cost.units());
@@ -203,7 +203,7 @@ impl Table {
         let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
         for (place, name, at) in &seats {
             let seized = self.line(place.line).seize(place.slot);
-            if seized.name() != *name || !self.is(*place, keys[*at]) {
+            if seized.name() != *name || !words[*at].limit.holds() || !self.is(*place, keys[*at]) {
                 return None;
             }
             words[*at].word = seized.word;
