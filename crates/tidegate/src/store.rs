@@ -20,7 +20,7 @@ mod take;
 
 pub use cas::{ByteMap, CasStore, Read, Versioned, Write};
 pub use cell::Cell;
-pub use memory::MemoryStore;
+pub use memory::{Export, MemoryStore, RestoreError, Seed};
 pub(crate) use memory::{KeptClass, Print, Reading, Taken};
 pub use owned::OwnedStep;
 pub use plain::PlainStore;

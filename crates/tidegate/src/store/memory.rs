@@ -27,30 +27,37 @@
 //! Words do not tell when they were last changed, so a store's ticks must not step back: an earlier tick than the latest one
 //! counts as that one.
 
+mod batch;
 mod cell_path;
 mod classes;
 mod eviction;
+mod export;
 mod full_keys;
 mod limit;
 mod line;
 mod lines;
 mod overflow;
+mod piece;
 mod prefault;
 mod reclaim;
+mod seed;
 mod table;
 mod word_path;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use tidegate_core::{Quota, Retry, Tick};
 
 use super::step::{Charge, DecidedBy, Op, Settled, Step, StepClock};
-use super::{Answer, Home, Occupancy, Settling, Store, StoreError};
-use crate::clock::hold;
+use super::{Answer, Home, Later, Occupancy, Settling, Store, StoreError};
+use crate::clock::HeldTime;
+pub use export::Export;
 pub(crate) use limit::{KeptClass, Limit};
 use line::Class;
+pub use piece::RestoreError;
+pub use seed::Seed;
 use table::{Keep, Sought, Table};
 pub(crate) use table::{Print, Reading, Taken};
 
@@ -72,8 +79,7 @@ pub struct MemoryStore {
 #[derive(Debug)]
 struct Shared {
     table: Table,
-    /// The latest tick that was seen.
-    latest: AtomicU64,
+    time: HeldTime,
     home: Home,
 }
 
@@ -105,8 +111,22 @@ impl MemoryStore {
         Self::of(Table::new(keys, Keep::Keys))
     }
 
+    /// Makes an empty store whose keys are hashed under a seed that is handed in, so that it may be exported and restored in another process
+    /// ([`MemoryStore::export`]). Takes 27 bytes per key of the capacity; zero counts as one.
+    #[must_use]
+    pub fn with_seed(keys: usize, seed: &Seed) -> Self {
+        Self::of(Table::seeded(keys, Keep::Fingerprints, seed))
+    }
+
+    /// Makes an empty store that tells keys apart by themselves, as [`MemoryStore::with_full_keys`], and may be exported, as
+    /// [`MemoryStore::with_seed`]. Takes 51 bytes per key of the capacity.
+    #[must_use]
+    pub fn with_full_keys_and_seed(keys: usize, seed: &Seed) -> Self {
+        Self::of(Table::seeded(keys, Keep::Keys, seed))
+    }
+
     fn of(table: Table) -> Self {
-        let shared = Arc::new(Shared { table, latest: AtomicU64::new(0), home: Home::of_process() });
+        let shared = Arc::new(Shared { table, time: HeldTime::default(), home: Home::of_process() });
         prefault::soon(&shared);
         Self { shared }
     }
@@ -175,6 +195,11 @@ impl Store for MemoryStore {
         })
     }
 
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        self.settle_batch(steps, out);
+        None
+    }
+
     fn occupancy(&self) -> Occupancy {
         let table = &self.shared.table;
         Occupancy {
@@ -208,18 +233,30 @@ impl MemoryStore {
         step: &Step<'_>,
         settled: &mut Settled,
     ) -> Result<(), StoreError> {
-        let (table, latest) = (&self.shared.table, &self.shared.latest);
-        (settled.at, settled.by) = (hold(latest, step.now), DecidedBy::Local);
+        let print = |_: usize, charge: &Charge<'_>| self.shared.table.print(charge.key);
+        self.settle_prints::<RECEIPTS>(step, print, settled)
+    }
+
+    /// Settles a step whose keys have these fingerprints, by their places.
+    #[inline(always)]
+    fn settle_prints<const RECEIPTS: bool>(
+        &self,
+        step: &Step<'_>,
+        print: impl Fn(usize, &Charge<'_>) -> Print,
+        settled: &mut Settled,
+    ) -> Result<(), StoreError> {
+        let (table, time) = (&self.shared.table, &self.shared.time);
+        (settled.at, settled.by) = (time.hold(step.now), DecidedBy::Local);
         let mut step = Step { now: settled.at, ..*step };
-        if table.settle_at_once::<RECEIPTS>(&step, settled).is_some() {
+        if table.settle_at_once::<RECEIPTS>(&step, &print, settled).is_some() {
             return Ok(());
         }
         // Perhaps a refusal: decided by a fresh clock, if the step has one.
         if let StepClock::Fresh(clock) = step.clock {
-            step.now = hold(latest, clock.now());
+            step.now = time.hold(clock.now());
         }
-        let sought = |charge: &Charge<'_>| table.sought(table.print(charge.key), charge.key);
-        let keys: SmallVec<[Sought; 16]> = step.charges.iter().map(sought).collect();
+        let sought = |(at, charge): (usize, &Charge<'_>)| table.sought(print(at, charge), charge.key);
+        let keys: SmallVec<[Sought; 16]> = step.charges.iter().enumerate().map(sought).collect();
         // Two keys of one step that the table takes for one would be settled on one slot twice. That they are not the same has odds
         // of 2^-48, and is refused all the same.
         let repeated = |(at, key): (usize, &Sought)| keys[..at].iter().any(|other| other.is_as(*key));
@@ -231,7 +268,7 @@ impl MemoryStore {
             settled.at = step.now;
             // Another step may have come with a later tick between here and the lock, and have charged by that. Refused is
             // only who would be by it too; ends, for each turn takes the wait that the last one told.
-            let later = hold(latest, step.now);
+            let later = time.latest();
             if settled.allowed || later == step.now || !waited(&step, settled, later) {
                 return Ok(());
             }

@@ -52,7 +52,7 @@ impl Table {
                 }
                 (Some(cell), hand) => {
                     if hand.is_none() {
-                        *hand = self.claim(&both, *key, charge.owner, step.now, None);
+                        *hand = self.claim(&both, *key, charge.owner, step.now, (None, None));
                     }
                     if let Some((place, seized)) = hand {
                         self.write(&both, (*place, seized), *key, (cell, charge.owner, charge.passing), step.now);
@@ -76,7 +76,7 @@ impl Table {
     }
 
     /// Writes a cell into a slot in hand: as a word where it fits one, else beside the table.
-    fn write(
+    pub(super) fn write(
         &self,
         both: &Both<'_>,
         (place, seized): (Place, &mut Seized<'_>),

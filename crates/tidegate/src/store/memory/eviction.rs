@@ -32,7 +32,7 @@ enum SlotUse {
 }
 
 /// How far a key is from full: whether it is over its limit, and how much of that is spent out of 2³². The least goes first.
-type Rank = (bool, u64);
+pub(super) type Rank = (bool, u64);
 
 /// A place and the word that was seen there.
 type Candidate = (Place, u64);
@@ -67,24 +67,29 @@ impl Table {
     /// Finds a slot for a new key and seizes it: an empty one, a forgettable one, or that of a live key, which is counted.
     ///
     /// `by` is the limit most of them are likely to be under. `None`, counted like a key given up, when no key has to go for this
-    /// one, or when all slots are in somebody's hands: those of this very step, as a rule.
+    /// one, or when all slots are in somebody's hands: those of this very step, as a rule. A new key that has a `rank` is not new: it was
+    /// exported, and pushes out none that is as far from full as itself.
     pub(super) fn claim<'t>(
         &self,
         both: &Both<'t>,
         key: Sought,
         owner: u32,
         tick: Tick,
-        by: Option<&Reading<'_>>,
+        (by, rank): (Option<&Reading<'_>>, Option<Rank>),
     ) -> Option<(Place, Seized<'t>)> {
         loop {
-            let (candidate, over_limit) = self.candidate(both, (self.first(key.print()), owner), tick, by);
+            let (candidate, goes) = self.candidate(both, (self.first(key.print()), owner), tick, by);
+            if let Some(rank) = rank.filter(|rank| goes.is_some_and(|goes| goes >= *rank)) {
+                self.count_eviction(rank.0);
+                return None;
+            }
             let Some((place, word)) = candidate else {
                 self.count_eviction(false);
                 return None;
             };
             // Lost when its key was asked for meanwhile: then another may be nearer to full.
             if let Some(seized) = both.at(place).try_seize(place.slot, word) {
-                if let Some(over_limit) = over_limit {
+                if let Some((over_limit, _)) = goes {
                     self.count_eviction(over_limit);
                 }
                 self.vacate(place, &seized);
@@ -93,14 +98,14 @@ impl Table {
         }
     }
 
-    /// Looks for the best slot for a new key, with its word; and, where a key has to go for it, whether that is over its limit.
+    /// Looks for the best slot for a new key, with its word; and, where a key has to go for it, how far that is from full.
     fn candidate(
         &self,
         both: &Both<'_>,
         (first, owner): (usize, u32),
         tick: Tick,
         by: Option<&Reading<'_>>,
-    ) -> (Option<Candidate>, Option<bool>) {
+    ) -> (Option<Candidate>, Option<Rank>) {
         let mut free = [Free::default(); 2];
         let mut lives = Lives::new();
         for (free, (line, held)) in free.iter_mut().zip(both.lines) {
@@ -124,7 +129,7 @@ impl Table {
             Some(candidate) => (Some(candidate), None),
             None => {
                 let goes = who_goes(&lives, owner);
-                (goes.map(|live| live.candidate), goes.map(|live| live.rank.0))
+                (goes.map(|live| live.candidate), goes.map(|live| live.rank))
             }
         }
     }
@@ -164,13 +169,7 @@ impl Table {
             if word <= tick.as_nanos() {
                 return SlotUse::Free;
             }
-            let look = |cell: &Cell, owner| {
-                let standing = cell.quota.standing(&cell.state, tick);
-                let spent = u128::from(standing.limit.saturating_sub(standing.remaining));
-                // At most the whole, which is 2³².
-                let share = ((spent << 32) / u128::from(standing.limit.max(1))) as u64;
-                SlotUse::Live((standing.remaining == 0, share), owner)
-            };
+            let look = |cell: &Cell, owner| SlotUse::Live(rank(cell, tick), owner);
             // Not there: another step has it in hand by now.
             return self.overflow.with(place.line, place.slot, look).unwrap_or(SlotUse::Taken);
         }
@@ -180,6 +179,15 @@ impl Table {
         let now = form.scaled(tick).or_else(|| form.scaled(form.origin().after(form.lasts())));
         now.map_or(SlotUse::Free, |now| SlotUse::of(&limit, word, now))
     }
+}
+
+/// Returns how far a cell is from full.
+pub(super) fn rank(cell: &Cell, tick: Tick) -> Rank {
+    let standing = cell.quota.standing(&cell.state, tick);
+    let spent = u128::from(standing.limit.saturating_sub(standing.remaining));
+    // At most the whole, which is 2³².
+    let share = ((spent << 32) / u128::from(standing.limit.max(1))) as u64;
+    (standing.remaining == 0, share)
 }
 
 impl SlotUse {

@@ -6,11 +6,9 @@
 //! seizes its slot; who brings a new one locks both lines, the lower first, so that nobody waits in a circle and no key gets two
 //! slots.
 
-use std::hash::{BuildHasher, Hasher};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
-use foldhash::quality::RandomState;
 use tidegate_core::Tick;
 
 use super::classes::Classes;
@@ -19,6 +17,7 @@ use super::limit::Limit;
 use super::line::{Class, Held, Line, Name, Seized, Slot, WAYS};
 use super::lines::Lines;
 use super::overflow::Overflow;
+use super::seed::{Hashing, Seed};
 
 /// Slots for each key of the capacity, as a ratio: 23.5 bytes a key.
 const SLOTS: (usize, usize) = (22, 15);
@@ -46,6 +45,10 @@ impl Sought {
     #[cfg(test)]
     pub(super) const fn with_print(self, bits: u64) -> Self {
         Self { print: Print(bits), ..self }
+    }
+
+    pub(super) const fn of_parts(print: u64, full_key: Option<FullKey>) -> Self {
+        Self { print: Print(print), full_key }
     }
 
     pub(super) const fn print(self) -> Print {
@@ -108,12 +111,15 @@ pub(super) struct Place {
 
 #[derive(Debug)]
 pub(super) struct Table {
-    hasher: RandomState,
+    hashing: Hashing,
     pub(super) lines: Lines<Slot>,
     /// The keys of all slots, where they are kept.
     pub(super) full_keys: Option<FullKeys>,
     pub(super) classes: Classes,
     pub(super) overflow: Overflow,
+    /// The lower 16 bits of the fingerprint in each slot, which its name lacks; in a table that may be exported. Written and read under
+    /// the lock of their line.
+    pub(super) low_bits: Option<Box<[AtomicU16]>>,
     pub(super) used: AtomicUsize,
     pub(super) evicted: AtomicU64,
     pub(super) evicted_over_limit: AtomicU64,
@@ -121,14 +127,26 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(keys: usize, keep: Keep) -> Self {
+        Self::with(keys, keep, &Seed::random())
+    }
+
+    /// Makes a table that may be exported: two bytes more a slot.
+    pub(super) fn seeded(keys: usize, keep: Keep, seed: &Seed) -> Self {
+        let mut table = Self::with(keys, keep, seed);
+        table.low_bits = Some((0..table.slots()).map(|_| AtomicU16::new(0)).collect());
+        table
+    }
+
+    fn with(keys: usize, keep: Keep, seed: &Seed) -> Self {
         let slots = keys.max(1).saturating_mul(SLOTS.0).div_ceil(SLOTS.1);
         let lines = slots.div_ceil(WAYS).max(2);
         Self {
-            hasher: RandomState::default(),
+            hashing: Hashing::new(seed),
             lines: Lines::new(lines),
             full_keys: (keep == Keep::Keys).then(|| FullKeys::new(lines)),
             classes: Classes::default(),
             overflow: Overflow::new(lines),
+            low_bits: None,
             used: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
             evicted_over_limit: AtomicU64::new(0),
@@ -154,16 +172,17 @@ impl Table {
     /// The seed hides which keys meet in a line, so that nobody can crowd a victim's.
     #[inline(always)]
     pub(super) fn print(&self, key: &[u8]) -> Print {
-        // As `hash_one` does, which is not always inlined.
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write_usize(key.len());
-        hasher.write(key);
-        Print(hasher.finish())
+        Print(self.hashing.fingerprint(key))
+    }
+
+    /// Returns what tells whether another table hashes as this one does.
+    pub(super) fn probe(&self) -> u64 {
+        self.hashing.probe()
     }
 
     /// Returns what a key is looked for by.
     pub(super) fn sought(&self, print: Print, key: &[u8]) -> Sought {
-        Sought { print, full_key: self.full_keys.as_ref().map(|full_keys| full_keys.of(key)) }
+        Sought { print, full_key: self.full_keys.as_ref().map(|_| FullKey::of(key, &self.hashing)) }
     }
 
     /// Returns the line a key lives in by preference.
@@ -227,6 +246,10 @@ impl Table {
         if let (Some(full_keys), Some(full_key)) = (&self.full_keys, key.full_key) {
             full_keys.keep(place.line, place.slot, full_key);
         }
+        if let Some(low_bits) = &self.low_bits {
+            // The lower 16 bits.
+            low_bits[place.line * WAYS + place.slot].store(key.print.0 as u16, Ordering::Relaxed);
+        }
         seized.rename(both.at(place), key.name(class));
     }
 
@@ -284,7 +307,7 @@ impl Table {
             return Taken::Elsewhere;
         }
         let Some(next) = by.limit.form.take(0, by.now, units) else { return Taken::Refused(0) };
-        if let Some((place, mut seized)) = self.claim(&both, key, by.limit.owner, by.tick, Some(by)) {
+        if let Some((place, mut seized)) = self.claim(&both, key, by.limit.owner, by.tick, (Some(by), None)) {
             self.give(&both, (place, &mut seized), key, by.limit.class);
             seized.word = next;
         }

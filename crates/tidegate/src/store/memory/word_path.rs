@@ -88,6 +88,7 @@ impl Table {
     pub(super) fn settle_at_once<const RECEIPTS: bool>(
         &self,
         step: &Step<'_>,
+        print: impl Fn(usize, &Charge<'_>) -> Print,
         settled: &mut Settled,
     ) -> Option<()> {
         if !matches!(step.op, Op::Take) || self.keep() == Keep::Keys {
@@ -95,13 +96,13 @@ impl Table {
         }
         settled.lines.clear();
         if let [charge] = step.charges {
-            let permit = self.permit_charge(charge, step.now)?;
+            let permit = self.permit_charge(charge, print(0, charge), step.now)?;
             permit.try_seize()?.leave(permit.next);
             settled.lines.push(permit.settlement::<RECEIPTS>(charge, step.now));
         } else {
             let mut permits: SmallVec<[Permit<'_>; 16]> = SmallVec::new();
-            for charge in step.charges {
-                permits.push(self.permit_charge(charge, step.now)?);
+            for (at, charge) in step.charges.iter().enumerate() {
+                permits.push(self.permit_charge(charge, print(at, charge), step.now)?);
             }
             let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
             for permit in &permits {
@@ -122,11 +123,10 @@ impl Table {
 
     /// Looks at a glance whether a charge can be spent.
     #[inline(always)]
-    fn permit_charge(&self, charge: &Charge<'_>, tick: Tick) -> Option<Permit<'_>> {
+    fn permit_charge(&self, charge: &Charge<'_>, print: Print, tick: Tick) -> Option<Permit<'_>> {
         if !(charge.max_wait.is_zero() && charge.binding) {
             return None;
         }
-        let print = self.print(charge.key);
         let (slot, name) =
             self.glance(self.first(print), print).or_else(|| self.glance(self.second(print), print))?;
         let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;

@@ -74,11 +74,11 @@ fn quotas_of_keys_that_are_full_again_are_reclaimed() {
 #[test]
 fn more_live_quotas_than_numbers_are_settled_and_recover() {
     let store = MemoryStore::with_capacity(60_000);
-    let (now, day) = (Tick::from_secs(1000), |burst| Arc::new(Quota::per_day(1).burst(burst).gcra().unwrap()));
+    let (now, hourly) = (Tick::from_secs(1000), |burst| Arc::new(Quota::per_hour(1).burst(burst).gcra().unwrap()));
     let live = 40_000u64;
     for number in 0..live {
         let key = number.to_le_bytes();
-        let quota = day(2 + number);
+        let quota = hourly(2 + number);
         assert!(take(&store, now, Charge::new(&key, &quota, Cost::ONE)).allowed);
     }
     let words = |live: u64| (0..live).filter(|key| is_word(&store.shared.table, &key.to_le_bytes())).count();
@@ -86,7 +86,7 @@ fn more_live_quotas_than_numbers_are_settled_and_recover() {
     assert!(words(live) <= usize::from(Class::MAX));
     let later = now.after(Duration::from_secs(200_000));
     for number in live..live + 20_000 {
-        let quota = day(2 + number);
+        let quota = hourly(2 + number);
         assert!(take(&store, later, Charge::new(&number.to_le_bytes(), &quota, Cost::ONE)).allowed);
     }
     assert!(is_word(&store.shared.table, &(live + 19_999).to_le_bytes()));
