@@ -4,7 +4,9 @@ mod bars;
 mod contender;
 mod found;
 mod machine;
+mod measured;
 pub(crate) mod replay;
+mod ring;
 mod start;
 mod tables;
 
@@ -14,10 +16,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{built, root, step};
-use bars::Bar;
-use contender::Ring;
+use crate::places::{built, root};
+use crate::step;
 use found::Found;
+use measured::Measured;
+use ring::Ring;
 
 /// The parts that contenders run, and how many rounds of each are enough at most: a flood takes seconds and says the same
 /// each time.
@@ -84,7 +87,7 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
 const OPENING: &str = "\
 # Performance
 
-Measured by `cargo xtask bench`, which writes this page; nothing here is typed.
+Measured by `cargo xtask bench`, which writes this page down to the last part.
 
 Contenders have a process each and take turns; figures are medians of the rounds, with the least and the most in brackets. One
 thread is measured by its CPU time; two threads, each on a core of its own, by the time that passes. What is marked with \\* was never
@@ -139,7 +142,10 @@ fn program() -> Result<PathBuf> {
 /// Writes the page, and the README's rows of it.
 fn publish(page: &str, rows: &[String]) -> Result<()> {
     let path = root().join("docs/performance.md");
-    std::fs::write(&path, format!("{page}\n")).with_context(|| format!("cannot write {}", path.display()))?;
+    let old = std::fs::read_to_string(&path).unwrap_or_default();
+    let by_hand = old.find(BY_HAND).map_or("", |at| &old[at..]);
+    std::fs::write(&path, format!("{page}\n\n{by_hand}"))
+        .with_context(|| format!("cannot write {}", path.display()))?;
     let readme = root().join("README.md");
     let text = std::fs::read_to_string(&readme)?;
     let (before, rest) = text.split_once(START).context("the README has no place for figures")?;
@@ -149,12 +155,7 @@ fn publish(page: &str, rows: &[String]) -> Result<()> {
     Ok(())
 }
 
+/// What comes after it in the page is written by hand.
+const BY_HAND: &str = "<!-- by hand -->";
 const START: &str = "<!-- bench -->";
 const END: &str = "<!-- /bench -->";
-
-/// One part of the page, the row of it that the README shows, and the bars it is held to.
-pub(crate) struct Measured {
-    pub(crate) page: String,
-    pub(crate) row: Option<String>,
-    pub(crate) bars: Vec<Bar>,
-}

@@ -9,7 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{built, root, step};
+use crate::places::{built, root};
+use crate::step;
 
 /// How far a count may be from the recorded one, up or down: a share of it, and instructions on top for the shortest. Keys are
 /// hashed under a new seed on each run, which moves a mean by half a percent. A gain beyond it has to be recorded, so that the
@@ -78,8 +79,8 @@ fn count() -> Result<Vec<(String, f64)>> {
     let profile = folder.path().join("profile");
     let mut command = Command::new("valgrind");
     command
-        .args(["--tool=callgrind", "--toggle-collect=tidegate_counts::collected*"])
-        .arg("--dump-after=tidegate_counts::profiled*")
+        .args(["--tool=callgrind", "--toggle-collect=tidegate_counts::counted::collected*"])
+        .arg("--dump-after=tidegate_counts::counted::profiled*")
         .arg(format!("--callgrind-out-file={}", profile.display()))
         .arg(built("counts/tidegate-counts"));
     let output = step::output(command)?;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::places::built;
 use crate::step;
 
 /// The cargo-deny that `deny.toml` is written for. Building it takes about a minute on two cores, once per target folder.
@@ -45,7 +46,7 @@ fn install() -> Result<PathBuf> {
     if version(&everybodys) {
         return Ok(everybodys);
     }
-    let tools = crate::built("tools");
+    let tools = built("tools");
     let own = tools.join("bin/cargo-deny");
     if !version(&own) {
         let tools = tools.to_string_lossy();

@@ -6,11 +6,11 @@ mod counts;
 mod deny;
 mod docs;
 mod packages;
+mod places;
 mod step;
 mod test;
 mod tidy;
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -51,14 +51,4 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// The workspace root, wherever xtask is started from.
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace root")
-}
-
-/// Where cargo puts what it builds for the main workspace: a file named by profile and program.
-fn built(file: &str) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join(file)
 }

@@ -1,14 +1,14 @@
 //! Runs programs, each for a bounded time: a step that hangs says what it was and does not hold up everything for ever.
 
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::root;
+use crate::places::root;
 
 /// The longest a step of the tests may take: each takes a few minutes on two cores, compiling from nothing included.
 pub(crate) const STEP: Duration = Duration::from_secs(30 * 60);
@@ -54,7 +54,7 @@ fn wait(mut command: Command, words: &str, most: Duration) -> Result<Output> {
     }
     let child = command.spawn().with_context(|| format!("cannot start {words}"))?;
     let id = i32::try_from(child.id()).context("a process id beyond 31 bits")?;
-    let (say, said) = channel();
+    let (say, said) = sync_channel(1);
     std::thread::spawn(move || drop(say.send(Child::wait_with_output(child))));
     match said.recv_timeout(most) {
         Ok(ended) => Ok(ended?),

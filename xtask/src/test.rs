@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+use crate::places::root;
 use crate::{counts, deny, packages, step, tidy};
 
 /// The bench with peers: a workspace of its own.
@@ -19,11 +20,11 @@ pub(crate) fn run() -> Result<()> {
     cargo(&["clippy", "--manifest-path", BENCHES, "--locked", "--all-targets", "--", "-D", "warnings"], &[])?;
     deny::run()?;
     // The library alone, without the features that the rest of the workspace switches on for it.
-    cargo(&["check", "-p", "tidegate", "--no-default-features"], &[])?;
+    cargo(&["check", "-p", "tidegate-core", "-p", "tidegate", "--no-default-features"], &[])?;
     counts::run(&[])?;
     cargo(&["test", "--workspace", "--all-features"], &servers)?;
     // The shared cells in all their interleavings: another build of the library, whose atomics are loom's.
-    let models = crate::root().join("target/loom");
+    let models = root().join("target/loom");
     let models = models.to_string_lossy();
     let loom = [("RUSTFLAGS", "--cfg tidegate_loom"), ("CARGO_TARGET_DIR", &*models)];
     cargo(&["test", "-p", "tidegate", "--lib", "--release", "loom"], &loom)?;

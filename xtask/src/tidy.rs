@@ -29,6 +29,7 @@ mod rings;
 
 use anyhow::{Result, bail};
 
+use crate::places;
 use allowed::{Allowed, Exceptions};
 use fault::Fault;
 use tree::Tree;
@@ -62,7 +63,7 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
         let rules = RULES.map(|(rule, _)| rule).join(", ");
         bail!("tidy has no rule `{unknown}`; its rules are {rules}");
     }
-    let tree = Tree::tracked(crate::root())?;
+    let tree = Tree::tracked(places::root())?;
     let exceptions =
         Exceptions::read(tree.text(allowed::FILE).unwrap_or_default(), &RULES.map(|(rule, _)| rule))?;
     // With names, all that a rule finds is shown: then somebody works on it.
@@ -82,7 +83,10 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
         all += faults.len();
     }
     match all {
-        0 => Ok(()),
+        0 => {
+            eprintln!("tidy: nothing found");
+            Ok(())
+        }
         1 => bail!("tidy: one fault"),
         _ => bail!("tidy: {all} faults"),
     }

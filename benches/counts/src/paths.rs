@@ -8,8 +8,8 @@ use tidegate::{
     Descriptor, Gate, KeyedLimiter, Limiter, Policy, PolicySet, Precision, Quota, QuotaBuilder, SystemClock,
 };
 
-use crate::Want::{Denied, Permitted};
-use crate::{CHECKS, Stepping, path};
+use crate::counted::Want::{Denied, Permitted};
+use crate::counted::{CHECKS, Stepping, path};
 
 /// Keys that are there already, in a table with room for twice as many.
 const KEYS: usize = CHECKS as usize;

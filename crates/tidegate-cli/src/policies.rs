@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -37,7 +37,7 @@ pub(crate) fn patiently<T: Send + 'static>(
     path: &Path,
     read: impl FnOnce(&Path) -> T + Send + 'static,
 ) -> Result<T> {
-    let (tell, told) = channel();
+    let (tell, told) = sync_channel(1);
     let own = path.to_owned();
     std::thread::Builder::new().spawn(move || drop(tell.send(read(&own))))?;
     told.recv_timeout(PATIENCE).map_err(|error| {
@@ -111,7 +111,7 @@ impl LimitWords {
         let mut words = Map::new();
         if let Some(limit) = &arguments.limit {
             let read: Value = serde_saphyr::from_str(limit).map_err(|error| {
-                // The parser goes on to draw the text, which the caller has just typed.
+                // Only the first line: the parser's others show the text, which the caller has just typed.
                 let error = error.to_string().lines().next().unwrap_or_default().to_owned();
                 Mistake(format!("--limit cannot be read: {error}; write '{{algorithm: gcra, rate: 100/s}}'"))
             })?;

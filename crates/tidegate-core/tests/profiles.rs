@@ -1,4 +1,4 @@
-//! The profiles against what the real peers did: fixtures printed by the small drivers in `tests/peers`.
+//! The profiles against what the real peers did: fixtures printed by the small drivers `peers/Guava.java` and `peers/x_time.go`.
 
 use std::time::Duration;
 

@@ -74,6 +74,7 @@ impl BlockingJobs {
                 return Err(NoOutcome::Busy(before.since.elapsed()));
             }
         }
+        #[allow(clippy::disallowed_methods, reason = "how long a thread has hung is no matter of limits")]
         let since = Instant::now();
         let (tell, outcome) = oneshot::channel();
         let (ends, ended) = watch::channel(());

@@ -1,9 +1,12 @@
-//! What every door asks: decides under the policies in force, counts what was decided, remembers it.
+//! What every door asks: decides under the policies in force, counts decisions, remembers refusals.
 //!
 //! The gate decides; this adds what only a server has: a choice of policies by name, an answer when the store has none,
 //! counters, the keys at their limits, a memory of the last refusals. What comes after a decision is in [`settling`].
 
+mod held;
 mod settling;
+mod ticket;
+mod ticket_seal;
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +23,10 @@ use crate::metrics::{Decided, Metrics, Tally};
 use crate::refused_requests::{RefusedRequest, RefusedRequests};
 use crate::settings::Settings;
 
-pub(crate) use self::settling::{Held, NoTicket, Settlement, Spent, TicketFor, Tickets, Told, Unsettled};
+pub(crate) use self::held::Held;
+pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
+pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
+pub(crate) use self::ticket_seal::TicketSeal;
 
 /// Refused requests that are remembered for a question: some seconds of a flood, hours of ordinary service.
 const REMEMBERED: usize = 8192;
@@ -45,7 +51,7 @@ pub(crate) struct Engine {
     live: ArcSwap<Live>,
     pub(crate) metrics: Metrics,
     refused: RefusedRequests,
-    tickets: Tickets,
+    ticket_seal: TicketSeal,
     /// Decides for policies with `on_store_error: local` while the store cannot.
     stand_in: OnceLock<MemoryStore>,
 }
@@ -82,12 +88,12 @@ impl Engine {
         store: Arc<dyn Store>,
         store_kind: &'static str,
         clock: Arc<dyn Clock>,
-        tickets: Tickets,
+        ticket_seal: TicketSeal,
     ) -> Self {
         let metrics = Metrics::new();
         let gate = Gate::new(Arc::clone(&settings.policies), Arc::clone(&store))
             .with_clock(Arc::clone(&clock))
-            .with_issuer(&tickets.issuer);
+            .with_issuer(&ticket_seal.issuer);
         let live = Live::new(settings, &metrics, None, gate.now());
         Self {
             gate,
@@ -97,7 +103,7 @@ impl Engine {
             live: ArcSwap::from_pointee(live),
             metrics,
             refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
-            tickets,
+            ticket_seal,
             stand_in: OnceLock::new(),
         }
     }
@@ -220,7 +226,7 @@ impl Engine {
     }
 
     fn gate_of(&self, policies: impl Into<Arc<PolicySet>>, store: impl Store + 'static) -> Gate {
-        Gate::new(policies, store).with_clock(Arc::clone(&self.clock)).with_issuer(&self.tickets.issuer)
+        Gate::new(policies, store).with_clock(Arc::clone(&self.clock)).with_issuer(&self.ticket_seal.issuer)
     }
 
     /// Decides although the store cannot: one policy that closes refuses, else those that say so are decided here.

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, watch};
 use crate::app::App;
 use crate::connections::{self, Drained};
 use crate::doors::http::HttpDoor;
-use crate::engine::{Engine, Tickets};
+use crate::engine::{Engine, TicketSeal};
 use crate::file_watch::FileWatch;
 use crate::options::{ServerOptions, Timeouts};
 use crate::phase::Phase;
@@ -139,7 +139,7 @@ impl Server {
             },
         };
         let ready = Ready { addr, policies: settings.policies.len() };
-        let tickets = Tickets::of(&options.tickets, addr)?;
+        let tickets = TicketSeal::of(&options.tickets, addr)?;
         let mut engine = Engine::new(&settings, options.store, options.store_kind, options.clock, tickets);
         engine.metrics.log_lines_dropped = options.log_lines_dropped;
         let (phase, seen) = watch::channel(Phase::Serving);

@@ -7,7 +7,7 @@
 //! only briefly, and left out, for good, while an earlier telling hangs: the server starts, serves and stops all the same.
 
 use std::convert::Infallible;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,7 +16,8 @@ use sd_notify::NotifyState;
 /// The longest wait for the manager to take a message; it takes microseconds.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The telling that hangs, if one does; its channel closes when it ends. One telling at a time, so that they arrive in order.
+/// The message that the manager has not taken yet, if there is one; its channel closes when it is taken. One message at a time, so that
+/// they arrive in order.
 static HANGING: Mutex<Option<Receiver<()>>> = Mutex::new(None);
 
 /// Says that the server is ready, or that a reload is over.
@@ -57,7 +58,7 @@ fn tell<const N: usize>(state: [NotifyState<'static>; N]) {
     if hanging.as_ref().is_some_and(|hanging| hanging.try_recv() == Err(TryRecvError::Empty)) {
         return;
     }
-    let (ends, ended) = channel::<()>();
+    let (ends, ended) = sync_channel::<()>(0);
     let told = std::thread::Builder::new().spawn(move || {
         let _ends = ends;
         if let Err(error) = sd_notify::notify(&state) {

@@ -11,11 +11,13 @@ mod by_usage;
 mod charged;
 mod check;
 mod decide;
+mod each;
 mod routed;
 mod routes;
 mod settling;
 #[cfg(feature = "ticket")]
 pub mod ticket;
+mod together;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -32,6 +34,7 @@ pub use charged::{Charged, ChargedLine, Part};
 pub use check::Check;
 use routes::Routes;
 pub use settling::{Fate, Finished, Followed};
+pub use together::Together;
 
 use crate::background::Background;
 use crate::clock::{Clock, SystemClock, Time};

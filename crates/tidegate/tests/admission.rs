@@ -1,4 +1,4 @@
-//! What was admitted: finished, cancelled, waited for, or dropped, in whatever order.
+//! What was admitted: finished, cancelled, waited for, or dropped. Orders of many are in `admission_orders.rs`.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -192,35 +192,6 @@ fn dropped_it_leaves_its_places_and_keeps_its_charges() {
     let four = admit(&gate, 1).unwrap().undo_if_dropped(true);
     drop(four);
     assert_eq!(levels(&gate), [2, 8]);
-}
-
-/// Every order in which three admissions can end, in every way: places come back once, charges once or never.
-#[test]
-fn every_order_of_ending_returns_every_place_once() {
-    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-        for ways in 0..27 {
-            let places = Quota::concurrency(3, Duration::from_secs(60)).unwrap();
-            let (gate, clock) = gate(vec![policy("places", places), policy("all", per_hour(10))]);
-            let mut held: Vec<_> =
-                (0..3).map(|_| gate.admit_owned(&Descriptor::new()).unwrap().admitted()).collect();
-            let mut kept = 3;
-            for (done, at) in order.into_iter().enumerate() {
-                clock.advance(Duration::from_nanos(1));
-                let one = held[at].take().unwrap();
-                match ways / 3_usize.pow(at as u32) % 3 {
-                    0 => drop(one),
-                    1 => one.finish(Outcome::Success).unwrap(),
-                    _ => {
-                        one.cancel().unwrap();
-                        kept -= 1;
-                    }
-                }
-                let places = levels(&gate)[0];
-                assert_eq!(places, done as i64 + 1, "{order:?} {ways}");
-            }
-            assert_eq!(levels(&gate), [3, 10 - kept], "{order:?} {ways}");
-        }
-    }
 }
 
 /// A caller who hung up while delayed had spent what he had asked for.

@@ -271,6 +271,7 @@ async fn tasks_on_a_runtime_are_served_in_order_too() {
 #[tokio::test(start_paused = true)]
 async fn tokio_paused_time_skips_a_wait_of_an_hour() {
     let limiter = Limiter::new(Quota::per_hour(1)).unwrap().with_clock(tidegate::clock::TokioClock::new());
+    #[allow(clippy::disallowed_methods, reason = "the paused clock is what this test is about")]
     let start = tokio::time::Instant::now();
     limiter.wait(Cost::ONE).await.unwrap();
     limiter.wait(Cost::ONE).await.unwrap();

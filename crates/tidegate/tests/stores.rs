@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
 mod byte_map;
-mod random;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use tidegate::store::{
 use tidegate::{Cost, Tick};
 
 use byte_map::Bytes;
-use random::Random;
+use tidegate::store::conformance::Random;
 
 #[test]
 fn the_plain_map_conforms() {

@@ -30,7 +30,7 @@ const WAITING: &str =
 const READING: &str = "it has no bound and follows a pipe for ever; read as `reading` and `aside` do";
 
 /// Macros by their names, functions by their whole paths.
-const BANNED: [(&str, Where, &str); 17] = [
+const BANNED: [(&str, Where, &str); 15] = [
     ("todo!", Everywhere, UNFINISHED),
     ("unimplemented!", Everywhere, UNFINISHED),
     ("dbg!", Everywhere, "remove it; a test that fails says what it saw in its assertion"),
@@ -38,24 +38,14 @@ const BANNED: [(&str, Where, &str); 17] = [
     ("println!", Product, PRINTING),
     ("eprint!", Product, PRINTING),
     ("eprintln!", Product, PRINTING),
+    ("std::sync::mpsc::channel", Product, "every queue has a bound; use sync_channel"),
+    ("tokio::sync::mpsc::unbounded_channel", Product, "every queue has a bound; use channel"),
     ("std::thread::sleep", Tests, WAITING),
     ("tokio::time::sleep", Tests, WAITING),
     ("tokio::time::sleep_until", Tests, WAITING),
     ("std::fs::read", Product, READING),
     ("std::fs::read_to_string", Product, READING),
     ("std::fs::write", Product, "a reader may see half of it; write as `writing` does, whole or not at all"),
-    (
-        "std::process::exit",
-        Everywhere,
-        "return an ExitCode from main, so that what is held is dropped and the log is written",
-    ),
-    ("std::process::abort", Everywhere, "return an error; the log is not written to its end otherwise"),
-    (
-        "std::mem::forget",
-        Everywhere,
-        "places and permits come back by being dropped; use ManuallyDrop and say why",
-    ),
-    ("std::env::set_var", Everywhere, "other threads read the environment; hand the value in"),
 ];
 
 /// An exception is called `path: call`, as in `crates/a/src/b.rs: println!`.

@@ -61,33 +61,27 @@ impl Code {
     }
 
     fn import(&mut self, tree: &UseTree, lead: &[String], handed_on: bool) {
-        let (name, last) = match tree {
+        let (name, called) = match tree {
             UseTree::Path(path) => {
                 return self.import(&path.tree, &[lead, &[path.ident.to_string()]].concat(), handed_on);
             }
             UseTree::Group(group) => {
                 return group.items.iter().for_each(|tree| self.import(tree, lead, handed_on));
             }
-            UseTree::Name(name) => (&name.ident, Some(&name.ident)),
-            UseTree::Rename(rename) => (&rename.rename, Some(&rename.ident)),
             UseTree::Glob(glob) => {
                 let line = glob.star_token.spans[0].start().line;
                 let (name, path) = ("*".to_owned(), lead.to_vec());
                 return self.imports.push(Import { name, path, line, test: self.test, handed_on });
             }
+            UseTree::Name(name) => (&name.ident, &name.ident),
+            UseTree::Rename(rename) => (&rename.ident, &rename.rename),
         };
-        let mut path = lead.to_vec();
-        let mut called = name.to_string();
-        match last {
-            // `use a::b::{self}` brings in `b`.
-            Some(last) if last == "self" && !lead.is_empty() => {
-                if called == "self" {
-                    called.clone_from(&lead[lead.len() - 1]);
-                }
-            }
-            Some(last) => path.push(last.to_string()),
-            None => {}
-        }
+        // `use a::b::{self}` brings in `b`.
+        let (path, called) = match lead.last() {
+            Some(last) if name == "self" && called == "self" => (lead.to_vec(), last.clone()),
+            Some(_) if name == "self" => (lead.to_vec(), called.to_string()),
+            _ => ([lead, &[name.to_string()]].concat(), called.to_string()),
+        };
         let line = name.span().start().line;
         self.imports.push(Import { name: called, path, line, test: self.test, handed_on });
     }

@@ -134,9 +134,9 @@ fn variables(tree: &Tree) -> Places {
     {
         for (index, line) in text.lines().enumerate().filter(|_| path.ends_with(".rs")) {
             let quoted = line.split('"').filter(|piece| is_variable(piece));
-            quoted.for_each(|name| {
-                _ = variables.entry(name.to_owned()).or_insert((path.to_owned(), index + 1))
-            });
+            for name in quoted {
+                variables.entry(name.to_owned()).or_insert((path.to_owned(), index + 1));
+            }
         }
     }
     variables

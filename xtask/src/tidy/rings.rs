@@ -9,8 +9,11 @@
 //! A ring is a set of files in which each uses each other one, directly or through others. Such files can only be read
 //! together. They are one file, or miss a third one below them (an error, a span, a trait) that both can stand on.
 //!
+//! Of a knot of rings not every use is told: those are, that open all rings when they go. See `cut`.
+//!
 //! An exception is called `A -> B`, both from the root of the workspace; it takes that one use out of the picture.
 
+mod cut;
 mod names;
 mod uses;
 
@@ -19,13 +22,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::allowed::Allowed;
 use super::fault::Fault;
 use super::modules::Modules;
-use super::packages::packages;
+use super::packages::{Package, packages};
 use super::tree::Tree;
-use uses::{Uses, uses};
+use uses::{Edge, Uses, uses};
 
 pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     let packages = packages(tree);
-    let roots = packages.iter().flat_map(|package| package.sources());
+    let roots = packages.iter().flat_map(Package::sources);
     let mut graph: Uses<'_> = BTreeMap::new();
     for root in roots {
         for (edge, found) in uses(&Modules::of(tree, root, false)) {
@@ -37,22 +40,20 @@ pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     // First without the excepted uses; then each of them comes back alone, and is needed if it closes a ring.
     let (aside, kept): (Uses<'_>, Uses<'_>) =
         graph.into_iter().partition(|(edge, _)| excepted(edge).is_some());
-    let edges: BTreeSet<(&str, &str)> = kept.keys().copied().collect();
+    let edges: BTreeSet<Edge<'_>> = kept.keys().copied().collect();
     for (from, to) in aside.keys() {
-        if way(&edges, to, from).is_some() {
+        if cut::way(&edges, to, from).is_some() {
             allowed.allows(&format!("{from} -> {to}"));
         }
     }
-    kept.iter()
-        .filter_map(|(edge, found)| Some(fault(edge, found, &kept, &way(&edges, edge.1, edge.0)?)))
-        .collect()
+    cut::cuts(&kept).iter().map(|(edge, back)| fault(edge, &kept[edge], &kept, back)).collect()
 }
 
 /// Describes one use in a ring; `back` is the way from the file used to the file that uses it, both included.
-fn fault(edge: &(&str, &str), found: &BTreeSet<(usize, String)>, graph: &Uses<'_>, back: &[&str]) -> Fault {
+fn fault(edge: &Edge<'_>, found: &BTreeSet<(usize, String)>, graph: &Uses<'_>, back: &[&str]) -> Fault {
     let items = |found: &BTreeSet<(usize, String)>| {
-        let names: BTreeSet<String> = found.iter().map(|(_, name)| format!("`{name}`")).collect();
-        names.into_iter().collect::<Vec<_>>().join(", ")
+        let names: BTreeSet<&str> = found.iter().map(|(_, name)| name.as_str()).collect();
+        names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
     };
     let line = found.iter().map(|(line, _)| *line).min().unwrap_or(1);
     let steps = back.windows(2).map(|step| {
@@ -67,28 +68,6 @@ fn fault(edge: &(&str, &str), found: &BTreeSet<(usize, String)>, graph: &Uses<'_
         edge.1
     );
     Fault::new(edge.0, line, what)
-}
-
-/// Finds a shortest way from one file to another along uses, both ends included.
-fn way<'t>(edges: &BTreeSet<(&'t str, &'t str)>, from: &'t str, to: &str) -> Option<Vec<&'t str>> {
-    let mut ways = vec![vec![from]];
-    let mut seen = BTreeSet::from([from]);
-    while !ways.is_empty() {
-        let mut longer = Vec::new();
-        for way in ways {
-            let end = *way.last()?;
-            if end == to {
-                return Some(way);
-            }
-            for (_, next) in edges.range((end, "")..).take_while(|(file, _)| *file == end) {
-                if seen.insert(next) {
-                    longer.push([&way[..], &[*next]].concat());
-                }
-            }
-        }
-        ways = longer;
-    }
-    None
 }
 
 #[cfg(test)]

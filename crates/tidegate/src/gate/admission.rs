@@ -106,6 +106,36 @@ impl Gate {
     }
 }
 
+impl Gate {
+    /// Decides like [`Gate::admit`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::check_async`].
+    ///
+    /// # Cancel safety
+    /// As [`Gate::check_async`].
+    pub async fn admit_async<'a, 'd: 'a>(
+        &self,
+        check: impl Into<Check<'a, 'd>>,
+    ) -> Result<Entry<&Self>, StoreError> {
+        Admission::ask_async(self, check).await
+    }
+
+    /// Decides like [`Gate::admit_owned`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::check_async`].
+    ///
+    /// # Cancel safety
+    /// As [`Gate::check_async`].
+    pub async fn admit_owned_async<'a, 'd: 'a>(
+        self: &Arc<Self>,
+        check: impl Into<Check<'a, 'd>>,
+    ) -> Result<Entry<Arc<Self>>, StoreError> {
+        Admission::ask_async(Arc::clone(self), check).await
+    }
+}
+
 impl<G: Deref<Target = Gate>> Admission<G> {
     /// Asks a gate, through whatever leads to it. A check that only looks admits nothing to be ended.
     ///
@@ -212,6 +242,59 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         self.end(Outcome::Ignored, |_| Some(0), |_| (), true)
     }
 
+    /// Ends it like [`Admission::finish`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Admission::finish`].
+    ///
+    /// # Cancel safety
+    /// Dropped before it ends, it leaves the places; what limits were charged may have been settled or not.
+    pub async fn finish_async(self, outcome: Outcome) -> Result<(), StoreError> {
+        self.finish_with_async(outcome, |_| None).await
+    }
+
+    /// Ends it like [`Admission::finish_with`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Admission::finish_with`].
+    ///
+    /// # Cancel safety
+    /// As [`Admission::finish_async`].
+    pub async fn finish_with_async(
+        self,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<(), StoreError> {
+        self.end_async(outcome, used, false).await
+    }
+
+    /// Undoes it like [`Admission::cancel`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Admission::cancel`].
+    ///
+    /// # Cancel safety
+    /// As [`Admission::finish_async`].
+    pub async fn cancel_async(self) -> Result<(), StoreError> {
+        self.end_async(Outcome::Ignored, |_| Some(0), true).await
+    }
+
+    async fn end_async(
+        mut self,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+        again: bool,
+    ) -> Result<(), StoreError> {
+        // Whoever stops waiting cannot know what the store has done: undone as well, it might come back twice.
+        self.undo = false;
+        let ended = self.gate.finish_async(&self.charged, Part::All, outcome, used).await.map(drop);
+        match &ended {
+            Ok(()) => self.ended = true,
+            Err(error) => self.undo = again && !matches!(error, StoreError::Unavailable { .. }),
+        }
+        ended
+    }
+
     /// Ends it; `again` says whether it is to be undone by dropping where that has failed.
     fn end<T>(
         mut self,
@@ -293,3 +376,6 @@ impl<G: Deref<Target = Gate>> fmt::Debug for Admission<G> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, tidegate_loom))]
+mod loom_model;

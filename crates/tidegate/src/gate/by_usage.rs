@@ -13,7 +13,7 @@ use tidegate_core::Outcome;
 use super::{Admission, ChargedLine, Gate};
 #[cfg(feature = "ticket")]
 use super::{
-    Followed, Part,
+    Finished, Followed, Part,
     ticket::{OpenTicket, TicketError},
 };
 #[cfg(feature = "ticket")]
@@ -52,6 +52,14 @@ impl<'p> RealCosts<'p> {
             Some((_, RealCost::Units(units))) => Some(*units),
             Some((_, RealCost::AsCharged | RealCost::Unknown(_))) | None => None,
         }
+    }
+
+    /// Teaches what was settled, and tells why a real cost could not be worked out.
+    #[cfg(feature = "ticket")]
+    fn concluded<'c>(&self, settled: Finished<'c>) -> FinishedBy<'c> {
+        self.teach();
+        let why = |cost: &RealCost| if let RealCost::Unknown(why) = cost { Some(why.clone()) } else { None };
+        settled.into_iter().zip(&self.costs).map(|(one, (_, cost))| (one, why(cost))).collect()
     }
 
     /// Teaches each policy what the work cost under it; once, however many limits it has, since these stand together.
@@ -94,6 +102,21 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         let real = RealCosts::of(&policies, usage, self.charged().lines());
         self.finish_and_tell(outcome, real.used(), |_| real.teach())
     }
+
+    /// Ends it like [`Admission::finish_by`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Admission::finish_by`].
+    ///
+    /// # Cancel safety
+    /// As [`Admission::finish_async`]; nothing is learnt then.
+    pub async fn finish_by_async(self, outcome: Outcome, usage: &Usage<'_>) -> Result<(), StoreError> {
+        let policies = Arc::clone(&self.policies);
+        let real = RealCosts::of(&policies, usage, self.charged().lines());
+        self.finish_with_async(outcome, real.used()).await?;
+        real.teach();
+        Ok(())
+    }
 }
 
 #[cfg(feature = "ticket")]
@@ -119,7 +142,7 @@ impl Gate {
     /// tokens.settle = Some(SettleRule::new(SettleBy::Value("llm.output".to_owned())));
     /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000).with_clock(ManualClock::default());
     /// let keys = TicketKeys::random()?;
-    /// let Entry::Admitted(call) = gate.admit(&Descriptor::new(), None)? else { panic!("a full limit") };
+    /// let Entry::Admitted(call) = gate.admit(&Descriptor::new())? else { panic!("a full limit") };
     /// let ticket = call.into_ticket(&keys, Duration::from_secs(600)).map_err(|refused| refused.0)?;
     ///
     /// let open = keys.open(&ticket, gate.now())?;
@@ -139,8 +162,27 @@ impl Gate {
         let charged = ticket.charged();
         let real = RealCosts::of(&policies, usage, charged.of(part).map(|made| charged.line(made)));
         let settled = self.settle(ticket, part, outcome, real.used())?;
-        real.teach();
-        let why = |cost: &RealCost| if let RealCost::Unknown(why) = cost { Some(why.clone()) } else { None };
-        Ok(settled.into_iter().zip(&real.costs).map(|(one, (_, cost))| (one, why(cost))).collect())
+        Ok(real.concluded(settled))
+    }
+
+    /// Settles a ticket like [`Gate::settle_by`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::settle_by`].
+    ///
+    /// # Cancel safety
+    /// As [`Gate::settle_async`]; nothing is learnt then.
+    pub async fn settle_by_async<'t>(
+        &self,
+        ticket: &'t OpenTicket,
+        part: Part,
+        outcome: Outcome,
+        usage: &Usage<'_>,
+    ) -> Result<FinishedBy<'t>, TicketError> {
+        let policies = self.policies();
+        let charged = ticket.charged();
+        let real = RealCosts::of(&policies, usage, charged.of(part).map(|made| charged.line(made)));
+        let settled = self.settle_async(ticket, part, outcome, real.used()).await?;
+        Ok(real.concluded(settled))
     }
 }

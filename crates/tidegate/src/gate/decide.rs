@@ -279,7 +279,7 @@ impl GateDecision {
 /// Picks the limit that a caller should hear of: among refusals the one that lasts longest, else the one with least left.
 ///
 /// Of equals, the first policy of the file is named. `allowed` says that none of them refuses, shadows left out.
-fn binding(limits: &[LimitDecision], allowed: bool) -> Option<usize> {
+pub(super) fn binding(limits: &[LimitDecision], allowed: bool) -> Option<usize> {
     let enforced = limits.iter().enumerate().filter(|(_, limit)| limit.binding);
     let first = if allowed {
         enforced.min_by_key(|(_, limit)| limit.decision.standing.remaining)

@@ -32,6 +32,9 @@ pub(super) enum Waits {
     Unwatched,
 }
 
+/// What has come of each line of a plan; nothing of those that were not asked.
+pub(super) type Settlements = SmallVec<[Option<Settlement>; 4]>;
+
 /// Charges that are settled in one step.
 struct Part {
     store: usize,
@@ -50,7 +53,7 @@ pub(super) struct Run<'g, 'p> {
     /// The part that is settled next.
     next: usize,
     /// What has come of each line so far.
-    settlements: SmallVec<[Option<Settlement>; 4]>,
+    settlements: Settlements,
     allowed: bool,
     wait: Duration,
     by: DecidedBy,
@@ -60,7 +63,7 @@ pub(super) struct Run<'g, 'p> {
 }
 
 impl<'g, 'p> Run<'g, 'p> {
-    fn new(gate: &'g Gate, plan: Plan<'p>, op: Op<'static>, at: Tick) -> Self {
+    pub(super) fn new(gate: &'g Gate, plan: Plan<'p>, op: Op<'static>, at: Tick) -> Self {
         let lines = plan.lines.len();
         let mut run = Self {
             gate,
@@ -184,33 +187,38 @@ impl<'g, 'p> Run<'g, 'p> {
     }
 
     /// Fills a decision in with what came of the request.
-    fn conclude<K: Keep>(mut self, decision: &mut GateDecision, keep: &mut K) -> Result<(), StoreError> {
-        if let Some(error) = self.error.take() {
-            return Err(error);
-        }
-        let mut settled = Settled {
-            allowed: self.allowed,
-            wait: if self.allowed { self.wait } else { Duration::ZERO },
-            at: self.at,
-            by: self.by,
-            lines: SmallVec::new(),
-        };
-        let mut plan = mem::take(&mut self.plan);
-        let mut settlements = mem::take(&mut self.settlements).into_iter();
-        // Those that were not asked say nothing.
-        plan.lines.retain(|line| match settlements.next().flatten() {
-            Some(settlement) => {
-                decision.limits.push(line.decided(&settlement));
-                settled.lines.push(settlement);
-                true
-            }
-            None => false,
-        });
+    pub(super) fn conclude<K: Keep>(
+        self,
+        decision: &mut GateDecision,
+        keep: &mut K,
+    ) -> Result<(), StoreError> {
+        let (plan, settled, settlements) = self.outcome()?;
+        let both = plan.lines.iter().zip(&settlements);
+        decision
+            .limits
+            .extend(both.filter_map(|(line, settlement)| Some(line.decided(settlement.as_ref()?))));
         if settled.allowed {
             keep.allowed(&plan, &settled);
         }
         decision.conclude(&settled);
         Ok(())
+    }
+
+    /// Returns what came of the request: its plan, and what came of each line. The answer has the lines where the request is allowed;
+    /// of one that is refused, lines that were not asked say nothing.
+    pub(super) fn outcome(mut self) -> Result<(Plan<'p>, Settled, Settlements), StoreError> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        let settlements = mem::take(&mut self.settlements);
+        let settled = Settled {
+            allowed: self.allowed,
+            wait: if self.allowed { self.wait } else { Duration::ZERO },
+            at: self.at,
+            by: self.by,
+            lines: settlements.iter().flatten().copied().collect(),
+        };
+        Ok((mem::take(&mut self.plan), settled, settlements))
     }
 }
 
@@ -225,6 +233,9 @@ impl Drop for Run<'_, '_> {
 }
 
 impl Gate {
+    /// Apart from the usual check, which needs none of the room that this takes on the stack.
+    #[cold]
+    #[inline(never)]
     pub(super) fn decide_routed<K: Keep>(
         &self,
         decision: GateDecision,

@@ -3,9 +3,12 @@
 //! [`run`] takes a way to make an empty store and panics, naming the law and the seed, where the store breaks one. Most laws
 //! are one differential trace: random steps on the store and on [`PlainStore`], whose answers must be equal line by line.
 
+mod random;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use random::Random;
 use tidegate_core::concurrency::Concurrency;
 use tidegate_core::rate::{
     Bandwidth, CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, TokenBucket, UberPacer, XTime,
@@ -127,7 +130,7 @@ fn a_step_that_happens_once_is_all_or_nothing(store: &dyn Store, quotas: &[Arc<Q
 /// Random takes, peeks, endings and resets over few keys, with a clock that stands, walks, jumps and steps back. Charges end before
 /// and after their work acted, at once and long after, with nothing, a part, all, or more than was charged.
 fn answers_equal_the_plain_map(store: &dyn Store, quotas: &[Arc<Quota>], seed: u64, steps: u64) {
-    let (plain, mut random) = (PlainStore::default(), Random(seed));
+    let (plain, mut random) = (PlainStore::default(), Random::seeded(seed));
     let mut now = Tick::from_secs(1_600_000_000);
     let mut open: Vec<Open> = Vec::new();
     // There are fewer keys than limits: each seed begins elsewhere in the list.
@@ -281,17 +284,4 @@ fn permits_are_neither_lost_nor_doubled(store: &dyn Store) {
     let left = store.blocking_settle(&Step::new(now, Op::Peek, &charges)).expect("a peek is answered");
     let left = left.lines[0].decision.standing.remaining;
     assert_eq!(allowed + left, BURST, "law: every permit is given once");
-}
-
-/// A small generator (xorshift64*, Vigna 2016): the traces need repeatability, not quality.
-#[derive(Debug)]
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % bound
-    }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use syn::{Item, ItemMacro};
+use proc_macro2::{TokenStream, TokenTree};
+use syn::Item;
 
 use crate::tidy::code::{Code, Import};
 use crate::tidy::modules::Modules;
@@ -32,7 +33,7 @@ impl<'m, 't> Names<'m, 't> {
     pub(crate) fn of(modules: &'m Modules<'t>) -> Self {
         let scope = |module: &super::super::modules::Module<'_>| {
             let plain = module.items.iter().filter(|item| !test_only(attributes(item)));
-            Scope { code: Code::of(module.items, module.test), items: plain.filter_map(name).collect() }
+            Scope { code: Code::of(module.items, module.test), items: plain.flat_map(names).collect() }
         };
         Self { modules, scopes: modules.all.iter().map(scope).collect() }
     }
@@ -115,8 +116,8 @@ impl<'m, 't> Names<'m, 't> {
 /// The imports that were followed: a module, and a place among its imports.
 type Seen = BTreeSet<(usize, usize)>;
 
-/// Returns the name that an item defines in its module.
-fn name(item: &Item) -> Option<String> {
+/// Returns the names that an item defines in its module: one, or what types a macro makes.
+fn names(item: &Item) -> Vec<String> {
     let name = match item {
         Item::Const(item) => &item.ident,
         Item::Enum(item) => &item.ident,
@@ -127,8 +128,29 @@ fn name(item: &Item) -> Option<String> {
         Item::TraitAlias(item) => &item.ident,
         Item::Type(item) => &item.ident,
         Item::Union(item) => &item.ident,
-        Item::Macro(ItemMacro { ident: Some(name), .. }) => name,
-        _ => return None,
+        Item::Macro(item) => {
+            let own = item.ident.iter().map(ToString::to_string);
+            return own.chain(types(item.mac.tokens.clone())).collect();
+        }
+        _ => return Vec::new(),
     };
-    Some(name.to_string())
+    vec![name.to_string()]
+}
+
+/// Finds the types that a macro's words define: `enum Quota` in a `macro_rules!` that is called in the same file.
+fn types(tokens: TokenStream) -> Vec<String> {
+    let (mut types, mut defines) = (Vec::new(), false);
+    for token in tokens {
+        match token {
+            TokenTree::Ident(name) if defines => types.push(name.to_string()),
+            TokenTree::Group(group) => types.extend(self::types(group.stream())),
+            TokenTree::Ident(word) => {
+                defines = ["struct", "enum", "trait"].iter().any(|kind| word == kind);
+                continue;
+            }
+            _ => {}
+        }
+        defines = false;
+    }
+    types
 }

@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::names::Names;
 use crate::tidy::modules::Modules;
 
-/// By the file that uses and the file that is used: the lines, and the items that are named there.
-pub(crate) type Uses<'t> = BTreeMap<(&'t str, &'t str), BTreeSet<(usize, String)>>;
+/// The file that uses, and the file that is used.
+pub(crate) type Edge<'t> = (&'t str, &'t str);
+
+/// Of each use, the lines and the items that are named there.
+pub(crate) type Uses<'t> = BTreeMap<Edge<'t>, BTreeSet<(usize, String)>>;
 
 /// Draws the uses between the files of a target, tests left out.
 pub(crate) fn uses<'t>(modules: &Modules<'t>) -> Uses<'t> {

@@ -13,7 +13,6 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
-use tidegate::gate::ticket::Ticket;
 use tidegate::config::HeaderForm;
 use tidegate::policy::{Descriptor, Policy};
 use tidegate::{GateDecision, LimitDecision, Quota, Tick};
@@ -24,7 +23,7 @@ use self::decision_body::DecisionBody;
 pub(crate) use self::decision_body::mode;
 use self::refusal::RefusalBody;
 use super::response_headers::{self, Picture, ShownLimit};
-use crate::engine::{Conclusion, NoTicket, Want};
+use crate::engine::{Conclusion, TicketAnswer, Want};
 use crate::json::{self, JSON};
 use crate::live::Facts;
 use crate::problem::PROBLEM_JSON;
@@ -48,7 +47,7 @@ pub(crate) struct Reply<'a, 'd> {
     pub(crate) facts: &'a [Facts],
     pub(crate) want: Want,
     pub(crate) id: Option<Ulid>,
-    pub(crate) ticket: Option<&'a Result<Ticket, NoTicket>>,
+    pub(crate) ticket: Option<&'a TicketAnswer>,
 }
 
 impl<'a> Reply<'a, '_> {

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::answer::Reply;
 use super::request_body::{self, CheckBody, MAX_BATCH_LIMITS};
 use crate::app::App;
-use crate::engine::{Held, NoTicket, TicketFor, Want};
+use crate::engine::{Held, NoTicket, TicketAnswer, TicketFor, Want};
 use crate::json;
 use crate::live::Live;
 use crate::problem::Problem;
@@ -90,11 +90,11 @@ pub(crate) fn unreturnable(none: &NoTicket, status: StatusCode) -> Problem {
     }
 }
 
-/// Decides, and has the answer made; in `held` is then what was charged, where a ticket or a delay may ask for it.
+/// Decides a request and has its answer made. Afterwards `held` has what was charged, where it may become a ticket or be undone.
 ///
 /// # Errors
-/// [`NoTicket`] where a place was taken and there is no ticket that returns it: everything was undone. A few callers with long keys
-/// would else hold all places until their time to live is over.
+/// [`NoTicket`] where a place was taken and there is no ticket that returns it: everything was undone. Otherwise a few callers with
+/// long keys would hold all places until their time to live is over.
 #[allow(clippy::too_many_arguments, reason = "what is asked, and what is wanted of the answer")]
 pub(crate) fn decide<A>(
     app: &App,
@@ -112,7 +112,7 @@ pub(crate) fn decide<A>(
     let id = (want == Want::Take).then(|| app.engine.name(live, request, only, cost, &conclusion));
     let ticket = id.and_then(|id| app.engine.ticket(request, &conclusion, held, ticket, id));
     let ticket = match ticket {
-        Some(Err(none)) if none.keeps_place => {
+        Some(TicketAnswer { error: Some(none), .. }) if none.keeps_place => {
             app.engine.undo(held);
             return Err(none);
         }

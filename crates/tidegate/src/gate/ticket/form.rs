@@ -47,7 +47,9 @@ impl OpenTicket {
             out.tick(made.full_at);
             u32_to(&mut out, made.limit);
             u32_to(&mut out, made.owner);
-            out.u8(u8::from(made.on_failure) * ON_FAILURE | u8::from(made.by_fallback) * BY_FALLBACK);
+            let failure = if made.on_failure { ON_FAILURE } else { 0 };
+            let fallback = if made.by_fallback { BY_FALLBACK } else { 0 };
+            out.u8(failure | fallback);
             out.u8(made.share.map_or(0, |share| share as u8 + 1));
         }
         out.finish()

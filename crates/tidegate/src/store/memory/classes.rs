@@ -1,9 +1,9 @@
 //! The limits whose states fit a word, by number.
 //!
-//! A slot has no room for its limit and its owner, only for a number of 15 bits; limits stand here, once for each owner. Numbers are given
-//! by value. The first few are given for good; the others are given again when the quota they stood for is in no slot any more
-//! ([`super::reclaim`]). So 32,767 limits can be in use at once; further ones keep their states beside the table, which is slower and as
-//! right.
+//! A slot has no room for its limit and its owner, only for a number of 15 bits; the limits stand here, once for each owner. Equal limits
+//! get one number. The first few numbers are given for good; the others are given again when no slot carries them any more
+//! ([`super::reclaim`]). So 32,767 limits can be in use at once; the states of further ones go into the overflow, which is slower and just
+//! as right.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use tidegate_core::rate::{Gcra, GcraWord};
 use tidegate_core::{Quota, Tick};
 
 use super::limit::{Entry, First, KeptClass, Limit};
-use super::line::Class;
+use super::name::Class;
 use super::reclaim::Sweep;
 
 /// Limits that keep their numbers for good, and are found without looking into a list that grows.
@@ -79,7 +79,7 @@ impl Classes {
         self.get(kept.class()?).filter(|limit| limit.kept() == kept)
     }
 
-    /// Returns an owner's limit of a quota, with a form that will still do a while after `now`; `None` for quotas whose states
+    /// Returns an owner's limit of a quota, with a form that can still be read for a while after `now`; `None` for quotas whose states
     /// do not fit a word, and where all numbers are in use.
     pub(super) fn of(&self, quota: &Arc<Quota>, owner: u32, now: Tick) -> Option<Limit<'_>> {
         let Quota::Gcra(limit) = &**quota else { return None };

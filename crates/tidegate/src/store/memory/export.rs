@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 use tidegate_core::{State, Tick};
 
 use super::MemoryStore;
-use super::line::{Class, Name, WAYS};
+use super::line::WAYS;
+use super::name::{Class, Name};
 use super::piece::{Entries, Entry, Part, Piece, RestoreError, read};
 use super::table::{Both, Keep, Place, Sought, Table};
 use crate::store::Cell;
@@ -207,7 +208,10 @@ impl Table {
 
     fn print_of(&self, place: Place, name: Name) -> u64 {
         // Relaxed: written under the lock of the line, as it is read.
-        let low = self.low_bits.as_ref().map_or(0, |low| low[place.line * WAYS + place.slot].load(Ordering::Relaxed));
+        let low = self
+            .low_bits
+            .as_ref()
+            .map_or(0, |low| low[place.line * WAYS + place.slot].load(Ordering::Relaxed));
         name.tag() | u64::from(low)
     }
 }

@@ -7,10 +7,10 @@
 
 use std::sync::Arc;
 
-use tidegate_core::rate::{Gcra, GcraWord};
 use tidegate_core::Quota;
+use tidegate_core::rate::{Gcra, GcraWord};
 
-use super::line::Class;
+use super::name::Class;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
 /// A limit that keeps its number for good.

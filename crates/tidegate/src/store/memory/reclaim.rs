@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use tidegate_core::Tick;
 
 use super::classes::{Classes, FEW, LOW};
-use super::line::{Class, Name};
+use super::name::{Class, Name};
 use super::table::Table;
 
 /// Lines per part of a sweep, at least.

@@ -2,11 +2,10 @@
 
 use serde::Serialize;
 use tidegate::LimitDecision;
-use tidegate::gate::ticket::Ticket;
 use tidegate::policy::{Limit, Mode, Policy};
 use ulid::Ulid;
 
-use crate::engine::{Conclusion, NoTicket, Want};
+use crate::engine::{Conclusion, TicketAnswer, Want};
 use crate::span::{millis_up, moment};
 
 /// A decision as bodies show it.
@@ -64,7 +63,7 @@ impl<'a> DecisionBody<'a> {
         conclusion: &'a Conclusion,
         want: Want,
         id: Option<Ulid>,
-        ticket: Option<&Result<Ticket, NoTicket>>,
+        ticket: Option<&TicketAnswer>,
     ) -> Self {
         let decision_id = id.map(|id| id.to_string());
         let decision = match conclusion {
@@ -104,8 +103,8 @@ impl<'a> DecisionBody<'a> {
             reset_at: bound.and_then(|bound| moment(decision.at, bound.decision.standing.reset_after)),
             delay_ms: millis_up(decision.wait),
             decision_id,
-            ticket: ticket.and_then(|sealed| sealed.as_ref().ok()).map(ToString::to_string),
-            ticket_error: ticket.and_then(|sealed| sealed.as_ref().err()).map(ToString::to_string),
+            ticket: ticket.and_then(|answer| Some(answer.ticket.as_ref()?.to_string())),
+            ticket_error: ticket.and_then(|answer| Some(answer.error.as_ref()?.to_string())),
             policies: decision
                 .limits
                 .iter()

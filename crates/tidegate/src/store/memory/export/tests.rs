@@ -46,7 +46,10 @@ proptest! {
             now = now.after(Duration::from_millis(pause));
             // Short ones and ones longer than are kept as they are.
             let key = vec![key; usize::from(key) * 3];
-            let quota = &quotas[(key.len() / 3 + usize::from(other % 30 == 0)) % quotas.len()];
+            // Keys from ten on meet another limit now and then. Their charges end with no debt: a limit that is full again is forgotten,
+            // and then the debt is booked under the limit of the charge and not under the other one.
+            let changes = key.len() >= 30;
+            let quota = &quotas[(key.len() / 3 + usize::from(changes && other % 30 == 0)) % quotas.len()];
             let charge = Charge {
                 max_wait: Duration::from_millis(if kind < 6 { wait } else { 0 }),
                 owner: u32::from(kind % 3),
@@ -59,7 +62,8 @@ proptest! {
                 2 => prop_assert_eq!(settle(&store, now, Op::Peek, charge), settle(&plain, now, Op::Peek, charge)),
                 3..6 if !open.is_empty() => {
                     let (key, quota, receipt) = open.swap_remove(other as usize % open.len());
-                    let finish = Finish { used: other / 7 % 5, outcome: Outcome::Success };
+                    let most = if key.len() < 30 { 5 } else { receipt.cost.units() + 1 };
+                    let finish = Finish { used: other / 7 % most, outcome: Outcome::Success };
                     let endings = [Ending::new(receipt, finish)];
                     let charge = Charge::new(&key, &quota, receipt.cost);
                     let op = Op::Finish(&endings);
@@ -106,7 +110,12 @@ fn some_keys(keys: u32) -> MemoryStore {
     let quotas = conformance::quotas();
     for key in 0..keys {
         let quota = &quotas[key as usize % quotas.len()];
-        settle(&store, Tick::from_secs(1_600_000_000), Op::Take, Charge::new(&key.to_le_bytes(), quota, Cost::ONE));
+        settle(
+            &store,
+            Tick::from_secs(1_600_000_000),
+            Op::Take,
+            Charge::new(&key.to_le_bytes(), quota, Cost::ONE),
+        );
     }
     store
 }
@@ -192,4 +201,9 @@ fn the_byte_form_stays() {
     assert_eq!(settle(&read, now, Op::Peek, charge), settle(&store, now, Op::Peek, charge));
 }
 
-const GOLDEN: [&str; 3] = ["", "", ""];
+const GOLDEN: [&str; 3] = [
+    "0102000000000000000000007415c381111d297200e8764817000000e31613aa3bb7b111",
+    "0102010100000000000000d1dfb8416863900c0500000000350000000100010300000000000000005847f80d00000003000000000000000100e8764817\
+     00000000b08ef01b00000000000000000000000095af214966e0f91a",
+    "0102020200000000000000010000000000000000e8764817000000a7af9b21d8e66bea",
+];

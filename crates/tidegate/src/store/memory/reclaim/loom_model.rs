@@ -7,8 +7,9 @@ use tidegate_core::rate::GcraWord;
 use tidegate_core::{Quota, Tick};
 
 use crate::store::memory::limit::Entry;
-use crate::store::memory::line::{Class, Line, Name, Slot, WAYS};
-use crate::store::memory::table::{Reading, Taken};
+use crate::store::memory::line::{Line, Slot, WAYS};
+use crate::store::memory::name::{Class, Name};
+use crate::store::memory::reading::{Reading, Taken};
 use crate::sync::explore;
 
 fn quota(burst: u64) -> (Shared<Quota>, GcraWord) {
@@ -66,7 +67,9 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
         let is_large = limit.form.burst() == 3;
         let line = Line::of(&slots);
         let taken = Reading::at(limit, tick).and_then(|by| {
-            line.permit_or_see(ann, &by, 1).filter(|taken| matches!(taken, Taken::Permitted(_))).or_else(|| line.take(ann, |_| true, &by, 1))
+            line.permit_or_see(ann, &by, 1)
+                .filter(|taken| matches!(taken, Taken::Permitted(_)))
+                .or_else(|| line.take(ann, |_| true, &by, 1))
         });
         // A new key, as the table brings it: with the line locked.
         let admitted = {

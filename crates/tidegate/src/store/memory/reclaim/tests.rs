@@ -6,7 +6,8 @@ use std::time::Duration;
 use tidegate_core::{Cost, Quota, Replace, Tick};
 
 use super::super::MemoryStore;
-use super::super::line::{Class, WAYS};
+use super::super::line::WAYS;
+use super::super::name::Class;
 use super::super::table::Table;
 use crate::store::{Charge, Op, PlainStore, Settled, Step, Store};
 
@@ -74,7 +75,8 @@ fn quotas_of_keys_that_are_full_again_are_reclaimed() {
 #[test]
 fn more_live_quotas_than_numbers_are_settled_and_recover() {
     let store = MemoryStore::with_capacity(60_000);
-    let (now, hourly) = (Tick::from_secs(1000), |burst| Arc::new(Quota::per_hour(1).burst(burst).gcra().unwrap()));
+    let (now, hourly) =
+        (Tick::from_secs(1000), |burst| Arc::new(Quota::per_hour(1).burst(burst).gcra().unwrap()));
     let live = 40_000u64;
     for number in 0..live {
         let key = number.to_le_bytes();

@@ -1,0 +1,226 @@
+//! The ticket of a decision: whether it gets one, and which of its charges that holds.
+
+use smallvec::SmallVec;
+use tidegate::gate::ticket::{SealError, Ticket};
+use tidegate::policy::{Descriptor, Limit, Mode, Policy};
+use tidegate::{Charged, GateDecision};
+use ulid::Ulid;
+
+use super::{Conclusion, Engine, Held};
+use crate::live::{Live, settles};
+
+/// The most characters of a ticket in a header: with the lists of limits, the head of an answer fits the 4 KiB that a proxy reads it into.
+const LONGEST_IN_HEADER: usize = 1024;
+
+/// Who is to get a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TicketFor {
+    /// Nobody: nothing is charged.
+    Nobody,
+    /// The caller, if he wants one; with `None` where a policy that charged the request expects to be settled.
+    Caller(Option<bool>),
+    /// The application behind a proxy, in a header: only what expects to be settled, and only the places where that is too long.
+    Proxied,
+}
+
+/// The ticket of a decision as it is answered.
+#[derive(Debug)]
+pub(crate) struct TicketAnswer {
+    /// The ticket, if one could be made.
+    pub(crate) ticket: Option<Ticket>,
+    /// Why there is none, or why it does not hold all that it should.
+    pub(crate) error: Option<NoTicket>,
+}
+
+/// Why a decision has no ticket, or not a whole one, although one is wanted.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub(crate) struct NoTicket {
+    why: String,
+    /// The policy with the longest of the keys that were charged, where these are too long.
+    pub(crate) policy: Option<String>,
+    /// Whether a place was taken that nothing returns before its time to live is over.
+    pub(crate) keeps_place: bool,
+}
+
+impl TicketFor {
+    /// Says whether what is charged is to be kept.
+    pub(crate) fn keeps(self, live: &Live) -> bool {
+        match self {
+            Self::Nobody => false,
+            Self::Caller(wanted) => wanted.unwrap_or(live.settles),
+            Self::Proxied => live.settles || live.delays,
+        }
+    }
+}
+
+impl NoTicket {
+    /// Says that a ticket of so many bytes was cut down to its places, which it returns.
+    fn but_for_places(bytes: usize) -> Self {
+        let why = format!(
+            "the whole ticket has {} characters, and at most {LONGEST_IN_HEADER} fit a header: this one returns the places alone, and what \
+             else was charged stands; POST /v1/check answers the whole one",
+            characters(bytes)
+        );
+        Self { why, policy: None, keeps_place: false }
+    }
+
+    fn of(
+        error: &SealError,
+        decision: &GateDecision,
+        request: &Descriptor<'_>,
+        held: &Held,
+        wanted: TicketFor,
+    ) -> Self {
+        let set = &decision.policies;
+        let charged = || held.charged.lines().filter_map(|line| Some((line.limit, set.find(line.policy)?)));
+        let keeps_place = charged().any(|(limit, (_, policy))| is_enforced_place(policy, limit));
+        let SealError::TooLong { bytes } = error else {
+            return Self { why: error.to_string(), policy: None, keeps_place };
+        };
+        let in_header = wanted == TicketFor::Proxied;
+        // In a header, a place is refused only where a ticket of the places alone is too long.
+        let of_places = in_header && keeps_place;
+        let how_long = if in_header {
+            let what = if of_places { "the places alone, of " } else { "" };
+            let length = characters(*bytes);
+            format!("of {what}{length} characters is too long for a header, at most {LONGEST_IN_HEADER}")
+        } else {
+            format!("of {bytes} bytes is too long, at most {}", Ticket::MAX_BYTES)
+        };
+        let settled = charged().filter(|(limit, (_, policy))| match (in_header, of_places) {
+            (false, _) => true,
+            (true, true) => is_enforced_place(policy, *limit),
+            (true, false) => settles(policy),
+        });
+        let keys: SmallVec<[(usize, &Policy); 4]> = settled
+            .map(|(limit, (at, policy))| (set.key(at, limit, request).map_or(0, |key| key.len()), policy))
+            .collect();
+        let limits = match (keys.len(), of_places) {
+            (1, true) => "1 place was taken".to_owned(),
+            (many, true) => format!("{many} places were taken"),
+            (1, false) => "1 limit was charged".to_owned(),
+            (many, false) => format!("{many} limits were charged"),
+        };
+        let Some((length, policy)) = keys.into_iter().max_by_key(|(length, _)| *length) else {
+            return Self { why: format!("a ticket {how_long} are possible"), policy: None, keeps_place };
+        };
+        let name = &policy.name;
+        let mut why = format!(
+            "a ticket {how_long} are possible: {limits}, and the longest key, of policy {name:?}, has {length} bytes"
+        );
+        if !policy.by.is_empty() {
+            why = format!("{why}; send less in {}", policy.by.join(", "));
+        }
+        if in_header {
+            why = format!("{why}; or ask POST /v1/check, whose ticket may have {} bytes", Ticket::MAX_BYTES);
+        }
+        Self { why, policy: Some(name.clone()), keeps_place }
+    }
+}
+
+/// Returns how many characters a ticket of so many bytes has.
+const fn characters(bytes: usize) -> usize {
+    (bytes * 4).div_ceil(3)
+}
+
+/// Says whether a limit lends places, and refuses whoever finds none: nobody is refused by a place that is only measured.
+fn is_enforced_place(policy: &Policy, limit: usize) -> bool {
+    policy.mode == Mode::Enforce
+        && !policy.is_shadow_limit(limit)
+        && policy.limit(limit).is_some_and(Limit::is_guard)
+}
+
+impl Engine {
+    /// Makes the ticket of a decision; `None` where nobody wants one, or nothing was charged that could be settled. Called once for each
+    /// decision, under its fresh `id`. Whoever undoes what is `held` afterwards must not have let the ticket out.
+    ///
+    /// In a header, a ticket that is too long is cut down to the places, since nothing else returns them; what else was charged stands.
+    ///
+    /// Where no ticket can be made for a place ([`NoTicket::keeps_place`]), nothing has changed by that: whoever must not keep a place
+    /// that nobody can return calls [`Engine::undo`].
+    pub(crate) fn ticket(
+        &self,
+        request: &Descriptor<'_>,
+        conclusion: &Conclusion,
+        held: &Held,
+        wanted: TicketFor,
+        id: Ulid,
+    ) -> Option<TicketAnswer> {
+        let Conclusion::Decided(decision) = conclusion else { return None };
+        if held.charged.is_empty() {
+            return None;
+        }
+        let sealed = match wanted {
+            TicketFor::Nobody | TicketFor::Caller(Some(false)) => return None,
+            TicketFor::Caller(Some(true)) => self.seal(&held.charged, held, id),
+            TicketFor::Caller(None) => {
+                let policies = decision.policies.policies();
+                let expected = decision.limits.iter().any(|limit| settles(&policies[limit.policy]));
+                if !expected {
+                    return None;
+                }
+                self.seal(&held.charged, held, id)
+            }
+            TicketFor::Proxied => {
+                let find = |name: &str| decision.policies.find(name).map(|(_, policy)| policy);
+                let whole = held.charged.only(|line| find(line.policy).is_some_and(settles));
+                if whole.is_empty() {
+                    return None;
+                }
+                match self.seal_for_header(&whole, held, id) {
+                    Err(SealError::TooLong { bytes }) => {
+                        let guards = whole.only(|line| {
+                            find(line.policy)
+                                .and_then(|policy| policy.limit(line.limit))
+                                .is_some_and(Limit::is_guard)
+                        });
+                        let enforced = whole.only(|line| {
+                            find(line.policy).is_some_and(|policy| is_enforced_place(policy, line.limit))
+                        });
+                        let cut = |ticket: Ticket| TicketAnswer {
+                            ticket: Some(ticket),
+                            error: Some(NoTicket::but_for_places(bytes)),
+                        };
+                        if !guards.is_empty()
+                            && let Ok(ticket) = self.seal_for_header(&guards, held, id)
+                        {
+                            return Some(cut(ticket));
+                        }
+                        // Places that are only measured may stay taken; whoever holds one refuses nobody.
+                        if enforced.is_empty() {
+                            Err(SealError::TooLong { bytes })
+                        } else {
+                            match self.seal_for_header(&enforced, held, id) {
+                                Ok(ticket) => return Some(cut(ticket)),
+                                error => error,
+                            }
+                        }
+                    }
+                    sealed => sealed,
+                }
+            }
+        };
+        Some(match sealed {
+            Ok(ticket) => TicketAnswer { ticket: Some(ticket), error: None },
+            Err(error) => {
+                let error = NoTicket::of(&error, decision, request, held, wanted);
+                TicketAnswer { ticket: None, error: Some(error) }
+            }
+        })
+    }
+
+    fn seal(&self, charged: &Charged, held: &Held, id: Ulid) -> Result<Ticket, SealError> {
+        let (seal, id) = (&self.ticket_seal, Some(id.into()));
+        match self.gate_for(held) {
+            None => self.gate.seal(charged, &seal.keys, seal.ttl, id),
+            Some(stand_in) => stand_in.seal(charged, &seal.keys, seal.ttl, id),
+        }
+    }
+
+    fn seal_for_header(&self, charged: &Charged, held: &Held, id: Ulid) -> Result<Ticket, SealError> {
+        let ticket = self.seal(charged, held, id)?;
+        let bytes = ticket.as_bytes().len();
+        if characters(bytes) <= LONGEST_IN_HEADER { Ok(ticket) } else { Err(SealError::TooLong { bytes }) }
+    }
+}

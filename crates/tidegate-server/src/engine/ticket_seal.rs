@@ -1,0 +1,30 @@
+//! What the tickets of a server are sealed with.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tidegate::gate::ticket::{KeyError, TicketKeys};
+
+use crate::ticket_options::TicketOptions;
+
+/// The keys of the tickets, how long they live, and the name of this node in them.
+#[derive(Debug)]
+pub(crate) struct TicketSeal {
+    pub(super) keys: TicketKeys,
+    pub(super) ttl: Duration,
+    pub(super) issuer: String,
+}
+
+impl TicketSeal {
+    /// Takes the keys that are given, or draws one at random; the node is named after `addr` unless it has a name.
+    ///
+    /// # Errors
+    /// [`KeyError`] when none can be drawn.
+    pub(crate) fn of(options: &TicketOptions, addr: SocketAddr) -> Result<Self, KeyError> {
+        Ok(Self {
+            keys: options.keys.clone().map_or_else(TicketKeys::random, Ok)?,
+            ttl: options.ttl,
+            issuer: options.issuer.clone().unwrap_or_else(|| addr.to_string()),
+        })
+    }
+}

@@ -1,0 +1,71 @@
+//! Many requests at once, each decided for itself.
+
+use super::routed::{Run, Waits, now};
+use super::{Check, Gate, GateDecision};
+use crate::store::StoreError;
+
+impl Gate {
+    /// Decides requests, in order, as [`Gate::check`] would one by one.
+    ///
+    /// Not one decision but many: each is allowed or refused for itself; see [`Gate::check_together`] for the other. Takes a kilobyte for each
+    /// where policies lie in several stores.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::gate::Check;
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let all = Policy::new("all", Limit::new(Quota::per_minute(2).gcra()?, "2/min"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000);
+    /// let request = Descriptor::new();
+    /// let decisions = gate.check_each(&[Check::of(&request); 3]);
+    /// let allowed: Vec<bool> = decisions.into_iter().map(|decision| decision.is_ok_and(|decision| decision.allowed)).collect();
+    /// assert_eq!(allowed, [true, true, false]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use = "a refusal goes unnoticed otherwise"]
+    pub fn check_each(&self, checks: &[Check<'_, '_>]) -> Vec<Result<GateDecision, StoreError>> {
+        if !self.routes.own_waits() {
+            // What lies in one store of this process is decided soonest one by one.
+            return checks.iter().map(|check| self.check(*check)).collect();
+        }
+        now(self.decide_each(checks, Waits::No))
+    }
+
+    /// Decides requests like [`Gate::check_each`], and waits for engines that answer later: an engine is asked for all of them in one
+    /// exchange.
+    ///
+    /// # Cancel safety
+    /// As [`Gate::check_async`].
+    pub async fn check_each_async(&self, checks: &[Check<'_, '_>]) -> Vec<Result<GateDecision, StoreError>> {
+        self.decide_each(checks, Waits::Yes).await
+    }
+
+    async fn decide_each(
+        &self,
+        checks: &[Check<'_, '_>],
+        waits: Waits,
+    ) -> Vec<Result<GateDecision, StoreError>> {
+        let mut decisions: Vec<GateDecision> = checks.iter().map(|check| self.undecided(check)).collect();
+        let policies: Vec<_> = decisions.iter().map(|decision| decision.policies.clone()).collect();
+        let mut asked = Vec::with_capacity(checks.len());
+        let mut runs: Vec<Run<'_, '_>> = Vec::with_capacity(checks.len());
+        for ((at, check), decision) in checks.iter().enumerate().zip(&mut decisions) {
+            if let Some(run) = self.run_of(check, &policies[at], decision) {
+                asked.push(at);
+                runs.push(run);
+            }
+        }
+        self.settle_runs(&mut runs, false, waits).await;
+        let mut answers: Vec<_> = decisions.into_iter().map(Ok).collect();
+        for (at, run) in asked.into_iter().zip(runs) {
+            if let Ok(decision) = &mut answers[at]
+                && let Err(error) = run.conclude(decision, &mut ())
+            {
+                answers[at] = Err(error);
+            }
+        }
+        answers
+    }
+}

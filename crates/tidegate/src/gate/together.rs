@@ -1,0 +1,203 @@
+//! Several descriptors of one call, decided together: all are charged, or none is.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Cost, Tick};
+
+use super::charged::{Charged, Keep};
+use super::decide::binding;
+use super::routed::{Run, Settlements, Waits, now};
+use super::{Check, Gate, GateDecision};
+use crate::policy::{Line, Plan};
+use crate::store::{DecidedBy, Op, StoreError};
+
+/// The answer to several checks of one call.
+#[derive(Clone, Debug)]
+#[must_use = "a decision is worth nothing unless it is followed"]
+pub struct Together {
+    /// Whether the call may pass: no limit of any of its checks refuses.
+    pub allowed: bool,
+    /// How long to hold it back.
+    pub wait: Duration,
+    /// When it was decided, by the clock that decided.
+    pub at: Tick,
+    /// Who decided; see [`GateDecision::by`].
+    pub by: DecidedBy,
+    /// One for each check, in order. Each says what its own limits decided; where another refuses the call, one that is allowed has spent
+    /// nothing all the same.
+    pub decisions: Vec<GateDecision>,
+}
+
+impl Gate {
+    /// Decides several checks of one call as one: all are charged, or none is.
+    ///
+    /// Where two of them meet one limit under one key, it is charged once with the cost of both, so that both together have to fit. Checks that
+    /// only look are looked at first, and refuse the call like others. A deny-list that refuses one refuses the call before any limit is
+    /// asked.
+    ///
+    /// # Errors
+    /// As [`Gate::check`]; nothing was charged then.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::gate::Check;
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Cost, Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let mut per_ip = Policy::new("per-ip", Limit::new(Quota::per_minute(5).gcra()?, "5/min"));
+    /// per_ip.by = vec!["client.ip".to_owned()];
+    /// let gate = Gate::in_memory(PolicySet::new(vec![per_ip])?, 1000);
+    /// let (one, other) = (Descriptor::new().with("client.ip", "192.0.2.1"), Descriptor::new().with("client.ip", "192.0.2.2"));
+    /// let three = |request| Check::of(request).cost(Cost::new(3));
+    /// assert!(gate.check_together(&[three(&one), three(&other)])?.allowed);
+    /// // The second has 2 left: the first is not charged either.
+    /// assert!(!gate.check_together(&[Check::of(&one), three(&other)])?.allowed);
+    /// assert_eq!(gate.peek(&one)?.limits[0].decision.standing.remaining, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn check_together(&self, checks: &[Check<'_, '_>]) -> Result<Together, StoreError> {
+        now(self.decide_together(checks, &mut (), Waits::No))
+    }
+
+    /// Decides like [`Gate::check_together`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::check_async`].
+    ///
+    /// # Cancel safety
+    /// As [`Gate::check_async`].
+    pub async fn check_together_async(&self, checks: &[Check<'_, '_>]) -> Result<Together, StoreError> {
+        self.decide_together(checks, &mut (), Waits::Yes).await
+    }
+
+    /// Decides like [`Gate::check_together_async`], and keeps in `charged` what was charged, as [`Gate::charge`] does.
+    ///
+    /// # Errors
+    /// As [`Gate::check_async`]; nothing was charged then.
+    ///
+    /// # Cancel safety
+    /// As [`Gate::check_async`].
+    pub async fn charge_together_async(
+        &self,
+        checks: &[Check<'_, '_>],
+        charged: &mut Charged,
+    ) -> Result<Together, StoreError> {
+        charged.clear();
+        self.decide_together(checks, charged, Waits::Yes).await
+    }
+
+    async fn decide_together<K: Keep>(
+        &self,
+        checks: &[Check<'_, '_>],
+        keep: &mut K,
+        waits: Waits,
+    ) -> Result<Together, StoreError> {
+        let mut decisions: Vec<GateDecision> = checks.iter().map(|check| self.undecided(check)).collect();
+        let policies: Vec<_> = decisions.iter().map(|decision| decision.policies.clone()).collect();
+        let at = self.time.now();
+        let mut together =
+            Together { allowed: true, wait: Duration::ZERO, at, by: DecidedBy::Local, decisions: Vec::new() };
+        for (check, decision) in checks.iter().zip(&mut decisions) {
+            decision.at = at;
+            if let Some(refusal) = decision.policies.refusal(check.request, check.among) {
+                decision.denied_by_list = Some(Box::new(refusal));
+                together.allowed = false;
+            }
+        }
+        // Those that look go first: what they refuse need not be undone.
+        for op in [Op::Peek, Op::Take] {
+            if !together.allowed {
+                // The call is refused: the rest only tells how it stands.
+                break;
+            }
+            let looks = matches!(op, Op::Peek);
+            let mut merged = Merged::default();
+            for (place, check) in checks.iter().enumerate().filter(|(_, check)| check.peek == looks) {
+                let mut plan = Plan::default();
+                check.plan_into(&policies[place], &mut plan);
+                check.shorten_waits(at, &mut plan);
+                merged.add(place, plan);
+            }
+            if merged.parts.is_empty() {
+                continue;
+            }
+            let mut runs = [Run::new(self, merged.plan, op, at)];
+            self.settle_runs(&mut runs, K::KEEPS && !looks, waits).await;
+            let [run] = runs;
+            let (plan, settled, settlements) = run.outcome()?;
+            if settled.allowed && !looks {
+                keep.allowed(&plan, &settled);
+            }
+            together.allowed &= settled.allowed;
+            together.wait = together.wait.max(settled.wait);
+            (together.at, together.by) = (settled.at, settled.by);
+            for part in &merged.parts {
+                part.tell(&settlements, &mut decisions[part.check]);
+                let decision = &mut decisions[part.check];
+                (decision.at, decision.by) = (settled.at, settled.by);
+            }
+        }
+        if !together.allowed {
+            together.wait = Duration::ZERO;
+        }
+        together.decisions = decisions;
+        Ok(together)
+    }
+}
+
+/// The plans of several checks as one, equal keys once.
+#[derive(Default)]
+struct Merged<'p> {
+    plan: Plan<'p>,
+    parts: Vec<PartOf<'p>>,
+}
+
+/// What one check has in the merged plan.
+struct PartOf<'p> {
+    check: usize,
+    /// Its own lines, and where each stands in the merged plan.
+    lines: SmallVec<[(usize, Line<'p>); 4]>,
+}
+
+impl<'p> Merged<'p> {
+    fn add(&mut self, check: usize, plan: Plan<'p>) {
+        let mut part = PartOf { check, lines: SmallVec::new() };
+        for mut line in plan.lines {
+            let key = &plan.keys[line.key.clone()];
+            let held = self.plan.lines.iter().position(|other| self.plan.keys[other.key.clone()] == *key);
+            let at = match held {
+                Some(at) => {
+                    let other = &mut self.plan.lines[at];
+                    let units = other.cost.units().saturating_add(line.cost.units());
+                    other.cost = Cost::new(units).unwrap_or(Cost::MAX);
+                    other.max_wait = other.max_wait.min(line.max_wait);
+                    other.binding |= line.binding;
+                    at
+                }
+                None => {
+                    let start = self.plan.keys.len();
+                    self.plan.keys.extend_from_slice(key);
+                    line.key = start..self.plan.keys.len();
+                    self.plan.lines.push(line.clone());
+                    self.plan.lines.len() - 1
+                }
+            };
+            part.lines.push((at, line));
+        }
+        self.parts.push(part);
+    }
+}
+
+impl PartOf<'_> {
+    /// Tells the check what came of its limits.
+    fn tell(&self, settlements: &Settlements, decision: &mut GateDecision) {
+        decision.limits.extend(
+            self.lines.iter().filter_map(|(at, line)| Some(line.decided(settlements.get(*at)?.as_ref()?))),
+        );
+        decision.allowed = decision.limits.iter().all(|limit| !limit.binding || limit.decision.is_allowed());
+        let waits = decision.limits.iter().filter(|limit| limit.binding).map(|limit| limit.decision.wait());
+        decision.wait = if decision.allowed { waits.max().unwrap_or_default() } else { Duration::ZERO };
+        decision.binding = binding(&decision.limits, decision.allowed);
+    }
+}

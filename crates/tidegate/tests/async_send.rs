@@ -1,0 +1,54 @@
+//! The futures of a gate can be spawned: they are `Send`, whatever they borrow.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+use std::sync::Arc;
+
+use tidegate::gate::{Check, Entry};
+use tidegate::policy::Limit;
+use tidegate::store::{CasStore, Later};
+use tidegate::{Cost, Descriptor, Gate, Outcome, Policy, PolicySet, Quota};
+
+mod byte_map;
+
+fn gate() -> Arc<Gate> {
+    let all = Policy::new("all", Limit::new(Quota::per_hour(10).gcra().unwrap(), "10/h"));
+    Arc::new(Gate::new(PolicySet::new(vec![all]).unwrap(), CasStore::new(byte_map::Bytes::default())))
+}
+
+#[tokio::test]
+async fn calls_over_an_engine_are_spawned() {
+    let gate = gate();
+    let spawned: Later<bool> = Box::pin({
+        let gate = Arc::clone(&gate);
+        async move {
+            let request = Descriptor::new();
+            let two = Check::of(&request).cost(Cost::new(2));
+            let mut charged = tidegate::Charged::default();
+            let first = gate.charge_async(two, &mut charged).await.unwrap();
+            let finished =
+                gate.finish_async(&charged, tidegate::gate::Part::All, Outcome::Success, |_| Some(1));
+            assert_eq!(finished.await.unwrap().len(), 1);
+            let each = gate.check_each_async(&[two, two]).await;
+            let together = gate.check_together_async(&[two, two]).await.unwrap();
+            let Entry::Admitted(admission) = gate.admit_owned_async(&request).await.unwrap() else {
+                panic!()
+            };
+            admission.cancel_async().await.unwrap();
+            first.allowed
+                && each.iter().all(|one| one.as_ref().is_ok_and(|one| one.allowed))
+                && together.allowed
+        }
+    });
+    assert!(tokio::spawn(spawned).await.unwrap());
+    let left = gate.check_async(Check::of(&Descriptor::new()).peek()).await.unwrap();
+    assert_eq!(left.limits[0].decision.standing.remaining, 1, "1 + 2 + 2 + 4 of 10");
+}
+
+#[test]
+fn a_call_that_cannot_wait_asks_no_engine() {
+    let gate = gate();
+    let request = Descriptor::new();
+    assert_eq!(gate.check(&request).unwrap_err(), tidegate::store::StoreError::MustWait);
+    assert_eq!(gate.occupancy().used, 0);
+}

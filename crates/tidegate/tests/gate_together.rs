@@ -1,0 +1,132 @@
+//! Several checks of one call: all are charged or none is, and what two of them meet is charged once for both.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+mod byte_map;
+
+use tidegate::gate::{Check, Part, Together};
+use tidegate::policy::{Access, AccessEntry, AccessList, Limit, Share};
+use tidegate::store::CasStore;
+use tidegate::{Charged, Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+
+use byte_map::{Bytes, OnTheSpot};
+use tidegate::store::conformance::Random;
+
+const USERS: [&str; 3] = ["ann", "bob", "eve"];
+const BURST: u64 = 12;
+
+fn policy(name: &str, by: &[&str]) -> Policy {
+    let quota = Quota::per_day(1).burst(BURST).gcra().unwrap();
+    let mut policy = Policy::new(name, Limit::new(quota, "1/day burst 12"));
+    policy.by = by.iter().map(|name| (*name).to_owned()).collect();
+    policy
+}
+
+fn user(name: &str) -> Descriptor<'_> {
+    Descriptor::new().with("user.id", name)
+}
+
+/// Each user, and all of them; the second in a store of its own, where `shared` says so.
+fn gate(shared: bool) -> Gate {
+    let mut all = policy("all", &[]);
+    all.share = shared.then_some(Share::Central);
+    let gate = Gate::in_memory(PolicySet::new(vec![policy("user", &["user.id"]), all]).unwrap(), 100)
+        .with_clock(ManualClock::default());
+    if shared { gate.with_store(Share::Central, OnTheSpot(CasStore::new(Bytes::default()))) } else { gate }
+}
+
+fn left(gate: &Gate) -> [u64; 4] {
+    let of = |name, limit: usize| gate.peek(&user(name)).unwrap().limits[limit].decision.standing.remaining;
+    [of("ann", 0), of("bob", 0), of("eve", 0), of("ann", 1)]
+}
+
+#[test]
+fn calls_agree_with_a_plain_count() {
+    for (seed, shared) in [(1, false), (2, false), (3, true), (4, true)] {
+        let mut random = Random::seeded(seed);
+        for _ in 0..40 {
+            let gate = gate(shared);
+            let mut model = [BURST; 4];
+            for _ in 0..12 {
+                let asked: Vec<(usize, u64)> = (0..1 + random.below(4))
+                    .map(|_| (random.below(3) as usize, 1 + random.below(3)))
+                    .collect();
+                let requests: Vec<_> = asked.iter().map(|(who, _)| user(USERS[*who])).collect();
+                let checks: Vec<_> = requests
+                    .iter()
+                    .zip(&asked)
+                    .map(|(request, (_, cost))| Check::of(request).cost(Cost::new(*cost)))
+                    .collect();
+                let mut after = model;
+                let mut fits = true;
+                for (who, cost) in &asked {
+                    for at in [*who, 3] {
+                        fits &= after[at] >= *cost;
+                        after[at] = after[at].saturating_sub(*cost);
+                    }
+                }
+                let Together { allowed, decisions, .. } = gate.check_together(&checks).unwrap();
+                assert_eq!(allowed, fits, "seed {seed}, shared {shared}: {asked:?} of {model:?}");
+                assert_eq!(decisions.len(), checks.len());
+                assert_eq!(decisions.iter().all(|decision| decision.allowed), allowed, "{decisions:?}");
+                if fits {
+                    model = after;
+                }
+                assert_eq!(left(&gate), model, "seed {seed}, shared {shared}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_refused_call_names_the_check_that_refuses() {
+    let gate = gate(false);
+    assert!(gate.check(Check::of(&user("eve")).cost(Cost::new(10))).unwrap().allowed);
+    let (ann, eve) = (user("ann"), user("eve"));
+    let together = gate.check_together(&[Check::of(&ann), Check::of(&eve).cost(Cost::new(3))]).unwrap();
+    assert!(!together.allowed);
+    let refuses = |at: usize| {
+        let decision = &together.decisions[at];
+        let name = |limit: &tidegate::LimitDecision| decision.policies.policies()[limit.policy].name.clone();
+        decision.refusing().map(name).collect::<Vec<_>>()
+    };
+    assert_eq!(refuses(0), ["all"], "both of them together are too much for that");
+    assert_eq!(refuses(1), ["user", "all"]);
+    assert_eq!(left(&gate), [12, 12, 2, 2]);
+}
+
+#[test]
+fn looks_refuse_and_charge_nothing() {
+    let gate = gate(false);
+    let (ann, eve) = (user("ann"), user("eve"));
+    let look = Check::of(&eve).cost(Cost::new(5)).peek();
+    assert!(gate.check_together(&[Check::of(&ann), look]).unwrap().allowed);
+    assert_eq!(left(&gate), [11, 12, 12, 11], "the look has spent nothing");
+    assert!(gate.check(Check::of(&eve).cost(Cost::new(10))).unwrap().allowed);
+    assert!(!gate.check_together(&[Check::of(&ann), look]).unwrap().allowed);
+    assert_eq!(left(&gate), [11, 12, 2, 1]);
+}
+
+#[test]
+fn a_list_that_refuses_one_refuses_the_call() {
+    let deny = AccessList::from_iter(["user.id=eve".parse::<AccessEntry>().unwrap()]);
+    let access = Access { deny, ..Access::default() };
+    let set = PolicySet::with(vec![policy("all", &[])], access, 64).unwrap();
+    let gate = Gate::in_memory(set, 100).with_clock(ManualClock::default());
+    let (ann, eve) = (user("ann"), user("eve"));
+    let together = gate.check_together(&[Check::of(&ann), Check::of(&eve)]).unwrap();
+    assert!(!together.allowed && together.decisions[1].denied_by_list.is_some());
+    assert_eq!(gate.peek(&ann).unwrap().limits[0].decision.standing.remaining, BURST);
+}
+
+#[tokio::test]
+async fn what_a_call_charged_is_settled_like_any_charge() {
+    let gate = gate(true);
+    let (ann, bob) = (user("ann"), user("bob"));
+    let mut charged = Charged::default();
+    let checks = [Check::of(&ann).cost(Cost::new(3)), Check::of(&bob).cost(Cost::new(4))];
+    assert!(gate.charge_together_async(&checks, &mut charged).await.unwrap().allowed);
+    assert_eq!(left(&gate), [9, 8, 12, 5]);
+    gate.finish_async(&charged, Part::All, Outcome::Ignored, |_| Some(0)).await.unwrap();
+    assert_eq!(left(&gate), [12, 12, 12, 12], "a line that two checks met is settled once");
+}

@@ -1,0 +1,105 @@
+//! Which uses to take out, so that no ring is left.
+//!
+//! One use in the wrong direction can tie fifty files into one knot, in which every use lies on some ring. Telling all of them
+//! would hide the one. So the use that lies on most of the shortest rings is taken out, then the next, until none is left. Of
+//! two that lie on as many, the one goes whose items most files want: an error type rather than an algorithm. The
+//! fewest possible uses are not promised (finding them is hard), only that all rings open when these go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::uses::{Edge, Uses};
+
+/// Returns the uses to take out, each with a shortest way back from the file used to the file that uses it, both included.
+pub(crate) fn cuts<'t>(uses: &Uses<'t>) -> Vec<(Edge<'t>, Vec<&'t str>)> {
+    let mut edges: BTreeSet<Edge<'t>> = uses.keys().copied().collect();
+    let wanted = wanted(uses);
+    let mut cuts = Vec::new();
+    loop {
+        let rings: BTreeMap<Edge<'t>, Vec<&'t str>> =
+            edges.iter().filter_map(|edge| Some((*edge, way(&edges, edge.1, edge.0)?))).collect();
+        // Uses outside of rings have no part in any later one.
+        edges.retain(|edge| rings.contains_key(edge));
+        let on = |edge: &Edge<'t>| {
+            let through = |(own, back): (&Edge<'t>, &Vec<&'t str>)| {
+                own == edge || back.windows(2).any(|step| (step[0], step[1]) == *edge)
+            };
+            rings.iter().filter(|ring| through(*ring)).count()
+        };
+        let least =
+            |edge: &Edge<'t>| uses[edge].iter().map(|(_, item)| wanted[&(edge.1, item.as_str())]).min();
+        let Some(cut) = edges.iter().copied().max_by_key(|edge| (on(edge), least(edge))) else { return cuts };
+        edges.remove(&cut);
+        cuts.push((cut, rings[&cut].clone()));
+    }
+}
+
+/// Counts how many files want each item.
+fn wanted<'u>(uses: &'u Uses<'_>) -> BTreeMap<(&'u str, &'u str), usize> {
+    let mut wanted = BTreeMap::new();
+    for ((_, file), items) in uses {
+        let items: BTreeSet<&str> = items.iter().map(|(_, item)| item.as_str()).collect();
+        items.into_iter().for_each(|item| *wanted.entry((*file, item)).or_insert(0) += 1);
+    }
+    wanted
+}
+
+/// Finds a shortest way from one file to another along uses, both ends included.
+pub(crate) fn way<'t>(edges: &BTreeSet<Edge<'t>>, from: &'t str, to: &str) -> Option<Vec<&'t str>> {
+    let mut came: BTreeMap<&'t str, &'t str> = BTreeMap::new();
+    let mut ends = vec![from];
+    while !ends.is_empty() {
+        let mut next = Vec::new();
+        for end in ends {
+            if end == to {
+                let mut way: Vec<&'t str> =
+                    std::iter::successors(Some(end), |file| came.get(file).copied()).collect();
+                way.reverse();
+                return Some(way);
+            }
+            for (_, file) in edges.range((end, "")..).take_while(|(file, _)| *file == end) {
+                if *file != from && !came.contains_key(file) {
+                    came.insert(file, end);
+                    next.push(*file);
+                }
+            }
+        }
+        ends = next;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uses(edges: &[(&'static str, &'static str, &str)]) -> Uses<'static> {
+        let mut uses = Uses::new();
+        for (from, to, item) in edges {
+            uses.entry((*from, *to)).or_default().insert((1, (*item).to_owned()));
+        }
+        uses
+    }
+
+    #[test]
+    fn of_a_knot_the_use_that_ties_it_is_cut() {
+        // `time` is below all of them, and takes an error from the top.
+        let uses = uses(&[
+            ("top", "one", "One"),
+            ("top", "two", "Two"),
+            ("one", "time", "Tick"),
+            ("two", "time", "Tick"),
+            ("one", "two", "Two"),
+            ("time", "top", "Error"),
+        ]);
+        assert_eq!(cuts(&uses), [(("time", "top"), vec!["top", "one", "time"])]);
+    }
+
+    #[test]
+    fn of_two_uses_the_one_goes_that_wants_what_others_want() {
+        let uses =
+            uses(&[("top", "a", "A"), ("a", "top", "Error"), ("top", "b", "B"), ("b", "top", "Error")]);
+        let cut: Vec<Edge<'_>> = cuts(&uses).into_iter().map(|(edge, _)| edge).collect();
+        assert_eq!(cut, [("b", "top"), ("a", "top")]);
+        assert!(cuts(&self::uses(&[("top", "a", "A"), ("a", "b", "B"), ("top", "b", "B")])).is_empty());
+    }
+}
