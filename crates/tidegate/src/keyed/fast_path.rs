@@ -15,7 +15,7 @@ use tidegate_core::{Cost, Tick};
 use super::shared::Shared;
 use crate::answer::Tell;
 use crate::precision::Precision;
-use crate::store::{Class, Print, Reading, Taken};
+use crate::store::{KeptClass, Print, Reading, Taken};
 
 /// Keys looked up together: as many misses as a core keeps under way at once, and a little more.
 const BATCH: usize = 16;
@@ -80,7 +80,7 @@ impl Shared {
         let plain = self.resolver.is_none() && self.observer.is_none();
         let class = self.store.class(&self.standard.load().quota, self.time.now()).filter(|_| plain);
         // Relaxed: a limit can be read as soon as its class is known, however that came about.
-        self.fast_class.store(class.map_or(0, Class::number), Ordering::Relaxed);
+        self.fast_class.store(class.map_or(0, KeptClass::bits), Ordering::Relaxed);
     }
 
     /// Spends units of a key by the tick that the system's clock shares, and returns what the limit says afterwards. `None` where that is
@@ -90,7 +90,8 @@ impl Shared {
         if key.len() > SHORT || self.precision == Precision::Exact {
             return None;
         }
-        let limit = self.store.limit_at_hand(Class::new(self.fast_class.load(Ordering::Relaxed))?)?;
+        let class = KeptClass::of_bits(self.fast_class.load(Ordering::Relaxed)).class()?;
+        let limit = self.store.limit_at_hand(class)?;
         let by = Reading::at(limit, self.time.kept()?)?;
         let word = self.store.permit(self.store.print(key), &by, units)?;
         Some(limit.form.report(word, by.now))
@@ -103,10 +104,11 @@ impl Shared {
 
     /// Returns how to read words of the standard limit at a tick.
     fn reading(&self, tick: Tick) -> Option<Reading<'_>> {
-        let limit = self.store.limit(Class::new(self.fast_class.load(Ordering::Relaxed))?)?;
-        let reading = Reading::at(limit, tick);
+        let class = KeptClass::of_bits(self.fast_class.load(Ordering::Relaxed));
+        class.class()?;
+        let reading = self.store.limit(class).and_then(|limit| Reading::at(limit, tick));
         if reading.is_none() {
-            // The numbers of the form have run out, after an hour or after a century: the limit gets another form.
+            // The numbers of the form have run out, after an hour or after a century, or the limit's number is being reclaimed: it gets another.
             self.publish_class();
         }
         reading

@@ -8,12 +8,11 @@
 //!
 //! The number of nodes may change while charges are open. Each is ended by the number it was made under, which its receipt's tick tells.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use tidegate_core::{Algorithm, Cost, Finish, Quota, Receipt, Standing, Tick};
 
-use crate::clock::hold;
+use crate::clock::HeldTime;
 
 /// How many numbers of nodes are remembered; of earlier ones the smallest, under which less comes back.
 const MOST_REMEMBERED: usize = 64;
@@ -25,7 +24,7 @@ pub(super) struct Nodes {
     /// change.
     pub(super) held: RwLock<Numbers>,
     /// The latest tick that was seen.
-    latest: AtomicU64,
+    latest: HeldTime,
 }
 
 #[derive(Debug)]
@@ -33,12 +32,12 @@ pub(super) struct Numbers(Vec<(Tick, u64)>);
 
 impl Nodes {
     pub(super) fn new(nodes: u64) -> Self {
-        Self { held: RwLock::new(Numbers(vec![(Tick::EPOCH, nodes.max(1))])), latest: AtomicU64::new(0) }
+        Self { held: RwLock::new(Numbers(vec![(Tick::EPOCH, nodes.max(1))])), latest: HeldTime::default() }
     }
 
     /// Returns the tick to settle by: no earlier than any before.
     pub(super) fn hold(&self, now: Tick) -> Tick {
-        hold(&self.latest, now)
+        self.latest.hold(now)
     }
 
     /// Puts another number in force; 0 counts as 1.
@@ -49,8 +48,8 @@ impl Nodes {
             return;
         }
         // Later than every charge so far, and earlier than every one to come.
-        let from = Tick::from_nanos(hold(&self.latest, now).as_nanos().saturating_add(1));
-        self.latest.fetch_max(from.as_nanos(), Ordering::Relaxed);
+        let from = Tick::from_nanos(self.latest.hold(now).as_nanos().saturating_add(1));
+        self.latest.hold(from);
         held.0.push((from, nodes));
         if held.0.len() > MOST_REMEMBERED {
             let (_, oldest) = held.0.remove(0);

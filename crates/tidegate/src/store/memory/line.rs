@@ -119,7 +119,7 @@ impl<'t> Line<'t> {
             return Some(if told { Taken::Refused(seen) } else { Taken::Elsewhere });
         };
         match slot.try_seize(seen) {
-            Some(seized) if slot.name() == name => {
+            Some(seized) if slot.name() == name && by.limit.holds() => {
                 seized.leave(next);
                 Some(Taken::Permitted(next))
             }
@@ -139,6 +139,9 @@ impl<'t> Line<'t> {
         let mut seized = self.seize(at);
         if seized.name() != name || !is(at) {
             return None;
+        }
+        if !by.limit.holds() {
+            return Some(Taken::Elsewhere);
         }
         let Some(next) = by.limit.form.take(seized.word, by.now, units) else {
             return Some(Taken::Refused(seized.word));

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Decision, Receipt, Standing, Tick};
 
-use super::classes::Limit;
+use super::limit::Limit;
 use super::line::{Seized, Slot};
 use super::name::{Class, Name};
 use super::reading::{Reading, Taken};
@@ -22,7 +22,7 @@ use crate::store::{Charge, Op, Settled, Settlement, Step};
 struct Permit<'t> {
     slot: &'t Slot,
     name: Name,
-    limit: &'t Limit,
+    limit: Limit<'t>,
     now: u64,
     seen: u64,
     next: u64,
@@ -33,7 +33,7 @@ impl<'t> Permit<'t> {
     #[inline]
     fn try_seize(&self) -> Option<Seized<'t>> {
         let seized = self.slot.try_seize(self.seen)?;
-        (seized.name() == self.name).then_some(seized)
+        (seized.name() == self.name && self.limit.holds()).then_some(seized)
     }
 
     /// Returns the decision about the charge, with its receipt.
@@ -48,7 +48,7 @@ impl<'t> Permit<'t> {
 
 /// The word of a seized slot, with the numbers it is read by.
 struct Word<'t> {
-    limit: &'t Limit,
+    limit: Limit<'t>,
     now: u64,
     word: u64,
 }
@@ -90,6 +90,7 @@ impl Table {
     pub(super) fn settle_at_once<const RECEIPTS: bool>(
         &self,
         step: &Step<'_>,
+        print: impl Fn(usize, &Charge<'_>) -> Print,
         settled: &mut Settled,
     ) -> Option<()> {
         if !matches!(step.op, Op::Take) || self.keep() == Keep::Keys {
@@ -97,13 +98,13 @@ impl Table {
         }
         settled.lines.clear();
         if let [charge] = step.charges {
-            let permit = self.permit_charge(charge, step.now)?;
+            let permit = self.permit_charge(charge, print(0, charge), step.now)?;
             permit.try_seize()?.leave(permit.next);
             settled.lines.push(permit.settlement::<RECEIPTS>(charge, step.now));
         } else {
             let mut permits: SmallVec<[Permit<'_>; 16]> = SmallVec::new();
-            for charge in step.charges {
-                permits.push(self.permit_charge(charge, step.now)?);
+            for (at, charge) in step.charges.iter().enumerate() {
+                permits.push(self.permit_charge(charge, print(at, charge), step.now)?);
             }
             let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
             for permit in &permits {
@@ -124,11 +125,10 @@ impl Table {
 
     /// Says whether a charge would be permitted, without seizing its slot.
     #[inline(always)]
-    fn permit_charge(&self, charge: &Charge<'_>, tick: Tick) -> Option<Permit<'_>> {
+    fn permit_charge(&self, charge: &Charge<'_>, print: Print, tick: Tick) -> Option<Permit<'_>> {
         if !(charge.max_wait.is_zero() && charge.binding) {
             return None;
         }
-        let print = self.print(charge.key);
         let (slot, name) =
             self.glance(self.first(print), print).or_else(|| self.glance(self.second(print), print))?;
         let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
@@ -155,13 +155,13 @@ impl Table {
         key: Sought,
         settled: &mut Settled,
     ) -> bool {
-        let plain = charge.max_wait.is_zero() && charge.binding;
+        let plain = charge.max_wait.is_zero() && charge.binding && !charge.passing;
         if !plain || !matches!(step.op, Op::Take) {
             return false;
         }
         let known = self.seat(key).and_then(|(_, name)| self.classes.get(name.class()));
         let limit = known
-            .filter(|limit| limit.is(charge.quota))
+            .filter(|limit| limit.is(charge.quota) && limit.admits())
             .or_else(|| self.classes.of(charge.quota, charge.owner, step.now));
         let Some(by) = limit.and_then(|limit| Reading::at(limit, step.now)) else { return false };
         let taken = self.take(key.print(), charge.key, &by, charge.cost.units());
@@ -205,7 +205,7 @@ impl Table {
         let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
         for (place, name, at) in &seats {
             let seized = self.line(place.line).seize(place.slot);
-            if seized.name() != *name || !self.is(*place, keys[*at]) {
+            if seized.name() != *name || !words[*at].limit.holds() || !self.is(*place, keys[*at]) {
                 return None;
             }
             words[*at].word = seized.word;
