@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use ipnet::IpNet;
+use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_names};
 
 use super::budget;
 use super::diagnostic::Findings;
@@ -318,11 +319,14 @@ pub(super) fn network(text: &str) -> Option<IpNet> {
 }
 
 fn zone(text: &str) -> Result<(), String> {
-    if jiff::tz::TimeZone::get(text).is_ok() {
+    if FixedWindow::calendar(1, CalendarUnit::Day, text).is_ok() {
         return Ok(());
     }
-    let known: Vec<_> = jiff::tz::db().available().collect();
-    let hint = match nearest(text, known.iter().map(jiff::tz::TimeZoneName::as_str)) {
+    if cfg!(not(feature = "tz")) {
+        return Err(format!("time zone \"{}\" needs a build with the feature `tz`; use UTC", excerpt(text)));
+    }
+    let known: Vec<String> = zone_names().collect();
+    let hint = match nearest(text, known.iter().map(String::as_str)) {
         Some(name) => format!("; did you mean \"{name}\"?"),
         None => "; use an IANA name as Europe/Vienna, or UTC".to_owned(),
     };

@@ -1,15 +1,28 @@
-//! Mistakes outside of the policies: the sections of a file, each mistake at its place.
+//! Every mistake is found, all at once, at its place, with what would be right.
 #![cfg(feature = "config")]
 
-use tidegate::config::{Config, Format};
+mod hostile;
+mod policy;
+
+use tidegate::config::{Config, Format, Severity, report};
 
 /// What `config check` would print of a text, one line per mistake.
-fn yaml(text: &str) -> Vec<String> {
-    let found = match Config::parse(text, "t", Format::Yaml) {
+fn mistakes(text: &str, format: Format) -> Vec<String> {
+    let found = match Config::parse(text, "t", format) {
         Ok((_, warnings)) => warnings,
         Err(mistakes) => mistakes,
     };
     found.iter().map(ToString::to_string).collect()
+}
+
+fn yaml(text: &str) -> Vec<String> {
+    mistakes(text, Format::Yaml)
+}
+
+/// The mistakes of one policy: its name stands in line 4, `lines` from line 5.
+fn policy(lines: &[&str]) -> Vec<String> {
+    let indented: String = lines.iter().map(|line| format!("    {line}\n")).collect();
+    yaml(&format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n  - name: p\n{indented}"))
 }
 
 #[test]
@@ -82,6 +95,49 @@ fn mistakes_of_a_file() {
     ] {
         assert_eq!(yaml(text), expected, "{text}");
     }
+}
+
+#[test]
+fn toml_is_explained_in_the_same_words() {
+    for (text, expected) in [
+        (
+            "version = 1\n[[policies]]\nname = \"a\"\n[policies.limit]\nrate = 5\nburst = 0x10\n",
+            &["t:5:8  error  policy \"a\": rate: \"5\" does not say per what; write 5/s, 5/min or 5/day"][..],
+        ),
+        ("version = 1\nversion = 2\n", &["t:2:1  error  cannot be read as TOML: duplicate key"][..]),
+        (
+            "version = \n x = [",
+            &[
+                "t:1:11  error  cannot be read as TOML: string values must be quoted, expected literal string",
+                "t:2:7  error  cannot be read as TOML: unclosed array, expected `]`",
+            ][..],
+        ),
+        (
+            "version = 1\n[[policies]]\nname='p'\nlimit = { rate = '1/s', burts = 2 }\n[store]\nkind='memroy'\n",
+            &[
+                "t:4:25  error  policy \"p\": unknown key \"burts\" in limit; did you mean \"burst\"?",
+                "t:6:6  error  store.kind: unknown word \"memroy\"; did you mean \"memory\"?",
+            ][..],
+        ),
+    ] {
+        assert_eq!(mistakes(text, Format::Toml), expected, "{text}");
+    }
+}
+
+#[test]
+fn the_report_is_a_table_with_a_count() {
+    let text = "version: 1\npolicies:\n  - name: per-ip\n    by: [client.ip]\n    limit: { rate: 1/s }\n  - name: sms-per-phone\n    limits:\n      - { algorithm: fixed-window, rate: 5/day, calendar: Asia/Shangai }\n";
+    let found = Config::parse(text, "tidegate.yaml", Format::Yaml).unwrap_err();
+    assert_eq!(found[0].severity, Severity::Warn);
+    assert_eq!(
+        report(&found),
+        "\
+tidegate.yaml:4:5   warn   policy \"per-ip\" is keyed by client.ip but trusted_proxies is empty: behind a proxy all callers share one key
+tidegate.yaml:8:59  error  policy \"sms-per-phone\": unknown time zone \"Asia/Shangai\"; did you mean \"Asia/Shanghai\"?
+2 problems (1 error). Nothing was changed.
+"
+    );
+    assert_eq!(report(&[]), "");
 }
 
 #[test]
