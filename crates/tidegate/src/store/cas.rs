@@ -45,8 +45,14 @@ pub struct Write {
     pub version: u64,
     /// What is written; `None` deletes.
     pub value: Option<Vec<u8>>,
-    /// How long it has to be kept, from now: after that it is as good as deleted. `None` is for ever.
+    /// How long it has to be kept, from now: after that it is as good as deleted. Never less than [`Write::MARGIN`]; `None` is for ever.
     pub keep: Option<Duration>,
+}
+
+impl Write {
+    /// How much longer values are kept than they matter by the clock that decided: nodes that decide by their own clocks may be so far
+    /// apart, and engines round times to live, some of them zero to an error.
+    pub const MARGIN: Duration = Duration::from_secs(1);
 }
 
 /// What an engine has to offer. Both calls do nothing before they are polled.
@@ -183,7 +189,8 @@ impl<M: ByteMap> Shared<M> {
             {
                 return Err(StoreError::CellTooLarge { bytes: value.len(), most });
             }
-            let keep = cell.as_ref().and_then(Cell::full_at).map(|full| full.since(now));
+            let keep = cell.as_ref().and_then(Cell::full_at);
+            let keep = keep.map(|full| full.since(now).saturating_add(Write::MARGIN));
             writes.push(Write { key: Arc::clone(key), version: versioned.version, value, keep });
         }
         Ok((settled, Some(writes)))

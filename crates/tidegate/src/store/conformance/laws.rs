@@ -39,8 +39,7 @@ fn a_refused_step_changes_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
         };
         let before = peek(Cost::ONE);
         let charges = [Charge::new(&key, quota, Cost::ONE), Charge::new(&other, &small, Cost::MAX)];
-        let refused =
-            settle(store, &Step::new(now, Op::Take, &charges)).expect("a refusal is an answer");
+        let refused = settle(store, &Step::new(now, Op::Take, &charges)).expect("a refusal is an answer");
         assert!(!refused.allowed, "law: the maximum cost is refused");
         assert_eq!(peek(Cost::ONE), before, "law: a refused step changes nothing ({quota:?})");
     }
@@ -128,7 +127,8 @@ fn a_state_that_is_too_large_is_refused(store: &dyn Store) {
             Ok(settled) => assert!(settled.allowed, "law: a log takes what it has room for"),
             Err(StoreError::CellTooLarge { bytes, most: bound }) => {
                 assert!(bound == most && bytes > most, "law: a state too large is named with its size");
-                let peek = settle(store, &Step::new(tick(turn), Op::Peek, &charges)).expect("a peek is answered");
+                let peek =
+                    settle(store, &Step::new(tick(turn), Op::Peek, &charges)).expect("a peek is answered");
                 let left = peek.lines[0].decision.standing.remaining;
                 assert_eq!(left, (most - turn) as u64, "law: what is refused for its size is not charged");
                 return;
@@ -166,4 +166,3 @@ fn permits_are_neither_lost_nor_doubled(store: &dyn Store) {
     let left = left.lines[0].decision.standing.remaining;
     assert_eq!(allowed + left, BURST, "law: every permit is given once");
 }
-
