@@ -1,10 +1,15 @@
 //! The command line: help, man pages and completions are all made from this one definition.
 
+mod values;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+
+pub(crate) use self::values::Speed;
+use self::values::{connections, duration, keys, pair, share, speed};
 
 /// Decides which requests may pass, which must wait and which are shed.
 ///
@@ -335,7 +340,7 @@ pub(crate) struct Replay {
     /// How fast: as fast as possible, or as it happened
     #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed)]
     pub(crate) speed: Speed,
-    /// How long a request of which the log does not say it stays in its place, under a limit of what is in flight, such as 200ms
+    /// How long a request stays in its place, under a limit of what is in flight, where the log does not say; such as 200ms
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) hold: Option<Duration>,
     /// How many keys to remember at once
@@ -376,62 +381,6 @@ pub(crate) struct Explain {
     pub(crate) policies: PolicyFile,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write 500ms, 10s, 5m or 1h"))
-}
-
-fn pair(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is no NAME=VALUE")),
-    }
-}
-
-/// Room for a billion keys takes 4 GiB before the first has come; more is a slip of the finger.
-const MAX_KEYS: usize = 1_000_000_000;
-
-fn keys(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MAX_KEYS).contains(number));
-    number.ok_or_else(|| format!("`{text}` is no number of keys; use 1 to {MAX_KEYS}"))
-}
-
-/// Far more than one machine serves.
-const MAX_CONNECTIONS: usize = 1_000_000;
-
-fn connections(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok().filter(|number| (1..=MAX_CONNECTIONS).contains(number));
-    number.ok_or_else(|| format!("`{text}` is no number of connections; use 1 to {MAX_CONNECTIONS}"))
-}
-
-/// How fast a log is played.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Speed {
-    /// As fast as it can be read.
-    Max,
-    /// So many seconds of log a second.
-    Times(f64),
-}
-
-fn speed(text: &str) -> Result<Speed, String> {
-    if text == "max" {
-        return Ok(Speed::Max);
-    }
-    match text.strip_suffix('x').unwrap_or(text).parse::<f64>() {
-        Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(Speed::Times(speed)),
-        _ => Err(format!("`{text}` is no speed; write max, 1x or 60x")),
-    }
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    // Read as 99.9e-2, the nearest number to the share; 99.9 / 100 is another one, a little above.
-    let number =
-        text.strip_suffix('%').map_or_else(|| text.to_owned(), |number| format!("{}e-2", number.trim()));
-    match number.trim().parse::<f64>() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err(format!("`{text}` is no share; write 99.9% or 0.999")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -439,23 +388,5 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         <Cli as clap::CommandFactory>::command().debug_assert();
-    }
-
-    #[test]
-    fn shares_and_speeds() {
-        assert!((share("99.9%").unwrap() - 0.999).abs() < 1e-12);
-        assert!(share("140%").is_err() && share("x").is_err());
-        assert_eq!(speed("max"), Ok(Speed::Max));
-        assert_eq!(speed("60x"), Ok(Speed::Times(60.0)));
-        assert!(speed("-1x").is_err() && speed("inf").is_err());
-    }
-
-    /// A number of keys that no machine has room for was tried all the same, and ended in a panic or an abort.
-    #[test]
-    fn a_number_of_keys_is_one_that_there_can_be_room_for() {
-        assert_eq!(keys("100000"), Ok(100_000));
-        for bad in ["0", "-1", "1000000001", "18446744073709551615", "many"] {
-            assert!(keys(bad).is_err(), "{bad}");
-        }
     }
 }

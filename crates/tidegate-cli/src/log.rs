@@ -54,13 +54,13 @@ impl Log {
         Ok(Self { queue })
     }
 
-    /// Says something to people, after the lines before it, as it stands.
+    /// Prints a text for people as it is, after the lines that wait.
     pub(crate) fn say(&self, text: &str) {
         let text = visible::lines(text.trim_end_matches('\n'));
         self.queue.push(format!("{text}\n").into_bytes());
     }
 
-    /// Has panics told by the log: the usual way waits for standard error, and with it whoever asked meanwhile.
+    /// Has panics written to the log: the usual way waits until standard error takes them, and callers would wait with it.
     pub(crate) fn take_panics(&self) {
         std::panic::set_hook(Box::new(|panic| {
             let backtrace = std::backtrace::Backtrace::capture();

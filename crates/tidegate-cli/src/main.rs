@@ -37,7 +37,7 @@ fn main() -> ExitCode {
     };
     match run(&cli, &printer, &log) {
         Ok(exit) => exit.into(),
-        // Whoever closed the pipe has seen enough.
+        // A reader that closes the pipe, as `head` does, has seen enough.
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let text = format!("{error:#}");

@@ -49,7 +49,7 @@ impl Printer {
 
     /// Prints text meant for people.
     ///
-    /// Whoever closed the pipe has seen enough: that is no error, and the verb comes to its own end and exit code.
+    /// A reader that closes the pipe, as `head` does, has seen enough: that is no error, and the exit code is the verb's own.
     pub(crate) fn text(&self, text: &str) -> Result<()> {
         self.print(&visible::lines(text))
     }
@@ -82,12 +82,12 @@ impl Printer {
         !self.quiet
     }
 
-    /// Prints what only people want to read on standard output; programs have [`Self::programs`].
+    /// Prints on standard output what is meant for people only; [`Self::programs`] prints the same for programs.
     pub(crate) fn people(&self, text: &str) -> Result<()> {
         if matches!(self.format, Output::Table | Output::Wide) { self.text(text) } else { Ok(()) }
     }
 
-    /// Prints a value where the form asked for is for programs: people were told by a remark.
+    /// Prints a value where the form asked for is for programs; people have read it as a remark.
     pub(crate) fn programs<T: Serialize>(&self, value: &T) -> Result<()> {
         if matches!(self.format, Output::Table | Output::Wide) {
             return Ok(());

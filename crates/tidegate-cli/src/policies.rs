@@ -111,7 +111,7 @@ impl LimitWords {
         let mut words = Map::new();
         if let Some(limit) = &arguments.limit {
             let read: Value = serde_saphyr::from_str(limit).map_err(|error| {
-                // The parser goes on to draw the text, which the caller has just typed.
+                // Only the first line: the parser's others show the text, which the caller has just typed.
                 let error = error.to_string().lines().next().unwrap_or_default().to_owned();
                 Mistake(format!("--limit cannot be read: {error}; write '{{algorithm: gcra, rate: 100/s}}'"))
             })?;

@@ -79,7 +79,8 @@ fn beside(path: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<Named
     #[cfg(unix)]
     if old.is_none() {
         use std::os::unix::fs::PermissionsExt as _;
-        // Less the umask, as for any new file. One that takes an old one's place is the owner's alone until it is like it.
+        // The umask is taken off, as for any new file. A file that replaces another is readable by its owner alone until it has the other's
+        // permissions.
         builder.permissions(Permissions::from_mode(0o666));
     }
     let mut new = builder.tempfile_in(folder(path))?;
@@ -113,7 +114,7 @@ fn like(file: &File, old: &Metadata) -> io::Result<()> {
 
 /// Brings a rename to the disk, where folders can be.
 fn settle(path: &Path) {
-    // The file is whole either way; this is about which of the two a power cut leaves.
+    // Both files are whole: this decides which of them is there after a power cut.
     let _ = File::open(folder(path)).and_then(|folder| folder.sync_all());
 }
 

@@ -30,7 +30,7 @@ pub struct Token {
     secret: String,
 }
 
-/// Why a token is none.
+/// Why a text cannot be a token.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
@@ -156,7 +156,7 @@ pub(crate) fn with_token(token: &Token, headers: &HeaderMap) -> Result<(), Probl
 pub(crate) fn without_token(headers: &HeaderMap) -> Result<(), Problem> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     for name in [HOST, ORIGIN] {
-        // What cannot be read is not absent.
+        // A header that cannot be read is there all the same.
         if headers.contains_key(&name) && text(&name).is_none()
             || headers.get_all(&name).iter().nth(1).is_some()
         {

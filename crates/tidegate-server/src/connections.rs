@@ -95,7 +95,7 @@ pub(crate) async fn serve(
             }
         }
     }
-    // In this order: who is no longer let in may count on all others knowing.
+    // In this order: when a new connection is refused, all open ones have been told to finish.
     places.order(Order::Finish);
     drop(listener);
 

@@ -1,4 +1,4 @@
-//! What every door asks: decides under the policies in force, counts what was decided, remembers it.
+//! What every door asks: decides under the policies in force, counts decisions, remembers refusals.
 //!
 //! The gate decides; this adds what only a server has: a choice of policies by name, an answer when the store has none,
 //! counters, the keys at their limits, a memory of the last refusals. What comes after a decision is in [`settling`].
@@ -24,7 +24,7 @@ use crate::refused_requests::{RefusedRequest, RefusedRequests};
 use crate::settings::Settings;
 
 pub(crate) use self::held::Held;
-pub(crate) use self::settling::{SettledTicket, Settlement, Spent, Unsettled};
+pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
 

@@ -85,7 +85,7 @@ impl FileWatch {
                     self.seen = now;
                     return;
                 }
-                // Said once, by the reload that meets the same; what it is now shows when a look succeeds.
+                // An earlier look still hangs. The reload that followed it has told the log; the next look that succeeds sees what has changed.
                 Err(NoOutcome::Busy(_)) => {}
                 Err(_) => {
                     self.seen = None;

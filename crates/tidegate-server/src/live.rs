@@ -51,13 +51,13 @@ pub(crate) struct Keys {
     pub(crate) near: TopKeys,
 }
 
-/// In which time a limit used up is full again.
+/// How long a limit that is used up takes to be full again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Window {
     Seconds(u64),
     /// The current period of a calendar; it is as long as the month is.
     Calendar,
-    /// Time does not give back.
+    /// Time gives nothing back, as with places.
     Never,
 }
 
@@ -142,7 +142,7 @@ fn address(quota: &Arc<Quota>) -> usize {
     Arc::as_ptr(quota).addr()
 }
 
-/// Returns the most that a quota grants at once.
+/// Returns the largest cost that a full limit of this quota grants.
 pub(crate) fn most_of(quota: &Quota) -> u64 {
     quota.standing(&quota.fresh(Tick::EPOCH), Tick::EPOCH).limit
 }

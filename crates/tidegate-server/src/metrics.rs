@@ -23,8 +23,8 @@ use tidegate::store::Occupancy;
 use tidegate::{Clock, SystemClock, Tick};
 
 use self::labels::{
-    BuildLabels, CutLabel, DecisionLabels, Meant, PolicyLabel, SettlementLabel, StoreLabel, TransportLabel,
-    UnitsFate, UnitsLabels,
+    BuildLabels, CutLabel, DecisionLabels, ModeLabel, PolicyLabel, SettlementLabel, StoreLabel,
+    TransportLabel, UnitsFate, UnitsLabels,
 };
 pub(crate) use self::labels::{CutReason, Decided, SettlementResult};
 use self::peak::Peak;
@@ -150,8 +150,8 @@ impl Metrics {
         self.limit(name, limit);
         let label = PolicyLabel { policy: name.to_owned() };
         PolicySeries {
-            enforce: self.tally(name, Meant::enforce),
-            shadow: self.tally(name, Meant::shadow),
+            enforce: self.tally(name, ModeLabel::enforce),
+            shadow: self.tally(name, ModeLabel::shadow),
             near: self.near.get_or_create_owned(&label),
             returned: self.units_of(name, UnitsFate::returned),
             owed: self.units_of(name, UnitsFate::owed),
@@ -173,7 +173,7 @@ impl Metrics {
         self.units.get_or_create_owned(&UnitsLabels { policy: policy.to_owned(), fate })
     }
 
-    fn tally(&self, policy: &str, mode: Meant) -> Tally {
+    fn tally(&self, policy: &str, mode: ModeLabel) -> Tally {
         let of = |decision| {
             let labels = DecisionLabels { policy: policy.to_owned(), decision, mode };
             self.decisions.get_or_create_owned(&labels)
@@ -191,7 +191,7 @@ impl Metrics {
             self.units.remove(&UnitsLabels { policy: name.to_owned(), fate });
         }
         for decision in [Decided::allowed, Decided::denied, Decided::delayed, Decided::error] {
-            for mode in [Meant::enforce, Meant::shadow] {
+            for mode in [ModeLabel::enforce, ModeLabel::shadow] {
                 self.decisions.remove(&DecisionLabels { policy: name.to_owned(), decision, mode });
             }
         }

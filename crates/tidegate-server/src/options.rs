@@ -36,7 +36,7 @@ pub struct ServerOptions {
     pub store: Arc<dyn Store>,
     /// The kind of store, as metrics name it.
     pub store_kind: &'static str,
-    /// With what decisions are settled later.
+    /// What the tickets are made with that settle decisions later.
     pub tickets: TicketOptions,
     /// Where time comes from. The machine's clock by default.
     pub clock: Arc<dyn Clock>,

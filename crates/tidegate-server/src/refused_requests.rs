@@ -22,8 +22,8 @@ use ulid::Ulid;
 
 /// Enough that two of a handful of cores seldom meet.
 const SHARDS: usize = 16;
-/// Bits of the id that hold the masked place: 5 of shard, 27 of sequence. One bit of shard more than there are shards, so that an id
-/// that leads nowhere has a place too.
+/// Bits of the id that hold the masked place: 5 of shard, 27 of sequence. 5 bits number twice as many shards as there are, so that the
+/// id of a request that is not remembered can name a shard that does not exist.
 const PLACE_BITS: u32 = 32;
 const SEQUENCE_BITS: u32 = 27;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;

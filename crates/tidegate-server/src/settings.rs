@@ -19,7 +19,7 @@ pub struct Settings {
     pub forward_auth: Option<ForwardAuth>,
     /// Which rate-limit headers answers carry.
     pub headers: HeaderForm,
-    /// What is odd about it and yet works; logged when it is put in force.
+    /// Warnings about what works and was hardly meant; logged when the settings are put in force.
     pub warnings: Vec<String>,
 }
 

@@ -16,7 +16,8 @@ use sd_notify::NotifyState;
 /// The longest wait for the manager to take a message; it takes microseconds.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The telling that hangs, if one does; its channel closes when it ends. One telling at a time, so that they arrive in order.
+/// The message that the manager has not taken yet, if there is one; its channel closes when it is taken. One message at a time, so that
+/// they arrive in order.
 static HANGING: Mutex<Option<Receiver<()>>> = Mutex::new(None);
 
 /// Says that the server is ready, or that a reload is over.

@@ -22,7 +22,7 @@ pub struct TicketOptions {
     pub ttl: Duration,
     /// The name of this node, for those who are handed its tickets. `None`: the address it listens on.
     pub issuer: Option<String>,
-    /// What is odd about the keys; the server logs it when it starts.
+    /// Warnings about the keys; the server logs them when it starts.
     pub warnings: Vec<String>,
 }
 

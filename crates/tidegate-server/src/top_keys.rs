@@ -40,9 +40,9 @@ struct Inner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Counted {
     pub(crate) key: Box<str>,
-    /// At most this often.
+    /// How often it was counted: the true number, or up to `error` more.
     pub(crate) count: u64,
-    /// By at most this much too many.
+    /// The most by which `count` is too high.
     pub(crate) error: u64,
 }
 

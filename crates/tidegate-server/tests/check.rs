@@ -4,12 +4,11 @@
 
 mod running;
 
-use running::{Answer, send, start, start_with};
+use running::{Answer, send, start};
 use serde_json::json;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use tidegate::store::{Occupancy, Settled, Settling, Step, Store, StoreError};
 
 const PER_IP: &str = "
 version: 1
@@ -210,136 +209,6 @@ async fn the_other_header_forms_are_chosen_in_the_file() {
     }
 }
 
-const LOGIN: &str = "
-version: 1
-policies:
-  - name: login
-    by: [form.username]
-    limit: { algorithm: sliding-log, rate: 3/h }
-    charge: on-failure
-    deny: { problem: abnormal-usage-detected }
-  - name: per-ip
-    by: [client.ip]
-    limit: { rate: 100/min }
-";
-
-#[tokio::test]
-async fn failures_are_charged_by_report_and_a_success_forgets_them() {
-    let server = start(LOGIN).await;
-    let login = r#"{"attributes": {"form.username": "bob", "client.ip": "a"}}"#;
-    let attempt = async |status: u16| {
-        let answer = server.post("/v1/check", login).await;
-        if answer.status != StatusCode::OK {
-            return answer;
-        }
-        let ticket = ticket_of(&answer);
-        server.post("/v1/report", &format!(r#"{{"ticket": "{ticket}", "status": {status}}}"#)).await
-    };
-    for _ in 0..2 {
-        assert_eq!(attempt(401).await.json()["outcome"], "callers-fault");
-    }
-    assert_eq!(attempt(500).await.json()["outcome"], "failure");
-    assert_eq!(attempt(503).await.json()["outcome"], "overloaded");
-    assert_eq!(attempt(200).await.json()["outcome"], "success");
-    for _ in 0..3 {
-        assert_eq!(attempt(401).await.status, StatusCode::OK);
-    }
-    let denied = attempt(401).await;
-    assert_eq!(denied.json()["title"], "Abnormal usage detected");
-    assert_eq!(denied.json()["policy"], "login");
-}
-
-/// Headers that hold secrets were taken out before a decision was remembered, and a report planned what was left: a policy that
-/// speaks of one was never charged, and the report was answered with 200.
-#[tokio::test]
-async fn failures_are_charged_whatever_header_a_policy_speaks_of() {
-    let headers = ["authorization", "cookie", "x-api-key", "proxy-authorization"];
-    for (header, way) in headers.into_iter().flat_map(|header| [(header, "match"), (header, "by")]) {
-        let (matching, by) = match way {
-            "match" => (format!("{{ header: {{ {header}: true }} }}"), "[client.ip]".to_owned()),
-            _ => ("{}".to_owned(), format!("[request.header.{header}]")),
-        };
-        let server = start(&format!(
-            "
-version: 1
-policies:
-  - name: login
-    match: {matching}
-    by: {by}
-    limit: {{ algorithm: sliding-log, rate: 2/h }}
-    charge: on-failure
-"
-        ))
-        .await;
-        let body = format!(r#"{{"attributes": {{"client.ip": "a", "request.header.{header}": "hunter2"}}}}"#);
-        for _ in 0..2 {
-            let ticket = ticket_of(&server.post("/v1/check", &body).await);
-            let report = format!(r#"{{"ticket": "{ticket}", "status": 401}}"#);
-            let told = server.post("/v1/report", &report).await;
-            assert_eq!(told.json()["policies"], json!([{ "name": "login", "charged": 1, "effect": "kept" }]));
-            assert!(!told.text.contains("hunter2"));
-        }
-        let denied = server.post("/v1/check", &body).await;
-        assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS, "{header} in {way}");
-        assert!(!denied.text.contains("hunter2"));
-    }
-}
-
-/// What was taken from the store that stood in was given back to the real one, which had never been charged.
-#[tokio::test]
-async fn a_refund_goes_to_the_store_that_was_charged() {
-    let server = start_with(PER_IP, |mut options| {
-        options.store = std::sync::Arc::new(Gone);
-        options
-    })
-    .await;
-    for _ in 0..5 {
-        let answer = server.post("/v1/check", r#"{"attributes": {"client.ip": "a"}, "ticket": true}"#).await;
-        assert_eq!(answer.status, StatusCode::OK);
-        let ticket = ticket_of(&answer);
-        let refunded = server.post("/v1/refund", &format!(r#"{{"ticket": "{ticket}"}}"#)).await;
-        assert_eq!((refunded.status, &refunded.json()["refunded"]), (StatusCode::OK, &json!(1)));
-    }
-}
-
-#[tokio::test]
-async fn a_decision_is_reported_and_refunded_once() {
-    let server = start(LOGIN).await;
-    let body = r#"{"attributes": {"client.ip": "a"}, "cost": 40, "ticket": true}"#;
-    let ticket = ticket_of(&server.post("/v1/check", body).await);
-    let refund = |cost: &str| format!(r#"{{"ticket": "{ticket}"{cost}}}"#);
-    let too_much = server.post("/v1/refund", &refund(r#", "cost": 41"#)).await;
-    assert!(too_much.detail().contains("charged 40; a refund is at most that"), "{}", too_much.detail());
-    assert_eq!(server.post("/v1/refund", &refund(r#", "cost": 30"#)).await.status, StatusCode::OK);
-    assert_eq!(server.check("a").await.json()["remaining"], 89, "100 - 40 + 30 - 1");
-    assert_eq!(server.post("/v1/refund", &refund("")).await.status, StatusCode::CONFLICT);
-    let report = format!(r#"{{"ticket": "{ticket}", "status": 200}}"#);
-    assert_eq!(server.post("/v1/report", &report).await.status, StatusCode::OK);
-    assert_eq!(server.post("/v1/report", &report).await.status, StatusCode::CONFLICT);
-
-    let id = server.post("/v1/refund", r#"{"decision_id": "01ARZ3NDEKTSV4RRFFQ69G5FAV"}"#).await;
-    assert_eq!(id.status, StatusCode::BAD_REQUEST);
-    assert!(id.detail().contains("send the `ticket` that the check answered"), "{}", id.detail());
-}
-
-fn ticket_of(answer: &Answer) -> String {
-    answer.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {answer:?}")).to_owned()
-}
-
-#[tokio::test]
-async fn a_refund_gives_back_only_where_it_was_taken() {
-    let server = start(TWO).await;
-    let attributes = r#""attributes": {"user.id": 42}"#;
-    server.post("/v1/check", &format!("{{{attributes}, \"cost\": 2}}")).await;
-    let one = format!("{{{attributes}, \"policies\": [\"shield\"], \"ticket\": true}}");
-    let ticket = ticket_of(&server.post("/v1/check", &one).await);
-    let refunded = server.post("/v1/refund", &format!(r#"{{"ticket": "{ticket}"}}"#)).await;
-    assert_eq!(refunded.status, StatusCode::OK);
-    let parts = server.post("/v1/peek", &format!("{{{attributes}}}")).await.json()["policies"].clone();
-    let left = |at: usize| parts[at]["remaining"].as_u64().unwrap();
-    assert_eq!((left(0), left(1)), (10 - 2, 3 - 2), "per-user was not charged and got nothing back");
-}
-
 #[tokio::test]
 async fn explain_says_why_and_what_would_pass() {
     let server = start(
@@ -414,45 +283,4 @@ async fn every_bad_input_is_a_problem_that_names_it() {
     assert_eq!(server.post("/v1/check", &long).await.status, StatusCode::PAYLOAD_TOO_LARGE);
     let wrong = send(server.addr, Method::PUT, "/v1/check", &[], "").await;
     assert_eq!((wrong.status, wrong.header("allow")), (StatusCode::METHOD_NOT_ALLOWED, "POST"));
-}
-
-/// A store that is gone.
-#[derive(Debug)]
-struct Gone;
-
-impl Store for Gone {
-    fn settle_into(&self, _: &Step<'_>, _: &mut Settled) -> Settling {
-        Settling::Done(Err(StoreError::Unavailable { reason: "connection refused".to_owned() }))
-    }
-
-    fn occupancy(&self) -> Occupancy {
-        Occupancy::default()
-    }
-}
-
-#[tokio::test]
-async fn without_its_store_each_policy_goes_its_own_way() {
-    for (way, statuses) in [("allow", [200, 200, 200]), ("deny", [503, 503, 503]), ("local", [200, 200, 429])]
-    {
-        let server = start_with(&format!("{PER_IP}    on_store_error: {way}\n"), |mut options| {
-            options.store = std::sync::Arc::new(Gone);
-            options
-        })
-        .await;
-        for expected in statuses {
-            let answer = server.check("a").await;
-            assert_eq!(answer.status, expected, "{way}: {answer:?}");
-            if expected == 503 {
-                assert_eq!(answer.header("retry-after"), "1");
-                assert_eq!(answer.json()["violated-policies"], json!(["per-ip"]));
-            }
-        }
-        let text = server.get("/metrics").await.text;
-        assert!(text.contains("tidegate_store_errors_total{store=\"memory\"} 3"), "{text}");
-        assert!(
-            text.contains(
-                "tidegate_decisions_total{policy=\"per-ip\",decision=\"error\",mode=\"enforce\"} 3"
-            )
-        );
-    }
 }

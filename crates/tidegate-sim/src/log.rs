@@ -10,13 +10,19 @@
 mod clf;
 mod csv;
 mod detect;
+mod extras;
 mod fields;
+mod format;
 mod json;
+mod malformed;
+mod quoting;
+mod reader;
 mod record;
+mod roles;
 mod span;
+mod tail;
 mod time;
 
-use std::fmt;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,52 +32,12 @@ use tidegate::Tick;
 use crate::order::{Clamp, Order, OrderTally, Reorder};
 use crate::source::{Input, Lines, Opened, Progress, SourceError, total_bytes};
 
+pub use detect::FormatError;
+pub use format::Format;
+use malformed::excerpt;
+pub use malformed::{Malformed, MalformedLine};
+use reader::{Reader, is_blank};
 pub use record::{Record, text};
-
-/// How lines are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Format {
-    /// Told by the first lines of each file.
-    #[default]
-    Auto,
-    /// Common log format: no referer, no agent.
-    Common,
-    /// Combined log format, as Apache and nginx write by default.
-    Combined,
-    /// Combined behind `host:port`, as Debian's `other_vhosts_access.log`.
-    Vhost,
-    /// One JSON object per line.
-    Json,
-    /// Comma- or tab-separated, with a header line.
-    Csv,
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::Common => "common",
-            Self::Combined => "combined",
-            Self::Vhost => "vhost",
-            Self::Json => "json",
-            Self::Csv => "csv",
-        })
-    }
-}
-
-impl std::str::FromStr for Format {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        const ALL: [Format; 6] =
-            [Format::Auto, Format::Common, Format::Combined, Format::Vhost, Format::Json, Format::Csv];
-        ALL.into_iter().find(|format| format.to_string() == word).ok_or_else(|| {
-            let near = crate::words::nearest(word, &["auto", "common", "combined", "vhost", "json", "csv"]);
-            format!("`{word}` is not a log format{near}; use auto, common, combined, vhost, json or csv")
-        })
-    }
-}
 
 /// How a log is read.
 #[derive(Clone, Debug, Default)]
@@ -87,62 +53,8 @@ pub struct LogOptions {
     pub order: Order,
 }
 
-/// Why a line is no request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Malformed {
-    /// No time, or a time that cannot be.
-    #[error("no time that can be read")]
-    Time,
-    /// Nothing before the time.
-    #[error("no client before the time")]
-    Client,
-    /// No quoted request.
-    #[error("no request in quotes after the time")]
-    Request,
-    /// The status is no status.
-    #[error("the status is not three digits")]
-    Status,
-    /// The size is no number.
-    #[error("the size is not a number")]
-    Bytes,
-    /// More or fewer fields than the header has.
-    #[error("not as many fields as the header line has")]
-    Columns,
-    /// The header line has no column for the time.
-    #[error("the header line names no time column; name it with --column time=NAME")]
-    Header,
-    /// Not one JSON object.
-    #[error("not one JSON object")]
-    Json,
-    /// Longer than [`crate::source::MAX_LINE`].
-    #[error("longer than 64 KiB")]
-    TooLong,
-}
-
-/// A malformed line, to show.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MalformedLine {
-    /// The file.
-    pub file: String,
-    /// The number of the line, from 1.
-    pub line: u64,
-    /// What is wrong.
-    pub why: Malformed,
-    /// How it begins.
-    pub excerpt: String,
-}
-
-impl fmt::Display for MalformedLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}: {}", self.file, self.line, self.why, self.excerpt)
-    }
-}
-
 /// Malformed lines kept to show.
 const SHOWN: usize = 5;
-/// Characters of each.
-const EXCERPT: usize = 120;
 
 /// What was read.
 #[derive(Clone, Debug, Default)]
@@ -184,62 +96,11 @@ pub enum LogError {
     },
 }
 
-/// The first lines look like no format that is known.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the format cannot be told from its first lines; name it with --format; it begins: {excerpt}")]
-pub struct FormatError {
-    excerpt: String,
-}
-
-impl FormatError {
-    fn new(line: &[u8]) -> Self {
-        Self { excerpt: excerpt(line) }
-    }
-}
-
-fn excerpt(line: &[u8]) -> String {
-    text(line).chars().take(EXCERPT).map(|char| if char.is_control() { '·' } else { char }).collect()
-}
-
-/// Reads the lines of one file.
-#[derive(Debug)]
-enum Reader {
-    Clf(clf::Clf),
-    Json(json::Json),
-    Csv(Box<csv::Csv>),
-}
-
-/// Blank lines and comments are nothing to count.
-fn is_blank(line: &[u8]) -> bool {
-    matches!(line, [] | [b'#', ..]) || line.trim_ascii().is_empty()
-}
-
-impl Reader {
-    /// Reads a line; `None` for a header.
-    #[inline]
-    fn read<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Record<'a>>, Malformed> {
-        match self {
-            Self::Clf(clf) => clf.read(line).map(Some),
-            Self::Json(json) => json.read(line).map(Some),
-            Self::Csv(csv) => csv.read(line),
-        }
-    }
-
-    /// Reads the time of a line and as little else as the format allows.
-    #[inline]
-    fn time(&mut self, line: &[u8]) -> Result<Option<u64>, Malformed> {
-        match self {
-            Self::Clf(clf) => clf.time(line).map(Some),
-            other => Ok(other.read(line)?.map(|record| record.time.as_nanos())),
-        }
-    }
-}
-
 /// A log of one or more files. Memory is bounded by [`Order`] and two buffers, whatever its length.
 #[derive(Debug)]
 pub struct Log {
     inputs: Vec<Input>,
-    /// When each begins; unknown for standard input, and then each waits for the end of the one before.
+    /// The first time of each file. Unknown where one is standard input: then each file waits for the end of the one before.
     firsts: Vec<Option<u64>>,
     options: LogOptions,
     /// One per file begun; lines held back belong to one of them.

@@ -4,13 +4,19 @@
 //! counting): whoever asked much is still there, and each figure says by how much it may be too low. A sliding window of
 //! eight parts finds the peak: it is at least the most that fell into seven eighths of any window, and never more than fell into one.
 
+mod distinct;
+mod given_hash;
+
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher};
+use std::hash::BuildHasher;
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
 use serde::Serialize;
 use tidegate::Tick;
+
+use self::distinct::Sketch;
+use self::given_hash::GivenHash;
 
 const PARTS: usize = 8;
 
@@ -29,7 +35,7 @@ struct Hot {
 #[derive(Clone, Debug)]
 struct Cold {
     key: Box<[u8]>,
-    /// What may have been forgotten of it.
+    /// The most units that it may have asked before it was counted here.
     missed: u64,
     denied: u64,
     denied_units: u64,
@@ -47,7 +53,7 @@ pub struct KeyPeak {
     pub total: u64,
     /// By how many units `total` may be too low; zero while all keys had room.
     pub missed: u64,
-    /// How many of its requests were denied, as `denied` counts them everywhere.
+    /// How many of its requests were denied.
     pub denied: u64,
     /// What those requests asked, in cost units.
     pub denied_units: u64,
@@ -79,6 +85,15 @@ pub enum Distinct {
     About(u64),
 }
 
+impl Distinct {
+    /// Returns the number, counted or estimated.
+    pub(crate) fn about(self) -> u64 {
+        match self {
+            Self::Exactly(count) | Self::About(count) => count,
+        }
+    }
+}
+
 impl std::fmt::Display for Distinct {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -97,7 +112,7 @@ pub struct Peaks {
     /// Keyed and secret, so that no log can be written to collide; wide enough that no two keys meet by chance.
     hasher: RandomState,
     /// Where each hash has its entry. Keys are not compared: the hash decides, which saves a walk to the key's bytes.
-    places: HashMap<u64, u32, PassHash>,
+    places: HashMap<u64, u32, GivenHash>,
     hot: Vec<Hot>,
     cold: Vec<Cold>,
     /// The most that a forgotten key can have asked.
@@ -305,70 +320,6 @@ fn show(hot: &Hot, cold: &Cold) -> KeyPeak {
         first_denied: cold.first_denied.map(Tick::from_nanos),
         peak: hot.peak,
         peak_at: Tick::from_nanos(cold.peak_at),
-    }
-}
-
-/// Takes a hash for its own.
-#[derive(Clone, Copy, Debug, Default)]
-struct PassHash;
-
-impl BuildHasher for PassHash {
-    type Hasher = Pass;
-
-    fn build_hasher(&self) -> Pass {
-        Pass(0)
-    }
-}
-
-#[derive(Debug)]
-struct Pass(u64);
-
-impl Hasher for Pass {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |hash, byte| hash.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-const REGISTERS: usize = 4_096;
-
-/// Counts different hashes by the longest run of zeros among them; 4 KiB.
-///
-/// # Source
-/// Flajolet, Fusy, Gandouet, Meunier: HyperLogLog, 2007; linear counting where many registers are empty.
-#[derive(Clone, Debug)]
-struct Sketch {
-    registers: Box<[u8; REGISTERS]>,
-}
-
-impl Default for Sketch {
-    fn default() -> Self {
-        Self { registers: Box::new([0; REGISTERS]) }
-    }
-}
-
-impl Sketch {
-    fn add(&mut self, hash: u64) {
-        let register = &mut self.registers[hash as usize % REGISTERS];
-        // Twelve bits chose the register; the marker bit bounds the run.
-        let run = ((hash >> 12) | 1 << 52).trailing_zeros() as u8 + 1;
-        *register = (*register).max(run);
-    }
-
-    fn estimate(&self) -> u64 {
-        let count = REGISTERS as f64;
-        let sum: f64 = self.registers.iter().map(|run| (-f64::from(*run)).exp2()).sum();
-        let empty = self.registers.iter().filter(|run| **run == 0).count();
-        let raw = 0.721_3 / (1.0 + 1.079 / count) * count * count / sum;
-        let estimate = if raw < 2.5 * count && empty > 0 { count * (count / empty as f64).ln() } else { raw };
-        estimate.round() as u64
     }
 }
 

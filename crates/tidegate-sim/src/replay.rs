@@ -6,6 +6,8 @@
 
 mod account;
 mod inside;
+mod lanes;
+mod options;
 mod outcome;
 mod threshold;
 
@@ -20,48 +22,14 @@ use crate::log::Record;
 use crate::peaks::Peaks;
 use crate::series::Series;
 
+pub(crate) use lanes::{ADMITTED, DENIED, OFFERED};
+pub use options::ReplayOptions;
+
 use account::Account;
 pub(crate) use account::written_rate;
 use inside::{Inside, Leaving};
 pub use outcome::{Outcome, PeakRate, PolicyOutcome};
 pub use threshold::{Threshold, ThresholdError, Verdict};
-
-/// How much is remembered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplayOptions {
-    /// Live keys in each gate's store.
-    pub store_keys: usize,
-    /// Keys whose peaks are kept per policy; about 200 bytes each.
-    pub peak_keys: usize,
-    /// Bins of each curve.
-    pub bins: usize,
-    /// Width of a bin at first, and the resolution of its peaks.
-    pub bin_width: Duration,
-    /// IPv6 prefix by which clients are named, as the policies key them.
-    pub ipv6_prefix: u8,
-    /// How long a request stays in a place of a guard, where the log does not say how long it took.
-    pub hold: Option<Duration>,
-}
-
-impl Default for ReplayOptions {
-    /// A million keys in the store, a hundred thousand in the tables, 240 bins from one second up.
-    fn default() -> Self {
-        Self {
-            store_keys: 1_000_000,
-            peak_keys: 100_000,
-            // A bin is three pixels of a chart, one of its steps still a visible one.
-            bins: 240,
-            bin_width: Duration::from_secs(1),
-            ipv6_prefix: 64,
-            hold: None,
-        }
-    }
-}
-
-/// Lanes of the curves of a whole run.
-pub(crate) const OFFERED: usize = 0;
-pub(crate) const ADMITTED: usize = 1;
-pub(crate) const DENIED: usize = 2;
 
 /// One policy set under replay.
 #[derive(Debug)]
@@ -70,7 +38,7 @@ struct Run {
     gate: Gate,
     policies: Arc<PolicySet>,
     reports: bool,
-    /// Whether it has guards, whose places are held for as long as requests take.
+    /// Whether any limit is a guard, whose places are held for as long as requests take.
     holds: bool,
     totals: Totals,
     accounts: Vec<Account>,
@@ -173,7 +141,7 @@ impl Replay {
         self.runs.iter().any(|run| run.holds)
     }
 
-    /// Returns how many requests nobody said the duration of, of those that [`Replay::holds`] asks for it: they left at once.
+    /// Returns how many requests left their places at once because nobody said how long they took; see [`Replay::holds`].
     #[must_use]
     pub const fn unheld(&self) -> u64 {
         self.unheld

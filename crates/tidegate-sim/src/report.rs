@@ -84,7 +84,7 @@ fn window_words(window: Duration) -> String {
     }
 }
 
-/// Returns a policy's name with what a file name should not have replaced.
+/// Returns a policy's name as part of a file name: what such a name should not have is replaced.
 fn file_name(name: &str) -> String {
     name.chars().map(|char| if char.is_alphanumeric() || char == '-' { char } else { '_' }).collect()
 }

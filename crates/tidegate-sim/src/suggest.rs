@@ -5,6 +5,8 @@
 //! untouched is proposed. Its burst is its count, so that a key which never exceeded the count in a window is never refused. Half
 //! and double are replayed too, because whoever sets a limit wants to know how near the edge it lies.
 
+mod suggestion;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +16,11 @@ use tidegate::policy::{Limit, Policy, PolicySet};
 use tidegate::{Quota, Rate};
 
 use crate::log::{Log, LogError, LogOptions, Watch};
-use crate::peaks::Distinct;
 use crate::replay::{PeakRate, Replay, ReplayOptions};
 use crate::source::Input;
+
+pub(crate) use self::suggestion::percent;
+pub use self::suggestion::{Evidence, Suggestion};
 
 /// What must be left alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -55,44 +59,6 @@ impl Default for SuggestOptions {
             replay: ReplayOptions { bins: 2, ..ReplayOptions::default() },
         }
     }
-}
-
-/// What one limit would have done.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Evidence {
-    /// The limit: so many per window, and as many at once.
-    pub count: u64,
-    /// Requests refused.
-    pub denied: u64,
-    /// Their share, 0 to 1.
-    pub denied_share: f64,
-    /// Keys refused at least once.
-    pub keys_hit: u64,
-    /// Their share, 0 to 1.
-    pub keys_hit_share: f64,
-}
-
-/// A proposed limit and why.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Suggestion {
-    /// The attributes of the key.
-    pub by: Vec<String>,
-    /// The rate; the burst is its count.
-    pub rate: PeakRate,
-    /// Requests that have a key.
-    pub requests: u64,
-    /// Different keys.
-    pub keys: Distinct,
-    /// Peaks of the keys in one window, as (percent of keys, peak): that share of the keys never went above.
-    pub percentiles: Vec<(f64, u64)>,
-    /// Whether the proposal keeps what was asked; if not, it is the highest peak and some.
-    pub keeps: bool,
-    /// What the proposal would have done.
-    pub proposed: Evidence,
-    /// What half of it would have done.
-    pub half: Evidence,
-    /// What twice as much would have done.
-    pub double: Evidence,
 }
 
 /// Why nothing can be proposed.
@@ -143,7 +109,7 @@ const REFINE: u64 = 6;
 /// Proposes a limit for a log, reading it four times; `watch` is told of each reading.
 ///
 /// # Errors
-/// [`SuggestError`]; nothing else is left behind.
+/// [`SuggestError`].
 pub fn suggest(
     inputs: &[Input],
     log: &LogOptions,
@@ -157,7 +123,7 @@ pub fn suggest(
         return Err(SuggestError::Keep { percent: options.keep * 100.0 });
     }
     key_can_be(&options.by)?;
-    // A limit that refuses nobody only measures.
+    // A limit so high that it refuses nobody: this reading only measures.
     let (measured, has) = replay(inputs, log, options, &[Rate::MAX_COUNT], &mut watch)?;
     let outcome = &measured.outcomes()[0];
     let policy = &outcome.policies[0];
@@ -170,7 +136,7 @@ pub fn suggest(
     // Many gates run side by side from here: each gets room for the keys there are, not for the most there could be.
     let mut fitted = options.clone();
     fitted.replay.store_keys =
-        options.replay.store_keys.min(count(keys).saturating_mul(2).max(1_024) as usize);
+        options.replay.store_keys.min(keys.about().saturating_mul(2).max(1_024) as usize);
     let mut read = |counts: &[u64]| replay(inputs, log, &fitted, counts, &mut watch);
     let at = |percent: f64| quantile(&peaks, percent / 100.0);
     let percentiles: Vec<_> = PERCENTILES.into_iter().map(|percent| (percent, at(percent))).collect();
@@ -265,7 +231,7 @@ fn evidence(replay: &Replay) -> Vec<Evidence> {
         .iter()
         .map(|outcome| {
             let policy = &outcome.policies[0];
-            let keys = count(policy.keys);
+            let keys = policy.keys.about();
             Evidence {
                 count: outcome.name.parse().unwrap_or(0),
                 denied: policy.denied,
@@ -275,18 +241,6 @@ fn evidence(replay: &Replay) -> Vec<Evidence> {
             }
         })
         .collect()
-}
-
-fn count(keys: Distinct) -> u64 {
-    match keys {
-        Distinct::Exactly(count) | Distinct::About(count) => count,
-    }
-}
-
-impl Evidence {
-    fn nothing(count: u64) -> Self {
-        Self { count, denied: 0, denied_share: 0.0, keys_hit: 0, keys_hit_share: 0.0 }
-    }
 }
 
 /// Returns the peak that a share of the keys never went above; `falling` is sorted, highest first.
@@ -308,54 +262,12 @@ fn sorted(mut counts: Vec<u64>) -> Vec<u64> {
     counts
 }
 
-impl Suggestion {
-    /// Returns a warning when the log has too few keys for the share to mean anything: 99.9 % of a hundred keys is all of
-    /// them, the abuser included.
-    #[must_use]
-    pub fn caution(&self, keep: f64) -> Option<String> {
-        let keys = count(self.keys);
-        let spared = (keys as f64 * (1.0 - keep) + 1e-9).floor();
-        (spared < 1.0 && keep < 1.0).then(|| {
-            let fewer = percent(1.0 - 1.0 / keys.max(2) as f64);
-            format!(
-                "{} of {keys} keys is all of them, the worst included; keep {fewer} or less to leave one out",
-                percent(keep)
-            )
-        })
-    }
-
-    /// Returns the proposal as a policy, to paste into a file: in shadow first.
-    #[must_use]
-    pub fn yaml(&self, name: &str) -> String {
-        let Evidence { denied, denied_share, keys_hit, count, .. } = self.proposed;
-        format!(
-            "  - name: {name}\n    # From {} requests of {} keys: would have refused {denied} requests ({}) of {keys_hit} keys.\n    \
-             mode: shadow\n    by: [{}]\n    limit: {{ algorithm: gcra, rate: {}, burst: {count} }}\n",
-            self.requests,
-            self.keys,
-            percent(denied_share),
-            self.by.join(", "),
-            self.rate,
-        )
-    }
-}
-
-/// Writes a share as a percentage with two meaningful digits.
-pub(crate) fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    match percent {
-        0.0 => "0 %".to_owned(),
-        p if p < 0.01 => "< 0.01 %".to_owned(),
-        p if p < 10.0 => format!("{p:.2} %"),
-        p => format!("{p:.1} %"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tidegate::config::{Config, Format};
 
     use super::*;
+    use crate::peaks::Distinct;
 
     fn with_log(lines: &str, options: &SuggestOptions) -> Result<Suggestion, SuggestError> {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -389,7 +301,7 @@ mod tests {
         assert_eq!(config.policies.policies()[0].limits[0].terms.label, "gcra 5/min burst 5");
     }
 
-    /// These came to the policy made of them, which took its own soundness for granted.
+    /// Such keys reached the policy that is made of them, which expected them to be sound and panicked.
     #[test]
     fn a_key_that_cannot_be_is_a_mistake_not_a_panic() {
         let by = |names: &[&str]| {

@@ -5,6 +5,7 @@
 //! in `docs/trace.md`, whose examples are this module's tests. A line that cannot be understood ends the run: a trace with a gap
 //! proves nothing.
 
+mod algorithm;
 mod answer;
 mod line;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use tidegate::{Quota, Receipt, Replace, Tick};
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Finish, Outcome, Retry};
 
+pub use self::algorithm::algorithm;
 use self::line::{LineIn, Op, ReplaceWord};
 use self::subject::{Asked, Policies, Spelled, Subject};
 use crate::source::MAX_LINE;
@@ -67,12 +69,16 @@ pub struct TraceTally {
 
 /// A limit, or the policies of a file, that traces are run through, with the states of the keys.
 ///
-/// States are kept for every key of the trace, receipts for every line with an `id` until it is settled: memory grows with both.
+/// States are kept for every key of the trace, a number for every `id`, receipts until they are settled: memory grows with all three.
 pub struct Trace<'m> {
     subject: Subject<'m>,
     shows_states: bool,
     cells: HashMap<Box<[u8]>, Cell, foldhash::fast::RandomState>,
     held: HashMap<String, Held, foldhash::fast::RandomState>,
+    /// The line of each id that was allowed, settled or not: an id names one charge.
+    id_lines: HashMap<String, u64, foldhash::fast::RandomState>,
+    /// The number of the line at hand, from 1.
+    line: u64,
 }
 
 /// An allowed line that can be settled.
@@ -109,7 +115,14 @@ impl<'m> Trace<'m> {
     }
 
     fn of(subject: Subject<'m>) -> Self {
-        Self { subject, shows_states: false, cells: HashMap::default(), held: HashMap::default() }
+        Self {
+            subject,
+            shows_states: false,
+            cells: HashMap::default(),
+            held: HashMap::default(),
+            id_lines: HashMap::default(),
+            line: 0,
+        }
     }
 
     /// Writes the whole state of each limit on every line. A sliding log has one entry per charge of its window, so the output may grow
@@ -146,6 +159,7 @@ impl<'m> Trace<'m> {
             out.clear();
             let read: LineIn<'_> = serde_json::from_str(&text)
                 .map_err(|error| TraceError::Line { line, what: short(&error.to_string()) })?;
+            self.line = line;
             self.step(&read, &mut out, &mut tally).map_err(|what| TraceError::Line { line, what })?;
             out.push_str("}\n");
             to.write_all(out.as_bytes()).map_err(io)?;
@@ -168,6 +182,11 @@ impl<'m> Trace<'m> {
     }
 
     fn ask(&mut self, line: &LineIn<'_>, out: &mut String, tally: &mut TraceTally) -> Result<(), String> {
+        if let Some(id) = &line.id
+            && let Some(before) = self.id_lines.get(id.as_ref())
+        {
+            return Err(format!("the id {id:?} is that of line {before}; give each line an id of its own"));
+        }
         let found = self.subject.find(line)?;
         answer::head(out, line.t, &line.key, line.op);
         let mut asked = match found {
@@ -202,6 +221,7 @@ impl<'m> Trace<'m> {
                 asked.into_iter().zip(receipts).filter_map(|(asked, receipt)| Some((asked, receipt?)));
             let held = Held { key: line.key.to_string(), lines: lines.collect() };
             self.held.insert(id.to_string(), held);
+            self.id_lines.insert(id.to_string(), self.line);
         }
         Ok(())
     }
@@ -211,7 +231,7 @@ impl<'m> Trace<'m> {
         let now = Tick::from_nanos(line.t);
         let mut cells: Vec<Option<Cell>> = Vec::with_capacity(asked.len());
         for asked in asked {
-            // Kept from the first sight on: a limit that does not start full has to fill while it refuses.
+            // Kept from its first line on, also when that is refused: a limit that does not start full fills from then.
             let fresh = || Cell::new(Arc::clone(&asked.quota), asked.quota.fresh(now));
             cells.push(Some(self.cells.remove(&asked.key).unwrap_or_else(fresh)));
         }
@@ -237,9 +257,9 @@ impl<'m> Trace<'m> {
         let (held, now) = (found.remove(), Tick::from_nanos(line.t));
         for (asked, receipt) in &held.lines {
             let cell = self.cells.get_mut(&asked.key).expect("a receipt comes from a state");
-            // A receipt says nothing of another limit: of a charge made under one nothing comes back, more is booked.
+            // A receipt holds numbers of the limit that it was made under. Under another limit nothing comes back, and only more is booked.
             let used = if cell.quota == asked.quota { used } else { used.max(receipt.cost.units()) };
-            // Of a guard: the work is over, and what came of it is not known.
+            // For a guard: the work is over, and a trace does not say how it ended.
             let finish = Finish { used, outcome: Outcome::Ignored };
             cell.state = cell.quota.finish(&cell.state, now, receipt, finish);
         }
@@ -290,7 +310,7 @@ impl<'m> Trace<'m> {
                 }
             }
             if let Some(cell) = self.cells.get(&asked.key) {
-                // As the limit of this line sees it, where a peek or a refusal met the state of another tier.
+                // A peek or a refusal leaves a state of another tier as it is: shown as the limit of this line would take it over.
                 let state = if cell.quota == asked.quota {
                     Cow::Borrowed(&cell.state)
                 } else {
@@ -322,22 +342,7 @@ fn ruling(settled: &Settled, asked: &[Asked]) -> Ruling {
     Ruling::Denied { retry }
 }
 
-/// Returns the name of a limit's algorithm as policies write it: `gcra`, `sliding-window`.
-#[must_use]
-pub fn algorithm(quota: &Quota) -> String {
-    // Each variant of `Quota` has the name of its algorithm, and a list of them here would fall behind.
-    let shown = format!("{quota:?}");
-    let mut name = String::new();
-    for char in shown.chars().take_while(char::is_ascii_alphanumeric) {
-        if char.is_ascii_uppercase() && !name.is_empty() {
-            name.push('-');
-        }
-        name.push(char.to_ascii_lowercase());
-    }
-    name
-}
-
-/// The parser's "at line 1" would contradict the line of the trace.
+/// Cuts the parser's "at line 1" out, which would contradict the line of the trace.
 fn short(message: &str) -> String {
     message.replace(" at line 1 column ", " at column ")
 }

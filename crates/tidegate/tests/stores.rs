@@ -2,17 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-mod random;
+mod byte_map;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::store::{Charge, MemoryStore, Op, PlainStore, Step, Store, conformance};
+use tidegate::store::{CasStore, Charge, MemoryStore, Op, PlainStore, Step, Store, conformance};
 use tidegate::{Cost, Tick};
 
-use random::Random;
+use byte_map::Bytes;
+use tidegate::store::conformance::Random;
 
 #[test]
 fn the_plain_map_conforms() {
@@ -100,5 +101,34 @@ fn threads_that_settle_overlapping_steps_admit_exactly_the_limit() {
         let settled = store.blocking_settle(&Step::new(now, Op::Peek, &charges)).unwrap();
         let counted = spent[key as usize].load(Ordering::Relaxed);
         assert_eq!(settled.lines[0].decision.standing.remaining, limit - counted, "key {key}");
+    }
+}
+
+/// A node whose clock was an hour fast has charged a key; the others go on by theirs, and the key fills as it would have.
+#[test]
+fn a_node_with_a_fast_clock_freezes_no_key() {
+    let bytes = Bytes::default();
+    let (fast, right) = (CasStore::new(bytes.clone()), CasStore::new(bytes));
+    let now = Tick::from_secs(1_000_000);
+    let at = |secs| now.after(Duration::from_secs(secs));
+    for quota in conformance::quotas().iter().filter(|quota| !quota.is_guard()) {
+        let key = format!("{quota:?}");
+        let ask = |store: &CasStore<Bytes>, at, op| {
+            let charges = [Charge::new(key.as_bytes(), quota, Cost::ONE)];
+            store.blocking_settle(&Step::new(at, op, &charges)).unwrap()
+        };
+        if quota.set_back(&quota.fresh(at(3600)), now).is_none() {
+            continue;
+        }
+        while ask(&fast, at(3600), Op::Take).allowed {}
+        // Asked a little later, it begins to fill; a day and ten seconds after that every one of them is full.
+        ask(&right, at(1), Op::Take);
+        let full = ask(&right, at(12 + 2 * 86_400), Op::Peek).lines[0].decision;
+        assert!(full.is_allowed(), "{quota:?}: {full:?}");
+        let soon = ask(&right, at(12 + 3000), Op::Peek).lines[0].decision;
+        let slow = quota
+            .full_at(&quota.fresh(now))
+            .is_none_or(|_| soon.standing.reset_after > Duration::from_secs(3600));
+        assert!(soon.is_allowed() || slow, "{quota:?}: {soon:?}");
     }
 }

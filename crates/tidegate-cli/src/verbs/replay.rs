@@ -19,7 +19,7 @@ use crate::output::{Printer, thousands};
 use crate::policies::{self, LimitWords};
 use crate::{outcome, reading, writing};
 
-/// What is missing where places are held for a time that nobody knows.
+/// The remark where places are held and the log does not say how long requests took.
 const NO_HOLD: &str = "a concurrency limit counts what is in flight, and the log does not say how long requests took: \
      name the column with --column request.duration=COLUMN, or say with --hold how long they take, such as --hold 200ms";
 

@@ -25,7 +25,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         return super::config::check(&[file], printer);
     }
     let first = match file.clone() {
-        // The server reads it anew, and is as patient.
+        // The server reads the file again, and waits as long for it.
         Some(file) => policies::patiently(&file, |file| load(Some(file)))?,
         None => load(None),
     };
@@ -60,7 +60,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         server.run().await;
         Ok(Exit::Done)
     });
-    // Waits for nobody: the drain is over, and what still runs would run for good.
+    // Waits for no task: the drain is over, and a task that still runs may never end.
     runtime.shutdown_background();
     ended
 }
@@ -95,7 +95,7 @@ fn settings(config: Config, warnings: Vec<String>, proxy: Option<Proxy>) -> Sett
             Proxy::Caddy => OriginalHeaders::Caddy,
             Proxy::Traefik => OriginalHeaders::Traefik,
         };
-        // What else the file says of the door holds.
+        // The file's other settings of forward-auth hold.
         let mut door = settings.forward_auth.unwrap_or_else(|| ForwardAuth::of(original.clone()));
         door.original = original;
         settings.forward_auth = Some(door);

@@ -212,7 +212,7 @@ impl Watch<'_> {
                 Pin::new(&mut *http).graceful_shutdown();
                 continue;
             }
-            // What waited for the line is not woken by it.
+            // A line that is free again wakes nobody, so hyper is polled once more for what waited for it.
             if !blocked || stand.blocked {
                 break;
             }
@@ -320,7 +320,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
             poll_fn(|cx| line.poll_send(cx)).await
         };
         match timeout(timeouts.unread, sending).await {
-            // What is on its way arrives also when the peer closes later than this.
+            // What was sent still arrives when the peer closes later than this.
             Ok(Ok(())) => drop(timeout(LINGER, linger(wire, LINGER_BYTES)).await),
             Ok(Err(_)) => {}
             Err(_) => line.forget_unsent(),

@@ -28,7 +28,7 @@ pub(crate) const RESERVE: usize = 64;
 /// One place in this many is vacated per scan: a scan visits every connection, so it should free several.
 const AT_ONCE: usize = 256;
 
-/// What a connection is at. Those that come first give up their place first.
+/// The stage of a connection. The stages that come first give up their place first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(super) enum Stage {
@@ -255,7 +255,7 @@ impl Place {
         self.seat.order() == Order::Yield
     }
 
-    /// Notes what the connection is at, and since when.
+    /// Notes the connection's stage, and since when it lasts.
     pub(super) fn note(&self, stage: Stage, since: Instant) {
         self.seat.note(stage, self.places.start, since);
     }

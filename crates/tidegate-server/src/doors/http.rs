@@ -7,7 +7,7 @@
 //! | `POST /v1/report`, `/v1/refund` | the second half of a decision |
 //! | `/v1/forward-auth` | sub-requests of nginx, Caddy, Traefik |
 //! | `GET /v1/policies`, `/v1/policies/{name}` | what is in force |
-//! | `GET /v1/keys/top`, `DELETE /v1/keys/{policy}` | who is at the limit; let one go |
+//! | `GET /v1/keys/top`, `DELETE /v1/keys/{policy}` | the keys refused most; forget what one has spent |
 //! | `POST /v1/reload`, `/metrics`, `/livez`, `/readyz`, `/healthz`, `/version` | operations |
 //!
 //! Paths are matched here by hand, in one place and in the order of how often they come: a check is answered without a

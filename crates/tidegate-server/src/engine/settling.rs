@@ -51,7 +51,7 @@ pub(crate) struct SettledTicket<'a> {
 
 /// Why nothing was settled.
 #[derive(Debug)]
-pub(crate) enum Unsettled {
+pub(crate) enum SettleError {
     Ticket(TicketError),
     /// A value that no policy goes by was told.
     Unknown(UnknownUsage),
@@ -64,7 +64,7 @@ pub(crate) enum Unsettled {
     },
 }
 
-impl From<TicketError> for Unsettled {
+impl From<TicketError> for SettleError {
     fn from(error: TicketError) -> Self {
         Self::Ticket(error)
     }
@@ -97,18 +97,18 @@ impl Engine {
     /// Settles a ticket once; hands over what became of each charge, with the reason where a real cost could not be worked out.
     ///
     /// # Errors
-    /// [`Unsettled`]: nothing was given back or booked.
+    /// [`SettleError`]: nothing was given back or booked.
     pub(crate) fn settle<T>(
         &self,
         live: &Live,
         ticket: &Ticket,
         settlement: &Settlement<'_>,
         answer: impl FnOnce(SettledTicket<'_>) -> T,
-    ) -> Result<T, Unsettled> {
+    ) -> Result<T, SettleError> {
         let settled = self.settle_uncounted(live, ticket, settlement, answer);
         let result = match &settled {
             Ok(_) => SettlementResult::settled,
-            Err(Unsettled::Ticket(error)) => match error {
+            Err(SettleError::Ticket(error)) => match error {
                 TicketError::Settled => SettlementResult::repeated,
                 TicketError::Expired { .. } => SettlementResult::expired,
                 TicketError::Elsewhere { .. } => SettlementResult::elsewhere,
@@ -131,17 +131,17 @@ impl Engine {
         ticket: &Ticket,
         settlement: &Settlement<'_>,
         answer: impl FnOnce(SettledTicket<'_>) -> T,
-    ) -> Result<T, Unsettled> {
+    ) -> Result<T, SettleError> {
         let open = self.ticket_seal.keys.open(ticket, self.now())?;
         let id = Ulid::from(open.id());
         let stand_in = self.stand_in_for(&open)?;
         match &settlement.spent {
-            Spent::Usage(usage) => live.set.check_usage(usage).map_err(Unsettled::Unknown)?,
-            Spent::Refund(_) if !open.has(Part::Spent) => return Err(Unsettled::AwaitsReport(id)),
+            Spent::Usage(usage) => live.set.check_usage(usage).map_err(SettleError::Unknown)?,
+            Spent::Refund(_) if !open.has(Part::Spent) => return Err(SettleError::AwaitsReport(id)),
             Spent::Refund(Some(cost)) => {
                 let charged = open.charged().refundable();
                 if cost.units() > charged {
-                    return Err(Unsettled::TooMuch { id, charged });
+                    return Err(SettleError::TooMuch { id, charged });
                 }
             }
             Spent::Refund(None) | Spent::AsCharged | Spent::Undone => {}

@@ -78,29 +78,36 @@ impl NoTicket {
         let SealError::TooLong { bytes } = error else {
             return Self { why: error.to_string(), policy: None, keeps_place };
         };
-        let (in_header, how_long) = match wanted {
-            TicketFor::Proxied => {
-                let length = characters(*bytes);
-                let bound =
-                    format!("of {length} characters is too long for a header, at most {LONGEST_IN_HEADER}");
-                (true, bound)
-            }
-            _ => (false, format!("of {bytes} bytes is too long, at most {}", Ticket::MAX_BYTES)),
+        let in_header = wanted == TicketFor::Proxied;
+        // In a header, a place is refused only where a ticket of the places alone is too long.
+        let of_places = in_header && keeps_place;
+        let how_long = if in_header {
+            let what = if of_places { "the places alone, of " } else { "" };
+            let length = characters(*bytes);
+            format!("of {what}{length} characters is too long for a header, at most {LONGEST_IN_HEADER}")
+        } else {
+            format!("of {bytes} bytes is too long, at most {}", Ticket::MAX_BYTES)
         };
-        let settled = charged().filter(|(_, (_, policy))| !in_header || settles(policy));
+        let settled = charged().filter(|(limit, (_, policy))| match (in_header, of_places) {
+            (false, _) => true,
+            (true, true) => is_enforced_place(policy, *limit),
+            (true, false) => settles(policy),
+        });
         let keys: SmallVec<[(usize, &Policy); 4]> = settled
             .map(|(limit, (at, policy))| (set.key(at, limit, request).map_or(0, |key| key.len()), policy))
             .collect();
-        let limits = match keys.len() {
-            1 => "1 limit was".to_owned(),
-            many => format!("{many} limits were"),
+        let limits = match (keys.len(), of_places) {
+            (1, true) => "1 place was taken".to_owned(),
+            (many, true) => format!("{many} places were taken"),
+            (1, false) => "1 limit was charged".to_owned(),
+            (many, false) => format!("{many} limits were charged"),
         };
         let Some((length, policy)) = keys.into_iter().max_by_key(|(length, _)| *length) else {
             return Self { why: format!("a ticket {how_long} are possible"), policy: None, keeps_place };
         };
         let name = &policy.name;
         let mut why = format!(
-            "a ticket {how_long} are possible: {limits} charged, and the longest key, of policy {name:?}, has {length} bytes"
+            "a ticket {how_long} are possible: {limits}, and the longest key, of policy {name:?}, has {length} bytes"
         );
         if !policy.by.is_empty() {
             why = format!("{why}; send less in {}", policy.by.join(", "));
@@ -171,16 +178,24 @@ impl Engine {
                         let enforced = whole.only(|line| {
                             find(line.policy).is_some_and(|policy| is_enforced_place(policy, line.limit))
                         });
-                        let places = [guards, enforced].into_iter().filter(|places| !places.is_empty());
-                        let ticket =
-                            places.map(|places| self.seal_for_header(&places, held, id)).find_map(Result::ok);
-                        if ticket.is_some() {
-                            return Some(TicketAnswer {
-                                ticket,
-                                error: Some(NoTicket::but_for_places(bytes)),
-                            });
+                        let cut = |ticket: Ticket| TicketAnswer {
+                            ticket: Some(ticket),
+                            error: Some(NoTicket::but_for_places(bytes)),
+                        };
+                        if !guards.is_empty()
+                            && let Ok(ticket) = self.seal_for_header(&guards, held, id)
+                        {
+                            return Some(cut(ticket));
                         }
-                        Err(SealError::TooLong { bytes })
+                        // Places that are only measured may stay taken; whoever holds one refuses nobody.
+                        if enforced.is_empty() {
+                            Err(SealError::TooLong { bytes })
+                        } else {
+                            match self.seal_for_header(&enforced, held, id) {
+                                Ok(ticket) => return Some(cut(ticket)),
+                                error => error,
+                            }
+                        }
                     }
                     sealed => sealed,
                 }

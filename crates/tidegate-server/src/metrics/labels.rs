@@ -12,10 +12,10 @@ pub(crate) enum Decided {
     error,
 }
 
-/// Whether it was meant.
+/// Whether a decision is enforced, or only measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
-pub(crate) enum Meant {
+pub(crate) enum ModeLabel {
     enforce,
     shadow,
 }
@@ -24,7 +24,7 @@ pub(crate) enum Meant {
 pub(super) struct DecisionLabels {
     pub(super) policy: String,
     pub(super) decision: Decided,
-    pub(super) mode: Meant,
+    pub(super) mode: ModeLabel,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

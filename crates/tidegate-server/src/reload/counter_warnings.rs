@@ -1,4 +1,4 @@
-//! What a reload does to counters, where the words of the file do not show it.
+//! Warnings of a reload that starts counters anew, or carries them over in a way that the file does not say.
 //!
 //! New numbers of the same algorithm take over what was spent by `replace`, which the file says. Another algorithm keeps other
 //! counters, and another `by` has other keys: both would pass without a word, and an operator would learn of it from callers.
@@ -72,7 +72,7 @@ fn is_guard(terms: &Terms) -> bool {
     terms.quota.as_ref().is_some_and(|quota| quota.is_guard())
 }
 
-/// Returns terms of a limit that are a limit: those for everyone may be unlimited. Tiers and overrides share one algorithm.
+/// Returns the first terms of a limit that have a quota, `None` where all are unlimited. All of them have the same algorithm.
 fn limited(limit: &Limit) -> Option<&Terms> {
     limit.all_terms().find(|terms| terms.quota.is_some())
 }

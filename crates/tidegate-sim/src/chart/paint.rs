@@ -32,7 +32,7 @@ pub(super) const CURVES: [(RGBColor, &str, &str); 6] = [
 pub(super) const WIDTH: u32 = 900;
 pub(super) const HEIGHT: u32 = 360;
 
-/// An axis from 0 with its ticks where we say: full minutes and round numbers, not what divides the width well.
+/// An axis from 0 whose ticks are given: full minutes and round numbers, which the drawing library would not choose.
 pub(super) struct Marked {
     pub(super) end: f64,
     pub(super) marks: Vec<f64>,

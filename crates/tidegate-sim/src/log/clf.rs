@@ -7,8 +7,10 @@
 //! somebody asks. A user may hold spaces and a request may hold quotes, escaped or (in old logs) not: so the time is found
 //! by its shape, and a quote ends the request only if a status follows.
 
-use super::Malformed;
-use super::record::{Record, RequestLine, known};
+use super::malformed::Malformed;
+use super::quoting::{is_escaped, known};
+use super::record::{Record, RequestLine};
+use super::tail::Tail;
 use super::time::{Timestamps, digits};
 
 /// Reads access log lines.
@@ -109,11 +111,6 @@ fn request(rest: &[u8]) -> Result<(&[u8], &[u8]), Malformed> {
     Err(Malformed::Request)
 }
 
-/// Says whether what follows these bytes is escaped: an odd number of backslashes.
-fn is_escaped(before: &[u8]) -> bool {
-    before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
-}
-
 /// Splits at the first space; `None` without one.
 #[inline]
 fn word(text: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -127,47 +124,6 @@ fn word_or_rest(text: &[u8]) -> (&[u8], &[u8]) {
     match text.iter().position(|byte| *byte == b' ') {
         Some(space) => (&text[..space], &text[space + 1..]),
         None => (text, b""),
-    }
-}
-
-/// What follows the byte count, or what other formats found in its place.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Tail<'a> {
-    /// `"referer" "agent" ...`, not yet looked at.
-    Unread(&'a [u8]),
-    /// Known already.
-    Read { referer: &'a [u8], agent: &'a [u8] },
-}
-
-impl Default for Tail<'_> {
-    fn default() -> Self {
-        Self::Unread(b"")
-    }
-}
-
-impl<'a> Tail<'a> {
-    pub(super) fn referer(&self) -> &'a [u8] {
-        match *self {
-            Self::Unread(rest) => known(quoted(rest).0),
-            Self::Read { referer, .. } => referer,
-        }
-    }
-
-    pub(super) fn agent(&self) -> &'a [u8] {
-        match *self {
-            Self::Unread(rest) => known(quoted(quoted(rest).1).0),
-            Self::Read { agent, .. } => agent,
-        }
-    }
-}
-
-/// Takes one quoted text off the front; empty when there is none.
-fn quoted(text: &[u8]) -> (&[u8], &[u8]) {
-    let [b'"', rest @ ..] = text.trim_ascii_start() else { return (b"", b"") };
-    let ends = memchr::memchr_iter(b'"', rest);
-    match ends.into_iter().find(|close| !is_escaped(&rest[..*close])) {
-        Some(close) => (&rest[..close], &rest[close + 1..]),
-        None => (rest, b""),
     }
 }
 

@@ -4,9 +4,10 @@
 
 use std::fmt;
 
-use super::Malformed;
-use super::fields::{Fields, means_time};
+use super::fields::Fields;
+use super::malformed::Malformed;
 use super::record::Record;
+use super::roles::means_time;
 
 /// Reads the lines of one table; the first line read is the header.
 pub(super) struct Csv {

@@ -2,7 +2,23 @@
 
 use super::clf::Clf;
 use super::csv;
-use super::{Format, FormatError, Reader};
+use super::format::Format;
+use super::malformed::excerpt;
+use super::reader::{Reader, is_blank};
+use super::tail::Tail;
+
+/// The first lines look like no format that is known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the format cannot be told from its first lines; name it with --format; it begins: {excerpt}")]
+pub struct FormatError {
+    excerpt: String,
+}
+
+impl FormatError {
+    fn new(line: &[u8]) -> Self {
+        Self { excerpt: excerpt(line) }
+    }
+}
 
 /// Lines looked at. Access logs may begin with lines that scanners spoiled; the header of a table is the first line.
 const LINES: usize = 20;
@@ -14,7 +30,7 @@ pub(super) fn reader(
     sample: &[u8],
 ) -> Result<(Format, Reader), FormatError> {
     let mut lines =
-        sample.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end).filter(|line| !super::is_blank(line));
+        sample.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end).filter(|line| !is_blank(line));
     let first = lines.clone().next().unwrap_or(b"");
     let first = first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first);
     let found = match format {
@@ -43,7 +59,7 @@ fn access<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Format> {
         let vhost = is_vhost(record.client) && Clf::new(true).read(line).is_ok();
         Some(match (vhost, record.tail) {
             (true, _) => Format::Vhost,
-            (false, super::clf::Tail::Unread(b"")) => Format::Common,
+            (false, Tail::Unread(b"")) => Format::Common,
             (false, _) => Format::Combined,
         })
     })

@@ -7,8 +7,8 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::Malformed;
 use super::fields::Fields;
+use super::malformed::Malformed;
 use super::record::{Record, text};
 
 /// Objects inside objects that are still looked at.

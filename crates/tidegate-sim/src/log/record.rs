@@ -6,8 +6,8 @@ use std::time::Duration;
 use tidegate::Tick;
 use tidegate::policy::Descriptor;
 
-use super::clf::Tail;
-use super::fields::Extras;
+use super::extras::Extras;
+use super::tail::Tail;
 
 /// One request, borrowed from the line it was read from.
 ///
@@ -117,11 +117,6 @@ pub fn text(bytes: &[u8]) -> Cow<'_, str> {
         Ok(text) => Cow::Borrowed(text),
         Err(_) => Cow::Owned(bytes.iter().map(|&byte| char::from(byte)).collect()),
     }
-}
-
-/// Returns the bytes, empty for the `-` that stands for nothing.
-pub(super) fn known(bytes: &[u8]) -> &[u8] {
-    if bytes == b"-" { b"" } else { bytes }
 }
 
 /// A request line taken apart: method, host if the target is a whole URL, path without query.

@@ -1,4 +1,4 @@
-//! Reads timestamps, without a date library on the way of every line.
+//! Reads timestamps; most lines need no date library for it.
 //!
 //! A log repeats itself: most lines carry the second of the line before, nearly all carry its day. Both are kept, so that a
 //! line costs a comparison. The calendar arithmetic of a new day is the usual count of days from the civil date; the tests

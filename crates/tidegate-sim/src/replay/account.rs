@@ -6,8 +6,9 @@ use std::time::Duration;
 use tidegate::policy::{Descriptor, Limit, Policy, WrittenRate, keyed_network};
 use tidegate::{LimitDecision, Tick};
 
+use super::lanes::{ADMITTED, DENIED, OFFERED};
+use super::options::ReplayOptions;
 use super::outcome::{PeakRate, PolicyOutcome};
-use super::{ADMITTED, DENIED, OFFERED, ReplayOptions};
 use crate::peaks::Peaks;
 use crate::series::Series;
 
@@ -20,7 +21,7 @@ pub(super) struct Account {
     shadow_denied: u64,
     pub(super) denied_by_list: u64,
     first_denied: Option<Tick>,
-    /// Of its guards, the most places in use of one key.
+    /// The most places of one key that were in use at once; `None` without guards.
     most_in_use: Option<u64>,
     pub(super) peaks: Peaks,
     pub(super) series: Series,

@@ -1,4 +1,4 @@
-//! Who is inside places of guards, in the order in which they leave.
+//! The requests that hold places of guards, in the order in which they leave.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -57,7 +57,7 @@ pub(super) struct Inside {
 }
 
 impl Inside {
-    /// Returns the next who leaves at a tick or before it; whoever leaves at it makes room for who comes at it.
+    /// Returns the next request that leaves at a tick or before it: one that leaves at a tick makes room for one that comes at it.
     pub(super) fn leaves_by(&mut self, at: Tick) -> Option<Leaving> {
         if self.heap.peek()?.0.leaving.at > at {
             return None;
@@ -65,7 +65,7 @@ impl Inside {
         self.heap.pop().map(|Reverse(ordered)| ordered.leaving)
     }
 
-    /// Lets one in; returns the one who has to leave early for that.
+    /// Lets a request in; returns the one that has to leave early for it, when there is no room for both.
     pub(super) fn enter(&mut self, leaving: Leaving) -> Option<Leaving> {
         let early = if self.heap.len() >= MOST { self.heap.pop() } else { None };
         self.arrivals += 1;

@@ -69,7 +69,7 @@ pub struct PolicyOutcome {
     pub keys_hit_signed_in: u64,
     /// The key refused most, or the fastest if none was.
     pub worst: Option<KeyPeak>,
-    /// Its fastest, over the period of the policy's first limit.
+    /// The peak of its fastest key, over the period of the policy's first limit.
     pub peak: Option<PeakRate>,
     /// The most places of one key that were in use at once, where the policy counts what is in flight.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -6,6 +6,7 @@ use tidegate::{Quota, Standing};
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Retry, State};
 
+use super::algorithm::algorithm;
 use super::line::Op;
 use super::subject::Asked;
 
@@ -55,7 +56,7 @@ pub(super) fn standing(out: &mut String, standing: &Standing) {
 
 /// Writes a whole state in its byte form, in hexadecimal digits.
 pub(super) fn state(out: &mut String, quota: &Quota, state: &State) {
-    let _ = write!(out, r#","state":{{"algorithm":"{}","bytes":""#, super::algorithm(quota));
+    let _ = write!(out, r#","state":{{"algorithm":"{}","bytes":""#, algorithm(quota));
     const HEX: &[u8; 16] = b"0123456789abcdef";
     for byte in state.encode() {
         out.push(char::from(HEX[usize::from(byte >> 4)]));

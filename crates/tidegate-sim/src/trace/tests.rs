@@ -66,6 +66,13 @@ fn mistakes_name_their_line() {
             r#"{"t":0,"op":"settle","id":"x"}"#,
             "line 1: op `settle` needs `used`, the units really spent; 0 undoes it",
         ),
+        (
+            r#"{"t":0,"key":"a","id":"x"}
+
+{"t":1,"op":"cancel","id":"x"}
+{"t":2,"key":"a","id":"x"}"#,
+            "line 4: the id \"x\" is that of line 1; give each line an id of its own",
+        ),
         (r#"{"t":0,"op":"settle","used":1}"#, "line 1: op `settle` needs the `id` of an earlier line"),
         (
             r#"{"t":0,"attrs":{"user.plan":"pro"}}"#,

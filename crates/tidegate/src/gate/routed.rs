@@ -248,6 +248,9 @@ impl Drop for Run<'_, '_> {
 }
 
 impl Gate {
+    /// Apart from the usual check, which needs none of the room that this takes on the stack.
+    #[cold]
+    #[inline(never)]
     pub(super) fn decide_routed<K: Keep>(
         &self,
         decision: GateDecision,

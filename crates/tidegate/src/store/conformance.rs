@@ -7,7 +7,10 @@
 //! Answers that come later are awaited on the calling thread, so a store that needs a runtime is made with one of its own.
 
 mod laws;
+mod random;
 mod trace;
+
+pub use random::Random;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -201,18 +204,5 @@ fn settle(store: &dyn Store, step: &Step<'_>) -> Answer {
             assert!(store.caps().may_wait, "law: only a store that says so answers later");
             block_on(later)
         }
-    }
-}
-
-/// A small generator (xorshift64*, Vigna 2016): the traces need repeatability, not quality.
-#[derive(Debug)]
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % bound
     }
 }

@@ -9,8 +9,6 @@
 #[path = "../byte_map/mod.rs"]
 mod byte_map;
 mod overlap;
-#[path = "../random/mod.rs"]
-mod random;
 mod scripted;
 
 use std::sync::Arc;
@@ -22,8 +20,8 @@ use tidegate::policy::{Descriptor, Limit, Mode, Policy, PolicySet, Share};
 use tidegate::store::{Charge, MemoryStore, Op, PlainStore, Step, Store, StoreError, conformance};
 use tidegate::{Charged, Cost, Decision, Gate, ManualClock, Outcome, Quota, Tick};
 
-use random::Random;
 use scripted::{Ended, Hands, Scripted, Whim, drive};
+use tidegate::store::conformance::Random;
 
 const USERS: [&str; 3] = ["ann", "bob", "cleo"];
 

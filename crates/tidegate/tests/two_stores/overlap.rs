@@ -14,8 +14,8 @@ use tidegate::{Clock as _, Cost, Decision, Gate, ManualClock, Quota, Tick};
 use tidegate_core::Finish;
 
 use crate::byte_map::{Bytes, OnTheSpot};
-use crate::random::Random;
 use crate::scripted::{Ended, Hands, Scripted, Whim, drive};
+use tidegate::store::conformance::Random;
 
 /// One request waits for the second store while others pass through the first, and is then refused: the first stands as if all that had
 /// happened to a plain map in that order.

@@ -90,11 +90,11 @@ pub(crate) fn unreturnable(none: &NoTicket, status: StatusCode) -> Problem {
     }
 }
 
-/// Decides, and has the answer made; in `held` is then what was charged, where a ticket or a delay may ask for it.
+/// Decides a request and has its answer made. Afterwards `held` has what was charged, where it may become a ticket or be undone.
 ///
 /// # Errors
-/// [`NoTicket`] where a place was taken and there is no ticket that returns it: everything was undone. A few callers with long keys
-/// would else hold all places until their time to live is over.
+/// [`NoTicket`] where a place was taken and there is no ticket that returns it: everything was undone. Otherwise a few callers with
+/// long keys would hold all places until their time to live is over.
 #[allow(clippy::too_many_arguments, reason = "what is asked, and what is wanted of the answer")]
 pub(crate) fn decide<A>(
     app: &App,

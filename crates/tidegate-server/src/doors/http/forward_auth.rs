@@ -8,7 +8,7 @@
 //! configured family changes how the door works. Its query is not read at all, since Caddy hands on that of the caller.
 //!
 //! A browser's preflight passes uncharged, or a page would be refused before it asked for anything; deny-lists hold for it
-//! all the same. A delayed request is answered when its time has come, since no proxy can wait; who hangs up before has not spent.
+//! all the same. A delayed request is answered when its time has come, since no proxy can wait; a caller who hangs up before has spent nothing.
 
 mod original;
 

@@ -1,4 +1,4 @@
-//! `/v1/keys`: who is at the limit, and how to let one go.
+//! `/v1/keys`: which keys are refused most, and how to forget what one of them has spent.
 
 use axum::body::Body;
 use axum::response::Response;

@@ -8,7 +8,8 @@ use axum::response::{IntoResponse, Response};
 use http::header::{ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
-use tidegate::policy::{ChargeOn, Direction, Limit, OnStoreError, Policy};
+use tidegate::Cost;
+use tidegate::policy::{ChargeOn, Direction, Learning, Limit, OnStoreError, Policy};
 
 use super::answer::mode;
 use super::query::decoded_path;
@@ -34,8 +35,10 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
     let live = app.engine.live();
     let (at, policy) = find(&live.set, name)?;
     let mut shown = shown(policy);
-    if let Some(estimate) = live.set.estimate(at) {
-        shown["estimate"] = estimate.units().into();
+    if let Some(seen) = live.set.settlements_learnt(at) {
+        // Null until enough were seen, which the numbers beside it say.
+        shown["estimate"] = live.set.estimate(at).map(Cost::units).into();
+        shown["estimate_from"] = json!({ "settlements": seen, "needed": Learning::ENOUGH });
     }
     Ok(tagged(&shown, request))
 }

@@ -16,22 +16,22 @@ use tidegate::policy::CostError;
 
 use super::request_body::{self, Ended, OUTCOMES, SettlementBody};
 use crate::app::App;
-use crate::engine::{SettledTicket, Settlement, Spent, Unsettled};
+use crate::engine::{SettleError, SettledTicket, Settlement, Spent};
 use crate::json;
 use crate::problem::Problem;
 use crate::span::millis_up;
 use crate::spelling::nearest;
 
-/// What a report says that changes nothing.
+/// The note of a report that changes nothing.
 const NOTHING_WAITED: &str = "no policy with `charge: on-failure` was charged by this decision and no place was taken, so the report changes nothing";
 
-/// What a settlement says whose other half was settled before.
+/// The notes of a settlement whose other half was settled before.
 const TOLD_BEFORE: &str = "how the work ended was told before, so this settles only what was spent";
 const SPENT_BEFORE: &str = "what was spent was settled before, so this tells only how the work ended";
-/// What a settlement says of a cost that changes nothing.
+/// The note of a settlement with a cost that changes nothing.
 const NOT_BY_COST: &str =
     "no policy that this decision charged settles by `cost`, so the cost changes nothing";
-/// What a settlement says that leaves a half open, if it is.
+/// The note of a settlement that may leave one half of the ticket open.
 const AWAITS_OUTCOME: &str =
     "places and charges of failures wait for a `status` or an `outcome`, unless it was told before";
 
@@ -117,7 +117,7 @@ fn run(
     let live = app.engine.live();
     let settled = ticket
         .parse::<Ticket>()
-        .map_err(Unsettled::from)
+        .map_err(SettleError::from)
         .and_then(|ticket| app.engine.settle(&live, &ticket, settlement, told));
     settled.map(|answer| json::ok(&answer)).map_err(refuse)
 }
@@ -168,23 +168,23 @@ fn fate(part: &mut Value, fate: Fate) {
     }
 }
 
-fn refuse(why: Unsettled) -> Problem {
+fn refuse(why: SettleError) -> Problem {
     match why {
-        Unsettled::Unknown(unknown) => {
+        SettleError::Unknown(unknown) => {
             let meant = nearest(&unknown.name, unknown.known.iter().map(String::as_str));
             let advice = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
             Problem::bad_request(format!("{unknown}{advice}"))
                 .with("field", "attributes")
                 .with("attribute", unknown.name)
         }
-        Unsettled::AwaitsReport(id) => Problem::conflict(format!(
+        SettleError::AwaitsReport(id) => Problem::conflict(format!(
             "what decision {id} charged waits for a report; where the work was not done, report 503 and it is given back"
         )),
-        Unsettled::TooMuch { id, charged } => {
+        SettleError::TooMuch { id, charged } => {
             let detail = format!("decision {id} charged {charged}; a refund is at most that");
             Problem::bad_request(detail).with("field", "cost").with("charged", charged)
         }
-        Unsettled::Ticket(error) => {
+        SettleError::Ticket(error) => {
             let status = match &error {
                 TicketError::Settled => StatusCode::CONFLICT,
                 TicketError::Expired { .. } => StatusCode::GONE,

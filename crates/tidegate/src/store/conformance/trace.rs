@@ -139,7 +139,7 @@ struct Line {
 impl History {
     fn new(quotas: &[Arc<Quota>], seed: u64, one_tag: bool, mixed: bool) -> Self {
         Self {
-            random: Random(seed),
+            random: Random::seeded(seed),
             now: Tick::from_secs(1_600_000_000),
             fresh: ManualClock::default(),
             open: Vec::new(),

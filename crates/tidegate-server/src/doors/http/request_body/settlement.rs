@@ -179,7 +179,7 @@ impl<'de> DeserializeSeed<'de> for OutcomeSeed {
     }
 }
 
-/// Reads a number of units; null is none told.
+/// Reads a number of units; a null counts as not told.
 struct UnitsSeed {
     least: u64,
 }
@@ -230,7 +230,7 @@ impl Visitor<'_> for UnitsSeed {
     }
 }
 
-/// Reads what was spent: names with whole numbers or words. A null tells nothing, as an API answers that has no such number.
+/// Reads what was spent: names with whole numbers or words. A null counts as not told: APIs answer it for numbers they do not have.
 struct UsageSeed;
 
 impl<'de> DeserializeSeed<'de> for UsageSeed {

@@ -28,6 +28,6 @@ pub(crate) struct Picture<'a> {
     pub(crate) limits: SmallVec<[ShownLimit<'a>; 4]>,
     /// Index of the one that binds.
     pub(crate) binding: Option<usize>,
-    /// Set on a refusal: the least wait that works; without one where no wait does.
+    /// Set on a refusal: when asking again is worthwhile.
     pub(crate) refused: Option<Retry>,
 }

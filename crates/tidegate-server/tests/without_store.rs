@@ -1,0 +1,75 @@
+//! What each policy does while the store cannot decide.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use http::StatusCode;
+use running::start_with;
+use serde_json::json;
+use tidegate::store::{Occupancy, Settled, Settling, Step, Store, StoreError};
+
+const PER_IP: &str = "
+version: 1
+policies:
+  - name: per-ip
+    by: [client.ip]
+    limit: { algorithm: gcra, rate: 1/s, burst: 2 }
+";
+
+/// A store that is gone.
+#[derive(Debug)]
+struct Gone;
+
+impl Store for Gone {
+    fn settle_into(&self, _: &Step<'_>, _: &mut Settled) -> Settling {
+        Settling::Done(Err(StoreError::Unavailable { reason: "connection refused".to_owned() }))
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        Occupancy::default()
+    }
+}
+
+#[tokio::test]
+async fn without_its_store_each_policy_goes_its_own_way() {
+    for (way, statuses) in [("allow", [200, 200, 200]), ("deny", [503, 503, 503]), ("local", [200, 200, 429])]
+    {
+        let server = start_with(&format!("{PER_IP}    on_store_error: {way}\n"), |mut options| {
+            options.store = std::sync::Arc::new(Gone);
+            options
+        })
+        .await;
+        for expected in statuses {
+            let answer = server.check("a").await;
+            assert_eq!(answer.status, expected, "{way}: {answer:?}");
+            if expected == 503 {
+                assert_eq!(answer.header("retry-after"), "1");
+                assert_eq!(answer.json()["violated-policies"], json!(["per-ip"]));
+            }
+        }
+        let text = server.get("/metrics").await.text;
+        assert!(text.contains("tidegate_store_errors_total{store=\"memory\"} 3"), "{text}");
+        assert!(
+            text.contains(
+                "tidegate_decisions_total{policy=\"per-ip\",decision=\"error\",mode=\"enforce\"} 3"
+            )
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_refund_goes_to_the_store_that_was_charged() {
+    let server = start_with(PER_IP, |mut options| {
+        options.store = std::sync::Arc::new(Gone);
+        options
+    })
+    .await;
+    for _ in 0..5 {
+        let answer = server.post("/v1/check", r#"{"attributes": {"client.ip": "a"}, "ticket": true}"#).await;
+        assert_eq!(answer.status, StatusCode::OK);
+        let ticket = answer.json()["ticket"].as_str().unwrap().to_owned();
+        let refunded = server.post("/v1/refund", &format!(r#"{{"ticket": "{ticket}"}}"#)).await;
+        assert_eq!((refunded.status, &refunded.json()["refunded"]), (StatusCode::OK, &json!(1)));
+    }
+}

@@ -1,0 +1,38 @@
+//! How many different keys there were, estimated from their hashes in 4 KiB.
+
+/// The error falls with the square root of their number.
+const REGISTERS: usize = 4_096;
+
+/// Counts different hashes by the longest run of zeros among them; 4 KiB.
+///
+/// # Source
+/// Flajolet, Fusy, Gandouet, Meunier: HyperLogLog, 2007; linear counting where many registers are empty.
+#[derive(Clone, Debug)]
+pub(super) struct Sketch {
+    registers: Box<[u8; REGISTERS]>,
+}
+
+impl Default for Sketch {
+    fn default() -> Self {
+        Self { registers: Box::new([0; REGISTERS]) }
+    }
+}
+
+impl Sketch {
+    pub(super) fn add(&mut self, hash: u64) {
+        let register = &mut self.registers[hash as usize % REGISTERS];
+        // Twelve bits chose the register; the marker bit bounds the run.
+        let run = ((hash >> 12) | 1 << 52).trailing_zeros() as u8 + 1;
+        *register = (*register).max(run);
+    }
+
+    /// Returns the number of different hashes, with a standard error of 1.6 %.
+    pub(super) fn estimate(&self) -> u64 {
+        let count = REGISTERS as f64;
+        let sum: f64 = self.registers.iter().map(|run| (-f64::from(*run)).exp2()).sum();
+        let empty = self.registers.iter().filter(|run| **run == 0).count();
+        let raw = 0.721_3 / (1.0 + 1.079 / count) * count * count / sum;
+        let estimate = if raw < 2.5 * count && empty > 0 { count * (count / empty as f64).ln() } else { raw };
+        estimate.round() as u64
+    }
+}

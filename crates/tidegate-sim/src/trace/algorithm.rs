@@ -1,0 +1,18 @@
+//! The names of algorithms.
+
+use tidegate::Quota;
+
+/// Returns the name of a limit's algorithm as policies write it: `gcra`, `sliding-window`.
+#[must_use]
+pub fn algorithm(quota: &Quota) -> String {
+    // Each variant of `Quota` has the name of its algorithm, and a list of them here would fall behind.
+    let shown = format!("{quota:?}");
+    let mut name = String::new();
+    for char in shown.chars().take_while(char::is_ascii_alphanumeric) {
+        if char.is_ascii_uppercase() && !name.is_empty() {
+            name.push('-');
+        }
+        name.push(char.to_ascii_lowercase());
+    }
+    name
+}

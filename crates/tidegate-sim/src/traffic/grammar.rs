@@ -1,0 +1,197 @@
+//! The words that traffic is written in.
+
+use tidegate::Cost;
+use tidegate::policy::{GrammarError, WrittenRate, span};
+
+use super::segment::{Keys, Pace, Segment, Shape};
+
+/// More keys than this would be a table of many megabytes for a picture that looks the same.
+const MAX_KEYS: u64 = 1_000_000;
+const MAX_SPAN: u64 = 366 * 86_400 * 1_000_000_000;
+const SHAPES: [&str; 5] = ["steady", "burst", "ramp", "poisson", "idle"];
+const OPTIONS: [&str; 3] = ["keys", "key", "cost"];
+
+/// What is wrong with a line of traffic, and where.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("traffic, column {column}: {what}")]
+pub struct TrafficError {
+    /// The column of the word that is wrong, in characters from 1.
+    pub column: usize,
+    /// What is wrong, and what would be right.
+    pub what: String,
+}
+
+/// The words of one segment, with their places.
+pub(super) struct Words<'t> {
+    pub(super) text: &'t str,
+    pub(super) from: usize,
+    pub(super) to: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Word<'t> {
+    text: &'t str,
+    column: usize,
+}
+
+impl<'t> Words<'t> {
+    fn next(&mut self) -> Option<Word<'t>> {
+        let rest = &self.text[self.from..self.to];
+        let start = self.from + (rest.len() - rest.trim_start().len());
+        let rest = rest.trim_start();
+        let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
+        self.from = start + length;
+        let column = self.text[..start].chars().count() + 1;
+        (length > 0).then(|| Word { text: &rest[..length], column })
+    }
+
+    fn want(&mut self, what: &str) -> Result<Word<'t>, TrafficError> {
+        let column = self.text[..self.to].chars().count() + 1;
+        self.next().ok_or_else(|| TrafficError { column, what: format!("{what} is missing") })
+    }
+}
+
+impl Word<'_> {
+    fn error(self, what: impl Into<String>) -> TrafficError {
+        TrafficError { column: self.column, what: what.into() }
+    }
+
+    fn pace(self) -> Result<Pace, TrafficError> {
+        match self.text.parse::<WrittenRate>() {
+            Ok(rate @ WrittenRate::Per { count, .. }) => {
+                let period = rate.period().map_or(1, |period| period.as_nanos() as u64);
+                Ok(Pace { count, period })
+            }
+            Ok(_) => Err(self.error("traffic needs a number: write 100/s")),
+            Err(GrammarError::Zero { .. }) => Ok(Pace { count: 0, period: 1_000_000_000 }),
+            Err(error) => Err(self.error(error.to_string())),
+        }
+    }
+
+    /// Reads a span. A bare `m` is a minute here: nobody simulates months by mistake.
+    fn span(self) -> Result<u64, TrafficError> {
+        let minutes = self.text.strip_suffix('m').filter(|number| number.bytes().all(|b| b.is_ascii_digit()));
+        let read = match minutes {
+            Some(number) => span(&format!("{number}min")),
+            None => span(self.text),
+        };
+        let nanos = read.map_err(|error| self.error(error.to_string()))?.as_nanos();
+        u64::try_from(nanos)
+            .ok()
+            .filter(|nanos| (1..=MAX_SPAN).contains(nanos))
+            .ok_or_else(|| self.error(format!("`{}` is not a span to simulate; use 1ns to 366d", self.text)))
+    }
+
+    fn number(self, what: &str, most: u64) -> Result<u64, TrafficError> {
+        let number = self.text.parse().ok().filter(|number| (1..=most).contains(number));
+        number.ok_or_else(|| {
+            self.error(format!("{what} `{}` is not a whole number from 1 to {most}", self.text))
+        })
+    }
+}
+
+/// Reads one segment: its shape, then its options.
+pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
+    let shape = words.want("a segment (steady, burst, ramp, poisson or idle)")?;
+    let shape = match shape.text {
+        "steady" => {
+            Shape::Steady { pace: words.want("a rate")?.pace()?, span: words.want("a span")?.span()? }
+        }
+        "poisson" => {
+            Shape::Poisson { pace: words.want("a rate")?.pace()?, span: words.want("a span")?.span()? }
+        }
+        "ramp" => Shape::Ramp {
+            from: words.want("a rate to begin with")?.pace()?,
+            to: words.want("a rate to end with")?.pace()?,
+            span: words.want("a span")?.span()?,
+        },
+        "burst" => Shape::Burst { count: words.want("a count")?.number("count", 1_000_000_000)? },
+        "idle" => Shape::Idle { span: words.want("a span")?.span()? },
+        other => {
+            let near = crate::words::nearest(other, &SHAPES);
+            return Err(
+                shape.error(format!("`{other}` is no kind of traffic{near}; use {}", SHAPES.join(", ")))
+            );
+        }
+    };
+    let (mut keys, mut cost) = (Keys::Uniform(1), Cost::ONE);
+    while let Some(option) = words.next() {
+        match option.text {
+            "key" => keys = Keys::One(words.want("a name")?.text.into()),
+            "keys" => keys = many(words.want("`uniform:N` or `zipf:S:N`")?)?,
+            "cost" => {
+                let word = words.want("a cost")?;
+                cost = Cost::new(word.number("cost", 1 << 60)?).unwrap_or_default();
+            }
+            other => {
+                let near = crate::words::nearest(other, &OPTIONS);
+                return Err(option.error(format!("`{other}` is no option{near}; use {}", OPTIONS.join(", "))));
+            }
+        }
+    }
+    Ok(Segment { shape, keys, cost })
+}
+
+fn many(word: Word<'_>) -> Result<Keys, TrafficError> {
+    let refuse = || {
+        let near = crate::words::nearest(word.text.split(':').next().unwrap_or(""), &["uniform", "zipf"]);
+        word.error(format!("`{}` is no choice of keys{near}; use uniform:N or zipf:S:N", word.text))
+    };
+    let count = |text: &str| {
+        let number = text.parse().ok().filter(|number| (1..=MAX_KEYS).contains(number));
+        number.ok_or_else(|| word.error(format!("`{text}` is not a number of keys from 1 to {MAX_KEYS}")))
+    };
+    let parts: Vec<&str> = word.text.split(':').collect();
+    match parts[..] {
+        ["uniform", number] => Ok(Keys::Uniform(count(number)? as u32)),
+        ["zipf", exponent, number] => {
+            let exponent: f64 = exponent.parse().map_err(|_| refuse())?;
+            if !(0.0..=10.0).contains(&exponent) {
+                return Err(word.error("the exponent of zipf is 0 to 10"));
+            }
+            Ok(Keys::zipf(exponent, count(number)?))
+        }
+        _ => Err(refuse()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::traffic::Traffic;
+
+    #[test]
+    fn mistakes_name_their_place_and_the_nearest_word() {
+        let rows = [
+            ("", "traffic, column 1: a segment (steady, burst, ramp, poisson or idle) is missing"),
+            (
+                "stedy 1/s 1s",
+                "traffic, column 1: `stedy` is no kind of traffic; did you mean `steady`?; use steady, burst, ramp, poisson, idle",
+            ),
+            ("idle 1s, steady 1/s", "traffic, column 20: a span is missing"),
+            (
+                "steady 100 1s",
+                "traffic, column 8: \"100\" does not say per what; write 100/s, 100/min or 100/day",
+            ),
+            (
+                "steady 1/s 1x",
+                "traffic, column 12: unknown unit \"x\"; use ms, s, min, h, day, week, month or year",
+            ),
+            (
+                "burst 5,steady 1000000000/s 366d",
+                "traffic, column 9: with this segment it is 31622400000000005 requests; use at most 1000000000",
+            ),
+            ("burst 0", "traffic, column 7: count `0` is not a whole number from 1 to 1000000000"),
+            (
+                "burst 5 keys zip:1:2",
+                "traffic, column 14: `zip:1:2` is no choice of keys; did you mean `zipf`?; use uniform:N or zipf:S:N",
+            ),
+            (
+                "burst 5 kyes uniform:3",
+                "traffic, column 9: `kyes` is no option; did you mean `keys`?; use keys, key, cost",
+            ),
+        ];
+        for (text, want) in rows {
+            assert_eq!(text.parse::<Traffic>().unwrap_err().to_string(), want, "{text}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! What a limiter answers, and which of its quotas speaks.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::time::Duration;
+
+use tidegate_core::decision::Ruling;
+use tidegate_core::rate::GcraReport;
+use tidegate_core::{Decision, Retry, Standing};
+
+use crate::observer::Event;
+use crate::store::Settled;
+
+/// The decision of the quota that binds, and which one it is.
+///
+/// Of a refusal that is the quota with the longest [`Retry`], never being longest, so that waiting it out satisfies all. Of
+/// a delay, the longest. Of a plain yes, the quota with the least remaining.
+///
+/// Whether it is allowed is known at once; what else it tells is computed when asked for, since a division costs as much as the
+/// decision itself. Plain numbers, `Copy`; it tells of the moment of the decision, however much later it is asked.
+#[derive(Clone, Copy)]
+pub struct Answer {
+    allowed: bool,
+    told: Told,
+}
+
+#[derive(Clone, Copy)]
+enum Told {
+    /// Decided on a word: what it said afterwards, and how much was refused.
+    Word {
+        report: GcraReport,
+        refused: u64,
+    },
+    Settled {
+        decision: Decision,
+        binding: usize,
+    },
+}
+
+impl Answer {
+    /// Finds the line that binds. A step has at least one.
+    pub(crate) fn binding_of(settled: &Settled) -> Self {
+        let lines = settled.lines.iter().map(|line| line.decision).enumerate();
+        let (binding, decision) = lines
+            .filter(|(_, decision)| decision.is_allowed() == settled.allowed)
+            // The first of equals: `max_by_key` would take the last.
+            .min_by_key(|(_, decision)| match decision.ruling {
+                Ruling::Denied { retry } => (Reverse(retry), None),
+                Ruling::Allowed { wait } => {
+                    (Reverse(Retry::After(wait)), Some(Self::scarcity(&decision.standing)))
+                }
+            })
+            .expect("a step has a line that decides it");
+        Self::settled(decision, binding)
+    }
+
+    pub(crate) const fn settled(decision: Decision, binding: usize) -> Self {
+        Self { allowed: decision.is_allowed(), told: Told::Settled { decision, binding } }
+    }
+
+    /// Orders standings, the scarcest first.
+    pub(crate) const fn scarcity(standing: &Standing) -> (u64, Reverse<Duration>) {
+        (standing.remaining, Reverse(standing.reset_after))
+    }
+
+    /// Says whether the cost was granted, at once or after a delay.
+    #[must_use]
+    #[inline]
+    pub const fn is_allowed(&self) -> bool {
+        self.allowed
+    }
+
+    /// Returns the place of the quota that binds in the limiter's list; 0 where there is only one.
+    #[must_use]
+    pub const fn binding(&self) -> usize {
+        match &self.told {
+            Told::Word { .. } => 0,
+            Told::Settled { binding, .. } => *binding,
+        }
+    }
+
+    /// Returns the whole decision.
+    #[must_use]
+    pub fn decision(&self) -> Decision {
+        match self.told {
+            Told::Settled { decision, .. } => decision,
+            Told::Word { report, refused } => {
+                let ruling = if self.allowed {
+                    Ruling::Allowed { wait: Duration::ZERO }
+                } else {
+                    Ruling::Denied { retry: report.retry(refused) }
+                };
+                Decision { ruling, standing: report.standing() }
+            }
+        }
+    }
+
+    /// Returns how the limit that binds stands after this decision.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.decision().standing
+    }
+
+    /// Returns the units left after this decision.
+    #[must_use]
+    pub fn remaining(&self) -> u64 {
+        self.standing().remaining
+    }
+
+    /// Returns the delay before the work may act; zero for a refusal.
+    #[must_use]
+    pub const fn wait(&self) -> Duration {
+        match &self.told {
+            Told::Word { .. } => Duration::ZERO,
+            Told::Settled { decision, .. } => decision.wait(),
+        }
+    }
+
+    /// Returns when the same ask is worth repeating; after no time when it was allowed.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        self.decision().retry()
+    }
+
+    /// Says whether this very charge took the last unit: the moment for a batch job to sleep, before any refusal.
+    #[must_use]
+    pub fn used_up(&self) -> bool {
+        self.decision().used_up()
+    }
+
+    /// Returns the same answer made into a refusal for ever.
+    pub(crate) fn never(&self) -> Self {
+        let ruling = Ruling::Denied { retry: Retry::Never };
+        Self::settled(Decision { ruling, ..self.decision() }, self.binding())
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Answer")
+            .field("decision", &self.decision())
+            .field("binding", &self.binding())
+            .finish()
+    }
+}
+
+impl PartialEq for Answer {
+    fn eq(&self, other: &Self) -> bool {
+        self.decision() == other.decision() && self.binding() == other.binding()
+    }
+}
+
+impl Eq for Answer {}
+
+impl Event {
+    pub(crate) const fn answer(&self) -> Answer {
+        Answer::settled(self.decision, self.binding)
+    }
+}
+
+/// What a check returns: the whole answer, or only whether it is a yes.
+///
+/// The code that decides is written once, for both. Where only a yes or a no is wanted, nothing else is computed, which is half of the
+/// cost of a check: an answer of five numbers passes through memory, and needs divisions when it is read.
+pub(crate) trait Tell: Copy {
+    /// Makes the answer for a permit, of what the word says afterwards.
+    fn permitted(report: GcraReport) -> Self;
+
+    /// Makes the answer for a permit whose report is computed only if it is wanted; `None` where that fails.
+    fn permitted_after(report: impl FnOnce() -> Option<GcraReport>) -> Option<Self>;
+
+    /// Makes the answer for a refusal of so many units, of what the word says.
+    fn refused(report: GcraReport, units: u64) -> Self;
+
+    /// Makes it of a whole answer.
+    fn of(answer: Answer) -> Self;
+}
+
+impl Tell for Answer {
+    #[inline]
+    fn permitted(report: GcraReport) -> Self {
+        Self { allowed: true, told: Told::Word { report, refused: 0 } }
+    }
+
+    #[inline]
+    fn permitted_after(report: impl FnOnce() -> Option<GcraReport>) -> Option<Self> {
+        report().map(Self::permitted)
+    }
+
+    #[inline]
+    fn refused(report: GcraReport, units: u64) -> Self {
+        Self { allowed: false, told: Told::Word { report, refused: units } }
+    }
+
+    fn of(answer: Answer) -> Self {
+        answer
+    }
+}
+
+impl Tell for bool {
+    #[inline]
+    fn permitted(_: GcraReport) -> Self {
+        true
+    }
+
+    #[inline]
+    fn permitted_after(_: impl FnOnce() -> Option<GcraReport>) -> Option<Self> {
+        Some(true)
+    }
+
+    #[inline]
+    fn refused(_: GcraReport, _: u64) -> Self {
+        false
+    }
+
+    fn of(answer: Answer) -> Self {
+        answer.is_allowed()
+    }
+}
+
+/// A refusal, where an API promises something other than a decision: nothing was spent.
+///
+/// An `Error`, so that `?` works in code for which not being let through is the end of the matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Denied {
+    /// The whole answer.
+    pub answer: Answer,
+}
+
+impl Denied {
+    /// Returns when the same ask is worth repeating.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        self.answer.retry()
+    }
+}
+
+impl From<Answer> for Denied {
+    fn from(answer: Answer) -> Self {
+        Self { answer }
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.retry() {
+            Retry::After(wait) => {
+                write!(f, "over the limit; retry after {} ms", wait.as_nanos().div_ceil(1_000_000))
+            }
+            Retry::Unknown => f.write_str("no room now; nobody can say when there will be"),
+            Retry::Never => f.write_str("over the limit for good: no wait can make room for this ask"),
+        }
+    }
+}
+
+impl std::error::Error for Denied {}

@@ -1,0 +1,149 @@
+//! Every mistake is found, all at once, at its place, with what would be right.
+#![cfg(feature = "config")]
+
+mod hostile;
+mod policy;
+
+use tidegate::config::{Config, Format, Severity, report};
+
+/// What `config check` would print of a text, one line per mistake.
+fn mistakes(text: &str, format: Format) -> Vec<String> {
+    let found = match Config::parse(text, "t", format) {
+        Ok((_, warnings)) => warnings,
+        Err(mistakes) => mistakes,
+    };
+    found.iter().map(ToString::to_string).collect()
+}
+
+fn yaml(text: &str) -> Vec<String> {
+    mistakes(text, Format::Yaml)
+}
+
+/// The mistakes of one policy: its name stands in line 4, `lines` from line 5.
+fn policy(lines: &[&str]) -> Vec<String> {
+    let indented: String = lines.iter().map(|line| format!("    {line}\n")).collect();
+    yaml(&format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n  - name: p\n{indented}"))
+}
+
+#[test]
+fn mistakes_of_a_file() {
+    for (text, expected) in [
+        ("", &["t:1:1  error  the file is empty; `tidegate init` writes one to start from"][..]),
+        ("a", &["t:1:1  error  file is a map, found a text"][..]),
+        ("[]", &["t:1:1  error  file is a map, found a list"][..]),
+        ("version: 2\npolicies: []\n", &["t:1:10  error  version: 2 is out of range; use 1"][..]),
+        ("policies: []\n", &["t:1:1  error  file has no version"][..]),
+        (
+            "version: 1\nstore: { kind: redis, url: x }\nserver: { grpc: 127.0.0.1:1, http: nowhere, htpp: x }\npolicies:\n",
+            &[
+                "t:2:16  error  store.kind: redis is not available in this version; use memory",
+                "t:2:28  error  store.url is not available in this version",
+                "t:3:17  error  server.grpc is not available in this version",
+                "t:3:36  error  server.http: \"nowhere\" is not an address and port, as 127.0.0.1:8080",
+                "t:3:45  error  unknown key \"htpp\" in server; did you mean \"http\"?",
+                "t:4:1  error  policies has no value; give it one or leave it out",
+            ][..],
+        ),
+        (
+            "version: 1\npolicies: [a: [}\n",
+            &["t:2:15  error  cannot be read as YAML: mismatched bracket '[' closed by '}'"][..],
+        ),
+        (
+            "version: 1\n\tpolicies: 1",
+            &["t:1:10  error  cannot be read as YAML: while scanning a plain scalar, found a tab"][..],
+        ),
+        (
+            "a: &a [*a]",
+            &["t:1:8  error  cannot be read as YAML: recursive references require weak recursion types"][..],
+        ),
+        (
+            "version: 1\n---\nversion: 2\n",
+            &["t:2:1  error  cannot be read as YAML: the file holds more than one document"][..],
+        ),
+        (
+            "version: 1\npolicies:\n  - { name: a, limit: { rate: 1/s } }\n  - { name: a, limit: { rate: 1/s } }\n  - { limit: { rate: 1/m } }\n  - { name: '', limit: { rate: 1/s } }\n  - 7\n",
+            &[
+                "t:4:13  error  policy \"a\": the name is taken by the policy in line 3",
+                "t:5:5  error  policy 3: policy has no name",
+                "t:5:22  error  policy 3: rate: \"m\" could be minute or month; write min or month",
+                "t:6:5  warn   policy \"\": charges the same requests under the same limits as \"a\"; one is enough",
+                "t:6:13  error  policy \"\": name: an empty text says nothing; leave it out",
+                "t:7:5  error  policy 5: policy is a map, found a number",
+            ][..],
+        ),
+        (
+            "version: 1\nx-base: &base { rate: 5/s, burst: 7 }\npolicies:\n  - { name: a, limit: *base }\n  - { name: b, limit: { <<: *base, rate: 9/s } }\n  - { name: c, limit: { <<: *base, rate: 9/m } }\n",
+            &["t:6:42  error  policy \"c\": rate: \"m\" could be minute or month; write min or month"][..],
+        ),
+        (
+            "version: 1\n? [a, b]\n: 1\n3: 4\npolicies: []\n",
+            &[
+                "t:2:3  error  unknown key \"<a list>\" in file; possible are version, server, client_ip, forward_auth, store, tickets, defaults, access, policies",
+                "t:4:1  error  unknown key \"3\" in file; possible are version, server, client_ip, forward_auth, store, tickets, defaults, access, policies",
+            ][..],
+        ),
+        (
+            "version: 1\npolicies:\n  - name: per-ip\n    by: [client.ip]\n    limit: { rate: 1/s }\n",
+            &[
+                "t:4:5  warn   policy \"per-ip\" is keyed by client.ip but trusted_proxies is empty: behind a proxy all callers share one key",
+            ][..],
+        ),
+        (
+            "version: 1\npolicies: [!!int x, !foo bar, 'x']",
+            &["t:2:18  error  cannot be read as YAML: invalid u64"][..],
+        ),
+    ] {
+        assert_eq!(yaml(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn toml_is_explained_in_the_same_words() {
+    for (text, expected) in [
+        (
+            "version = 1\n[[policies]]\nname = \"a\"\n[policies.limit]\nrate = 5\nburst = 0x10\n",
+            &["t:5:8  error  policy \"a\": rate: \"5\" does not say per what; write 5/s, 5/min or 5/day"][..],
+        ),
+        ("version = 1\nversion = 2\n", &["t:2:1  error  cannot be read as TOML: duplicate key"][..]),
+        (
+            "version = \n x = [",
+            &[
+                "t:1:11  error  cannot be read as TOML: string values must be quoted, expected literal string",
+                "t:2:7  error  cannot be read as TOML: unclosed array, expected `]`",
+            ][..],
+        ),
+        (
+            "version = 1\n[[policies]]\nname='p'\nlimit = { rate = '1/s', burts = 2 }\n[store]\nkind='memroy'\n",
+            &[
+                "t:4:25  error  policy \"p\": unknown key \"burts\" in limit; did you mean \"burst\"?",
+                "t:6:6  error  store.kind: unknown word \"memroy\"; did you mean \"memory\"?",
+            ][..],
+        ),
+    ] {
+        assert_eq!(mistakes(text, Format::Toml), expected, "{text}");
+    }
+}
+
+#[test]
+fn the_report_is_a_table_with_a_count() {
+    let text = "version: 1\npolicies:\n  - name: per-ip\n    by: [client.ip]\n    limit: { rate: 1/s }\n  - name: sms-per-phone\n    limits:\n      - { algorithm: fixed-window, rate: 5/day, calendar: Asia/Shangai }\n";
+    let found = Config::parse(text, "tidegate.yaml", Format::Yaml).unwrap_err();
+    assert_eq!(found[0].severity, Severity::Warn);
+    assert_eq!(
+        report(&found),
+        "\
+tidegate.yaml:4:5   warn   policy \"per-ip\" is keyed by client.ip but trusted_proxies is empty: behind a proxy all callers share one key
+tidegate.yaml:8:59  error  policy \"sms-per-phone\": unknown time zone \"Asia/Shangai\"; did you mean \"Asia/Shanghai\"?
+2 problems (1 error). Nothing was changed.
+"
+    );
+    assert_eq!(report(&[]), "");
+}
+
+#[test]
+fn a_word_of_an_earlier_version_names_the_new_one() {
+    assert_eq!(
+        yaml("version: 1\nstore: { keys: 1000, key_form: whole }\npolicies: []\n"),
+        ["t:2:32  error  store.key_form: whole is called full now; write full"]
+    );
+}

@@ -1,0 +1,275 @@
+//! The mistakes that one policy can have.
+
+use super::policy;
+
+#[test]
+fn mistakes_of_a_policy() {
+    for (lines, expected) in [
+        (&["limit: { rate: 100/s }"][..], &[][..]),
+        (
+            &["limit: { rate: 100/m }"][..],
+            &["t:5:20  error  policy \"p\": rate: \"m\" could be minute or month; write min or month"][..],
+        ),
+        (
+            &["limit: { rate: 100 }"][..],
+            &[
+                "t:5:20  error  policy \"p\": rate: \"100\" does not say per what; write 100/s, 100/min or 100/day",
+            ][..],
+        ),
+        (
+            &["limit: { rate: 0/s }"][..],
+            &[
+                "t:5:20  error  policy \"p\": rate: \"0/s\" lets nothing pass; use 1 or more, or access.deny to refuse everyone",
+            ][..],
+        ),
+        (
+            &["limit: { rate: 1/fortnight }"][..],
+            &[
+                "t:5:20  error  policy \"p\": rate: unknown unit \"fortnight\"; use ms, s, min, h, day, week, month or year",
+            ][..],
+        ),
+        (
+            &["limit: { rate: 1/400year }"][..],
+            &["t:5:20  error  policy \"p\": rate: \"1/400year\" is longer than 146 years"][..],
+        ),
+        (
+            &["limit: { rate: [1/s] }"][..],
+            &["t:5:20  error  policy \"p\": rate is a rate as 100/s, found a list"][..],
+        ),
+        (&["limit: { burst: 2 }"][..], &["t:5:12  error  policy \"p\": limit has no rate"][..]),
+        (
+            &["limit: { rate: 1/s, burts: 2 }"][..],
+            &["t:5:25  error  policy \"p\": unknown key \"burts\" in limit; did you mean \"burst\"?"][..],
+        ),
+        (
+            &["limit: { rate: 1/s, fnord: 2 }"][..],
+            &[
+                "t:5:25  error  policy \"p\": unknown key \"fnord\" in limit; possible are algorithm, rate, burst, calendar, buckets, refill, queue, max_wait, slack, warm_up, cold_factor, rate_by, rates, otherwise, overrides, replace, max, ttl",
+            ][..],
+        ),
+        (
+            &["limit: { rate: 1/s, burst: 0 }"][..],
+            &["t:5:32  error  policy \"p\": burst: 0 is out of range; use 1 to 2^60"][..],
+        ),
+        (
+            &["limit: { rate: 1/s, burst: many }"][..],
+            &["t:5:32  error  policy \"p\": burst: \"many\" is not a whole number; use 1 to 2^60"][..],
+        ),
+        (
+            &["limit: { rate: 1/s, burst: 1.5 }"][..],
+            &["t:5:32  error  policy \"p\": burst: \"1.5\" is not a whole number; use 1 to 2^60"][..],
+        ),
+        (
+            &["limit: { rate: 1/s, burst: -3 }"][..],
+            &["t:5:32  error  policy \"p\": burst: \"-3\" is not a whole number; use 1 to 2^60"][..],
+        ),
+        (
+            &["limit: { rate: 1/s, rate: 2/s }"][..],
+            &["t:5:25  error  policy \"p\": key \"rate\" is given twice, first in line 5"][..],
+        ),
+        (
+            &["limit: { algorithm: gcar, rate: 1/s }"][..],
+            &["t:5:25  error  policy \"p\": algorithm: unknown word \"gcar\"; did you mean \"gcra\"?"][..],
+        ),
+        (
+            &["limit: { algorithm: concurrency, max: 64, adaptive: gradient }"][..],
+            &["t:5:57  error  policy \"p\": adaptive is not available in this version"][..],
+        ),
+        (
+            &["limit: { algorithm: fixed-window, rate: 1/s, burst: 2 }"][..],
+            &[
+                "t:5:50  error  policy \"p\": burst does not belong to fixed-window; it belongs to gcra, token-bucket, leaky-bucket, warm-up, x-time",
+            ][..],
+        ),
+        (
+            &["limit: { rate: 1/s, calendar: UTC }"][..],
+            &["t:5:25  error  policy \"p\": calendar does not belong to gcra; it belongs to fixed-window"][..],
+        ),
+        (
+            &["limit: { algorithm: fixed-window, rate: 5/day, calendar: Asia/Shangai }"][..],
+            &[
+                "t:5:62  error  policy \"p\": unknown time zone \"Asia/Shangai\"; did you mean \"Asia/Shanghai\"?",
+            ][..],
+        ),
+        (
+            &["limit: { algorithm: fixed-window, rate: 5/day, calendar: Mars }"][..],
+            &[
+                "t:5:62  error  policy \"p\": unknown time zone \"Mars\"; use an IANA name as Europe/Vienna, or UTC",
+            ][..],
+        ),
+        (
+            &["limit: { algorithm: fixed-window, rate: 5/2day, calendar: UTC }"][..],
+            &[
+                "t:5:45  error  policy \"p\": a calendar window of 2 day does not exist; use one min, h, day, week, month or year",
+            ][..],
+        ),
+        (
+            &["limit: { algorithm: fixed-window, rate: 5/s, calendar: UTC }"][..],
+            &[
+                "t:5:45  error  policy \"p\": a calendar window of s does not exist; use one min, h, day, week, month or year",
+            ][..],
+        ),
+        (
+            &["limit: { algorithm: sliding-window, rate: 5/s, buckets: 5000 }"][..],
+            &["t:5:61  error  policy \"p\": buckets: 5000 is out of range; use 1 to 1024"][..],
+        ),
+        (
+            &["limit: { algorithm: sliding-log, rate: 5000k/s }"][..],
+            &[
+                "t:5:44  error  policy \"p\": count 5000000 is too many for a log, which keeps each arrival; use at most 1048576, or a sliding window",
+            ][..],
+        ),
+        (
+            &["limit: { algorithm: warm-up, rate: 5/s }"][..],
+            &["t:5:12  error  policy \"p\": warm-up needs warm_up"][..],
+        ),
+        (
+            &["limit: { algorithm: leaky-bucket, rate: 5/s, queue: 10 }"][..],
+            &["t:5:57  error  policy \"p\": a queue needs max_wait: how long a request may stand in it"][..],
+        ),
+        (
+            &["limit: { algorithm: leaky-bucket, rate: 5/s, queue: 10, max_wait: 1s, burst: 3 }"][..],
+            &[
+                "t:5:75  error  policy \"p\": burst and queue exclude each other; slack is what a pause saves up for a queue",
+            ][..],
+        ),
+        (
+            &["limit: { algorithm: leaky-bucket, rate: 5/s, slack: 3 }"][..],
+            &["t:5:50  error  policy \"p\": slack needs queue: only a queue saves up"][..],
+        ),
+        (
+            &["limit: { algorithm: leaky-bucket, rate: 5/s, queue: 10, max_wait: 1s }", "cost: 12"][..],
+            &[
+                "t:5:45  error  policy \"p\": a request may cost 12, and leaky-bucket 5/s queue 10 never grants more than 11 at once",
+            ][..],
+        ),
+        (
+            &["limit: { rate: 5/s, max_wait: 10m }"][..],
+            &["t:5:35  error  policy \"p\": max_wait: \"m\" could be minute or month; write min or month"][..],
+        ),
+        (
+            &["limit: { rate: 5/s, rate_by: user.tier }"][..],
+            &[
+                "t:5:14  error  policy \"p\": rate and rate_by exclude each other; put the rate of all others into otherwise",
+            ][..],
+        ),
+        (
+            &["limit: { rate_by: user.tier, rates: { a: 1/s } }"][..],
+            &["t:5:14  error  policy \"p\": rates by tier need otherwise too"][..],
+        ),
+        (
+            &["limit: { rate_by: user.tier, rates: { a: 1/m }, otherwise: 1/s }"][..],
+            &["t:5:46  error  policy \"p\": rates.a: \"m\" could be minute or month; write min or month"][..],
+        ),
+        (
+            &["limit: { rate: 5/s }", "cost: 6"][..],
+            &[
+                "t:5:20  error  policy \"p\": a request may cost 6, and gcra 5/s never grants more than 5 at once",
+            ][..],
+        ),
+        (
+            &["limit: { rate: 5/s }", "cost: 0"][..],
+            &["t:6:11  error  policy \"p\": cost: 0 is not a whole number of 1 or more"][..],
+        ),
+        (
+            &["limit: { rate: 5/s }", "cost: { by: request.method, values: { GET: 1, POST: 50 } }"][..],
+            &[
+                "t:5:20  error  policy \"p\": a request may cost 50, and gcra 5/s never grants more than 5 at once",
+            ][..],
+        ),
+        (
+            &["limit: { rate: 5/s }", "cost: { values: { GET: 0 } }"][..],
+            &[
+                "t:6:11  error  policy \"p\": cost has no by",
+                "t:6:28  error  policy \"p\": cost.values.GET: 0 is out of range; use 1 to 2^60",
+            ][..],
+        ),
+        (
+            &["limit: { rate: 5/s }", "by: [user.id, user.id]"][..],
+            &["t:6:19  error  policy \"p\": user.id is named twice in by"][..],
+        ),
+        (
+            &["limit: { rate: 5/s, overrides: [{ key: { user.id: vip }, rate: 9/s }] }"][..],
+            &["t:5:46  error  policy \"p\": user.id is not part of the key; by is []"][..],
+        ),
+        (
+            &["limit: { rate: 5/s, overrides: [{ key: { a: 1, b: 2 }, rate: 9/s }, { rate: 9/s }] }"][..],
+            &["t:5:73  error  policy \"p\": override has no key"][..],
+        ),
+        (
+            &[
+                "by: a",
+                "limit: { rate: 5/s, overrides: [{ key: { a: 1 }, rate: 9/s }, { key: { a: 1 }, rate: 8/s }] }",
+            ][..],
+            &["t:6:74  error  policy \"p\": a=1 is overridden twice"][..],
+        ),
+        (
+            &["mode: shadwo", "limit: { rate: 5/s }"][..],
+            &["t:5:11  error  policy \"p\": mode: unknown word \"shadwo\"; did you mean \"shadow\"?"][..],
+        ),
+        (
+            &["mode: on", "limit: { rate: 5/s }"][..],
+            &["t:5:11  error  policy \"p\": mode: unknown word \"on\"; possible are off, shadow, enforce"][..],
+        ),
+        (
+            &["near_limit: 0.8", "limit: { rate: 5/s }"][..],
+            &["t:5:17  error  policy \"p\": near_limit: \"0.8\" is not a share; use 1% to 100%"][..],
+        ),
+        (
+            &["deny: { status: 200 }", "limit: { rate: 5/s }"][..],
+            &["t:5:21  error  policy \"p\": deny.status: 200 is out of range; use 400 to 599"][..],
+        ),
+        (
+            &["access: { allow: [10.0.0.0/33, nonsense] }", "limit: { rate: 5/s }"][..],
+            &[
+                "t:5:23  error  policy \"p\": access.allow: \"10.0.0.0/33\" is neither a network as 10.0.0.0/8 nor an attribute as user.id=42",
+                "t:5:36  error  policy \"p\": access.allow: \"nonsense\" is neither a network as 10.0.0.0/8 nor an attribute as user.id=42",
+            ][..],
+        ),
+        (
+            &["match: { path: api/** }", "limit: { rate: 5/s }"][..],
+            &["t:5:20  error  policy \"p\": match.path: \"api/**\": a path pattern starts with / or **"][..],
+        ),
+        (
+            &["match: { path: [/a**, '/{a'], host: '' }", "limit: { rate: 5/s }"][..],
+            &[
+                "t:5:21  error  policy \"p\": match.path: \"/a**\": ** stands for whole segments; write /**/ or /** with nothing beside it",
+                "t:5:27  error  policy \"p\": match.path: \"/{a\": braces do not pair; write {a,b}, not nested",
+                "t:5:41  error  policy \"p\": match.host: an empty pattern matches nothing; leave it out to match everything",
+            ][..],
+        ),
+        (
+            &["match: { method: { a: b } }", "limit: { rate: 5/s }"][..],
+            &["t:5:22  error  policy \"p\": match.method is a text, found a map"][..],
+        ),
+        (
+            &["match: [/a]", "limit: { rate: 5/s }"][..],
+            &["t:5:12  error  policy \"p\": match is a map, found a list"][..],
+        ),
+        (&["limits: []"][..], &["t:5:5  error  policy \"p\": limits is empty"][..]),
+        (
+            &["limit: { rate: 5/s }", "limits: [{ rate: 1/s }]"][..],
+            &["t:6:5  error  policy \"p\": limit and limits exclude each other"][..],
+        ),
+        (
+            &["limit:"][..],
+            &["t:5:5  error  policy \"p\": limit has no value; give it one or leave it out"][..],
+        ),
+        (&["by: a"][..], &["t:4:5  error  policy \"p\": policy has no limit"][..]),
+        (
+            &[
+                "breaker: { failure_rate: 50% }",
+                "deadline: { respect: true }",
+                "share: leased",
+                "limit: { rate: 1/s }",
+            ][..],
+            &[
+                "t:5:14  error  policy \"p\": breaker is not available in this version",
+                "t:6:15  error  policy \"p\": deadline is not available in this version",
+                "t:7:12  error  policy \"p\": share: leased is not available in this version; use local",
+            ][..],
+        ),
+    ] {
+        assert_eq!(policy(lines), expected, "{lines:?}");
+    }
+}
