@@ -9,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tidegate_core::Tick;
+use twox_hash::XxHash64;
 
 use super::plain::refuse_repeated;
 use super::step::{DecidedBy, Settled, Step, StepClock};
@@ -156,15 +157,19 @@ impl<M: ByteMap> Shared<M> {
     ) -> Result<(Settled, Option<Vec<Write>>), StoreError> {
         let mut cells = Vec::with_capacity(read.values.len());
         let mut repaired = false;
-        for versioned in &read.values {
+        for (at, versioned) in read.values.iter().enumerate() {
             let cell = versioned.value.as_deref().map(Cell::decode).transpose();
             cells.push(match cell {
-                // Bytes that are no state cannot be carried on. Whoever resets the key wants them gone.
-                Err(_) if step.is_reset() => {
+                // Bytes that are no state cannot be carried on. Whoever forgets the key wants them gone.
+                Err(_) if step.forgets(at) => {
                     repaired = true;
                     None
                 }
-                cell => cell?,
+                Err(source) => {
+                    let digest = keys.get(at).map_or(0, |key| XxHash64::oneshot(0, key));
+                    return Err(StoreError::Corrupt { charge: at, digest, source });
+                }
+                Ok(cell) => cell,
             });
         }
         let (mut settled, changed, now) = step.with(|step| {
@@ -177,7 +182,7 @@ impl<M: ByteMap> Shared<M> {
             (settled, changed, now)
         });
         settled.by = DecidedBy::Engine;
-        if !changed && !repaired {
+        if !changed && !(repaired && settled.allowed) {
             return Ok((settled, None));
         }
         let most = self.map.caps().largest_cell;
