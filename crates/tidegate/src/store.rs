@@ -263,9 +263,19 @@ pub enum StoreError {
         /// How often it was tried.
         attempts: u32,
     },
-    /// Bytes in the store are no state.
-    #[error("a stored state cannot be read")]
-    Corrupt(#[from] tidegate_core::bytes::DecodeError),
+    /// Bytes in the store are no state. A step that forgets the key mends it ([`Op::Reset`], [`Ending::Forget`]).
+    #[error(
+        "the stored state of a key cannot be read (charge {} of the step, digest {digest:016x}); reset the key, and it starts anew",
+        .charge + 1
+    )]
+    Corrupt {
+        /// The place of its charge in the step.
+        charge: usize,
+        /// Of the key, which holds what callers sent: XXH64 of its bytes, seed 0.
+        digest: u64,
+        /// What is wrong with the bytes.
+        source: tidegate_core::bytes::DecodeError,
+    },
     /// The engine did not answer. The only error after which a step may have been done all the same: answers get lost on their way.
     #[error("the store is unavailable: {reason}")]
     Unavailable {

@@ -7,12 +7,15 @@ mod byte_map;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use tidegate::store::{
-    Answer, ByteMap, Caps, CasStore, Charge, Home, Later, Occupancy, Op, OwnedStep, Read, Settled, Settling,
-    Step, Store, StoreError, Write, conformance,
+    Answer, ByteMap, Caps, CasStore, Charge, Ending, Home, Later, Occupancy, Op, OwnedStep, PlainStore, Read,
+    Settled, Settling, Step, Store, StoreError, Write, conformance,
 };
-use tidegate::{Cost, Tick};
+use tidegate::store::conformance::Random;
+use tidegate::{Clock as _, Cost, ManualClock, Outcome, Quota, Tick};
+use tidegate_core::{Finish, Receipt};
 
 use byte_map::Bytes;
 use byte_map::faulty::{Fault, Faulty};
@@ -41,7 +44,7 @@ fn it_conforms_by_an_engines_clock_that_runs_fast_slow_and_backwards() {
     conformance::run_by_clock(|clock| over(&Fault::Clock(clock)), &conformance::quotas(), 10_000);
 }
 
-/// Settles the steps of a batch in another order, where no key of theirs says in which.
+/// Settles the steps of a batch in another order, where neither their keys nor their ticks say in which.
 #[derive(Debug)]
 struct OutOfOrder(Arc<CasStore<Faulty>>);
 
@@ -59,18 +62,27 @@ impl Store for OutOfOrder {
             let keys = |step: &OwnedStep| {
                 step.with(|step| step.charges.iter().map(|charge| charge.key.to_vec()).collect::<Vec<_>>())
             };
+            // The ticks that steps have one after the other: a late one counts as the one before.
+            let mut latest = Tick::EPOCH;
+            let ticks: Vec<Tick> = steps
+                .iter()
+                .map(|step| {
+                    latest = latest.max(step.with(|step| step.now));
+                    latest
+                })
+                .collect();
             while answers.iter().any(Option::is_none) {
-                // The last of those that no unanswered one before it has a key in common with.
+                // The last of those that have no key in common with an unanswered one before them, nor another tick.
                 let ready = (0..steps.len()).rev().find(|at| {
                     let mine = keys(&steps[*at]);
                     let earlier = (0..*at).filter(|other| answers[*other].is_none());
-                    answers[*at].is_none()
-                        && !earlier
-                            .into_iter()
-                            .any(|other| keys(&steps[other]).iter().any(|key| mine.contains(key)))
+                    let after = |other: usize| {
+                        ticks[other] != ticks[*at] || keys(&steps[other]).iter().any(|key| mine.contains(key))
+                    };
+                    answers[*at].is_none() && !earlier.into_iter().any(after)
                 });
                 let at = ready.unwrap();
-                answers[at] = Some(store.settle_owned(&steps[at]).await);
+                answers[at] = Some(settle_at(&store, &steps[at], ticks[at]).await);
             }
             answers.into_iter().flatten().collect()
         }))
@@ -89,21 +101,14 @@ impl Store for OutOfOrder {
     }
 }
 
-trait SettleOwned {
-    async fn settle_owned(&self, step: &OwnedStep) -> Answer;
-}
-
-impl SettleOwned for CasStore<Faulty> {
-    async fn settle_owned(&self, step: &OwnedStep) -> Answer {
-        let mut settled = Settled::default();
-        match step.with(|step| self.settle_into(step, &mut settled)) {
-            Settling::Done(done) => done.map(|()| settled),
-            Settling::Later(later) => later.await,
-        }
+async fn settle_at(store: &CasStore<Faulty>, step: &OwnedStep, now: Tick) -> Answer {
+    let mut settled = Settled::default();
+    match step.with(|step| store.settle_into(&Step { now, ..*step }, &mut settled)) {
+        Settling::Done(done) => done.map(|()| settled),
+        Settling::Later(later) => later.await,
     }
 }
 
-/// An engine's own clock stands for a batch whose steps change places: each would be decided by another tick otherwise.
 #[test]
 fn a_batch_may_be_settled_in_another_order() {
     let quotas = conformance::quotas();
@@ -159,4 +164,92 @@ fn an_engine_that_never_answers_one_step_answers_others() {
     }
     let left = store.blocking_settle(&Step { op: Op::Peek, ..take }).unwrap().lines[0].decision.standing;
     assert_eq!(left.remaining, left.limit - 3, "those that were not answered spent nothing");
+}
+
+/// Moves an engine's clock to each step's tick, so that it deletes by the time that decides.
+#[derive(Debug)]
+struct Timed(CasStore<Faulty>, ManualClock);
+
+impl Timed {
+    fn new() -> Self {
+        let clock = ManualClock::default();
+        Self(over(&Fault::Forgets(clock.clone())), clock)
+    }
+}
+
+impl Store for Timed {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        let step = step.read_clock();
+        self.1.set(self.1.now().max(step.now));
+        Settling::Done(self.0.blocking_settle(&step).map(|settled| *out = settled))
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.0.occupancy()
+    }
+
+    fn home(&self) -> Home {
+        self.0.home()
+    }
+}
+
+/// Whatever was charged, ended, marked or reset: a key that is gone when its time to be kept is over would have answered the same, to
+/// the last field.
+#[test]
+fn an_engine_that_deletes_what_need_not_be_kept_answers_as_one_that_never_does() {
+    for quota in conformance::quotas() {
+        // Its receipts hold how its state is written down, and a new one is written otherwise than one that filled up; see below.
+        if !matches!(*quota, Quota::TokenBucket(_)) {
+            conformance::run(Timed::new, &[quota], 2_000);
+        }
+    }
+}
+
+/// As above with limits that change under their keys: the same is allowed, and the same comes back.
+#[test]
+fn what_is_deleted_says_nothing_to_other_limits_and_old_receipts() {
+    let quotas = conformance::quotas();
+    for seed in 0..60 {
+        let mut random = Random::seeded(seed);
+        let (kept, forgets) = (PlainStore::default(), Timed::new());
+        let mut now = Tick::from_secs(1_600_000_000);
+        let mut open: Vec<(usize, usize, [Receipt; 2])> = Vec::new();
+        let of_seed = |random: &mut Random| (seed as usize + random.below(3) as usize) % quotas.len();
+        for _ in 0..1_000 {
+            // Never at one tick: where a key comes under limits of two kinds at one, what was charged at it is void.
+            let millis = [1, 1, 100, 3000, 90_000_000][random.below(5) as usize];
+            now = now.after(Duration::from_millis(1 + random.below(millis)));
+            let (key, quota) = (random.below(3) as usize, of_seed(&mut random));
+            let settle = |key: usize, quota: usize, op: [Op<'_>; 2], cost| {
+                let name = [key as u8];
+                let charges = [Charge::new(&name, &quotas[quota], cost)];
+                let [one, other] = op.map(|op| Step::new(now, op, &charges));
+                (kept.blocking_settle(&one).unwrap(), forgets.blocking_settle(&other).unwrap())
+            };
+            let cost = Cost::new(1 + random.below(4)).unwrap();
+            let (one, other) = match random.below(8) {
+                0 => settle(key, quota, [Op::Reset; 2], cost),
+                1..4 if !open.is_empty() => {
+                    let (key, quota, made) = open.swap_remove(random.below(open.len() as u64) as usize);
+                    let cost = made[0].cost;
+                    let finish = Finish { used: random.below(cost.units() + 2), outcome: Outcome::Ignored };
+                    let endings = made.map(|receipt| [Ending::new(receipt, finish)]);
+                    settle(key, quota, [Op::Finish(&endings[0]), Op::Finish(&endings[1])], cost)
+                }
+                _ => {
+                    let (one, other) = settle(key, quota, [Op::Take; 2], cost);
+                    let made = [&one, &other].map(|settled| settled.lines[0].receipt);
+                    if let [Some(one), Some(other)] = made {
+                        open.push((key, quota, [one, other]));
+                    }
+                    (one, other)
+                }
+            };
+            let said = |settled: &Settled| {
+                let line = settled.lines[0];
+                (settled.allowed, line.decision.ruling, line.receipt.map(|receipt| receipt.cost))
+            };
+            assert_eq!(said(&one), said(&other), "seed {seed} at {now:?}, {quota:?} of key {key}");
+        }
+    }
 }

@@ -135,10 +135,13 @@ impl OwnedStep {
         self.tag
     }
 
-    /// Says whether the step forgets its keys.
-    #[must_use]
-    pub const fn is_reset(&self) -> bool {
-        matches!(self.op, OwnedOp::Reset)
+    /// Says whether the step forgets the key of one of its charges.
+    pub(super) fn forgets(&self, charge: usize) -> bool {
+        match &self.op {
+            OwnedOp::Reset => true,
+            OwnedOp::Finish(endings) => matches!(endings.get(charge), Some(Ending::Forget)),
+            OwnedOp::Take | OwnedOp::Peek => false,
+        }
     }
 }
 

@@ -4,7 +4,6 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate::store::{ByteMap, Caps, Later, Read, StoreError, Write};
@@ -25,7 +24,7 @@ pub(crate) enum Fault {
     Twice,
     /// Has a clock of its own.
     Clock(ManualClock),
-    /// Deletes what is written when its time is over, by this clock.
+    /// Deletes what is written when its time is over, by this clock, without a margin.
     Forgets(ManualClock),
     /// The next call is never answered.
     Never(Arc<AtomicU64>),
@@ -111,9 +110,8 @@ impl ByteMap for Faulty {
                 let mut over = map.over.lock();
                 for write in writes {
                     over.retain(|(key, _)| *key != write.key);
-                    assert!(write.keep != Some(Duration::ZERO), "engines take no time to live of zero");
                     if let Some(keep) = write.keep {
-                        over.push((write.key, clock.now().after(keep)));
+                        over.push((write.key, clock.now().after(keep - Write::MARGIN)));
                     }
                 }
             }

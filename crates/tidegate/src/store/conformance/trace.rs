@@ -97,6 +97,8 @@ struct Open {
     key: usize,
     quota: usize,
     receipt: Receipt,
+    /// When its limit would be full again if nothing followed.
+    full_at: Tick,
 }
 
 /// One step, by its parts.
@@ -231,7 +233,7 @@ impl History {
             let ended = self.open.swap_remove(last - back);
             if lines.iter().all(|line: &Line| line.key != ended.key) {
                 lines.push(line(ended.key, ended.quota, ended.receipt.cost));
-                endings.push(ended.ending(self.now, &mut self.random));
+                endings.push(ended.ending(&mut self.random));
             }
         }
         for key in 0..KEYS.len() {
@@ -251,7 +253,8 @@ impl History {
         for (at, (line, settlement)) in asked.lines.iter().zip(&settled.lines).enumerate() {
             let charged = asked.endings.get(at).is_none_or(|ending| *ending == Ending::Once);
             if let Some(receipt) = settlement.receipt.filter(|_| charged) {
-                self.open.push(Open { key: line.key, quota: line.quota, receipt });
+                let full_at = receipt.at.after(settlement.decision.standing.reset_after);
+                self.open.push(Open { key: line.key, quota: line.quota, receipt, full_at });
             }
         }
         if self.open.len() > MOST_OPEN {
@@ -261,7 +264,7 @@ impl History {
 }
 
 impl Open {
-    fn ending(&self, now: Tick, random: &mut Random) -> Ending {
+    fn ending(&self, random: &mut Random) -> Ending {
         let units = self.receipt.cost.units();
         let used = match random.below(8) {
             0..4 => 0,
@@ -273,7 +276,7 @@ impl Open {
         };
         let outcome = [Outcome::Success, Outcome::CallersFault, Outcome::Failure, Outcome::Ignored];
         let finish = Finish { used, outcome: outcome[random.below(4) as usize] };
-        let renew = (random.below(4) == 0).then(|| now.after(Duration::from_millis(random.below(2000))));
+        let renew = (random.below(4) == 0).then_some(self.full_at);
         Ending::Finish { receipt: self.receipt, finish, renew }
     }
 }
