@@ -478,7 +478,7 @@ const fn is_decided_here(error: &StoreError) -> bool {
         error,
         StoreError::Unavailable { .. }
             | StoreError::Contended { .. }
-            | StoreError::Corrupt(_)
+            | StoreError::Corrupt { .. }
             | StoreError::CellTooLarge { .. }
     )
 }
