@@ -20,7 +20,7 @@ pub(crate) fn run() -> Result<()> {
     cargo(&["clippy", "--manifest-path", BENCHES, "--locked", "--all-targets", "--", "-D", "warnings"], &[])?;
     deny::run()?;
     // The library alone, without the features that the rest of the workspace switches on for it.
-    cargo(&["check", "-p", "tidegate", "--no-default-features"], &[])?;
+    cargo(&["check", "-p", "tidegate-core", "-p", "tidegate", "--no-default-features"], &[])?;
     counts::run(&[])?;
     cargo(&["test", "--workspace", "--all-features"], &servers)?;
     // The shared cells in all their interleavings: another build of the library, whose atomics are loom's.

@@ -8,7 +8,7 @@ use crate::decision::{Cost, Receipt};
 use crate::time::{Rate, Tick};
 use core::time::Duration;
 
-/// The format version this build writes.
+/// The format version this build writes, and the newest that it reads. It reads all from the first, 1, on.
 pub const FORMAT: u8 = 1;
 
 /// Something with a byte form.
@@ -36,7 +36,7 @@ pub enum DecodeError {
         /// How many.
         extra: usize,
     },
-    /// Written by a newer version.
+    /// A format version that this build does not know: written by a newer one, or no byte form at all.
     #[error("format version {version} is not known; this build reads up to {FORMAT}")]
     Version {
         /// The version found.
@@ -139,6 +139,7 @@ impl Bytes for Receipt {
 /// Walks over a byte form.
 #[derive(Debug)]
 pub struct Reader<'a> {
+    version: u8,
     rest: &'a [u8],
 }
 
@@ -149,10 +150,16 @@ impl<'a> Reader<'a> {
     /// [`DecodeError::Short`] or [`DecodeError::Version`].
     pub fn open(bytes: &'a [u8]) -> Result<(u8, Self), DecodeError> {
         match bytes {
-            [FORMAT, kind, rest @ ..] => Ok((*kind, Self { rest })),
+            [version @ 1..=FORMAT, kind, rest @ ..] => Ok((*kind, Self { version: *version, rest })),
             [version, _, ..] => Err(DecodeError::Version { version: *version }),
             _ => Err(DecodeError::Short),
         }
+    }
+
+    /// Returns the format version of the form, 1 to [`FORMAT`]: what a field looks like may depend on it.
+    #[must_use]
+    pub const fn version(&self) -> u8 {
+        self.version
     }
 
     /// Checks that nothing is left.

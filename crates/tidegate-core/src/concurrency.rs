@@ -1,4 +1,4 @@
-//! One file per law of how much may be in flight: guards that admit by places, and not by units that time returns.
+//! How much may be in flight, one file for each algorithm: guards that admit by places, and not by units that time returns.
 
 mod fixed;
 

@@ -216,7 +216,7 @@ pub struct Decision {
     pub standing: Standing,
 }
 
-/// The first word of a [`Decision`].
+/// Whether a [`Decision`] allows or denies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ruling {
     /// Allowed after `wait`; zero means now.

@@ -1,4 +1,4 @@
-//! What one enters and leaves: guards, and how the work between the two ended.
+//! Guards: limits that one enters and leaves; and how the work between the two ended.
 //!
 //! A limit counts what was asked; a guard counts what is going on. Its second half is told by how the work ended, not by what
 //! it cost. Otherwise both have one shape: a state and an ask make a transition, and what comes back later makes the next state.
@@ -54,7 +54,7 @@ impl Finish {
     pub const UNDONE: Self = Self { used: 0, outcome: Outcome::Ignored };
 }
 
-/// A law for what one enters and leaves: parameters that turn a state and an ask into a decision and the next state, and an outcome
+/// A limit that one enters and leaves: parameters that turn a state and an ask into a decision and the next state, and an outcome
 /// into the state after leaving.
 ///
 /// # Laws

@@ -19,6 +19,7 @@ pub mod concurrency;
 pub mod decision;
 mod error;
 pub mod guard;
+mod kept;
 pub mod quota;
 pub mod rate;
 pub mod time;

@@ -14,14 +14,15 @@ mod gcra;
 mod leaky_bucket;
 mod leaky_queue;
 mod ledger;
+mod ledger_algorithm;
 mod line;
 mod profile;
-mod settle;
 mod sliding_counter;
 mod sliding_log;
 mod sliding_window;
 mod token_bucket;
 mod warm_up;
+mod windows;
 
 pub use crate::algorithm::Algorithm;
 pub use calendar::{CalendarUnit, zone_names};

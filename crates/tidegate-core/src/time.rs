@@ -42,12 +42,25 @@ impl Tick {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// Returns the tick that lies `span` earlier; saturates at [`Tick::EPOCH`].
+    #[must_use]
+    pub fn before(self, span: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(span)))
+    }
+
     /// Returns the tick that lies `span` later; saturates at [`Tick::MAX`].
     #[must_use]
     pub fn after(self, span: Duration) -> Self {
         Self(self.0.saturating_add(nanos(span)))
     }
 }
+
+/// The largest step back of a clock during which keys merely stand still: ten seconds. Above it, see
+/// [`Quota::set_back`](crate::Quota::set_back).
+///
+/// More than a clock that is kept in step ever makes up for at once, and than clocks of several machines differ by that are; little
+/// enough for a key to stand still.
+pub const MAX_STEP_BACK: Duration = Duration::from_secs(10);
 
 impl fmt::Debug for Tick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

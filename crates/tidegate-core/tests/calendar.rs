@@ -2,6 +2,7 @@
 //!
 //! Each table line was worked out by hand from the zone's published changes, in UTC.
 
+#![cfg(feature = "tz")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 use std::time::Duration;
@@ -195,6 +196,25 @@ fn a_week_of_five_a_day_meets_the_twenty_five_hour_day() {
             Transition::Denied { retry: Retry::After(tick(waits_until).since(tick(at))) },
             "{at}"
         );
+    }
+}
+
+/// UTC is worked out without the table; it is what the table says.
+#[test]
+fn utc_is_the_zone_of_that_name() {
+    for unit in CalendarUnit::ALL {
+        let (ours, table) = (window(unit, "utc"), window(unit, "Etc/UTC"));
+        assert_eq!(ours.calendar_parts(), Some((unit, "UTC")));
+        for step in 0..20_000u64 {
+            // 584 years in steps of eleven days and an odd rest, and the seconds around each.
+            let tick = step * (u64::MAX / 20_000);
+            let whole = tick / 86_400_000_000_000 * 86_400_000_000_000;
+            for nanos in [tick, whole, whole.saturating_sub(1)] {
+                let tick = Tick::from_nanos(nanos);
+                assert_eq!(ours.window_at(tick), table.window_at(tick), "{unit:?} {}", utc(tick));
+            }
+        }
+        assert_eq!(ours.window_at(Tick::MAX), table.window_at(Tick::MAX));
     }
 }
 

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
+mod random;
+
 use std::time::Duration;
 
 use tidegate_core::concurrency::Concurrency;
@@ -10,10 +12,12 @@ use tidegate_core::{
     Transition,
 };
 
+use random::Random;
+
 /// One who entered, as the list knows it.
 #[derive(Clone, Debug)]
 struct Inside {
-    /// The how-manieth to enter.
+    /// Counts those who entered, from the first on.
     number: usize,
     until: u64,
     places: u64,
@@ -206,23 +210,10 @@ fn every_sequence_of_six_steps_of_a_small_world_is_as_the_list() {
     assert_eq!(ends, 2 * 9u64.pow(6));
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u128::from(z ^ (z >> 31)) * u128::from(end)) >> 64) as u64
-    }
-}
-
 #[test]
 fn long_walks_are_as_the_list() {
     for seed in 0..40 {
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         // Half of them long enough for places to lapse at round ticks.
         let coarse = seed % 2 == 1;
         let pace = if coarse { 200 } else { 1 };
@@ -270,7 +261,7 @@ fn a_quota_enters_and_leaves_and_settles_only_what_was_undone() {
 #[test]
 fn bytes_from_nowhere_are_refused_or_harmless() {
     let quota = Quota::concurrency(3, Duration::from_secs(9)).unwrap();
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let number = |random: &mut Random| match random.below(6) {
         0 => u64::MAX - random.below(2),
         1 => Concurrency::MAX_PLACES + random.below(3) - 1,

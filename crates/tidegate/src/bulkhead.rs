@@ -9,20 +9,22 @@ mod enter;
 mod line;
 #[cfg(all(test, tidegate_loom))]
 mod loom_model;
+mod permit;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use enter::Enter;
-use line::{Answer, Due, Line};
+use line::Line;
+pub use permit::Permit;
+use permit::Shared;
 use tidegate_core::concurrency::Concurrency;
-use tidegate_core::{Cost, Outcome, QuotaError, Receipt, Standing};
+use tidegate_core::{Cost, QuotaError, Standing};
 
+use crate::answer::Denied;
 use crate::block_on::block_on;
 use crate::clock::{Clock, SystemClock};
-use crate::limiter::{Answer as Answered, Denied};
-use crate::sync::Mutex;
 
 /// How many may wait unless told otherwise: as many as there can be places.
 const ROOM: usize = Concurrency::MAX_PLACES as usize;
@@ -51,19 +53,6 @@ pub struct Bulkhead {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    clock: Arc<dyn Clock>,
-    /// Never held while a clock is called, or a waker called, copied or dropped.
-    line: Mutex<Line>,
-}
-
-impl Shared {
-    fn leave(&self, receipt: &Receipt, outcome: Outcome) {
-        let due: Due = self.line.lock().leave(receipt, outcome);
-        due.settle();
-    }
-}
-
 impl Bulkhead {
     /// Makes a bulkhead of `max` places, 1 to [`Concurrency::MAX_PLACES`], where up to 65,536 wait; deadlines go by the [`SystemClock`].
     ///
@@ -74,7 +63,7 @@ impl Bulkhead {
     }
 
     fn build(clock: Arc<dyn Clock>, line: Line) -> Self {
-        Self { shared: Arc::new(Shared { clock, line: Mutex::new(line) }) }
+        Self { shared: Shared::new(clock, line) }
     }
 
     /// Returns a bulkhead of as many places and as much room whose deadlines go by `clock`. A step of construction: the result is
@@ -107,7 +96,7 @@ impl Bulkhead {
     /// As [`Bulkhead::try_enter`]; with [`Retry::Never`](tidegate_core::Retry::Never) when there are not so many places.
     pub fn try_enter_n(&self, places: Cost) -> Result<Permit, Denied> {
         let answer = self.shared.line.lock().enter(places);
-        self.permit(answer)
+        self.shared.permit(answer)
     }
 
     /// Enters with one place, when it is this caller's turn.
@@ -131,7 +120,7 @@ impl Bulkhead {
 
     /// Enters with several places, when it is this caller's turn.
     pub fn enter_n(&self, places: Cost) -> Enter {
-        Enter::new(self.clone(), places)
+        Enter::new(Arc::clone(&self.shared), places)
     }
 
     /// Enters with one place within `timeout`, holding the calling thread meanwhile.
@@ -166,57 +155,10 @@ impl Bulkhead {
     pub fn waiting(&self) -> usize {
         self.shared.line.lock().waiting()
     }
-
-    fn permit(&self, answer: Answer) -> Result<Permit, Denied> {
-        match answer {
-            Ok(receipt) => Ok(Permit { shared: Arc::clone(&self.shared), receipt: Some(receipt) }),
-            Err(refused) => Err(Answered::settled(refused, 0).into()),
-        }
-    }
 }
 
 impl fmt::Debug for Bulkhead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Bulkhead").field("standing", &self.standing()).finish_non_exhaustive()
-    }
-}
-
-/// The right to be inside a [`Bulkhead`]. Dropping it returns its places, and says nothing of how the work went: a panic or a caller who
-/// hung up teaches nothing.
-#[must_use = "dropping a permit returns its place at once"]
-pub struct Permit {
-    shared: Arc<Shared>,
-    /// Until it was left.
-    receipt: Option<Receipt>,
-}
-
-impl Permit {
-    /// Returns how many places it holds.
-    #[must_use]
-    pub fn places(&self) -> u64 {
-        self.receipt.map_or(0, |receipt| receipt.cost.units())
-    }
-
-    /// Returns its places and says how the work ended. A fixed bulkhead learns nothing from that; laws that do are left the same way.
-    pub fn leave(mut self, outcome: Outcome) {
-        self.end(outcome);
-    }
-
-    fn end(&mut self, outcome: Outcome) {
-        if let Some(receipt) = self.receipt.take() {
-            self.shared.leave(&receipt, outcome);
-        }
-    }
-}
-
-impl Drop for Permit {
-    fn drop(&mut self) {
-        self.end(Outcome::Ignored);
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit").field("places", &self.places()).finish_non_exhaustive()
     }
 }

@@ -1,10 +1,10 @@
-//! Where ticks come from, and who wakes a waiter when one has come.
+//! Where ticks come from, and what wakes a waiter at its tick.
 //!
 //! Nothing below a limiter or a gate reads the time by itself: a clock is read once per check and the tick is passed down.
-//! [`SystemClock`] is the only place that asks the machine; [`ManualClock`] lets tests and replays turn time by hand.
+//! [`SystemClock`] is the only code that asks the machine; with [`ManualClock`], tests and replays set the time themselves.
 //!
-//! A clock also brings its timer, as provided methods: a limiter told to live by a virtual clock then cannot wait by a real
-//! one, and there is no second thing to hand over. To wait on another runtime's timer, wrap a clock and override
+//! A clock has its own timer, as provided methods: so a limiter that goes by a virtual clock cannot wait by a real one, and there is no
+//! second thing to pass in. To wait on another runtime's timer, wrap a clock and override
 //! [`Clock::sleep_until`], as [`TokioClock`] (feature `tokio`) does.
 
 mod manual;
@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use tidegate_core::Tick;
 
-/// A sleep under way; dropping it ends it.
+/// A sleep that has begun; dropping it ends it.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The longest single sleep: timers add it to an `Instant`, which cannot hold a limit's 146 years. Who sleeps looks at the

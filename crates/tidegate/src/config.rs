@@ -1,15 +1,17 @@
 //! The file: server settings and policies, in YAML or TOML, with every mistake explained at once.
 //!
-//! Text becomes one tree with places, whichever format it came in; the tree is checked against the table of keys, then
-//! settings and policies are built of it. A file with an error gives nothing: the running configuration stays.
+//! A text in either format becomes one tree, whose values know their places in the text. The tree is checked against the table of
+//! keys; then settings and policies are built of it. A file with an error gives no configuration, so the running one stays.
 
 mod budget;
 mod contradiction;
 mod costs;
 mod diagnostic;
 mod file;
+mod format;
 mod forward_auth;
 mod keys;
+mod kind;
 mod limits;
 mod names;
 mod node;
@@ -24,10 +26,14 @@ mod sample;
 mod schema;
 mod settled;
 mod shape;
+mod share;
 mod show;
+mod suggest;
+mod words;
 
 pub use diagnostic::{Diagnostic, Severity, report};
 pub use file::{ReadError, read_file, read_text};
+pub use format::Format;
 pub use forward_auth::{ForwardAuth, OriginalHeaders};
 pub use preset::{Preset, QUICKSTART, UnknownPreset};
 pub use schema::schema;
@@ -39,29 +45,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::diagnostic::Findings;
-use self::keys::{FILE, Kind};
+use self::keys::FILE;
+use self::kind::Kind;
 use self::node::{Node, Spot};
 use crate::policy::{ClientIp, ForwardHeader, PolicySet};
 use crate::policy::{span, whole_number};
 use crate::store::MemoryStore;
-
-/// How a file is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// YAML 1.2.
-    Yaml,
-    /// TOML 1.1, with the same tree.
-    Toml,
-}
-
-impl Format {
-    /// Returns the format that a file's name speaks of: `.toml`, and YAML for all others.
-    #[must_use]
-    pub fn of(path: &Path) -> Self {
-        let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
-        if is_toml { Self::Toml } else { Self::Yaml }
-    }
-}
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +64,7 @@ pub struct Server {
 
 impl Default for Server {
     fn default() -> Self {
-        // Loopback: a fresh install is nobody else's business.
+        // Loopback: a fresh install is not reached from other machines.
         Self {
             http: SocketAddr::from(([127, 0, 0, 1], 8080)),
             admin: SocketAddr::from(([127, 0, 0, 1], 9080)),

@@ -2,7 +2,8 @@
 //!
 //! One account for every door: the server's `/v1/explain` and the command line print the same lines.
 
-use std::fmt;
+mod terminal;
+
 use std::time::Duration;
 
 use tidegate_core::concurrency::Concurrency;
@@ -256,74 +257,6 @@ fn millis_up(wait: Duration) -> u64 {
     u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// Hundredths of a second, rounded up like every wait that is told.
-fn seconds(millis: u64) -> String {
-    let hundredths = millis.div_ceil(10);
-    format!("{}.{:02} s", hundredths / 100, hundredths % 100)
-}
-
-impl fmt::Display for Explanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.decision, &self.policy, self.retry_after_ms) {
-            ("delayed", _, _) => writeln!(f, "DELAYED {}", seconds(self.delay_ms))?,
-            ("allowed", Some(name), _) => writeln!(f, "ALLOWED, tightest is {name}")?,
-            ("allowed", None, _) => writeln!(f, "ALLOWED, no policy limits it")?,
-            (_, Some(name), _) if self.denied_by_list => writeln!(f, "DENIED by the deny-list of {name}")?,
-            (_, None, _) if self.denied_by_list => writeln!(f, "DENIED by the deny-list for all policies")?,
-            (_, name, wait) => {
-                write!(f, "DENIED by {}, ", name.as_deref().unwrap_or("no policy"))?;
-                match wait {
-                    Some(wait) => writeln!(f, "retry after {}", seconds(wait))?,
-                    None if self.retry == Some("unknown") => {
-                        writeln!(f, "no telling when it would be allowed")?;
-                    }
-                    None => writeln!(f, "at this cost for ever")?,
-                }
-            }
-        }
-        let width = self.reasons.iter().map(|reason| reason.policy.chars().count()).max().unwrap_or(0);
-        for (place, reason) in self.reasons.iter().enumerate() {
-            let start = |f: &mut fmt::Formatter<'_>, word| {
-                write!(f, "{:>3} {:width$}   {word:<11} ", place + 1, reason.policy)
-            };
-            for limit in &reason.limits {
-                start(f, limit.result)?;
-                limit.write(f, &reason.key)?;
-            }
-            if reason.limits.is_empty() {
-                start(f, reason.result)?;
-                writeln!(f, "{}", reason.why.strip_prefix("not charged: ").unwrap_or(&reason.why))?;
-            }
-        }
-        let bound = self.reasons.iter().flat_map(|reason| &reason.limits).find(|limit| limit.binds);
-        if let Some((limit, with)) = bound.and_then(|limit| Some((limit, limit.allowed_with?))) {
-            let (word, after) = limit.word;
-            let more = with.burst_at_least.map(|least| format!("   {word} >= {least}{after}"));
-            let less = with.cost_at_most.map(|most| format!("   cost <= {most}"));
-            let ways: Vec<String> = more.into_iter().chain(less).collect();
-            if !ways.is_empty() {
-                writeln!(f, "    would be allowed with{}", ways.join("   or"))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl LimitReason {
-    fn write(&self, f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
-        let what = if self.shadow_limit { "shadow limit, " } else { "" };
-        write!(f, "{what}{}: needs {}, ", self.limit, self.needs)?;
-        match self.counts {
-            "places" => write!(f, "{} places, {} in use; key {key}", self.of, self.in_use)?,
-            _ => write!(f, "has {} of {}; key {key}", self.has, self.of)?,
-        }
-        if self.spared {
-            f.write_str("; not charged, another limit denied")?;
-        }
-        writeln!(f)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,11 +315,6 @@ mod tests {
             let told = gate.explain(&request, Cost::new(Rate::MAX_COUNT)).unwrap().to_string();
             assert!(told.ends_with("would be allowed with   cost <= 200\n"), "{told}");
         }
-    }
-
-    #[test]
-    fn waits_are_told_in_hundredths() {
-        assert_eq!([410, 1, 61_001].map(seconds), ["0.41 s", "0.01 s", "61.01 s"]);
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! One limit per key, in memory that is bounded up front.
 //!
-//! A limiter for callers who are not trusted to be few: a key that is full again takes no memory, and a flood of new keys
-//! cannot grow the table (see [`MemoryStore`] for who has to go when it is full). For several limits at once, or for stores
-//! beyond the process, there is [`crate::store`] and the gate over it; this is the short way for the common case.
+//! For callers of whom there may be any number: a key that is full again takes no memory, and a flood of new keys cannot grow
+//! the table (see [`MemoryStore`] for which key is evicted when it is full). For several limits at once, or for stores
+//! beyond the process, there is [`crate::store`] and the gate over it.
 
 mod fast_path;
+mod shared;
 
-use std::fmt;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU16;
 use std::time::Duration;
@@ -15,17 +14,16 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
-use tidegate_core::{Cost, Quota, QuotaError, Replace, Standing, Tick};
+use tidegate_core::{Cost, Quota, QuotaError, Replace, Standing};
 
+use self::shared::{KeySource, Shared, Standard, Terms};
+use crate::answer::{Answer, Denied};
 use crate::clock::{Clock, SystemClock, Time};
-use crate::limiter::{Answer, Denied, Held, Reservation, Source};
-use crate::observer::{Event, KeyDigest, Observer};
+use crate::observer::{KeyDigest, Observer};
 use crate::precision::Precision;
-use crate::store::{Charge, MemoryStore, Occupancy, Op, Settled, Step, Store};
+use crate::reservation::Reservation;
+use crate::store::{MemoryStore, Occupancy, Store};
 use crate::wait::Wait;
-
-/// Says which keys have a limit of their own.
-type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
 
 /// One limit per key, for at most a chosen number of live keys.
 ///
@@ -46,45 +44,6 @@ type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
 #[derive(Clone, Debug)]
 pub struct KeyedLimiter {
     shared: Arc<Shared>,
-}
-
-struct Shared {
-    /// The class of the standard limit in the store, where its states are words and nothing else has a say: no limit per key, no
-    /// observer. 0 otherwise.
-    fast_class: AtomicU16,
-    precision: Precision,
-    time: Time,
-    store: MemoryStore,
-    standard: ArcSwap<Standard>,
-    /// Held while `fast_class` is set.
-    publishing: Mutex<()>,
-    resolver: Option<Arc<Resolver>>,
-    capacity: usize,
-    observer: Option<Arc<dyn Observer>>,
-    /// Digests for observers; not the store's seed, so that a logged digest says nothing about the table.
-    digests: RandomState,
-}
-
-/// The limit of every key that has none of its own.
-#[derive(Debug)]
-struct Standard {
-    quota: Arc<Quota>,
-    replace: Replace,
-    /// Counts changes, as a limiter's terms do.
-    terms: u64,
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("standard", &self.standard)
-            .field("resolver", &self.resolver.is_some())
-            .field("occupancy", &self.store.occupancy())
-            .field("precision", &self.precision)
-            .field("time", &self.time)
-            .field("observer", &self.observer)
-            .finish_non_exhaustive()
-    }
 }
 
 impl KeyedLimiter {
@@ -127,8 +86,8 @@ impl KeyedLimiter {
         self.rebuilt(|shared| shared.precision = precision)
     }
 
-    /// Returns a limiter that tells keys apart by themselves and not by their fingerprints, in twice the memory and at about
-    /// twice the cost of a check; see [`MemoryStore::with_full_keys`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter that tells keys apart by the keys and not by their fingerprints, in twice the memory and at about twice
+    /// the cost of a check; see [`MemoryStore::with_full_keys`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
     #[must_use]
     pub fn with_full_keys(self) -> Self {
         self.rebuilt(|shared| shared.store = MemoryStore::with_full_keys(shared.capacity))
@@ -200,10 +159,10 @@ impl KeyedLimiter {
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn allow_n(&self, key: impl AsRef<[u8]>, cost: Cost) -> Answer {
-        self.decide(key.as_ref(), cost)
+        self.shared.decide(key.as_ref(), cost)
     }
 
-    /// Spends one unit of the key now and says whether it did: [`KeyedLimiter::allow`] for whoever asks for no more than that.
+    /// Spends one unit of the key now and says whether it did: [`KeyedLimiter::allow`] where nothing else of the answer is wanted.
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn admit(&self, key: impl AsRef<[u8]>) -> bool {
@@ -214,7 +173,7 @@ impl KeyedLimiter {
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn admit_n(&self, key: impl AsRef<[u8]>, cost: Cost) -> bool {
-        self.decide(key.as_ref(), cost)
+        self.shared.decide(key.as_ref(), cost)
     }
 
     /// Spends one unit of each of `keys`, in order, as [`KeyedLimiter::allow`] would one by one, and hands each with its answer to
@@ -239,19 +198,13 @@ impl KeyedLimiter {
     /// # Ok::<(), tidegate::QuotaError>(())
     /// ```
     pub fn allow_each<K: AsRef<[u8]>>(&self, keys: &[K], tell: impl FnMut(&K, Answer)) {
-        self.decide_each(keys, tell);
+        self.shared.decide_each(keys, tell);
     }
 
-    /// Spends one unit of each of `keys` and says whether it did: [`KeyedLimiter::allow_each`] for whoever asks for no more than
-    /// that.
+    /// Spends one unit of each of `keys` and says whether it did: [`KeyedLimiter::allow_each`] where nothing else of the answers
+    /// is wanted.
     pub fn admit_each<K: AsRef<[u8]>>(&self, keys: &[K], tell: impl FnMut(&K, bool)) {
-        self.decide_each(keys, tell);
-    }
-
-    #[inline(never)]
-    fn allow_at_length(&self, key: &[u8], cost: Cost) -> Answer {
-        let asked = self.asked(cost, Duration::ZERO);
-        self.with_terms(key, |terms| self.take(key, terms, asked).1.answer())
+        self.shared.decide_each(keys, tell);
     }
 
     /// Spends `cost` of the key under a limit the caller names for this call, in place of what would hold for the key. What
@@ -260,7 +213,7 @@ impl KeyedLimiter {
     pub fn allow_with(&self, key: impl AsRef<[u8]>, cost: Cost, quota: &Arc<Quota>) -> Answer {
         let standard = self.shared.standard.load();
         let terms = Terms { quota, replace: standard.replace, count: standard.terms };
-        self.take(key.as_ref(), terms, self.asked(cost, Duration::ZERO)).1.answer()
+        self.shared.take(key.as_ref(), terms, self.shared.asked(cost, Duration::ZERO)).1.answer()
     }
 
     /// Spends `cost` of the key now for work that acts after a delay of at most `max_wait`; see [`crate::Limiter::reserve`].
@@ -273,7 +226,8 @@ impl KeyedLimiter {
         cost: Cost,
         max_wait: Duration,
     ) -> Result<Reservation, Denied> {
-        self.reserve_at(key.as_ref(), self.now(), cost, max_wait)
+        let held = self.shared.charge(key.as_ref(), self.shared.time.now(), cost, max_wait)?;
+        Ok(Reservation::new(KeySource::of(&self.shared, key.as_ref()), held))
     }
 
     /// Waits until `cost` of the key may be spent: first come, first served per key. The future holds a copy of the key.
@@ -291,7 +245,7 @@ impl KeyedLimiter {
     /// # }
     /// ```
     pub fn wait(&self, key: impl AsRef<[u8]>, cost: Cost) -> Wait {
-        Wait::new(Source::Key { limiter: self.clone(), key: key.as_ref().into(), quota: None }, cost)
+        Wait::new(KeySource::of(&self.shared, key.as_ref()), cost)
     }
 
     /// Holds the calling thread until `cost` of the key may be spent, at most for `timeout`. Not for async code.
@@ -317,13 +271,13 @@ impl KeyedLimiter {
     /// Says what [`KeyedLimiter::allow_n`] would answer; see [`KeyedLimiter::peek`].
     #[must_use]
     pub fn peek_n(&self, key: impl AsRef<[u8]>, cost: Cost) -> Answer {
-        Answer::binding_of(&self.adjust(key.as_ref(), Op::Peek, cost))
+        self.shared.peek(key.as_ref(), cost)
     }
 
     /// Forgets the key: its limit is full again, and of reservations made before nothing comes back, unless the key is pushed out of a
     /// full limiter and comes again.
     pub fn reset(&self, key: impl AsRef<[u8]>) {
-        self.adjust(key.as_ref(), Op::Reset, Cost::ONE);
+        self.shared.reset(key.as_ref());
     }
 
     /// Returns how the key stands now.
@@ -363,120 +317,24 @@ impl KeyedLimiter {
     /// Returns the digest by which events name the key.
     #[must_use]
     pub fn digest(&self, key: impl AsRef<[u8]>) -> KeyDigest {
-        KeyDigest(self.shared.digests.hash_one(key.as_ref()))
+        self.shared.digest(key.as_ref())
     }
 }
 
-/// What one operation asks.
-#[derive(Clone, Copy)]
-struct Asked {
-    now: Tick,
-    cost: Cost,
-    max_wait: Duration,
-}
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests {
+    use super::*;
+    use crate::ManualClock;
 
-/// The limit that holds for a key in one operation.
-#[derive(Clone, Copy)]
-struct Terms<'a> {
-    quota: &'a Arc<Quota>,
-    replace: Replace,
-    count: u64,
-}
-
-impl KeyedLimiter {
-    pub(crate) fn clock(&self) -> &dyn Clock {
-        self.shared.time.clock()
-    }
-
-    pub(crate) fn now(&self) -> Tick {
-        self.shared.time.now()
-    }
-
-    fn asked(&self, cost: Cost, max_wait: Duration) -> Asked {
-        Asked { now: self.now(), cost, max_wait }
-    }
-
-    /// Finds the limit of a key, without counting references on the usual path.
-    fn with_terms<R>(&self, key: &[u8], then: impl FnOnce(Terms<'_>) -> R) -> R {
-        let own = self.shared.resolver.as_ref().and_then(|resolver| resolver(key));
-        let standard = self.shared.standard.load();
-        let quota = own.as_ref().unwrap_or(&standard.quota);
-        then(Terms { quota, replace: standard.replace, count: standard.terms })
-    }
-
-    fn settle(&self, key: &[u8], terms: Terms<'_>, op: Op<'_>, asked: Asked) -> Settled {
-        let Asked { now, cost, max_wait } = asked;
-        let charge = Charge { max_wait, replace: terms.replace, ..Charge::new(key, terms.quota, cost) };
-        let charges = [charge];
-        let step = Step::new(now, op, &charges);
-        self.shared.store.settle(&step).expect("a store in memory always settles a step of one charge")
-    }
-
-    /// Decides once and tells the observer.
-    fn take(&self, key: &[u8], terms: Terms<'_>, mut asked: Asked) -> (Settled, Event) {
-        let (settled, answer) = loop {
-            let settled = self.settle(key, terms, Op::Take, asked);
-            let answer = Answer::binding_of(&settled);
-            if answer.is_allowed() {
-                break (settled, answer);
-            }
-            // As a limiter of one does it: a word may hold a charge of a later tick than was asked by.
-            match answer.retry().after().zip(Some(self.now())) {
-                Some((wait, later)) if later.since(asked.now) >= wait => asked.now = later,
-                _ => break (settled, answer),
-            }
-        };
-        let (decision, binding) = (answer.decision(), answer.binding());
-        let Asked { now, cost, max_wait } = asked;
-        let mut event = Event { at: now, cost, max_wait, decision, binding, key: None };
-        if let Some(observer) = &self.shared.observer {
-            event.key = Some(self.digest(key));
-            observer.on_decision(&event);
-        }
-        (settled, event)
-    }
-
-    fn adjust(&self, key: &[u8], op: Op<'_>, cost: Cost) -> Settled {
-        self.with_terms(key, |terms| self.settle(key, terms, op, self.asked(cost, Duration::ZERO)))
-    }
-
-    pub(crate) fn reserve_at(
-        &self,
-        key: &[u8],
-        now: Tick,
-        cost: Cost,
-        max_wait: Duration,
-    ) -> Result<Reservation, Denied> {
-        self.with_terms(key, |terms| {
-            let (settled, event) = self.take(key, terms, Asked { now, cost, max_wait });
-            if !settled.allowed {
-                return Err(event.answer().into());
-            }
-            let quota = Some(Arc::clone(terms.quota));
-            let source = Source::Key { limiter: self.clone(), key: key.into(), quota };
-            let receipts = settled.lines.iter().filter_map(|line| line.receipt).collect();
-            Ok(Reservation::new(source, Held { event, receipts, terms: terms.count }))
-        })
-    }
-
-    /// Settles a charge with what was really spent. Where the key's limit has changed since, nothing comes back, and the limit that
-    /// holds now is charged what was spent beyond it.
-    pub(crate) fn settle_key(&self, key: &[u8], quota: Option<&Arc<Quota>>, held: &Held, used: u64) {
-        let asked = self.asked(held.event.cost, Duration::ZERO);
-        self.with_terms(key, |terms| {
-            let same = terms.count == held.terms && quota.is_some_and(|charged| charged == terms.quota);
-            if let [receipt] = held.receipts[..]
-                && (same || used > held.event.cost.units())
-            {
-                self.settle(key, terms, Op::Finish(&[held.ending(receipt, used)]), asked);
-            }
-        });
-        self.tell(|observer| held.tell(observer, used));
-    }
-
-    pub(crate) fn tell(&self, event: impl FnOnce(&dyn Observer)) {
-        if let Some(observer) = &self.shared.observer {
-            event(&**observer);
-        }
+    /// As of a limiter of one: a check by a tick that was read before the last charge is not refused what is there.
+    #[test]
+    fn a_charge_of_a_later_tick_does_not_refuse_what_is_there() {
+        let clock = ManualClock::default();
+        clock.advance(Duration::from_secs(1000));
+        let keys = KeyedLimiter::new(Quota::per_second(1).burst(2), 10).unwrap().with_clock(clock.clone());
+        let read = keys.shared.time.now();
+        clock.advance(Duration::from_nanos(1));
+        assert!(keys.allow("ann").is_allowed());
+        assert!(keys.shared.charge(b"ann", read, Cost::ONE, Duration::ZERO).is_ok(), "two were there");
     }
 }

@@ -15,6 +15,7 @@
 //! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]
 #![doc = include_str!("docs/limiting.md")]
 
+mod answer;
 mod background;
 mod block_on;
 mod bulkhead;
@@ -29,21 +30,25 @@ pub mod observer;
 pub mod policy;
 mod precision;
 pub mod queue;
+mod reservation;
 mod seqlock;
 pub mod store;
 mod sync;
 mod thread_buffers;
+mod time_bound;
 pub mod visible;
 mod wait;
 
+pub use answer::{Answer, Denied};
 pub use bulkhead::{Bulkhead, Enter, Permit};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use gate::{Admission, Charged, Gate, GateDecision, InForce, LimitDecision};
 pub use keyed::KeyedLimiter;
-pub use limiter::{Answer, Denied, Limiter, Reservation};
+pub use limiter::Limiter;
 pub use policy::{Descriptor, Policy, PolicySet};
 pub use precision::Precision;
 pub use queue::JobQueue;
+pub use reservation::Reservation;
 pub use tidegate_core::{
     Ask, Cost, Decision, Finish, Outcome, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Retry,
     Standing, Tick,

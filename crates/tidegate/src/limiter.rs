@@ -9,31 +9,27 @@
 //! two threads may arrive in another order than their ticks; the later arrival with the earlier tick counts as
 //! simultaneous, which never gives anything away.
 
-mod answer;
 mod fast_path;
 mod lease;
-mod reservation;
+mod limits;
+mod returns;
+mod shared;
 mod word;
-
-pub(crate) use answer::Tell;
-pub use answer::{Answer, Denied};
-pub use reservation::Reservation;
-pub(crate) use reservation::{Held, Source};
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tidegate_core::{Algorithm, Cost, Quota, QuotaError, Receipt, Replace, Standing, Tick};
+use tidegate_core::{Algorithm, Cost, Quota, QuotaError, Replace, Standing};
 
+use self::shared::Shared;
+use crate::answer::{Answer, Denied};
 use crate::clock::{Clock, SystemClock, Time};
-use crate::observer::{Event, Observer};
+use crate::observer::Observer;
 use crate::precision::Precision;
-use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
+use crate::reservation::{Reservation, Source};
+use crate::store::Cell;
 use crate::wait::Wait;
-use fast_path::FastPath;
-use word::Word;
 
 /// One limit of any [`Quota`], or several that are charged all or none.
 ///
@@ -69,54 +65,6 @@ pub struct Limiter {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug)]
-struct Shared {
-    /// The state, where it fits a word.
-    word: Word,
-    fast_path: FastPath,
-    precision: Precision,
-    time: Time,
-    /// Tells the limiters of a process apart, for leases.
-    number: u64,
-    /// What leases have given back.
-    returns: lease::Returns,
-    observer: Option<Arc<dyn Observer>>,
-    /// Protects the quotas with what was spent of them. Never held while a clock, an observer or a waker is called.
-    limits: Mutex<Limits>,
-}
-
-/// Quotas and cells in the same order.
-#[derive(Debug)]
-struct Limits {
-    quotas: SmallVec<[Arc<Quota>; 1]>,
-    cells: SmallVec<[Option<Cell>; 1]>,
-    /// Counts changes of the quotas; of receipts of an earlier count nothing comes back any more.
-    terms: u64,
-}
-
-impl Limits {
-    fn settle(&mut self, now: Tick, op: Op<'_>, cost: Cost, max_wait: Duration) -> Settled {
-        // A limiter's cells are told apart by their order, so the key says nothing.
-        let line = |quota| Charge { max_wait, ..Charge::new(b"", quota, cost) };
-        let charges: SmallVec<[Charge<'_>; 4]> = self.quotas.iter().map(line).collect();
-        settle(&Step::new(now, op, &charges), &mut self.cells).0
-    }
-}
-
-impl Shared {
-    /// The long way: does something with the cells under the lock, the word being away meanwhile.
-    fn with_cells<R>(&self, now: Tick, then: impl FnOnce(&mut Limits) -> R) -> R {
-        let mut limits = self.limits.lock();
-        limits.take_over(&self.word, now);
-        let result = then(&mut limits);
-        // An observer is told of every check, so there is no short way past it.
-        if self.observer.is_none() {
-            limits.hand_back(&self.word, now);
-        }
-        result
-    }
-}
-
 impl Limiter {
     /// Makes a limiter that starts full and lives by the [`SystemClock`].
     ///
@@ -143,31 +91,20 @@ impl Limiter {
         Q: TryInto<Quota>,
         QuotaError: From<Q::Error>,
     {
-        Ok(Self::build(parse(quotas)?, Time::new(SystemClock::new()), Precision::default(), None))
+        Ok(Self::of(parse(quotas)?, Time::new(SystemClock::new()), Precision::default(), None))
     }
 
-    fn build(
+    fn of(
         quotas: SmallVec<[Arc<Quota>; 1]>,
         time: Time,
         precision: Precision,
         observer: Option<Arc<dyn Observer>>,
     ) -> Self {
-        let cells = quotas.iter().map(|_| None).collect();
-        let limits = Mutex::new(Limits { quotas, cells, terms: 0 });
-        let number = lease::number();
-        let shared = Shared {
-            word: Word::new(),
-            fast_path: FastPath::of(precision, &time),
-            precision,
-            time,
-            number,
-            returns: lease::Returns::default(),
-            observer,
-            limits,
-        };
-        let now = shared.time.now();
-        shared.with_cells(now, |_| ());
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(Shared::new(quotas, time, precision, observer)) }
+    }
+
+    fn source(&self) -> Arc<dyn Source> {
+        Arc::clone(&self.shared) as Arc<dyn Source>
     }
 
     /// Returns a limiter of the same quotas that lives by `clock`. A step of construction: the result starts full and shares
@@ -175,7 +112,7 @@ impl Limiter {
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
-        Self::build(quotas, Time::new(clock), self.shared.precision, self.shared.observer.clone())
+        Self::of(quotas, Time::new(clock), self.shared.precision, self.shared.observer.clone())
     }
 
     /// Returns a limiter of the same quotas and clock in another [`Precision`]. A step of construction, as
@@ -183,7 +120,7 @@ impl Limiter {
     #[must_use]
     pub fn with_precision(self, precision: Precision) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
-        Self::build(quotas, self.shared.time.again(), precision, self.shared.observer.clone())
+        Self::of(quotas, self.shared.time.again(), precision, self.shared.observer.clone())
     }
 
     /// Returns a limiter of the same quotas and clock whose decisions `observer` is told; hand in an `Arc` to keep a hold of it. A
@@ -191,7 +128,7 @@ impl Limiter {
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
-        Self::build(quotas, self.shared.time.again(), self.shared.precision, Some(Arc::new(observer)))
+        Self::of(quotas, self.shared.time.again(), self.shared.precision, Some(Arc::new(observer)))
     }
 
     /// Spends one unit now, or refuses and changes nothing.
@@ -210,10 +147,10 @@ impl Limiter {
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn allow_n(&self, cost: Cost) -> Answer {
-        self.decide(cost)
+        self.shared.decide(cost)
     }
 
-    /// Spends one unit now and says whether it did: [`Limiter::allow`] for whoever asks for no more than that, at half the price.
+    /// Spends one unit now and says whether it did: [`Limiter::allow`] where nothing else of the answer is wanted, at half the cost.
     ///
     /// # Examples
     /// ```
@@ -233,13 +170,7 @@ impl Limiter {
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn admit_n(&self, cost: Cost) -> bool {
-        self.decide(cost)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn allow_under_lock(&self, cost: Cost) -> Answer {
-        self.take(self.now(), cost, Duration::ZERO, false).0.answer()
+        self.shared.decide(cost)
     }
 
     /// Spends `cost` now for work that acts after a delay of at most `max_wait`, or refuses and changes nothing.
@@ -265,7 +196,8 @@ impl Limiter {
     /// # Ok::<(), tidegate::QuotaError>(())
     /// ```
     pub fn reserve(&self, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied> {
-        self.reserve_at(self.now(), cost, max_wait)
+        let held = self.shared.charge(self.shared.now(), cost, max_wait)?;
+        Ok(Reservation::new(self.source(), held))
     }
 
     /// Waits until `cost` may be spent: first come, first served. See [`Wait`] for deadlines and dropping.
@@ -286,7 +218,7 @@ impl Limiter {
     /// # }
     /// ```
     pub fn wait(&self, cost: Cost) -> Wait {
-        Wait::new(Source::Limiter(self.clone()), cost)
+        Wait::new(self.source(), cost)
     }
 
     /// Holds the calling thread until `cost` may be spent, at most for `timeout`. Not for async code: it would hold the
@@ -301,12 +233,7 @@ impl Limiter {
     /// Says what [`Limiter::allow_n`] would answer, with the standing of now; changes nothing and tells no observer.
     #[must_use]
     pub fn peek(&self, cost: Cost) -> Answer {
-        if let Some(answer) = self.shared.peek_by_clock(cost.units()) {
-            return answer;
-        }
-        let now = self.now();
-        let settle = |limits: &mut Limits| limits.settle(now, Op::Peek, cost, Duration::ZERO);
-        Answer::binding_of(&self.shared.with_cells(now, settle))
+        self.shared.peek(cost)
     }
 
     /// Returns how the limit stands now: of several quotas, the one with the least remaining.
@@ -315,7 +242,7 @@ impl Limiter {
         if let Some(answer) = self.shared.peek_by_clock(1) {
             return answer.standing();
         }
-        let now = self.now();
+        let now = self.shared.now();
         let standing = |(quota, cell): (&Arc<Quota>, &Option<Cell>)| match cell {
             Some(cell) => quota.standing(&cell.state, now),
             None => quota.standing(&quota.fresh(now), now),
@@ -370,7 +297,7 @@ impl Limiter {
         QuotaError: From<Q::Error>,
     {
         let quotas = parse(quotas)?;
-        let now = self.now();
+        let now = self.shared.now();
         self.shared.with_cells(now, |limits| {
             limits.cells.resize(quotas.len(), None);
             for (cell, quota) in limits.cells.iter_mut().zip(&quotas) {
@@ -383,84 +310,6 @@ impl Limiter {
             limits.terms += 1;
         });
         Ok(())
-    }
-
-    pub(crate) fn clock(&self) -> &dyn Clock {
-        self.shared.time.clock()
-    }
-
-    pub(crate) fn now(&self) -> Tick {
-        self.shared.time.now()
-    }
-
-    /// Decides once and tells the observer; returns the terms and receipts with it. `keeps` says whether the receipts may be settled.
-    fn take(
-        &self,
-        mut now: Tick,
-        cost: Cost,
-        max_wait: Duration,
-        keeps: bool,
-    ) -> (Event, u64, SmallVec<[Receipt; 1]>) {
-        let (settled, answer, terms) = loop {
-            let settle = |limits: &mut Limits| {
-                let settled = limits.settle(now, Op::Take, cost, max_wait);
-                if keeps && settled.allowed {
-                    let full = settled.lines.iter().map(|line| line.decision.standing.reset_after).max();
-                    self.shared.returns.issued(now.after(full.unwrap_or_default()));
-                }
-                (settled, limits.terms)
-            };
-            let (settled, terms) = self.shared.with_cells(now, settle);
-            let answer = Answer::binding_of(&settled);
-            if answer.is_allowed() {
-                break (settled, answer, terms);
-            }
-            // A word does not tell the tick of its last charge, which may be later than `now`. Refused is only who would
-            // be by a tick read after it too; ends, for each turn takes the wait that the last one told.
-            match answer.retry().after().zip(Some(self.now())) {
-                Some((wait, later)) if later.since(now) >= wait => now = later,
-                _ => break (settled, answer, terms),
-            }
-        };
-        let (decision, binding) = (answer.decision(), answer.binding());
-        let event = Event { at: now, cost, max_wait, decision, binding, key: None };
-        self.tell(|observer| observer.on_decision(&event));
-        (event, terms, settled.lines.iter().filter_map(|line| line.receipt).collect())
-    }
-
-    pub(crate) fn reserve_at(
-        &self,
-        now: Tick,
-        cost: Cost,
-        max_wait: Duration,
-    ) -> Result<Reservation, Denied> {
-        let (event, terms, receipts) = self.take(now, cost, max_wait, true);
-        if !event.decision.is_allowed() {
-            return Err(event.answer().into());
-        }
-        Ok(Reservation::new(Source::Limiter(self.clone()), Held { event, receipts, terms }))
-    }
-
-    /// Settles a charge with what was really spent. Under other terms than it was made nothing comes back, and each limit that holds
-    /// now is charged what was spent beyond it.
-    pub(crate) fn settle(&self, held: &Held, used: u64) {
-        let now = self.now();
-        self.shared.with_cells(now, |limits| {
-            let same = limits.terms == held.terms;
-            if same || used > held.event.cost.units() {
-                let receipts = held.receipts.iter().chain(held.receipts.last().into_iter().cycle());
-                let endings: SmallVec<[Ending; 1]> =
-                    receipts.take(limits.quotas.len()).map(|receipt| held.ending(*receipt, used)).collect();
-                limits.settle(now, Op::Finish(&endings), held.event.cost, Duration::ZERO);
-            }
-        });
-        self.tell(|observer| held.tell(observer, used));
-    }
-
-    pub(crate) fn tell(&self, event: impl FnOnce(&dyn Observer)) {
-        if let Some(observer) = &self.shared.observer {
-            event(&**observer);
-        }
     }
 }
 
@@ -477,4 +326,25 @@ where
         return Err(QuotaError::Parameter { name: "number of quotas", value: 0.to_string(), want });
     }
     Ok(quotas)
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests {
+    use super::*;
+    use crate::ManualClock;
+
+    /// Who takes the lock has read the clock before. A check that came in between, a nanosecond later, used to count as lying in the
+    /// future: the other was refused the last unit, with a `retry_after` of that nanosecond.
+    #[test]
+    fn a_charge_of_a_later_tick_does_not_refuse_what_is_there() {
+        let clock = ManualClock::default();
+        clock.advance(Duration::from_secs(1000));
+        let limiter = Limiter::new(Quota::per_second(1).burst(2)).unwrap().with_clock(clock.clone());
+        let reserve_at = |tick| limiter.shared.charge(tick, Cost::ONE, Duration::ZERO);
+        let read = limiter.shared.now();
+        clock.advance(Duration::from_nanos(1));
+        assert!(limiter.allow().is_allowed());
+        assert!(reserve_at(read).is_ok(), "two were there");
+        assert!(reserve_at(read).unwrap_err().retry().after() >= Some(Duration::from_secs(1)));
+    }
 }

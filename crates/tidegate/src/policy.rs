@@ -1,6 +1,6 @@
 //! Who is limited, by what.
 //!
-//! A [`Policy`] says of whom it speaks ([`Match`]), who is charged (`by`) and under which [`Limit`]s; a [`PolicySet`] is the
+//! A [`Policy`] says which requests it is for ([`Match`]), whose capacity they are charged to (`by`) and under which [`Limit`]s; a [`PolicySet`] is the
 //! whole file's policies. A request is a [`Descriptor`]; the set makes a [`Plan`] of it, which a store settles.
 //!
 //! Two rules decide what a request means here. *The path* is normalised before it is matched: query cut off, escapes decoded
@@ -15,6 +15,7 @@ mod cel_cost;
 mod client_ip;
 mod compiled;
 mod cost;
+mod cost_error;
 mod descriptor;
 mod explain;
 mod glob;
@@ -25,10 +26,13 @@ mod matching;
 mod named;
 pub(crate) mod path;
 mod plan;
+mod planning;
 #[expect(clippy::module_inception, reason = "one policy lives in the file of its name")]
 mod policy;
 mod rate_grammar;
+mod real_cost;
 mod set;
+mod settle_rule;
 mod usage;
 
 pub use crate::store::OnStoreError;
@@ -37,9 +41,12 @@ pub use among::Among;
 #[cfg(feature = "cel")]
 pub use cel_cost::{Expression, ExpressionError};
 pub use client_ip::{ClientIp, ClientIpError, ForwardHeader, FoundIp, IpSource, canonical, keyed_network};
-pub use cost::{CostError, CostRule};
+pub use cost::CostRule;
 #[cfg(feature = "config")]
-pub(crate) use cost::{MAX_EXPRESSION, is_attribute_name};
+pub(crate) use cost::is_attribute_name;
+pub use cost_error::CostError;
+#[cfg(feature = "config")]
+pub(crate) use cost_error::MAX_EXPRESSION;
 pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
@@ -58,5 +65,7 @@ pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy,
 #[cfg(feature = "config")]
 pub(crate) use rate_grammar::whole_number;
 pub use rate_grammar::{GrammarError, Unit, WrittenRate, span};
+pub use real_cost::{RealCost, UnknownUsage};
 pub use set::{PolicySet, PolicySetError};
-pub use usage::{LLM_USAGE, RealCost, SettleBy, SettleRule, UnknownUsage, Usage, UsageValue};
+pub use settle_rule::{SettleBy, SettleRule};
+pub use usage::{LLM_USAGE, Usage, UsageValue};

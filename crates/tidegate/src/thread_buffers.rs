@@ -1,12 +1,12 @@
-//! Memory that a thread's checks use one after the other, so that none of them allocates it.
+//! Buffers that a thread keeps from check to check, so that a check does not allocate them.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
 use crate::store::Settled;
 
-/// How much of it a thread keeps, in bytes of keys: those of usual checks have some hundreds. What callers put into
-/// attributes may be longer, and must not stay with every thread that has seen it.
+/// The most bytes of keys that a thread keeps: a usual check has some hundreds. Keys made of what callers send may be longer, and
+/// that memory must not stay with every thread that has seen one.
 const KEPT: usize = 16 * 1024;
 
 thread_local! {

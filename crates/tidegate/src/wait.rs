@@ -1,21 +1,24 @@
 //! Waiting until capacity is there.
 //!
 //! A waiter reserves when it is first polled and sleeps until its tick. So the order of arrival is the order of service
-//! without a queue of its own, a deadline that cannot be met is known at once and costs nothing, and nobody is starved: what
-//! was promised to a large cost is not eaten by small ones behind it. The price: when a waiter in the middle goes away,
-//! those behind it keep the ticks they were promised. What they did not count on is there for whoever asks next, who may
-//! then act before them; the rest of its share goes unused. None of it is handed out twice.
+//! without a queue; a deadline that cannot be met is known at once and costs nothing; and nobody starves, since small costs that
+//! come later cannot take what a large one was promised. The price: when a waiter in the middle goes away, those behind it keep the
+//! ticks they were promised. The part of its share that they do not rely on goes to whoever asks next, who may then act before them;
+//! the rest goes unused. No unit is given twice.
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate_core::{Cost, Tick};
 
+use crate::answer::{Answer, Denied};
 use crate::clock::Sleep;
-use crate::limiter::{Answer, Denied, Reservation, Source};
 use crate::observer::Event;
+use crate::reservation::{Reservation, Source};
+use crate::time_bound::TimeBound;
 
 /// A future that ends when its cost may be spent; made by [`crate::Limiter::wait`] and [`crate::KeyedLimiter::wait`].
 ///
@@ -36,19 +39,12 @@ use crate::observer::Event;
 #[must_use = "a wait does nothing unless awaited"]
 pub struct Wait {
     cost: Cost,
-    bound: Bound,
+    bound: TimeBound,
     stage: Stage,
 }
 
-/// How long a waiter is ready to wait.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Bound {
-    Within(Duration),
-    Until(Tick),
-}
-
 enum Stage {
-    New(Source),
+    New(Arc<dyn Source>),
     Asleep(Box<Reservation>, Sleep),
     Ended,
 }
@@ -64,36 +60,38 @@ impl std::fmt::Debug for Stage {
 }
 
 impl Wait {
-    pub(crate) const fn new(source: Source, cost: Cost) -> Self {
-        Self { cost, bound: Bound::Within(Duration::MAX), stage: Stage::New(source) }
+    pub(crate) const fn new(source: Arc<dyn Source>, cost: Cost) -> Self {
+        Self { cost, bound: TimeBound::NONE, stage: Stage::New(source) }
     }
 
     /// Waits for at most `timeout` from the first poll on; zero means now or not at all.
     pub const fn within(mut self, timeout: Duration) -> Self {
-        self.bound = Bound::Within(timeout);
+        self.bound = TimeBound::Within(timeout);
         self
     }
 
     /// Waits until `deadline` at the latest, a tick of the limiter's clock. A deadline that has passed is refused for good, even
     /// with capacity to spare: nobody is waiting for the result any more.
     pub const fn until(mut self, deadline: Tick) -> Self {
-        self.bound = Bound::Until(deadline);
+        self.bound = TimeBound::Until(deadline);
         self
     }
 
-    fn reserve(source: &Source, cost: Cost, bound: Bound) -> Result<Reservation, Denied> {
-        let now = source.now();
-        match bound {
-            Bound::Within(timeout) => source.reserve(now, cost, timeout),
-            Bound::Until(deadline) if now <= deadline => source.reserve(now, cost, deadline.since(now)),
-            Bound::Until(_) => {
+    fn reserve(&self, source: &Arc<dyn Source>) -> Result<Reservation, Denied> {
+        let (now, cost) = (source.now(), self.cost);
+        match self.bound.max_wait(now) {
+            Some(max_wait) => {
+                let held = source.charge(now, cost, max_wait)?;
+                Ok(Reservation::new(Arc::clone(source), held))
+            }
+            None => {
                 let answer = source.peek(cost).never();
-                source.tell(|observer| {
+                if let Some(observer) = source.observer() {
                     let (decision, binding) = (answer.decision(), answer.binding());
                     let max_wait = Duration::ZERO;
                     let event = Event { at: now, cost, max_wait, decision, binding, key: source.digest() };
                     observer.on_decision(&event);
-                });
+                }
                 Err(answer.into())
             }
         }
@@ -106,7 +104,7 @@ impl Future for Wait {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if let Stage::New(source) = &this.stage {
-            match Self::reserve(source, this.cost, this.bound) {
+            match this.reserve(source) {
                 Ok(reservation) if !reservation.wait().is_zero() => {
                     let sleep = reservation.clock().sleep_until(reservation.act());
                     this.stage = Stage::Asleep(Box::new(reservation), sleep);

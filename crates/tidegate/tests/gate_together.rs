@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
 mod byte_map;
-mod random;
 
 use tidegate::gate::{Check, Part, Together};
 use tidegate::policy::{Access, AccessEntry, AccessList, Limit, Share};
@@ -11,7 +10,7 @@ use tidegate::store::CasStore;
 use tidegate::{Charged, Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
 
 use byte_map::{Bytes, OnTheSpot};
-use random::Random;
+use tidegate::store::conformance::Random;
 
 const USERS: [&str; 3] = ["ann", "bob", "eve"];
 const BURST: u64 = 12;

@@ -1,8 +1,8 @@
-//! No key of the policy file that the manual does not name.
+//! No key of the policy file that the manual does not name, and none in its tables that does not exist.
 //!
 //! Keys are read from the tables that the JSON Schema is made of: calls of `key("name", Kind, default, "what for")`. A key
-//! that is known and not to be had yet (`Kind::Unavailable`) need not be on a page. The other way round, the examples of the
-//! manual are read by tests of the library, which refuse an unknown key.
+//! that is known and not to be had yet (`Kind::Unavailable`) need not be on a page. On the page of the policy file, the first
+//! column of each table that begins with `| key |` is held against them; its examples are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +13,8 @@ use super::allowed::Allowed;
 use super::fault::Fault;
 use super::markdown::{code, is_page, words};
 use super::tree::Tree;
+
+const PAGE: &str = "docs/policy-file.md";
 
 /// How many arguments the function has that makes a key.
 const ARGUMENTS: usize = 4;
@@ -27,23 +29,49 @@ pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     let pages = tree.texts().filter(|(path, _)| is_page(path));
     let pieces = pages.flat_map(|(_, text)| code(text));
     let told: BTreeSet<&str> = pieces.flat_map(|(_, piece)| words(piece, &['_', '-'])).collect();
-    let missing =
-        keys.found.into_iter().filter(|(name, _)| !told.contains(name.as_str()) && !allowed.allows(name));
-    let fault = |(name, (path, line)): (String, (String, usize))| {
-        Fault::new(
-            path,
-            line,
-            format!("key `{name}` of the policy file is on no page under docs/; say there what it does"),
-        )
-    };
-    missing.map(fault).collect()
+    let mut faults = Vec::new();
+    for (name, key) in
+        keys.found.iter().filter(|(name, key)| !key.unavailable && !told.contains(name.as_str()))
+    {
+        if !allowed.allows(name) {
+            let what =
+                format!("key `{name}` of the policy file is on no page under docs/; say there what it does");
+            faults.push(Fault::new(key.path.clone(), key.line, what));
+        }
+    }
+    for (line, name) in rows(tree.text(PAGE).unwrap_or_default()) {
+        if !keys.found.contains_key(name) && !allowed.allows(name) {
+            let what = format!("the policy file has no key `{name}`; take it out or correct it");
+            faults.push(Fault::new(PAGE, line, what));
+        }
+    }
+    faults
+}
+
+/// Lists the keys in the first column of the page's tables of keys: `client_ip.header` is two.
+fn rows(page: &str) -> Vec<(usize, &str)> {
+    let (mut rows, mut of_keys) = (Vec::new(), false);
+    for (index, line) in page.lines().enumerate() {
+        of_keys = line.starts_with("| key |") || of_keys && line.starts_with('|');
+        let first = line.split('|').nth(1).filter(|_| of_keys).unwrap_or_default();
+        let names = code(first).into_iter().flat_map(|(_, span)| words(span, &['_', '-']));
+        rows.extend(names.map(|name| (index + 1, name)));
+    }
+    rows
 }
 
 /// The keys that the file may have, each with the first place that defines it.
 #[derive(Debug, Default)]
 struct Keys {
     path: String,
-    found: BTreeMap<String, (String, usize)>,
+    found: BTreeMap<String, Key>,
+}
+
+#[derive(Debug)]
+struct Key {
+    path: String,
+    line: usize,
+    unavailable: bool,
 }
 
 impl<'ast> Visit<'ast> for Keys {
@@ -54,11 +82,12 @@ impl<'ast> Visit<'ast> for Keys {
         };
         let makes_a_key = call.args.len() == ARGUMENTS && last(&call.func).is_some_and(|name| name == "key");
         let unavailable = call.args.get(1).and_then(last).is_some_and(|kind| kind == "Unavailable");
-        if let (true, false, Some(Expr::Lit(ExprLit { lit: Lit::Str(name), .. }))) =
-            (makes_a_key, unavailable, call.args.first())
+        if let (true, Some(Expr::Lit(ExprLit { lit: Lit::Str(name), .. }))) = (makes_a_key, call.args.first())
         {
-            let place = (self.path.clone(), name.span().start().line);
-            self.found.entry(name.value()).or_insert(place);
+            let key = Key { path: self.path.clone(), line: name.span().start().line, unavailable };
+            let known = self.found.entry(name.value()).or_insert(key);
+            // A key may be had in one table and not yet in another.
+            known.unavailable &= unavailable;
         }
         visit::visit_expr_call(self, call);
     }
@@ -84,5 +113,14 @@ mod tests {
                 "{path}:2: key `burst` of the policy file is on no page under docs/; say there what it does"
             )]
         );
+    }
+    #[test]
+    fn a_row_of_a_key_that_does_not_exist_is_found() {
+        let page = "| key | default |\n|---|---|\n| `burst`, `.key_file` | `none` |\n| `burst.brust` or `later` | |\n\n\
+                    | value | note |\n|---|---|\n| `other` | |\n";
+        let path = "crates/tidegate/src/config/keys.rs";
+        let found = found("config-keys", &[(path, KEYS), ("docs/policy-file.md", page)], "");
+        let expected = "docs/policy-file.md:4: the policy file has no key `brust`; take it out or correct it";
+        assert_eq!(found, [expected]);
     }
 }

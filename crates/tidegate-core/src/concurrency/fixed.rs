@@ -1,8 +1,8 @@
 //! The fixed bulkhead: a number of places that does not move.
 //!
-//! Whoever enters takes a place, whoever leaves returns it; what is refused is refused because others are inside, so nobody can
-//! say when it would pass. A holder that never comes back (a crashed process, a lost answer) would keep its place for good, so
-//! places have a time to live where holders can be lost: one that was not returned by then lapses by itself.
+//! Whoever enters takes a place, whoever leaves returns it; what is refused is refused because others are inside, so the answer
+//! cannot say when it would pass. A holder that never comes back (a crashed process, a lost answer) would keep its place for good,
+//! so places have a time to live where holders can be lost: one that was not returned by then lapses by itself.
 //!
 //! What is remembered are the places in use by the tick at which they lapse. That tick is in the receipt, and so a receipt finds
 //! its own place: after it has lapsed there is nothing to find, and a place that lapses at another tick is somebody else's.
@@ -17,6 +17,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
 use crate::guard::{Guard, Outcome};
+use crate::kept::Kept;
 use crate::time::{Rate, Tick, nanos};
 
 /// At most so many places in use at once.
@@ -161,6 +162,39 @@ impl ConcurrencyState {
             }
         };
         Self { since: self.since, last: at, taken }
+    }
+}
+
+impl Kept for Concurrency {
+    type State = ConcurrencyState;
+
+    fn last_change(state: &ConcurrencyState) -> Option<Tick> {
+        Some(state.last)
+    }
+
+    /// No place lapses later than one that is taken at `to`. A place whose tick this changes is not returned any more by its
+    /// receipt, which names that tick; it lapses.
+    fn set_back(&self, state: &ConcurrencyState, to: Tick) -> ConcurrencyState {
+        let latest = self.lapses(to);
+        let mut next = ConcurrencyState { since: state.since.min(to), last: to, taken: SmallVec::new() };
+        for Taken { until, places } in state.live(state.last).iter().copied() {
+            let until = if until == Tick::MAX { until } else { until.min(latest) };
+            match next.taken.last_mut() {
+                Some(last) if last.until == until => last.places = last.places.saturating_add(places),
+                _ => next.taken.push(Taken { until, places }),
+            }
+        }
+        next
+    }
+
+    fn largest(&self) -> usize {
+        // Places lapse at multiples of a step, and all within a time to live and a step.
+        let ticks = match self.ttl {
+            u64::MAX => 1,
+            ttl => ttl.div_ceil(step(ttl)).saturating_add(1),
+        };
+        // At most 65,536.
+        8 + 8 + 8 + 16 * ticks.min(self.max) as usize
     }
 }
 

@@ -12,6 +12,7 @@ use crate::concurrency::{Concurrency, ConcurrencyState};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
 use crate::guard::{Finish, Guard, Outcome};
+use crate::kept::{self, Kept};
 use crate::rate::{FixedWindow, FixedWindowState, SlidingCounter, SlidingCounterState};
 use crate::rate::{Gcra, GcraState};
 use crate::rate::{GuavaBursty, GuavaState, GuavaWarming, UberPacer, UberPacerState, XTime, XTimeState};
@@ -122,6 +123,60 @@ macro_rules! algorithms {
                         State::$gname(params.leave(state, now, receipt, finish.outcome))
                     })*
                     _ => self.settle(state, now, receipt, finish.used),
+                }
+            }
+
+            /// Returns the state to decide by, and to write back, where the clock that wrote `state` has since been set back by more
+            /// than [`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK); `None` where `state` holds as it is. Costs a comparison then.
+            ///
+            /// A state stands still at the tick of its last change until `now` has reached it. Where that lies further ahead, it is
+            /// set back: it becomes what it was at its last change, as if that had been at `now` and the largest step back. So a
+            /// key stands still for no longer than that, and is then as empty as it was. It is for the first decision after the
+            /// step; charges made before give nothing back afterwards, so settle them by the state as it was written. What time
+            /// returned while the clock was fast is not taken back.
+            ///
+            /// The profiles of peers are never set back: they do with such a clock what their peers do.
+            ///
+            /// # Examples
+            /// ```
+            /// use std::time::Duration;
+            /// use tidegate_core::{Algorithm, Ask, Cost, Quota, Tick, Transition, time::MAX_STEP_BACK};
+            ///
+            /// let quota = Quota::per_hour(1).gcra()?;
+            /// let (now, fast) = (Tick::from_secs(100_000), Tick::from_secs(200_000));
+            /// let ask = Ask::allow(fast, Cost::ONE);
+            /// let Transition::Allowed { next: spent, .. } = quota.decide(&quota.fresh(fast), ask) else { panic!() };
+            ///
+            /// assert_eq!(quota.set_back(&spent, fast), None);
+            /// let back = quota.set_back(&spent, now).expect("the clock was more than a day fast");
+            /// let full = now.after(MAX_STEP_BACK).after(Duration::from_secs(3600));
+            /// assert_eq!(quota.standing(&back, full).remaining, 1);
+            /// # Ok::<(), tidegate_core::QuotaError>(())
+            /// ```
+            #[must_use]
+            #[inline]
+            pub fn set_back(&self, state: &State, now: Tick) -> Option<State> {
+                match (self, state) {
+                    $((Self::$name(params), State::$name(state)) => {
+                        kept::after_step_back(params, state, now).map(State::$name)
+                    })*
+                    $((Self::$gname(params), State::$gname(state)) => {
+                        kept::after_step_back(params, state, now).map(State::$gname)
+                    })*
+                    _ => None,
+                }
+            }
+
+            /// Returns the most bytes that [`State::encode`] gives for a state that this limit made, settlements and reservations
+            /// included: for an engine that bounds what it keeps of a key.
+            ///
+            /// A guard whose places or time to live were lowered holds those who entered before, and may be larger until they have left.
+            #[must_use]
+            pub fn largest_state(&self) -> usize {
+                let header = 2;
+                header + match self {
+                    $(Self::$name(params) => params.largest(),)*
+                    $(Self::$gname(params) => params.largest(),)*
                 }
             }
 

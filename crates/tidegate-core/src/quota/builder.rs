@@ -96,7 +96,7 @@ impl QuotaBuilder {
     /// # Examples
     /// ```
     /// use tidegate_core::{rate::CalendarUnit, Quota};
-    /// let quota = Quota::per_day(5).calendar_window(CalendarUnit::Day, "Asia/Shanghai")?;
+    /// let quota = Quota::per_day(5).calendar_window(CalendarUnit::Day, "UTC")?;
     /// # Ok::<(), tidegate_core::QuotaError>(())
     /// ```
     pub fn calendar_window(self, unit: CalendarUnit, zone: &str) -> Result<Quota, QuotaError> {

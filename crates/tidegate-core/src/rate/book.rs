@@ -8,10 +8,12 @@
 //! A hole also says how much of it could not be given back yet, because charges behind it still count on it. It is tried
 //! again whenever something else is settled: a burst that is undone charge by charge comes back entirely in any order.
 //!
-//! A state has a book from the first settlement that leaves a hole on, until the limit has been full once, as it would have been also
-//! without what was given back: then every receipt issued so far has run out. A limit under constant load never is full, so that its
-//! book stays, and each check copies it: two allocations, the book and its holes, in the general form of a state. Who charges and
-//! settles one after the other never has one.
+//! A state has a book from the first settlement that leaves a hole on, until the limit has been full once, as it would have been
+//! also without what was given back: then every receipt issued so far has run out. A limit under constant load never is full, so
+//! that its book stays, and each check copies it: two allocations, the book and its holes, in the general form of a state. A caller
+//! that settles each charge before it makes the next never has a book.
+
+use core::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -23,20 +25,34 @@ pub(crate) type Amounts = SmallVec<[u128; 1]>;
 
 /// The most holes that are kept. A burst of 128 parallel charges leaves at most as many, whatever the order they are settled in.
 /// Beyond it the first hole of the line is forgotten, after which older charges may give back less.
-pub(crate) const MAX_HOLES: usize = 64;
+const MAX_HOLES: usize = 64;
 
-/// The line of charges of one key, where its end alone does not tell enough. 112 bytes, and 64 for each hole.
+/// The bytes that a hole is written in.
+const fn hole_bytes(bandwidths: usize) -> usize {
+    16 + 16 + 1 + 16 * bandwidths
+}
+
+/// The most bytes that the holes of one book are written in, so that no state is larger than 4 KiB.
+const MOST_HOLE_BYTES: usize = 3700;
+
+/// The most holes that are kept for so many bandwidths: 64 for one, 56 for two, 45 for three, 22 for eight.
+const fn most_holes(bandwidths: usize) -> usize {
+    let fit = MOST_HOLE_BYTES / hole_bytes(bandwidths);
+    if fit < MAX_HOLES { fit } else { MAX_HOLES }
+}
+
+/// What one key needs to know of its line of charges where the arrival time does not tell enough. 112 bytes, and 64 for each hole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Book {
-    /// All that was given back from the middle of the line: added to where the line would end without, it gives its end.
+    /// The sum of all that was given back from the middle of the line. The line ends at the arrival time and this sum.
     pub(crate) given: u128,
     /// Charges up to this position were made before the last carry, and give nothing back.
     pub(crate) since: u128,
-    /// Every receipt has run out by then, and the book with it.
+    /// The tick by which every receipt has run out. The book is dropped then.
     pub(crate) high: Tick,
-    /// No promise lies later.
+    /// The latest tick at which somebody was promised to act.
     pub(crate) promise: Tick,
-    /// When the running period of a bandwidth that refills at intervals was begun anew; by number, zero where it was not.
+    /// For each bandwidth, by number: when the running period of a refill at intervals was begun anew; zero where it was not.
     restarts: SmallVec<[Tick; 1]>,
     /// The first time that any period was begun anew; zero if never.
     extended: Tick,
@@ -46,10 +62,10 @@ pub(crate) struct Book {
 /// A part of the line that was given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hole {
-    /// The position where it ends.
+    /// The position at which it ends.
     end: u128,
     amount: u128,
-    /// How much of it is still charged, for the sake of those behind.
+    /// How much of it is still charged, because charges behind it rely on it; for each bandwidth.
     withheld: Amounts,
 }
 
@@ -69,29 +85,37 @@ impl Hole {
 }
 
 impl Book {
-    /// Opens a book on a line that was never settled, nor carried since somebody's receipt was issued.
+    /// The most bytes that the book of so many bandwidths, or none, is written in.
+    pub(crate) const fn largest(bandwidths: usize) -> usize {
+        let holes = most_holes(bandwidths) * hole_bytes(bandwidths);
+        1 + (16 + 16 + 8 + 8 + 8) + (1 + 8 * bandwidths) + (1 + holes)
+    }
+
+    /// Opens a book on a line that has none: nothing was settled out of order, nor was the limit changed while receipts are out.
     pub(crate) fn new(high: Tick, promise: Tick) -> Self {
         Self { high, promise, ..Self::default() }
     }
 
-    /// Says whether no receipt is left that could be settled at `at`. What lies behind the last tick never comes.
+    /// Says whether no receipt is left that could be settled at `at`. A book that lasts until [`Tick::MAX`] is kept: that tick
+    /// stands for all later ones.
     pub(crate) fn has_passed(&self, at: Tick) -> bool {
         self.high <= at && self.high < Tick::MAX
     }
 
-    /// Says whether the book adds nothing to a line that ends where its state says, and whose last promise shows.
+    /// Says whether the book adds nothing to what the arrival time says by itself.
     pub(crate) fn is_blank(&self) -> bool {
         self.given == 0 && self.since == 0 && self.holes.is_empty()
     }
 
-    /// What charges behind `position` hold of a line that ends at `end`; rather too much than too little.
+    /// Returns how much the charges behind `position` hold, of a line that ends at `end`. Where holes were forgotten it is too
+    /// much, never too little.
     pub(crate) fn standing_after(&self, position: u128, end: u128) -> u128 {
         let behind = self.holes.iter().filter(|hole| hole.end > position);
         let gone = behind.fold(0u128, |sum, hole| sum.saturating_add(hole.amount));
         end.saturating_sub(position).saturating_sub(gone)
     }
 
-    /// What is still charged of a bandwidth for charges that were settled.
+    /// Returns how much of a bandwidth is still charged for charges that were settled.
     pub(crate) fn withheld(&self, band: usize) -> u128 {
         let withheld = self.holes.iter().filter_map(|hole| hole.withheld.get(band));
         withheld.fold(0, |sum, amount| sum.saturating_add(*amount))
@@ -100,10 +124,10 @@ impl Book {
     /// Makes a hole of `amount` that ends at `end`.
     pub(crate) fn open(&mut self, end: u128, amount: u128, withheld: Amounts) {
         let at = self.holes.partition_point(|hole| hole.end < end);
-        // One more, not twice as many.
+        // Room for one more hole; to double the list would waste memory in each key.
         self.holes.reserve_exact(1);
         self.holes.insert(at, Hole { end, amount, withheld });
-        // The next first, so that places before it stay.
+        // The hole behind is joined first, so that the indices before it stay right.
         for first in [Some(at), at.checked_sub(1)].into_iter().flatten() {
             if let Some([one, next]) = self.holes.get_mut(first..first.saturating_add(2))
                 && one.end == next.start()
@@ -112,8 +136,9 @@ impl Book {
                 self.holes.remove(first + 1);
             }
         }
-        if self.holes.len() > MAX_HOLES {
-            self.holes.remove(0);
+        let most = self.holes.first().map_or(MAX_HOLES, |first| most_holes(first.withheld.len()));
+        if let Some(many) = self.holes.len().checked_sub(most) {
+            self.holes.drain(..many);
         }
     }
 
@@ -134,7 +159,7 @@ impl Book {
     /// being worth `weight`.
     pub(crate) fn release(&mut self, band: usize, spent: &mut u128, front: u128, weight: u128, end: u128) {
         let mut behind = self.holes.iter().fold(0u128, |sum, hole| sum.saturating_add(hole.amount));
-        // From the first on: what its higher floor allows would else be lost to the others.
+        // The oldest hole first. Its floor is the highest, so it could give nothing back once later holes have lowered `spent`.
         for hole in &mut self.holes {
             behind = behind.saturating_sub(hole.amount);
             let Some(withheld) = hole.withheld.get_mut(band) else { continue };
@@ -165,7 +190,20 @@ impl Book {
         }
     }
 
-    /// Forgets the holes of a line that has come back entirely: whoever stood before them holds nothing any more.
+    /// Makes the book one of a line whose clock was set back by `span` at the tick `from`. Charges up to the position `end` give
+    /// nothing back any more, for as long as the clock that was set back would have let them.
+    pub(crate) fn set_back(&mut self, span: Duration, from: Tick, end: u128) {
+        self.rest();
+        self.since = end;
+        self.high = self.high.max(from);
+        self.promise = self.promise.before(span);
+        self.extended = self.extended.before(span);
+        for restart in &mut self.restarts {
+            *restart = restart.before(span);
+        }
+    }
+
+    /// Forgets all holes: the limit is full again, so the charges before them hold nothing any more.
     pub(crate) fn rest(&mut self) {
         self.holes.clear();
     }

@@ -1,7 +1,7 @@
-//! The last change of parameters, as far as settling must know it.
+//! The last change of parameters: what settling must know of it.
 //!
-//! A receipt speaks of the parameters it was issued under: after a change its units may have been scaled, cut or forgotten, and
-//! the window it names may be another's. So nothing of it comes back. The tick of the change tells old receipts from new ones, and
+//! A receipt speaks of the parameters it was issued under. After a change its units may have been scaled, cut or forgotten, and the
+//! window it names may be another one. So nothing comes back for it. The tick of the change tells old receipts from new ones, and
 //! is kept no longer than an old one could still name a window that counts.
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
@@ -12,11 +12,14 @@ use crate::time::Tick;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carried {
     at: Tick,
-    /// No charge made until then acts later than this, or in a window that opens later.
+    /// No charge made until `at` acts later than this, or in a window that opens later than this.
     until: Tick,
 }
 
 impl Carried {
+    /// The most bytes that a change, or none, is written in.
+    pub(crate) const LARGEST: usize = 1 + 8 + 8;
+
     /// Makes the mark of a change at `at`, under which nothing acts after `until`; an earlier change may have left later acts.
     pub(crate) fn new(at: Tick, until: Tick, earlier: Option<Self>) -> Self {
         Self { at, until: until.max(at).max(earlier.map_or(Tick::EPOCH, |earlier| earlier.until)) }
@@ -27,7 +30,7 @@ impl Carried {
         receipt.at <= self.at
     }
 
-    /// The tick after which charges made before say nothing.
+    /// Returns the tick after which charges made before the change matter no more.
     pub(crate) const fn until(self) -> Tick {
         self.until
     }

@@ -19,11 +19,12 @@ use core::time::Duration;
 
 use super::calendar::{Calendar, CalendarUnit};
 use super::carried::Carried;
-use super::settle::{above, excess, settle, share, until, wide};
+use super::windows::{above, excess, grant, share, until, wide};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
+use crate::kept::Kept;
 use crate::time::{Rate, Tick};
 use state::{OPENER, Span};
 
@@ -35,6 +36,7 @@ pub use state::FixedWindowState;
 ///
 /// # Examples
 /// ```
+/// # #[cfg(feature = "tz")] {
 /// use tidegate_core::rate::{CalendarUnit, FixedWindow};
 /// use tidegate_core::{Algorithm, Ask, Cost, Retry, Tick, Transition};
 ///
@@ -44,6 +46,7 @@ pub use state::FixedWindowState;
 /// let Transition::Allowed { next, .. } = daily.decide(&daily.fresh(now), ask) else { panic!() };
 /// let denied = daily.decide(&next, Ask::allow(now, Cost::ONE));
 /// assert_eq!(denied, Transition::Denied { retry: Retry::After(std::time::Duration::from_secs(24 * 3600)) });
+/// # }
 /// # Ok::<(), tidegate_core::QuotaError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +78,7 @@ impl FixedWindow {
     }
 
     /// Makes a window of one `unit` on the clock of `zone`, an IANA name in any case, that grants `limit` units, from 1
-    /// to [`Rate::MAX_COUNT`].
+    /// to [`Rate::MAX_COUNT`]. Without the feature `tz` the one zone is `UTC`.
     ///
     /// # Errors
     /// [`QuotaError::Count`] when the limit is out of range, [`QuotaError::Parameter`] when the zone is not known;
@@ -123,6 +126,51 @@ impl FixedWindow {
     }
 }
 
+impl FixedWindow {
+    /// The mark of a change at `last`.
+    fn change(&self, state: &FixedWindowState, last: Tick) -> Carried {
+        let latest = last.max(state.start);
+        // A calendar window opens at its first tick, whenever that was; so older charges can act in it until it ends.
+        let until = if self.calendar_parts().is_some() { self.window_at(latest).1 } else { latest };
+        Carried::new(last, until, state.carried())
+    }
+}
+
+impl Kept for FixedWindow {
+    type State = FixedWindowState;
+
+    fn last_change(state: &FixedWindowState) -> Option<Tick> {
+        Some(state.last)
+    }
+
+    /// A rolling window moves back with the clock. Calendar windows stand where the calendar puts them: what was spent counts in the
+    /// one around `to`.
+    fn set_back(&self, state: &FixedWindowState, to: Tick) -> FixedWindowState {
+        let (from, back) = (state.last, state.last.since(to));
+        let carried = self.change(state, from);
+        if !state.counts(from) {
+            return self.fresh(to).with_carried(carried);
+        }
+        let promised = state.start > from;
+        let mut start = state.start.before(back);
+        let through = match &self.window {
+            Window::Rolling(_) => state.through.before(back),
+            Window::Calendar(calendar) => {
+                let (first, through) = calendar.around(start.max(to));
+                start = if promised { start } else { first };
+                through
+            }
+        };
+        let opened = state.opened().before(back).min(start);
+        let top = Span { start, through, used: state.used, opened, early: state.used };
+        FixedWindowState::of(to, top, Vec::new(), promised, Some(carried))
+    }
+
+    fn largest(&self) -> usize {
+        FixedWindowState::LARGEST
+    }
+}
+
 impl Algorithm for FixedWindow {
     type State = FixedWindowState;
 
@@ -143,8 +191,8 @@ impl Algorithm for FixedWindow {
             (true, true) => wide(at.max(state.start)),
             (true, false) => state.end(),
         };
-        let (act, wait) = match settle(ask, at, place) {
-            Ok(settled) => settled,
+        let (act, wait) = match grant(ask, at, place) {
+            Ok(granted) => granted,
             Err(refused) => return refused,
         };
         let receipt =
@@ -189,10 +237,7 @@ impl Algorithm for FixedWindow {
     /// of time keeps its start and its units under [`Replace::Proportional`] too, for they are promises.
     fn carry(&self, old: &Self, state: &FixedWindowState, now: Tick, how: Replace) -> FixedWindowState {
         let last = now.max(state.last);
-        let latest = last.max(state.start);
-        // A calendar window opens at its first tick, whenever that was; so older charges can act in it until it ends.
-        let until = if self.calendar_parts().is_some() { self.window_at(latest).1 } else { latest };
-        let carried = Carried::new(last, until, state.carried());
+        let carried = self.change(state, last);
         if how == Replace::Reset || !state.counts(last) {
             return self.fresh(last).with_carried(carried);
         }
@@ -251,7 +296,11 @@ impl Bytes for FixedWindow {
             CalendarUnit::ALL.get(usize::from(kind) - 1).ok_or(DecodeError::Value { field: "window" })?;
         let (limit, zone) = (from.u64()?, from.short_str()?);
         Self::calendar(limit, *unit, zone).map_err(|error| DecodeError::Value {
-            field: if matches!(error, QuotaError::Count { .. }) { "limit" } else { "zone" },
+            field: match error {
+                QuotaError::Count { .. } => "limit",
+                _ if cfg!(feature = "tz") => "zone",
+                _ => "zone, without the feature `tz`",
+            },
         })
     }
 }

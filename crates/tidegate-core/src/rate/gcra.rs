@@ -12,6 +12,7 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::{QuotaError, burst_in_range};
+use crate::kept::Kept;
 use crate::time::{Rate, Tick};
 
 /// A rate and a burst, decided by the generic cell rate algorithm.
@@ -62,6 +63,22 @@ impl Gcra {
     #[must_use]
     pub const fn burst(&self) -> u64 {
         self.pace.at_once
+    }
+}
+
+impl Kept for Gcra {
+    type State = GcraState;
+
+    fn last_change(state: &GcraState) -> Option<Tick> {
+        Some(state.0.last)
+    }
+
+    fn set_back(&self, state: &GcraState, to: Tick) -> GcraState {
+        GcraState(self.pace.set_back(&state.0, to))
+    }
+
+    fn largest(&self) -> usize {
+        Line::LARGEST
     }
 }
 

@@ -13,6 +13,7 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::{QuotaError, burst_in_range};
+use crate::kept::Kept;
 use crate::time::{Rate, Tick};
 
 /// A bucket of some capacity that drains at a rate and refuses to run over.
@@ -64,6 +65,22 @@ impl LeakyBucket {
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         self.pace.at_once
+    }
+}
+
+impl Kept for LeakyBucket {
+    type State = LeakyBucketState;
+
+    fn last_change(state: &LeakyBucketState) -> Option<Tick> {
+        Some(state.0.last)
+    }
+
+    fn set_back(&self, state: &LeakyBucketState, to: Tick) -> LeakyBucketState {
+        LeakyBucketState(self.pace.set_back(&state.0, to))
+    }
+
+    fn largest(&self) -> usize {
+        Line::LARGEST
     }
 }
 

@@ -16,6 +16,7 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
+use crate::kept::Kept;
 use crate::time::{Rate, Tick, nanos, span};
 
 /// A constant outflow with a bounded number of waiting units.
@@ -97,6 +98,22 @@ impl LeakyQueue {
     /// Scaled time at which the last unit of all leaves, given when the queue is rested again.
     fn last_departure(&self, rested: u128) -> u128 {
         rested.saturating_sub(self.pace.full())
+    }
+}
+
+impl Kept for LeakyQueue {
+    type State = LeakyQueueState;
+
+    fn last_change(state: &LeakyQueueState) -> Option<Tick> {
+        Some(state.0.last)
+    }
+
+    fn set_back(&self, state: &LeakyQueueState, to: Tick) -> LeakyQueueState {
+        LeakyQueueState(self.pace.set_back(&state.0, to))
+    }
+
+    fn largest(&self) -> usize {
+        Line::LARGEST
     }
 }
 
@@ -264,7 +281,7 @@ mod tests {
         assert_eq!([b.act, c.act], [ms(2000), ms(3000)]);
     }
 
-    /// What was given back in front of promises used to hide them from the next who gave back.
+    /// Units given back in front of a promise used to hide that promise from the next settlement.
     #[test]
     fn a_part_given_back_hides_no_later_promise() {
         let limit = per_second(1, 1, 10);

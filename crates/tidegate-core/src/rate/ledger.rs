@@ -13,16 +13,20 @@
 //! the last charge leaves no trace. Debts may fill more slots than the limit has units, by at most
 //! 64; of more the oldest are counted as one, as long as the newest of them.
 
+use core::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::carried::Carried;
-use super::settle::{MOST_UNITS, above, excess, settle, share, until, wide};
+use super::windows::{MOST_UNITS, above, excess, grant, share, until, wide};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::time::{Rate, Tick};
 
 /// How an algorithm cuts time into slots. Both ends are ascending in the slot.
 pub(crate) trait Slots {
+    /// The last tick of a slot.
+    fn last_tick(&self, slot: u64) -> u128;
     /// The slot that a tick lies in.
     fn slot(&self, tick: Tick) -> u64;
     /// The first tick of a slot.
@@ -35,8 +39,8 @@ pub(crate) trait Slots {
     fn span(&self) -> usize;
 }
 
-/// Slots that debts may fill beyond twice those of a window: who overspends so often in one window waits long anyway, and a list
-/// without bound would be paid for by each charge.
+/// Slots that debts may fill beyond twice those of a window: a caller who overspends that often in one window waits long anyway,
+/// and each charge copies the list.
 const MOST_DEBTS: usize = 64;
 
 /// The units that act in one slot.
@@ -51,11 +55,11 @@ struct Entry {
 pub(crate) struct Ledger {
     last: Tick,
     entries: SmallVec<[Entry; 1]>,
-    /// What most keys never need.
+    /// What most keys never need, on the heap for those that do.
     past: Option<Box<Past>>,
 }
 
-/// What the list no longer says.
+/// What the list of slots does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Past {
     /// Nothing acts before it; at the last tick of all, nothing acts any more.
@@ -64,6 +68,16 @@ struct Past {
 }
 
 impl Ledger {
+    /// The most bytes that a ledger of these slots is written in.
+    pub(crate) fn largest(slots: &impl Slots) -> usize {
+        let entries = slots.span().saturating_mul(2).saturating_add(MOST_DEBTS);
+        (8 + 8 + Carried::LARGEST + 8_usize).saturating_add(entries.saturating_mul(16))
+    }
+
+    pub(crate) fn last(&self) -> Tick {
+        self.last
+    }
+
     pub(crate) fn fresh(now: Tick) -> Self {
         Self { last: now, entries: SmallVec::new(), past: None }
     }
@@ -80,13 +94,13 @@ impl Ledger {
         self.past = (closes || carried.is_some()).then(|| Box::new(Past { floor, carried }));
     }
 
-    /// The floor. One that lay behind the last tick was cut to it, and must not open at it.
+    /// Returns the floor. [`Tick::MAX`] stands for every later tick, so a floor there stays closed even at that tick.
     fn closed_until(&self) -> u128 {
         let floor = self.past.as_ref().map_or(Tick::EPOCH, |past| past.floor);
         if floor == Tick::MAX { wide(Tick::MAX) + 1 } else { wide(floor) }
     }
 
-    /// The first tick not before `at` that overtakes nobody.
+    /// Returns the first tick, not before `at`, at which a new charge overtakes no promise.
     fn open_from(&self, slots: &impl Slots, at: Tick) -> u128 {
         let promised = self.entries.last().map_or(0, |entry| slots.begins(entry.slot));
         wide(at).max(self.closed_until()).max(promised)
@@ -101,13 +115,13 @@ impl Ledger {
         for entry in self.entries.iter().rev() {
             counted = counted.saturating_add(entry.units);
             if counted > room {
-                // Whoever is older has ended by then, whoever is newer leaves room.
+                // Older slots have ended by then, and newer ones leave room.
                 place = place.max(slots.ends(entry.slot));
                 break;
             }
         }
-        let (act, wait) = match settle(ask, at, place) {
-            Ok(settled) => settled,
+        let (act, wait) = match grant(ask, at, place) {
+            Ok(granted) => granted,
             Err(refused) => return refused,
         };
         let next = self.with(slots, at, act, units);
@@ -225,22 +239,35 @@ impl Ledger {
 
     /// Carries the ledger from one way of cutting time to another.
     ///
-    /// An old slot is taken to act as late as it can; `last_tick` is its last tick. Of more units than the new limit the
-    /// newest are kept: older ones decide nothing before the first of those ends. What lay above the old limit lies above the new.
-    pub(crate) fn carry(
+    /// An old slot is taken to act as late as it can. Of more units than the new limit the newest are kept: older ones decide nothing
+    /// before the first of those ends. What lay above the old limit lies above the new.
+    pub(crate) fn carry(&self, old: &impl Slots, new: &impl Slots, now: Tick, how: Replace) -> Self {
+        self.moved((old, new), now.max(self.last), Duration::ZERO, how)
+    }
+
+    /// Makes the ledger what it was at its last change, as if that had been at `to`, which is earlier.
+    pub(crate) fn set_back(&self, slots: &impl Slots, to: Tick) -> Self {
+        self.moved((slots, slots), self.last, self.last.since(to), Replace::AsIs)
+    }
+
+    /// The ledger of a change at `last`, with all acts moved back by a span.
+    fn moved(
         &self,
         (old, new): (&impl Slots, &impl Slots),
-        last_tick: impl Fn(u64) -> u128,
-        now: Tick,
+        last: Tick,
+        back: Duration,
         how: Replace,
     ) -> Self {
-        let last = now.max(self.last);
-        let mut next = Self::fresh(last);
+        let mut next = Self::fresh(last.before(back));
         let promised =
-            self.entries.last().map_or(0, |newest| last_tick(newest.slot)).max(self.closed_until());
+            self.entries.last().map_or(0, |newest| old.last_tick(newest.slot)).max(self.closed_until());
         let promised = Tick::from_nanos(u64::try_from(promised).unwrap_or(u64::MAX));
         let carried = Some(Carried::new(last, promised, self.past().carried));
-        let floor = if how == Replace::Reset { Tick::EPOCH } else { self.past().floor };
+        let floor = match self.past().floor {
+            _ if how == Replace::Reset => Tick::EPOCH,
+            Tick::MAX => Tick::MAX,
+            floor => floor.before(back),
+        };
         next.keep(new, Past { floor, carried });
         if how == Replace::Reset {
             return next;
@@ -252,7 +279,7 @@ impl Ledger {
             // What acted at once did so by the last change; a promise acts as its slot begins or, once a change has put it
             // between two edges, by the floor that this change left.
             let latest = begins.max(self.closed_until()).max(if acted { wide(self.last) } else { 0 });
-            let tick = last_tick(*slot).min(latest);
+            let tick = old.last_tick(*slot).min(latest);
             let mut units = *units;
             if acted && how == Replace::Proportional {
                 // The shares of running sums, so that rounding up happens once and not in every slot.
@@ -260,11 +287,11 @@ impl Ledger {
                 let running = share(sum, new.limit(), old.limit());
                 (units, shared) = (running - shared, running);
             }
-            let tick = u64::try_from(tick).unwrap_or(u64::MAX);
-            let slot = new.slot(Tick::from_nanos(tick));
-            if !acted && new.begins(slot) < u128::from(tick) {
+            let tick = Tick::from_nanos(u64::try_from(tick).unwrap_or(u64::MAX)).before(back);
+            let slot = new.slot(tick);
+            if !acted && new.begins(slot) < wide(tick) {
                 // The slot alone would let somebody overtake this promise.
-                next.raise_floor(u128::from(tick));
+                next.raise_floor(wide(tick));
             }
             match next.entries.last_mut() {
                 Some(newest) if newest.slot >= slot => newest.units = newest.units.saturating_add(units),
@@ -295,7 +322,7 @@ impl Ledger {
     }
 }
 
-/// The first tick at which nothing that acted until a change counts any more.
+/// Returns the first tick at which nothing counts any more of what acted until a change.
 fn outlives(slots: &impl Slots, carried: Carried) -> u128 {
     slots.ends(slots.slot(carried.until()))
 }

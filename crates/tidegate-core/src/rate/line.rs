@@ -44,14 +44,17 @@ pub(crate) struct Line {
     pub(crate) book: Option<Box<Book>>,
 }
 
-/// The law, over scaled time of 64 bits in a word and of 128 in the general form: what a charge makes of the arrival time. It may
-/// act as soon as that is no more than the whole burst away.
+/// Returns the arrival time after a charge, in scaled time of 64 bits (a word) or 128 (the general form). The charge may act as
+/// soon as that is no more than a full burst away.
 #[inline]
 pub(crate) fn arrival<T: Ord>(tat: T, now: T, charge: T, plus: impl FnOnce(T, T) -> T) -> T {
     plus(tat.max(now), charge)
 }
 
 impl Line {
+    /// The most bytes that a line is written in.
+    pub(crate) const LARGEST: usize = 8 + 16 + Book::largest(1);
+
     #[inline]
     pub(crate) fn new(tat: u128, last: Tick) -> Self {
         Self::with(tat, last, None)
@@ -103,7 +106,7 @@ impl Pace {
         Tick::from_nanos(u64::try_from(scaled.div_ceil(u128::from(self.scale))).unwrap_or(u64::MAX))
     }
 
-    /// The last promise that an arrival time shows.
+    /// Returns when the last charge of a line without a book acts.
     fn shown(&self, tat: u128) -> Tick {
         self.tick(tat.saturating_sub(self.full()))
     }
@@ -156,8 +159,9 @@ impl Pace {
         Transition::Allowed { wait, next, receipt: Receipt { at, act, cost, mark } }
     }
 
-    /// The mark of a charge after which a line without a book ends at `tat`. When it runs out is told by two numbers, so that
-    /// nobody has to divide who charges: the first half is zero, and the second says how much scaled time passes in a nanosecond.
+    /// The mark of a charge after which a line without a book ends at `tat`. The tick at which the charge runs out would take a
+    /// division here. So the first half of the mark holds, in place of the tick, how much scaled time passes in a nanosecond;
+    /// whoever settles divides.
     #[inline]
     pub(crate) fn mark(&self, tat: u128) -> [u64; 4] {
         Receipt::mark(u128::from(self.scale), tat)
@@ -180,14 +184,14 @@ impl Pace {
         self.keep(book, tat, at)
     }
 
-    /// Keeps a book for as long as it says what the arrival time does not. While somebody waits it is kept even if both name the same
-    /// promise: once the last charge is undone, they would not.
+    /// Keeps a book for as long as it says what the arrival time does not. While somebody waits it is kept even where both name the
+    /// same promise, since they no longer do once the last charge is undone.
     fn keep(&self, book: Box<Book>, tat: u128, at: Tick) -> Option<Box<Book>> {
         let waits = book.promise > at || self.shown(tat) > at;
         (!book.has_passed(at) && (waits || !book.is_blank())).then_some(book)
     }
 
-    /// The book of a line, or the one that says of it what its arrival time does.
+    /// Returns the book of a line. For a line without one it is a new book that says the same as the arrival time.
     fn book(&self, line: &Line, at: Tick) -> Box<Book> {
         let kept = line.book.as_ref().filter(|book| !book.has_passed(at));
         kept.cloned().unwrap_or_else(|| Box::new(Book::new(self.tick(line.tat()), self.shown(line.tat()))))
@@ -217,7 +221,7 @@ impl Pace {
         let (arrival, position) = read_mark(receipt);
         let (from, tat, mut end) = (self.scaled(at), line.tat(), line.end());
         let since = line.book.as_ref().map_or(0, |book| book.since);
-        // A line whose end cannot be counted any more tells nobody's place.
+        // Where the end of the line has reached the largest number, positions mean nothing.
         let known = position > since && position <= end && end < u128::MAX;
         if back == 0 || arrival <= at || tat <= from || !known {
             return line.clone();
@@ -244,7 +248,7 @@ impl Pace {
         let latest = self.tick(tat.saturating_sub(self.time_of(1)));
         book.promise = book.promise.min(latest);
         if book.given == 0 && book.since == 0 {
-            // Nobody's arrival lies behind his position, nor any position behind the end.
+            // No charge runs out later than its position says, and no position lies beyond the end.
             book.high = book.high.min(self.tick(end.max(tat)));
         }
         Line::with(tat, at, self.keep(book, tat, at))
@@ -290,6 +294,16 @@ impl Pace {
             book.promise = Tick::EPOCH;
         }
         Line::with(tat, at, Some(book))
+    }
+
+    /// Makes the line what it was at its last change, as if that had been at `to`, which is earlier.
+    pub(crate) fn set_back(&self, line: &Line, to: Tick) -> Line {
+        let from = line.last;
+        let tat = line.tat().saturating_sub(self.scaled(from).saturating_sub(self.scaled(to)));
+        let mut book = self.book(line, from);
+        book.set_back(from.since(to), from, line.end().max(tat));
+        book.given = book.since - tat;
+        Line::with(tat, to, Some(book))
     }
 
     pub(crate) fn full_at(&self, line: &Line) -> Option<Tick> {

@@ -1,4 +1,4 @@
-//! Peers' arithmetic, reproduced: for those who move their limits over before they change them.
+//! The arithmetic of peers, reproduced for users who move from them and want the same answers at first.
 //!
 //! A profile follows the peer bit for bit, floats included, also where the peer breaks a law of [`crate::Algorithm`]; each says
 //! where. Nothing else in this crate computes in floats.

@@ -18,10 +18,11 @@
 mod state;
 
 use super::carried::Carried;
-use super::settle::{MOST_UNITS, above, excess, settle, share, until, wide};
+use super::windows::{MOST_UNITS, above, excess, grant, share, until, wide};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
+use crate::kept::Kept;
 use crate::time::{Rate, Tick};
 use state::{MOST_PROMISES, More, Promise};
 
@@ -76,8 +77,8 @@ impl SlidingCounter {
         u128::from(index) * u128::from(self.window())
     }
 
-    /// What acts in the window of `at`, a tick not before the state's last, and in the one before; of promises only those that act
-    /// by `at`.
+    /// Returns what acts in the window before that of `at` and in the window of `at`, which is not before the state's last change.
+    /// Of promises only those that act by `at` count.
     fn counts(&self, state: &SlidingCounterState, at: Tick) -> (u64, u64) {
         let window = self.index(at);
         let (mut previous, mut current) = match window - self.index(state.last.min(at)) {
@@ -95,7 +96,7 @@ impl SlidingCounter {
         (previous, current)
     }
 
-    /// The state at a later tick: what has acted by then is counted, and what says nothing any more is left out.
+    /// Returns the state at a later tick: promises that have acted by then are counted, and what matters no more is left out.
     fn rolled(&self, state: &SlidingCounterState, at: Tick) -> SlidingCounterState {
         let (previous, current) = self.counts(state, at);
         let mut next = SlidingCounterState { last: at, previous, current, more: None };
@@ -112,12 +113,12 @@ impl SlidingCounter {
         state.more = more.then(|| Box::new(More { promises, carried }));
     }
 
-    /// The first tick at which nothing that acted until a change counts any more.
+    /// Returns the first tick at which nothing counts any more of what acted until a change.
     fn outlives(&self, carried: Carried) -> u128 {
         self.begins(self.index(carried.until())) + 2 * u128::from(self.window())
     }
 
-    /// The state with more units, at its last tick or behind all promises.
+    /// Returns the state with more units, which act at its last change or behind all promises.
     fn with(&self, mut state: SlidingCounterState, act: Tick, units: u64) -> SlidingCounterState {
         if act <= state.last {
             state.current = state.current.saturating_add(units).min(MOST_UNITS);
@@ -148,7 +149,8 @@ impl SlidingCounter {
         u128::from(previous) * u128::from(overlap) + u128::from(current) * u128::from(self.window())
     }
 
-    /// How far into a window the count before it must have faded to leave `room`; the whole window when it never does.
+    /// Returns how many ns into a window the count of the one before has faded to `room`; the whole window if it has not before its
+    /// end.
     fn faded(&self, previous: u64, room: u64) -> u64 {
         if previous <= room {
             return 0;
@@ -188,6 +190,26 @@ impl SlidingCounter {
     }
 }
 
+impl Kept for SlidingCounter {
+    type State = SlidingCounterState;
+
+    fn last_change(state: &SlidingCounterState) -> Option<Tick> {
+        Some(state.last)
+    }
+
+    /// The estimate at the last change, rounded up, becomes the count of the window that holds `to`: windows stand where they are,
+    /// and what fades in them cannot be moved.
+    fn set_back(&self, state: &SlidingCounterState, to: Tick) -> SlidingCounterState {
+        let (from, latest) = (state.last, state.open_from(state.last));
+        let carried = Carried::new(from, latest, state.carried());
+        self.counted_at(state, from, latest, to, carried)
+    }
+
+    fn largest(&self) -> usize {
+        SlidingCounterState::LARGEST
+    }
+}
+
 impl Algorithm for SlidingCounter {
     type State = SlidingCounterState;
 
@@ -202,8 +224,8 @@ impl Algorithm for SlidingCounter {
         }
         let at = ask.now.max(state.last);
         let from = state.open_from(at);
-        let (act, wait) = match settle(ask, at, self.place(self.counts(state, from), from, units)) {
-            Ok(settled) => settled,
+        let (act, wait) = match grant(ask, at, self.place(self.counts(state, from), from, units)) {
+            Ok(granted) => granted,
             Err(refused) => return refused,
         };
         let next = self.with(self.rolled(state, at), act, units);
@@ -249,27 +271,20 @@ impl Algorithm for SlidingCounter {
         let last = now.max(state.last);
         let latest = state.open_from(last);
         let promised = latest > last;
-        let carried = Some(Carried::new(last, latest, state.carried()));
-        let mut next = old.rolled(state, last);
-        let mut promises = next.promises().to_vec();
-        if how == Replace::Reset {
-            next = self.fresh(last);
-            promises.clear();
-        } else if self.window() != old.window() {
-            let (previous, current) = old.counts(state, latest);
-            let all = if promised { previous.saturating_add(current) } else { old.estimate(state, last) };
-            let all = all.min(MOST_UNITS);
-            promises.clear();
-            (next.previous, next.current) = (0, if promised { 0 } else { all });
-            if promised {
-                promises.push(Promise { act: latest, units: all });
-            }
-        }
+        let carried = Carried::new(last, latest, state.carried());
+        let mut next = if how == Replace::Reset {
+            self.fresh(last)
+        } else if self.window() == old.window() {
+            old.rolled(state, last)
+        } else {
+            old.counted_at(state, last, latest, last, carried)
+        };
         if how == Replace::Proportional && !promised {
             let share = |count| share(count, self.rate.count(), old.rate.count());
             (next.previous, next.current) = (share(next.previous), share(next.current));
         }
-        self.keep(&mut next, promises, carried);
+        let promises = next.promises().to_vec();
+        self.keep(&mut next, promises, Some(carried));
         next
     }
 
@@ -280,6 +295,29 @@ impl Algorithm for SlidingCounter {
 }
 
 impl SlidingCounter {
+    /// A state that was last changed at `to` and counts all that this one does at `from`. While promises lie ahead, all that counts
+    /// at `latest`, the last of them, acts with it.
+    fn counted_at(
+        &self,
+        state: &SlidingCounterState,
+        from: Tick,
+        latest: Tick,
+        to: Tick,
+        carried: Carried,
+    ) -> SlidingCounterState {
+        let mut next = self.fresh(to);
+        let mut promises = Vec::new();
+        if latest > from {
+            let (previous, current) = self.counts(state, latest);
+            let units = previous.saturating_add(current).min(MOST_UNITS);
+            promises.push(Promise { act: latest.before(from.since(to)), units });
+        } else {
+            next.current = self.estimate(state, from).min(MOST_UNITS);
+        }
+        self.keep(&mut next, promises, Some(carried));
+        next
+    }
+
     /// Takes units out of the window in which the charge acts.
     fn give_back(
         &self,

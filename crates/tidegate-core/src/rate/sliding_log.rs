@@ -1,17 +1,19 @@
 //! The sliding log: every arrival of one window, and so the one limit without approximation.
 //!
-//! Never more than the limit acts in any span of one window, wherever the span begins, and no ask is refused that this
-//! sentence would let pass. The price is memory in proportion to the limit: 16 bytes per distinct tick at which
-//! something acted. It is the right law for few and dear things (three texts per hour), and the judge of the cheaper
-//! ones; for many small ones a sliding window of some buckets comes as close as anybody can see.
+//! Never more than the limit acts in any span of one window, wherever the span begins, and no ask is refused that this sentence
+//! would let pass. The price is memory in proportion to the limit: 16 bytes per distinct tick at which something acted. It is the
+//! right law for few and dear things (three texts per hour), and the judge of the cheaper ones; for many small ones a sliding
+//! window of some buckets comes close enough.
 //!
 //! An act at tick `e` counts for every tick before `e + window`: two acts exactly one window apart do not meet.
 
 use super::ledger::{Ledger, Slots};
+use super::ledger_algorithm::ledger_algorithm;
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
+use crate::kept::Kept;
 use crate::time::{Rate, Tick};
 
 /// A count in any span of one window, exact.
@@ -41,8 +43,8 @@ pub struct SlidingLog {
 pub struct SlidingLogState(Ledger);
 
 impl SlidingLog {
-    /// The largest limit of a log, 2²⁰ units: one key then takes 16 MiB at the worst, 32 with reservations, and each
-    /// charge copies its log. Who wants more wants [`SlidingWindow`](super::SlidingWindow).
+    /// The largest limit of a log, 2²⁰ units: one key then takes 16 MiB at the worst, 32 with reservations, and each charge copies
+    /// its log. For more take [`SlidingWindow`](super::SlidingWindow).
     pub const MAX_LIMIT: u64 = 1 << 20;
 
     /// Makes a limit of the count of `rate`, from 1 to [`SlidingLog::MAX_LIMIT`], in any span of its period.
@@ -68,6 +70,10 @@ impl SlidingLog {
 }
 
 impl Slots for SlidingLog {
+    fn last_tick(&self, slot: u64) -> u128 {
+        u128::from(slot)
+    }
+
     fn slot(&self, tick: Tick) -> u64 {
         tick.as_nanos()
     }
@@ -90,38 +96,7 @@ impl Slots for SlidingLog {
     }
 }
 
-/// Walks the log on every decision, newest first, until the cost is seen to fit or not; an allowed charge copies the
-/// log.
-impl Algorithm for SlidingLog {
-    type State = SlidingLogState;
-
-    fn fresh(&self, now: Tick) -> SlidingLogState {
-        SlidingLogState(Ledger::fresh(now))
-    }
-
-    fn decide(&self, state: &SlidingLogState, ask: Ask) -> Transition<SlidingLogState> {
-        state.0.decide(self, ask).map(SlidingLogState)
-    }
-
-    fn standing(&self, state: &SlidingLogState, now: Tick) -> Standing {
-        state.0.standing(self, now)
-    }
-
-    /// Takes what was not used out of the tick in which the charge acts, as long as that counts: exact, whatever was charged
-    /// since. What was used beyond the charge acts now, behind all promises, and counts for one window like everything else: the
-    /// next ask waits until the limit has room again, and no later window is filled.
-    fn settle(&self, state: &SlidingLogState, now: Tick, receipt: &Receipt, used: u64) -> SlidingLogState {
-        SlidingLogState(state.0.settle(self, now, receipt, used))
-    }
-
-    fn carry(&self, old: &Self, state: &SlidingLogState, now: Tick, how: Replace) -> SlidingLogState {
-        SlidingLogState(state.0.carry((old, self), u128::from, now, how))
-    }
-
-    fn full_at(&self, state: &SlidingLogState) -> Option<Tick> {
-        state.0.full_at(self)
-    }
-}
+ledger_algorithm!(SlidingLog, SlidingLogState);
 
 impl Bytes for SlidingLog {
     fn write(&self, out: &mut Writer) {
@@ -130,16 +105,6 @@ impl Bytes for SlidingLog {
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         Self::new(from.rate()?).map_err(|_| DecodeError::Value { field: "limit" })
-    }
-}
-
-impl Bytes for SlidingLogState {
-    fn write(&self, out: &mut Writer) {
-        self.0.write(out);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ledger::read(from).map(Self)
     }
 }
 

@@ -13,10 +13,12 @@
 //! rounded before, so buckets that do not divide the window evenly differ by a nanosecond and never drift.
 
 use super::ledger::{Ledger, Slots};
+use super::ledger_algorithm::ledger_algorithm;
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
+use crate::kept::Kept;
 use crate::time::{Rate, Tick};
 
 /// A count in any span of one window, kept in buckets.
@@ -48,7 +50,7 @@ pub struct SlidingWindow {
 pub struct SlidingWindowState(Ledger);
 
 impl SlidingWindow {
-    /// The most buckets: beyond a thousandth of the window nobody sees a difference, and a charge copies its buckets.
+    /// The most buckets: buckets below a thousandth of the window make no difference that matters, and a charge copies its buckets.
     pub const MAX_BUCKETS: u64 = 1024;
 
     /// Makes a limit of the count of `rate` in any span of its period, kept in `buckets`, from 1 to
@@ -89,6 +91,10 @@ impl SlidingWindow {
 }
 
 impl Slots for SlidingWindow {
+    fn last_tick(&self, slot: u64) -> u128 {
+        self.edge(u128::from(slot) + 1) - 1
+    }
+
     fn slot(&self, tick: Tick) -> u64 {
         let scaled = u128::from(tick.as_nanos()) * u128::from(self.buckets);
         // A bucket lasts a nanosecond at least, so there are no more of them than ticks.
@@ -108,49 +114,12 @@ impl Slots for SlidingWindow {
     }
 
     fn span(&self) -> usize {
-        // At most 1025.
-        self.buckets as usize + 1
+        // At most 1025; and no more than units, since no bucket is kept without one.
+        self.rate.count().min(self.buckets + 1) as usize
     }
 }
 
-/// Walks the buckets in use on every decision, newest first; an allowed charge copies them.
-impl Algorithm for SlidingWindow {
-    type State = SlidingWindowState;
-
-    fn fresh(&self, now: Tick) -> SlidingWindowState {
-        SlidingWindowState(Ledger::fresh(now))
-    }
-
-    fn decide(&self, state: &SlidingWindowState, ask: Ask) -> Transition<SlidingWindowState> {
-        state.0.decide(self, ask).map(SlidingWindowState)
-    }
-
-    fn standing(&self, state: &SlidingWindowState, now: Tick) -> Standing {
-        state.0.standing(self, now)
-    }
-
-    /// Takes what was not used out of the bucket in which the charge acts, as long as that counts: exact, whatever was charged
-    /// since. What was used beyond the charge acts now, behind all promises, and counts for one window like everything else: the
-    /// next ask waits until the limit has room again, and no later window is filled.
-    fn settle(
-        &self,
-        state: &SlidingWindowState,
-        now: Tick,
-        receipt: &Receipt,
-        used: u64,
-    ) -> SlidingWindowState {
-        SlidingWindowState(state.0.settle(self, now, receipt, used))
-    }
-
-    fn carry(&self, old: &Self, state: &SlidingWindowState, now: Tick, how: Replace) -> SlidingWindowState {
-        let last_tick = |slot| old.edge(u128::from(slot) + 1) - 1;
-        SlidingWindowState(state.0.carry((old, self), last_tick, now, how))
-    }
-
-    fn full_at(&self, state: &SlidingWindowState) -> Option<Tick> {
-        state.0.full_at(self)
-    }
-}
+ledger_algorithm!(SlidingWindow, SlidingWindowState);
 
 impl Bytes for SlidingWindow {
     fn write(&self, out: &mut Writer) {
@@ -161,16 +130,6 @@ impl Bytes for SlidingWindow {
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (rate, buckets) = (from.rate()?, from.u64()?);
         Self::new(rate, buckets).map_err(|_| DecodeError::Value { field: "buckets" })
-    }
-}
-
-impl Bytes for SlidingWindowState {
-    fn write(&self, out: &mut Writer) {
-        self.0.write(out);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Ledger::read(from).map(Self)
     }
 }
 

@@ -40,6 +40,7 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
+use crate::kept::Kept;
 use crate::time::{Tick, nanos, span};
 use state::{Level, Levels, MOST_BANDWIDTHS};
 
@@ -118,7 +119,7 @@ impl TokenBucket {
         &self.bandwidths
     }
 
-    /// The levels at a tick. One that is missing, as only a foreign state lacks one, is fresh.
+    /// Returns the levels at a tick. A level that is missing, as it can be only in a state read from foreign bytes, is fresh.
     fn levels(&self, state: &TokenBucketState, at: Tick) -> Levels {
         let elapsed = nanos(at.since(state.last));
         let level = |(index, bandwidth): (usize, &Bandwidth)| {
@@ -135,7 +136,7 @@ impl TokenBucket {
         self.bandwidths.iter().map(Bandwidth::capacity).min().unwrap_or(0)
     }
 
-    /// The bandwidth whose level tells the position of a charge; of several, their units are counted.
+    /// Returns the only bandwidth: its level tells the position of a charge. With several there is none, and positions count units.
     fn single(&self) -> Option<&Bandwidth> {
         match self.bandwidths.as_slice() {
             [bandwidth] => Some(bandwidth),
@@ -143,7 +144,7 @@ impl TokenBucket {
         }
     }
 
-    /// Where the line of charges would end if nothing had been given back from its middle.
+    /// Returns where the line of charges would end if nothing had been given back from its middle.
     fn bare_end(&self, levels: &Levels, at: Tick, charged: u128) -> u128 {
         match (self.single(), levels.as_slice()) {
             (Some(one), [level]) => one.base(*level, at).saturating_add(level.spent()),
@@ -151,7 +152,7 @@ impl TokenBucket {
         }
     }
 
-    /// Decides for one bandwidth where no book is kept: what nearly every check of nearly every bucket is.
+    /// Decides for one bandwidth where no book is kept: nearly every check of nearly every bucket.
     fn decide_alone(
         &self,
         one: &Bandwidth,
@@ -165,7 +166,7 @@ impl TokenBucket {
             Ok(wait) => wait,
             Err(refused) => return refused,
         };
-        // Where it refills evenly the position tells when the charge runs out: nobody has to divide who charges.
+        // Where it refills evenly the position tells when the charge runs out, and no division is needed here.
         let runs_out = match one.refill {
             Refill::Continuous => u128::from(one.gain),
             Refill::Interval => {
@@ -178,7 +179,7 @@ impl TokenBucket {
         Transition::Allowed { wait, next, receipt: Receipt { at, act: at.after(wait), cost: ask.cost, mark } }
     }
 
-    /// Decides for several bandwidths, or with a book. A call of its own, so that the short way stays short.
+    /// Decides for several bandwidths, or with a book. Not inlined, so that the usual path stays small.
     #[inline(never)]
     fn decide_together(&self, state: &TokenBucketState, ask: Ask) -> Transition<TokenBucketState> {
         let units = ask.cost.units();
@@ -222,13 +223,13 @@ impl TokenBucket {
         Transition::Allowed { wait, next, receipt: Receipt { at, act, cost: ask.cost, mark } }
     }
 
-    /// When all is full again.
+    /// Returns when all bandwidths are full again.
     fn full(&self, levels: &Levels, at: Tick) -> Tick {
         let waits = self.with(levels).map(|(bandwidth, level)| bandwidth.time_for(level.spent(), level.into));
         at.after(span(waits.max().unwrap_or(0)))
     }
 
-    /// The last promise that the levels show.
+    /// Returns when the last charge acts, as far as the levels tell.
     fn shown(&self, levels: &Levels, at: Tick) -> Tick {
         let debts =
             self.with(levels).map(|(bandwidth, level)| (bandwidth, bandwidth.debt(level), level.into));
@@ -238,7 +239,7 @@ impl TokenBucket {
     }
 }
 
-/// The first half of a mark that names the tick at which the charge runs out, and a bit for each period that it began.
+/// Returns the first half of a mark: the tick at which the charge runs out, and a bit for each period that it began.
 fn by_tick(arrival: Tick, began: u64) -> u128 {
     (u128::from(arrival.as_nanos()) << 64) | u128::from(began)
 }
@@ -253,6 +254,22 @@ fn granted(wait: u128, ask: Ask) -> Result<Duration, Transition<TokenBucketState
         return Err(Transition::Denied { retry: Retry::After(span(wait - max_wait)) });
     }
     Ok(span(wait))
+}
+
+impl Kept for TokenBucket {
+    type State = TokenBucketState;
+
+    fn last_change(state: &TokenBucketState) -> Option<Tick> {
+        Some(state.last)
+    }
+
+    fn set_back(&self, state: &TokenBucketState, to: Tick) -> TokenBucketState {
+        self.rewound(state, to)
+    }
+
+    fn largest(&self) -> usize {
+        TokenBucketState::largest(self.bandwidths.len())
+    }
 }
 
 impl Algorithm for TokenBucket {

@@ -38,11 +38,12 @@ use core::time::Duration;
 
 use super::carried::Carried;
 use super::exact::{mul_div_ceil, mul_div_floor};
-use super::settle::excess;
+use super::windows::excess;
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::{QuotaError, burst_in_range};
+use crate::kept::Kept;
 use crate::time::{Rate, Tick, nanos, span};
 use slope::{Moment, PART, Slope};
 
@@ -168,10 +169,36 @@ impl WarmUp {
         WarmUpState { last, next, cold, carried: carried.map(Box::new) }
     }
 
+    /// The mark of a change at `last`.
+    fn change(&self, state: &WarmUpState, last: Tick) -> Carried {
+        let busy = u64::try_from(state.next.parts().div_ceil(1 << PART)).unwrap_or(u64::MAX);
+        Carried::new(last, Tick::from_nanos(busy), state.carried.as_deref().copied())
+    }
+
     /// The price of `cost` units at a coldness, and the coldness they leave.
     fn price(&self, cold: u128, cost: u64) -> (u128, u128) {
         let left = cold.saturating_sub(self.slope.warming(cost, self.cold, mul_div_floor));
         (self.slope.stable(cost, mul_div_ceil).saturating_add(self.slope.extra(cold, left)), left)
+    }
+}
+
+impl Kept for WarmUp {
+    type State = WarmUpState;
+
+    fn last_change(state: &WarmUpState) -> Option<Tick> {
+        Some(state.last)
+    }
+
+    fn set_back(&self, state: &WarmUpState, to: Tick) -> WarmUpState {
+        let from = state.last;
+        let (free, cold) = self.rested(state, from);
+        let carried = self.change(state, from);
+        let free = free.saturating_sub(Moment::at(from).parts() - Moment::at(to).parts());
+        self.state(to, (Moment::of(free), Moment::of(cold)), Some(carried))
+    }
+
+    fn largest(&self) -> usize {
+        8 + 16 + 16 + Carried::LARGEST
     }
 }
 
@@ -251,8 +278,7 @@ impl Algorithm for WarmUp {
     /// Carries a state over: the open debt in units at the new rate, the coldness as the same share of the new period.
     fn carry(&self, old: &Self, state: &WarmUpState, now: Tick, how: Replace) -> WarmUpState {
         let last = now.max(state.last);
-        let busy = u64::try_from(state.next.parts().div_ceil(1 << PART)).unwrap_or(u64::MAX);
-        let carried = Carried::new(last, Tick::from_nanos(busy), state.carried.as_deref().copied());
+        let carried = self.change(state, last);
         if how == Replace::Reset {
             let coldest = Moment::of(self.slope.coldest);
             return self.state(last, (Moment::at(last), coldest), Some(carried));

@@ -8,7 +8,8 @@ use tidegate_core::rate::{
 use tidegate_core::rate::{GuavaBursty, GuavaWarming, UberPacer, XTime};
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, Replace, State, Tick, Transition};
 
-use crate::random::{Dice, steps};
+use crate::random::Random;
+use crate::steps;
 
 /// One quota of each exact kind, all of one rate and burst.
 fn exact(rate: Rate, burst: u64) -> Vec<Quota> {
@@ -25,19 +26,19 @@ fn exact(rate: Rate, burst: u64) -> Vec<Quota> {
 }
 
 /// One quota of each kind with random numbers, profiles included.
-fn any(dice: &mut Dice) -> Vec<Quota> {
-    let (rate, burst) = (dice.rate(), dice.one_to(Rate::MAX_COUNT));
+fn any(random: &mut Random) -> Vec<Quota> {
+    let (rate, burst) = (random.rate(), random.one_to(Rate::MAX_COUNT));
     let mut quotas = exact(rate, burst);
-    let initial = dice.up_to(burst);
+    let initial = random.up_to(burst);
     quotas.push(TokenBucket::new(Bandwidth::new(rate, burst).unwrap().initial(initial).unwrap()).into());
-    let float = dice.pick(&[f64::MIN_POSITIVE, 1e-9, 0.3, 1e9, f64::MAX, f64::INFINITY]);
+    let float = random.pick(&[f64::MIN_POSITIVE, 1e-9, 0.3, 1e9, f64::MAX, f64::INFINITY]);
     quotas.push(XTime::new(float, burst).unwrap().into());
     quotas.push(XTime::new(0.0, burst).unwrap().into());
-    quotas.extend(UberPacer::new(rate, dice.up_to(1000) as u32).ok().map(Quota::from));
+    quotas.extend(UberPacer::new(rate, random.up_to(1000) as u32).ok().map(Quota::from));
     let float = float.min(f64::MAX);
     quotas.push(GuavaBursty::new(float, 1.0).unwrap().into());
-    let warm_up = Duration::from_nanos(dice.any());
-    quotas.push(GuavaWarming::new(float, warm_up, dice.pick(&[1.5, 3.0, 50.0])).unwrap().into());
+    let warm_up = Duration::from_nanos(random.any());
+    quotas.push(GuavaWarming::new(float, warm_up, random.pick(&[1.5, 3.0, 50.0])).unwrap().into());
     quotas
 }
 
@@ -46,17 +47,17 @@ fn any(dice: &mut Dice) -> Vec<Quota> {
 /// Reservations count when they act. An interval may bring its count at both ends of the span.
 #[test]
 fn no_span_admits_more_than_burst_and_rate() {
-    let mut dice = Dice::new(11);
+    let mut random = Random::new(11);
     for _ in 0..steps(40_000) / 200 {
-        let (rate, burst) = (dice.rate(), dice.one_to(1000));
+        let (rate, burst) = (random.rate(), random.one_to(1000));
         for quota in exact(rate, burst) {
             let (mut clock, mut acts) = (1u64 << 61, Vec::<(u128, u64)>::new());
             let mut state = quota.fresh(Tick::from_nanos(clock));
             for _ in 0..30 {
-                clock = clock.saturating_add(dice.span(rate, burst).min(1 << 55));
-                let cost = Cost::new(dice.one_to(burst)).unwrap();
+                clock = clock.saturating_add(random.pause(rate, burst).min(1 << 55));
+                let cost = Cost::new(random.one_to(burst)).unwrap();
                 let interval = u128::from(rate.period_nanos() / rate.count()) as u64;
-                let max_wait = dice.pick(&[0, 0, interval.saturating_mul(burst)]).min(1 << 55);
+                let max_wait = random.pick(&[0, 0, interval.saturating_mul(burst)]).min(1 << 55);
                 let ask = Ask::within(Tick::from_nanos(clock), cost, Duration::from_nanos(max_wait));
                 if let Transition::Allowed { wait, next, .. } = quota.decide(&state, ask) {
                     state = next;
@@ -102,23 +103,23 @@ fn wide(ns: u128, rate: Rate) -> (u128, bool) {
 /// A charge given back, in full or in part, leaves no more than if only the rest had been charged, then and later.
 #[test]
 fn giving_back_never_creates_capacity() {
-    let mut dice = Dice::new(12);
+    let mut random = Random::new(12);
     for _ in 0..steps(40_000) / 20 {
-        let (rate, burst) = (dice.rate(), dice.one_to(1000));
+        let (rate, burst) = (random.rate(), random.one_to(1000));
         for quota in exact(rate, burst) {
             let mut clock = 1u64 << 61;
             let mut state = quota.fresh(Tick::from_nanos(clock));
             for _ in 0..4 {
-                clock += dice.span(rate, burst).min(1 << 55);
+                clock += random.pause(rate, burst).min(1 << 55);
                 let now = Tick::from_nanos(clock);
-                let cost = Cost::new(dice.one_to(burst)).unwrap();
-                let ask = Ask::within(now, cost, Duration::from_nanos(dice.pick(&[0, 1 << 50, 1 << 60])));
+                let cost = Cost::new(random.one_to(burst)).unwrap();
+                let ask = Ask::within(now, cost, Duration::from_nanos(random.pick(&[0, 1 << 50, 1 << 60])));
                 let Transition::Allowed { next, receipt, .. } = quota.decide(&state, ask) else { continue };
-                let used = dice.up_to(cost.units());
-                let later = Tick::from_nanos(clock + dice.span(rate, burst).min(1 << 55));
+                let used = random.up_to(cost.units());
+                let later = Tick::from_nanos(clock + random.pause(rate, burst).min(1 << 55));
                 for (at, used) in [(now, 0), (later, 0), (now, used), (later, used)] {
                     let settled = quota.settle(&next, at, &receipt, used);
-                    not_fuller(&mut dice, &quota, &settled, &state, later);
+                    not_fuller(&mut random, &quota, &settled, &state, later);
                 }
                 state = next;
             }
@@ -128,11 +129,11 @@ fn giving_back_never_creates_capacity() {
 
 /// `given_back` has no more left than `never`, now and, if nobody asks, later. A warm-up is compared now only: what it
 /// has left is a whole burst or nothing, and a debt given back at the stable price is not the one that the slope made.
-fn not_fuller(dice: &mut Dice, quota: &Quota, given_back: &State, never: &State, now: Tick) {
+fn not_fuller(random: &mut Random, quota: &Quota, given_back: &State, never: &State, now: Tick) {
     let left = |state, at| quota.standing(state, at).remaining;
     assert!(left(given_back, now) <= left(never, now), "{given_back:?} after {never:?}: {quota:?}");
     if !matches!(quota, Quota::WarmUp(_)) {
-        let wait = Duration::from_nanos(dice.up_to(1 << 50));
+        let wait = Duration::from_nanos(random.up_to(1 << 50));
         assert!(left(given_back, now.after(wait)) <= left(never, now.after(wait)), "{quota:?}");
     }
 }
@@ -140,46 +141,46 @@ fn not_fuller(dice: &mut Dice, quota: &Quota, given_back: &State, never: &State,
 /// Whatever bytes a store hands back, every call answers: no panic, no overflow, and what it answers can be stored.
 #[test]
 fn foreign_states_and_extreme_ticks_are_survived() {
-    let mut dice = Dice::new(13);
+    let mut random = Random::new(13);
     for _ in 0..steps(100_000) / 80 {
-        let quotas = any(&mut dice);
+        let quotas = any(&mut random);
         for (index, quota) in quotas.iter().enumerate() {
-            let extreme = |dice: &mut Dice| match dice.up_to(3) {
-                0 => dice.any(),
+            let extreme = |random: &mut Random| match random.up_to(3) {
+                0 => random.any(),
                 1 => 0,
                 2 => u64::MAX,
-                _ => dice.any() >> dice.up_to(63),
+                _ => random.any() >> random.up_to(63),
             };
-            let mut state = quota.fresh(Tick::from_nanos(extreme(&mut dice)));
+            let mut state = quota.fresh(Tick::from_nanos(extreme(&mut random)));
             for _ in 0..8 {
                 let mut bytes = state.encode();
-                for _ in 0..dice.up_to(6) {
-                    let byte = dice.up_to(bytes.len() as u64 - 1) as usize;
+                for _ in 0..random.up_to(6) {
+                    let byte = random.up_to(bytes.len() as u64 - 1) as usize;
                     bytes[byte] =
-                        if byte < 2 { bytes[byte] } else { dice.pick(&[0, 0x7f, 0xff, dice_byte(byte)]) };
+                        if byte < 2 { bytes[byte] } else { random.pick(&[0, 0x7f, 0xff, dice_byte(byte)]) };
                 }
                 state = State::decode(&bytes).unwrap_or(state);
-                let now = Tick::from_nanos(extreme(&mut dice));
-                let cost = Cost::new(extreme(&mut dice)).unwrap_or(Cost::ONE);
-                let max_wait = dice.pick(&[Duration::ZERO, Duration::from_nanos(7), Duration::MAX]);
+                let now = Tick::from_nanos(extreme(&mut random));
+                let cost = Cost::new(extreme(&mut random)).unwrap_or(Cost::ONE);
+                let max_wait = random.pick(&[Duration::ZERO, Duration::from_nanos(7), Duration::MAX]);
                 let receipt = Receipt {
-                    at: Tick::from_nanos(extreme(&mut dice)),
-                    act: Tick::from_nanos(extreme(&mut dice)),
+                    at: Tick::from_nanos(extreme(&mut random)),
+                    act: Tick::from_nanos(extreme(&mut random)),
                     cost,
                     mark: [
-                        dice.any() >> dice.up_to(63),
-                        dice.any(),
-                        dice.any() >> dice.up_to(63),
-                        dice.any(),
+                        random.any() >> random.up_to(63),
+                        random.any(),
+                        random.any() >> random.up_to(63),
+                        random.any(),
                     ],
                 };
-                let how = dice.pick(&[Replace::AsIs, Replace::Proportional, Replace::Reset]);
-                let old = &quotas[dice.pick(&[index, (index + 1) % quotas.len()])];
+                let how = random.pick(&[Replace::AsIs, Replace::Proportional, Replace::Reset]);
+                let old = &quotas[random.pick(&[index, (index + 1) % quotas.len()])];
                 quota.standing(&state, now);
                 quota.full_at(&state);
                 for next in [
                     quota.settle(&state, now, &receipt, 0),
-                    quota.settle(&state, now, &receipt, extreme(&mut dice)),
+                    quota.settle(&state, now, &receipt, extreme(&mut random)),
                     quota.carry(old, &state, now, how),
                 ] {
                     quota.standing(&next, now);
@@ -204,11 +205,11 @@ fn dice_byte(byte: usize) -> u8 {
 
 #[test]
 fn quotas_and_states_come_back_from_their_bytes() {
-    let mut dice = Dice::new(14);
+    let mut random = Random::new(14);
     for _ in 0..steps(10_000) / 100 {
-        for quota in any(&mut dice) {
+        for quota in any(&mut random) {
             assert_eq!(Quota::decode(&quota.encode()).as_ref(), Ok(&quota));
-            let state = quota.fresh(Tick::from_nanos(dice.any()));
+            let state = quota.fresh(Tick::from_nanos(random.any()));
             assert_eq!(State::decode(&state.encode()), Ok(state));
         }
     }
@@ -217,12 +218,12 @@ fn quotas_and_states_come_back_from_their_bytes() {
 /// A state that is as good as a fresh one may be forgotten without anybody gaining: it grants as much at every tick from then.
 #[test]
 fn a_full_limit_is_as_good_as_a_forgotten_one() {
-    let mut dice = Dice::new(15);
+    let mut random = Random::new(15);
     for _ in 0..steps(20_000) / 20 {
-        let (rate, burst) = (dice.rate(), dice.one_to(1000));
+        let (rate, burst) = (random.rate(), random.one_to(1000));
         for quota in exact(rate, burst) {
             let now = Tick::from_nanos(1 << 60);
-            let cost = Cost::new(dice.one_to(burst)).unwrap();
+            let cost = Cost::new(random.one_to(burst)).unwrap();
             let ask = Ask::within(now, cost, Duration::from_nanos(1 << 60));
             let Transition::Allowed { next, .. } = quota.decide(&quota.fresh(now), ask) else {
                 panic!("fresh")
@@ -243,16 +244,16 @@ fn a_full_limit_is_as_good_as_a_forgotten_one() {
 /// A changed limit keeps what was spent: never more is left than before, share by share or unit by unit.
 #[test]
 fn a_live_change_never_forgets_what_was_spent() {
-    let mut dice = Dice::new(16);
+    let mut random = Random::new(16);
     for _ in 0..steps(20_000) / 20 {
-        let (rate, burst) = (dice.rate(), dice.one_to(1000));
-        let (new_rate, new_burst) = (dice.rate(), dice.one_to(1000));
+        let (rate, burst) = (random.rate(), random.one_to(1000));
+        let (new_rate, new_burst) = (random.rate(), random.one_to(1000));
         for (old, new) in exact(rate, burst).into_iter().zip(exact(new_rate, new_burst)) {
             if matches!(old, Quota::WarmUp(_)) {
                 continue;
             }
             let now = Tick::from_nanos(1 << 60);
-            let cost = dice.one_to(burst);
+            let cost = random.one_to(burst);
             let ask = Ask::allow(now, Cost::new(cost).unwrap());
             let Transition::Allowed { next, .. } = old.decide(&old.fresh(now), ask) else { panic!("fresh") };
             let left = |how| new.standing(&new.carry(&old, &next, now, how), now).remaining;

@@ -9,7 +9,7 @@ use tidegate_core::rate::{Bandwidth, Refill};
 use tidegate_core::{Algorithm, Quota, Rate, Receipt, State, Tick};
 
 use crate::models::{Band, Q, Spent, q};
-use crate::random::Dice;
+use crate::random::Random;
 
 /// A charge, or a debt that was booked later.
 struct Entry {
@@ -119,32 +119,32 @@ impl Ledger {
         bands
     }
 
-    /// Settles one charge by the dice, and judges it.
+    /// Settles one charge at random, and judges it.
     pub(crate) fn settle(
         &mut self,
-        dice: &mut Dice,
+        random: &mut Random,
         quota: &Quota,
         state: &State,
         now: Tick,
         place: &dyn Fn() -> String,
     ) -> State {
         let at = now.as_nanos().max(spent(quota, state).0);
-        if !self.stale.is_empty() && dice.up_to(3) == 0 {
-            let receipt = self.stale[dice.up_to(self.stale.len() as u64 - 1) as usize];
+        if !self.stale.is_empty() && random.up_to(3) == 0 {
+            let receipt = self.stale[random.up_to(self.stale.len() as u64 - 1) as usize];
             let settled = quota.settle(state, now, &receipt, receipt.cost.units() - 1);
             assert_eq!(&settled, state, "issued before the change, {}", place());
             return settled;
         }
         let open: Vec<usize> = (0..self.entries.len()).filter(|nth| self.entries[*nth].open).collect();
         let Some(newest) = open.len().checked_sub(1) else { return state.clone() };
-        let back = if dice.up_to(2) == 0 { 0 } else { dice.up_to(newest as u64) as usize };
+        let back = if random.up_to(2) == 0 { 0 } else { random.up_to(newest as u64) as usize };
         let nth = open[newest - back];
         let (receipt, arrival) = self.entries[nth].charge.unwrap();
         let units = receipt.cost.units();
-        let used = match dice.up_to(5) {
+        let used = match random.up_to(5) {
             0..=2 => 0,
-            3 | 4 => dice.up_to(units),
-            _ => units + dice.one_to(units.min(1000)),
+            3 | 4 => random.up_to(units),
+            _ => units + random.one_to(units.min(1000)),
         };
         let settled = quota.settle(state, now, &receipt, used);
         let place = || format!("#{nth} at {at} used {used}, {}", place());

@@ -6,6 +6,7 @@ mod laws;
 mod ledger;
 mod models;
 mod quotas;
+#[path = "../random/mod.rs"]
 mod random;
 mod settle;
 
@@ -13,7 +14,7 @@ use core::time::Duration;
 
 use ledger::Ledger;
 use models::{Band, Bucket, Model, Queue, Slope, q};
-use random::{Dice, steps};
+use random::Random;
 use tidegate_core::rate::{
     Bandwidth, ColdFactor, Gcra, LeakyBucket, LeakyQueue, Refill, TokenBucket, WarmUp,
 };
@@ -22,7 +23,7 @@ use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Replace, State, Tick, Tra
 /// How long one quota is followed: long enough for debts and rests, short enough for many quotas.
 const RUN: u64 = 200;
 
-/// A limit, its model, and what the dice need to know of it.
+/// A limit, its model, and what random traffic needs to know of it.
 struct Pair {
     quota: Quota,
     model: Box<dyn Model>,
@@ -34,54 +35,59 @@ struct Pair {
     until: u64,
 }
 
-fn compare(seed: u64, steps: u64, mut pair: impl FnMut(&mut Dice, u64) -> Pair) {
-    let mut dice = Dice::new(seed);
+/// Steps that each model is compared for; more with `TIDEGATE_MODEL_STEPS`.
+fn steps(default: u64) -> u64 {
+    std::env::var("TIDEGATE_MODEL_STEPS").map_or(default, |steps| steps.parse().expect("a number of steps"))
+}
+
+fn compare(seed: u64, steps: u64, mut pair: impl FnMut(&mut Random, u64) -> Pair) {
+    let mut random = Random::new(seed);
     for run in 0..steps.div_ceil(RUN) {
-        let now = dice.pick(&[0, 1, 1_000_000_000, 1 << 60, 1 << 63]);
-        follow(&mut dice, now, &mut pair, &format!("seed {seed} run {run}"));
+        let now = random.pick(&[0, 1, 1_000_000_000, 1 << 60, 1 << 63]);
+        follow(&mut random, now, &mut pair, &format!("seed {seed} run {run}"));
     }
 }
 
-fn follow(dice: &mut Dice, start: u64, make: &mut impl FnMut(&mut Dice, u64) -> Pair, name: &str) {
-    let mut pair = make(dice, start);
+fn follow(random: &mut Random, start: u64, make: &mut impl FnMut(&mut Random, u64) -> Pair, name: &str) {
+    let mut pair = make(random, start);
     let mut state = pair.quota.fresh(Tick::from_nanos(start));
     let mut ledger = Ledger::new(pair.bands.clone(), start);
     let (mut clock, mut hint, mut last) = (start, 0, start);
     for step in 0..RUN {
         let quota = pair.quota.clone();
         let place = || format!("{name} step {step}: {quota:?}");
-        clock = match dice.up_to(9) {
-            0 => clock.saturating_sub(dice.span(pair.rate, pair.capacity)),
+        clock = match random.up_to(9) {
+            0 => clock.saturating_sub(random.pause(pair.rate, pair.capacity)),
             1 => clock.saturating_add(hint),
-            _ => clock.saturating_add(dice.span(pair.rate, pair.capacity)),
+            _ => clock.saturating_add(random.pause(pair.rate, pair.capacity)),
         };
         if clock > pair.until {
             break;
         }
         let now = Tick::from_nanos(clock);
-        let cost = dice.one_to(pair.capacity);
-        match dice.up_to(11) {
+        let cost = random.one_to(pair.capacity);
+        match random.up_to(11) {
             0..=3 if !pair.bands.is_empty() => {
                 // A change now and then, settlements more often: open charges, and those from before the last change.
-                if dice.up_to(19) == 0 {
-                    let next = make(dice, clock.max(last));
-                    let how = dice.pick(&[Replace::AsIs, Replace::Proportional, Replace::Reset]);
+                if random.up_to(19) == 0 {
+                    let next = make(random, clock.max(last));
+                    let how = random.pick(&[Replace::AsIs, Replace::Proportional, Replace::Reset]);
                     ledger.ends_well(&quota);
                     state = next.quota.carry(&quota, &state, now, how);
                     pair = next;
                     ledger.carried(pair.bands.clone(), &pair.quota, &state);
                 } else {
-                    state = ledger.settle(dice, &quota, &state, now, &place);
+                    state = ledger.settle(random, &quota, &state, now, &place);
                 }
                 let (at, spent) = ledger::spent(&pair.quota, &state);
                 last = at;
                 pair.model.adopt(at, &spent);
             }
             _ => {
-                let cost = if dice.up_to(20) == 0 { pair.capacity.saturating_add(1) } else { cost };
-                let max_wait = match dice.up_to(3) {
+                let cost = if random.up_to(20) == 0 { pair.capacity.saturating_add(1) } else { cost };
+                let max_wait = match random.up_to(3) {
                     0 | 1 => 0,
-                    2 => dice.span(pair.rate, pair.capacity),
+                    2 => random.pause(pair.rate, pair.capacity),
                     _ => u64::MAX,
                 };
                 let ask = Ask::within(now, Cost::new(cost).unwrap(), Duration::from_nanos(max_wait));
@@ -135,9 +141,9 @@ fn is_least(quota: &Quota, state: &State, ask: Ask, retry: u128) {
     assert_ne!(after(retry - 1), Some(true), "{ask:?} waits {retry}: {quota:?}");
 }
 
-fn capacity(dice: &mut Dice) -> u64 {
-    let max = dice.pick(&[1, 2, 10, 1000, Rate::MAX_COUNT]);
-    dice.one_to(max)
+fn capacity(random: &mut Random) -> u64 {
+    let max = random.pick(&[1, 2, 10, 1000, Rate::MAX_COUNT]);
+    random.one_to(max)
 }
 
 fn one_band(rate: Rate, capacity: u64, now: u64) -> (Box<dyn Model>, Vec<Band>) {
@@ -147,8 +153,8 @@ fn one_band(rate: Rate, capacity: u64, now: u64) -> (Box<dyn Model>, Vec<Band>) 
 
 #[test]
 fn gcra_equals_tokens_in_a_bucket() {
-    compare(1, steps(120_000), |dice, now| {
-        let (rate, capacity) = (dice.rate(), capacity(dice));
+    compare(1, steps(120_000), |random, now| {
+        let (rate, capacity) = (random.rate(), capacity(random));
         let quota = Gcra::new(rate, capacity).unwrap().into();
         let (model, bands) = one_band(rate, capacity, now);
         // An act at the last tick may be one beyond it.
@@ -158,27 +164,27 @@ fn gcra_equals_tokens_in_a_bucket() {
 
 #[test]
 fn leaky_bucket_equals_tokens_in_a_bucket() {
-    compare(2, steps(120_000), |dice, now| {
-        let (rate, capacity) = (dice.rate(), capacity(dice));
+    compare(2, steps(120_000), |random, now| {
+        let (rate, capacity) = (random.rate(), capacity(random));
         let quota = LeakyBucket::new(rate, capacity).unwrap().into();
         let (model, bands) = one_band(rate, capacity, now);
         Pair { quota, model, bands, rate, capacity, until: u64::MAX >> 1 }
     });
 }
 
-fn bandwidth(dice: &mut Dice, rate: Rate, now: u64) -> (Bandwidth, Band) {
-    let capacity = capacity(dice);
-    let initial = if dice.up_to(2) == 0 { dice.up_to(capacity) } else { capacity };
-    let (refill, interval) = dice.pick(&[(Refill::Continuous, false), (Refill::Interval, true)]);
+fn bandwidth(random: &mut Random, rate: Rate, now: u64) -> (Bandwidth, Band) {
+    let capacity = capacity(random);
+    let initial = if random.up_to(2) == 0 { random.up_to(capacity) } else { capacity };
+    let (refill, interval) = random.pick(&[(Refill::Continuous, false), (Refill::Interval, true)]);
     let bandwidth = Bandwidth::new(rate, capacity).unwrap().refill(refill).initial(initial).unwrap();
     (bandwidth, Band::new(rate, capacity, initial, interval, now))
 }
 
 #[test]
 fn token_bucket_equals_its_model() {
-    compare(3, steps(120_000), |dice, now| {
-        let rate = dice.rate();
-        let (bandwidth, band) = bandwidth(dice, rate, now);
+    compare(3, steps(120_000), |random, now| {
+        let rate = random.rate();
+        let (bandwidth, band) = bandwidth(random, rate, now);
         let (capacity, bands) = (band.capacity, vec![band]);
         let model = Box::new(Bucket { bands: bands.clone(), last: now });
         let quota = TokenBucket::new(bandwidth).into();
@@ -188,17 +194,17 @@ fn token_bucket_equals_its_model() {
 
 #[test]
 fn several_bandwidths_equal_their_model() {
-    compare(4, steps(90_000), |dice, now| {
-        let rate = dice.rate();
+    compare(4, steps(90_000), |random, now| {
+        let rate = random.rate();
         let mut rates = vec![rate];
-        for _ in 0..dice.one_to(3) {
+        for _ in 0..random.one_to(3) {
             // Near the first rate, so that now one binds and now the other.
-            let count = (rate.count() / dice.one_to(4)).max(1);
-            let period = rate.period_nanos().saturating_mul(dice.one_to(3)).min(1 << 62);
+            let count = (rate.count() / random.one_to(4)).max(1);
+            let period = rate.period_nanos().saturating_mul(random.one_to(3)).min(1 << 62);
             rates.push(Rate::new(count, Duration::from_nanos(period)).unwrap());
         }
         let (bandwidths, bands): (Vec<_>, Vec<_>) =
-            rates.into_iter().map(|rate| bandwidth(dice, rate, now)).unzip();
+            rates.into_iter().map(|rate| bandwidth(random, rate, now)).unzip();
         let capacity = bands.iter().map(|band| band.capacity).min().unwrap();
         let model = Box::new(Bucket { bands: bands.clone(), last: now });
         let quota = TokenBucket::several(bandwidths).unwrap().into();
@@ -208,8 +214,8 @@ fn several_bandwidths_equal_their_model() {
 
 #[test]
 fn leaky_queue_equals_its_departures() {
-    compare(5, steps(120_000), |dice, now| {
-        let (rate, slack, places) = (dice.rate(), capacity(dice) - 1, capacity(dice));
+    compare(5, steps(120_000), |random, now| {
+        let (rate, slack, places) = (random.rate(), capacity(random) - 1, capacity(random));
         let mut model = Queue { rate, slack, places, next: q(0), last: now };
         model.next = q(now) - q(slack) * model.interval();
         let quota = LeakyQueue::new(rate, slack, places).unwrap().into();
@@ -228,17 +234,17 @@ fn leaky_queue_equals_its_departures() {
 
 #[test]
 fn warm_up_equals_permits_on_a_slope() {
-    compare(6, steps(30_000), |dice, now| {
+    compare(6, steps(30_000), |random, now| {
         let rate = loop {
-            let rate = dice.rate();
+            let rate = random.rate();
             // A price of centuries ends beyond the last tick, where the limit stops counting and the model does not.
             if rate.period_nanos() / rate.count() < 1 << 36 {
                 break rate;
             }
         };
-        let burst = dice.one_to(100);
-        let period = dice.one_to(WarmUp::MAX_PERIOD.as_nanos() as u64);
-        let factor = dice.pick(&[1000, 1001, 1500, 2000, 3000, 4567, 1_000_000]);
+        let burst = random.one_to(100);
+        let period = random.one_to(WarmUp::MAX_PERIOD.as_nanos() as u64);
+        let factor = random.pick(&[1000, 1001, 1500, 2000, 3000, 4567, 1_000_000]);
         let limit = WarmUp::new(rate, Duration::from_nanos(period), ColdFactor::thousandths(factor)).unwrap();
         let quota = limit.burst(burst).unwrap().into();
         let factor = q(factor) / q(1000);

@@ -4,9 +4,9 @@ use core::time::Duration;
 
 use tidegate_core::Rate;
 
-use crate::random::Dice;
+use crate::random::Random;
 
-impl Dice {
+impl Random {
     /// From one per century to a billion per second, with numbers that divide nothing among them.
     pub(crate) fn rate(&mut self) -> Rate {
         const SECOND: u64 = 1_000_000_000;
@@ -26,7 +26,7 @@ impl Dice {
     }
 
     /// A span that matters to a rate: nothing, next to nothing, some units, a capacity, a hundred years.
-    pub(crate) fn span(&mut self, rate: Rate, capacity: u64) -> u64 {
+    pub(crate) fn pause(&mut self, rate: Rate, capacity: u64) -> u64 {
         let interval = (rate.period_nanos() / rate.count()).max(1);
         match self.up_to(11) {
             0..=2 => 0,

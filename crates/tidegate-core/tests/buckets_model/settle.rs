@@ -5,7 +5,7 @@ use core::time::Duration;
 use tidegate_core::rate::{Bandwidth, Refill, TokenBucket};
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Receipt, State, Tick, Transition};
 
-use crate::random::Dice;
+use crate::random::Random;
 
 /// One of each kind that refills evenly, at one a second.
 fn even(burst: u64) -> Vec<Quota> {
@@ -81,7 +81,7 @@ fn undone_at_any_time_all_of_it_comes_back() {
 /// left of them.
 #[test]
 fn a_burst_that_is_undone_comes_back_in_any_order() {
-    let mut dice = Dice::new(21);
+    let mut random = Random::new(21);
     for burst in [1, 50, 100] {
         for quota in all(burst) {
             for order in 0..6 {
@@ -97,7 +97,7 @@ fn a_burst_that_is_undone_comes_back_in_any_order() {
                             2 => newest / 2,
                             // Every second one, and then the rest.
                             3 if newest >= 50 => 99 - newest,
-                            _ => dice.up_to(newest as u64) as usize,
+                            _ => random.up_to(newest as u64) as usize,
                         };
                         now += pause;
                         state = quota.settle(&state, ms(now), &open.remove(nth), 0);
@@ -118,15 +118,15 @@ fn a_burst_that_is_undone_comes_back_in_any_order() {
 /// Parallel calls that each use a part of what was estimated: in the end as much is charged as was used.
 #[test]
 fn the_sum_charged_is_the_sum_used() {
-    let mut dice = Dice::new(22);
+    let mut random = Random::new(22);
     for quota in all(1000) {
         for _ in 0..20 {
             let mut state = quota.fresh(ms(0));
             let mut open: Vec<Receipt> = (0..40).map(|_| charge(&quota, &mut state, 0, 20)).collect();
             let mut sum = 0;
             while !open.is_empty() {
-                let receipt = open.remove(dice.up_to(open.len() as u64 - 1) as usize);
-                let used = dice.up_to(24);
+                let receipt = open.remove(random.up_to(open.len() as u64 - 1) as usize);
+                let used = random.up_to(24);
                 sum += used;
                 state = quota.settle(&state, ms(0), &receipt, used);
             }

@@ -42,6 +42,11 @@ fn overwrite(bytes: &mut [u8], at: usize, number: u64) {
 fn answers(quota: &Quota, other: &Quota, state: &State, now: Tick, receipt: &Receipt, used: u64) -> State {
     let _ = quota.standing(state, now);
     let _ = quota.full_at(state);
+    if let Some(back) = quota.set_back(state, now) {
+        assert!(State::decode(&back.encode()).is_ok(), "{back:?} cannot be stored");
+        assert_eq!(quota.set_back(&back, now), None);
+        let _ = quota.standing(&quota.settle(&back, now, receipt, used), now);
+    }
     let settled = quota.settle(state, now, receipt, used);
     assert!(State::decode(&settled.encode()).is_ok(), "{settled:?} cannot be stored");
     let _ = quota.standing(&settled, now);

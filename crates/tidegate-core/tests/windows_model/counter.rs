@@ -34,7 +34,7 @@ impl CounterModel {
         self.acts.iter().filter(inside).map(|act| act.units).sum()
     }
 
-    /// The first tick not before `at` that overtakes nobody.
+    /// Returns the first tick, not before `at`, at which a new charge overtakes no promise.
     fn open_from(&self, at: Wide) -> Wide {
         self.acts.iter().filter(|act| act.units > 0).map(|act| act.act).fold(at, Wide::max)
     }

@@ -29,7 +29,7 @@ pub(crate) struct Subject {
 /// Lives as many lives as the steps allow.
 pub(crate) fn drive(subject: &Subject, salt: u64) {
     for life in 0..steps().div_ceil(STEPS_PER_LIFE) {
-        Life::begin(subject, Random(life.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ salt)).live();
+        Life::begin(subject, Random::new(life.wrapping_mul(0x5851_f42d_4c95_7f2d) ^ salt)).live();
     }
 }
 
@@ -69,9 +69,9 @@ impl<'a> Life<'a> {
         let quota = (subject.quota)(&mut random, None);
         let now = Tick::from_nanos(match random.below(8) {
             0 => 0,
-            1 => u64::MAX - random.magnitude(1 << 62),
-            2..=4 => random.magnitude(1 << 62),
-            _ => 1_760_000_000_000_000_000 + random.magnitude(1 << 60),
+            1 => u64::MAX - random.one_to(1 << 62),
+            2..=4 => random.one_to(1 << 62),
+            _ => 1_760_000_000_000_000_000 + random.one_to(1 << 60),
         });
         let window = period(&quota);
         Self {
@@ -116,13 +116,13 @@ impl<'a> Life<'a> {
         let step = match self.random.below(16) {
             0..=4 => 0,
             5 => 1,
-            6..=8 => self.random.magnitude(self.window),
-            9 => self.random.magnitude(self.window.saturating_mul(4)),
+            6..=8 => self.random.one_to(self.window),
+            9 => self.random.one_to(self.window.saturating_mul(4)),
             10 | 11 => nanos(self.hint),
             12 => nanos(self.hint).saturating_sub(1),
             13 => self.window / 2,
             _ => {
-                let back = if self.random.one_in(4) { self.random.magnitude(self.window) } else { 0 };
+                let back = if self.random.one_in(4) { self.random.one_to(self.window) } else { 0 };
                 self.now = Tick::from_nanos(self.now.as_nanos().saturating_sub(back));
                 0
             }
@@ -138,7 +138,7 @@ impl<'a> Life<'a> {
             2 => limit,
             3 | 4 => limit.div_ceil(2),
             5..=8 => 1,
-            _ => self.random.magnitude(limit),
+            _ => self.random.one_to(limit),
         };
         let max_wait = match self.random.below(16) {
             0 => Duration::MAX,
@@ -292,7 +292,7 @@ impl<'a> Life<'a> {
         match self.random.below(8) {
             0..=3 => 0,
             4 | 5 => self.random.below(units + 1),
-            6 => units.saturating_add(self.random.magnitude(limit.div_ceil(4))),
+            6 => units.saturating_add(self.random.one_to(limit.div_ceil(4))),
             // Once, and where the counts do not saturate: hostile.rs sees those that do.
             _ if self.random.one_in(4) && !self.overdrawn && limit < 1 << 50 => {
                 self.overdrawn = true;

@@ -3,18 +3,19 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tidegate_core::{Cost, Retry, Tick};
 
 use super::line::Answer;
-use super::{Bulkhead, Permit};
+use super::permit::{Permit, Shared};
+use crate::answer::Denied;
 use crate::clock::Sleep;
-use crate::limiter::Denied;
-use crate::wait::Bound;
+use crate::time_bound::TimeBound;
 
-/// A future that ends inside; made by [`Bulkhead::enter`].
+/// A future that ends inside; made by [`Bulkhead::enter`](crate::Bulkhead::enter).
 ///
 /// Nothing happens before the first poll: that is when its place in the line is taken and its deadline counted from. First come, first
 /// served: nobody enters past those who wait, also not where the first needs more places than are free. It owns its bulkhead, so it
@@ -31,9 +32,9 @@ use crate::wait::Bound;
 /// When polled again after it ended.
 #[must_use = "nobody enters unless awaited"]
 pub struct Enter {
-    bulkhead: Bulkhead,
+    shared: Arc<Shared>,
     places: Cost,
-    bound: Bound,
+    bound: TimeBound,
     stage: Stage,
 }
 
@@ -44,29 +45,27 @@ enum Stage {
 }
 
 impl Enter {
-    pub(super) const fn new(bulkhead: Bulkhead, places: Cost) -> Self {
-        Self { bulkhead, places, bound: Bound::Within(Duration::MAX), stage: Stage::New }
+    pub(super) const fn new(shared: Arc<Shared>, places: Cost) -> Self {
+        Self { shared, places, bound: TimeBound::NONE, stage: Stage::New }
     }
 
     /// Waits for at most `timeout` from the first poll on; zero means now or not at all.
     pub const fn within(mut self, timeout: Duration) -> Self {
-        self.bound = Bound::Within(timeout);
+        self.bound = TimeBound::Within(timeout);
         self
     }
 
     /// Waits until `deadline` at the latest, a tick of the bulkhead's clock. A deadline that has passed is refused for good, even with
     /// places to spare: nobody is waiting for the result any more.
     pub const fn until(mut self, deadline: Tick) -> Self {
-        self.bound = Bound::Until(deadline);
+        self.bound = TimeBound::Until(deadline);
         self
     }
 
     /// Enters or stands in line; `Err` is the answer.
     fn begin(&mut self, cx: &Context<'_>) -> Result<(u64, Option<Tick>), Answer> {
-        let shared = &self.bulkhead.shared;
-        if let Bound::Until(deadline) = self.bound
-            && deadline < shared.clock.now()
-        {
+        let shared = &self.shared;
+        if self.bound.has_passed(|| shared.clock.now()) {
             return Err(Err(shared.line.lock().refused(Retry::Never)));
         }
         // Before the clock is asked and the waker copied: one who need not wait has use for neither.
@@ -74,12 +73,10 @@ impl Enter {
         if !matches!(&answer, Err(refused) if refused.retry() == Retry::Unknown) {
             return Err(answer);
         }
-        let deadline = match self.bound {
-            Bound::Within(Duration::ZERO) => return Err(answer),
-            Bound::Within(Duration::MAX) => None,
-            Bound::Within(timeout) => Some(shared.clock.now().after(timeout)),
-            Bound::Until(deadline) => Some(deadline),
-        };
+        if self.bound.is_at_once() {
+            return Err(answer);
+        }
+        let deadline = self.bound.deadline(|| shared.clock.now());
         let mut waker = Some(cx.waker().clone());
         let number = shared.line.lock().join(self.places, &mut waker)?;
         Ok((number, deadline))
@@ -87,7 +84,7 @@ impl Enter {
 
     fn ended(&mut self, answer: Answer) -> Poll<Result<Permit, Denied>> {
         self.stage = Stage::Ended;
-        Poll::Ready(self.bulkhead.permit(answer))
+        Poll::Ready(self.shared.permit(answer))
     }
 }
 
@@ -107,7 +104,7 @@ impl Future for Enter {
         let Stage::InLine { number, deadline, sleep } = &mut this.stage else {
             panic!("an entry was polled after it had ended");
         };
-        let shared = &this.bulkhead.shared;
+        let shared = &this.shared;
         let waker = cx.waker().clone();
         let (answer, due) = shared.line.lock().ask(*number, waker);
         due.settle();
@@ -137,7 +134,7 @@ impl Future for Enter {
 impl Drop for Enter {
     fn drop(&mut self) {
         if let Stage::InLine { number, .. } = self.stage {
-            let due = self.bulkhead.shared.line.lock().go(number);
+            let due = self.shared.line.lock().go(number);
             due.settle();
         }
     }

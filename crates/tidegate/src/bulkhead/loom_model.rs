@@ -22,8 +22,8 @@ impl Wake for Unpark {
 
 fn bulkhead(max: u64) -> Bulkhead {
     // A clock of its own: the system's has cells that loom would follow.
-    let line = Mutex::new(Line::new(Concurrency::new(max).unwrap(), 9));
-    Bulkhead { shared: Arc::new(Shared { clock: Arc::new(ManualClock::default()), line }) }
+    let line = Line::new(Concurrency::new(max).unwrap(), 9);
+    Bulkhead { shared: Shared::new(Arc::new(ManualClock::default()), line) }
 }
 
 /// Waits for its turn, however long; a place that is lost leaves this thread parked, which loom reports as a deadlock.

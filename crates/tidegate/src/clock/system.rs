@@ -19,7 +19,7 @@ use tidegate_core::time::nanos;
 
 use super::Clock;
 use counter::Counter;
-use shared_tick::SharedTick;
+use shared_tick::{LATE, SharedTick};
 
 /// How often the keeper reads the clock: often enough that a limit of ten thousand a second is off by ten units at most, seldom
 /// enough to take less than half a percent of one core.
@@ -27,9 +27,6 @@ const BEAT: Duration = Duration::from_millis(1);
 
 /// After so many beats the keeper asks whether anybody still wants the tick.
 const BEATS_PER_QUESTION: u32 = 128;
-
-/// A keeper that is later than this, in nanoseconds, is taken for dead: a process that forked has none.
-const LATE: u64 = 50_000_000;
 
 static SHARED_TICK: SharedTick = SharedTick::new();
 static COUNTER: Counter = Counter::new();

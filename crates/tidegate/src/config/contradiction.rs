@@ -1,12 +1,12 @@
 //! Matches that no request can fit, found before one is asked.
 //!
-//! Only what is decided easily is found: two wishes for one attribute, a direction that another word of the policy excludes, a
-//! `not` that leaves out whatever the rest takes in. Of patterns with wildcards on both sides nothing is said.
+//! Only what is easy to decide is found: two different demands on one attribute, a direction that another word of the policy excludes,
+//! a `not` that excludes all that the rest includes. Two patterns with wildcards are not compared with each other.
 
 use crate::policy::{Absent, Direction, Glob, Match, PathGlob, Policy, Want};
 
 impl Policy {
-    /// Says why no request is charged, as the end of a sentence; `None` when one may be.
+    /// Says why no request can be charged, as the end of a sentence; `None` when one may be.
     pub(crate) fn contradiction(&self) -> Option<String> {
         let excluded = |name: &&String| {
             let mut asked = self.matching.attributes().iter();
@@ -70,7 +70,8 @@ impl Match {
         covered.then(|| "`not` excludes everything that the rest of the match includes".to_owned())
     }
 
-    /// Says whether whatever fits `other` surely fits this, which leaves nothing out itself.
+    /// Says whether every request that fits `other` fits this match too, as far as that is easy to decide; this match has no `not` of its
+    /// own.
     fn covers(&self, other: &Self) -> bool {
         let methods = self.methods().is_empty()
             || !other.methods().is_empty()

@@ -3,7 +3,7 @@
 use tidegate_core::Cost;
 
 use super::diagnostic::Findings;
-use super::keys::Kind;
+use super::kind::Kind;
 use super::names;
 use super::node::{Node, Value};
 #[cfg(feature = "cel")]
@@ -13,6 +13,7 @@ use crate::policy::Learning;
 use crate::policy::whole_number;
 use crate::policy::{CostRule, is_attribute_name};
 use crate::policy::{SettleBy, SettleRule};
+use crate::visible::excerpt;
 
 /// The cost of a policy, read.
 #[derive(Debug, Default)]
@@ -23,7 +24,7 @@ pub(super) struct Costs {
     pub(super) settle: Option<SettleRule>,
 }
 
-/// Whose words an expression is made of.
+/// What the names in an expression stand for.
 #[derive(Clone, Copy)]
 enum Of {
     Request,
@@ -73,7 +74,7 @@ fn estimated(node: &Node, findings: &mut Findings) -> Costs {
         missing.iter().filter_map(|(name, node)| Some((name.text.clone(), whole_number(node.text()?).ok()?)));
     if let (Some(Some(by)), Some(missing)) = (&settle, node.get("missing")) {
         for (name, _) in missing.entries().iter().filter(|(name, _)| !by.uses(&name.text)) {
-            let (shown, used) = (names::shown(&name.text), by.names().join(", "));
+            let (shown, used) = (excerpt(&name.text), by.names().join(", "));
             findings
                 .error(name.spot, format_args!("cost.missing: settle does not use {shown}; it uses {used}"));
         }
@@ -219,14 +220,14 @@ fn expression(
     }
 }
 
-/// Says whether an expression can settle; that it cannot would show at no settlement but in estimates that stand for ever.
+/// Checks that an expression can settle. If it could not, nobody would notice: every settlement would leave its estimate as it is.
 #[cfg(feature = "cel")]
 fn settles(expression: &crate::policy::Expression, node: &Node, findings: &mut Findings) -> bool {
-    // What more would be found is only counted, and a name that cannot be told was reported.
+    // Further mistakes would only be counted, and a name that no settlement can tell was reported already.
     if findings.is_full() || expression.names().any(|name| names::usage(name).is_err()) {
         return true;
     }
-    let shown = names::shown(expression.source());
+    let shown = excerpt(expression.source());
     let found = sample::never_settles(expression, &mut findings.samples);
     if expression.names().next().is_none() {
         let also = found.map_or_else(String::new, |found| format!(" ({found})"));

@@ -1,11 +1,11 @@
-//! Reads small files whole, and nothing that is no file.
+//! Reads small regular files, in one piece, and refuses everything else.
 //!
-//! A path may lead anywhere: to a pipe whose other end never writes, to a device that never ends, to a terminal. Reading one
-//! stops whoever reads for good, so what the path leads to is looked at before anything is asked of it and again once it is
-//! open, and no more is read than the caller allows. Symlinks are followed: Kubernetes mounts its files as such.
+//! A path may lead anywhere: to a pipe whose other end never writes, to a device that never ends, to a terminal. Reading one of
+//! those would never return. So the path is examined before it is opened and again when it is open, and no more bytes are read than
+//! the caller allows. Symlinks are followed, since Kubernetes mounts files as symlinks.
 //!
-//! A regular file may still take its time, on a file system whose server is gone. That cannot be seen from here: whoever
-//! must not wait reads on a thread of its own.
+//! A regular file may still be slow, on a file system whose server is gone. That cannot be seen from here: a caller who must not wait
+//! reads on a thread of its own.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read as _};
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!([10, 1024, 1536, 4 << 20].map(size), ["10 bytes", "1 KiB", "1536 bytes", "4 MiB"]);
     }
 
-    /// A pipe that nobody writes to, and a device that never ends, stopped whoever read them for good.
+    /// A pipe that nobody writes to and a device that never ends used to hold their reader for ever.
     #[cfg(unix)]
     #[test]
     fn what_is_no_regular_file_is_refused_at_once() {

@@ -1,14 +1,12 @@
 //! How a proxy's sub-requests tell of the original request: the `forward_auth` section.
 //!
-//! A proxy sets the headers of one family and hands all others on as its caller sent them. Which family that is cannot be
-//! read from a request, for the caller may have written any header in it; so it is configured, and nothing is believed
-//! until it is.
+//! A proxy sets one family of headers, and passes all others on as its caller sent them. A request does not show which family that is,
+//! since the caller may have sent any header; so it is configured, and until then no header is believed.
 
 use super::diagnostic::Findings;
-use super::keys::{Kind, Table, key};
-use super::names::shown;
 use super::node::{Node, Spot};
 use crate::policy::Named;
+use crate::visible::excerpt;
 
 /// The headers in which a proxy tells of the original request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,52 +104,16 @@ impl ForwardAuth {
     }
 }
 
-pub(super) const FORWARD_AUTH: Table = Table {
-    name: "forward_auth",
-    keys: &[
-        key(
-            "proxy",
-            Kind::Word(&OriginalHeaders::NAMES, &[]),
-            None,
-            "The proxy that asks: nginx (x-original-method, -uri, -host), caddy or traefik (x-forwarded-method, -uri, -host)",
-        ),
-        key("method", Kind::Header, None, "In place of proxy: the header that holds the original method"),
-        key(
-            "uri",
-            Kind::Header,
-            None,
-            "In place of proxy: the header that holds the original path and query",
-        ),
-        key("host", Kind::Header, None, "In place of proxy: the header that holds the original host"),
-        key(
-            "deny_status",
-            Kind::Whole(400, 599),
-            None,
-            "The status of every refusal; 403 for nginx, else each policy's own unless given",
-        ),
-        key(
-            "options",
-            Kind::Word(&["pass", "charge"], &[]),
-            Some("pass"),
-            "Whether a browser's preflight passes uncharged or is limited like any request",
-        ),
-    ],
-    required: &[],
-};
-
 const HEADERS: [&str; 3] = ["method", "uri", "host"];
 
-/// Headers of a sub-request that belong to its connection or to the server.
-const NOT_THE_CALLERS: [&str; 4] = ["connection", "content-length", "transfer-encoding", "x-tidegate-token"];
+/// Headers of a sub-request that belong to its connection or to the server: they tell nothing of the original request.
+const OF_THE_SUB_REQUEST: [&str; 4] =
+    ["connection", "content-length", "transfer-encoding", "x-tidegate-token"];
 
-/// Headers that are the connection's or the server's own: no proxy can tell of a request in them.
-const NOT_THE_PROXYS: [&str; 5] =
-    ["connection", "content-length", "transfer-encoding", "authorization", "x-tidegate-token"];
-
-/// Says which header of those that policies name a sub-request never has of the caller, with the right word.
+/// Returns a complaint about a header that policies name and that, in a sub-request, is never the caller's.
 pub(super) fn never_of_the_caller(named: &Named) -> Option<String> {
     let header = named.names().filter_map(|name| name.strip_prefix("request.header."));
-    let header = header.into_iter().find(|name| *name == "host" || NOT_THE_CALLERS.contains(name))?;
+    let header = header.into_iter().find(|name| *name == "host" || OF_THE_SUB_REQUEST.contains(name))?;
     let advice = if header == "host" { "; write request.host" } else { "" };
     Some(format!(
         "a policy names request.header.{header}, which in forward-auth is the proxy's own and never the caller's{advice}"
@@ -217,7 +179,7 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
         && let Some(header) = node.text().filter(|header| !header.eq_ignore_ascii_case("x-forwarded-for"))
         && !matches!(original, OriginalHeaders::Custom { .. })
     {
-        let header = shown(header);
+        let header = excerpt(header);
         findings.warn(
             node.spot,
             format_args!("client_ip.header: the proxy of forward_auth does not set {header} unless it is told to; else callers choose their own address"),
@@ -233,7 +195,8 @@ fn header(key: &str, node: Option<&Node>, section: Spot, findings: &mut Findings
         return None;
     };
     let name = node.text()?.to_ascii_lowercase();
-    if NOT_THE_PROXYS.contains(&name.as_str()) {
+    // A proxy hands the credentials of the caller on as they are, or sends its own.
+    if name == "authorization" || OF_THE_SUB_REQUEST.contains(&name.as_str()) {
         findings.error(node.spot, format_args!("forward_auth.{key}: {name} cannot tell of the original request; use a header that the proxy sets, as x-original-{key}"));
         return None;
     }

@@ -8,24 +8,17 @@ use foldhash::fast::RandomState;
 use tidegate_core::Replace;
 
 use super::diagnostic::Findings;
-use super::keys::{ALGORITHMS, CONCURRENCY, Kind, LIMIT, RATED, SHADOW_LIMIT};
+use super::keys::{ALGORITHMS, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
+use super::kind::Kind;
 use super::node::{Node, Spot};
 use super::places;
 use super::quota::LimitSpec;
 use super::shape::is_sound;
-use crate::policy::{Choice, Limit, Terms};
-use crate::policy::{WrittenRate, span, whole_number};
+use super::words::{Owner, Words};
+use crate::policy::{Choice, Limit, Terms, WrittenRate};
+use crate::visible::excerpt;
 
-/// What a limit needs to know of its policy.
-#[derive(Clone, Copy)]
-pub(super) struct Owner<'a> {
-    /// The names of the policy's key.
-    pub(super) by: &'a [String],
-    /// The largest cost that one request is known to have.
-    pub(super) cost: Option<u64>,
-}
-
-/// Builds a limit; `base` is the limit that a shadow takes its unsaid words from.
+/// Builds a limit; `base` is the limit from which a shadow limit takes the words that it does not have itself.
 pub(super) fn limit(
     node: &Node,
     base: Option<&Node>,
@@ -36,7 +29,7 @@ pub(super) fn limit(
     let words = Words { node, base: base.filter(|_| node.get("algorithm").is_none()) };
     let algorithm = words.text("algorithm").unwrap_or("gcra");
     let Some(known) = ALGORITHMS.iter().find(|known| known.name == algorithm) else {
-        // The shape has reported an unknown word; a limit that is dropped in silence would let everybody pass.
+        // An unknown word was reported with the shape. Should that ever fail, this must: a limit left out would let everybody pass.
         if !findings.refused() {
             findings.error(node.spot, format_args!("algorithm {algorithm} is not known"));
         }
@@ -99,7 +92,7 @@ pub(super) fn limit(
         findings.error(slack.spot, "slack needs queue: only a queue saves up");
         complete = false;
     }
-    // What is out of range was reported with the shape; core need not say it again.
+    // Values out of range were reported with the shape; core would report them again.
     if !complete || !is_sound(node, &Kind::Table(table)) {
         return None;
     }
@@ -207,7 +200,7 @@ fn overrides(node: &Node, spec: &LimitSpec, owner: Owner<'_>, findings: &mut Fin
             let by = owner.by.join(", ");
             findings.error(
                 name.spot,
-                format_args!("{} is not part of the key; by is [{by}]", super::names::shown(&name.text)),
+                format_args!("{} is not part of the key; by is [{by}]", excerpt(&name.text)),
             );
             continue;
         }
@@ -221,39 +214,8 @@ fn overrides(node: &Node, spec: &LimitSpec, owner: Owner<'_>, findings: &mut Fin
             choices.len() - 1
         });
         if choices[at].values.insert(value.to_owned(), terms).is_some() {
-            findings.error(
-                key.spot,
-                format_args!("{}={} is overridden twice", name.text, super::names::shown(value)),
-            );
+            findings.error(key.spot, format_args!("{}={} is overridden twice", name.text, excerpt(value)));
         }
     }
     choices
-}
-
-/// The words of a limit, with those of another one behind them.
-pub(super) struct Words<'n> {
-    node: &'n Node,
-    base: Option<&'n Node>,
-}
-
-impl<'n> Words<'n> {
-    pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
-        self.node.get(key).or_else(|| self.base?.get(key))
-    }
-
-    pub(super) fn text(&self, key: &str) -> Option<&'n str> {
-        self.get(key)?.text()
-    }
-
-    pub(super) fn whole(&self, key: &str) -> Option<u64> {
-        whole_number(self.text(key)?).ok()
-    }
-
-    pub(super) fn span(&self, key: &str) -> Option<Duration> {
-        span(self.text(key)?).ok()
-    }
-
-    fn rate(&self, key: &str) -> Option<WrittenRate> {
-        self.text(key)?.parse().ok()
-    }
 }

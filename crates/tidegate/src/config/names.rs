@@ -1,23 +1,25 @@
-//! What a request can have at all: names of attributes, methods, hosts, paths and addresses, as they reach the policies.
+//! Checks that a request can have what the file names: attributes, methods, hosts, paths and addresses, in the form in which they
+//! reach the policies.
 //!
-//! A policy that asks for anything else limits nobody, and nothing would tell. So each word here is held against the form that
-//! the doors and the normalisation give it, and refused with the word that was meant.
+//! A policy that names anything else would limit nobody, and nobody would notice. So each word is compared with the form that the
+//! server and the normalisation give it, and refused with the word that was probably meant.
 //!
-//! Names that begin with `request.` are Tidegate's, and `client.ip` is; any other name is the caller's own and can be sent to
-//! `/v1/check` in any spelling, so it is left alone unless it is a slip of one of ours.
+//! `client.ip` and names that begin with `request.` are Tidegate's. Any other name is the caller's own and can be sent to `/v1/check` in
+//! any spelling, so it is accepted unless it is probably a slip of one of Tidegate's.
 
-use std::net::{IpAddr, Ipv6Addr};
+mod host;
+
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use host::host;
+pub(super) use host::host_pattern;
+
 use super::budget::SEGMENTS;
-use super::diagnostic::nearest;
-use crate::policy::BUILT_IN;
-use crate::policy::canonical;
-use crate::policy::host_name;
-use crate::policy::path;
-use crate::policy::{Glob, PathGlob};
-pub(super) use crate::visible::excerpt as shown;
+use super::suggest::nearest;
+use crate::policy::{BUILT_IN, Glob, PathGlob, canonical, host_name, path};
+use crate::visible::excerpt;
 
 /// What a header's attribute begins with.
 pub(super) const HEADER: &str = "request.header.";
@@ -59,8 +61,8 @@ const SLIPS: [(&str, &str); 22] = [
     ("request.url_path", "request.path"),
 ];
 
-/// Says whether a character has no business in a name: it would end a line, move a cursor or turn the text around where the
-/// name is shown.
+/// Says whether a character may not stand in a name: where the name is shown, it would end the line, move the cursor or turn the text
+/// around.
 pub(super) fn is_control(letter: char) -> bool {
     crate::visible::is_acted_on(letter) || letter == '\u{feff}'
 }
@@ -68,7 +70,7 @@ pub(super) fn is_control(letter: char) -> bool {
 /// Checks the name of a policy. It stands in answers, logs and URLs.
 pub(super) fn policy(name: &str) -> Result<(), String> {
     if name.trim() != name {
-        return Err(format!("\"{}\" begins or ends with a space", shown(name)));
+        return Err(format!("\"{}\" begins or ends with a space", excerpt(name)));
     }
     if matches!(name, "." | "..") {
         return Err(format!("\"{name}\" cannot stand in a path, where a policy is asked for by its name"));
@@ -82,26 +84,26 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
         return Ok(());
     }
     if name.trim() != name {
-        return Err(format!("\"{}\" begins or ends with a space", shown(name)));
+        return Err(format!("\"{}\" begins or ends with a space", excerpt(name)));
     }
     if let Some(header) = name.strip_prefix(HEADER) {
         let lower = header.to_ascii_lowercase();
         return match header_name(header) {
             Ok(()) if lower == header => Ok(()),
-            Ok(()) => Err(format!("no request has \"{}\"; write {HEADER}{lower}", shown(name))),
+            Ok(()) => Err(format!("no request has \"{}\"; write {HEADER}{lower}", excerpt(name))),
             Err(error) => Err(error),
         };
     }
     let lower = name.to_ascii_lowercase();
     let reserved = lower.starts_with("request.") || matches!(&*lower, "request" | "client");
     match meant(&lower) {
-        Some(meant) => Err(format!("no request has \"{}\"; write {meant}", shown(name))),
+        Some(meant) => Err(format!("no request has \"{}\"; write {meant}", excerpt(name))),
         None if lower.starts_with("request.query") => {
-            Err(format!("no request has \"{}\"; the query of a request is no attribute", shown(name)))
+            Err(format!("no request has \"{}\"; the query of a request is no attribute", excerpt(name)))
         }
         None if reserved => Err(format!(
             "no request has \"{}\"; there are {} and {HEADER}<name>, and names of your own begin with another word",
-            shown(name),
+            excerpt(name),
             BUILT_IN.join(", ")
         )),
         None => Ok(()),
@@ -121,7 +123,7 @@ pub(super) fn usage(name: &str) -> Result<(), String> {
     match own(name) {
         true => Err(format!(
             "no settlement tells {}: it knows what is told with it, as llm.output, and not the request",
-            shown(name)
+            excerpt(name)
         )),
         false => Ok(()),
     }
@@ -155,21 +157,21 @@ fn meant(lower: &str) -> Option<String> {
 pub(super) fn header_name(name: &str) -> Result<(), String> {
     let lower = name.to_ascii_lowercase();
     if let Some(own) = lower.strip_prefix(HEADER).or_else(|| lower.strip_prefix("request.headers.")) {
-        return Err(format!("\"{}\" is an attribute; as a header it is {}", shown(name), shown(own)));
+        return Err(format!("\"{}\" is an attribute; as a header it is {}", excerpt(name), excerpt(own)));
     }
     if is_token(name) {
         return Ok(());
     }
     Err(format!(
         "no header is called \"{}\"; a name has letters, digits and - or _, and no pattern",
-        shown(name)
+        excerpt(name)
     ))
 }
 
 /// Says whether a text is a token of RFC 9110, section 5.6.2, which methods and header names are.
 fn is_token(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-    // The star is allowed there and in no name that exists; here it is a pattern that was meant.
+    // A token may have a star, but no existing name has one: a pattern was meant.
     !text.is_empty() && text.bytes().all(|byte| fits(byte) && byte != b'*')
 }
 
@@ -181,7 +183,7 @@ pub(super) fn method(text: &str) -> Result<(), String> {
     if is_token(text) {
         return Ok(());
     }
-    Err(format!("\"{}\" is no method; write GET, or a list as [GET, POST]", shown(text)))
+    Err(format!("\"{}\" is no method; write GET, or a list as [GET, POST]", excerpt(text)))
 }
 
 /// Checks a method where it is compared as it is.
@@ -201,7 +203,7 @@ pub(super) fn path_pattern(glob: &PathGlob) -> Result<(), String> {
         if segments > SEGMENTS {
             return Err(format!(
                 "\"{}\" has {segments} segments; use at most {SEGMENTS}",
-                shown(alternative)
+                excerpt(alternative)
             ));
         }
         let query = alternative
@@ -211,8 +213,8 @@ pub(super) fn path_pattern(glob: &PathGlob) -> Result<(), String> {
             let cut = alternative.split('?').next().unwrap_or_default();
             return Err(format!(
                 "\"{}\": the query is cut off before a path is matched; write {}",
-                shown(alternative),
-                shown(or_root(cut))
+                excerpt(alternative),
+                excerpt(or_root(cut))
             ));
         }
         normal_path(alternative)
@@ -223,13 +225,13 @@ fn or_root(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }
 
-/// Says with what a path, or a pattern of one, is normalised to something else.
+/// Checks that normalisation leaves a path, or a pattern of one, as it is.
 fn normal_path(text: &str) -> Result<(), String> {
     if let Some((before, _)) = text.split_once('#') {
         return Err(format!(
             "\"{}\": a fragment is never sent; write {}",
-            shown(text),
-            shown(or_root(before))
+            excerpt(text),
+            excerpt(or_root(before))
         ));
     }
     let normal = path::strictly(text);
@@ -239,53 +241,9 @@ fn normal_path(text: &str) -> Result<(), String> {
     }
     Err(format!(
         "\"{}\": no path is so when it is matched: escapes are decoded, . and .. resolved; write {}",
-        shown(text),
-        shown(&normal)
+        excerpt(text),
+        excerpt(&normal)
     ))
-}
-
-/// Checks a host pattern, or a host where capitals do not count.
-pub(super) fn host_pattern(glob: &Glob) -> Result<(), String> {
-    glob.alternatives().try_for_each(host)
-}
-
-fn host(text: &str) -> Result<(), String> {
-    let wrong = |why: &str, meant: &str| match meant {
-        "" => Err(format!("\"{}\": {why}", shown(text))),
-        meant => Err(format!("\"{}\": {why}; write {}", shown(text), shown(meant))),
-    };
-    if let Some((_, rest)) = text.split_once("://") {
-        return wrong("a host has no scheme", rest.split('/').next().unwrap_or_default());
-    }
-    if let Some((host, _)) = text.split_once('/') {
-        return wrong("a host has no path", host);
-    }
-    if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
-        return wrong("an IPv6 host is compared without brackets", inner);
-    }
-    match text.split_once(':') {
-        Some((host, port)) if !port.contains(':') => return wrong("the port is cut off", host),
-        Some(_) => {
-            let wild = text.contains(['*', '?']);
-            let possible = text.bytes().all(|byte| byte.is_ascii_hexdigit() || b":.*?".contains(&byte));
-            let is_address = if wild { possible } else { text.parse::<Ipv6Addr>().is_ok() };
-            return if is_address { Ok(()) } else { wrong("it is neither a host nor an IPv6 address", "") };
-        }
-        None => {}
-    }
-    if let Some(rest) = text.strip_prefix('.') {
-        return wrong("a host begins with a name", &format!("*.{rest}"));
-    }
-    if let Some(rest) = text.strip_suffix('.') {
-        return wrong("a dot at the end is cut off", rest);
-    }
-    if !text.is_ascii() {
-        return wrong("a host is ASCII when it is sent: write it as xn--…", "");
-    }
-    if !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._*?".contains(&byte)) {
-        return wrong("a host has letters, digits, - and dots", "");
-    }
-    Ok(())
 }
 
 /// Checks a network: IPv4 addresses are compared as IPv4, however they were sent.
@@ -302,37 +260,39 @@ pub(super) fn network(network: IpNet) -> Result<(), String> {
     }
 }
 
-/// Checks the value of an attribute where it is compared whole.
+/// Checks the value of an attribute, where the whole value is compared.
 pub(super) fn value(attribute: &str, text: &str) -> Result<(), String> {
     match attribute {
         "request.method" => exact_method(text),
         "request.direction" => match text {
             "inbound" | "outbound" => Ok(()),
-            _ => Err(format!("\"{}\" is no direction; write inbound or outbound", shown(text))),
+            _ => Err(format!("\"{}\" is no direction; write inbound or outbound", excerpt(text))),
         },
         "request.path" => match path::for_values(text) {
             plain if plain == text => Ok(()),
             plain => Err(format!(
                 "\"{}\": no path is so when it is compared: the query is cut off, escapes decoded, dots resolved; write {}",
-                shown(text),
-                shown(&plain)
+                excerpt(text),
+                excerpt(&plain)
             )),
         },
         "request.host" => {
             host(&text.to_ascii_lowercase())?;
             match host_name(text) {
                 plain if plain == text => Ok(()),
-                plain => Err(format!("no request has the host \"{}\"; write {}", shown(text), shown(&plain))),
+                plain => {
+                    Err(format!("no request has the host \"{}\"; write {}", excerpt(text), excerpt(&plain)))
+                }
             }
         }
         "client.ip" => match text.parse::<IpAddr>() {
             Ok(address) if canonical(address).to_string() == text => Ok(()),
             Ok(address) => {
-                Err(format!("no address is written \"{}\"; write {}", shown(text), canonical(address)))
+                Err(format!("no address is written \"{}\"; write {}", excerpt(text), canonical(address)))
             }
             Err(_) => Err(format!(
                 "\"{}\" is no address; networks stand in access.allow and access.deny",
-                shown(text)
+                excerpt(text)
             )),
         },
         _ if text == "*" => Err("\"*\" is compared as it is and stands for nothing else".to_owned()),
@@ -346,17 +306,17 @@ pub(super) fn pattern(attribute: &str, glob: &Glob) -> Result<(), String> {
         if !alternative.contains(['*', '?']) {
             return value(attribute, alternative);
         }
-        // A wildcard can stand for anything, so what is between them must be possible.
+        // A wildcard can stand for anything, so only the text between wildcards is checked.
         let only = |fits: fn(u8) -> bool, what: &str| {
             match alternative.bytes().all(|byte| fits(byte) || b"*?".contains(&byte)) {
                 true => Ok(()),
-                false => Err(format!("no request has \"{}\": {what}", shown(alternative))),
+                false => Err(format!("no request has \"{}\": {what}", excerpt(alternative))),
             }
         };
         match attribute {
             "request.method" => only(|byte| byte.is_ascii_uppercase() || b"-_".contains(&byte), "methods are capitals"),
             "request.direction" if glob.matches("inbound") || glob.matches("outbound") => Ok(()),
-            "request.direction" => Err(format!("\"{}\" is neither inbound nor outbound", shown(alternative))),
+            "request.direction" => Err(format!("\"{}\" is neither inbound nor outbound", excerpt(alternative))),
             "client.ip" => only(
                 |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b':' | b'.'),
                 "addresses are digits, a to f, dots and colons; networks stand in access.allow and access.deny",
@@ -366,7 +326,7 @@ pub(super) fn pattern(attribute: &str, glob: &Glob) -> Result<(), String> {
                 host(alternative)
             }
             "request.path" => {
-                // The slash that a path begins with is written, or one of what the first wildcard stands for.
+                // The slash at the start of a path is written out, or is part of what the first wildcard stands for.
                 let first = if alternative.starts_with(['*', '?']) { "/" } else { "" };
                 let rest = alternative.strip_prefix('?').filter(|_| !first.is_empty()).unwrap_or(alternative);
                 let sample = format!("{first}{}", rest.replace(['*', '?'], "x"));
@@ -374,7 +334,7 @@ pub(super) fn pattern(attribute: &str, glob: &Glob) -> Result<(), String> {
                     true => Ok(()),
                     false => Err(format!(
                         "\"{}\": no path is so when it is compared; write it under match.path, which knows segments",
-                        shown(alternative)
+                        excerpt(alternative)
                     )),
                 }
             }
@@ -394,12 +354,12 @@ pub(super) fn problem(text: &str) -> Result<(), String> {
     if is_uri {
         return Err(format!(
             "\"{}\" is no URI: spaces, quotes and letters beyond ASCII are written as %xx",
-            shown(text)
+            excerpt(text)
         ));
     }
     Err(format!(
         "unknown problem \"{}\"{}, or a URI",
-        shown(text),
-        super::diagnostic::instead(text, KNOWN.into_iter())
+        excerpt(text),
+        super::suggest::instead(text, KNOWN.into_iter())
     ))
 }

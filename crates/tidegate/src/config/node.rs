@@ -1,7 +1,7 @@
 //! One tree for both formats: what was written, and where.
 //!
-//! The validator looks at this tree alone, so YAML and TOML are held to the same rules and explained in the same words.
-//! Scalars keep the text of their author (`1.10` stays `1.10`), because what it means is for its key to say.
+//! The validator reads this tree only, so YAML and TOML follow the same rules and get the same messages. Scalars keep the text that
+//! was written (`1.10` stays `1.10`), since it depends on the key what the text means.
 
 /// A place in the text: line and column from 1; zeroes when there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) enum Value {
     Number(String),
     Text(String),
     List(Vec<Node>),
-    /// In the order of the file; a key may be there twice.
+    /// In the order of the file; a key may occur twice.
     Map(Vec<(Name, Node)>),
 }
 

@@ -1,4 +1,4 @@
-//! From the words of a guard to its places.
+//! Makes the terms of a limit on work in flight, `algorithm: concurrency`.
 
 use std::sync::Arc;
 
@@ -6,13 +6,12 @@ use tidegate_core::Quota;
 
 use super::diagnostic::Findings;
 use super::keys::PLACE_TTL;
-use super::limits::{Owner, Words};
 use super::node::Spot;
-use crate::policy::Terms;
-use crate::policy::span;
+use super::words::{Owner, Words};
+use crate::policy::{Terms, span};
 
-/// Makes the terms of `algorithm: concurrency`, and checks that one request can enter at all; words that cannot be were reported with
-/// the shape.
+/// Makes the terms of `algorithm: concurrency`, and checks that one request can enter at all; words that are
+/// not possible were reported with the shape.
 pub(super) fn terms(
     words: &Words<'_>,
     spot: Spot,

@@ -1,4 +1,4 @@
-//! Policies from their trees.
+//! Builds policies from the tree of the file.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -9,19 +9,21 @@ use tidegate_core::Cost;
 use super::budget;
 use super::costs;
 use super::diagnostic::Findings;
-use super::limits::{self, Owner};
-use super::names::shown;
+use super::limits;
 use super::node::{Node, Value};
 use super::settled::{self, Told};
 use super::shape::{percent, subject};
+use super::share;
+use super::words::Owner;
 use crate::policy::CostRule;
 use crate::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, Policy};
 use crate::policy::{Access, AccessList};
 use crate::policy::{Glob, PathGlob};
 use crate::policy::{Match, Want};
 use crate::store::OnStoreError;
+use crate::visible::excerpt;
 
-/// Builds all policies that can be; what is wrong with the others is among the findings.
+/// Builds the policies that have no mistake; the mistakes of the others are among the findings.
 pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     let mut built: Vec<Policy> = Vec::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
@@ -36,6 +38,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
         return Vec::new();
     }
     let defaults = file.get("defaults");
+    share::check(defaults, file, findings);
     let believes_somebody = file.get("client_ip").and_then(|node| node.get("trusted_proxies")).is_some();
     for (at, node) in list.iter().enumerate() {
         findings.subject = subject(node, at);
@@ -45,9 +48,10 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
         {
             findings.error(name.spot, format_args!("the name is taken by the policy in line {line}"));
         }
+        share::check(Some(node), file, findings);
         if let Some(policy) = policy(node, defaults, findings) {
             told.add(&policy, node, findings);
-            // Only those of the same match need be compared, which keeps a long file from being compared with itself.
+            // Only policies of the same match need to be compared: comparing all with all would take long for a long file.
             let mut hasher = DefaultHasher::new();
             (&policy.matching, &policy.by).hash(&mut hasher);
             let likely = alike.entry(hasher.finish()).or_default();
@@ -57,7 +61,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
             {
                 let message = format!(
                     "charges the same requests under the same limits as \"{}\"; one is enough",
-                    shown(&twin.name)
+                    excerpt(&twin.name)
                 );
                 findings.warn(node.spot, message);
             }
@@ -144,6 +148,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         Some("deny") => OnStoreError::Deny,
         _ => OnStoreError::Local,
     };
+    policy.share = share::share(node, defaults);
     policy.near_limit = inherited("near_limit").and_then(percent).unwrap_or(80);
     let answer =
         |status| node.get("deny").map_or_else(|| Deny::with_status(status), |node| deny(node, status));
@@ -175,7 +180,7 @@ fn all_limits(node: &Node, owner: Owner<'_>, findings: &mut Findings) -> Option<
             if many.each().is_empty() {
                 findings.error(name.spot, "limits is empty");
             }
-            // All are built before any is given up: each has its own mistakes to tell.
+            // All are built before the policy is given up, so that the mistakes of each are reported.
             let built: Vec<_> =
                 many.each().iter().map(|one| limits::limit(one, None, owner, findings)).collect();
             built.into_iter().collect()
@@ -184,7 +189,7 @@ fn all_limits(node: &Node, owner: Owner<'_>, findings: &mut Findings) -> Option<
             findings.error(name.spot, "limit and limits exclude each other");
             None
         }
-        // A limit that is there without a value was reported with the shape.
+        // A `limit` without a value was reported with the shape.
         (None, None) => {
             let silent = node.entries().iter().any(|(name, _)| name.text == "limit" || name.text == "limits");
             if !silent && matches!(node.value, Value::Map(_)) {
@@ -200,7 +205,7 @@ fn texts(node: Option<&Node>) -> Vec<String> {
     nodes.iter().filter_map(Node::text).map(str::to_owned).collect()
 }
 
-/// Builds a match; patterns that cannot be were reported with the shape.
+/// Builds a match; patterns with a mistake were reported with the shape.
 fn matching(node: &Node) -> Match {
     let mut built = Match::any();
     for method in texts(node.get("method")) {
@@ -242,7 +247,7 @@ fn deny(node: &Node, status: u16) -> Deny {
     deny
 }
 
-/// Builds the lists; entries that cannot be were reported with the shape.
+/// Builds the lists; entries with a mistake were reported with the shape.
 pub(super) fn access(node: Option<&Node>) -> Access {
     let list = |key: &str| -> AccessList {
         texts(node.and_then(|node| node.get(key))).iter().filter_map(|text| text.parse().ok()).collect()

@@ -1,6 +1,6 @@
 //! Commented files to start from, and what `serve` enforces without a file.
 //!
-//! Each is valid as it stands, and the tests hold it to that: the first file that somebody reads should work.
+//! Each is a valid file as it is, and tests make sure of that.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ pub enum Preset {
     Api,
     /// A login form: guesses per address and name, messages per phone.
     Login,
-    /// Calls that we make: somebody else's limit, kept on our side.
+    /// Calls that we make to somebody else, whose limit we keep by ourselves.
     Outbound,
     /// All of them.
     All,
@@ -69,7 +69,7 @@ impl FromStr for Preset {
     }
 }
 
-/// What `serve` enforces when there is no file: narrow enough that a loop of fifteen requests sees a refusal.
+/// What `serve` enforces when there is no file: so little that fifteen requests in a row see a refusal.
 pub const QUICKSTART: &str = "\
 # yaml-language-server: $schema=./tidegate.schema.json
 version: 1

@@ -1,4 +1,4 @@
-//! From the words of a limit to a quota of core: the one place that knows both.
+//! Makes a quota of the words of a limit: the only code that knows the words of the file and the constructors of core.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl LimitSpec {
         quota.map(Some)
     }
 
-    /// A peer's arithmetic under its name.
+    /// The limits that calculate exactly as another library does, under that library's name.
     fn profile(&self, count: u64, period: Duration) -> Result<Quota, QuotaError> {
         // The peers take events a second as a float.
         let per_second = count as f64 / period.as_secs_f64();
@@ -77,7 +77,8 @@ impl LimitSpec {
         }
     }
 
-    /// A meter that refuses, or with a queue a pacer that delays; its slack is what a pause saves up beside the unit due.
+    /// A leaky bucket that refuses, or with `queue` one that delays. `slack` is how many unused places a pause saves up, beside the unit
+    /// that is due.
     fn leaky_bucket(&self, builder: QuotaBuilder) -> Result<Quota, QuotaError> {
         match self.queue {
             None => builder.leaky_bucket(),
@@ -89,7 +90,7 @@ impl LimitSpec {
     pub(super) fn grants(&self) -> Option<u64> {
         match (self.rate, self.queue) {
             (WrittenRate::Unlimited, _) => None,
-            // One leaves at once, saved-up places make up for a pause, the others wait.
+            // One goes at once, as many as were saved up go with it, and the others wait in the queue.
             (_, Some(places)) => Some(places.saturating_add(self.slack.unwrap_or(0)).saturating_add(1)),
             (WrittenRate::Per { count, .. }, None) => Some(self.burst.unwrap_or(count)),
         }

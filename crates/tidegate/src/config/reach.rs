@@ -1,14 +1,15 @@
-//! What a file asks for and no request can have: values of attributes that Tidegate writes itself, lists with nothing in them.
+//! Finds demands that no request can meet: values that an attribute never has, lists with nothing in them.
 //!
-//! Names and patterns by themselves are checked with their shape; here is what takes two words of the file to see.
+//! A name or a pattern by itself is checked with the shape; here is checked what depends on two words of the file.
 
 use super::diagnostic::Findings;
-use super::keys::Table;
+use super::kind::Table;
 use super::names;
 use super::node::{Name, Node, Value};
 use crate::policy::Glob;
+use crate::visible::excerpt;
 
-/// Checks the entries of one table that has its shape.
+/// Checks the entries of one table whose shape is right.
 pub(super) fn check(node: &Node, table: &Table, findings: &mut Findings) {
     match table.name {
         "limit" | "shadow_limit" => by_value(node, "rate_by", "rates", findings),
@@ -56,7 +57,7 @@ fn matching(node: &Node, section: &str, findings: &mut Findings) {
     for part in ["header", "attributes"] {
         for (name, value) in node.get(part).map_or(&[][..], Node::entries) {
             if is_empty_list(value) {
-                let name_shown = names::shown(&name.text);
+                let name_shown = excerpt(&name.text);
                 findings.error(
                     name.spot,
                     format_args!("{section}.{part}.{name_shown} is an empty list, which no value fits; write true if any will do"),

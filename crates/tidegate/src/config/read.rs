@@ -1,7 +1,7 @@
-//! Text to tree, for both formats.
+//! Reads a text in either format into the tree.
 //!
-//! Nothing here panics or grows without bound, whatever the text: its size, its depth and what YAML's aliases may multiply it
-//! to are limited (see `budget`). Keys given twice are kept, so that the validator can name each of them.
+//! Nothing here panics or grows without bound, whatever the text: its size, its depth, and the size to which YAML's aliases may
+//! multiply it are limited (see `budget`). A key that is given twice is kept twice, so that the validator can report both.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
@@ -9,9 +9,9 @@ use serde_saphyr::{Location, Spanned};
 use std::fmt;
 use toml::de::{DeTable, DeValue};
 
-use super::Format;
 use super::budget;
 use super::diagnostic::Findings;
+use super::format::Format;
 use super::node::{Name, Node, Spot, Value};
 
 /// Reads a text; `None` when it cannot be read at all, with the reason among the findings.
@@ -53,8 +53,8 @@ fn beyond(node: &Node, depth: usize, room: &mut usize) -> Option<(Spot, String)>
 
 fn yaml(text: &str, findings: &mut Findings) -> Option<Node> {
     let options = serde_saphyr::options! {
-        // What a bound does not name here is bounded by the size of the text. The parser's rule of ten aliases for an anchor
-        // is for strangers' files: one limit shared by a hundred policies is what anchors are for.
+        // Everything that is not bounded here is bounded by the size of the text. By default the parser refuses more than ten
+        // aliases of an anchor; that is switched off, since one limit may well be shared by a hundred policies.
         budget: serde_saphyr::budget! {
             max_depth: budget::DEPTH,
             max_documents: 1,
@@ -88,7 +88,7 @@ fn yaml(text: &str, findings: &mut Findings) -> Option<Node> {
     }
 }
 
-/// Puts the parser's words into ours where they speak of its inner life.
+/// Replaces messages in which the parser speaks of its own internals.
 fn plain_words(words: &str) -> &str {
     match words {
         words if words.contains("Documents") => "the file holds more than one document",
@@ -208,7 +208,7 @@ fn raw_node(raw: Spanned<Raw>, source: &str) -> Node {
 
 fn raw_name(raw: Spanned<Raw>, source: &str) -> Name {
     let node = raw_node(raw, source);
-    // A key that is a list or a map names nothing; its kind stands in, to be refused as unknown.
+    // A key that is a list or a map has no name: it gets the name of its kind, and is refused as unknown.
     let text = node.text().map_or_else(|| format!("<{}>", node.kind()), str::to_owned);
     Name { spot: node.spot, text }
 }

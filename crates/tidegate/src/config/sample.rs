@@ -1,15 +1,15 @@
-//! Whether an expression can settle anything: tried with sample values when it is written, since nobody looks at what it comes to later.
+//! Tries an expression of `settle` with sample values when the file is read, since a failure later would go unnoticed.
 //!
-//! An expression of the wrong kind (`llm.output > 5`, a function that does not exist) fails at every settlement, and the estimate stands
-//! for ever. What a name stands for, a number or a word, is not written anywhere, so both are tried.
+//! An expression of the wrong kind (`llm.output > 5`, a function that does not exist) fails at every settlement, and then the estimate is
+//! never corrected. The file does not say whether a name stands for a number or a word, so both are tried.
 
 use crate::policy::Expression;
 use crate::policy::Usage;
 
-/// The most evaluations for one expression. One that has come to no number by then, and has more to try, is believed.
+/// The most evaluations for one expression. If none has given a number by then and there is more to try, the expression is accepted.
 const MOST_TRIED: usize = 64;
 
-/// The most evaluations for the expressions of one file after the first of each; later ones are believed.
+/// The most evaluations for all expressions of a file, the first of each not counted; after that expressions are accepted.
 const MOST_OF_A_FILE: usize = 5000;
 
 /// Numbers that all names are tried with.
@@ -21,11 +21,12 @@ const LARGE: u64 = 1 << 40;
 /// The word that names are tried with.
 const WORD: &str = "x";
 
-/// Returns what an expression comes to that gives no number of 0 or more for any sample; `None` for one that can settle.
+/// Returns what an expression gives in place of a number of 0 or more, if no sample makes it give one; `None` for an expression that
+/// can settle.
 ///
 /// At most 64 evaluations, one for most expressions; `tried` counts those after the first for the whole file.
 pub(super) fn never_settles(expression: &Expression, tried: &mut usize) -> Option<String> {
-    // Which names or keys would be found is not known.
+    // An expression that looks names up by values cannot be tried: which names it would find is not known.
     if expression.looks_up() {
         return None;
     }
@@ -60,7 +61,7 @@ pub(super) fn never_settles(expression: &Expression, tried: &mut usize) -> Optio
 /// How many names are tried as words.
 const MOST_WORDS: usize = 16;
 
-/// Sets of names as bits, the small ones first: one word and two are likelier than all.
+/// Sets of names as bits, small sets first: it is likelier that one or two names stand for words than all.
 fn words(names: usize) -> impl Iterator<Item = u64> {
     let names = names.min(MOST_WORDS);
     (1..=names as u32).flat_map(move |ones| (1..1_u64 << names).filter(move |set| set.count_ones() == ones))

@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::keys::{ALGORITHMS, CONCURRENCY, FILE, Kind, Table};
+use super::keys::{ALGORITHMS, AlgorithmKeys, CONCURRENCY, FILE};
+use super::kind::{Kind, Table};
 
 /// Returns the JSON Schema (2020-12) of the file, for editors and for checks before deployment.
 ///
@@ -73,11 +74,11 @@ fn table(table: &Table) -> Value {
 }
 
 /// Which parameters an algorithm takes and needs.
-fn parameters(algorithm: &super::keys::AlgorithmKeys) -> Value {
+fn parameters(algorithm: &AlgorithmKeys) -> Value {
     let stated =
         json!({ "properties": { "algorithm": { "const": algorithm.name } }, "required": ["algorithm"] });
     let meant = match algorithm.name {
-        // The default: meant by those who name none as well.
+        // The default algorithm: a limit that names none has it too.
         "gcra" => json!({ "anyOf": [stated, { "not": { "required": ["algorithm"] } }] }),
         _ => stated,
     };

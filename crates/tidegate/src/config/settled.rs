@@ -2,13 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::diagnostic::{Findings, nearest};
+use super::diagnostic::Findings;
 use super::keys::{CONCURRENCY, PLACE_TTL, TICKET_TTL};
-use super::names::shown;
 use super::node::{Node, Spot};
+use super::suggest::nearest;
 use crate::policy::LLM_USAGE;
 use crate::policy::Policy;
 use crate::policy::span;
+use crate::visible::excerpt;
 
 /// The names that settlements are told, each with the policy that goes by it first.
 #[derive(Default)]
@@ -21,7 +22,7 @@ pub(super) struct Told {
 /// How many names a name is compared with: comparing all with all would take long for a file full of them.
 const COMPARED: usize = 100;
 
-/// The shortest name that may be a slip: of `gpu.s` and `gpu.ms` both are meant.
+/// The length from which a name may be a slip: `gpu.s` and `gpu.ms` are both taken as they are.
 const SHORTEST: usize = 8;
 
 impl Told {
@@ -35,7 +36,7 @@ impl Told {
                 continue;
             }
             if let Some(known) = slip_of(name, LLM_USAGE.into_iter()) {
-                let name = shown(name);
+                let name = excerpt(name);
                 findings.warn(
                     spot,
                     format_args!("cost.settle: {name} differs by a letter from what language-model calls tell; did you mean {known}?"),
@@ -43,7 +44,7 @@ impl Told {
             } else if let Some(known) = slip_of(name, self.compared.iter().map(|(name, _)| name.as_str()))
                 && let Some((_, owner)) = self.compared.iter().find(|(name, _)| name == known)
             {
-                let (name, known, owner) = (shown(name), shown(known), shown(owner));
+                let (name, known, owner) = (excerpt(name), excerpt(known), excerpt(owner));
                 findings.warn(
                     spot,
                     format_args!("cost.settle: {name} differs by a letter from {known}, which policy \"{owner}\" settles by; is one of them meant?"),
@@ -56,8 +57,8 @@ impl Told {
     }
 }
 
-/// Returns the name that another probably is a slip of: a letter is missing, doubled, or changed places with the next. Of two that differ in
-/// one letter, as `cpu.seconds` and `gpu.seconds`, both are meant.
+/// Returns the name that another is probably a slip of: where a letter is missing, is doubled, or has changed places with the next. Two
+/// names of which one letter differs, as `cpu.seconds` and `gpu.seconds`, are taken as they are.
 fn slip_of<'w>(name: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     let sorted = |text: &str| {
         let mut letters: Vec<char> = text.chars().collect();
@@ -103,7 +104,7 @@ pub(super) fn check_lives(file: &Node, findings: &mut Findings) {
             if span(held).is_ok_and(|held| held > life) {
                 let spot = |node: Option<&Node>| node.map(|node| node.spot);
                 let spot: Spot = spot(limit.get("ttl")).or(spot(stated)).unwrap_or(limit.spot);
-                let name = shown(policy.get("name").and_then(Node::text).unwrap_or_default()).to_string();
+                let name = excerpt(policy.get("name").and_then(Node::text).unwrap_or_default()).to_string();
                 findings.warn(
                     spot,
                     format_args!(

@@ -1,22 +1,25 @@
-//! Whether a tree has the shape that the keys say: known keys, the right kinds, words that exist.
+//! Checks that the tree has the shape that the table of keys describes: known keys, values of the right kind, known words.
 //!
-//! One walk over the table of keys; what values mean together is for the parts that build from them. Those may take for
-//! granted that a value they can read is in range, and say nothing of one they cannot: it was reported here.
+//! What several values mean together is checked where policies and settings are built of them. That code may assume that a value it can
+//! read is in range, and need not report one that it cannot read: it was reported here.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use ipnet::IpNet;
+use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_names};
 
 use super::budget;
-use super::diagnostic::{Findings, instead, nearest};
-use super::keys::{Key, Kind, RENAMED, Table};
-use super::names::{self, is_control, shown};
+use super::diagnostic::Findings;
+use super::kind::{Key, Kind, RENAMED, Table};
+use super::names::{self, is_control};
 use super::node::{Node, Value};
 use super::reach;
+use super::suggest::{instead, nearest};
 use crate::policy::AccessEntry;
 use crate::policy::{Glob, PathGlob};
 use crate::policy::{WrittenRate, span, whole_number};
+use crate::visible::excerpt;
 
 /// Checks a value against its kind; `name` is its key, for messages.
 pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Findings) {
@@ -42,7 +45,7 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
                     if let Err(reason) = scalar(&key.text, names, findings) {
                         findings.error(key.spot, format_args!("{name}: {reason}"));
                     }
-                    check(value, of, &format!("{name}.{}", shown(&key.text)), findings);
+                    check(value, of, &format!("{name}.{}", excerpt(&key.text)), findings);
                 }
             }
             _ => findings.error(node.spot, format_args!("{name} is a map, found {}", node.kind())),
@@ -88,7 +91,7 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
     }
 }
 
-/// Says whether so many are not too many.
+/// Checks the number of elements; reports too many.
 fn is_within(count: usize, most: usize, node: &Node, name: &str, findings: &mut Findings) -> bool {
     if count > most {
         findings.beyond(node.spot, format_args!("{name} has {count} entries; at most {most} are possible"));
@@ -99,7 +102,7 @@ fn is_within(count: usize, most: usize, node: &Node, name: &str, findings: &mut 
 /// Returns how messages about a policy begin.
 pub(super) fn subject(policy: &Node, at: usize) -> String {
     match policy.get("name").and_then(Node::text) {
-        Some(name) => format!("policy \"{}\": ", shown(name)),
+        Some(name) => format!("policy \"{}\": ", excerpt(name)),
         None => format!("policy {}: ", at + 1),
     }
 }
@@ -121,13 +124,13 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
                     .error(name.spot, format_args!("{} has no value; give it one or leave it out", key.name));
             }
             Some(key) => check(value, &key.kind, &qualified(table, key.name), findings),
-            // A place for anchors that the file shares.
+            // Keys that begin with `x-` may hold anything, as anchors that the file refers to.
             None if table.name == "file" && name.text.starts_with("x-") => {}
             None => {
                 let available = |key: &&Key| !matches!(key.kind, Kind::Unavailable);
                 let words = table.keys.iter().filter(available).map(|key| key.name);
                 let hint = if findings.is_full() { String::new() } else { instead(&name.text, words) };
-                let key = shown(&name.text);
+                let key = excerpt(&name.text);
                 findings.error(name.spot, format_args!("unknown key \"{key}\" in {}{hint}", table.name));
             }
         }
@@ -140,7 +143,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
     reach::check(node, table, findings);
 }
 
-/// Returns a key as messages name it: with its section, where the key alone would leave one guessing.
+/// Returns a key as messages name it: with its section, where the key alone would not be clear.
 fn qualified(table: &Table, key: &str) -> String {
     match table.name {
         "file" | "policy" | "limit" | "shadow_limit" => key.to_owned(),
@@ -165,7 +168,7 @@ fn check_repeats(node: &Node, findings: &mut Findings) {
                 continue;
             }
         };
-        let key = shown(&name.text);
+        let key = excerpt(&name.text);
         findings.error(name.spot, format_args!("key \"{key}\" is given twice, first in line {first}"));
     }
 }
@@ -213,20 +216,20 @@ fn most_bytes(kind: &Kind) -> usize {
 fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String> {
     let most = most_bytes(kind);
     if text.len() > most {
-        return Err(format!("\"{}\" has {} bytes; use at most {most}", shown(text), text.len()));
+        return Err(format!("\"{}\" has {} bytes; use at most {most}", excerpt(text), text.len()));
     }
-    // An expression may be written over several lines; nothing else of it leaves the process.
+    // An expression may have several lines: unlike names, it is not shown in answers or logs.
     let broken =
         |letter: char| !(matches!(kind, Kind::Cost | Kind::Settle) && matches!(letter, '\n' | '\r' | '\t'));
     if let Some(letter) = text.chars().find(|letter| is_control(*letter) && broken(*letter)) {
         let why = "it would break the headers, logs and terminals that show it";
         return Err(format!(
             "\"{}\" has the control character {}; {why}",
-            shown(text),
+            excerpt(text),
             letter.escape_unicode()
         ));
     }
-    let shown = shown(text);
+    let shown = excerpt(text);
     match kind {
         Kind::Whole(least, most) => match whole_number(text) {
             Ok(number) if (*least..=*most).contains(&number) => Ok(()),
@@ -316,13 +319,16 @@ pub(super) fn network(text: &str) -> Option<IpNet> {
 }
 
 fn zone(text: &str) -> Result<(), String> {
-    if jiff::tz::TimeZone::get(text).is_ok() {
+    if FixedWindow::calendar(1, CalendarUnit::Day, text).is_ok() {
         return Ok(());
     }
-    let known: Vec<_> = jiff::tz::db().available().collect();
-    let hint = match nearest(text, known.iter().map(jiff::tz::TimeZoneName::as_str)) {
+    if cfg!(not(feature = "tz")) {
+        return Err(format!("time zone \"{}\" needs a build with the feature `tz`; use UTC", excerpt(text)));
+    }
+    let known: Vec<String> = zone_names().collect();
+    let hint = match nearest(text, known.iter().map(String::as_str)) {
         Some(name) => format!("; did you mean \"{name}\"?"),
         None => "; use an IANA name as Europe/Vienna, or UTC".to_owned(),
     };
-    Err(format!("unknown time zone \"{}\"{hint}", shown(text)))
+    Err(format!("unknown time zone \"{}\"{hint}", excerpt(text)))
 }

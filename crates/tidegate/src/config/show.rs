@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
-use super::keys::{ALGORITHMS, CONCURRENCY, DEFAULTS, FILE, INHERITED, Kind, Table};
+use super::keys::{ALGORITHMS, CONCURRENCY, DEFAULTS, FILE, INHERITED};
+use super::kind::{Kind, Table};
 use super::node::{Node, Value};
 use crate::policy::WrittenRate;
 
-/// What is in effect: what the file says, and the defaults of what it does not say.
+/// What is in effect: the values of the file, and defaults for what the file leaves out.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Effective {

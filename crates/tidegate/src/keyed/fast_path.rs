@@ -1,19 +1,19 @@
-//! The short way through a keyed limiter: a key's state is a word in the table, and the limit's numbers are the same for all.
+//! How a check of a key is decided on the key's word in the table, without the general form of its state.
 //!
-//! It is taken where nobody else has a say, no observer and no limits per key, and the quota is a GCRA whose states fit a word. Everything
-//! else goes the long way, through [`crate::store::settle`]; both are the same arithmetic.
+//! Possible where there is no observer and no limit per key, and the quota is a GCRA whose states fit a word. Every other check is
+//! decided through [`crate::store::settle`], by the same arithmetic.
 //!
-//! What is written here is written for what comes out of the compiler: with a million keys a check waits for memory, and a
-//! processor fetches ahead for as many checks as fit its window. So the usual way has few instructions, no calls and next to no
-//! stores, and whatever is rare is a call.
+//! This code is shaped by the instructions it compiles to. With a million keys a check waits for memory, and a processor fetches
+//! ahead for as many checks as fit its window. So the usual path has few instructions, no calls and almost no stores, and every
+//! rare case is a call.
 
 use std::sync::atomic::Ordering;
 
 use tidegate_core::rate::GcraReport;
 use tidegate_core::{Cost, Tick};
 
-use super::{KeyedLimiter, Shared};
-use crate::limiter::Tell;
+use super::shared::Shared;
+use crate::answer::Tell;
 use crate::precision::Precision;
 use crate::store::{Class, Print, Reading, Taken};
 
@@ -23,12 +23,12 @@ const BATCH: usize = 16;
 /// The longest key that is hashed without a call.
 const SHORT: usize = 16;
 
-impl KeyedLimiter {
-    /// Decides. The usual way ends here; it calls nothing, so that it needs no place to keep what calls would overwrite: a processor
-    /// would get that back only after the locked instruction.
+impl Shared {
+    /// Decides a check. The usual one is decided without a call, so no register has to be saved: a saved one could be read back only
+    /// after the locked instruction.
     #[inline]
     pub(super) fn decide<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
-        match self.shared.permit(key, cost.units()) {
+        match self.permit(key, cost.units()) {
             Some(report) => T::permitted(report),
             None => self.decide_slowly(key, cost),
         }
@@ -36,36 +36,34 @@ impl KeyedLimiter {
 
     #[inline(never)]
     fn decide_slowly<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
-        let shared = &*self.shared;
-        match shared.reading(shared.tick()) {
-            Some(by) => self.decide_at_length(shared.store.print(key), key, by, cost),
-            None => T::of(self.allow_at_length(key, cost)),
+        match self.reading(self.tick()) {
+            Some(by) => self.decide_at_length(self.store.print(key), key, by, cost),
+            None => T::of(self.decide_by_store(key, cost)),
         }
     }
 
-    /// Decides about a key that was not permitted in its preferred line, or was not looked for.
+    /// Decides about a key that was not permitted in its first line, or was not looked for there.
     #[inline(never)]
     fn decide_at_length<T: Tell>(&self, print: Print, key: &[u8], by: Reading<'_>, cost: Cost) -> T {
-        let told = self.shared.decide(print, key, by, cost.units());
-        told.unwrap_or_else(|| T::of(self.allow_at_length(key, cost)))
+        let told = self.decide_on_word(print, key, by, cost.units());
+        told.unwrap_or_else(|| T::of(self.decide_by_store(key, cost)))
     }
 
     pub(super) fn decide_each<K: AsRef<[u8]>, T: Tell>(&self, keys: &[K], mut tell: impl FnMut(&K, T)) {
-        let shared = &*self.shared;
         for keys in keys.chunks(BATCH) {
-            let Some(by) = shared.reading(shared.tick()) else {
+            let Some(by) = self.reading(self.tick()) else {
                 keys.iter().for_each(|key| tell(key, self.decide_slowly(key.as_ref(), Cost::ONE)));
                 continue;
             };
             let mut prints = [Print::default(); BATCH];
             let mut touched = 0;
             for (print, key) in prints.iter_mut().zip(keys) {
-                *print = shared.store.print(key.as_ref());
-                touched ^= shared.store.touch(*print);
+                *print = self.store.print(key.as_ref());
+                touched ^= self.store.touch(*print);
             }
             std::hint::black_box(touched);
             for (print, key) in prints.iter().zip(keys) {
-                let told = match shared.store.permit(*print, &by, 1) {
+                let told = match self.store.permit(*print, &by, 1) {
                     Some(word) => T::permitted(by.limit.form.report(word, by.now)),
                     None => self.decide_at_length(*print, key.as_ref(), by, Cost::ONE),
                 };
@@ -76,7 +74,7 @@ impl KeyedLimiter {
 }
 
 impl Shared {
-    /// Publishes the class of the standard limit, if checks can go by that alone.
+    /// Sets the class that the fast path goes by, or 0 where checks need more than the standard limit.
     pub(super) fn publish_class(&self) {
         let _guard = self.publishing.lock();
         let plain = self.resolver.is_none() && self.observer.is_none();
@@ -85,8 +83,8 @@ impl Shared {
         self.fast_class.store(class.map_or(0, Class::number), Ordering::Relaxed);
     }
 
-    /// Spends units of a key by the tick that the system's clock shares, if that goes without a call: returns what the limit says
-    /// afterwards. `None` says nothing.
+    /// Spends units of a key by the tick that the system's clock shares, and returns what the limit says afterwards. `None` where that is
+    /// not decided here: refused, or not decided without a call.
     #[inline(always)]
     fn permit(&self, key: &[u8], units: u64) -> Option<GcraReport> {
         if key.len() > SHORT || self.precision == Precision::Exact {
@@ -108,7 +106,7 @@ impl Shared {
         let limit = self.store.limit(Class::new(self.fast_class.load(Ordering::Relaxed))?)?;
         let reading = Reading::at(limit, tick);
         if reading.is_none() {
-            // The form has come to its end, in an hour or in a century: the limit gets another.
+            // The numbers of the form have run out, after an hour or after a century: the limit gets another form.
             self.publish_class();
         }
         reading
@@ -116,7 +114,7 @@ impl Shared {
 
     /// Spends units of a key by its word; a refusal is left to the clock.
     #[inline(always)]
-    fn decide<T: Tell>(&self, print: Print, key: &[u8], by: Reading<'_>, units: u64) -> Option<T> {
+    fn decide_on_word<T: Tell>(&self, print: Print, key: &[u8], by: Reading<'_>, units: u64) -> Option<T> {
         let mut taken = self.store.permit_or_see(print, &by, units);
         if taken == Taken::Elsewhere {
             taken = self.store.take(print, key, &by, units);
@@ -128,9 +126,8 @@ impl Shared {
         }
     }
 
-    /// Reads the clock for units that were refused on `seen`. Refuses only on a word that was there before the clock was read:
-    /// all that it was charged for had then been asked for by an earlier tick. Ends, for another word means that another check
-    /// was permitted.
+    /// Reads the clock for units that the word `seen` refused. Refuses only on a word that was there before the clock was read, since
+    /// every charge in it is then of an earlier tick. Ends: a word that has changed means that another check was permitted.
     #[inline(never)]
     fn decide_by_clock<T: Tell>(&self, print: Print, key: &[u8], units: u64, mut seen: u64) -> Option<T> {
         loop {

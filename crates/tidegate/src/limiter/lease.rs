@@ -6,16 +6,16 @@
 //! is drawn, and at the latest when the thread ends.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Cost, Finish, Outcome, Receipt, Tick};
 
+use super::shared::Shared;
 use super::word::Undecided;
-use super::{Shared, Tell};
+use crate::answer::Tell;
 use crate::clock::SystemClock;
 use crate::store::{Ending, Op};
 
@@ -25,15 +25,9 @@ const LARGEST: u64 = 64;
 /// A draw takes at most this part of what remains, so that threads near the limit draw single units.
 const PART: u64 = 8;
 
-/// Leases of one thread. Two limiters whose numbers meet in one place take turns: right, and no faster than without leases.
+/// Leases of one thread. Two limiters whose numbers fall into one place push each other's lease out: the answers stay right, and are no
+/// faster than without leases.
 const PLACES: usize = 16;
-
-/// Returns a number for a new limiter.
-pub(super) fn number() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    // Relaxed: the numbers only have to differ.
-    NEXT.fetch_add(1, Ordering::Relaxed)
-}
 
 /// What a thread has drawn from one limiter: cells of their own, so that spending writes one number.
 // Aligned, so that the place of one is found by a shift.
@@ -56,7 +50,7 @@ struct Drawn {
     now: u64,
     /// How many units were drawn.
     size: u64,
-    /// What leases had given back by then, see [`Returns`].
+    /// What leases had given back by then, see [`Returns`](super::returns::Returns).
     returned: u64,
     /// The limiter's terms: units drawn under others are not given back.
     terms: u64,
@@ -67,31 +61,6 @@ impl Drawn {
     fn receipt(&self, tick: Tick, returned: u64) -> Option<Receipt> {
         let cost = Cost::new(self.size)?;
         Some(Receipt { at: tick, act: tick, cost, mark: self.form.mark(self.word.saturating_sub(returned)) })
-    }
-}
-
-/// What the leases of one limiter have given back.
-///
-/// A word that is lowered does not tell by how much, and what a draw still holds is less by all that was given back behind it or before it
-/// since. Who counts all of it gives back too little where it was behind, never too much.
-// Aligned, so that writing it disturbs no check.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct Returns {
-    /// In scaled time; wraps.
-    sum: AtomicU64,
-    /// The tick in nanoseconds at which the last receipt of a reservation has run out. Until then leases are given back as charges are
-    /// settled: a receipt tells its place by a word that nobody lowered since.
-    receipts: AtomicU64,
-    /// Held while a lease is given back: two at once would not see each other in the sum.
-    giving: Mutex<()>,
-}
-
-impl Returns {
-    /// Notes a receipt that may be settled until `tick`, while the word is away.
-    pub(super) fn issued(&self, tick: Tick) {
-        // Relaxed: the word that is put back releases it, and whoever gives back has looked at the word before.
-        self.receipts.fetch_max(tick.as_nanos(), Ordering::Relaxed);
     }
 }
 
@@ -111,7 +80,7 @@ impl Lease {
         self.tell()
     }
 
-    /// Tells of what was spent just now. Reads nothing for whoever wants no more than a yes.
+    /// Makes the answer for what was spent just now. Where only a yes is asked for, nothing is read.
     #[inline]
     fn tell<T: Tell>(&self) -> Option<T> {
         T::permitted_after(|| {
@@ -127,7 +96,7 @@ thread_local! {
     static HOMES: RefCell<Homes> = const { RefCell::new(Homes([const { Weak::new() }; PLACES])) };
 }
 
-/// Where leases are given back to. A lease does not keep its limiter alive.
+/// The limiters that the leases of a thread are given back to. A lease does not keep its limiter alive.
 struct Homes([Weak<Shared>; PLACES]);
 
 impl Drop for Homes {
@@ -159,13 +128,13 @@ fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) ->
     if lease.left.get() > 0 {
         move_in(shared, lease)?;
     }
-    // First of all: what is given back from here on counts as later.
+    // Read first: what is given back after this counts as later than the draw.
     let returned = shared.returns.sum.load(Ordering::Acquire);
-    // The terms before the word: a change that comes between makes the lease one of terms gone by, not one of terms to come.
+    // The terms before the word: after a change in between, the lease carries the old terms, and so is not given back to the new limit.
     let terms = shared.word.terms();
     let (form, word) = shared.word.look()?;
     let now = form.scaled(tick)?;
-    // Asked by multiplying, for most draws are of the largest size or of none.
+    // Found by multiplying and not by dividing: most draws are of the largest size, or there is none.
     let holds = |units: u64| form.take(word, now, units.saturating_mul(PART)).is_some();
     if !holds(units.saturating_add(1)) {
         return None;
@@ -201,8 +170,9 @@ fn move_in(shared: &Arc<Shared>, lease: &Lease) -> Option<()> {
 
 /// Gives back what a lease still holds and time has not given back already.
 ///
-/// A lease may have lain for hours, and the limit have been filled by time and spent anew. Of the units drawn, those are still
-/// out that lie between now and the arrival time the draw made, less what leases gave back since; the others would be given twice.
+/// A lease may be hours old; time has then filled the limit, and others have spent it again. Of the units drawn, only those are still
+/// charged that lie between now and the arrival time of the draw, less what leases gave back since. Time has returned the others, and
+/// giving those back too would give them twice.
 fn give_back(home: &Weak<Shared>, lease: &Lease) {
     let left = lease.left.replace(0);
     let (Some(left), Some(drawn), Some(shared)) = (Cost::new(left), lease.drawn.take(), home.upgrade())
@@ -220,10 +190,10 @@ fn give_back(home: &Weak<Shared>, lease: &Lease) {
     let returned = shared.returns.sum.load(Ordering::Relaxed).wrapping_sub(drawn.returned);
     let held = drawn.form.outstanding(drawn.word.saturating_sub(returned), scaled);
     let Some(left) = Cost::new(left.units().min(held)) else { return };
-    // A limit on which others wait, or whose reservations may still be settled, takes it back the long way, as a charge of which less
-    // was spent: the word does not know what was promised, nor where others stand.
+    // Where others wait for the limit, or reservations may still be settled, it is given back under the lock, as a charge of which less
+    // was spent: the word does not tell what was promised to whom.
     let reserved = shared.returns.receipts.load(Ordering::Relaxed) > now.as_nanos();
-    let short = !reserved
+    let by_word = !reserved
         && read.is_some_and(|(form, word)| {
             let next = form.give_back(word, left.units());
             let given = !form.is_used_up(word, scaled) && shared.word.exchange(word, next);
@@ -234,7 +204,7 @@ fn give_back(home: &Weak<Shared>, lease: &Lease) {
             given
         });
     drop(giving);
-    if !short && let Some(receipt) = drawn.receipt(Tick::from_nanos(lease.tick.get()), returned) {
+    if !by_word && let Some(receipt) = drawn.receipt(Tick::from_nanos(lease.tick.get()), returned) {
         let finish = Finish { used: drawn.size.saturating_sub(left.units()), outcome: Outcome::Ignored };
         let ending = [Ending::new(receipt, finish)];
         shared

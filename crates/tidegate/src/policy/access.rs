@@ -1,4 +1,4 @@
-//! Who is let through unlimited, who is refused outright: lists of networks and of attribute values.
+//! Lists of networks and attribute values: which requests pass without a limit, and which are refused whatever their limits say.
 //!
 //! A deny-list wins over an allow-list of the same level. Looking a request up costs one hash per distinct prefix length
 //! and one per attribute named, however long the lists are.
@@ -146,7 +146,7 @@ impl AccessList {
 pub struct Access {
     /// Not limited: the policy is skipped, nothing is charged.
     pub allow: AccessList,
-    /// Refused, whatever their limits say.
+    /// Refused, whatever the limits say.
     pub deny: AccessList,
     /// The status of the refusal; 403 by default: the caller is not over a quota and should not retry.
     pub status: u16,

@@ -2,12 +2,17 @@
 
 use std::sync::Arc;
 
+use tidegate_core::Cost;
+
+use super::access::Refusal;
+use super::descriptor::Descriptor;
+use super::plan::Plan;
 use super::set::PolicySet;
 
-/// Some of the policies of a set: what a check is asked of that names its policies.
+/// Some of the policies of a set, for a check that names the policies to be asked.
 ///
-/// One bit per policy, up to the last that is named, beside the set itself, whose index is used as it is: to name policies
-/// costs neither a copy nor a compilation.
+/// One bit per policy, up to the last that is named, beside the set itself. The set's own index is used, so naming policies needs neither a
+/// copy nor a compilation.
 #[derive(Clone, Debug)]
 pub struct Among {
     set: Arc<PolicySet>,
@@ -38,5 +43,24 @@ impl Among {
     #[must_use]
     pub fn has(&self, index: usize) -> bool {
         self.words.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+}
+
+impl PolicySet {
+    /// Like [`PolicySet::access`], with the lists of those policies only, and of the set.
+    #[must_use]
+    pub(crate) fn refusal(&self, request: &Descriptor<'_>, among: Option<&Among>) -> Option<Refusal> {
+        self.refuse(request, |place| among.is_none_or(|among| among.has(place)))
+    }
+
+    /// Like [`PolicySet::plan_into`], with the lines of those policies only.
+    pub(crate) fn plan_among<'p>(
+        &'p self,
+        descriptor: &Descriptor<'_>,
+        cost: Option<Cost>,
+        among: &Among,
+        plan: &mut Plan<'p>,
+    ) {
+        self.fill(descriptor, cost, plan, |place| among.has(place));
     }
 }

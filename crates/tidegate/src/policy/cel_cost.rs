@@ -5,22 +5,22 @@
 //! variables are the values that it tells, where numbers are numbers: `llm.input + 3 * llm.output`.
 //! Compiled once per policy; an evaluation borrows the request's values and looks up only what the expression names.
 
-use std::collections::HashMap;
+mod tree;
+mod variables;
+
 use std::fmt;
 
-use cel::common::ast::operators::{IN, INDEX};
-use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
-use cel::common::types::{CelInt, CelMap, CelMapKey, CelString};
-use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
 use cel::{Context, ExecutionError, Program, Value};
 use tidegate_core::{Cost, Rate};
 
-use super::cost::{CostError, MAX_EXPRESSION};
+use self::tree::{Tree, nesting, tidy};
+use self::variables::{Attributes, Values};
+use super::cost_error::{CostError, MAX_EXPRESSION};
 use super::descriptor::Descriptor;
-use super::usage::{Usage, UsageValue};
+use super::usage::Usage;
 
-/// The deepest nesting of brackets and operators: the parser recurses, and its stack is ours.
+/// The deepest nesting of brackets and operators: the parser recurses on the caller's stack.
 const MAX_NESTING: usize = 32;
 
 /// The most nodes of its tree. Each is evaluated at most once for a request, since there are no loops.
@@ -95,7 +95,7 @@ impl Expression {
         self.names.iter().map(String::as_str)
     }
 
-    /// Says whether it finds names, or values in a table of its own, by what it is told, as `{"large": 5}[llm.model]`.
+    /// Says whether it looks up names, or entries of a table of its own, by values, as `{"large": 5}[llm.model]` does.
     #[must_use]
     pub(crate) fn looks_up(&self) -> bool {
         self.looks_up
@@ -176,7 +176,7 @@ fn whole(value: &Value) -> Result<u64, CostError> {
             Ok(units) => return Ok(units),
             Err(_) => units.to_string(),
         },
-        // Casts of floats saturate; beyond 2^60 it is cut anyway.
+        // A cast of a float saturates, and results above 2^60 are cut in any case.
         Value::Float(units) if units.is_finite() && *units >= 0.0 => return Ok(units.ceil() as u64),
         Value::Float(units) => units.to_string(),
         other => format!("{:?}", other.type_of()).to_lowercase(),
@@ -184,7 +184,7 @@ fn whole(value: &Value) -> Result<u64, CostError> {
     Err(CostError::NotACost { found })
 }
 
-/// Says on which side of what an integer holds a step came out; `None` where something else failed.
+/// Says whether a step was too large for an integer (`true`) or too small; `None` where something else failed.
 fn overflows_upwards(failed: &ExecutionError) -> Option<bool> {
     match failed {
         ExecutionError::Overflow("add" | "sub", Value::Int(left), _) => Some(*left >= 0),
@@ -193,161 +193,9 @@ fn overflows_upwards(failed: &ExecutionError) -> Option<bool> {
         }
         ExecutionError::Overflow("sub", Value::UInt(_), _) => Some(false),
         ExecutionError::Overflow(_, Value::Int(_) | Value::UInt(_), _) => Some(true),
-        // Of `int(…)`, which does not say of what; a negative one is found by smaller values.
+        // From `int(…)`, which does not tell the value; whether it was negative is found by trying smaller values.
         ExecutionError::FunctionError { message, .. } if message == "integer overflow" => Some(true),
         _ => None,
-    }
-}
-
-/// What is known of an expression before it is evaluated.
-#[derive(Debug, Default)]
-struct Tree {
-    nodes: usize,
-    loops: bool,
-    looks_up: bool,
-    names: Vec<String>,
-}
-
-impl Tree {
-    /// Counts a node and what is below it. As deep as the parser was willing to go.
-    fn add(&mut self, node: &IdedExpr) {
-        self.nodes += 1;
-        if let Some(name) = named(&node.expr) {
-            self.names.push(name);
-            return;
-        }
-        match &node.expr {
-            Expr::Call(call) => {
-                let in_a_list = || matches!(call.args.get(1).map(|list| &list.expr), Some(Expr::List(_)));
-                self.looks_up |= call.func_name == INDEX || call.func_name == IN && !in_a_list();
-                call.target.iter().for_each(|target| self.add(target));
-                call.args.iter().for_each(|argument| self.add(argument));
-            }
-            Expr::List(list) => list.elements.iter().for_each(|element| self.add(element)),
-            Expr::Map(map) => map.entries.iter().for_each(|entry| self.add_entry(&entry.expr)),
-            Expr::Struct(fields) => fields.entries.iter().for_each(|entry| self.add_entry(&entry.expr)),
-            Expr::Select(select) => self.add(&select.operand),
-            Expr::Comprehension(_) => self.loops = true,
-            Expr::Ident(_) | Expr::Literal(_) | Expr::Unspecified => {}
-        }
-    }
-
-    fn add_entry(&mut self, entry: &EntryExpr) {
-        match entry {
-            EntryExpr::StructField(field) => self.add(&field.value),
-            EntryExpr::MapEntry(entry) => {
-                self.add(&entry.key);
-                self.add(&entry.value);
-            }
-        }
-    }
-}
-
-/// Returns the dotted name that a node spells: by fields, as `user.id`, or by a text in brackets, as `user["id"]`.
-fn named(node: &Expr) -> Option<String> {
-    let (operand, field) = match node {
-        Expr::Ident(name) => return Some(name.clone()),
-        Expr::Select(select) => (&select.operand.expr, select.field.as_str()),
-        Expr::Call(call) if call.func_name == INDEX => match call.args.as_slice() {
-            [operand, IdedExpr { expr: Expr::Literal(LiteralValue::String(field)), .. }] => {
-                (&operand.expr, field.inner())
-            }
-            _ => return None,
-        },
-        _ => return None,
-    };
-    let mut name = named(operand)?;
-    name.push('.');
-    name.push_str(field);
-    Some(name)
-}
-
-/// Cuts a parser's report to what its reader needs: what is wrong and where, not every token that would have done.
-fn tidy(report: &str) -> String {
-    let first = report.lines().find(|line| !line.trim().is_empty()).unwrap_or("cannot be read");
-    let first = first.split(" expecting {").next().unwrap_or(first).trim().trim_start_matches("ERROR: ");
-    let placed = first.strip_prefix("<input>:1:").and_then(|rest| rest.split_once(": "));
-    match placed {
-        Some((column, what)) => {
-            let what = what.strip_prefix("Syntax error: ").unwrap_or(what);
-            format!("the expression cannot be read at its character {column}: {what}")
-        }
-        None => format!("the expression cannot be read: {first}"),
-    }
-}
-
-/// Counts how deep the text nests, not knowing its grammar: each opening bracket, `?`, `!` and `-` may be a level.
-fn nesting(source: &str) -> usize {
-    let (mut depth, mut deepest, mut operators) = (0_usize, 0, 0);
-    for byte in source.bytes() {
-        match byte {
-            b'(' | b'[' | b'{' => depth += 1,
-            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
-            b'?' | b'!' | b'-' => operators += 1,
-            _ => {}
-        }
-        deepest = deepest.max(depth);
-    }
-    deepest + operators
-}
-
-/// The request as the evaluator sees it.
-struct Attributes<'a, 'd>(&'a Descriptor<'d>);
-
-impl VariableResolver for Attributes<'_, '_> {
-    fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
-        if let Some(value) = self.0.value(variable) {
-            return Some(CowVal::owned(CelString::from(value)));
-        }
-        let mut fields: HashMap<CelMapKey<'b>, Box<dyn Val + 'b>> = HashMap::new();
-        for (name, value) in self.0.pairs() {
-            if let Some(field) = name.strip_prefix(variable).and_then(|rest| rest.strip_prefix('.')) {
-                fields.insert(CelMapKey::String(CelString::from(field)), Box::new(CelString::from(value)));
-            }
-        }
-        (!fields.is_empty()).then(|| CowVal::owned(CelMap::from(fields)))
-    }
-}
-
-/// A settlement as the evaluator sees it.
-struct Values<'a, 'u> {
-    usage: &'a Usage<'u>,
-    missing: &'a [(String, u64)],
-    /// By how many bits numbers are made smaller; none but 0 becomes 0.
-    shift: u32,
-}
-
-impl Values<'_, '_> {
-    fn each(&self) -> impl Iterator<Item = (&str, UsageValue<'_>)> {
-        let missing = self.missing.iter().filter(|(name, _)| self.usage.value(name).is_none());
-        let missing = missing.map(|(name, units)| (name.as_str(), UsageValue::Units(*units)));
-        self.usage.values().map(|(name, value)| (name, value.borrowed())).chain(missing)
-    }
-}
-
-fn val<'b>(value: &UsageValue<'_>, shift: u32) -> Box<dyn Val + 'b> {
-    match value {
-        // A number above the largest that an expression knows is cut to that; it is far above any limit.
-        UsageValue::Units(units) => {
-            let units = (*units).min(Rate::MAX_COUNT);
-            Box::new(CelInt::from((units >> shift).max(units.min(1)) as i64))
-        }
-        UsageValue::Text(text) => Box::new(CelString::from(text.to_string())),
-    }
-}
-
-impl VariableResolver for Values<'_, '_> {
-    fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
-        if let Some((_, value)) = self.each().filter(|(name, _)| *name == variable).last() {
-            return Some(CowVal::Owned(val(&value, self.shift)));
-        }
-        let mut fields: HashMap<CelMapKey<'b>, Box<dyn Val + 'b>> = HashMap::new();
-        for (name, value) in self.each() {
-            if let Some(field) = name.strip_prefix(variable).and_then(|rest| rest.strip_prefix('.')) {
-                fields.insert(CelMapKey::String(CelString::from(field.to_owned())), val(&value, self.shift));
-            }
-        }
-        (!fields.is_empty()).then(|| CowVal::owned(CelMap::from(fields)))
     }
 }
 

@@ -4,11 +4,11 @@
 //! the proxies are ours. The walk starts at the peer and goes right to left while the address it stands on is trusted; the
 //! first one that is not is the client. What stands further left was written by that client and is never looked at.
 //!
-//! What the walk meets and cannot read is an error, and so is a header that a trusted proxy did not send: the client is then
-//! unknown, and taking the proxy for it would put the caller under another's limit and on nobody's deny-list. Headers are
-//! read as bytes, since a header that is no text is there all the same.
+//! An entry that cannot be read is an error, and so is a header that a trusted proxy did not send: the client is then unknown. If the
+//! proxy were taken for it, the caller would have another's limit and be on nobody's deny-list. Headers are read as bytes, since a
+//! header that is no text counts as sent too.
 //!
-//! Only the one configured header counts. `X-Forwarded-For` cannot speak where `Forwarded` was configured.
+//! Only the one configured header is read: `X-Forwarded-For` means nothing where `Forwarded` was configured.
 //!
 //! # Source
 //! RFC 7239 for `Forwarded`; the list form of `X-Forwarded-For` as proxies write it.
@@ -233,7 +233,7 @@ pub fn keyed_network(address: IpAddr, prefix: u8) -> IpNet {
             let bits = u32::from(prefix.clamp(1, 128));
             let mask = u128::MAX << (128 - bits);
             let cut = Ipv6Addr::from(u128::from(address) & mask);
-            // The prefix is in range, so the network is never refused; the whole address stands in all the same.
+            // The prefix is in range, so this does not fail; if it did, the whole address would be the network.
             IpNet::new(IpAddr::V6(cut), prefix.clamp(1, 128))
                 .unwrap_or_else(|_| IpNet::from(IpAddr::V6(address)))
         }
@@ -248,7 +248,7 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
         let port_is_fine = after.is_empty() || after.strip_prefix(':').is_some_and(is_port);
         return port_is_fine.then(|| v6(inner)).flatten();
     }
-    // IPv4 has a dot before any colon, also with a port: what has not need not be tried as such.
+    // IPv4 has a dot before any colon, also with a port; any other text need not be tried as IPv4.
     if text.bytes().find(|byte| matches!(byte, b'.' | b':')) == Some(b':') {
         return v6(text);
     }
@@ -350,7 +350,7 @@ impl<'h> Iterator for Elements<'h> {
     }
 }
 
-/// Says whether a character after these stands for itself: after an odd number of backslashes.
+/// Says whether the character after these is escaped: after an odd number of backslashes.
 fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }

@@ -1,8 +1,8 @@
-//! What is worked out of a policy once, so that a check does not.
+//! What is computed of a policy once, so that no check has to.
 //!
-//! A policy says much, spread over many cache lines, and a check needs little of it: one short record for the policy, one for
-//! each limit. What only some policies have (lists, tiers, a cost of their own) is told here by a flag, and read from the
-//! policy where the flag is up.
+//! A policy holds much, spread over many cache lines, and a check needs little of it: one short record for the policy, and one for each
+//! limit. What only some policies have (lists, tiers, a cost of their own) has a flag here, and is read from the policy where the flag is
+//! set.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,19 +24,19 @@ use crate::store::OnStoreError;
 /// One policy, as a check sees it.
 #[derive(Debug)]
 pub(crate) struct Compiled {
-    /// The first policy of the set that speaks of the same requests: what holds for it holds for this one.
+    /// The first policy of the set with the same match: a request fits both or neither.
     pub(crate) speaks_like: usize,
-    /// The first policy of the set with the same `by`: their keys end alike.
+    /// The first policy of the set with the same `by`: their keys end with the same bytes.
     pub(crate) keyed_like: usize,
     /// How many attributes of its key a request must have to be charged.
     pub(crate) needs: usize,
-    /// Whether it speaks of requests that we send.
+    /// Whether it is for requests that we send.
     pub(crate) outbound: bool,
     /// Whether it has an allow-list of its own.
     pub(crate) exempts: bool,
     /// Whether it has a cost of its own.
     costs: bool,
-    /// Whether its caller's cost goes before its own.
+    /// Whether a cost that the caller sends replaces its own.
     caller_cost: bool,
     /// What it learns, if it does.
     estimate: Option<Estimate>,
@@ -61,11 +61,11 @@ pub(crate) struct Ready {
     pub(crate) quota: Option<Arc<Quota>>,
     pub(crate) max_wait: Duration,
     pub(crate) replace: Replace,
-    /// The number of its policy: where a store is full, the keys of one policy cost no other its own.
+    /// The number of its policy, by which a full store keeps the keys of one policy from evicting those of another.
     pub(crate) owner: u32,
     /// Whether its refusal refuses the request.
     pub(crate) binding: bool,
-    /// Whether it has other terms for some: ask [`Limit::terms_for`].
+    /// Whether some requests have other terms, which [`Limit::terms_for`] returns.
     pub(crate) varies: bool,
     /// Whether a request takes one place, whatever the caller says that it costs: a guard of a policy without a cost of its own.
     pub(crate) one_place: bool,
@@ -177,7 +177,7 @@ impl Estimate {
     }
 }
 
-/// Quotas that a store keeps as words, once each: it then knows them by where they are.
+/// Equal quotas that a store keeps as words, shared: the store then recognises them by their address.
 #[derive(Debug, Default)]
 struct Quotas(HashMap<Gcra, Arc<Quota>>);
 

@@ -2,8 +2,8 @@
 //! learnt. What it really cost is told later, see [`super::Usage`].
 //!
 //! A cost that cannot be found (a missing attribute, an expression that fails or gives zero, a negative number or no whole
-//! number) is 1, and the set counts how often that happened: a limit must not be switched off by a request that confuses its
-//! cost, and a page must not break because of it.
+//! number) is 1, and the set counts how often that happened: a request with a strange
+//! cost must neither switch a limit off nor fail.
 
 use std::collections::HashMap;
 #[cfg(feature = "cel")]
@@ -12,12 +12,9 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use tidegate_core::Cost;
 
+use super::cost_error::CostError;
 use super::descriptor::Descriptor;
 use super::learned::Learning;
-
-/// The longest expression, in bytes: a cost, not a program.
-#[cfg(any(feature = "cel", feature = "config"))]
-pub(crate) const MAX_EXPRESSION: usize = 2000;
 
 /// How the cost of a request is found.
 #[derive(Clone, Debug)]
@@ -44,41 +41,6 @@ pub enum CostRule {
     Learned(Learning),
 }
 
-/// Why a cost could not be found for a request.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CostError {
-    /// The request does not have the attribute.
-    #[error("the request has no {name}")]
-    Missing {
-        /// The attribute.
-        name: String,
-    },
-    /// The settlement does not tell these values.
-    #[error("{} not told", list(names))]
-    Untold {
-        /// Their names.
-        names: Vec<String>,
-    },
-    /// Not a whole number of 1 or more; in a settlement, of 0 or more.
-    #[error("{found} is not a whole number that a request can cost")]
-    NotACost {
-        /// What was found instead.
-        found: String,
-    },
-    /// The expression failed.
-    #[error("the expression failed: {reason}")]
-    Failed {
-        /// What the evaluator says.
-        reason: String,
-    },
-}
-
-fn list(names: &[String]) -> String {
-    let verb = if names.len() == 1 { "was" } else { "were" };
-    format!("{} {verb}", names.join(", "))
-}
-
 impl CostRule {
     /// Finds the cost of a request. Only an expression allocates.
     ///
@@ -100,7 +62,7 @@ impl CostRule {
             }
             #[cfg(feature = "cel")]
             Self::Expression(expression) => expression.cost(descriptor),
-            // What it starts from; what was learnt since lives with the policy set.
+            // The estimate at the start; what was learnt since is kept by the policy set.
             Self::Learned(learning) => Ok(learning.start),
         }
     }

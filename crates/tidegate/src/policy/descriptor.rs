@@ -39,7 +39,8 @@ impl<'a> Descriptor<'a> {
         self
     }
 
-    /// The rare case apart: what no function is given a reference to needs not be copied from call to call of a chain.
+    /// The rare case, in a function of its own: the usual one then takes no reference to the descriptor, which spares a copy per call of a
+    /// chain.
     #[cold]
     #[inline(never)]
     fn grown_with(mut self, name: Cow<'a, str>, value: Cow<'a, str>) -> Self {
@@ -72,8 +73,8 @@ impl<'a> Descriptor<'a> {
     }
 }
 
-/// All pairs at once, in order, up to eight without allocation: what a door does that knows them all, for a chain of
-/// [`Descriptor::with`] may move the descriptor with each call.
+/// Makes a descriptor of all its pairs at once, in order, up to eight without allocation. Faster than a chain of [`Descriptor::with`],
+/// which may move the descriptor with each call.
 ///
 /// # Examples
 /// ```

@@ -1,9 +1,9 @@
-//! Why a policy was met by a request or not: the words behind `explain`.
+//! Why a policy applies to a request or does not, for `explain`.
 
 use std::fmt;
 
 use super::access::AccessEntry;
-use super::cost::CostError;
+use super::cost_error::CostError;
 use super::descriptor::Descriptor;
 use super::matching::{View, plain_values};
 use super::policy::{Direction, Mode, Policy};
@@ -20,11 +20,11 @@ pub enum Relevance {
         /// Why its cost is 1 although the policy has a cost of its own.
         cost_fallback: Option<CostError>,
     },
-    /// Its terms for this request are unlimited: nothing to charge.
+    /// Its terms for this request are unlimited, so nothing is charged.
     Unlimited,
     /// It is switched off.
     Off,
-    /// It speaks of requests of the other direction.
+    /// It is for requests of the other direction.
     OtherDirection,
     /// A part of its match does not fit.
     NoMatch {

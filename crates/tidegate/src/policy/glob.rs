@@ -4,7 +4,11 @@
 //! allocation: a flat pattern looks for the texts between its stars from the left, once each; a path with `**` walks by
 //! segments with one point of return. A hostile path cannot make it exponential, as it can a backtracking matcher.
 
+mod fits;
+
 use smallvec::SmallVec;
+
+use self::fits::{fits, fits_path, fits_whole, segments};
 
 /// The most alternatives that `{}` may multiply out to: a typing mistake should not make a thousand patterns.
 const MAX_ALTERNATIVES: usize = 64;
@@ -256,10 +260,6 @@ const fn is_wildcard(byte: u8) -> bool {
     matches!(byte, b'*' | b'?')
 }
 
-fn segments(path: &str) -> impl Iterator<Item = &str> + Clone {
-    path.split('/').filter(|segment| !segment.is_empty())
-}
-
 /// Multiplies `{a,b}` out.
 fn expand(pattern: &str) -> Result<impl Iterator<Item = String>, GlobError> {
     let braces = || GlobError::Braces { pattern: pattern.to_owned() };
@@ -283,83 +283,6 @@ fn expand(pattern: &str) -> Result<impl Iterator<Item = String>, GlobError> {
         rest = after;
     }
     Ok(done.into_iter().map(move |start| start + rest))
-}
-
-/// Matches one flat pattern: what is before the first `*` and after the last is compared in place, what is between them is
-/// looked for from the left, once.
-///
-/// Linear in pattern and text, but for parts between stars that have a `?`: their length times that of the text.
-fn fits(pattern: &str, text: &str) -> bool {
-    let Some((head, mut rest)) = pattern.split_once('*') else { return after(pattern, text) == Some("") };
-    let Some(mut text) = after(head, text) else { return false };
-    while let Some((part, behind)) = rest.split_once('*') {
-        let Some(left) = after_first(part, text) else { return false };
-        (text, rest) = (left, behind);
-    }
-    if !rest.contains('?') {
-        return text.ends_with(rest);
-    }
-    let letters = rest.chars().count();
-    let start = text.char_indices().rev().nth(letters - 1);
-    start.is_some_and(|(at, _)| after(rest, &text[at..]) == Some(""))
-}
-
-/// Returns what follows a part without stars at the start of a text.
-fn after<'t>(part: &str, text: &'t str) -> Option<&'t str> {
-    if !part.contains('?') {
-        return text.strip_prefix(part);
-    }
-    let mut letters = text.chars();
-    let same = part.chars().all(|want| letters.next().is_some_and(|have| want == '?' || want == have));
-    same.then_some(letters.as_str())
-}
-
-/// Returns what follows a part without stars where it first is in a text.
-fn after_first<'t>(part: &str, text: &'t str) -> Option<&'t str> {
-    if !part.contains('?') {
-        return text.find(part).map(|at| &text[at + part.len()..]);
-    }
-    text.char_indices().find_map(|(at, _)| after(part, &text[at..]))
-}
-
-/// Matches a path pattern whose stars are whole segments: one pass, for nothing has to be tried twice.
-fn fits_whole(mut pattern: &[u8], mut path: &[u8]) -> bool {
-    loop {
-        (pattern, path) = match (pattern, path) {
-            ([], []) => return true,
-            ([b'*', rest @ ..], [have, ..]) if *have != b'/' => {
-                let end = path.iter().position(|byte| *byte == b'/').unwrap_or(path.len());
-                (rest, &path[end..])
-            }
-            ([want, rest @ ..], [have, below @ ..]) if want == have && *want != b'*' => (rest, below),
-            _ => return false,
-        };
-    }
-}
-
-/// Matches a path pattern segment by segment: on a mismatch, the last `**` takes one segment more.
-fn fits_path(pattern: &str, path: &str) -> bool {
-    let (mut pattern, mut path) = (segments(pattern), segments(path));
-    let mut retry = None;
-    loop {
-        let here = path.clone();
-        match (pattern.next(), path.next()) {
-            (None, None) => return true,
-            (Some("**"), _) => {
-                path = here.clone();
-                retry = Some((pattern.clone(), here));
-            }
-            (Some(want), Some(have)) if fits(want, have) => {}
-            _ => {
-                let Some((after_star, mut taken)) = retry.take() else { return false };
-                if taken.next().is_none() {
-                    return false;
-                }
-                (pattern, path) = (after_star.clone(), taken.clone());
-                retry = Some((after_star, taken));
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Finds the policies that may match without asking each: a thousand that speak of other paths cost nothing.
+//! Finds the policies that may match without trying each: a thousand policies for other paths cost nothing.
 //!
-//! Each policy is filed under one thing it surely needs: the exact value of an attribute or header, an exact host, or the
-//! leading literal segments of its paths. What needs none of these is filed under "always". A request looks itself up in each
-//! drawer and merges the few lists, in the order of the policies.
+//! Each policy is filed under one condition that its requests must meet: the exact value of an attribute or header, an exact host, or
+//! the leading literal segments of its paths. A policy without such a condition is filed under "always". For a request, each of these
+//! tables is looked up, and the few lists that are found are merged in the order of the policies.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use super::path::{DEPTH, Reading};
 #[derive(Clone, Debug, Default)]
 struct Drawer {
     lists: HashMap<Box<str>, Vec<u32>, RandomState>,
-    /// Which lengths, in bytes modulo 64, the values have: most values that nobody asks for need not be hashed.
+    /// The lengths of the values, in bytes modulo 64, as bits: a value of another length need not be hashed.
     lengths: u64,
 }
 
@@ -76,7 +76,7 @@ impl Index {
 
     /// Finds each place that may match, once, in order. Allocates nothing for up to eight lists.
     ///
-    /// `found` is empty, and is filled where it lies.
+    /// `found` is empty when handed in.
     pub(crate) fn look_up<'i>(&'i self, view: &View<'_, '_>, found: &mut Candidates<'i>) {
         found.add(&self.always);
         for (name, drawer) in &self.by_attribute {

@@ -1,4 +1,4 @@
-//! The bytes of a key: whose capacity, under which limit of which policy.
+//! The bytes of a key: they name the policy, the limit and the values that are charged.
 //!
 //! `(policy, limit, names of by)` then `(values of by)`, each text with its length before it, so that no two different keys
 //! have the same bytes, whatever callers put into values. An absent value is the byte 0; a present one is its length plus
@@ -104,7 +104,7 @@ pub(crate) fn push_values(
             continue;
         };
         there += 1;
-        // A colon tells IPv6 from IPv4, whose text is its own key. Byte by byte, for texts this short are searched soonest so.
+        // Only IPv6 has a colon; the text of IPv4 is its key as it is. Byte by byte, which is fastest for so short a text.
         let has_colon = || value.bytes().any(|byte| byte == b':');
         match (name == "client.ip" && has_colon()).then(|| address(value)).flatten() {
             Some(address) => push_address(out, address, ipv6_prefix),
@@ -119,7 +119,7 @@ fn push_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// Apart from the rest, so that what it needs is not made ready for keys without it.
+/// A function of its own, so that keys without an address do not pay for its local variables.
 #[inline(never)]
 fn push_address(out: &mut Vec<u8>, address: IpAddr, ipv6_prefix: u8) {
     let network = keyed_network(address, ipv6_prefix);

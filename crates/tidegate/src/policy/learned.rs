@@ -1,8 +1,8 @@
 //! An estimate that a policy learns: a quantile of what its requests really cost.
 //!
 //! Checks read one number and take no lock; settlements record under a short lock of the policy's own. The quantile is that of the last
-//! 512 to 1,024 settlements: two histograms take every cost, turns apart, and the fuller one is read and forgotten in its
-//! turn, so that an estimate follows what requests cost now and not what they cost last year.
+//! 512 to 1,024 settlements, so that it follows what requests cost now: two histograms record every cost, each is emptied at 1,024, half
+//! of that apart from the other, and the fuller one is read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,9 +10,9 @@ use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Tick, Transition};
 
-/// A histogram is forgotten once it has so many costs and the other half as many.
+/// A histogram is emptied once it has so many costs and the other has half as many.
 const TURN: u64 = 1024;
-/// Before so many settlements the stated number holds: fewer say little of a quantile as 90 %.
+/// With fewer settlements the stated number holds: they say little of a quantile such as 90 %.
 const ENOUGH: u64 = Learning::ENOUGH;
 /// One decimal digit: an estimate is above the true quantile by less than a sixteenth, and never below it.
 const DIGITS: u8 = 1;
@@ -109,7 +109,7 @@ impl Learned {
         if seen.fuller.len() < ENOUGH {
             return;
         }
-        // The rank in whole numbers, and the middle of it as a share: a share as 0.07 of 100 is a hair above 7 in floats.
+        // The rank in whole numbers, and then its middle as a share: as a float, 0.07 of 100 is slightly more than 7.
         let count = seen.fuller.len();
         let rank = (count * self.percent.load(Ordering::Relaxed)).div_ceil(100).max(1);
         let share = (rank as f64 - 0.5) / count as f64;
@@ -120,7 +120,7 @@ impl Learned {
 
 impl Seen {
     fn new() -> Option<Self> {
-        // It fails for bounds that make no sense, and these do.
+        // Fails only for bounds that make no sense; these are constants that do.
         let empty = || Histogram::new_with_bounds(1, Rate::MAX_COUNT, DIGITS).ok();
         Some(Self { fuller: empty()?, newer: empty()? })
     }
@@ -151,7 +151,7 @@ pub(super) fn most_at_once(quota: &Quota, max_wait: std::time::Duration) -> u64 
     if grants(at_once) && (max_wait.is_zero() || at_once == Rate::MAX_COUNT) {
         return at_once;
     }
-    // With a wait more may be granted than what stands there, and of a queue's places less: looked for in between.
+    // A wait may allow more than a full limit holds, and a queue less than its places: the most is searched for in between.
     let (mut granted, mut refused) = if grants(at_once) { (at_once, at_once * 2) } else { (1, at_once) };
     while granted < Rate::MAX_COUNT && grants(refused) {
         (granted, refused) = (refused, refused.saturating_mul(2));

@@ -1,4 +1,4 @@
-//! Which requests a policy speaks of: method, path, host, headers and any other attribute.
+//! Which requests a policy is for: method, path, host, headers and any other attribute.
 //!
 //! Every stated part must fit (and); within a part one of its alternatives must (or). A part that the request does not
 //! have fits nothing, except where the absence itself is asked for. An empty match fits every request.
@@ -25,7 +25,7 @@ pub enum Want {
     Absent,
 }
 
-/// Which requests a policy speaks of. Compiled once; matching never allocates.
+/// Which requests a policy is for. Compiled once; matching never allocates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Match {
     methods: Vec<Box<str>>,
@@ -125,7 +125,7 @@ impl Match {
             return left_out.then_some("not");
         }
         let Some(readings) = view.path() else { return self.misfit_without_path(view) };
-        // One reading must pass all of it: fit the paths, and not fit what is left out.
+        // The same reading must fit the paths and must not fit what is left out.
         let mut reason = "path";
         for path in readings.each().map(Reading::text) {
             if !self.path_fits(path) {
@@ -165,7 +165,7 @@ impl Match {
 
     #[inline]
     fn method_fits(&self, view: &View<'_, '_>) -> bool {
-        // As it is first: nearly all callers write it in capitals.
+        // Compared as it is first, since nearly all callers write methods in capitals.
         let fits = |want: &str, have: &str| want == have || want.eq_ignore_ascii_case(have);
         view.method.is_some_and(|have| self.methods.iter().any(|want| fits(want, have)))
     }

@@ -1,16 +1,11 @@
-//! Which attributes policies name: what a door must keep of a request, whatever else it leaves out.
+//! The attributes that policies name: a server must keep these of a request, and may leave out all others.
 //!
-//! A request may carry more than a door is willing to hold. What no policy names may go; an attribute that one names decides
-//! who is limited, and must be there whenever the request has it.
+//! A request may carry more than a server is willing to hold. What no policy names may be left out; an attribute that a policy names
+//! decides who is limited, so it must be kept whenever the request has it.
 
 use std::collections::HashSet;
 
 use foldhash::fast::RandomState;
-
-use super::access::AccessList;
-use super::cost::CostRule;
-use super::policy::Policy;
-use super::set::PolicySet;
 
 /// The attributes that Tidegate names, but for the headers.
 pub(crate) const BUILT_IN: [&str; 5] =
@@ -44,7 +39,8 @@ impl Named {
         if group { self.add_with_fields(name) } else { self.add(name) }
     }
 
-    fn add(&mut self, name: &str) {
+    /// Names an attribute.
+    pub(super) fn add(&mut self, name: &str) {
         if !self.names.contains(name) {
             self.names.insert(name.to_owned());
         }
@@ -58,43 +54,6 @@ impl Named {
         if !self.prefixes.contains(&prefix) {
             self.prefixes.push(prefix);
         }
-    }
-}
-
-impl Policy {
-    /// Hands over each attribute that it names, and whether those whose names go on after it with a dot are meant too: which of
-    /// a group an expression looks at is known only when it runs.
-    pub(super) fn each_named(&self, each: &mut impl FnMut(&str, bool)) {
-        self.matching.names(&mut |name| each(name, false));
-        self.by.iter().for_each(|name| each(name, false));
-        for limit in self.limits.iter().chain(&self.shadow_limit) {
-            limit.overrides.iter().chain(&limit.tiers).for_each(|choice| each(&choice.by, false));
-        }
-        match &self.cost {
-            Some(CostRule::Table { by: name, .. } | CostRule::Attribute(name)) => each(name, false),
-            #[cfg(feature = "cel")]
-            Some(CostRule::Expression(expression)) => expression.names().for_each(|name| each(name, true)),
-            Some(CostRule::Fixed(_) | CostRule::Learned(_)) | None => {}
-        }
-        let lists = [&self.access.allow, &self.access.deny];
-        lists.into_iter().flat_map(AccessList::names).for_each(|name| each(name, false));
-    }
-}
-
-impl PolicySet {
-    /// Returns the attributes that the policies and lists of this set name.
-    #[must_use]
-    pub fn named(&self) -> Named {
-        let mut named = Named::default();
-        for name in BUILT_IN {
-            named.add(name);
-        }
-        let mut add = |name: &str, group: bool| named.add_name(name, group);
-        self.policies().iter().for_each(|policy| policy.each_named(&mut add));
-        let shared = self.shared_access();
-        let lists = [&shared.allow, &shared.deny];
-        lists.into_iter().flat_map(AccessList::names).for_each(|name| named.add(name));
-        named
     }
 }
 

@@ -1,15 +1,15 @@
-//! What a request's path is before patterns see it.
+//! The normal form of a request's path, which patterns are compared with.
 //!
-//! A limit on `/login` is worth nothing if `//login`, `/./login` or `/%6Cogin` reach the same handler uncounted. So the path
+//! A limit on `/login` is worth nothing if `//login`, `/./login` or `/%6Cogin` reaches the same handler without being counted. So the path
 //! is normalised first: the query and fragment are cut off, percent-escapes are decoded once (those of `/` and `\` stay,
 //! in capitals), empty and `.` segments are dropped, `..` removes the segment before it and never climbs above the root, and a
 //! slash at the end does not count.
 //!
-//! What remains are the paths that servers read in several ways: an escaped slash, a backslash, a `;parameter` in a segment,
+//! Some paths are read in several ways by different servers: an escaped slash, a backslash, a `;parameter` in a segment,
 //! `..` after an empty segment. For these a second, lenient reading is made (escapes decoded, backslashes as slashes,
 //! parameters dropped), and one for each server that is lenient in some of it and strict in the rest: nginx and Go decode the
-//! escaped slash and keep parameters, servlet containers do the opposite. A policy matches if it matches any of them:
-//! whichever way the server behind reads the path, the caller has not walked around the limit.
+//! escaped slash and keep parameters, servlet containers do the opposite. A policy matches if it matches any of them, so
+//! the caller cannot avoid the limit, whichever way the server behind reads the path.
 //!
 //! Case counts. An escape is decoded once only: `%2565` is `%65`, as it is for the servers behind.
 
@@ -23,7 +23,7 @@ pub(crate) const DEPTH: usize = 4;
 pub(crate) struct Readings<'d> {
     strict: Reading<'d>,
     lenient: Option<Box<Reading<'d>>>,
-    /// Those between the two.
+    /// The readings of servers that are lenient in some of it only.
     mixed: Box<[Reading<'d>]>,
 }
 
@@ -108,14 +108,14 @@ impl<'d> Readings<'d> {
         }
     }
 
-    /// Returns the readings, each another, the strict one first.
+    /// Returns the readings, all different, the strict one first.
     #[inline]
     pub(crate) fn each(&self) -> impl Iterator<Item = &Reading<'d>> {
         std::iter::once(&self.strict).chain(self.lenient.as_deref()).chain(&self.mixed)
     }
 }
 
-/// Says whether servers take different ways up from a path's `..`: `/a\x/../b` is `/a/b` to one and `/b` to another.
+/// Says whether servers resolve a `..` of the path differently: `/a\x/../b` is `/a/b` to one and `/b` to another.
 pub(crate) fn is_ambiguous(raw: &str) -> bool {
     let path = &raw[..raw.find(['?', '#']).unwrap_or(raw.len())];
     let climbs =

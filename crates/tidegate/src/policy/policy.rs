@@ -1,4 +1,4 @@
-//! One named policy: whom it speaks of, who is charged, under which limits.
+//! One named policy: which requests it is for, what they are charged to, under which limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tidegate_core::{Quota, Replace};
 
-use super::access::Access;
+use super::access::{Access, AccessList};
 use super::cost::CostRule;
 use super::descriptor::Descriptor;
 use super::matching::Match;
-use super::usage::SettleRule;
+use super::settle_rule::SettleRule;
 use crate::store::OnStoreError;
 
 /// Whether a policy is applied.
@@ -32,11 +32,12 @@ pub enum ChargeOn {
     /// By the check itself.
     #[default]
     Check,
-    /// By the check, until a report says that it was no failure: of attempts at the same time no more pass than there is room for.
+    /// By the check, and given back when a report says that it was no failure: of attempts at the same time, no more pass than the limit
+    /// allows.
     Failure,
 }
 
-/// Which way the requests of a policy go.
+/// The direction of the requests of a policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// Requests that come to us.
@@ -97,9 +98,8 @@ impl FromIterator<Share> for Shares {
 /// An absent value is a value of its own in the key, distinct from the empty text and from every other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Absent {
-    /// With at least one attribute there, the request is charged, what is missing counting as the absent value: leaving one
-    /// out is no way around a limit. With none there is nobody to charge, and the policy is skipped: a limit by `sms.phone`
-    /// does not speak of requests without a phone.
+    /// A request that has at least one of them is charged, and a missing one counts as the absent value: a caller cannot avoid a limit by
+    /// leaving one out. For a request that has none the policy is skipped: a limit by `sms.phone` is not for requests without a phone.
     #[default]
     SkipIfNone,
     /// Charged always: all requests that lack the attributes share one key.
@@ -240,9 +240,9 @@ impl Limit {
 pub struct Policy {
     /// Its name: distinct within a set, part of every key.
     pub name: String,
-    /// Whom it speaks of.
+    /// The requests it is for.
     pub matching: Match,
-    /// Which way those requests go.
+    /// Whether those requests come to us or are sent by us.
     pub direction: Direction,
     /// The attributes that make the key; none is one key for everyone.
     pub by: Vec<String>,
@@ -254,7 +254,7 @@ pub struct Policy {
     pub shadow_limit: Option<Limit>,
     /// What a request costs when it is checked; `None` takes what the caller says, or 1.
     pub cost: Option<CostRule>,
-    /// Whether a cost that the caller sends goes before `cost`: he knows his requests, and may be believed.
+    /// Whether a cost that the caller sends replaces `cost`: where callers are trusted to know what their requests cost.
     pub caller_cost: bool,
     /// How its real cost is worked out when it is settled. `None`: it is what the check charged, and where `cost` is `None` too, what the
     /// caller then says.
@@ -332,5 +332,36 @@ impl Policy {
         descriptor: &'a Descriptor<'_>,
     ) -> impl Iterator<Item = (&'a str, Option<&'a str>)> {
         self.by.iter().map(|name| (name.as_str(), descriptor.value(name)))
+    }
+}
+
+impl Policy {
+    /// Hands over each attribute that it names; `true` where all names that continue it after a dot are meant too, since which of a group an
+    /// expression looks at is known only when it runs.
+    pub(super) fn each_named(&self, each: &mut impl FnMut(&str, bool)) {
+        self.matching.names(&mut |name| each(name, false));
+        self.by.iter().for_each(|name| each(name, false));
+        for limit in self.limits.iter().chain(&self.shadow_limit) {
+            limit.overrides.iter().chain(&limit.tiers).for_each(|choice| each(&choice.by, false));
+        }
+        match &self.cost {
+            Some(CostRule::Table { by: name, .. } | CostRule::Attribute(name)) => each(name, false),
+            #[cfg(feature = "cel")]
+            Some(CostRule::Expression(expression)) => expression.names().for_each(|name| each(name, true)),
+            Some(CostRule::Fixed(_) | CostRule::Learned(_)) | None => {}
+        }
+        let lists = [&self.access.allow, &self.access.deny];
+        lists.into_iter().flat_map(AccessList::names).for_each(|name| each(name, false));
+    }
+}
+
+impl Policy {
+    /// Returns how many attributes of the key a request must have to be charged.
+    pub(crate) fn needs(&self) -> usize {
+        match self.absent {
+            Absent::Charge => 0,
+            Absent::Skip => self.by.len(),
+            Absent::SkipIfNone => self.by.len().min(1),
+        }
     }
 }

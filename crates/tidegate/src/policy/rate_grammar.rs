@@ -1,7 +1,7 @@
 //! How a rate and a span of time are written: `100/s`, `60/min`, `100/10min`, `unlimited`; `200ms`, `1h30min`.
 //!
-//! One grammar for the file, the command line and the screens. A bare `m` is refused because it could be minute or month,
-//! and a limit that is sixty times too wide is not noticed until it is needed. A month is 30 days and a year 365 days:
+//! One grammar for the file, the command line and what is printed. `m` by itself is refused because it could be minute or month, and a
+//! limit of the wrong unit would not be noticed until it is needed. A month is 30 days and a year 365 days:
 //! spans must have one length. Where the calendar's own months are meant, a window says `calendar: ZONE`.
 
 use std::fmt;

@@ -1,24 +1,17 @@
-//! The whole validated file's policies: which of them a request meets, and what it is charged.
+//! The policies of a whole file, checked together.
 
 use std::collections::HashMap;
-use std::ops::Range;
 
 use foldhash::fast::RandomState;
 use tidegate_core::Cost;
 
-use super::access::{Access, Refusal};
-use super::among::Among;
+use super::access::{Access, AccessList};
 use super::compiled::Compiled;
-use super::descriptor::Descriptor;
-use super::index::{Candidates, Index};
-use super::key;
+use super::index::Index;
 use super::learned::Learned;
-use super::matching::{View, plain_values};
-use super::named::Named;
+use super::named::{BUILT_IN, Named};
 use super::path;
-use super::plan::{Line, Plan};
-use super::policy::{Absent, Direction, Mode, Policy, Shares};
-use super::usage;
+use super::policy::{Mode, Policy, Shares};
 
 /// Why policies make no set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -55,18 +48,18 @@ pub enum PolicySetError {
 /// no lock.
 #[derive(Debug, Default)]
 pub struct PolicySet {
-    policies: Vec<Policy>,
-    compiled: Vec<Compiled>,
+    pub(super) policies: Vec<Policy>,
+    pub(super) compiled: Vec<Compiled>,
     places: HashMap<Box<str>, usize, RandomState>,
-    index: Index,
-    access: Access,
+    pub(super) index: Index,
+    pub(super) access: Access,
     /// Whether some policy has a deny-list of its own.
-    guarded: bool,
+    pub(super) guarded: bool,
     /// Whether path or host are values for some policy: part of a key, in a list, in a cost.
-    compares_places: bool,
+    pub(super) compares_places: bool,
     /// The names that policies settle by.
     settled_by: Named,
-    ipv6_prefix: u8,
+    pub(super) ipv6_prefix: u8,
     /// Where its policies say that they are decided.
     shares: Shares,
 }
@@ -116,7 +109,7 @@ impl PolicySet {
         access.allow.names().chain(access.deny.names()).for_each(|name| see(name, false));
         policies.iter().for_each(|policy| policy.each_named(&mut see));
         let ipv6_prefix = ipv6_prefix.clamp(1, 128);
-        let settled_by = usage::settled_by(&policies);
+        let settled_by = settled_by(&policies);
         let shares = policies.iter().filter_map(|policy| policy.share).collect();
         Ok(Self {
             policies,
@@ -132,7 +125,7 @@ impl PolicySet {
         })
     }
 
-    /// Returns the policies in order; the index is that of [`Line::policy`].
+    /// Returns the policies in order; the index is that of [`Line::policy`](super::Line::policy).
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
         &self.policies
@@ -216,49 +209,6 @@ impl PolicySet {
         &self.settled_by
     }
 
-    /// Says whether a deny-list refuses a request, before any limit is asked. Free when no list exists; the policies
-    /// are looked up only when one of them has a list.
-    ///
-    /// A policy in shadow refuses nobody.
-    #[must_use]
-    pub fn access(&self, descriptor: &Descriptor<'_>) -> Option<Refusal> {
-        self.refusal(descriptor, None)
-    }
-
-    /// Like [`PolicySet::access`], with the lists of those policies only, and of the set.
-    #[must_use]
-    pub(crate) fn refusal(&self, request: &Descriptor<'_>, among: Option<&Among>) -> Option<Refusal> {
-        if self.access.deny.is_empty() && !self.guarded {
-            return None;
-        }
-        let plain = if self.compares_places { plain_values(request) } else { None };
-        let descriptor = plain.as_ref().unwrap_or(request);
-        if !self.access.deny.is_empty()
-            && let Some(entry) = self.access.deny.find(descriptor)
-        {
-            return Some(Refusal { policy: None, entry, status: self.access.status });
-        }
-        if !self.guarded {
-            return None;
-        }
-        let view = View::over(request, descriptor);
-        let mut candidates = Candidates::default();
-        self.index.look_up(&view, &mut candidates);
-        candidates.find_map(|place| {
-            let policy = &self.policies[place];
-            if among.is_some_and(|among| !among.has(place))
-                || policy.access.deny.is_empty()
-                || policy.mode != Mode::Enforce
-                || (policy.direction == Direction::Outbound) != view.outbound
-                || policy.matching.misfit(&view).is_some()
-            {
-                return None;
-            }
-            let entry = policy.access.deny.find(descriptor)?;
-            Some(Refusal { policy: Some(place), entry, status: policy.access.status })
-        })
-    }
-
     /// Says whether a path is a value for some policy or list (a key, an entry, a price) that servers behind would read
     /// differently, because it goes up with `..` from a place that they see differently. No one value can stand for such a path;
     /// nobody needs it, and a door that does not know the server behind should refuse it.
@@ -267,186 +217,36 @@ impl PolicySet {
         self.compares_places && path::is_ambiguous(path)
     }
 
-    /// Lists the charges of a request, in the order of the policies.
-    ///
-    /// `cost` is what the caller says the request costs; a policy with a cost of its own goes by that, because the file is
-    /// the operator's word. Allow-lists are heeded, deny-lists are not: ask [`PolicySet::access`] first. Allocates for the
-    /// keys, and beyond them only for more than sixteen lines or an odd path.
+    /// Returns the attributes that the policies and lists of this set name.
     #[must_use]
-    pub fn plan(&self, descriptor: &Descriptor<'_>, cost: Option<Cost>) -> Plan<'_> {
-        let mut plan = Plan::default();
-        self.plan_into(descriptor, cost, &mut plan);
-        plan
-    }
-
-    /// Like [`PolicySet::plan`], into a plan that is emptied first, keeping its memory.
-    pub fn plan_into<'p>(&'p self, descriptor: &Descriptor<'_>, cost: Option<Cost>, plan: &mut Plan<'p>) {
-        self.fill(descriptor, cost, plan, |_| true);
-    }
-
-    /// Like [`PolicySet::plan_into`], with the lines of those policies only.
-    pub(crate) fn plan_among<'p>(
-        &'p self,
-        descriptor: &Descriptor<'_>,
-        cost: Option<Cost>,
-        among: &Among,
-        plan: &mut Plan<'p>,
-    ) {
-        self.fill(descriptor, cost, plan, |place| among.has(place));
-    }
-
-    fn fill<'p>(
-        &'p self,
-        request: &Descriptor<'_>,
-        cost: Option<Cost>,
-        plan: &mut Plan<'p>,
-        wanted: impl Fn(usize) -> bool,
-    ) {
-        plan.lines.clear();
-        plan.keys.clear();
-        let plain = if self.compares_places { plain_values(request) } else { None };
-        let descriptor = plain.as_ref().unwrap_or(request);
-        if !self.access.allow.is_empty() && self.access.allow.find(descriptor).is_some() {
-            return;
+    pub fn named(&self) -> Named {
+        let mut named = Named::default();
+        for name in BUILT_IN {
+            named.add(name);
         }
-        let view = View::over(request, descriptor);
-        // Policies of one kind often follow each other in the file: what was found for the last is asked for once.
-        let mut spoken: Option<(usize, bool)> = None;
-        let mut keyed: Option<Values> = None;
-        let mut candidates = Candidates::default();
-        self.index.look_up(&view, &mut candidates);
-        // By reference: a loop over the thing itself would move it.
-        for place in candidates.by_ref() {
-            let compiled = &self.compiled[place];
-            let speaks = match spoken {
-                Some((like, speaks)) if like == compiled.speaks_like => speaks,
-                _ => {
-                    compiled.outbound == view.outbound
-                        && self.policies[place].matching.misfit(&view).is_none()
-                }
-            };
-            spoken = Some((compiled.speaks_like, speaks));
-            if !speaks || !wanted(place) {
-                continue;
-            }
-            let policy = &self.policies[place];
-            if compiled.exempts && policy.access.allow.find(descriptor).is_some() {
-                continue;
-            }
-            // The first key is made in one piece; those that end alike take their end from it.
-            let mut made = None;
-            let values = match &keyed {
-                Some(values) if values.like == compiled.keyed_like => values,
-                _ => {
-                    let start = plan.keys.len();
-                    plan.keys.extend_from_slice(&compiled.limits[0].prefix);
-                    let from = plan.keys.len();
-                    let there = key::push_values(&mut plan.keys, &policy.by, descriptor, self.ipv6_prefix);
-                    made = Some(start..plan.keys.len());
-                    let at = from..plan.keys.len();
-                    keyed.insert(Values { like: compiled.keyed_like, there, at })
-                }
-            };
-            if values.there < compiled.needs {
-                continue;
-            }
-            let cost = compiled.cost(policy, descriptor, cost);
-            for (at, ready) in compiled.limits.iter().enumerate() {
-                let Some(quota) = ready.quota(descriptor, || policy.limit(at)) else { continue };
-                let key = made.take_if(|_| at == 0).unwrap_or_else(|| {
-                    let start = plan.keys.len();
-                    plan.keys.extend_from_slice(&ready.prefix);
-                    plan.keys.extend_from_within(values.at.clone());
-                    start..plan.keys.len()
-                });
-                plan.lines.push(Line {
-                    policy: place,
-                    limit: at,
-                    key,
-                    quota,
-                    cost: if ready.one_place { Cost::ONE } else { cost },
-                    max_wait: ready.max_wait,
-                    binding: ready.binding,
-                    on_failure: compiled.on_failure,
-                    on_error: compiled.on_error,
-                    share: compiled.share,
-                    passing: false,
-                    replace: ready.replace,
-                    owner: ready.owner,
-                });
-            }
-        }
+        let mut add = |name: &str, group: bool| named.add_name(name, group);
+        self.policies().iter().for_each(|policy| policy.each_named(&mut add));
+        let shared = self.shared_access();
+        let lists = [&shared.allow, &shared.deny];
+        lists.into_iter().flat_map(AccessList::names).for_each(|name| named.add(name));
+        named
     }
 
-    /// Returns the bytes of one key, as plans have them: what to look up or reset by hand. `None` for an unknown limit.
-    #[must_use]
-    pub fn key(&self, policy: usize, limit: usize, descriptor: &Descriptor<'_>) -> Option<Vec<u8>> {
-        let mut key = self.compiled.get(policy)?.limits.get(limit)?.prefix.to_vec();
-        let plain = if self.compares_places { plain_values(descriptor) } else { None };
-        let descriptor = plain.as_ref().unwrap_or(descriptor);
-        key::push_values(&mut key, &self.policies[policy].by, descriptor, self.ipv6_prefix);
-        Some(key)
-    }
-}
-
-/// The end of keys: the values of a `by`.
-struct Values {
-    /// The first policy with that `by`.
-    like: usize,
-    /// How many of its attributes the request has.
-    there: usize,
-    /// Where their bytes are in [`Plan::keys`].
-    at: Range<usize>,
-}
-
-impl Policy {
-    /// Returns how many attributes of the key a request must have to be charged.
-    pub(crate) fn needs(&self) -> usize {
-        match self.absent {
-            Absent::Charge => 0,
-            Absent::Skip => self.by.len(),
-            Absent::SkipIfNone => self.by.len().min(1),
+    /// Teaches the estimate of a policy what a request really cost; nothing where the policy does not learn. A short lock of the policy's
+    /// own; checks do not take it.
+    pub fn learn(&self, policy: usize, real: u64) {
+        // At least one unit, as any cost.
+        let real = Cost::new(real).unwrap_or_default();
+        if let Some(learned) = self.learned(policy) {
+            learned.learn(real);
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use tidegate_core::Quota;
-
-    use super::super::matching::Match;
-    use super::super::policy::{Limit, Terms};
-    use super::*;
-
-    /// Keys that end alike take their end from the first, which may have been skipped or have no limit.
-    #[test]
-    fn planned_keys_are_those_looked_up_by_hand() {
-        let quota = || Limit::new(Quota::per_second(1).gcra().unwrap(), "one");
-        let policy = |name: &str, by: &[&str], absent: Absent, path: &str| {
-            let mut policy = Policy::new(name, quota());
-            policy.by = by.iter().map(|name| (*name).to_owned()).collect();
-            (policy.absent, policy.matching) = (absent, Match::any().path(path).unwrap());
-            policy
-        };
-        let mut unlimited = policy("unlimited first", &["client.ip", "user.id"], Absent::Charge, "/api/**");
-        unlimited.limits = vec![Limit::of(Terms::unlimited()), quota(), quota()];
-        let set = PolicySet::new(vec![
-            policy("skipped", &["client.ip", "user.id"], Absent::Skip, "/api/**"),
-            unlimited,
-            policy("alike", &["client.ip", "user.id"], Absent::SkipIfNone, "/api/**"),
-            policy("elsewhere", &["client.ip", "user.id"], Absent::SkipIfNone, "/other"),
-            policy("of another end", &["client.ip"], Absent::SkipIfNone, "/api/**"),
-            policy("of no end", &[], Absent::SkipIfNone, "/api/**"),
-            policy("the first end again", &["client.ip", "user.id"], Absent::Charge, "/**"),
-        ])
-        .unwrap();
-        let request = Descriptor::new().with("client.ip", "2001:db8::1").with("request.path", "/api/items");
-        let plan = set.plan(&request, None);
-        let places: Vec<_> = plan.lines.iter().map(|line| (line.policy, line.limit)).collect();
-        assert_eq!(places, [(1, 1), (1, 2), (2, 0), (4, 0), (5, 0), (6, 0)]);
-        for line in &plan.lines {
-            let by_hand = set.key(line.policy, line.limit, &request).unwrap();
-            assert_eq!(plan.keys[line.key.clone()], by_hand, "{}", set.policies()[line.policy].name);
-        }
-    }
+/// Collects the names that the policies settle by.
+fn settled_by(policies: &[Policy]) -> Named {
+    let mut named = Named::default();
+    let mut add = |name: &str, group: bool| named.add_name(name, group);
+    policies.iter().filter_map(|policy| policy.settle.as_ref()).for_each(|rule| rule.each_name(&mut add));
+    named
 }

@@ -9,7 +9,8 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 
-use super::{Job, Place};
+use super::job::Job;
+use super::line::Place;
 use crate::block_on::block_on;
 
 /// Why a job has no result.

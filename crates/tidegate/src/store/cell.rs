@@ -48,16 +48,15 @@ impl Cell {
     }
 }
 
-/// Returns the state of a cell as the charge's quota sees it.
+/// Returns the state of a cell as the charge's quota sees it. What a clock wrote that was fast, and has been set right since, is set back.
 pub(super) fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c, State> {
-    match cell {
-        None => Cow::Owned(charge.quota.fresh(now)),
-        // The pointer first: policies share one quota among all keys, and comparing quotas field by field costs more.
-        Some(cell) if Arc::ptr_eq(&cell.quota, charge.quota) || cell.quota == *charge.quota => {
-            Cow::Borrowed(&cell.state)
-        }
-        Some(cell) => Cow::Owned(charge.quota.carry(&cell.quota, &cell.state, now, charge.replace)),
+    let Some(cell) = cell else { return Cow::Owned(charge.quota.fresh(now)) };
+    let state = cell.quota.set_back(&cell.state, now).map_or(Cow::Borrowed(&cell.state), Cow::Owned);
+    // The pointer first: policies share one quota among all keys, and comparing quotas field by field costs more.
+    if Arc::ptr_eq(&cell.quota, charge.quota) || cell.quota == *charge.quota {
+        return state;
     }
+    Cow::Owned(charge.quota.carry(&cell.quota, &state, now, charge.replace))
 }
 
 /// Puts a state in place; the quota is shared anew only where it changed, since all keys count on one counter.

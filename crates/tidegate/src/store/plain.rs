@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::clock::hold;
 
 use super::step::{Settled, Step};
-use super::{Cell, Home, Occupancy, Settling, Store, StoreError, settle};
+use super::{Caps, Cell, Home, Occupancy, Settling, Store, StoreError, settle};
 
 /// Keeps every key it ever saw, exactly, in a map under one lock.
 ///
@@ -51,6 +51,10 @@ impl Store for PlainStore {
 
     fn occupancy(&self) -> Occupancy {
         Occupancy { used: self.cells.lock().len(), ..Occupancy::default() }
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { always_decides: true, ..Caps::default() }
     }
 
     fn home(&self) -> Home {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate::{Clock, Cost, Limiter, ManualClock, Precision, Quota, Reservation};
 
-use crate::random::Random;
+use super::Random;
 
 const BURST: u64 = 300;
 

@@ -7,13 +7,11 @@
 mod bounds;
 mod floods;
 mod leases;
-#[path = "../random/mod.rs"]
-mod random;
 mod schedules;
 mod twins;
 
-use random::Random;
 use tidegate::Cost;
+use tidegate::store::conformance::Random;
 
 /// Returns the number of steps per trace.
 fn steps(usual: u64) -> u64 {

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::state::{FixedWindowState, MOST_BEFORE, OPENER, Span};
 use super::{FixedWindow, Window};
 use crate::decision::Receipt;
-use crate::rate::settle::MOST_UNITS;
+use crate::rate::windows::MOST_UNITS;
 use crate::time::Tick;
 
 impl FixedWindow {
@@ -76,8 +76,8 @@ impl FixedWindow {
                     self.begin_anew(&mut spans[found..], at);
                 }
             }
-            // Of a window forgotten among those ahead. It may have been the opener; then all that follow have begun too early, by less
-            // than a period from where they were opened.
+            // The charge acts in a window ahead that was forgotten, and may have opened it. Then all windows that follow have begun
+            // too early, by less than a period.
             None if undone && state.gap() && !outdated && self.precedes(receipt, &spans[0]) => {
                 let late = spans[0].opened.after(self.period());
                 self.shift(&mut spans, late);

@@ -2,7 +2,7 @@
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::rate::carried::Carried;
-use crate::rate::settle::{MOST_UNITS, wide};
+use crate::rate::windows::{MOST_UNITS, wide};
 use crate::time::Tick;
 
 /// What [`FixedWindow`](super::FixedWindow) remembers of a key: 40 bytes, the window and what was spent in it. On the heap, 100 bytes while a change of
@@ -37,7 +37,7 @@ pub(super) struct Span {
     pub(super) early: u64,
 }
 
-/// What most keys never need.
+/// What most keys never need, on the heap for those that do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct More {
     pub(super) opened: Tick,
@@ -50,6 +50,9 @@ pub(super) struct More {
 }
 
 impl FixedWindowState {
+    /// The most bytes that a state is written in.
+    pub(super) const LARGEST: usize = 8 + 40 + 1 + Carried::LARGEST + 8 + MOST_BEFORE as usize * 40;
+
     /// Says whether the window still counts at `at`: something was spent in it, or a reservation has moved its start
     /// ahead.
     pub(super) const fn counts(&self, at: Tick) -> bool {
@@ -85,7 +88,7 @@ impl FixedWindowState {
         Span { start, through, used, opened: self.opened(), early }
     }
 
-    /// Puts a state together and leaves out what says nothing any more.
+    /// Puts a state together and leaves out what matters no more.
     pub(super) fn of(
         last: Tick,
         top: Span,
@@ -95,7 +98,7 @@ impl FixedWindowState {
     ) -> Self {
         before.retain(|span| span.through >= last);
         if !is_in_order(&before, &top) {
-            // Only parameters that the state was not made under lead here; forgetting gives nobody anything.
+            // Reached only under other parameters than the state was made under. To forget these windows gives no capacity away.
             before.clear();
             gap = true;
         }

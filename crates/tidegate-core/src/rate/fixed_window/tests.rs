@@ -61,10 +61,16 @@ fn a_changed_limit_keeps_what_was_spent() {
     assert_eq!(left(&new, Replace::AsIs), (10, 59_990));
     assert_eq!(left(&new, Replace::Proportional), (30, 59_990));
     assert_eq!(left(&new, Replace::Reset), (50, 0));
-    let hourly = FixedWindow::calendar(50, CalendarUnit::Hour, "Asia/Kolkata").unwrap();
-    assert_eq!(left(&hourly, Replace::AsIs), (10, 1_800_000 - 10), "05:30 there: half an hour to go");
+    let hourly = FixedWindow::calendar(50, CalendarUnit::Hour, "UTC").unwrap();
+    assert_eq!(left(&hourly, Replace::AsIs), (10, 3_600_000 - 10), "an hour to go");
+    #[cfg(feature = "tz")]
+    {
+        let hourly = FixedWindow::calendar(50, CalendarUnit::Hour, "Asia/Kolkata").unwrap();
+        assert_eq!(left(&hourly, Replace::AsIs), (10, 1_800_000 - 10), "05:30 there: half an hour to go");
+    }
 }
 
+#[cfg(feature = "tz")]
 #[test]
 fn an_unknown_zone_is_named() {
     let error = FixedWindow::calendar(5, CalendarUnit::Day, "Asia/Shangai").unwrap_err();
@@ -74,6 +80,18 @@ fn an_unknown_zone_is_named() {
     );
     let known = FixedWindow::calendar(5, CalendarUnit::Day, "asia/shanghai").unwrap();
     assert_eq!(known.calendar_parts(), Some((CalendarUnit::Day, "Asia/Shanghai")));
+}
+
+#[cfg(not(feature = "tz"))]
+#[test]
+fn a_zone_that_this_build_is_without_is_named() {
+    let error = FixedWindow::calendar(5, CalendarUnit::Day, "Asia/Shanghai").unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "time zone `Asia/Shanghai` needs the feature `tz`, which this build is without; use `UTC`"
+    );
+    let utc = FixedWindow::calendar(5, CalendarUnit::Day, "utc").unwrap();
+    assert_eq!(utc.calendar_parts(), Some((CalendarUnit::Day, "UTC")));
 }
 
 fn charged(

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use crate::decision::{Retry, Standing};
 
-/// What a word of a limit says at one moment. Four numbers, `Copy`: making it costs a subtraction, reading it divisions.
+/// What one word of a limit says at one tick. Four numbers, `Copy`: making it costs a subtraction, reading it divisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcraReport {
     pub(super) unit: u64,

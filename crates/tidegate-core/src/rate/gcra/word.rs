@@ -41,7 +41,8 @@ const SHORTEST: u64 = 3_600_000_000_000;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcraWord {
-    /// Scaled time that one unit takes. Not zero, though its type does not say so: who reads it from an atomic would have to look.
+    /// Scaled time that one unit takes. Not zero. The type does not say so, since whoever reads it from an atomic would have to
+    /// check.
     unit: u64,
     /// Scaled time that the burst takes.
     full: u64,
@@ -55,7 +56,8 @@ pub struct GcraWord {
 }
 
 impl GcraWord {
-    /// No word, and above all that are: a mark for whoever keeps words in atomics. [`GcraWord::take`] refuses any units on it.
+    /// A number that is no word, and larger than all words: a mark for whoever keeps words in atomics. [`GcraWord::take`] refuses
+    /// any units on it.
     pub const NONE: u64 = 3 * LIMIT;
 
     /// Makes the word form of a limit, counted from `origin`; `None` where a word would not last an hour.
@@ -68,8 +70,8 @@ impl GcraWord {
         (lasts >= SHORTEST).then_some(Self { unit, full, scale, origin, lasts, burst })
     }
 
-    /// Makes it of the numbers that [`GcraWord::parts`] gave. Of any others comes a form whose answers mean nothing; taking units by it
-    /// does not panic, so that numbers may be used first and doubted before the answer is.
+    /// Makes it from the numbers that [`GcraWord::parts`] gave. Other numbers make a form whose answers mean nothing; taking units
+    /// by it does not panic, so that a reader may use numbers first and check afterwards whether they belong together.
     #[must_use]
     #[inline]
     pub const fn from_parts([unit, full, scale, origin, lasts, burst]: [u64; 6]) -> Self {
@@ -100,7 +102,7 @@ impl GcraWord {
     pub fn scaled(&self, tick: Tick) -> Option<u64> {
         let (elapsed, early) = tick.as_nanos().overflowing_sub(self.origin);
         if early {
-            // Said to be seldom, so that what follows need not wait for a choice between two numbers.
+            // Marked as rare, so that the usual case needs no choice between two numbers.
             cold_path();
             return Some(0);
         }

@@ -9,14 +9,16 @@
 //! as if it had been so from the start; once somebody was charged after it nothing comes back. What was used beyond the charge is
 //! taken like any cost.
 
+mod bytes;
+
 use core::time::Duration;
 
 use super::mark::counted;
 use crate::algorithm::Algorithm;
-use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
-use crate::rate::settle::excess;
+use crate::kept::Kept;
+use crate::rate::windows::excess;
 use crate::time::{Rate, Tick, nanos};
 
 /// `RateLimiter.create(permitsPerSecond)`: up to a second's worth of permits is stored while idle.
@@ -123,7 +125,7 @@ fn stable(rate: f64) -> f64 {
     1e6 / rate
 }
 
-/// What the two differ in.
+/// The numbers in which the two limiters differ.
 trait Smooth {
     /// The most permits stored.
     fn most(&self) -> f64;
@@ -275,7 +277,7 @@ impl GuavaState {
     /// As `setRate`: what is stored keeps its share, the debt stays.
     fn carry(&self, old: &impl Smooth, new: &impl Smooth, now: Tick) -> Self {
         let state = self.resync(old, self.micros(now));
-        // A warm-up of no time stores nothing: nothing of nothing is none, where floats have no answer.
+        // A warm-up of no length stores nothing. The quotient is then 0/0, no number, and `max` makes it 0.
         let stored = (state.stored * new.most() / old.most()).max(0.0);
         Self { stored, charges: self.charges.wrapping_add(1), ..state }
     }
@@ -283,6 +285,14 @@ impl GuavaState {
 
 macro_rules! smooth_algorithm {
     ($name:ident) => {
+        impl Kept for $name {
+            type State = GuavaState;
+
+            fn largest(&self) -> usize {
+                4 * 8
+            }
+        }
+
         impl Algorithm for $name {
             type State = GuavaState;
 
@@ -313,7 +323,7 @@ macro_rules! smooth_algorithm {
                 }
             }
 
-            /// Never: the microseconds of a state count from when it was made.
+            /// Returns `None`: the microseconds of a state count from when it was made, so that no state is as good as a fresh one.
             fn full_at(&self, _state: &GuavaState) -> Option<Tick> {
                 None
             }
@@ -349,49 +359,6 @@ impl PartialEq for GuavaState {
 }
 
 impl Eq for GuavaState {}
-
-impl Bytes for GuavaBursty {
-    fn write(&self, out: &mut Writer) {
-        out.f64(self.rate);
-        out.f64(self.seconds);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Self::new(from.f64()?, from.f64()?).map_err(|_| DecodeError::Value { field: "rate" })
-    }
-}
-
-impl Bytes for GuavaWarming {
-    fn write(&self, out: &mut Writer) {
-        out.f64(self.rate);
-        out.f64(self.warm_up);
-        out.f64(self.cold_factor);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (rate, warm_up, cold_factor) = (from.f64()?, from.f64()?, from.f64()?);
-        let whole = warm_up >= 0.0 && warm_up.is_finite();
-        let made = Self::new(rate, Duration::ZERO, cold_factor).ok().filter(|_| whole);
-        made.map(|made| Self { warm_up, ..made }).ok_or(DecodeError::Value { field: "rate" })
-    }
-}
-
-impl Bytes for GuavaState {
-    fn write(&self, out: &mut Writer) {
-        out.tick(self.start);
-        out.f64(self.stored);
-        out.u64(self.free);
-        out.u64(self.charges);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        let (start, stored, free, charges) = (from.tick()?, from.f64()?, from.u64()?, from.u64()?);
-        if stored.is_nan() || stored < 0.0 {
-            return Err(DecodeError::Value { field: "stored" });
-        }
-        Ok(Self { start, stored, free: free.min(i64::MAX as u64), charges })
-    }
-}
 
 #[cfg(test)]
 mod tests;

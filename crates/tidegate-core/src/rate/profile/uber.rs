@@ -15,7 +15,8 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
-use crate::rate::settle::excess;
+use crate::kept::Kept;
+use crate::rate::windows::excess;
 use crate::time::{Rate, Tick, nanos};
 
 /// A pacer: an interval and the slack.
@@ -67,7 +68,7 @@ impl UberPacer {
         Ok(Self { interval: rate.period_nanos() / rate.count(), slack })
     }
 
-    /// The longest time that can be caught up on.
+    /// Returns the longest time that can be caught up on.
     fn longest(&self) -> u64 {
         self.interval.saturating_mul(u64::from(self.slack))
     }
@@ -98,11 +99,19 @@ impl UberPacer {
         due.saturating_add(self.interval)
     }
 
-    /// So many takes at once.
+    /// Returns the state after so many takes at once.
     fn charged(&self, state: &UberPacerState, now: u64, units: u64) -> UberPacerState {
         let more = self.interval.saturating_mul(units.saturating_sub(1));
         let due = self.next(state, now).saturating_add(more);
         UberPacerState { due: Some(due), charges: state.charges.wrapping_add(1) }
+    }
+}
+
+impl Kept for UberPacer {
+    type State = UberPacerState;
+
+    fn largest(&self) -> usize {
+        1 + 2 * 8
     }
 }
 
@@ -168,7 +177,7 @@ impl Algorithm for UberPacer {
         UberPacerState { charges, ..state }
     }
 
-    /// Never: a pacer that was idle may catch up, a fresh one may not.
+    /// Returns `None`: a pacer that was idle may catch up, a fresh one may not, so that no state is as good as a fresh one.
     fn full_at(&self, _state: &UberPacerState) -> Option<Tick> {
         None
     }

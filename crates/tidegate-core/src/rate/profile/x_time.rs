@@ -19,7 +19,8 @@ use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
-use crate::rate::settle::excess;
+use crate::kept::Kept;
+use crate::rate::windows::excess;
 use crate::time::{Rate, Tick, nanos};
 
 /// Go's longest `time.Duration`, 292 years: its word for a wait without end.
@@ -112,6 +113,14 @@ impl XTime {
             mark: Receipt::mark(u128::from(limit.to_bits()), counted(2, u64::from(next.changes))),
         };
         Transition::Allowed { wait, next, receipt }
+    }
+}
+
+impl Kept for XTime {
+    type State = XTimeState;
+
+    fn largest(&self) -> usize {
+        5 * 8
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::rate::carried::Carried;
-use crate::rate::settle::MOST_UNITS;
+use crate::rate::windows::MOST_UNITS;
 use crate::time::Tick;
 
 /// What [`SlidingCounter`](super::SlidingCounter) remembers of a key: 32 bytes, two counts and a tick. On the
@@ -16,7 +16,7 @@ pub struct SlidingCounterState {
     pub(super) more: Option<Box<More>>,
 }
 
-/// What most keys never need.
+/// What most keys never need, on the heap for those that do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct More {
     /// What acts after `last`, in order: nobody else acts before the latest.
@@ -35,6 +35,9 @@ pub(super) struct Promise {
 pub(super) const MOST_PROMISES: usize = 64;
 
 impl SlidingCounterState {
+    /// The most bytes that a state is written in.
+    pub(super) const LARGEST: usize = 3 * 8 + Carried::LARGEST + 8 + MOST_PROMISES * 16;
+
     pub(super) fn promises(&self) -> &[Promise] {
         self.more.as_ref().map_or(&[], |more| &more.promises)
     }
@@ -43,7 +46,7 @@ impl SlidingCounterState {
         self.more.as_ref().and_then(|more| more.carried)
     }
 
-    /// The first tick not before `at` that overtakes nobody.
+    /// Returns the first tick, not before `at`, at which a new charge overtakes no promise.
     pub(super) fn open_from(&self, at: Tick) -> Tick {
         self.promises().last().map_or(at, |latest| latest.act.max(at))
     }

@@ -93,7 +93,7 @@ impl Bandwidth {
         Level::of(self.amount(self.capacity - self.initial), 0)
     }
 
-    /// What a level becomes when `elapsed` ns pass.
+    /// Returns what a level becomes when `elapsed` ns pass.
     pub(super) fn settle(&self, level: Level, elapsed: u64) -> Level {
         let (spent, gain) = (level.spent(), u128::from(self.gain));
         match self.refill {

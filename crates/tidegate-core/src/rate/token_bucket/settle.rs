@@ -22,15 +22,15 @@ struct Settled {
 }
 
 impl TokenBucket {
-    /// The book of a state, or one that says of it what its levels do.
+    /// Returns the book of a state. For a state without one it is a new book that says the same as the levels.
     pub(super) fn book(&self, state: &TokenBucketState, levels: &Levels, at: Tick) -> Book {
         let kept = state.book().filter(|book| !book.has_passed(at));
         kept.cloned().unwrap_or_else(|| Book::new(self.full(levels, at), self.shown(levels, at)))
     }
 
-    /// Makes a state, with a book for as long as that says what the levels do not. While somebody waits it is kept even if both name
-    /// the same promise: once the last charge is undone, they would not. For the same reason the book of several bandwidths, whose
-    /// positions tell nothing of time, is kept to its end; unless it was opened only now, as `new` says.
+    /// Makes a state, with a book for as long as that says what the levels do not. While somebody waits it is kept even where both
+    /// name the same promise, since they no longer do once the last charge is undone. For the same reason the book of several
+    /// bandwidths, whose positions tell nothing of time, is kept to its end; unless it was opened only now, as `new` says.
     pub(super) fn state(
         &self,
         at: Tick,
@@ -88,7 +88,7 @@ impl TokenBucket {
         }
         let front = bandwidth.back_by(*level, at, book.promise.max(at));
         let floor = front.saturating_add(settled.standing.saturating_mul(self.weight(bandwidth)));
-        // What stood before the charge has kept the period running, whatever became of it.
+        // Units that were charged before this charge kept the period running with or without it.
         let before = settled.first && level.spent().saturating_sub(bandwidth.amount(settled.back)) > floor;
         if before { floor } else { floor.saturating_add(refill) }
     }
@@ -110,9 +110,9 @@ impl TokenBucket {
         let mut levels = self.levels(state, at);
         let mut book = self.book(state, &levels, at);
         let mut end = self.bare_end(&levels, at, state.charged()).wrapping_add(book.given);
-        // A line whose end cannot be counted any more tells nobody's place.
+        // Where the end of the line has reached the largest number, positions mean nothing.
         let known = position > book.since && position <= end && end < u128::MAX;
-        // Who was there when a period began anew waits for its end like all others.
+        // A charge from before a period that began anew is settled until that period ends.
         let passed = arrival <= at && arrival < Tick::MAX && !book.outlives(arrival);
         let gone = passed || levels.iter().all(|level| level.spent() == 0);
         if gone || !known {
@@ -121,7 +121,8 @@ impl TokenBucket {
         let first = state.book().is_none();
         let alone = first && position == end;
         let standing = book.standing_after(position, end);
-        // The low half; of a mark without a tick it is no such thing, nor does anybody look.
+        // The low half. Marks of a bandwidth that refills evenly hold another number there, and only refills at intervals look at
+        // this one.
         let began = receipt.marks().0 as u64;
         let undone = back == receipt.cost.units();
         let settled = Settled { at, charged: receipt.at, began, undone, back, standing, first };
@@ -149,7 +150,7 @@ impl TokenBucket {
             // All is as it was before the charge, promises included.
             return TokenBucketState::new(at, &levels, end, None);
         }
-        // Whoever still waits does so within it.
+        // Every promise that is still to come lies before the limit is full.
         book.promise = book.promise.min(full);
         // A period that begins anew ends later than any receipt says.
         book.high = if alone { book.high.min(full) } else { book.high.max(full) };
@@ -158,6 +159,19 @@ impl TokenBucket {
             book.given = end.wrapping_sub(self.bare_end(&levels, at, 0));
         }
         self.state(at, &levels, end, book, alone)
+    }
+
+    /// The state as it was at its last change, as if that had been at `to`, which is earlier.
+    pub(super) fn rewound(&self, state: &TokenBucketState, to: Tick) -> TokenBucketState {
+        let from = state.last;
+        let levels = self.levels(state, from);
+        let mut book = self.book(state, &levels, from);
+        let end = self.bare_end(&levels, from, state.charged()).wrapping_add(book.given);
+        let bare = self.bare_end(&levels, to, 0);
+        book.set_back(from.since(to), from, end.max(bare));
+        book.given = if self.single().is_some() { book.since - bare } else { 0 };
+        let charged = book.since;
+        TokenBucketState::new(to, &levels, charged, Some(book))
     }
 
     /// Carries a state over. Receipts issued up to here give nothing back, for their units weighed otherwise.

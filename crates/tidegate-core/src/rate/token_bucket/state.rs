@@ -29,6 +29,11 @@ pub(super) struct More {
 }
 
 impl TokenBucketState {
+    /// The most bytes that a state of so many bandwidths is written in.
+    pub(super) const fn largest(bandwidths: usize) -> usize {
+        8 + 1 + 24 * bandwidths + 16 + Book::largest(bandwidths)
+    }
+
     pub(super) fn new(last: Tick, levels: &[Level], charged: u128, book: Option<Book>) -> Self {
         let (first, others) = match levels {
             [] => (Level::of(0, 0), [].as_slice()),
@@ -80,7 +85,7 @@ impl Level {
     }
 }
 
-/// The levels of all bandwidths at one tick. Four lie on the stack; who has more pays for them.
+/// The levels of all bandwidths at one tick. Four lie on the stack; more than four take a list on the heap.
 pub(super) type Levels = SmallVec<[Level; 4]>;
 
 impl Bytes for TokenBucketState {

@@ -10,7 +10,7 @@
 
 use std::sync::OnceLock;
 
-use super::LATE;
+use super::shared_tick::LATE;
 use crate::seqlock::SeqLock;
 
 /// Fractions of a nanosecond per count: 32 bits of them.

@@ -25,6 +25,9 @@ const MISSES: u32 = 64;
 /// ... within so many nanoseconds: a hundred thousand checks a second.
 const MISSED_WITHIN: u64 = 640_000;
 
+/// A keeper that is later than this, in nanoseconds, is taken for dead: a process that forked has none.
+pub(super) const LATE: u64 = 50_000_000;
+
 /// The word, alone on its cache lines: it is read by every check and written a thousand times a second.
 #[derive(Debug)]
 #[repr(align(128))]

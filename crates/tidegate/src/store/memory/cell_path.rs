@@ -1,7 +1,7 @@
-//! The long way to settle: states as cells, under the locks of all their lines.
+//! Settles steps on cells, under the locks of all their lines.
 //!
-//! Every step can go it: new keys among several, waits, charges that end, limits that changed, and states that do not fit a word. A
-//! cell goes back to a word as soon as it fits one again.
+//! Any step can be settled so: with new keys among several, waits, charges that end, limits that changed, and states that do not fit a
+//! word. A cell becomes a word again as soon as its state fits one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -10,11 +10,12 @@ use smallvec::SmallVec;
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{State, Tick};
 
-use super::line::{Class, Held, Name, Seized};
+use super::line::{Held, Seized};
+use super::name::{Class, Name};
 use super::table::{Both, Place, Sought, Table};
 use crate::store::{Cell, Settled, Step, settle};
 
-/// The latest tick that the word of a wide state can tell: the one above marks a slot in hand. In the year 2407.
+/// The latest tick that the word of a wide state can hold, in the year 2407: the number above marks a seized slot.
 const WIDE_LATEST: u64 = GcraWord::NONE - 1;
 
 impl Table {
@@ -46,7 +47,7 @@ impl Table {
             match (cell, hand) {
                 (None, None) => {}
                 (None, Some((place, seized))) => self.free(&both, *place, seized),
-                // Taken back: a wide state from beside the table; a word never left.
+                // Nothing has changed: a wide state goes back into the overflow; a word is still in its slot.
                 (Some(cell), Some((place, seized))) if !changed => {
                     if seized.name().class() == Class::WIDE {
                         self.overflow.put(place.line, place.slot, cell, owner);
@@ -65,7 +66,7 @@ impl Table {
         settled
     }
 
-    /// Turns a slot in hand into a cell.
+    /// Turns the state of a seized slot into a cell.
     fn cell(&self, (place, seized): &(Place, Seized<'_>), now: Tick) -> Option<Cell> {
         match self.classes.get(seized.name().class()) {
             None => self.overflow.take(place.line, place.slot),
@@ -76,7 +77,7 @@ impl Table {
         }
     }
 
-    /// Writes a cell into a slot in hand: as a word where it fits one, else beside the table.
+    /// Writes a cell into a seized slot: as a word where it fits one, else into the overflow.
     fn write(
         &self,
         both: &Both<'_>,
@@ -103,7 +104,7 @@ impl Table {
         seized.word = word;
     }
 
-    /// Gives a slot in hand up.
+    /// Makes a seized slot empty.
     fn free(&self, both: &Both<'_>, place: Place, seized: &mut Seized<'_>) {
         seized.rename(both.at(place), Name::EMPTY);
         seized.word = 0;

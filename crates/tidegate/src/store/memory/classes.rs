@@ -1,8 +1,8 @@
 //! The limits whose states fit a word, by number.
 //!
-//! A slot has no room for its limit and its owner, only for a number of 15 bits; limits stand here, once for each owner. Numbers
-//! are given by value, never taken back, and bounded: beyond them limits keep their states beside the table, which is slower
-//! and as right. A gate of a thousand policies could change all of its limits thirty times before that.
+//! A slot has no room for its limit and its owner, only for a number of 15 bits; the limits stand here, once for each owner. Equal limits
+//! get one number; numbers are never taken back, and there are 32,767. The states of further limits go into the overflow, which is
+//! slower and just as right. A gate of a thousand policies could change all of its limits thirty times before that.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use tidegate_core::rate::{Gcra, GcraWord};
 use tidegate_core::{Quota, Tick};
 
-use super::line::Class;
+use super::name::Class;
 
 /// Limits that are found without looking into a list that grows.
 const FEW: usize = 8;
@@ -72,7 +72,7 @@ impl Classes {
         self.few.get(usize::from(class.number()).checked_sub(1)?)?.get()
     }
 
-    /// Returns an owner's limit of a quota, with a form that will still do a while after `now`; `None` for quotas whose states
+    /// Returns an owner's limit of a quota, with a form that can still be read for a while after `now`; `None` for quotas whose states
     /// do not fit a word.
     pub(super) fn of(&self, quota: &Arc<Quota>, owner: u32, now: Tick) -> Option<&Limit> {
         let Quota::Gcra(limit) = &**quota else { return None };

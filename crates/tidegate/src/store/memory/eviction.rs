@@ -1,14 +1,14 @@
 //! Eviction: which slot a new key takes.
 //!
-//! A slot whose limit is full again is as good as empty, so nothing is ever swept. Where none is left, a live key has to go.
+//! A slot whose limit is full again is as good as empty, so nothing is ever swept. Where no such slot is left, a live key is evicted.
 //!
-//! First it is settled whose. Owners (policies, as a rule) have even shares of the eight slots: a new key takes a slot from the owner
-//! that has the most of them, its own owner included, with the new key counted as there already. So a flood of one policy's
-//! keys pushes out that policy's own keys, and with `n` policies each keeps `8/n` of the slots (rounded down) against all others.
-//! Where more than eight policies meet in one place, every slot may have another owner; then a key that is over its limit is not
-//! given up for a new one, which is decided without being kept.
+//! First its owner is chosen. The owners (usually policies) have even shares of the eight slots: the slot is taken from the owner that
+//! has the most of them, counting the new key for its own owner. So a flood of one policy's keys evicts keys of that policy, and of
+//! `n` policies each keeps `8/n` of the slots (rounded down) against all others. Where more than eight policies meet in the same lines,
+//! each slot may have an owner of its own. Then no key that is over its limit is evicted; if all are, the new key gets no slot and is
+//! decided without being kept.
 //!
-//! Of that owner's keys the one nearest to full goes: by the share of its limit that is spent, and those over their limit last.
+//! Of that owner's keys the one nearest to full is evicted: by the share of its limit that is spent, and keys over their limit last.
 
 use std::sync::atomic::Ordering;
 
@@ -16,8 +16,10 @@ use smallvec::SmallVec;
 use tidegate_core::{Algorithm, Tick};
 
 use super::classes::Limit;
-use super::line::{Class, Name, Seized, WAYS};
-use super::table::{Both, Place, Reading, Sought, Table};
+use super::line::{Seized, WAYS};
+use super::name::{Class, Name};
+use super::reading::Reading;
+use super::table::{Both, Place, Sought, Table};
 use crate::store::Cell;
 
 /// What a place is to a new key.
@@ -27,7 +29,7 @@ enum SlotUse {
     Free,
     /// A key lives there.
     Live(Rank, u32),
-    /// In somebody's hands.
+    /// Seized by somebody.
     Taken,
 }
 
@@ -64,10 +66,10 @@ impl Free {
 }
 
 impl Table {
-    /// Finds a slot for a new key and seizes it: an empty one, a forgettable one, or that of a live key, which is counted.
+    /// Finds a slot for a new key and seizes it: an empty one, a forgettable one, or that of a live key, which is then counted as evicted.
     ///
-    /// `by` is the limit most of them are likely to be under. `None`, counted like a key given up, when no key has to go for this
-    /// one, or when all slots are in somebody's hands: those of this very step, as a rule.
+    /// `by` is the limit that most of the keys there are likely to be under. `None`, which is counted as an eviction too, when no key may
+    /// be evicted for this one, or when all slots are seized, usually by this same step.
     pub(super) fn claim<'t>(
         &self,
         both: &Both<'t>,
@@ -82,7 +84,7 @@ impl Table {
                 self.count_eviction(false);
                 return None;
             };
-            // Lost when its key was asked for meanwhile: then another may be nearer to full.
+            // Fails when its key was asked for meanwhile; another key may be nearer to full by now.
             if let Some(seized) = both.at(place).try_seize(place.slot, word) {
                 if let Some(over_limit) = over_limit {
                     self.count_eviction(over_limit);
@@ -93,7 +95,7 @@ impl Table {
         }
     }
 
-    /// Looks for the best slot for a new key, with its word; and, where a key has to go for it, whether that is over its limit.
+    /// Looks for the best slot for a new key, with its word; and, where a key is evicted for it, whether that key is over its limit.
     fn candidate(
         &self,
         both: &Both<'_>,
@@ -114,12 +116,12 @@ impl Table {
                 }
             }
         }
-        // The preferred line while it has two places or more; then the emptier one.
+        // The first line while two or more slots are free there; then the emptier one.
         let [low, high] = if both.lines[0].0 == first { free } else { [free[1], free[0]] };
         let [one, other] =
             if low.count >= WAYS / 2 || low.count >= high.count { [low, high] } else { [high, low] };
-        // What was never used before what is not needed any more: a state that is as good as none can still be a little better,
-        // such as that of a limit that starts cold.
+        // Empty slots before those of limits that are full again: such a state can still be worth a little, as that of a limit
+        // that starts cold.
         match one.empty.or(other.empty).or(one.forgettable).or(other.forgettable) {
             Some(candidate) => (Some(candidate), None),
             None => {
@@ -135,7 +137,7 @@ impl Table {
         self.evicted_over_limit.fetch_add(u64::from(over_limit), Ordering::Relaxed);
     }
 
-    /// Makes a slot in hand ready for another key.
+    /// Makes a seized slot ready for another key.
     fn vacate(&self, place: Place, seized: &Seized<'_>) {
         let name = seized.name();
         if name == Name::EMPTY {
@@ -171,12 +173,12 @@ impl Table {
                 let share = ((spent << 32) / u128::from(standing.limit.max(1))) as u64;
                 SlotUse::Live((standing.remaining == 0, share), owner)
             };
-            // Not there: another step has it in hand by now.
+            // Not there: another step has seized the slot by now.
             return self.overflow.with(place.line, place.slot, look).unwrap_or(SlotUse::Taken);
         }
         let Some(limit) = self.classes.get(name.class()) else { return SlotUse::Taken };
         let form = &limit.form;
-        // A form that has come to its end counts as it stood then; it is an hour old at least.
+        // A form whose numbers have run out is read as of its last moment; it is an hour old at least.
         let now = form.scaled(tick).or_else(|| form.scaled(form.origin().after(form.lasts())));
         now.map_or(SlotUse::Free, |now| SlotUse::of(limit, word, now))
     }
@@ -192,7 +194,7 @@ impl SlotUse {
     }
 }
 
-/// Says which of the live keys goes for a new key of `owner`; `None` where none has to.
+/// Says which of the live keys is evicted for a new key of `owner`; `None` where none may be.
 fn who_goes(lives: &Lives, owner: u32) -> Option<Live> {
     let nearest_to_full =
         |of: &dyn Fn(&Live) -> bool| lives.iter().copied().filter(of).min_by_key(|live| live.rank);

@@ -1,10 +1,10 @@
-//! Keys kept in full beside their fingerprints, for whom odds are not enough.
+//! Keys kept in full beside their fingerprints, for limits where two keys must not be taken for one.
 //!
-//! Sixteen bytes a slot, in lines of their own: a second miss of the cache for a check, under way while the first is, though the key
-//! is compared in hand. A key of up to [`LONGEST`] bytes is kept as it is and compared byte by byte. Of a longer one 120 bits are
-//! kept, two SipHash values under keys of the process: a table that kept those too would grow with what callers send. For
-//! two of `n` longer keys to be taken for one, they would have to agree in these 120 bits and in the 48 of their slots' names:
-//! odds of about `n² · 2⁻¹⁶⁹`.
+//! They take sixteen bytes a slot, in lines of their own: a check has a second miss of the cache, which overlaps with the first; the keys
+//! are compared while the slot is seized. A key of up to [`LONGEST`] bytes is kept as it is and compared byte by byte. Of a longer one 120
+//! bits are kept, two SipHash values under keys of the process: if longer keys were kept as they are, the table would grow with what
+//! callers send. For two of `n` longer keys to be taken for one, they would have to agree in these 120 bits and in the 48 of their
+//! slots' names: odds of about `n² · 2⁻¹⁶⁹`.
 
 use std::array;
 use std::hash::BuildHasher;
@@ -18,7 +18,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// Bytes of a key that are kept as they are; the sixteenth says how many there are.
 const LONGEST: usize = 15;
 
-/// What the last byte says of a longer key.
+/// The last byte of a longer key.
 const LONGER: u8 = 0xFF;
 
 /// A key in sixteen bytes.
@@ -85,7 +85,7 @@ impl FullKeys {
         kept.high.store(high, Ordering::Relaxed);
     }
 
-    /// Touches a line, so that it is on its way from memory while others are looked at.
+    /// Reads from a line, so that it comes from memory while others are looked at.
     #[inline]
     pub(super) fn touch(&self, line: usize) -> u64 {
         self.kept.get(line)[0].low.load(Ordering::Relaxed)

@@ -1,92 +1,35 @@
-//! One cache line of the table: four slots of sixteen bytes, and the locks that keep them whole.
+//! One cache line of the table: four slots of sixteen bytes, and the locks that protect them.
 //!
-//! A slot is a *name* and a *word*. The name says whose state the word is and how to read it:
-//!
-//! ```text
-//! 63                      16 15             1   0
-//! ┌─────────────────────────┬────────────────┬──────┐
-//! │ tag: 48 bits of the     │ class: which   │ lock │   0 is an empty slot
-//! │ key's keyed fingerprint │ limit, or wide │      │
-//! └─────────────────────────┴────────────────┴──────┘
-//! ```
+//! A slot is a name and a word. The [`Name`] says whose state the word is, and how to read it.
 //!
 //! # Locks
-//! A slot is *seized* by exchanging its word for [`SEIZED`], and let go by writing a word. That is all a check of a known key
-//! does: one locked instruction, on a line that it has to fetch anyway. What follows is computed before it, since a
-//! processor that waits for a locked instruction starts little of what comes after; and a compare-exchange from word to word, which
-//! would save the letting go, could not tell that the slot has meanwhile been given to another key.
+//! A slot is *seized* by exchanging its word for [`SEIZED`], and released by writing a word. That is all that a check of a known key
+//! does: one locked instruction, on a line that it has to fetch anyway. The new word is computed before it, since a processor that
+//! waits for a locked instruction starts little of what follows. A compare-exchange from the old word to the new one would save the
+//! release, and could not tell that the slot has meanwhile been given to another key.
 //!
-//! A line is *locked* by the lowest bit of its first name, by whoever brings keys or takes them away. Names change only in a locked
-//! line and a seized slot; so whoever has either can trust them.
+//! A line is *locked* by the lowest bit of its first name, to bring keys or to take them away. A name changes only while its line is
+//! locked and its slot seized, so it stays as it is for whoever holds either of them.
 //!
-//! Lines are locked before slots are seized, both in ascending order, and whoever wants a slot out of order only tries: nobody waits
-//! in a circle. Both are held for a few instructions, never across a call that is not this table's own.
+//! Lines are locked before slots are seized, both in ascending order, and a slot out of order is tried once and not waited for: so nobody
+//! waits in a circle. Both are held for a few instructions, and never across a call of code outside this table.
 
 use std::hint::select_unpredictable;
 
 use tidegate_core::rate::GcraWord;
 
-use super::table::{Reading, Taken};
+use super::name::{LOCK, Name};
+use super::reading::{Reading, Taken};
 use crate::sync::{AtomicU64, Ordering, spin_loop, yield_now};
 
 /// Slots per line: what 64 bytes hold.
 pub(super) const WAYS: usize = 4;
 
-const LOCK: u64 = 1;
-const TAG: u64 = !0 << 16;
-
-/// The word of a slot in somebody's hands. A limit refuses on it, so that a check looks for it only where it is refused.
+/// The word of a seized slot. A limit refuses on it, so a check has to compare with it only where it is refused.
 const SEIZED: u64 = GcraWord::NONE;
 
 /// So often a thread looks at what another one holds before it lets others run: its holder may be one of those.
 const SPINS: u32 = 100;
-
-/// Whose slot it is, and how its word is to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Name(u64);
-
-/// Which limit gives a word its meaning; [`Class::WIDE`] where the state lies beside the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Class(u16);
-
-impl Class {
-    /// The state does not fit a word.
-    pub(super) const WIDE: Self = Self(0);
-    /// The largest number: 15 bits.
-    pub(super) const MAX: u16 = (1 << 15) - 1;
-
-    /// Makes a class of a number from 1 to [`Class::MAX`].
-    #[inline]
-    pub(crate) const fn new(number: u16) -> Option<Self> {
-        if number == 0 || number > Self::MAX { None } else { Some(Self(number)) }
-    }
-
-    pub(crate) const fn number(self) -> u16 {
-        self.0
-    }
-}
-
-impl Name {
-    pub(super) const EMPTY: Self = Self(0);
-
-    /// Makes the name of a key. The lower 16 bits of a fingerprint are for choosing lines, so its upper 48 are the tag.
-    #[inline]
-    pub(super) const fn new(fingerprint: u64, class: Class) -> Self {
-        // No tag is zero, which is how empty slots look: one in 2⁴⁸ keys shares its tag with another then.
-        let tag = if fingerprint & TAG == 0 { 1 << 16 } else { fingerprint & TAG };
-        Self(tag | (class.0 as u64) << 1)
-    }
-
-    /// Says whether it is the same key, under whatever limit.
-    #[inline]
-    pub(super) const fn is_key_of(self, other: Self) -> bool {
-        (self.0 ^ other.0) & TAG == 0
-    }
-
-    pub(super) const fn class(self) -> Class {
-        Class((self.0 >> 1) as u16 & Class::MAX)
-    }
-}
 
 /// A name and a word; all zeros are an empty one.
 #[derive(Debug, Default)]
@@ -154,8 +97,8 @@ impl<'t> Line<'t> {
         found
     }
 
-    /// Spends units of the key that has this name here, if that goes without waiting: returns the word that stands then. `None` says
-    /// nothing.
+    /// Spends units of the key that has this name in the line, if that takes no waiting, and returns the new word. `None` where that
+    /// did not succeed, whatever the reason.
     #[inline(always)]
     pub(super) fn permit(self, name: Name, by: &Reading<'_>, units: u64) -> Option<u64> {
         match self.permit_or_see(name, by, units) {
@@ -164,13 +107,14 @@ impl<'t> Line<'t> {
         }
     }
 
-    /// As [`Line::permit`]; of a key that would be refused, it tells the word that was seen. `None` where the name is not here.
+    /// As [`Line::permit`]; for a key that would be refused, it returns the word that was seen. `None` where no slot of the line has the
+    /// name.
     #[inline(always)]
     pub(super) fn permit_or_see(self, name: Name, by: &Reading<'_>, units: u64) -> Option<Taken> {
         let slot = self.glance(name)?;
         let seen = slot.word();
         let Some(next) = by.limit.form.take(seen, by.now, units) else {
-            // A word that another key has left here says nothing of this one.
+            // The slot may have been given to another key; then the word is not this key's.
             let told = seen != SEIZED && slot.name() == name;
             return Some(if told { Taken::Refused(seen) } else { Taken::Elsewhere });
         };
@@ -183,7 +127,7 @@ impl<'t> Line<'t> {
         }
     }
 
-    /// Spends units of the key that has this name here, or refuses; `None` where none has.
+    /// Spends units of the key that has this name in the line, or refuses; `None` where no slot has the name.
     pub(super) fn take(
         self,
         name: Name,
@@ -203,7 +147,7 @@ impl<'t> Line<'t> {
         Some(Taken::Permitted(next))
     }
 
-    /// Finds the slot in which a key has a state, at a glance, and the name it has there. Without a branch, as [`Line::glance`].
+    /// Finds the slot of a key, under whatever limit, and the name it has there. Without a branch, as [`Line::glance`].
     #[inline]
     pub(super) fn glance_key(self, key: Name) -> Option<(usize, Name)> {
         let mut found = WAYS;
@@ -213,7 +157,7 @@ impl<'t> Line<'t> {
         Some((found, self.slots.get(found)?.name()))
     }
 
-    /// Touches the line, so that it is on its way from memory while others are looked at.
+    /// Reads from the line, so that it comes from memory while others are looked at.
     #[inline]
     pub(super) fn touch(self) -> u64 {
         self.slots[0].name.load(Ordering::Relaxed)
@@ -224,7 +168,7 @@ impl<'t> Line<'t> {
         &self.slots[at]
     }
 
-    /// Seizes a slot. Ends as soon as whoever has it lets go.
+    /// Seizes a slot. Waits for whoever has seized it to release it.
     pub(super) fn seize(self, at: usize) -> Seized<'t> {
         let slot = &self.slots[at];
         wait_for(|| {
@@ -233,7 +177,7 @@ impl<'t> Line<'t> {
         })
     }
 
-    /// Locks the line. Ends as soon as whoever has it lets go.
+    /// Locks the line. Waits for whoever has locked it to unlock it.
     #[inline]
     pub(super) fn lock(self) -> Held<'t> {
         let first = &self.slots[0].name;
@@ -262,7 +206,7 @@ fn wait_for<R>(attempt: impl Fn() -> Option<R>) -> R {
     }
 }
 
-/// A slot in hand; dropping it lets go, and its word is what was put into it, or what it was.
+/// A seized slot. Dropping it releases the slot with the word in `word`: the one that it had, unless another was put there.
 #[derive(Debug)]
 pub(super) struct Seized<'l> {
     slot: &'l Slot,
@@ -275,13 +219,13 @@ impl Seized<'_> {
         self.slot.name()
     }
 
-    /// Lets go of the slot and leaves a word in it.
+    /// Releases the slot with this word.
     #[inline(always)]
     pub(super) fn leave(mut self, word: u64) {
         self.word = word;
     }
 
-    /// Gives the slot to another key; nobody else has its line.
+    /// Gives the slot to another key; its line is locked.
     pub(super) fn rename(&mut self, held: &Held<'_>, name: Name) {
         let lock = if std::ptr::eq(self.slot, &held.line.slots[0]) { LOCK } else { 0 };
         self.slot.name.store(name.0 | lock, Ordering::Relaxed);
@@ -306,9 +250,9 @@ impl<'l> Held<'l> {
         self.line.slots[at].name()
     }
 
-    /// Returns a slot's word of this moment; `None` while somebody has it.
+    /// Returns a slot's word of this moment; `None` while the slot is seized.
     pub(super) fn word(&self, at: usize) -> Option<u64> {
-        // Acquire, with the Release of `Seized::drop`: what lies beside the table is then seen, too.
+        // Acquire, with the Release of `Seized::drop`: what was put into the overflow is then seen, too.
         Some(self.line.slots[at].word.load(Ordering::Acquire)).filter(|word| *word != SEIZED)
     }
 
@@ -317,7 +261,7 @@ impl<'l> Held<'l> {
         self.line.slots[at].try_seize(word)
     }
 
-    /// Seizes a slot. Ends as soon as whoever has it lets go.
+    /// Seizes a slot. Waits for whoever has seized it to release it.
     pub(super) fn seize(&self, at: usize) -> Seized<'l> {
         self.line.seize(at)
     }
@@ -340,6 +284,7 @@ impl Drop for Held<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::name::Class;
     use super::*;
 
     #[test]

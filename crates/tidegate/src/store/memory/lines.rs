@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::line::WAYS;
 
-/// What a system hands out at once, in bytes. Where that is more, pages are met more often than needed.
+/// The size of a page of memory, in bytes. Where pages are larger, some are written to more often than needed.
 pub(super) const PAGE: usize = 4096;
 
 /// Cells of sixteen bytes, four to a cache line.
@@ -39,7 +39,7 @@ impl<T: Blank> Lines<T> {
     }
 }
 
-/// What is blank when all of its bytes are zero.
+/// A type whose blank value has zeros in all of its bytes.
 #[cfg(not(tidegate_loom))]
 pub(super) trait Blank: Default + zerocopy::FromZeros {}
 #[cfg(not(tidegate_loom))]
@@ -51,8 +51,8 @@ pub(super) trait Blank: Default {}
 #[cfg(tidegate_loom)]
 impl<T: Default> Blank for T {}
 
-/// Returns blank cells in memory that the system hands out when they are first touched: a table for a million keys is then made
-/// in no time, and prefaulted afterwards.
+/// Returns blank cells, in memory that the system hands out when it is first touched: so a table for a million keys is made at once,
+/// and its pages are touched afterwards (`prefault`).
 fn blank<T: Blank>(cells: usize) -> Box<[T]> {
     // Not of whole lines: memory for what is aligned to 64 bytes is not handed out blank, but written. Where none can be had
     // this way, the usual way reports it.

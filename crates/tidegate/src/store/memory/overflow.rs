@@ -1,7 +1,7 @@
-//! States that do not fit a word, beside the table.
+//! The states that do not fit a word: each slot of the table has a place for a whole cell here.
 //!
 //! Cells lie in small groups, each under a lock of its own, at places that belong to the table's slots: nothing is searched, and
-//! nothing large is ever moved, however many there are. Nothing is allocated before the first of them comes.
+//! nothing large is ever moved, however many there are. Nothing is allocated before the first cell comes.
 
 use std::sync::OnceLock;
 
@@ -27,7 +27,7 @@ impl Overflow {
         Self { lines, groups: OnceLock::new() }
     }
 
-    /// Takes the cell of a slot in hand.
+    /// Takes the cell of a seized slot.
     pub(super) fn take(&self, line: usize, slot: usize) -> Option<Cell> {
         let mut group = self.groups.get()?[line / LINES].lock();
         group.get_mut(line % LINES * WAYS + slot)?.take().map(|(cell, _)| cell)

@@ -9,7 +9,6 @@
 use std::sync::Arc;
 use std::thread;
 
-use super::Shared;
 use super::line::Slot;
 use super::table::Table;
 
@@ -20,8 +19,8 @@ const FEW: usize = (1 << 20) / size_of::<Slot>();
 const STRETCH: usize = 8;
 
 /// Starts the thread, unless the table is small. Where no thread can be had, pages are left to checks, too.
-pub(super) fn soon(shared: &Arc<Shared>) {
-    if shared.table.slots() < FEW {
+pub(super) fn soon<T: AsRef<Table> + Send + Sync + 'static>(shared: &Arc<T>) {
+    if (**shared).as_ref().slots() < FEW {
         return;
     }
     let weak = Arc::downgrade(shared);
@@ -29,7 +28,7 @@ pub(super) fn soon(shared: &Arc<Shared>) {
         let more = |page| {
             // Whoever has work goes first.
             thread::yield_now();
-            weak.upgrade().is_some_and(|shared| shared.table.prefault(page) > 0)
+            weak.upgrade().is_some_and(|shared| (*shared).as_ref().prefault(page) > 0)
         };
         (0..).step_by(STRETCH).all(more)
     };

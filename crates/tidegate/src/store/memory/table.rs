@@ -1,10 +1,10 @@
 //! Where a key's slot is.
 //!
-//! A key has two lines, both named by its fingerprint. It lives in one of them; a new key takes the first while that has two
-//! places or more, then the emptier of the two. With 22 slots for 15 keys, 1 key in 160 finds all eight slots live, and 1 in 7 is in
-//! its second line. (Always the emptier one: 1 in 600, and 2 in 7. One line of four: 1 in 12.) Who settles a key that is there
-//! seizes its slot; who brings a new one locks both lines, the lower first, so that nobody waits in a circle and no key gets two
-//! slots.
+//! Its fingerprint gives each key two lines, and the key has a slot in one of them. A new key takes the first line while two or more
+//! slots are free there, and then the emptier of the two. With 22 slots for 15 keys, 1 key in 160 finds all eight slots live, and 1 in 7
+//! is in its second line. (If it always took the emptier line: 1 in 600, and 2 in 7. With one line only: 1 in 12.) To settle a key that
+//! has a slot, the slot is seized. To give a slot to a new key, both lines are locked, the lower first: so nobody waits in a circle, and no
+//! key gets two slots.
 
 use std::hash::{BuildHasher, Hasher};
 use std::hint::black_box;
@@ -15,13 +15,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use foldhash::quality::FixedState as RandomState;
 #[cfg(not(tidegate_loom))]
 use foldhash::quality::RandomState;
-use tidegate_core::Tick;
 
-use super::classes::{Classes, Limit};
+use super::classes::Classes;
 use super::full_keys::{FullKey, FullKeys};
-use super::line::{Class, Held, Line, Name, Seized, Slot, WAYS};
+use super::line::{Held, Line, Seized, Slot, WAYS};
 use super::lines::Lines;
+use super::name::{Class, Name};
 use super::overflow::Overflow;
+use super::reading::{Reading, Taken};
 
 /// Slots for each key of the capacity, as a ratio: 23.5 bytes a key.
 const SLOTS: (usize, usize) = (22, 15);
@@ -55,7 +56,7 @@ impl Sought {
         self.print
     }
 
-    /// Says whether a table takes two keys for one, if they meet in a line.
+    /// Says whether the table would take the two for one key where they meet in a line.
     pub(super) fn is_as(self, other: Self) -> bool {
         self.name(Class::WIDE).is_key_of(other.name(Class::WIDE)) && self.full_key == other.full_key
     }
@@ -64,33 +65,6 @@ impl Sought {
     #[inline]
     pub(super) const fn name(self, class: Class) -> Name {
         self.print.name(class)
-    }
-}
-
-/// The outcome of a check on a word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
-    /// Spent; the word that stands now.
-    Permitted(u64),
-    /// Not spent; the word that stands, or that was seen at a glance.
-    Refused(u64),
-    /// Not here: another limit, a state that is no word, or more than a glance can tell.
-    Elsewhere,
-}
-
-/// What words are read by: a limit, and the present in ticks and in the limit's scaled time.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Reading<'t> {
-    pub(crate) limit: &'t Limit,
-    pub(crate) tick: Tick,
-    pub(crate) now: u64,
-}
-
-impl<'t> Reading<'t> {
-    /// Makes it; `None` where the limit's form has come to its end.
-    #[inline]
-    pub(crate) fn at(limit: &'t Limit, tick: Tick) -> Option<Self> {
-        Some(Self { limit, tick, now: limit.form.scaled(tick)? })
     }
 }
 
@@ -153,7 +127,7 @@ impl Table {
         if self.full_keys.is_some() { Keep::Keys } else { Keep::Fingerprints }
     }
 
-    /// The seed hides which keys meet in a line, so that nobody can crowd a victim's.
+    /// Returns the fingerprint of a key. It is seeded, so that nobody outside knows which keys meet in a line and can crowd a victim's.
     #[inline(always)]
     pub(super) fn print(&self, key: &[u8]) -> Print {
         // As `hash_one` does, which is not always inlined.
@@ -168,14 +142,14 @@ impl Table {
         Sought { print, full_key: self.full_keys.as_ref().map(|full_keys| full_keys.of(key)) }
     }
 
-    /// Returns the line a key lives in by preference.
+    /// Returns the first line of a key.
     #[inline(always)]
     pub(super) fn first(&self, print: Print) -> usize {
         // The 16 bits that are not in the tag go first, so that tag and line together are as wide as the fingerprint.
         spread(print.0.rotate_right(16), self.lines.count())
     }
 
-    /// Returns the other line.
+    /// Returns the second line of a key.
     #[inline]
     pub(super) fn second(&self, print: Print) -> usize {
         // Another number of the same fingerprint (the multiplier of Fibonacci hashing), whose upper bits depend on all of its.
@@ -196,7 +170,7 @@ impl Table {
         Line::of(self.lines.get(line))
     }
 
-    /// Touches the memory of a key's preferred line.
+    /// Reads from a key's first line, so that it comes from memory while others are looked at.
     #[inline]
     pub(super) fn touch(&self, print: Print) -> u64 {
         let line = self.first(print);
@@ -204,8 +178,8 @@ impl Table {
         self.line(line).touch() ^ kept
     }
 
-    /// Says whether a slot with a key's name is that key's; the line must be locked or the slot seized. Always so by
-    /// fingerprints alone.
+    /// Says whether a slot with a key's name is that key's; the line must be locked or the slot seized. In a table of fingerprints the name
+    /// alone decides.
     #[inline]
     pub(super) fn is(&self, place: Place, key: Sought) -> bool {
         match (&self.full_keys, key.full_key) {
@@ -223,7 +197,7 @@ impl Table {
         both.lines.into_iter().find_map(find)
     }
 
-    /// Gives a slot in hand to a key.
+    /// Gives a seized slot to a key.
     pub(super) fn give(&self, both: &Both<'_>, at: (Place, &mut Seized<'_>), key: Sought, class: Class) {
         let (place, seized) = at;
         if let (Some(full_keys), Some(full_key)) = (&self.full_keys, key.full_key) {
@@ -232,8 +206,8 @@ impl Table {
         seized.rename(both.at(place), key.name(class));
     }
 
-    /// Spends units of a key by its word, if that is in its preferred line and in nobody's hands; `None` says nothing, and is all
-    /// that a table says that keeps its keys: whether one is the same takes another look, see [`Table::is`].
+    /// Spends units of a key by its word, if that is in its first line and not seized, and returns the new word. `None` where that did not
+    /// succeed, whatever the reason; always so in a table of full keys, which have to be compared first, see [`Table::is`].
     #[inline(always)]
     pub(super) fn permit(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
         if self.full_keys.is_some() {
@@ -242,8 +216,8 @@ impl Table {
         self.line(self.first(print)).permit(print.name(by.limit.class), by, units)
     }
 
-    /// As [`Table::permit`], in either line: one key in seven of a table as full as it is made for is in its second. Of a key that
-    /// would be refused, it tells the word that was seen.
+    /// As [`Table::permit`], in both lines: in a table as full as it is made for, one key in seven is in its second. For a key that would be
+    /// refused, it returns the word that was seen.
     #[inline]
     pub(super) fn permit_or_see(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
         if self.full_keys.is_some() {
@@ -254,12 +228,12 @@ impl Table {
         see(self.first(print)).or_else(|| see(self.second(print))).unwrap_or(Taken::Elsewhere)
     }
 
-    /// Spends units of a key of which glances did not tell all: what is refused, what others have in hand, every new key, and all
-    /// of a table that keeps its keys.
+    /// Spends units of a key where a look without seizing did not decide: refusals, slots that others have seized, new keys, and every
+    /// key in a table of full keys.
     #[inline(never)]
     pub(super) fn take(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
         if let Some(full_keys) = &self.full_keys {
-            // On its way while the slot is, which comes first.
+            // Read now, so that both come from memory at once; the slot is needed first.
             black_box(full_keys.touch(self.first(print)));
         }
         let key = self.sought(print, key);
@@ -273,13 +247,13 @@ impl Table {
         take(self.second(print)).unwrap_or_else(|| self.admit(key, by, units))
     }
 
-    /// Spends units of a key that was not there at a glance.
+    /// Spends units of a key that was in neither line, and gives it a slot.
     fn admit(&self, key: Sought, by: &Reading<'_>, units: u64) -> Taken {
         let [low, high] = self.lines_of(key);
         let (first, second) = (self.line(low).lock(), self.line(high).lock());
         let both = Both { lines: [(low, &first), (high, &second)] };
         if self.place(&both, key).is_some() {
-            // It came meanwhile, or is there under another limit.
+            // Another thread has brought it meanwhile, or it has a slot under another limit.
             return Taken::Elsewhere;
         }
         let Some(next) = by.limit.form.take(0, by.now, units) else { return Taken::Refused(0) };

@@ -1,8 +1,8 @@
-//! The short ways to settle: on words, where they are.
+//! Settles steps on the words of the table, where that is possible.
 //!
-//! Most steps ask for units at once of keys that are there as words of the very limits asked about. Those need no cells, no
-//! counting of references and no arithmetic in 128 bits. Whatever else comes, a new key among several, a wait, another
-//! limit, goes the long way; both are the same arithmetic and the same rule of all or nothing.
+//! Most steps ask for units at once, and their keys have words in the table, under the same limits. Those need no cells, no counts of
+//! references and no arithmetic in 128 bits. Other steps are settled on cells (`cell_path`): a new key among several, a wait, another
+//! limit. Both follow the same arithmetic and the same rule of all or nothing.
 
 use std::time::Duration;
 
@@ -11,12 +11,14 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Decision, Receipt, Standing, Tick};
 
 use super::classes::Limit;
-use super::line::{Class, Name, Seized, Slot};
-use super::table::{Keep, Place, Print, Reading, Sought, Table, Taken};
+use super::line::{Seized, Slot};
+use super::name::{Class, Name};
+use super::reading::{Reading, Taken};
+use super::table::{Keep, Place, Print, Sought, Table};
 use crate::store::take::{Hand, take};
 use crate::store::{Charge, Op, Settled, Settlement, Step};
 
-/// A charge that its word permits, as seen at a glance.
+/// A charge that its word permits, as read without seizing the slot.
 struct Permit<'t> {
     slot: &'t Slot,
     name: Name,
@@ -34,7 +36,7 @@ impl<'t> Permit<'t> {
         (seized.name() == self.name).then_some(seized)
     }
 
-    /// Says what came of the charge.
+    /// Returns the decision about the charge, with its receipt.
     #[inline]
     fn settlement<const RECEIPTS: bool>(&self, charge: &Charge<'_>, tick: Tick) -> Settlement {
         let hand = Word { limit: self.limit, now: self.now, word: self.next };
@@ -44,7 +46,7 @@ impl<'t> Permit<'t> {
     }
 }
 
-/// A word in hand, with what it is read by.
+/// The word of a seized slot, with the numbers it is read by.
 struct Word<'t> {
     limit: &'t Limit,
     now: u64,
@@ -81,10 +83,10 @@ impl Hand for Word<'_> {
 }
 
 impl Table {
-    /// Settles a step whose charges are all spent at once: of keys that are there, as words of the limits it names, in nobody's
-    /// hands. `None`, and nothing is changed, where that is not so, and in a table that keeps its keys.
+    /// Settles a step whose charges are all permitted: its keys have words under the limits that it names, and nobody has seized their
+    /// slots. `None`, and nothing is changed, where that is not so, and in a table of full keys.
     ///
-    /// Slots are tried and not waited for, so their order is free; where a key is named twice, the second try fails.
+    /// No slot is waited for, so they may be seized in any order; where a key is named twice, its second slot cannot be had.
     pub(super) fn settle_at_once<const RECEIPTS: bool>(
         &self,
         step: &Step<'_>,
@@ -120,7 +122,7 @@ impl Table {
         Some(())
     }
 
-    /// Looks at a glance whether a charge can be spent.
+    /// Says whether a charge would be permitted, without seizing its slot.
     #[inline(always)]
     fn permit_charge(&self, charge: &Charge<'_>, tick: Tick) -> Option<Permit<'_>> {
         if !(charge.max_wait.is_zero() && charge.binding) {
@@ -136,7 +138,7 @@ impl Table {
         Some(Permit { slot, name, limit, now, seen, next })
     }
 
-    /// Finds the slot of a key in a line, at a glance, and the name it has there.
+    /// Finds the slot of a key in a line, and the name it has there, without seizing the slot.
     #[inline(always)]
     fn glance(&self, line: usize, print: Print) -> Option<(&Slot, Name)> {
         let line = self.line(line);
@@ -144,8 +146,8 @@ impl Table {
         Some((line.slot(at), name))
     }
 
-    /// Settles a step of one charge that asks for units at once and is not permitted at a glance: a refusal, or a new key, which gets
-    /// a slot. `false` where it asks for anything else.
+    /// Settles a step of one charge that asks for units at once: a refusal, or a new key, which gets a slot. `false`, and nothing is
+    /// changed, where the step asks for anything else.
     pub(super) fn settle_word(
         &self,
         step: &Step<'_>,
@@ -185,7 +187,7 @@ impl Table {
             Op::Peek => false,
             _ => return None,
         };
-        // First at a glance: where each key is, and under which name.
+        // First without seizing: where each key is, and under which name.
         let mut seats: SmallVec<[(Place, Name, usize); 16]> = SmallVec::new();
         let mut words: SmallVec<[Word<'_>; 16]> = SmallVec::new();
         for (at, (charge, key)) in step.charges.iter().zip(keys).enumerate() {
@@ -194,10 +196,10 @@ impl Table {
             words.push(Word { limit, now: Reading::at(limit, step.now)?.now, word: 0 });
             seats.push((place, name, at));
         }
-        // Then the slots are seized, in ascending order, and looked at again.
+        // Then the slots are seized, in ascending order, and read again.
         seats.sort_unstable_by_key(|(place, ..)| *place);
         if seats.windows(2).any(|two| two[0].0 == two[1].0) {
-            // Keys of one fingerprint, in a table that tells them apart.
+            // Two keys of one fingerprint, in a table of full keys.
             return None;
         }
         let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
@@ -217,7 +219,7 @@ impl Table {
         Some(())
     }
 
-    /// Finds where a key is and the name it has there, at a glance.
+    /// Finds where a key is and the name it has there, without seizing the slot.
     #[inline]
     fn seat(&self, key: Sought) -> Option<(Place, Name)> {
         let look = |line: usize| {

@@ -7,6 +7,7 @@ use tidegate_core::{Quota, Tick};
 
 use super::*;
 use crate::store::memory::classes::Limit;
+use crate::store::memory::name::Class;
 use crate::sync::explore;
 
 const CLASS: Class = Class(1);

@@ -158,21 +158,21 @@ impl Event {
     }
 }
 
-/// As much of an answer as is asked for: all of it, or whether it is a yes.
+/// What a check returns: the whole answer, or only whether it is a yes.
 ///
-/// The way to a decision is written once, for both. Where only the yes is wanted nothing else is ever made, which is half of a
-/// check's price: an answer of five numbers passes through memory, and divides when read.
+/// The code that decides is written once, for both. Where only a yes or a no is wanted, nothing else is computed, which is half of the
+/// cost of a check: an answer of five numbers passes through memory, and needs divisions when it is read.
 pub(crate) trait Tell: Copy {
-    /// Tells of a permit after which a word says this.
+    /// Makes the answer for a permit, of what the word says afterwards.
     fn permitted(report: GcraReport) -> Self;
 
-    /// Tells of a permit whose report has to be made first; `None` where that does not succeed.
+    /// Makes the answer for a permit whose report is computed only if it is wanted; `None` where that fails.
     fn permitted_after(report: impl FnOnce() -> Option<GcraReport>) -> Option<Self>;
 
-    /// Tells of a refusal of so many units, on a word that says this.
+    /// Makes the answer for a refusal of so many units, of what the word says.
     fn refused(report: GcraReport, units: u64) -> Self;
 
-    /// Tells what an answer says.
+    /// Makes it of a whole answer.
     fn of(answer: Answer) -> Self;
 }
 

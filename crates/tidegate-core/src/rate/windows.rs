@@ -1,19 +1,19 @@
-//! What every window shares: a place in time turned into a wait, or into the least wait, and the bounds of what is settled.
+//! What all windows share: the wait until the tick at which an ask fits, and the bounds of what is settled.
 
 use core::time::Duration;
 
 use crate::decision::{Ask, Receipt, Retry, Transition};
 use crate::time::{Rate, Tick, span};
 
-/// Says when an ask that found its place at `act` may act, or how it is refused.
+/// Turns the tick at which an ask fits into a grant, or into a refusal with the least wait.
 ///
-/// `at` is the tick of the ask after standing still, `act` the first tick at or after it where the whole cost fits. Until
-/// then the place does not move, so a refused caller is `act − at − max_wait` away from a yes, and not a nanosecond
-/// less. A place behind [`Tick::MAX`] is none: no clock gets there.
+/// `at` is the tick of the ask after standing still, `act` the first tick at or after it where the whole cost fits. Until then the
+/// place does not move, so a refused caller is `act − at − max_wait` away from a yes, and not a nanosecond less. An ask that fits
+/// only after [`Tick::MAX`] is refused for good: no clock gets there.
 ///
 /// # Errors
 /// The transition that refuses.
-pub(crate) fn settle<S>(ask: Ask, at: Tick, act: u128) -> Result<(Tick, Duration), Transition<S>> {
+pub(crate) fn grant<S>(ask: Ask, at: Tick, act: u128) -> Result<(Tick, Duration), Transition<S>> {
     let Ok(act) = u64::try_from(act).map(Tick::from_nanos) else { return Err(Transition::NEVER) };
     let wait = act.since(at);
     if wait > ask.max_wait {

@@ -1,29 +1,29 @@
 //! Capacity taken now for use after a delay.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Finish, Outcome, Quota, Receipt, Tick};
 
-use super::{Answer, Denied, Limiter};
+use crate::answer::{Answer, Denied};
 use crate::clock::Clock;
-use crate::keyed::KeyedLimiter;
 use crate::observer::{Event, KeyDigest, Observer};
 use crate::store::Ending;
 
 /// Capacity taken now, to be used at [`Reservation::act`].
 ///
-/// Dropping it keeps the charge. The holder may well have passed the tick on (to a queue, a header, another machine) and let go
-/// of the record; were the capacity given back then, it would be spent twice. Who does not act says so with
-/// [`Reservation::cancel`], and who spent more or less than was reserved with [`Reservation::settle`]. For the opposite, capacity that returns when the holder goes away, there is
-/// [`Limiter::wait`], whose future is the holder.
+/// Dropping it keeps the charge. Its holder may have passed the tick on (to a queue, a header, another machine) and dropped the
+/// reservation itself; if the capacity were given back then, it would be spent twice. A holder who does not act calls
+/// [`Reservation::cancel`], and one who spent more or less than was reserved calls [`Reservation::settle`]. Capacity that returns by
+/// itself when its holder goes away is what [`crate::Limiter::wait`] gives: there the future is the holder.
 ///
-/// Two counts of references and a few numbers; no lifetime, so it can be stored.
+/// Some counts of references and a few numbers; no lifetime, so it can be stored.
 #[derive(Debug)]
 #[must_use = "a reservation is charged: act on it or cancel it"]
 pub struct Reservation {
-    source: Source,
+    source: Arc<dyn Source>,
     held: Held,
 }
 
@@ -33,8 +33,10 @@ pub(crate) struct Held {
     pub(crate) event: Event,
     /// One per quota.
     pub(crate) receipts: SmallVec<[Receipt; 1]>,
-    /// Under which terms the receipts were issued; under others nothing comes back.
+    /// The number of changes of the limit by then: after another change nothing comes back.
     pub(crate) terms: u64,
+    /// The limit of a key that it was charged under.
+    pub(crate) quota: Option<Arc<Quota>>,
 }
 
 impl Held {
@@ -53,7 +55,7 @@ impl Held {
 }
 
 impl Reservation {
-    pub(crate) const fn new(source: Source, held: Held) -> Self {
+    pub(crate) const fn new(source: Arc<dyn Source>, held: Held) -> Self {
         Self { source, held }
     }
 
@@ -80,9 +82,9 @@ impl Reservation {
     /// Settles the charge with the units really spent: less gives the rest back, nothing undoes it, more is booked as a debt, which
     /// later asks wait off. Before and after the work acted; all quotas alike.
     ///
-    /// No limit ends up fuller than if only `used` had been charged. Where nobody has charged since, it is as full. Those who reserved
-    /// after this keep their times, so capacity that they were promised on is not handed out again. Nothing comes back after a change
-    /// of the limit, nor where time has returned it already; more is booked all the same.
+    /// No limit ends up fuller than if only `used` had been charged; where nobody has charged since, it is exactly as full. Later
+    /// reservations keep their times, so the capacity that those times rely on is not given out again. Nothing comes back after a change
+    /// of the limit, nor where time has returned it already; a cost above the charge is booked in any case.
     ///
     /// # Examples
     /// ```
@@ -119,67 +121,25 @@ impl Reservation {
     }
 }
 
-/// Where a reservation or a wait is charged.
-#[derive(Clone, Debug)]
-pub(crate) enum Source {
-    Limiter(Limiter),
-    Key {
-        limiter: KeyedLimiter,
-        key: Box<[u8]>,
-        /// The limit it was charged under, once it was.
-        quota: Option<Arc<Quota>>,
-    },
-}
-
-impl Source {
-    pub(crate) fn clock(&self) -> &dyn Clock {
-        match self {
-            Self::Limiter(limiter) => limiter.clock(),
-            Self::Key { limiter, .. } => limiter.clock(),
-        }
-    }
+/// Where a reservation or a wait is charged: a limiter, or one key of a keyed limiter.
+pub(crate) trait Source: fmt::Debug + Send + Sync {
+    fn clock(&self) -> &dyn Clock;
 
     /// Returns the limiter's time, which stands still where its clock steps back.
-    pub(crate) fn now(&self) -> Tick {
-        match self {
-            Self::Limiter(limiter) => limiter.now(),
-            Self::Key { limiter, .. } => limiter.now(),
-        }
-    }
+    fn now(&self) -> Tick;
 
-    pub(crate) fn reserve(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied> {
-        match self {
-            Self::Limiter(limiter) => limiter.reserve_at(now, cost, max_wait),
-            Self::Key { limiter, key, .. } => limiter.reserve_at(key, now, cost, max_wait),
-        }
-    }
+    /// Charges `cost` for work that acts after at most `max_wait`.
+    fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<Held, Denied>;
 
-    pub(crate) fn peek(&self, cost: Cost) -> Answer {
-        match self {
-            Self::Limiter(limiter) => limiter.peek(cost),
-            Self::Key { limiter, key, .. } => limiter.peek_n(key, cost),
-        }
-    }
+    /// Settles a charge with the units really spent.
+    fn settle(&self, held: &Held, used: u64);
+
+    /// Says what a charge of `cost` would be answered now; changes nothing.
+    fn peek(&self, cost: Cost) -> Answer;
+
+    /// Returns who is told of decisions.
+    fn observer(&self) -> Option<&dyn Observer>;
 
     /// Returns the digest of the key, where there is one.
-    pub(crate) fn digest(&self) -> Option<KeyDigest> {
-        match self {
-            Self::Key { limiter, key, .. } => Some(limiter.digest(key)),
-            Self::Limiter(_) => None,
-        }
-    }
-
-    fn settle(&self, held: &Held, used: u64) {
-        match self {
-            Self::Limiter(limiter) => limiter.settle(held, used),
-            Self::Key { limiter, key, quota } => limiter.settle_key(key, quota.as_ref(), held, used),
-        }
-    }
-
-    pub(crate) fn tell(&self, event: impl FnOnce(&dyn Observer)) {
-        match self {
-            Self::Limiter(limiter) => limiter.tell(event),
-            Self::Key { limiter, .. } => limiter.tell(event),
-        }
-    }
+    fn digest(&self) -> Option<KeyDigest>;
 }

@@ -1,0 +1,53 @@
+//! The units that windows of the calendar come in.
+
+use core::time::Duration;
+
+/// How long one calendar window is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CalendarUnit {
+    /// From full minute to full minute.
+    Minute,
+    /// From full hour to full hour of the local clock.
+    Hour,
+    /// From midnight to midnight: 23 to 25 hours.
+    Day,
+    /// From Monday to Monday, as in ISO 8601.
+    Week,
+    /// From the first of a month to the first of the next.
+    Month,
+    /// From the first of January to the next.
+    Year,
+}
+
+impl CalendarUnit {
+    /// Every unit, shortest first.
+    pub const ALL: [Self; 6] = [Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
+
+    /// Returns the word for it: `minute` to `year`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Year => "year",
+        }
+    }
+
+    /// Returns the length of a usual one: 30 days for a month, 365 for a year. For headers and pictures, not for
+    /// deciding.
+    #[must_use]
+    pub const fn usual(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Minute => 60,
+            Self::Hour => 3600,
+            Self::Day => 86_400,
+            Self::Week => 7 * 86_400,
+            Self::Month => 30 * 86_400,
+            Self::Year => 365 * 86_400,
+        })
+    }
+}

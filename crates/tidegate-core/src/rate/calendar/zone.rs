@@ -1,0 +1,147 @@
+//! The clock of one place, from the table of zones that is compiled in (IANA, through `jiff`): all nodes of one build agree,
+//! whatever their machines hold.
+
+use std::sync::LazyLock;
+
+use jiff::civil::{Date, DateTime};
+use jiff::tz::{AmbiguousOffset, TimeZone, TimeZoneDatabase};
+use jiff::{Timestamp, ToSpan};
+
+use super::CalendarUnit;
+use crate::time::Tick;
+
+/// The table. It reads a zone when it is first asked for and keeps it: at most as many as there are, some six hundred.
+static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
+
+/// Returns all names, in alphabetical order.
+pub(super) fn names() -> Vec<String> {
+    let mut names: Vec<String> = ZONES.available().map(|name| name.as_str().to_owned()).collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// A time zone that has a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Zone(TimeZone);
+
+impl Zone {
+    /// Finds a zone by its name, whatever its case.
+    pub(super) fn find(name: &str) -> Option<Self> {
+        let found = ZONES.get(name).ok();
+        found.filter(|found| !found.is_unknown() && found.iana_name().is_some()).map(Self)
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.0.iana_name().expect("only named zones are accepted")
+    }
+
+    /// Returns the first nanosecond since 1970 of the window around a tick, and the first of the next.
+    pub(super) fn around(&self, unit: CalendarUnit, tick: Tick) -> (i128, i128) {
+        let nanos = i128::from(tick.as_nanos());
+        let instant =
+            Timestamp::from_nanosecond(nanos).expect("ticks end in 2554, the calendar goes on to 9999");
+        let (start, end) = match unit {
+            CalendarUnit::Minute => (self.full(instant, 60), self.next_full(instant, 60)),
+            CalendarUnit::Hour => (self.full(instant, 3600), self.next_full(instant, 3600)),
+            _ => self.dates_around(unit, instant),
+        };
+        (start.as_nanosecond(), end.as_nanosecond())
+    }
+
+    fn dates_around(&self, unit: CalendarUnit, instant: Timestamp) -> (Timestamp, Timestamp) {
+        let mut first = first_date(unit, self.0.to_datetime(instant).date());
+        // A clock put back over midnight shows yesterday's date again after today has begun: the instant then belongs
+        // to today, whose first instant has passed.
+        loop {
+            let next = next_date(unit, first);
+            let end = self.first_instant(next);
+            if instant < end {
+                return (self.first_instant(first), end);
+            }
+            first = next;
+        }
+    }
+
+    /// The first instant that shows a date, or a later one if the place never had it.
+    fn first_instant(&self, date: Date) -> Timestamp {
+        let midnight = DateTime::from(date);
+        let offset = match self.0.to_ambiguous_timestamp(midnight).offset() {
+            AmbiguousOffset::Unambiguous { offset } => offset,
+            // Midnight comes twice: the day has begun at the first.
+            AmbiguousOffset::Fold { before, .. } => before,
+            // Midnight is jumped over: the day begins where the clock lands, which is the moment of the jump.
+            AmbiguousOffset::Gap { after, .. } => {
+                let not_yet = after.to_timestamp(midnight).expect(IN_RANGE);
+                return self.0.following(not_yet).next().expect("the jump follows").timestamp();
+            }
+        };
+        offset.to_timestamp(midnight).expect(IN_RANGE)
+    }
+
+    /// The last instant not after `instant` at which the clock showed a full unit of `secs`.
+    fn full(&self, instant: Timestamp, secs: i64) -> Timestamp {
+        let mut instant = instant;
+        loop {
+            let offset = i64::from(self.0.to_offset(instant).seconds());
+            let full = (whole_second(instant) + offset).div_euclid(secs) * secs - offset;
+            let full = Timestamp::from_second(full).expect(IN_RANGE);
+            // The jump under whose offset `instant` is read; `preceding` leaves out the instant it is given.
+            let after = instant.checked_add(1.nanosecond()).expect(IN_RANGE);
+            match self.0.preceding(after).next() {
+                Some(jump) if full < jump.timestamp() => {
+                    instant = jump.timestamp().checked_sub(1.nanosecond()).expect(IN_RANGE);
+                }
+                _ => return full,
+            }
+        }
+    }
+
+    /// The first instant after `instant` at which the clock shows a full unit of `secs`.
+    fn next_full(&self, instant: Timestamp, secs: i64) -> Timestamp {
+        let offset = i64::from(self.0.to_offset(instant).seconds());
+        let second = whole_second(instant);
+        let next = ((second + offset).div_euclid(secs) + 1) * secs - offset;
+        let mut next = Timestamp::from_second(next).expect(IN_RANGE);
+        for jump in self.0.following(instant) {
+            if jump.timestamp() > next {
+                break;
+            }
+            let (second, offset) = (jump.timestamp().as_second(), i64::from(jump.offset().seconds()));
+            let past = (second + offset).rem_euclid(secs);
+            let wait = if past == 0 { 0 } else { secs - past };
+            next = jump.timestamp().checked_add(wait.seconds()).expect(IN_RANGE);
+            if wait == 0 {
+                break;
+            }
+        }
+        next
+    }
+}
+
+/// First date of the window that holds a date.
+fn first_date(unit: CalendarUnit, date: Date) -> Date {
+    match unit {
+        CalendarUnit::Week => date.saturating_sub(i64::from(date.weekday().to_monday_zero_offset()).days()),
+        CalendarUnit::Month => date.first_of_month(),
+        CalendarUnit::Year => date.first_of_year(),
+        CalendarUnit::Minute | CalendarUnit::Hour | CalendarUnit::Day => date,
+    }
+}
+
+/// First date of the window after the one that begins with a date.
+fn next_date(unit: CalendarUnit, first: Date) -> Date {
+    first.saturating_add(match unit {
+        CalendarUnit::Week => 1.week(),
+        CalendarUnit::Month => 1.month(),
+        CalendarUnit::Year => 1.year(),
+        CalendarUnit::Minute | CalendarUnit::Hour | CalendarUnit::Day => 1.day(),
+    })
+}
+
+const IN_RANGE: &str = "ticks begin in 1970 and end in 2554, well inside the calendar";
+
+/// The second an instant lies in, rounded down also before 1970. Ticks have at most 2^64 ns, so it fits.
+fn whole_second(instant: Timestamp) -> i64 {
+    instant.as_nanosecond().div_euclid(1_000_000_000) as i64
+}

@@ -1,0 +1,144 @@
+//! The keys of a limit, and which of them each algorithm takes.
+
+use tidegate_core::concurrency::Concurrency;
+
+use crate::config::kind::{Key, Kind, Table, key};
+
+/// One algorithm: which of the limit's keys are its own.
+#[derive(Debug)]
+pub(in crate::config) struct AlgorithmKeys {
+    pub(in crate::config) name: &'static str,
+    /// Those that it shares with others of its kind.
+    pub(in crate::config) common: &'static [&'static str],
+    pub(in crate::config) takes: &'static [&'static str],
+    pub(in crate::config) needs: &'static [&'static str],
+}
+
+/// Every limit that has a rate takes these, whatever its algorithm.
+pub(in crate::config) const RATED: &[&str] =
+    &["algorithm", "rate", "rate_by", "rates", "otherwise", "overrides", "replace"];
+
+/// A guard has no rate: what it counts ends, and is not given back by time.
+pub(in crate::config) const GUARDING: &[&str] = &["algorithm", "replace"];
+
+/// The algorithm of a fixed number in flight.
+pub(in crate::config) const CONCURRENCY: &str = "concurrency";
+
+/// How long a place is held unless given: the usual read timeout of proxies, after which nobody waits for the answer any more.
+pub(in crate::config) const PLACE_TTL: &str = "60s";
+
+/// The algorithms, in the order of the manual.
+pub(in crate::config) const ALGORITHMS: &[AlgorithmKeys] = &[
+    AlgorithmKeys { name: "gcra", common: RATED, takes: &["burst", "max_wait"], needs: &[] },
+    AlgorithmKeys {
+        name: "token-bucket",
+        common: RATED,
+        takes: &["burst", "refill", "max_wait"],
+        needs: &[],
+    },
+    AlgorithmKeys {
+        name: "leaky-bucket",
+        common: RATED,
+        takes: &["burst", "queue", "max_wait", "slack"],
+        needs: &[],
+    },
+    AlgorithmKeys { name: "fixed-window", common: RATED, takes: &["calendar"], needs: &[] },
+    AlgorithmKeys { name: "sliding-window", common: RATED, takes: &["buckets"], needs: &[] },
+    AlgorithmKeys { name: "sliding-counter", common: RATED, takes: &[], needs: &[] },
+    AlgorithmKeys { name: "sliding-log", common: RATED, takes: &[], needs: &[] },
+    AlgorithmKeys {
+        name: "warm-up",
+        common: RATED,
+        takes: &["warm_up", "cold_factor", "burst", "max_wait"],
+        needs: &["warm_up"],
+    },
+    AlgorithmKeys { name: "x-time", common: RATED, takes: &["burst", "max_wait"], needs: &[] },
+    AlgorithmKeys { name: "uber-pacer", common: RATED, takes: &["slack", "max_wait"], needs: &[] },
+    AlgorithmKeys { name: "guava-bursty", common: RATED, takes: &["max_wait"], needs: &[] },
+    AlgorithmKeys {
+        name: "guava-warming",
+        common: RATED,
+        takes: &["warm_up", "cold_factor", "max_wait"],
+        needs: &["warm_up"],
+    },
+    AlgorithmKeys { name: CONCURRENCY, common: GUARDING, takes: &["max", "ttl"], needs: &["max"] },
+];
+
+const ALGORITHM_NAMES: &[&str] = &{
+    let mut names = [""; ALGORITHMS.len()];
+    let mut place = 0;
+    while place < names.len() {
+        names[place] = ALGORITHMS[place].name;
+        place += 1;
+    }
+    names
+};
+
+pub(super) const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;
+
+const OVERRIDE: Table = Table {
+    name: "override",
+    keys: &[
+        key("key", Kind::Map(&Kind::Attribute, &Kind::Text), None, "The key it is for, as user.id: vip"),
+        key("rate", Kind::Rate, None, "The rate of this key"),
+        key("burst", Kind::Whole(1, MAX_COUNT), None, "The burst of this key"),
+    ],
+    required: &["key", "rate"],
+};
+
+const LIMIT_KEYS: &[Key] = &[
+    key("algorithm", Kind::Word(ALGORITHM_NAMES, &[]), Some("gcra"), "How it counts"),
+    key("rate", Kind::Rate, None, "How fast capacity returns, as 100/s, 60/min, 100/10min, or unlimited"),
+    key(
+        "burst",
+        Kind::Whole(1, MAX_COUNT),
+        None,
+        "The most at once from a full limit; the count of the rate unless given",
+    ),
+    key(
+        "calendar",
+        Kind::Zone,
+        None,
+        "The time zone whose minutes, days or months are the windows; without it a window opens with the first request",
+    ),
+    key(
+        "buckets",
+        Kind::Whole(1, 1024),
+        Some("10"),
+        "Into how many parts the window is cut: more are more exact and take more memory",
+    ),
+    key(
+        "refill",
+        Kind::Word(&["continuous", "interval"], &[]),
+        Some("continuous"),
+        "Whether tokens come one by one or all at once per period",
+    ),
+    key("queue", Kind::Whole(1, 1_000_000), None, "How many may wait: the bucket delays instead of refusing"),
+    key("max_wait", Kind::Span, None, "The longest delay; nothing refuses at once"),
+    key("slack", Kind::Whole(0, MAX_COUNT), None, "How many unused places a pause may save up for later"),
+    key("warm_up", Kind::Span, None, "How long it takes from cold to the full rate"),
+    key("cold_factor", Kind::Whole(2, 1000), Some("3"), "How many times slower a cold start is"),
+    key("rate_by", Kind::Attribute, None, "The attribute that chooses among rates"),
+    key("rates", Kind::Map(&Kind::Text, &Kind::Rate), None, "The rate of each value of rate_by"),
+    key("otherwise", Kind::Rate, None, "The rate of every other value, and of none"),
+    key("overrides", Kind::List(&Kind::Table(&OVERRIDE)), None, "Rates of single keys"),
+    key(
+        "replace",
+        Kind::Word(&["as-is", "proportional", "reset"], &[]),
+        Some("as-is"),
+        "What a changed limit does with what was spent",
+    ),
+    key("max", Kind::Whole(1, Concurrency::MAX_PLACES), None, "The most in flight at once"),
+    key(
+        "ttl",
+        Kind::Span,
+        Some(PLACE_TTL),
+        "After which time a place is free again although nobody gave it back; longer than any work takes",
+    ),
+    key("adaptive", Kind::Unavailable, None, "The law that moves the limit"),
+    key("bandwidths", Kind::Unavailable, None, "Several rates of one bucket; write several limits instead"),
+];
+
+pub(in crate::config) const LIMIT: Table = Table { name: "limit", keys: LIMIT_KEYS, required: &[] };
+pub(in crate::config) const SHADOW_LIMIT: Table =
+    Table { name: "shadow_limit", keys: LIMIT_KEYS, required: &[] };

@@ -1,0 +1,43 @@
+//! The words of a limit, and what it needs to know of its policy.
+
+use std::time::Duration;
+
+use super::node::Node;
+use crate::policy::{WrittenRate, span, whole_number};
+
+/// What a limit needs to know of its policy.
+#[derive(Clone, Copy)]
+pub(super) struct Owner<'a> {
+    /// The names of the policy's key.
+    pub(super) by: &'a [String],
+    /// The largest cost that one request is known to have.
+    pub(super) cost: Option<u64>,
+}
+
+/// The words of a limit, with those of another one behind them.
+pub(super) struct Words<'n> {
+    pub(super) node: &'n Node,
+    pub(super) base: Option<&'n Node>,
+}
+
+impl<'n> Words<'n> {
+    pub(super) fn get(&self, key: &str) -> Option<&'n Node> {
+        self.node.get(key).or_else(|| self.base?.get(key))
+    }
+
+    pub(super) fn text(&self, key: &str) -> Option<&'n str> {
+        self.get(key)?.text()
+    }
+
+    pub(super) fn whole(&self, key: &str) -> Option<u64> {
+        whole_number(self.text(key)?).ok()
+    }
+
+    pub(super) fn span(&self, key: &str) -> Option<Duration> {
+        span(self.text(key)?).ok()
+    }
+
+    pub(super) fn rate(&self, key: &str) -> Option<WrittenRate> {
+        self.text(key)?.parse().ok()
+    }
+}

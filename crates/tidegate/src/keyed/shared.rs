@@ -1,0 +1,228 @@
+//! What the clones of a keyed limiter share, and the decisions that its store makes.
+
+use std::fmt;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU16;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use foldhash::quality::RandomState;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tidegate_core::{Cost, Quota, Replace, Tick};
+
+use crate::answer::{Answer, Denied};
+use crate::clock::{Clock, Time};
+use crate::observer::{Event, KeyDigest, Observer};
+use crate::precision::Precision;
+use crate::reservation::{Held, Source};
+use crate::store::{Charge, MemoryStore, Op, Settled, Step, Store};
+
+/// Says which keys have a limit of their own.
+pub(super) type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
+
+/// What all clones of a keyed limiter share.
+pub(super) struct Shared {
+    /// The class of the standard limit in the store, if the fast path may be taken: the states of the limit fit a word, and there are
+    /// neither limits per key nor an observer. 0 otherwise.
+    pub(super) fast_class: AtomicU16,
+    pub(super) precision: Precision,
+    pub(super) time: Time,
+    pub(super) store: MemoryStore,
+    pub(super) standard: ArcSwap<Standard>,
+    /// Held while `fast_class` is set.
+    pub(super) publishing: Mutex<()>,
+    pub(super) resolver: Option<Arc<Resolver>>,
+    pub(super) capacity: usize,
+    pub(super) observer: Option<Arc<dyn Observer>>,
+    /// Digests for observers; not the store's seed, so that a logged digest says nothing about the table.
+    pub(super) digests: RandomState,
+}
+
+/// The limit of every key that has none of its own.
+#[derive(Debug)]
+pub(super) struct Standard {
+    pub(super) quota: Arc<Quota>,
+    pub(super) replace: Replace,
+    /// Counts changes, as a limiter's terms do.
+    pub(super) terms: u64,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("standard", &self.standard)
+            .field("resolver", &self.resolver.is_some())
+            .field("occupancy", &self.store.occupancy())
+            .field("precision", &self.precision)
+            .field("time", &self.time)
+            .field("observer", &self.observer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one operation asks.
+#[derive(Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) now: Tick,
+    pub(super) cost: Cost,
+    pub(super) max_wait: Duration,
+}
+
+/// The limit that holds for a key in one operation.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    pub(super) quota: &'a Arc<Quota>,
+    pub(super) replace: Replace,
+    pub(super) count: u64,
+}
+
+impl Shared {
+    pub(super) fn asked(&self, cost: Cost, max_wait: Duration) -> Asked {
+        Asked { now: self.time.now(), cost, max_wait }
+    }
+
+    /// Finds the limit of a key, without counting references on the usual path.
+    pub(super) fn with_terms<R>(&self, key: &[u8], then: impl FnOnce(Terms<'_>) -> R) -> R {
+        let own = self.resolver.as_ref().and_then(|resolver| resolver(key));
+        let standard = self.standard.load();
+        let quota = own.as_ref().unwrap_or(&standard.quota);
+        then(Terms { quota, replace: standard.replace, count: standard.terms })
+    }
+
+    fn settle(&self, key: &[u8], terms: Terms<'_>, op: Op<'_>, asked: Asked) -> Settled {
+        let Asked { now, cost, max_wait } = asked;
+        let charge = Charge { max_wait, replace: terms.replace, ..Charge::new(key, terms.quota, cost) };
+        let charges = [charge];
+        let step = Step::new(now, op, &charges);
+        self.store.settle(&step).expect("a store in memory always settles a step of one charge")
+    }
+
+    /// Decides once and tells the observer.
+    pub(super) fn take(&self, key: &[u8], terms: Terms<'_>, mut asked: Asked) -> (Settled, Event) {
+        let (settled, answer) = loop {
+            let settled = self.settle(key, terms, Op::Take, asked);
+            let answer = Answer::binding_of(&settled);
+            if answer.is_allowed() {
+                break (settled, answer);
+            }
+            // As in a limiter without keys: a word may hold a charge of a later tick than this check's.
+            match answer.retry().after().zip(Some(self.time.now())) {
+                Some((wait, later)) if later.since(asked.now) >= wait => asked.now = later,
+                _ => break (settled, answer),
+            }
+        };
+        let (decision, binding) = (answer.decision(), answer.binding());
+        let Asked { now, cost, max_wait } = asked;
+        let mut event = Event { at: now, cost, max_wait, decision, binding, key: None };
+        if let Some(observer) = &self.observer {
+            event.key = Some(self.digest(key));
+            observer.on_decision(&event);
+        }
+        (settled, event)
+    }
+
+    fn adjust(&self, key: &[u8], op: Op<'_>, cost: Cost) -> Settled {
+        self.with_terms(key, |terms| self.settle(key, terms, op, self.asked(cost, Duration::ZERO)))
+    }
+
+    /// Decides through the store: the general form, for every quota.
+    #[inline(never)]
+    pub(super) fn decide_by_store(&self, key: &[u8], cost: Cost) -> Answer {
+        let asked = self.asked(cost, Duration::ZERO);
+        self.with_terms(key, |terms| self.take(key, terms, asked).1.answer())
+    }
+
+    pub(super) fn digest(&self, key: &[u8]) -> KeyDigest {
+        KeyDigest(self.digests.hash_one(key))
+    }
+
+    pub(super) fn peek(&self, key: &[u8], cost: Cost) -> Answer {
+        Answer::binding_of(&self.adjust(key, Op::Peek, cost))
+    }
+
+    pub(super) fn reset(&self, key: &[u8]) {
+        self.adjust(key, Op::Reset, Cost::ONE);
+    }
+
+    /// Charges a key for work that acts after at most `max_wait`.
+    pub(super) fn charge(
+        &self,
+        key: &[u8],
+        now: Tick,
+        cost: Cost,
+        max_wait: Duration,
+    ) -> Result<Held, Denied> {
+        self.with_terms(key, |terms| {
+            let (settled, event) = self.take(key, terms, Asked { now, cost, max_wait });
+            if !settled.allowed {
+                return Err(event.answer().into());
+            }
+            let receipts = settled.lines.iter().filter_map(|line| line.receipt).collect();
+            Ok(Held { event, receipts, terms: terms.count, quota: Some(Arc::clone(terms.quota)) })
+        })
+    }
+
+    /// Settles a charge with the units really spent. Where the key's limit has changed since, nothing comes back, and the limit that holds
+    /// now is charged the units spent beyond the charge.
+    fn settle_held(&self, key: &[u8], held: &Held, used: u64) {
+        let asked = self.asked(held.event.cost, Duration::ZERO);
+        self.with_terms(key, |terms| {
+            let same = terms.count == held.terms
+                && held.quota.as_ref().is_some_and(|charged| charged == terms.quota);
+            if let [receipt] = held.receipts[..]
+                && (same || used > held.event.cost.units())
+            {
+                self.settle(key, terms, Op::Finish(&[held.ending(receipt, used)]), asked);
+            }
+        });
+        if let Some(observer) = &self.observer {
+            held.tell(&**observer, used);
+        }
+    }
+}
+
+/// One key of a keyed limiter, as a reservation or a wait charges it.
+#[derive(Debug)]
+pub(super) struct KeySource {
+    shared: Arc<Shared>,
+    /// A usual key lies within the allocation of its source.
+    key: SmallVec<[u8; 32]>,
+}
+
+impl KeySource {
+    pub(super) fn of(shared: &Arc<Shared>, key: &[u8]) -> Arc<dyn Source> {
+        Arc::new(Self { shared: Arc::clone(shared), key: key.into() })
+    }
+}
+
+impl Source for KeySource {
+    fn clock(&self) -> &dyn Clock {
+        self.shared.time.clock()
+    }
+
+    fn now(&self) -> Tick {
+        self.shared.time.now()
+    }
+
+    fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<Held, Denied> {
+        self.shared.charge(&self.key, now, cost, max_wait)
+    }
+
+    fn settle(&self, held: &Held, used: u64) {
+        self.shared.settle_held(&self.key, held, used);
+    }
+
+    fn peek(&self, cost: Cost) -> Answer {
+        self.shared.peek(&self.key, cost)
+    }
+
+    fn observer(&self) -> Option<&dyn Observer> {
+        self.shared.observer.as_deref()
+    }
+
+    fn digest(&self) -> Option<KeyDigest> {
+        Some(self.shared.digest(&self.key))
+    }
+}

@@ -1,0 +1,196 @@
+//! What the clones of a limiter share, and the decisions that are made under its lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use tidegate_core::{Cost, Quota, Receipt, Tick};
+
+use super::limits::Limits;
+use super::returns::{self, Returns};
+use super::word::Word;
+use crate::answer::{Answer, Denied};
+use crate::clock::{Clock, Time};
+use crate::observer::{Event, KeyDigest, Observer};
+use crate::precision::Precision;
+use crate::reservation::{Held, Source};
+use crate::store::{Ending, Op};
+
+/// What all clones of a limiter share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// The state, where it fits a word.
+    pub(super) word: Word,
+    pub(super) fast_path: FastPath,
+    pub(super) precision: Precision,
+    pub(super) time: Time,
+    /// Tells the limiters of a process apart, for leases.
+    pub(super) number: u64,
+    /// What leases have given back.
+    pub(super) returns: Returns,
+    pub(super) observer: Option<Arc<dyn Observer>>,
+    /// Protects the quotas with what was spent of them. Never held while a clock, an observer or a waker is called.
+    pub(super) limits: Mutex<Limits>,
+}
+
+/// The fast path that a check tries first, chosen by precision and clock when the limiter is made.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FastPath {
+    /// By the tick that the system's clock shares.
+    Tick,
+    /// From the units that the thread has drawn ahead.
+    Lease,
+    /// By the clock, read on every check.
+    Clock,
+}
+
+impl FastPath {
+    pub(super) fn of(precision: Precision, time: &Time) -> Self {
+        match (time, precision) {
+            (Time::System(_), Precision::Shared) => Self::Tick,
+            (Time::System(_), Precision::Leased) => Self::Lease,
+            // Shared ticks and leases exist for the system's clock only.
+            (Time::System(_), Precision::Exact) | (Time::Other { .. }, _) => Self::Clock,
+        }
+    }
+}
+
+impl Shared {
+    /// Makes the state of a limiter that starts full.
+    pub(super) fn new(
+        quotas: SmallVec<[Arc<Quota>; 1]>,
+        time: Time,
+        precision: Precision,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Self {
+        let cells = quotas.iter().map(|_| None).collect();
+        let limits = Mutex::new(Limits { quotas, cells, terms: 0 });
+        let shared = Self {
+            word: Word::new(),
+            fast_path: FastPath::of(precision, &time),
+            precision,
+            time,
+            number: returns::next_number(),
+            returns: Returns::default(),
+            observer,
+            limits,
+        };
+        let now = shared.time.now();
+        shared.with_cells(now, |_| ());
+        shared
+    }
+
+    /// Does something with the cells under the lock; the word is away meanwhile.
+    pub(super) fn with_cells<R>(&self, now: Tick, then: impl FnOnce(&mut Limits) -> R) -> R {
+        let mut limits = self.limits.lock();
+        limits.take_over(&self.word, now);
+        let result = then(&mut limits);
+        // An observer is told of every check, so none is decided by the word.
+        if self.observer.is_none() {
+            limits.hand_back(&self.word, now);
+        }
+        result
+    }
+
+    pub(super) fn now(&self) -> Tick {
+        self.time.now()
+    }
+
+    #[cold]
+    #[inline(never)]
+    pub(super) fn allow_under_lock(&self, cost: Cost) -> Answer {
+        self.take(self.time.now(), cost, Duration::ZERO, false).0.answer()
+    }
+
+    /// Decides once and tells the observer. Returns the event, the number of changes of the quotas by then, and the receipts; `keeps` says
+    /// whether those may be settled later.
+    fn take(
+        &self,
+        mut now: Tick,
+        cost: Cost,
+        max_wait: Duration,
+        keeps: bool,
+    ) -> (Event, u64, SmallVec<[Receipt; 1]>) {
+        let (settled, answer, terms) = loop {
+            let settle = |limits: &mut Limits| {
+                let settled = limits.settle(now, Op::Take, cost, max_wait);
+                if keeps && settled.allowed {
+                    let full = settled.lines.iter().map(|line| line.decision.standing.reset_after).max();
+                    self.returns.issued(now.after(full.unwrap_or_default()));
+                }
+                (settled, limits.terms)
+            };
+            let (settled, terms) = self.with_cells(now, settle);
+            let answer = Answer::binding_of(&settled);
+            if answer.is_allowed() {
+                break (settled, answer, terms);
+            }
+            // A word does not tell the tick of its last charge, which may be later than `now`. So a check is refused only if a tick
+            // that is read afterwards refuses it too. Ends: each turn waits out what the one before has told.
+            match answer.retry().after().zip(Some(self.time.now())) {
+                Some((wait, later)) if later.since(now) >= wait => now = later,
+                _ => break (settled, answer, terms),
+            }
+        };
+        let (decision, binding) = (answer.decision(), answer.binding());
+        let event = Event { at: now, cost, max_wait, decision, binding, key: None };
+        if let Some(observer) = &self.observer {
+            observer.on_decision(&event);
+        }
+        (event, terms, settled.lines.iter().filter_map(|line| line.receipt).collect())
+    }
+}
+
+impl Source for Shared {
+    fn clock(&self) -> &dyn Clock {
+        self.time.clock()
+    }
+
+    fn now(&self) -> Tick {
+        self.time.now()
+    }
+
+    fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<Held, Denied> {
+        let (event, terms, receipts) = self.take(now, cost, max_wait, true);
+        if !event.decision.is_allowed() {
+            return Err(event.answer().into());
+        }
+        Ok(Held { event, receipts, terms, quota: None })
+    }
+
+    /// Settles a charge with the units really spent. After a change of the quotas nothing comes back, and each quota that holds now is
+    /// charged the units spent beyond the charge.
+    fn settle(&self, held: &Held, used: u64) {
+        let now = self.time.now();
+        self.with_cells(now, |limits| {
+            let same = limits.terms == held.terms;
+            if same || used > held.event.cost.units() {
+                let receipts = held.receipts.iter().chain(held.receipts.last().into_iter().cycle());
+                let endings: SmallVec<[Ending; 1]> =
+                    receipts.take(limits.quotas.len()).map(|receipt| held.ending(*receipt, used)).collect();
+                limits.settle(now, Op::Finish(&endings), held.event.cost, Duration::ZERO);
+            }
+        });
+        if let Some(observer) = &self.observer {
+            held.tell(&**observer, used);
+        }
+    }
+
+    fn peek(&self, cost: Cost) -> Answer {
+        if let Some(answer) = self.peek_by_clock(cost.units()) {
+            return answer;
+        }
+        let now = self.time.now();
+        let settle = |limits: &mut Limits| limits.settle(now, Op::Peek, cost, Duration::ZERO);
+        Answer::binding_of(&self.with_cells(now, settle))
+    }
+
+    fn observer(&self) -> Option<&dyn Observer> {
+        self.observer.as_deref()
+    }
+
+    fn digest(&self) -> Option<KeyDigest> {
+        None
+    }
+}

@@ -1,0 +1,121 @@
+//! The word against the lock, in every order: permits are neither lost nor doubled while it is away.
+
+use std::sync::Arc as Plain;
+use std::time::Duration;
+
+use loom::sync::{Arc, Mutex};
+use smallvec::smallvec;
+use tidegate_core::{Cost, Finish, Replace};
+
+use super::*;
+use crate::store::{Ending, Op};
+use crate::sync::explore;
+
+const BUILT: Tick = Tick::from_secs(1_700_000_000);
+/// A month later: who reads a word by the form of another origin is wrong by as much.
+const NOW: Tick = Tick::from_secs(1_702_592_000);
+
+/// A limiter without its clock: the word, and the lock that the general form takes. Loom knows its own locks only.
+struct Miniature {
+    word: Word,
+    limits: Mutex<Limits>,
+}
+
+impl Miniature {
+    fn new(burst: u64) -> Arc<Self> {
+        let quota = Plain::new(Quota::per_hour(1).burst(burst).gcra().unwrap());
+        let limits = Limits { quotas: smallvec![quota], cells: smallvec![None], terms: 0 };
+        let this = Arc::new(Self { word: Word::new(), limits: Mutex::new(limits) });
+        this.limits.lock().unwrap().hand_back(&this.word, BUILT);
+        this
+    }
+
+    /// As `Shared::with_cells`.
+    fn under_lock<R>(&self, then: impl FnOnce(&mut Limits) -> R) -> R {
+        let mut limits = self.limits.lock().unwrap();
+        limits.take_over(&self.word, NOW);
+        let result = then(&mut limits);
+        limits.hand_back(&self.word, NOW);
+        result
+    }
+
+    /// As `Shared::spend_by_clock`, and under the lock where that has no answer.
+    fn take(&self) -> bool {
+        while let Some((form, word)) = self.word.look() {
+            // Of a form that did not hold this may be anything, also no time at all.
+            let Some(now) = form.scaled(NOW) else { break };
+            match form.take(word, now, 1) {
+                None if self.word.stays(word) => return false,
+                Some(next) if self.word.exchange(word, next) => return true,
+                _ => {}
+            }
+        }
+        self.under_lock(|limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO).allowed)
+    }
+
+    fn remaining(&self) -> u64 {
+        self.under_lock(|limits| {
+            limits.settle(NOW, Op::Peek, Cost::ONE, Duration::ZERO).lines[0].decision.standing.remaining
+        })
+    }
+}
+
+fn race(
+    bound: usize,
+    threads: u64,
+    burst: u64,
+    other: impl Fn(&Miniature) -> u64 + Sync + Send + Copy + 'static,
+) {
+    explore(Some(bound), move || {
+        let limiter = Miniature::new(burst);
+        let takers: Vec<_> = (0..threads)
+            .map(|_| {
+                let limiter = Arc::clone(&limiter);
+                loom::thread::spawn(move || u64::from(limiter.take()))
+            })
+            .collect();
+        let total = other(&limiter);
+        let taken: u64 = takers.into_iter().map(|taker| taker.join().unwrap()).sum();
+        assert_eq!(taken + limiter.remaining(), total, "{taken} were taken");
+    });
+}
+
+#[test]
+fn permits_are_neither_lost_nor_doubled_while_the_word_is_away() {
+    race(3, 2, 3, |limiter| {
+        limiter.under_lock(|limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO));
+        2
+    });
+}
+
+/// Two are spent and one is undone: whoever takes over meets words that were taken by others in between.
+#[test]
+fn a_charge_undone_between_two_checks_gives_back_what_it_says() {
+    race(2, 2, 5, |limiter| {
+        assert!(limiter.take());
+        let take = |limits: &mut Limits| limits.settle(NOW, Op::Take, Cost::ONE, Duration::ZERO);
+        let receipt = limiter.under_lock(take).lines[0].receipt.expect("two of five");
+        let undone = [Ending::new(receipt, Finish::UNDONE)];
+        limiter.under_lock(|limits| limits.settle(NOW, Op::Finish(&undone), Cost::ONE, Duration::ZERO));
+        4
+    });
+}
+
+/// A change puts another form up: a check goes by the old one wholly or by the new one wholly. A unit of the old limit is
+/// a unit of the new one, so the sum tells.
+#[test]
+fn a_change_between_two_checks_keeps_what_was_spent() {
+    race(2, 1, 5, |limiter| {
+        let quota = Plain::new(Quota::per_day(7).burst(5).gcra().unwrap());
+        limiter.under_lock(|limits| {
+            if let Some(cell) = &mut limits.cells[0] {
+                use tidegate_core::Algorithm;
+                cell.state = quota.carry(&cell.quota, &cell.state, NOW, Replace::AsIs);
+                cell.quota = Plain::clone(&quota);
+            }
+            limits.quotas = smallvec![quota];
+            limits.terms += 1;
+        });
+        5
+    });
+}

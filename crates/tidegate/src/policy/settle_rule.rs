@@ -1,0 +1,107 @@
+//! By what a policy settles: the rule that makes units of what a settlement tells.
+
+#[cfg(feature = "cel")]
+use std::sync::Arc;
+
+use tidegate_core::Rate;
+
+use super::cost_error::CostError;
+use super::usage::{Usage, UsageValue};
+use crate::visible::excerpt;
+
+/// How a policy works out what a request really cost.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SettleRule {
+    /// By what.
+    pub by: SettleBy,
+    /// What counts for names that are not told, as 0 for `llm.cached`.
+    pub missing: Vec<(String, u64)>,
+}
+
+/// By what a policy settles.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum SettleBy {
+    /// The cost that the settlement tells as a number.
+    Cost,
+    /// One value that it tells.
+    Value(String),
+    /// An expression over the values that it tells, where numbers are numbers: `llm.input + 3 * llm.output`.
+    #[cfg(feature = "cel")]
+    Expression(Arc<super::cel_cost::Expression>),
+}
+
+#[cfg(feature = "config")]
+impl SettleBy {
+    /// Returns the names it goes by.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Cost => Vec::new(),
+            Self::Value(name) => vec![name],
+            #[cfg(feature = "cel")]
+            Self::Expression(expression) => expression.names().collect(),
+        }
+    }
+
+    /// Says whether a value told under a name can make a difference: an expression may look at all of a group.
+    pub(crate) fn uses(&self, name: &str) -> bool {
+        let in_group = |group: &str| name.strip_prefix(group).is_some_and(|rest| rest.starts_with('.'));
+        self.names().iter().any(|one| *one == name || in_group(one))
+    }
+}
+
+impl SettleRule {
+    /// Makes a rule without a word for what is not told.
+    #[must_use]
+    pub const fn new(by: SettleBy) -> Self {
+        Self { by, missing: Vec::new() }
+    }
+
+    /// Hands over each name it goes by, and whether those that go on after it with a dot are meant too.
+    pub(super) fn each_name(&self, each: &mut impl FnMut(&str, bool)) {
+        match &self.by {
+            SettleBy::Cost => {}
+            SettleBy::Value(name) => each(name, false),
+            #[cfg(feature = "cel")]
+            SettleBy::Expression(expression) => expression.names().for_each(|name| each(name, true)),
+        }
+        self.missing.iter().for_each(|(name, _)| each(name, false));
+    }
+
+    /// Works out the units of what was told, at most [`Rate::MAX_COUNT`].
+    pub(super) fn units(&self, usage: &Usage<'_>) -> Result<u64, CostError> {
+        let units = match &self.by {
+            SettleBy::Cost => {
+                usage.cost.ok_or_else(|| CostError::Untold { names: vec!["cost".to_owned()] })?
+            }
+            SettleBy::Value(name) => match (usage.value(name), self.otherwise(name)) {
+                (Some(UsageValue::Units(units)), _) => *units,
+                (Some(UsageValue::Text(text)), _) => text
+                    .parse()
+                    .map_err(|_| CostError::NotACost { found: format!("\"{}\"", excerpt(text)) })?,
+                (None, Some(units)) => units,
+                (None, None) => return Err(CostError::Untold { names: vec![name.clone()] }),
+            },
+            #[cfg(feature = "cel")]
+            SettleBy::Expression(expression) => expression.units(usage, &self.missing)?,
+        };
+        Ok(units.min(Rate::MAX_COUNT))
+    }
+
+    /// Says whether two rules make the same of everything that is told.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let same = match (&self.by, &other.by) {
+            (SettleBy::Cost, SettleBy::Cost) => true,
+            (SettleBy::Value(one), SettleBy::Value(two)) => one == two,
+            #[cfg(feature = "cel")]
+            (SettleBy::Expression(one), SettleBy::Expression(two)) => one.source() == two.source(),
+            _ => false,
+        };
+        same && self.missing == other.missing
+    }
+
+    fn otherwise(&self, name: &str) -> Option<u64> {
+        self.missing.iter().find(|(have, _)| have == name).map(|(_, units)| *units)
+    }
+}

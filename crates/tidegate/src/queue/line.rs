@@ -1,0 +1,229 @@
+//! The line of those who wait, and the pace at which they start.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate_core::rate::{Gcra, GcraState};
+use tidegate_core::time::nanos;
+use tidegate_core::{Algorithm, Ask, Cost, QuotaError, Rate, Tick, Transition};
+
+use super::job::Job;
+use crate::clock::Clock;
+
+/// Why a job was not taken; it was dropped without having run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// Every place is taken. One is free again after `retry_after` at the latest, if the worker keeps up.
+    #[error("all {places} places of the queue are taken")]
+    Full {
+        /// How many jobs can wait.
+        places: usize,
+        /// When the next job is due to start.
+        retry_after: Duration,
+    },
+    /// The job would start after `wait`, later than its caller accepts.
+    #[error("the job would start in {} ms, later than accepted", wait.as_nanos().div_ceil(1_000_000))]
+    Late {
+        /// How long it would wait.
+        wait: Duration,
+    },
+    /// The queue was closed, or its worker is gone.
+    #[error("the queue is closed")]
+    Closed,
+}
+
+/// A queue: who waits, at which pace they start, and by which clock.
+pub(super) struct Shared {
+    /// Protects who waits and the pace. Jobs are never run, dropped or woken under it.
+    line: Mutex<Line>,
+    /// One job at a time.
+    pace: Gcra,
+    /// As many jobs as there are places: how long a full queue takes.
+    room: Gcra,
+    places: usize,
+    slack: Duration,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("pace", &self.pace)
+            .field("places", &self.places)
+            .field("slack", &self.slack)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Line {
+    /// By arrival. A map, not a deque: a cancelled job leaves from the middle.
+    jobs: BTreeMap<u64, Waiting>,
+    arrivals: u64,
+    /// When the next job may start.
+    paced: GcraState,
+    closed: bool,
+    worker: Option<Waker>,
+}
+
+struct Waiting {
+    job: Job,
+    since: Tick,
+}
+
+/// What a worker does next.
+pub(super) enum Next {
+    Start(Job),
+    Due(Tick),
+    Idle,
+    Closed,
+}
+
+impl Shared {
+    pub(super) fn new(
+        rate: Rate,
+        places: usize,
+        slack: Duration,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, QuotaError> {
+        let room = u64::try_from(places).unwrap_or(u64::MAX).min(Rate::MAX_COUNT);
+        let (pace, room) = (Gcra::new(rate, 1)?, Gcra::new(rate, room)?);
+        let line = Line {
+            jobs: BTreeMap::new(),
+            arrivals: 0,
+            paced: pace.fresh(clock.now()),
+            closed: false,
+            worker: None,
+        };
+        Ok(Self { line: Mutex::new(line), pace, room, places, slack, clock })
+    }
+
+    /// Puts a job into the line, if there is a place and it would start within `max_wait`.
+    pub(super) fn join(self: &Arc<Self>, job: Job, max_wait: Duration) -> Result<Place, Refused> {
+        let now = self.clock.now();
+        let (id, worker) = {
+            let mut line = self.line.lock();
+            self.admit(&line, now, max_wait)?;
+            line.arrivals += 1;
+            let id = line.arrivals;
+            // A worker that has jobs sleeps until the first may start, and another one changes nothing about that.
+            let worker = if line.jobs.is_empty() { line.worker.take() } else { None };
+            line.jobs.insert(id, Waiting { job, since: now });
+            (id, worker)
+        };
+        if let Some(worker) = worker {
+            worker.wake();
+        }
+        Ok(Place { shared: Arc::clone(self), id })
+    }
+
+    /// Returns how many jobs wait to be started.
+    pub(super) fn waiting(&self) -> usize {
+        self.line.lock().jobs.len()
+    }
+
+    /// Decides whether one more job may wait.
+    fn admit(&self, line: &Line, now: Tick, max_wait: Duration) -> Result<(), Refused> {
+        if line.closed {
+            return Err(Refused::Closed);
+        }
+        if line.jobs.len() >= self.places {
+            let retry_after = self.pace.standing(&line.paced, now).reset_after;
+            return Err(Refused::Full { places: self.places, retry_after });
+        }
+        let wait = self.wait_behind(line.jobs.len(), &line.paced, now);
+        if wait > max_wait { Err(Refused::Late { wait }) } else { Ok(()) }
+    }
+
+    /// Returns how long a job waits when `ahead` others start before it, at the rate.
+    fn wait_behind(&self, ahead: usize, paced: &GcraState, now: Tick) -> Duration {
+        let drained = |state| self.room.standing(state, now).reset_after;
+        let Some(ahead) = Cost::new(ahead as u64) else { return drained(paced) };
+        match self.room.decide(paced, Ask::within(now, ahead, Duration::MAX)) {
+            Transition::Allowed { next, .. } => drained(&next),
+            // Further off than ticks can tell.
+            Transition::Denied { .. } => Duration::MAX,
+        }
+    }
+
+    /// Takes the first job if it is due, or says when it is.
+    pub(super) fn start(&self, now: Tick, waker: &Waker) -> Next {
+        let mut line = self.line.lock();
+        let Some(since) = line.jobs.first_key_value().map(|(_, first)| first.since) else {
+            if line.closed {
+                return Next::Closed;
+            }
+            line.worker = Some(waker.clone());
+            return Next::Idle;
+        };
+        if let Transition::Denied { retry } = self.pace.decide(&line.paced, Ask::allow(now, Cost::ONE)) {
+            line.worker = Some(waker.clone());
+            return Next::Due(now.after(retry.after().unwrap_or(Duration::MAX)));
+        }
+        // The start is booked where it was due, at most the slack ago and never before the job was there: that far a late
+        // worker catches up.
+        let behind = now.as_nanos().saturating_sub(nanos(self.slack));
+        let booked = since.max(Tick::from_nanos(behind));
+        if let Transition::Allowed { next, .. } =
+            self.pace.decide(&line.paced, Ask::within(booked, Cost::ONE, Duration::MAX))
+        {
+            line.paced = next;
+        }
+        let (_, first) = line.jobs.pop_first().expect("it was looked at above, under this lock");
+        Next::Start(first.job)
+    }
+
+    pub(super) fn close(&self) {
+        let worker = {
+            let mut line = self.line.lock();
+            line.closed = true;
+            line.worker.take()
+        };
+        if let Some(worker) = worker {
+            worker.wake();
+        }
+    }
+
+    pub(super) fn abort(&self) {
+        // Closed and emptied at one stroke: woken in between, the worker would start a job, or sleep until one is due that
+        // is gone by then.
+        let (worker, jobs) = {
+            let mut line = self.line.lock();
+            line.closed = true;
+            (line.worker.take(), std::mem::take(&mut line.jobs))
+        };
+        if let Some(worker) = worker {
+            worker.wake();
+        }
+        // Dropped after the lock: a job's drop is foreign code.
+        drop(jobs);
+    }
+}
+
+/// A job's place in the line, for its handle.
+#[derive(Debug)]
+pub(super) struct Place {
+    shared: Arc<Shared>,
+    id: u64,
+}
+
+impl Place {
+    /// Gives the place up, if the job has not started.
+    pub(super) fn leave(&self) {
+        let (worker, job) = {
+            let mut line = self.shared.line.lock();
+            let job = line.jobs.remove(&self.id);
+            // A worker that sleeps until this job is due has nothing left to wait for once the queue is closed.
+            let is_over = line.closed && line.jobs.is_empty();
+            (if is_over { line.worker.take() } else { None }, job)
+        };
+        if let Some(worker) = worker {
+            worker.wake();
+        }
+        drop(job);
+    }
+}

@@ -1,0 +1,61 @@
+//! The name of a slot: whose state its word is, and how to read it.
+//!
+//! ```text
+//! 63                      16 15             1   0
+//! ┌─────────────────────────┬────────────────┬──────┐
+//! │ tag: 48 bits of the     │ class: which   │ lock │   0 is an empty slot
+//! │ key's keyed fingerprint │ limit, or wide │      │
+//! └─────────────────────────┴────────────────┴──────┘
+//! ```
+
+/// The bit that locks a line, in the name of its first slot.
+pub(super) const LOCK: u64 = 1;
+
+const TAG: u64 = !0 << 16;
+
+/// Whose slot it is, and by which limit its word is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Name(pub(super) u64);
+
+/// The number of the limit that a word is read by; [`Class::WIDE`] where the state is in the overflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Class(pub(super) u16);
+
+impl Class {
+    /// The state does not fit a word.
+    pub(super) const WIDE: Self = Self(0);
+    /// The largest number: 15 bits.
+    pub(super) const MAX: u16 = (1 << 15) - 1;
+
+    /// Makes a class of a number from 1 to [`Class::MAX`].
+    #[inline]
+    pub(crate) const fn new(number: u16) -> Option<Self> {
+        if number == 0 || number > Self::MAX { None } else { Some(Self(number)) }
+    }
+
+    pub(crate) const fn number(self) -> u16 {
+        self.0
+    }
+}
+
+impl Name {
+    pub(super) const EMPTY: Self = Self(0);
+
+    /// Makes the name of a key. The lower 16 bits of a fingerprint are for choosing lines, so its upper 48 are the tag.
+    #[inline]
+    pub(super) const fn new(fingerprint: u64, class: Class) -> Self {
+        // No tag is zero, which is how empty slots look: one in 2⁴⁸ keys shares its tag with another then.
+        let tag = if fingerprint & TAG == 0 { 1 << 16 } else { fingerprint & TAG };
+        Self(tag | (class.0 as u64) << 1)
+    }
+
+    /// Says whether it is the same key, under whatever limit.
+    #[inline]
+    pub(super) const fn is_key_of(self, other: Self) -> bool {
+        (self.0 ^ other.0) & TAG == 0
+    }
+
+    pub(super) const fn class(self) -> Class {
+        Class((self.0 >> 1) as u16 & Class::MAX)
+    }
+}

@@ -1,0 +1,32 @@
+//! What a word is read by, and what a check on it says.
+
+use tidegate_core::Tick;
+
+use super::classes::Limit;
+
+/// The outcome of a check on a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Spent; the new word.
+    Permitted(u64),
+    /// Not spent; the word that refused.
+    Refused(u64),
+    /// Not decided: the key has no word under this limit here, or it has to be looked at again.
+    Elsewhere,
+}
+
+/// What words are read by: a limit, and now, in ticks and in the limit's scaled time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading<'t> {
+    pub(crate) limit: &'t Limit,
+    pub(crate) tick: Tick,
+    pub(crate) now: u64,
+}
+
+impl<'t> Reading<'t> {
+    /// Makes it; `None` where the numbers of the limit's form do not reach `tick`.
+    #[inline]
+    pub(crate) fn at(limit: &'t Limit, tick: Tick) -> Option<Self> {
+        Some(Self { limit, tick, now: limit.form.scaled(tick)? })
+    }
+}

@@ -1,0 +1,45 @@
+//! How long a caller is ready to wait.
+
+use std::time::Duration;
+
+use tidegate_core::Tick;
+
+/// The end of a wait: so long after its first poll, or at a tick of the clock it goes by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum TimeBound {
+    Within(Duration),
+    Until(Tick),
+}
+
+impl TimeBound {
+    /// No bound: waits as long as it takes.
+    pub(crate) const NONE: Self = Self::Within(Duration::MAX);
+
+    /// Returns how long there is to wait from `now`, the tick of the first poll; `None` when the bound has passed by then, even
+    /// where nothing has to be waited for.
+    pub(crate) fn max_wait(self, now: Tick) -> Option<Duration> {
+        match self {
+            Self::Within(timeout) => Some(timeout),
+            Self::Until(deadline) => (now <= deadline).then(|| deadline.since(now)),
+        }
+    }
+
+    /// Says whether the bound has passed at the first poll. Reads the clock only where that matters.
+    pub(crate) fn has_passed(self, now: impl FnOnce() -> Tick) -> bool {
+        matches!(self, Self::Until(_)) && self.max_wait(now()).is_none()
+    }
+
+    /// Says whether it leaves no time at all: now or not at all.
+    pub(crate) const fn is_at_once(self) -> bool {
+        matches!(self, Self::Within(Duration::ZERO))
+    }
+
+    /// Returns the tick at which the wait ends; `None` where it has no bound. Reads the clock only where that matters.
+    pub(crate) fn deadline(self, now: impl FnOnce() -> Tick) -> Option<Tick> {
+        match self {
+            Self::Within(Duration::MAX) => None,
+            Self::Within(timeout) => Some(now().after(timeout)),
+            Self::Until(deadline) => Some(deadline),
+        }
+    }
+}
