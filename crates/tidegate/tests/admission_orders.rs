@@ -137,15 +137,8 @@ fn run_all(asks: Asks, places: u64, limit: Quota, units: u64, pause: Duration) -
             match *event {
                 Event::Admit => {
                     let cost = Cost::new(1 << model.asked);
-<<<<<<< HEAD
-                    let admission = gate
-                        .admit_owned(tidegate::gate::Check::of(&Descriptor::new()).cost(cost))
-                        .unwrap()
-                        .admitted();
-=======
                     let admission =
                         gate.admit_owned(Check::of(&Descriptor::new()).cost(cost)).unwrap().admitted();
->>>>>>> main
                     assert_eq!(admission.is_some(), model.admit(), "{history:?}");
                     held.extend(admission);
                 }
