@@ -19,6 +19,7 @@ mod settling;
 #[cfg(feature = "ticket")]
 pub mod ticket;
 mod together;
+mod unfit;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -36,6 +37,8 @@ pub use check::Check;
 use routes::Routes;
 pub use settling::{Fate, Finished, Followed};
 pub use together::Together;
+
+pub use unfit::Unfit;
 
 use crate::background::Background;
 use crate::clock::{Clock, SystemClock, Time};

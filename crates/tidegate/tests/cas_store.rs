@@ -7,15 +7,14 @@ mod byte_map;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
-use std::time::Duration;
 
+use tidegate::policy::{Limit, Policy, PolicySet, Share};
 use tidegate::store::{
     Answer, ByteMap, Caps, CasStore, Charge, Ending, Home, Later, Occupancy, Op, OwnedStep, PlainStore, Read,
     Settled, Settling, Step, Store, StoreError, Write, conformance,
 };
-use tidegate::store::conformance::Random;
-use tidegate::{Clock as _, Cost, ManualClock, Outcome, Quota, Tick};
-use tidegate_core::{Finish, Receipt};
+use tidegate::{Clock as _, Cost, Gate, ManualClock, Quota, Tick};
+use tidegate_core::Finish;
 
 use byte_map::Bytes;
 use byte_map::faulty::{Fault, Faulty};
@@ -205,51 +204,58 @@ fn an_engine_that_deletes_what_need_not_be_kept_answers_as_one_that_never_does()
     }
 }
 
-/// As above with limits that change under their keys: the same is allowed, and the same comes back.
+/// Bytes that are no state: every step says so and changes nothing, without telling whose key it is, until one forgets the key.
 #[test]
-fn what_is_deleted_says_nothing_to_other_limits_and_old_receipts() {
-    let quotas = conformance::quotas();
-    for seed in 0..60 {
-        let mut random = Random::seeded(seed);
-        let (kept, forgets) = (PlainStore::default(), Timed::new());
-        let mut now = Tick::from_secs(1_600_000_000);
-        let mut open: Vec<(usize, usize, [Receipt; 2])> = Vec::new();
-        let of_seed = |random: &mut Random| (seed as usize + random.below(3) as usize) % quotas.len();
-        for _ in 0..1_000 {
-            // Never at one tick: where a key comes under limits of two kinds at one, what was charged at it is void.
-            let millis = [1, 1, 100, 3000, 90_000_000][random.below(5) as usize];
-            now = now.after(Duration::from_millis(1 + random.below(millis)));
-            let (key, quota) = (random.below(3) as usize, of_seed(&mut random));
-            let settle = |key: usize, quota: usize, op: [Op<'_>; 2], cost| {
-                let name = [key as u8];
-                let charges = [Charge::new(&name, &quotas[quota], cost)];
-                let [one, other] = op.map(|op| Step::new(now, op, &charges));
-                (kept.blocking_settle(&one).unwrap(), forgets.blocking_settle(&other).unwrap())
-            };
-            let cost = Cost::new(1 + random.below(4)).unwrap();
-            let (one, other) = match random.below(8) {
-                0 => settle(key, quota, [Op::Reset; 2], cost),
-                1..4 if !open.is_empty() => {
-                    let (key, quota, made) = open.swap_remove(random.below(open.len() as u64) as usize);
-                    let cost = made[0].cost;
-                    let finish = Finish { used: random.below(cost.units() + 2), outcome: Outcome::Ignored };
-                    let endings = made.map(|receipt| [Ending::new(receipt, finish)]);
-                    settle(key, quota, [Op::Finish(&endings[0]), Op::Finish(&endings[1])], cost)
-                }
-                _ => {
-                    let (one, other) = settle(key, quota, [Op::Take; 2], cost);
-                    let made = [&one, &other].map(|settled| settled.lines[0].receipt);
-                    if let [Some(one), Some(other)] = made {
-                        open.push((key, quota, [one, other]));
-                    }
-                    (one, other)
-                }
-            };
-            let said = |settled: &Settled| {
-                let line = settled.lines[0];
-                (settled.allowed, line.decision.ruling, line.receipt.map(|receipt| receipt.cost))
-            };
-            assert_eq!(said(&one), said(&other), "seed {seed} at {now:?}, {quota:?} of key {key}");
-        }
+fn a_corrupt_key_is_named_by_a_digest_and_mended_by_whoever_forgets_it() {
+    let quota = Arc::new(Quota::per_hour(5).gcra().unwrap());
+    let mark = Arc::new(Quota::per_hour(1).gcra().unwrap());
+    let now = Tick::from_secs(1_000_000);
+    let charges = [Charge::new(b"sound", &quota, Cost::ONE), Charge::new(b"secret", &quota, Cost::ONE)];
+    let marked = [charges[0], charges[1], Charge::new(b"mark", &mark, Cost::ONE)];
+    let spoil = |map: &Faulty| {
+        let key: Arc<[u8]> = b"secret".as_slice().into();
+        let version = map.bytes.read_now(&[Arc::clone(&key)]).values[0].version;
+        assert!(map.bytes.write_now(&[Write { key, version, value: Some(vec![1, 0, 255]), keep: None }]));
+    };
+    let map = Faulty::default();
+    let store = CasStore::new(map.clone());
+    let settle = |op: Op<'_>, charges: &[Charge<'_>]| store.blocking_settle(&Step::new(now, op, charges));
+    let taken = settle(Op::Take, &charges).unwrap();
+    let endings = [0, 1].map(|at: usize| Ending::new(taken.lines[at].receipt.unwrap(), Finish::UNDONE));
+    spoil(&map);
+    for op in [Op::Take, Op::Peek, Op::Finish(&endings)] {
+        let error = settle(op, &charges).unwrap_err();
+        assert!(matches!(error, StoreError::Corrupt { charge: 1, .. }), "{error:?}");
+        let told = format!("{error} {error:?}");
+        assert!(!told.contains("secret") && told.contains("charge 2"), "{told}");
     }
+    assert_eq!(settle(Op::Peek, &charges[..1]).unwrap().lines[0].decision.standing.remaining, 4);
+    assert!(settle(Op::Reset, &charges[1..]).unwrap().allowed);
+    assert_eq!(settle(Op::Take, &charges).unwrap().lines[1].decision.standing.remaining, 4);
+
+    // A settlement that forgets it mends it too, unless its mark refuses all of it.
+    spoil(&map);
+    assert!(settle(Op::Take, &marked[2..]).unwrap().allowed);
+    let once = [endings[0], Ending::Forget, Ending::Once];
+    assert!(!settle(Op::Finish(&once), &marked).unwrap().allowed);
+    assert!(settle(Op::Peek, &charges).is_err(), "refused, it has changed nothing");
+    assert!(settle(Op::Finish(&once[..2]), &charges).unwrap().allowed);
+    assert!(settle(Op::Take, &charges).unwrap().allowed);
+}
+
+/// A limit whose state may be larger than the engine takes is known before its first request.
+#[test]
+fn a_gate_names_the_policies_whose_states_do_not_fit_its_stores() {
+    let policy = |name: &str, quota: Quota| Policy::new(name, Limit::new(quota, name));
+    let fits = policy("fits", Quota::per_hour(10).sliding_log().unwrap());
+    let large = policy("large", Quota::per_hour(10_000).sliding_log().unwrap());
+    let mut here = policy("here", Quota::per_hour(10_000).sliding_log().unwrap());
+    here.share = Some(Share::Local);
+    let set = PolicySet::new(vec![fits, large, here]).unwrap();
+    let gate = Gate::new(set, over(&Fault::Usual)).with_store(Share::Local, PlainStore::default());
+    let unfit = gate.unfit(&gate.policies());
+    assert_eq!(unfit.len(), 1);
+    assert_eq!((&*unfit[0].policy, unfit[0].most), ("large", 4096));
+    assert!(unfit[0].bytes > 4096);
+    assert!(unfit[0].to_string().starts_with("policy `large`: "), "{}", unfit[0]);
 }

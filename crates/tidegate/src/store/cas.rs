@@ -68,6 +68,8 @@ pub trait ByteMap: Debug + Send + Sync + 'static {
 
     /// Writes all values if every key is still at the version given, or none. Returns whether it wrote.
     ///
+    /// Never tried again by the engine's driver on its own: a second try loses against the first, and the step would be done twice.
+    ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the engine does not answer; nobody knows then whether it wrote.
     fn write_if_unchanged(&self, tag: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>>;

@@ -103,6 +103,13 @@ impl Cell {
         out.finish()
     }
 
+    /// Returns the most bytes that [`Cell::encode`] gives for a key under a limit.
+    #[must_use]
+    pub fn largest(quota: &Quota) -> usize {
+        // The note of a reset, two ticks; headers are counted with the quota and with the state.
+        2 * size_of::<u64>() + quota.encode().len() + quota.largest_state()
+    }
+
     /// Reads a byte form.
     ///
     /// # Errors
