@@ -4,7 +4,7 @@
 //! one counts as that one. For a thread that comes with a tick it read a moment ago nothing else is needed. For a clock that jumped forward,
 //! by an hour, and back again, it would mean that no limit refills for an hour.
 //!
-//! So a clock that stays more than [`BEHIND`] behind is followed at half its speed, until it has caught up. Time still
+//! So a clock that is more than [`FAR`] behind is followed at half its speed, until it has all but caught up. Time still
 //! never steps back, and no stretch of it counts twice: limits refill at half their rate for two hours, and then are as if
 //! nothing had happened. Following it at its full speed would keep the two apart for ever, and calendar windows wrong for ever; stepping back to it
 //! would give what was granted in the hour again. A clock that jumps to and fro gains at most half of what it claims to have
@@ -16,14 +16,20 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_core::Tick;
 
-/// Ticks that are no older than this, in nanoseconds, are those of threads that were held up. Ten seconds: longer than a busy machine holds up
-/// a thread that goes on to ask, and short beside any jump that somebody would notice.
-const BEHIND: u64 = Duration::from_secs(10).as_nanos() as u64;
+/// A clock that is further behind is followed: five minutes, in nanoseconds. Longer than a busy machine holds up a thread that goes on to
+/// ask, and than a wall clock is set back without somebody having to do with it.
+const FAR: u64 = Duration::from_secs(300).as_nanos() as u64;
+
+/// A clock that is followed has caught up when it is no further behind: ten seconds, in nanoseconds, for which time then stands still. Not
+/// zero, or every thread that comes with an older tick would drive time.
+const NEAR: u64 = Duration::from_secs(10).as_nanos() as u64;
 
 /// The latest tick, and how far a clock that lies behind it has come since it was noticed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HeldTime {
     latest: AtomicU64,
+    /// How far behind a tick may be and just count as the latest: [`FAR`], or [`NEAR`] while a clock is followed.
+    bound: AtomicU64,
     behind: Mutex<Behind>,
 }
 
@@ -36,6 +42,12 @@ struct Behind {
     left: u64,
 }
 
+impl Default for HeldTime {
+    fn default() -> Self {
+        Self { latest: AtomicU64::new(0), bound: AtomicU64::new(FAR), behind: Mutex::default() }
+    }
+}
+
 impl HeldTime {
     /// Returns the later of a tick and the latest one, and remembers it; of a tick far behind see the module.
     #[inline]
@@ -43,8 +55,12 @@ impl HeldTime {
         let tick = tick.as_nanos();
         // Relaxed: the word itself is the message. Written only when time goes on, which a shared tick seldom does.
         let seen = self.latest.load(Ordering::Relaxed);
-        if seen >= tick {
-            return if seen - tick <= BEHIND { Tick::from_nanos(seen) } else { self.follow(tick) };
+        // One comparison asks whether it is neither later nor far behind: wrapped around, a later one is further than any.
+        if seen.wrapping_sub(tick) <= self.bound.load(Ordering::Relaxed) {
+            return Tick::from_nanos(seen);
+        }
+        if seen > tick {
+            return self.follow(tick);
         }
         Tick::from_nanos(self.latest.fetch_max(tick, Ordering::Relaxed).max(tick))
     }
@@ -60,6 +76,8 @@ impl HeldTime {
     fn follow(&self, tick: u64) -> Tick {
         let mut behind = self.behind.lock();
         let seen = self.latest.load(Ordering::Relaxed);
+        // Relaxed, here and below: a bound that is seen late delays the following.
+        self.bound.store(NEAR, Ordering::Relaxed);
         if behind.left != seen {
             *behind = Behind { tick, left: seen };
         } else if let Some(gone) = tick.checked_sub(behind.tick) {
@@ -69,7 +87,11 @@ impl HeldTime {
             behind.tick += 2 * half;
             behind.left = self.latest.fetch_max(moved, Ordering::Relaxed).max(moved);
         }
-        Tick::from_nanos(behind.left.max(seen))
+        let held = behind.left.max(seen);
+        if held.saturating_sub(tick) <= NEAR {
+            self.bound.store(FAR, Ordering::Relaxed);
+        }
+        Tick::from_nanos(held)
     }
 }
 
@@ -89,11 +111,11 @@ mod tests {
     #[test]
     fn a_thread_that_was_held_up_counts_as_the_latest() {
         let time = HeldTime::default();
-        assert_eq!(hold(&time, 100 * SECOND), 100 * SECOND);
-        for behind in [99 * SECOND, 95 * SECOND, 90 * SECOND, 92 * SECOND] {
-            assert_eq!(hold(&time, behind), 100 * SECOND);
+        assert_eq!(hold(&time, 1000 * SECOND), 1000 * SECOND);
+        for behind in [999 * SECOND, 950 * SECOND, 700 * SECOND, 920 * SECOND] {
+            assert_eq!(hold(&time, behind), 1000 * SECOND);
         }
-        assert_eq!(hold(&time, 101 * SECOND), 101 * SECOND);
+        assert_eq!(hold(&time, 1001 * SECOND), 1001 * SECOND);
     }
 
     /// A wall clock that was an hour ahead for a moment: no limit would have refilled for that hour.
@@ -106,7 +128,7 @@ mod tests {
             let now = start + second * SECOND;
             let held = hold(&time, now);
             assert!(held == last || second == 0 || held - last <= SECOND, "never faster than the clock");
-            if held - now > BEHIND {
+            if held - now > NEAR {
                 assert_eq!(held, ahead + second * SECOND / 2, "second {second}");
             }
             last = held;

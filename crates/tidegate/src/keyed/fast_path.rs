@@ -37,14 +37,14 @@ impl Shared {
     #[inline(never)]
     fn decide_slowly<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
         match self.reading(self.tick()) {
-            Some(by) => self.decide_at_length(self.store.print(key), key, by, cost),
+            Some(by) => self.decide_at_length(self.store.print(key), key, &by, cost),
             None => T::of(self.decide_by_store(key, cost)),
         }
     }
 
     /// Decides about a key that was not permitted in its first line, or was not looked for there.
     #[inline(never)]
-    fn decide_at_length<T: Tell>(&self, print: Print, key: &[u8], by: Reading<'_>, cost: Cost) -> T {
+    fn decide_at_length<T: Tell>(&self, print: Print, key: &[u8], by: &Reading<'_>, cost: Cost) -> T {
         let told = self.decide_on_word(print, key, by, cost.units());
         told.unwrap_or_else(|| T::of(self.decide_by_store(key, cost)))
     }
@@ -64,8 +64,8 @@ impl Shared {
             std::hint::black_box(touched);
             for (print, key) in prints.iter().zip(keys) {
                 let told = match self.store.permit(*print, &by, 1) {
-                    Some(word) => T::permitted(by.limit.form.report(word, by.now)),
-                    None => self.decide_at_length(*print, key.as_ref(), by, Cost::ONE),
+                    Some(word) => T::permitted(by.form.report(word, by.now)),
+                    None => self.decide_at_length(*print, key.as_ref(), &by, Cost::ONE),
                 };
                 tell(key, told);
             }
@@ -94,7 +94,7 @@ impl Shared {
         let limit = self.store.limit_at_hand(class)?;
         let by = Reading::at(limit, self.time.kept()?)?;
         let word = self.store.permit(self.store.print(key), &by, units)?;
-        Some(limit.form.report(word, by.now))
+        Some(limit.report(word, by.now))
     }
 
     /// Returns the tick that permits are booked under.
@@ -116,13 +116,13 @@ impl Shared {
 
     /// Spends units of a key by its word; a refusal is left to the clock.
     #[inline(always)]
-    fn decide_on_word<T: Tell>(&self, print: Print, key: &[u8], by: Reading<'_>, units: u64) -> Option<T> {
-        let mut taken = self.store.permit_or_see(print, &by, units);
+    fn decide_on_word<T: Tell>(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Option<T> {
+        let mut taken = self.store.permit_or_see(print, by, units);
         if taken == Taken::Elsewhere {
-            taken = self.store.take(print, key, &by, units);
+            taken = self.store.take(print, key, by, units);
         }
         match taken {
-            Taken::Permitted(word) => Some(T::permitted(by.limit.form.report(word, by.now))),
+            Taken::Permitted(word) => Some(T::permitted(by.form.report(word, by.now))),
             Taken::Elsewhere => None,
             Taken::Refused(seen) => self.decide_by_clock(print, key, units, seen),
         }
@@ -136,10 +136,10 @@ impl Shared {
             let by = self.reading(self.time.now())?;
             match self.store.take(print, key, &by, units) {
                 Taken::Permitted(word) => {
-                    return Some(T::permitted(by.limit.form.report(word, by.now)));
+                    return Some(T::permitted(by.form.report(word, by.now)));
                 }
                 Taken::Refused(word) if word == seen => {
-                    return Some(T::refused(by.limit.form.report(word, by.now), units));
+                    return Some(T::refused(by.form.report(word, by.now), units));
                 }
                 Taken::Refused(word) => seen = word,
                 Taken::Elsewhere => return None,

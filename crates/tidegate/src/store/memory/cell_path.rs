@@ -75,7 +75,7 @@ impl Table {
         match self.classes.get(seized.name().class()) {
             None => self.overflow.take(place.line, place.slot),
             Some(limit) => {
-                let state = State::Gcra(limit.form.widen(seized.word, now));
+                let state = State::Gcra(limit.form().widen(seized.word, now));
                 // It is there: a number that a slot in hand carries is given to no other limit.
                 Some(Cell::new(limit.quota()?, state))
             }
@@ -95,7 +95,7 @@ impl Table {
             State::Gcra(state) if cell.forgotten.is_none() && !passing => self
                 .classes
                 .of(&cell.quota, owner, now)
-                .and_then(|limit| Some((limit.class, limit.form.narrow(state, now)?))),
+                .and_then(|limit| Some((limit.class(), limit.form().narrow(state, now)?))),
             _ => None,
         };
         let (class, word) = narrow.unwrap_or_else(|| {

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use tidegate_core::rate::{Gcra, GcraWord};
 use tidegate_core::{Quota, Tick};
 
-use super::limit::{Entry, First, KeptClass, Limit};
+use super::limit::{Entry, KeptClass, Limit};
 use super::name::Class;
 use super::reclaim::Sweep;
 
@@ -27,7 +27,7 @@ pub(super) const LOW: usize = Class::MAX as usize / 4;
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     /// The first ones, where they are found soonest: those of a keyed limiter, as a rule.
-    few: [OnceLock<First>; FEW],
+    few: [OnceLock<Entry>; FEW],
     /// The others, in the order of their numbers. Both are read without a lock.
     pub(super) more: boxcar::Vec<Entry>,
     /// Protects the giving of numbers; no other lock is taken meanwhile but those of quotas.
@@ -53,14 +53,14 @@ impl Classes {
     pub(super) fn get(&self, class: Class) -> Option<Limit<'_>> {
         let at = usize::from(class.number()).checked_sub(1)?;
         match self.few.get(at) {
-            Some(first) => first.get().map(Limit::first),
-            None => self.more(class),
+            Some(first) => first.get().map(Entry::read),
+            None => self.more(at),
         }
     }
 
     #[inline(never)]
-    fn more(&self, class: Class) -> Option<Limit<'_>> {
-        Some(self.entry(class.number())?.read(class))
+    fn more(&self, at: usize) -> Option<Limit<'_>> {
+        self.more.get(at.checked_sub(FEW)?).map(Entry::read)
     }
 
     /// Returns the entry of a number; `None` for the first few.
@@ -71,7 +71,7 @@ impl Classes {
     /// Returns a limit if it is one of the first, without a call.
     #[inline(always)]
     pub(super) fn at_hand(&self, class: Class) -> Option<Limit<'_>> {
-        self.few.get(usize::from(class.number()).checked_sub(1)?)?.get().map(Limit::first)
+        self.few.get(usize::from(class.number()).checked_sub(1)?)?.get().map(Entry::read)
     }
 
     /// Returns the limit of a class that was kept between checks, if it is that class's still.
@@ -97,18 +97,18 @@ impl Classes {
         // Another thread may have been faster.
         let known = numbers.known.get(&owned).copied();
         if let Some(found) = known.and_then(|number| self.usable(number, now)) {
-            if let Some(entry) = self.entry(found.class.number()).filter(|entry| !entry.is_given()) {
+            if let Some(entry) = self.entry(found.class().number()).filter(|entry| !entry.is_given()) {
                 // A sweep was about to give it up.
                 entry.turn();
             }
-            return self.get(found.class);
+            return self.get(found.class());
         }
         let number = self.next_number(&mut numbers)?;
         let class = Class::new(number)?;
         match (self.few.get(usize::from(number) - 1), self.entry(number)) {
-            (Some(first), _) => _ = first.set(First::new(class, owner, Arc::clone(quota), form)),
+            (Some(first), _) => _ = first.set(Entry::new(class, owner, quota, &form)),
             (None, Some(entry)) => entry.give(owner, quota, &form),
-            (None, None) => _ = self.more.push(Entry::new(owner, quota, &form)),
+            (None, None) => _ = self.more.push(Entry::new(class, owner, quota, &form)),
         }
         numbers.known.insert(owned, number);
         self.get(class)
@@ -137,7 +137,7 @@ impl Classes {
     fn usable(&self, number: u16, now: Tick) -> Option<Limit<'_>> {
         let limit = self.get(Class::new(number)?)?;
         // Half of what a form lasts is left to it, so that it does not end between here and its use.
-        (now.since(limit.form.origin()) <= limit.form.lasts() / 2).then_some(limit)
+        (now.since(limit.form().origin()) <= limit.form().lasts() / 2).then_some(limit)
     }
 }
 
@@ -154,14 +154,14 @@ mod tests {
         for turn in 0..2 {
             for (at, quota) in quotas.iter().enumerate() {
                 let limit = classes.of(quota, 0, now).unwrap();
-                assert_eq!(usize::from(limit.class.number()), at + 1, "turn {turn}");
-                assert!(classes.get(limit.class).unwrap().is(quota));
+                assert_eq!(usize::from(limit.class().number()), at + 1, "turn {turn}");
+                assert!(classes.get(limit.class()).unwrap().is(quota));
             }
         }
         let another = classes.of(&quotas[0], 7, now).unwrap();
-        assert_eq!((another.owner, usize::from(another.class.number())), (7, quotas.len() + 1));
+        assert_eq!((another.owner(), usize::from(another.class().number())), (7, quotas.len() + 1));
         assert!(another.is(&quotas[0]));
-        assert_eq!(classes.kept(another.kept()).map(|limit| limit.class), Some(another.class));
+        assert_eq!(classes.kept(another.kept()).map(|limit| limit.class()), Some(another.class()));
         assert!(classes.get(Class::WIDE).is_none());
         assert!(classes.get(Class::new(Class::MAX).unwrap()).is_none());
     }

@@ -13,9 +13,9 @@
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
+use tidegate_core::rate::GcraWord;
 use tidegate_core::{Algorithm, Tick};
 
-use super::limit::Limit;
 use super::line::{Seized, WAYS};
 use super::name::{Class, Name};
 use super::reading::Reading;
@@ -163,8 +163,8 @@ impl Table {
         if name == Name::EMPTY {
             return SlotUse::Free;
         }
-        if let Some(by) = by.filter(|by| by.limit.class == name.class()) {
-            return SlotUse::of(&by.limit, word, by.now);
+        if let Some(by) = by.filter(|by| by.limit.class() == name.class()) {
+            return SlotUse::of((&by.form, by.limit.owner()), word, by.now);
         }
         if name.class() == Class::WIDE {
             // The word of a wide state is the tick from which it is as good as none.
@@ -176,10 +176,10 @@ impl Table {
             return self.overflow.with(place.line, place.slot, look).unwrap_or(SlotUse::Taken);
         }
         let Some(limit) = self.classes.get(name.class()) else { return SlotUse::Taken };
-        let form = &limit.form;
+        let form = limit.form();
         // A form whose numbers have run out is read as of its last moment; it is an hour old at least.
         let now = form.scaled(tick).or_else(|| form.scaled(form.origin().after(form.lasts())));
-        now.map_or(SlotUse::Free, |now| SlotUse::of(&limit, word, now))
+        now.map_or(SlotUse::Free, |now| SlotUse::of((&form, limit.owner()), word, now))
     }
 }
 
@@ -193,12 +193,11 @@ pub(super) fn rank(cell: &Cell, tick: Tick) -> Rank {
 }
 
 impl SlotUse {
-    fn of(limit: &Limit<'_>, word: u64, now: u64) -> Self {
-        let form = &limit.form;
+    fn of((form, owner): (&GcraWord, u32), word: u64, now: u64) -> Self {
         if form.is_full(word, now) {
             return Self::Free;
         }
-        Self::Live((form.is_used_up(word, now), form.spent_share(word, now)), limit.owner)
+        Self::Live((form.is_used_up(word, now), form.spent_share(word, now)), owner)
     }
 }
 

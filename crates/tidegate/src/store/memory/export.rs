@@ -168,8 +168,8 @@ impl Table {
             let copied = match self.classes.get(name.class()) {
                 None => self.overflow.with(line, slot, |cell, owner| (cell.clone(), owner)),
                 Some(limit) => limit.quota().map(|quota| {
-                    let state = State::Gcra(limit.form.widen(seized.word, now));
-                    (Cell::new(quota, state), limit.owner)
+                    let state = State::Gcra(limit.form().widen(seized.word, now));
+                    (Cell::new(quota, state), limit.owner())
                 }),
             };
             drop(seized);

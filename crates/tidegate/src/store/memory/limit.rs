@@ -1,36 +1,22 @@
 //! One limit of one owner, as checks read it.
 //!
-//! Slots name their limits by number. The first limits keep their numbers for good and are plain memory. The others are *entries*, whose
-//! numbers are given again once no slot carries them ([`reclaim`](super::reclaim)); so what was read of an entry can be of a
-//! limit that has gone since. An entry's *stamp* tells: it changes before the limit does, so a reading holds if the stamp is the same
-//! after a slot of that number was seized as it was before the reading.
+//! Slots name their limits by number. A number has an *entry*, and is given again once no slot carries it
+//! ([`reclaim`](super::reclaim)); so what was read of an entry can be of a limit that has gone since. The entry's *stamp* tells: it changes before
+//! the limit does, so a reading holds if the stamp is the same after a slot of that number was seized as it was before the
+//! reading.
 
 use std::sync::Arc;
 
 use tidegate_core::Quota;
-use tidegate_core::rate::{Gcra, GcraWord};
+use tidegate_core::rate::{Gcra, GcraReport, GcraWord};
 
 use super::name::Class;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
-/// A limit that keeps its number for good.
-#[derive(Debug)]
-pub(super) struct First {
-    class: Class,
-    owner: u32,
-    quota: Arc<Quota>,
-    form: GcraWord,
-}
-
-impl First {
-    pub(super) const fn new(class: Class, owner: u32, quota: Arc<Quota>, form: GcraWord) -> Self {
-        Self { class, owner, quota, form }
-    }
-}
-
-/// A limit whose number may be given to another one later.
+/// A number and the limit it is given to.
 #[derive(Debug)]
 pub(super) struct Entry {
+    class: Class,
     /// Even while the number is given. Odd while a sweep looks for slots that carry it, in which no new slot may come to carry
     /// it, and while it is free. One more with each change, so that 2³¹ others would have to have the number between the two looks of one
     /// check for it to be deceived.
@@ -44,8 +30,9 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    pub(super) fn new(owner: u32, quota: &Arc<Quota>, form: &GcraWord) -> Self {
+    pub(super) fn new(class: Class, owner: u32, quota: &Arc<Quota>, form: &GcraWord) -> Self {
         Self {
+            class,
             stamp: AtomicU32::new(0),
             owner: AtomicU32::new(owner),
             address: AtomicU64::new(address(quota)),
@@ -91,35 +78,17 @@ impl Entry {
     }
 
     /// Reads the limit.
-    #[inline]
-    pub(super) fn read(&self, class: Class) -> Limit<'_> {
-        let stamp = self.stamp.load(Ordering::Acquire);
-        Limit {
-            class,
-            owner: self.owner.load(Ordering::Acquire),
-            address: self.address.load(Ordering::Acquire),
-            form: GcraWord::from_parts(std::array::from_fn(|at| self.form[at].load(Ordering::Acquire))),
-            source: Source::Entry(self, stamp),
-        }
+    #[inline(always)]
+    pub(super) fn read(&self) -> Limit<'_> {
+        Limit { entry: self, stamp: self.stamp.load(Ordering::Acquire) }
     }
 }
 
-/// Where a limit was read.
-#[derive(Clone, Copy, Debug)]
-enum Source<'t> {
-    First(&'t First),
-    Entry(&'t Entry, u32),
-}
-
-/// One limit of one owner, as it was read; see [`Limit::holds`].
+/// One limit of one owner, to be read; see [`Limit::holds`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit<'t> {
-    pub(crate) class: Class,
-    /// The owner of all keys of this class.
-    pub(super) owner: u32,
-    pub(crate) form: GcraWord,
-    address: u64,
-    source: Source<'t>,
+    entry: &'t Entry,
+    stamp: u32,
 }
 
 /// A class to be kept between checks: its number and the stamp it had.
@@ -144,50 +113,53 @@ impl KeptClass {
     }
 }
 
-impl<'t> Limit<'t> {
+impl Limit<'_> {
     #[inline(always)]
-    pub(super) fn first(first: &'t First) -> Self {
-        Self {
-            class: first.class,
-            owner: first.owner,
-            form: first.form,
-            address: address(&first.quota),
-            source: Source::First(first),
-        }
+    pub(crate) const fn class(&self) -> Class {
+        self.entry.class
+    }
+
+    /// Returns the owner of all keys of this class.
+    pub(super) fn owner(&self) -> u32 {
+        self.entry.owner.load(Ordering::Acquire)
+    }
+
+    /// Returns the numbers that words are read by. Where the limit does not hold any more they may be of two limits, which decides nothing: by
+    /// any numbers a word is read without a panic.
+    #[inline(always)]
+    pub(crate) fn form(&self) -> GcraWord {
+        GcraWord::from_parts(std::array::from_fn(|at| self.entry.form[at].load(Ordering::Acquire)))
+    }
+
+    /// Returns what a word says at one moment, by numbers that are read again: for the first few limits, which keep their numbers.
+    #[inline(always)]
+    pub(crate) fn report(&self, word: u64, now: u64) -> GcraReport {
+        let number = |at: usize| self.entry.form[at].load(Ordering::Relaxed);
+        GcraWord::from_parts([number(0), 0, number(2), 0, 0, number(5)]).report(word, now)
     }
 
     /// Says whether what was read is the limit of the number still: to be asked with a slot of that number in hand, or its line locked.
     #[inline(always)]
     pub(super) fn holds(&self) -> bool {
-        match self.source {
-            Source::First(_) => true,
-            // Relaxed: seizing the slot was an Acquire of what whoever put the number there had seen, its stamp included.
-            Source::Entry(entry, stamp) => entry.stamp.load(Ordering::Relaxed) == stamp,
-        }
+        // Relaxed: seizing the slot was an Acquire of what whoever put the number there had seen, its stamp included.
+        self.entry.stamp.load(Ordering::Relaxed) == self.stamp
     }
 
     /// Says whether a new slot may carry the number: to be asked with the slot's line locked, which a sweep locks after it has changed
     /// the stamp.
     pub(super) fn admits(&self) -> bool {
-        match self.source {
-            Source::First(_) => true,
-            Source::Entry(_, stamp) => self.holds() && stamp.is_multiple_of(2),
-        }
+        self.stamp.is_multiple_of(2) && self.holds()
     }
 
     /// Returns the class in a form that can be kept between checks.
     pub(super) fn kept(&self) -> KeptClass {
-        let stamp = match self.source {
-            Source::First(_) => 0,
-            Source::Entry(_, stamp) => stamp,
-        };
-        KeptClass(u64::from(stamp) << 32 | u64::from(self.class.number()))
+        KeptClass(u64::from(self.stamp) << 32 | u64::from(self.class().number()))
     }
 
     /// Says whether words of this limit are words of `quota`.
     #[inline]
     pub(super) fn is(&self, quota: &Arc<Quota>) -> bool {
-        self.address == address(quota) || self.equals(quota)
+        self.entry.address.load(Ordering::Acquire) == address(quota) || self.equals(quota)
     }
 
     #[cold]
@@ -198,10 +170,7 @@ impl<'t> Limit<'t> {
 
     /// Returns the quota; `None` where what was read does not hold any more.
     pub(super) fn quota(&self) -> Option<Arc<Quota>> {
-        match self.source {
-            Source::First(first) => Some(Arc::clone(&first.quota)),
-            Source::Entry(entry, _) => entry.quota.lock().clone().filter(|_| self.holds()),
-        }
+        self.entry.quota.lock().clone().filter(|_| self.holds())
     }
 }
 

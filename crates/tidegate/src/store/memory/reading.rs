@@ -1,6 +1,7 @@
 //! What a word is read by, and what a check on it says.
 
 use tidegate_core::Tick;
+use tidegate_core::rate::GcraWord;
 
 use super::limit::Limit;
 
@@ -19,6 +20,7 @@ pub(crate) enum Taken {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<'t> {
     pub(crate) limit: Limit<'t>,
+    pub(crate) form: GcraWord,
     pub(crate) tick: Tick,
     pub(crate) now: u64,
 }
@@ -27,7 +29,8 @@ impl<'t> Reading<'t> {
     /// Makes it; `None` where the numbers of the limit's form do not reach `tick`.
     #[inline]
     pub(crate) fn at(limit: Limit<'t>, tick: Tick) -> Option<Self> {
-        let now = limit.form.scaled(tick)?;
-        Some(Self { limit, tick, now })
+        let form = limit.form();
+        let now = form.scaled(tick)?;
+        Some(Self { limit, form, tick, now })
     }
 }

@@ -233,7 +233,7 @@ impl Table {
         if self.full_keys.is_some() {
             return None;
         }
-        self.line(self.first(print)).permit(print.name(by.limit.class), by, units)
+        self.line(self.first(print)).permit(print.name(by.limit.class()), by, units)
     }
 
     /// As [`Table::permit`], in both lines: in a table as full as it is made for, one key in seven is in its second. For a key that would be
@@ -243,7 +243,7 @@ impl Table {
         if self.full_keys.is_some() {
             return Taken::Elsewhere;
         }
-        let name = print.name(by.limit.class);
+        let name = print.name(by.limit.class());
         let see = |line: usize| self.line(line).permit_or_see(name, by, units);
         see(self.first(print)).or_else(|| see(self.second(print))).unwrap_or(Taken::Elsewhere)
     }
@@ -259,7 +259,7 @@ impl Table {
         let key = self.sought(print, key);
         let take = |line| {
             let is = |slot| self.is(Place { line, slot }, key);
-            self.line(line).take(key.name(by.limit.class), is, by, units)
+            self.line(line).take(key.name(by.limit.class()), is, by, units)
         };
         if let Some(taken) = take(self.first(print)) {
             return taken;
@@ -279,9 +279,9 @@ impl Table {
         if !by.limit.admits() {
             return Taken::Elsewhere;
         }
-        let Some(next) = by.limit.form.take(0, by.now, units) else { return Taken::Refused(0) };
-        if let Some((place, mut seized)) = self.claim(&both, key, by.limit.owner, by.tick, (Some(by), None)) {
-            self.give(&both, (place, &mut seized), key, by.limit.class);
+        let Some(next) = by.form.take(0, by.now, units) else { return Taken::Refused(0) };
+        if let Some((place, mut seized)) = self.claim(&both, key, by.limit.owner(), by.tick, (Some(by), None)) {
+            self.give(&both, (place, &mut seized), key, by.limit.class());
             seized.word = next;
         }
         Taken::Permitted(next)

@@ -28,7 +28,7 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
         let ann = Name::new(1 << 20, class);
         let ((small, small_form), (large, large_form)) = (quota(1), quota(3));
         let slots = Arc::new(<[Slot; WAYS]>::default());
-        let entry = Arc::new(Entry::new(0, &small, &small_form));
+        let entry = Arc::new(Entry::new(class, 0, &small, &small_form));
         let tick = Tick::from_secs(1);
         let spent = |form: &GcraWord| form.take(0, form.scaled(tick).unwrap(), 1).unwrap();
         {
@@ -38,7 +38,7 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
             seized.rename(&held, ann);
             seized.word = spent(&small_form);
         }
-        assert!(entry.read(class).holds());
+        assert!(entry.read().holds());
         let reclaim = {
             let (slots, entry, large) = (Arc::clone(&slots), Arc::clone(&entry), Shared::clone(&large));
             loom::thread::spawn(move || {
@@ -63,8 +63,8 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
                 true
             })
         };
-        let limit = entry.read(class);
-        let is_large = limit.form.burst() == 3;
+        let limit = entry.read();
+        let is_large = limit.form().burst() == 3;
         let line = Line::of(&slots);
         let taken = Reading::at(limit, tick).and_then(|by| {
             line.permit_or_see(ann, &by, 1)
