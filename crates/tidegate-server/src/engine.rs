@@ -6,6 +6,7 @@
 mod held;
 mod outage;
 mod settling;
+mod store_changes;
 mod ticket;
 mod ticket_seal;
 
@@ -92,7 +93,7 @@ impl Engine {
         ticket_seal: TicketSeal,
     ) -> Self {
         let metrics = Metrics::new();
-        let fallback = outage::fallback_for(&store, store_kind, &clock, &metrics);
+        let fallback = store_changes::fallback_for(&store, store_kind, &clock, &metrics);
         let asked = match &fallback {
             Some(fallback) => Arc::new(fallback.clone()),
             None => Arc::clone(&store),

@@ -1,19 +1,18 @@
-//! What a server says of decisions that were made without their engine, and of the engine going and coming back.
+//! What a server says of decisions that were made without their engine.
 //!
-//! How they are made is the library's ([`Fallback`]); here they are counted, told, and given the form of their answers: a policy with
+//! How they are made is the library's ([`tidegate::store::fallback`]); here they are counted, and given the form of their answers: a policy with
 //! `on_store_error: deny` answers 503, one with `allow` has no part in the answer, since it counts nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::GateDecision;
 use tidegate::policy::{Mode, OnStoreError, Policy};
-use tidegate::store::fallback::Change;
-use tidegate::store::{Fallback, Store, StoreError};
-use tidegate::{Clock, GateDecision};
+use tidegate::store::StoreError;
 
 use super::{Conclusion, Engine, tally};
 use crate::live::Live;
-use crate::metrics::{Decided, Metrics, StoreState};
+use crate::metrics::Decided;
 
 /// How a store is, as health has it.
 #[derive(Debug)]
@@ -22,40 +21,6 @@ pub(crate) struct Outage {
     pub(crate) reason: Arc<str>,
     /// For how long.
     pub(crate) lasts: Duration,
-}
-
-/// Returns what stands between the gate and a store, where the store may fail: one in memory cannot, and needs nothing.
-pub(super) fn fallback_for(
-    store: &Arc<dyn Store>,
-    kind: &'static str,
-    clock: &Arc<dyn Clock>,
-    metrics: &Metrics,
-) -> Option<Fallback> {
-    if store.caps().always_decides {
-        return None;
-    }
-    let states = metrics.store_states(kind);
-    let told = move |change: &Change| tell(change, kind, &states);
-    Some(Fallback::around(Arc::clone(store), Arc::clone(clock)).on_change(told).build())
-}
-
-fn tell(change: &Change, store: &'static str, states: &StoreState) {
-    states.turn(change.up);
-    let (reason, lasted_ms) = (&*change.reason, change.lasted.as_millis());
-    match change.up {
-        true => tracing::info!(
-            store,
-            reason,
-            lasted_ms,
-            decided_without_it = change.without_engine,
-            "the store is back"
-        ),
-        false => tracing::warn!(
-            store,
-            reason,
-            "the store is gone; until it is back, policies go by on_store_error"
-        ),
-    }
 }
 
 impl Engine {
