@@ -7,15 +7,17 @@
 //! second thing to pass in. To wait on another runtime's timer, wrap a clock and override
 //! [`Clock::sleep_until`], as [`TokioClock`] (feature `tokio`) does.
 
+mod held;
 mod manual;
 mod system;
 mod time;
 #[cfg(feature = "tokio")]
 mod tokio;
 
+pub(crate) use held::HeldTime;
 pub use manual::ManualClock;
 pub use system::SystemClock;
-pub(crate) use time::{Time, hold};
+pub(crate) use time::Time;
 #[cfg(feature = "tokio")]
 pub use tokio::TokioClock;
 

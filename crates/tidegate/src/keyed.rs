@@ -8,7 +8,7 @@ mod fast_path;
 mod shared;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU16;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -58,7 +58,7 @@ impl KeyedLimiter {
     {
         let standard = Standard { quota: Arc::new(quota.try_into()?), replace: Replace::AsIs, terms: 0 };
         let shared = Shared {
-            fast_class: AtomicU16::new(0),
+            fast_class: AtomicU64::new(0),
             precision: Precision::default(),
             time: Time::new(SystemClock::new()),
             store: MemoryStore::with_capacity(capacity),
@@ -128,7 +128,7 @@ impl KeyedLimiter {
     fn rebuilt(&self, replace: impl FnOnce(&mut Shared)) -> Self {
         let old = &*self.shared;
         let mut shared = Shared {
-            fast_class: AtomicU16::new(0),
+            fast_class: AtomicU64::new(0),
             precision: old.precision,
             time: old.time.again(),
             store: old.store.again(old.capacity),

@@ -64,6 +64,14 @@ impl Gcra {
     pub const fn burst(&self) -> u64 {
         self.pace.at_once
     }
+
+    /// Returns what the limit says when so much scaled time has yet to pass until it is full; see [`GcraWord::report`](word::GcraWord::report).
+    #[must_use]
+    #[inline]
+    pub const fn report(&self, spent: u64) -> report::GcraReport {
+        let Pace { scale, unit, at_once: burst } = self.pace;
+        report::GcraReport { unit, scale, burst, spent }
+    }
 }
 
 impl Kept for Gcra {

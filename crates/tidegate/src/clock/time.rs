@@ -2,20 +2,19 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_core::Tick;
 
-use super::{Clock, SystemClock};
+use super::{Clock, HeldTime, SystemClock};
 
 /// The system's clock, or another one whose steps back are held.
 ///
 /// The limits in words do not remember when they were last changed, so ticks must not step back. The system's clock does not;
-/// another one stands still meanwhile, at the latest tick that anybody has read by it here.
+/// another one's are held ([`HeldTime`]).
 #[derive(Debug)]
 pub(crate) enum Time {
     System(SystemClock),
-    Other { clock: Arc<dyn Clock>, latest: AtomicU64 },
+    Other { clock: Arc<dyn Clock>, held: HeldTime },
 }
 
 impl Time {
@@ -27,7 +26,7 @@ impl Time {
     }
 
     pub(crate) fn of(clock: Arc<dyn Clock>) -> Self {
-        Self::Other { clock, latest: AtomicU64::new(0) }
+        Self::Other { clock, held: HeldTime::default() }
     }
 
     /// Returns another with the same clock: how far that has come is kept apart.
@@ -86,7 +85,7 @@ impl Time {
     fn other(&self, recent: bool) -> Tick {
         match self {
             Self::System(system) => system.now(),
-            Self::Other { clock, latest } => hold(latest, if recent { clock.recent() } else { clock.now() }),
+            Self::Other { clock, held } => held.hold(if recent { clock.recent() } else { clock.now() }),
         }
     }
 
@@ -96,15 +95,4 @@ impl Time {
             Self::Other { clock, .. } => &**clock,
         }
     }
-}
-
-/// Returns the later of a tick and the latest that was seen, and remembers it.
-pub(crate) fn hold(latest: &AtomicU64, tick: Tick) -> Tick {
-    let tick = tick.as_nanos();
-    // Relaxed: the word itself is the message. Written only when time goes on, which a shared tick seldom does.
-    let seen = latest.load(Ordering::Relaxed);
-    if seen >= tick {
-        return Tick::from_nanos(seen);
-    }
-    Tick::from_nanos(latest.fetch_max(tick, Ordering::Relaxed).max(tick))
 }

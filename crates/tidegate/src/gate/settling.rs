@@ -136,6 +136,14 @@ impl Gate {
         Ok(self.settle_endings(parts, &[], Waits::Yes).await?.unwrap_or_default())
     }
 
+    /// Takes back what a check charged, as if it had not been asked for, although nobody waits for what comes of it: for callers who have
+    /// gone. Where an engine has to be told, that happens in the background ([`Gate::with_background`]).
+    ///
+    /// What a store does not settle stays charged until time returns it.
+    pub fn undo_unwatched(&self, charged: &Charged) {
+        self.finish_unwatched(charged, charged.of(Part::All), |_| Some(0));
+    }
+
     /// Settles charges although nobody waits for what comes of it.
     pub(super) fn finish_unwatched<'c>(
         &self,

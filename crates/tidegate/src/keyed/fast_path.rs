@@ -15,7 +15,7 @@ use tidegate_core::{Cost, Tick};
 use super::shared::Shared;
 use crate::answer::Tell;
 use crate::precision::Precision;
-use crate::store::{Class, Print, Reading, Taken};
+use crate::store::{KeptClass, Print, Reading, Taken};
 
 /// Keys looked up together: as many misses as a core keeps under way at once, and a little more.
 const BATCH: usize = 16;
@@ -37,14 +37,14 @@ impl Shared {
     #[inline(never)]
     fn decide_slowly<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
         match self.reading(self.tick()) {
-            Some(by) => self.decide_at_length(self.store.print(key), key, by, cost),
+            Some(by) => self.decide_at_length(self.store.print(key), key, &by, cost),
             None => T::of(self.decide_by_store(key, cost)),
         }
     }
 
     /// Decides about a key that was not permitted in its first line, or was not looked for there.
     #[inline(never)]
-    fn decide_at_length<T: Tell>(&self, print: Print, key: &[u8], by: Reading<'_>, cost: Cost) -> T {
+    fn decide_at_length<T: Tell>(&self, print: Print, key: &[u8], by: &Reading<'_>, cost: Cost) -> T {
         let told = self.decide_on_word(print, key, by, cost.units());
         told.unwrap_or_else(|| T::of(self.decide_by_store(key, cost)))
     }
@@ -64,8 +64,8 @@ impl Shared {
             std::hint::black_box(touched);
             for (print, key) in prints.iter().zip(keys) {
                 let told = match self.store.permit(*print, &by, 1) {
-                    Some(word) => T::permitted(by.limit.form.report(word, by.now)),
-                    None => self.decide_at_length(*print, key.as_ref(), by, Cost::ONE),
+                    Some(word) => T::permitted(by.form.report(word, by.now)),
+                    None => self.decide_at_length(*print, key.as_ref(), &by, Cost::ONE),
                 };
                 tell(key, told);
             }
@@ -80,7 +80,7 @@ impl Shared {
         let plain = self.resolver.is_none() && self.observer.is_none();
         let class = self.store.class(&self.standard.load().quota, self.time.now()).filter(|_| plain);
         // Relaxed: a limit can be read as soon as its class is known, however that came about.
-        self.fast_class.store(class.map_or(0, Class::number), Ordering::Relaxed);
+        self.fast_class.store(class.map_or(0, KeptClass::bits), Ordering::Relaxed);
     }
 
     /// Spends units of a key by the tick that the system's clock shares, and returns what the limit says afterwards. `None` where that is
@@ -90,10 +90,11 @@ impl Shared {
         if key.len() > SHORT || self.precision == Precision::Exact {
             return None;
         }
-        let limit = self.store.limit_at_hand(Class::new(self.fast_class.load(Ordering::Relaxed))?)?;
+        let class = KeptClass::of_bits(self.fast_class.load(Ordering::Relaxed)).class()?;
+        let limit = self.store.limit_at_hand(class)?;
         let by = Reading::at(limit, self.time.kept()?)?;
         let word = self.store.permit(self.store.print(key), &by, units)?;
-        Some(limit.form.report(word, by.now))
+        Some(limit.report(word, by.now))
     }
 
     /// Returns the tick that permits are booked under.
@@ -103,10 +104,11 @@ impl Shared {
 
     /// Returns how to read words of the standard limit at a tick.
     fn reading(&self, tick: Tick) -> Option<Reading<'_>> {
-        let limit = self.store.limit(Class::new(self.fast_class.load(Ordering::Relaxed))?)?;
-        let reading = Reading::at(limit, tick);
+        let class = KeptClass::of_bits(self.fast_class.load(Ordering::Relaxed));
+        class.class()?;
+        let reading = self.store.limit(class).and_then(|limit| Reading::at(limit, tick));
         if reading.is_none() {
-            // The numbers of the form have run out, after an hour or after a century: the limit gets another form.
+            // The numbers of the form have run out, after an hour or after a century, or the limit's number is being reclaimed: it gets another.
             self.publish_class();
         }
         reading
@@ -114,13 +116,13 @@ impl Shared {
 
     /// Spends units of a key by its word; a refusal is left to the clock.
     #[inline(always)]
-    fn decide_on_word<T: Tell>(&self, print: Print, key: &[u8], by: Reading<'_>, units: u64) -> Option<T> {
-        let mut taken = self.store.permit_or_see(print, &by, units);
+    fn decide_on_word<T: Tell>(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Option<T> {
+        let mut taken = self.store.permit_or_see(print, by, units);
         if taken == Taken::Elsewhere {
-            taken = self.store.take(print, key, &by, units);
+            taken = self.store.take(print, key, by, units);
         }
         match taken {
-            Taken::Permitted(word) => Some(T::permitted(by.limit.form.report(word, by.now))),
+            Taken::Permitted(word) => Some(T::permitted(by.form.report(word, by.now))),
             Taken::Elsewhere => None,
             Taken::Refused(seen) => self.decide_by_clock(print, key, units, seen),
         }
@@ -134,10 +136,10 @@ impl Shared {
             let by = self.reading(self.time.now())?;
             match self.store.take(print, key, &by, units) {
                 Taken::Permitted(word) => {
-                    return Some(T::permitted(by.limit.form.report(word, by.now)));
+                    return Some(T::permitted(by.form.report(word, by.now)));
                 }
                 Taken::Refused(word) if word == seen => {
-                    return Some(T::refused(by.limit.form.report(word, by.now), units));
+                    return Some(T::refused(by.form.report(word, by.now), units));
                 }
                 Taken::Refused(word) => seen = word,
                 Taken::Elsewhere => return None,

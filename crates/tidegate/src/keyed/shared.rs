@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::BuildHasher;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU16;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -26,7 +26,7 @@ pub(super) type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
 pub(super) struct Shared {
     /// The class of the standard limit in the store, if the fast path may be taken: the states of the limit fit a word, and there are
     /// neither limits per key nor an observer. 0 otherwise.
-    pub(super) fast_class: AtomicU16,
+    pub(super) fast_class: AtomicU64,
     pub(super) precision: Precision,
     pub(super) time: Time,
     pub(super) store: MemoryStore,

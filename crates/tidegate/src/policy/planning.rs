@@ -147,10 +147,10 @@ impl PolicySet {
                     max_wait: ready.max_wait,
                     binding: ready.binding,
                     on_failure: compiled.on_failure,
-                    by_fallback: false,
                     on_error: compiled.on_error,
                     share: compiled.share,
                     passing: false,
+                    by_fallback: false,
                     replace: ready.replace,
                     owner: ready.owner,
                 });

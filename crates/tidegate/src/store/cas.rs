@@ -5,7 +5,6 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tidegate_core::Tick;
@@ -14,7 +13,7 @@ use twox_hash::XxHash64;
 use super::plain::refuse_repeated;
 use super::step::{DecidedBy, Settled, Step, StepClock};
 use super::{Answer, Caps, Cell, Home, Later, Occupancy, OwnedStep, Settling, Store, StoreError, settle};
-use crate::clock::hold;
+use crate::clock::HeldTime;
 
 /// How often a step is tried before it gives up. Each loss means another step won, so the engine as a whole goes on.
 const ATTEMPTS: u32 = 64;
@@ -99,14 +98,14 @@ pub struct CasStore<M> {
 struct Shared<M> {
     map: M,
     /// The latest tick that was seen here; other nodes' ticks are in the states.
-    latest: AtomicU64,
+    time: HeldTime,
 }
 
 impl<M: ByteMap> CasStore<M> {
     /// Wraps an engine.
     #[must_use]
     pub fn new(map: M) -> Self {
-        Self { shared: Arc::new(Shared { map, latest: AtomicU64::new(0) }) }
+        Self { shared: Arc::new(Shared { map, time: HeldTime::default() }) }
     }
 }
 
@@ -179,7 +178,7 @@ impl<M: ByteMap> Shared<M> {
                 StepClock::Engine => read.now.unwrap_or(step.now),
                 StepClock::Caller | StepClock::Fresh(_) => step.now,
             };
-            let now = hold(&self.latest, told);
+            let now = self.time.hold(told);
             let (settled, changed) = settle(&Step { now, ..*step }, &mut cells);
             (settled, changed, now)
         });

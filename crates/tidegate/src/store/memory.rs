@@ -27,31 +27,40 @@
 //! Words do not tell when they were last changed, so a store's ticks must not step back: an earlier tick than the latest one
 //! counts as that one.
 
+mod batch;
 mod cell_path;
 mod classes;
 mod eviction;
+mod export;
 mod full_keys;
+mod limit;
 mod line;
 mod lines;
 mod name;
 mod overflow;
+mod piece;
 mod prefault;
 mod reading;
+mod reclaim;
+mod seed;
 mod table;
 mod word_path;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
 use tidegate_core::{Quota, Retry, Tick};
 
 use super::step::{Charge, DecidedBy, Op, Settled, Step, StepClock};
-use super::{Answer, Home, Occupancy, Settling, Store, StoreError};
-use crate::clock::hold;
-pub(crate) use classes::Limit;
-pub(crate) use name::Class;
+use super::{Answer, Caps, Home, Later, Occupancy, Settling, Store, StoreError};
+use crate::clock::HeldTime;
+pub use export::Export;
+pub(crate) use limit::{KeptClass, Limit};
+use name::Class;
+pub use piece::RestoreError;
 pub(crate) use reading::{Reading, Taken};
+pub use seed::Seed;
 pub(crate) use table::Print;
 use table::{Keep, Sought, Table};
 
@@ -73,8 +82,7 @@ pub struct MemoryStore {
 #[derive(Debug)]
 struct Shared {
     table: Table,
-    /// The latest tick that was seen.
-    latest: AtomicU64,
+    time: HeldTime,
     home: Home,
 }
 
@@ -112,8 +120,22 @@ impl MemoryStore {
         Self::of(Table::new(keys, Keep::Keys))
     }
 
+    /// Makes an empty store whose keys are hashed under a seed that is handed in, so that it may be exported and restored in another process
+    /// ([`MemoryStore::export`]). Takes 27 bytes per key of the capacity; zero counts as one.
+    #[must_use]
+    pub fn with_seed(keys: usize, seed: &Seed) -> Self {
+        Self::of(Table::seeded(keys, Keep::Fingerprints, seed))
+    }
+
+    /// Makes an empty store that tells keys apart by themselves, as [`MemoryStore::with_full_keys`], and may be exported, as
+    /// [`MemoryStore::with_seed`]. Takes 51 bytes per key of the capacity.
+    #[must_use]
+    pub fn with_full_keys_and_seed(keys: usize, seed: &Seed) -> Self {
+        Self::of(Table::seeded(keys, Keep::Keys, seed))
+    }
+
     fn of(table: Table) -> Self {
-        let shared = Arc::new(Shared { table, latest: AtomicU64::new(0), home: Home::of_process() });
+        let shared = Arc::new(Shared { table, time: HeldTime::default(), home: Home::of_process() });
         prefault::soon(&shared);
         Self { shared }
     }
@@ -137,19 +159,20 @@ impl MemoryStore {
     }
 
     /// Returns the class of a quota without an owner; `None` where its states do not fit a word.
-    pub(crate) fn class(&self, quota: &Arc<Quota>, tick: Tick) -> Option<Class> {
-        Some(self.shared.table.classes.of(quota, 0, tick)?.class)
+    pub(crate) fn class(&self, quota: &Arc<Quota>, tick: Tick) -> Option<KeptClass> {
+        self.shared.table.reclaim(tick);
+        Some(self.shared.table.classes.of(quota, 0, tick)?.kept())
     }
 
-    /// Returns the limit of a class.
+    /// Returns the limit of a class that was kept between checks; `None` where its number was given to another since, or is about to be.
     #[inline]
-    pub(crate) fn limit(&self, class: Class) -> Option<&Limit> {
-        self.shared.table.classes.get(class)
+    pub(crate) fn limit(&self, class: KeptClass) -> Option<Limit<'_>> {
+        self.shared.table.classes.kept(class)
     }
 
     /// Returns the limit of a class, if that is one of those found soonest.
     #[inline(always)]
-    pub(crate) fn limit_at_hand(&self, class: Class) -> Option<&Limit> {
+    pub(crate) fn limit_at_hand(&self, class: Class) -> Option<Limit<'_>> {
         self.shared.table.classes.at_hand(class)
     }
 
@@ -181,6 +204,11 @@ impl Store for MemoryStore {
         })
     }
 
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        self.settle_batch(steps, out);
+        None
+    }
+
     fn occupancy(&self) -> Occupancy {
         let table = &self.shared.table;
         Occupancy {
@@ -190,6 +218,10 @@ impl Store for MemoryStore {
             evicted: table.evicted.load(Ordering::Relaxed),
             evicted_over_limit: table.evicted_over_limit.load(Ordering::Relaxed),
         }
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { always_decides: true, ..Caps::default() }
     }
 
     fn home(&self) -> Home {
@@ -214,18 +246,30 @@ impl MemoryStore {
         step: &Step<'_>,
         settled: &mut Settled,
     ) -> Result<(), StoreError> {
-        let (table, latest) = (&self.shared.table, &self.shared.latest);
-        (settled.at, settled.by) = (hold(latest, step.now), DecidedBy::Local);
+        let print = |_: usize, charge: &Charge<'_>| self.shared.table.print(charge.key);
+        self.settle_prints::<RECEIPTS>(step, print, settled)
+    }
+
+    /// Settles a step whose keys have these fingerprints, by their places.
+    #[inline(always)]
+    fn settle_prints<const RECEIPTS: bool>(
+        &self,
+        step: &Step<'_>,
+        print: impl Fn(usize, &Charge<'_>) -> Print,
+        settled: &mut Settled,
+    ) -> Result<(), StoreError> {
+        let (table, time) = (&self.shared.table, &self.shared.time);
+        (settled.at, settled.by) = (time.hold(step.now), DecidedBy::Local);
         let mut step = Step { now: settled.at, ..*step };
-        if table.settle_at_once::<RECEIPTS>(&step, settled).is_some() {
+        if table.settle_at_once::<RECEIPTS>(&step, &print, settled).is_some() {
             return Ok(());
         }
         // Perhaps a refusal: decided by a fresh clock, if the step has one.
         if let StepClock::Fresh(clock) = step.clock {
-            step.now = hold(latest, clock.now());
+            step.now = time.hold(clock.now());
         }
-        let sought = |charge: &Charge<'_>| table.sought(table.print(charge.key), charge.key);
-        let keys: SmallVec<[Sought; 16]> = step.charges.iter().map(sought).collect();
+        let sought = |(at, charge): (usize, &Charge<'_>)| table.sought(print(at, charge), charge.key);
+        let keys: SmallVec<[Sought; 16]> = step.charges.iter().enumerate().map(sought).collect();
         // Two keys of one step that the table takes for one would be settled on one slot twice. That they are not the same has odds
         // of 2^-48, and is refused all the same.
         let repeated = |(at, key): (usize, &Sought)| keys[..at].iter().any(|other| other.is_as(*key));
@@ -237,7 +281,7 @@ impl MemoryStore {
             settled.at = step.now;
             // Another step may have come with a later tick between here and the lock, and have charged by that. Refused is
             // only who would be by it too; ends, for each turn takes the wait that the last one told.
-            let later = hold(latest, step.now);
+            let later = time.latest();
             if settled.allowed || later == step.now || !waited(&step, settled, later) {
                 return Ok(());
             }
@@ -258,6 +302,7 @@ fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
 impl Table {
     /// Settles a step: on words where that is possible, else on cells.
     fn settle_any(&self, step: &Step<'_>, keys: &[Sought], settled: &mut Settled) {
+        self.reclaim(step.now);
         if let ([charge], [key]) = (step.charges, keys)
             && self.settle_word(step, charge, *key, settled)
         {

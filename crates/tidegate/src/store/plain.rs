@@ -1,14 +1,13 @@
 //! A plain map under a lock: the twin that tests compare every other store with.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
 
-use crate::clock::hold;
+use crate::clock::HeldTime;
 
 use super::step::{Settled, Step};
-use super::{Cell, Home, Occupancy, Settling, Store, StoreError, settle};
+use super::{Caps, Cell, Home, Occupancy, Settling, Store, StoreError, settle};
 
 /// Keeps every key it ever saw, exactly, in a map under one lock.
 ///
@@ -16,14 +15,13 @@ use super::{Cell, Home, Occupancy, Settling, Store, StoreError, settle};
 #[derive(Debug)]
 pub struct PlainStore {
     cells: Mutex<HashMap<Vec<u8>, Cell>>,
-    /// The latest tick that was seen.
-    latest: AtomicU64,
+    time: HeldTime,
     home: Home,
 }
 
 impl Default for PlainStore {
     fn default() -> Self {
-        Self { cells: Mutex::default(), latest: AtomicU64::new(0), home: Home::of_process() }
+        Self { cells: Mutex::default(), time: HeldTime::default(), home: Home::of_process() }
     }
 }
 
@@ -34,7 +32,7 @@ impl Store for PlainStore {
         }
         let mut cells = self.cells.lock();
         let step = &step.read_clock();
-        let step = &Step { now: hold(&self.latest, step.now), ..*step };
+        let step = &Step { now: self.time.hold(step.now), ..*step };
         let mut seen: Vec<_> = step.charges.iter().map(|charge| cells.get(charge.key).cloned()).collect();
         let (settled, changed) = settle(step, &mut seen);
         if changed {
@@ -51,6 +49,10 @@ impl Store for PlainStore {
 
     fn occupancy(&self) -> Occupancy {
         Occupancy { used: self.cells.lock().len(), ..Occupancy::default() }
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { always_decides: true, ..Caps::default() }
     }
 
     fn home(&self) -> Home {

@@ -3,7 +3,6 @@
 //! Any step can be settled so: with new keys among several, waits, charges that end, limits that changed, and states that do not fit a
 //! word. A cell becomes a word again as soon as its state fits one.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
@@ -41,8 +40,7 @@ impl Table {
         let mut cells: SmallVec<[Option<Cell>; 4]> =
             hands.iter().map(|hand| self.cell(hand.as_ref()?, step.now)).collect();
         let (settled, changed) = settle(step, &mut cells);
-        let owners = step.charges.iter().map(|charge| charge.owner);
-        for (((key, cell), hand), owner) in keys.iter().zip(cells).zip(&mut hands).zip(owners) {
+        for (((key, cell), hand), charge) in keys.iter().zip(cells).zip(&mut hands).zip(step.charges) {
             let both = both(*key);
             match (cell, hand) {
                 (None, None) => {}
@@ -50,15 +48,21 @@ impl Table {
                 // Nothing has changed: a wide state goes back into the overflow; a word is still in its slot.
                 (Some(cell), Some((place, seized))) if !changed => {
                     if seized.name().class() == Class::WIDE {
-                        self.overflow.put(place.line, place.slot, cell, owner);
+                        self.overflow.put(place.line, place.slot, cell, charge.owner);
                     }
                 }
                 (Some(cell), hand) => {
                     if hand.is_none() {
-                        *hand = self.claim(&both, *key, owner, step.now, None);
+                        *hand = self.claim(&both, *key, charge.owner, step.now, (None, None));
                     }
                     if let Some((place, seized)) = hand {
-                        self.write(&both, (*place, seized), *key, (cell, owner), step.now);
+                        self.write(
+                            &both,
+                            (*place, seized),
+                            *key,
+                            (cell, charge.owner, charge.passing),
+                            step.now,
+                        );
                     }
                 }
             }
@@ -71,26 +75,27 @@ impl Table {
         match self.classes.get(seized.name().class()) {
             None => self.overflow.take(place.line, place.slot),
             Some(limit) => {
-                let state = State::Gcra(limit.form.widen(seized.word, now));
-                Some(Cell::new(Arc::clone(&limit.quota), state))
+                let state = State::Gcra(limit.form().widen(seized.word, now));
+                // It is there: a number that a slot in hand carries is given to no other limit.
+                Some(Cell::new(limit.quota()?, state))
             }
         }
     }
 
-    /// Writes a cell into a seized slot: as a word where it fits one, else into the overflow.
-    fn write(
+    /// Writes a cell into a seized slot: as a word where it fits one and its quota is not passing, else into the overflow.
+    pub(super) fn write(
         &self,
         both: &Both<'_>,
         (place, seized): (Place, &mut Seized<'_>),
         key: Sought,
-        (cell, owner): (Cell, u32),
+        (cell, owner, passing): (Cell, u32, bool),
         now: Tick,
     ) {
         let narrow = match &cell.state {
-            State::Gcra(state) if cell.forgotten.is_none() => self
+            State::Gcra(state) if cell.forgotten.is_none() && !passing => self
                 .classes
                 .of(&cell.quota, owner, now)
-                .and_then(|limit| Some((limit.class, limit.form.narrow(state, now)?))),
+                .and_then(|limit| Some((limit.class(), limit.form().narrow(state, now)?))),
             _ => None,
         };
         let (class, word) = narrow.unwrap_or_else(|| {

@@ -1,110 +1,143 @@
 //! The limits whose states fit a word, by number.
 //!
 //! A slot has no room for its limit and its owner, only for a number of 15 bits; the limits stand here, once for each owner. Equal limits
-//! get one number; numbers are never taken back, and there are 32,767. The states of further limits go into the overflow, which is
-//! slower and just as right. A gate of a thousand policies could change all of its limits thirty times before that.
+//! get one number. The first few numbers are given for good; the others are given again when no slot carries them any more
+//! ([`super::reclaim`]). So 32,767 limits can be in use at once; the states of further ones go into the overflow, which is slower and just
+//! as right.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use foldhash::fast::RandomState;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tidegate_core::rate::{Gcra, GcraWord};
 use tidegate_core::{Quota, Tick};
 
+use super::limit::{Entry, KeptClass, Limit};
 use super::name::Class;
+use super::reclaim::Sweep;
 
-/// Limits that are found without looking into a list that grows.
-const FEW: usize = 8;
+/// Limits that keep their numbers for good, and are found without looking into a list that grows.
+pub(super) const FEW: usize = 8;
 
-/// One limit of one owner.
-#[derive(Debug)]
-pub(crate) struct Limit {
-    pub(crate) class: Class,
-    /// The owner of all keys of this class.
-    pub(super) owner: u32,
-    pub(super) quota: Arc<Quota>,
-    pub(crate) form: GcraWord,
-}
-
-impl Limit {
-    /// Says whether words of this limit are words of `quota`.
-    pub(super) fn is(&self, quota: &Arc<Quota>) -> bool {
-        Arc::ptr_eq(&self.quota, quota) || self.quota == *quota
-    }
-
-    #[cfg(all(test, tidegate_loom))]
-    pub(super) const fn of_test(class: Class, quota: Arc<Quota>, form: GcraWord) -> Self {
-        Self { class, owner: 0, quota, form }
-    }
-}
+/// Sweeps begin when fewer numbers than this are left: a quarter, which is more than a sweep of any table takes.
+pub(super) const LOW: usize = Class::MAX as usize / 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     /// The first ones, where they are found soonest: those of a keyed limiter, as a rule.
-    few: [OnceLock<Limit>; FEW],
+    few: [OnceLock<Entry>; FEW],
     /// The others, in the order of their numbers. Both are read without a lock.
-    more: boxcar::Vec<Limit>,
-    /// The latest number of each owner's limit. Protects the giving of numbers; no other lock is taken meanwhile.
-    numbers: RwLock<HashMap<(Gcra, u32), u16, RandomState>>,
+    pub(super) more: boxcar::Vec<Entry>,
+    /// Protects the giving of numbers; no other lock is taken meanwhile but those of quotas.
+    pub(super) numbers: RwLock<Numbers>,
+    /// The sweep under way. Taken before lines and numbers are locked, and only tried.
+    pub(super) sweep: Mutex<Sweep>,
+    /// Whether a number was given while few were left, and no part of a sweep was done for it yet.
+    pub(super) owes_sweep: AtomicBool,
+}
+
+/// Which limit has which number.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    /// The latest number of each owner's limit.
+    pub(super) known: HashMap<(Gcra, u32), u16, RandomState>,
+    /// Numbers that may be given again.
+    pub(super) free: Vec<u16>,
 }
 
 impl Classes {
     /// Returns a limit; `None` for [`Class::WIDE`].
     #[inline]
-    pub(super) fn get(&self, class: Class) -> Option<&Limit> {
+    pub(super) fn get(&self, class: Class) -> Option<Limit<'_>> {
         let at = usize::from(class.number()).checked_sub(1)?;
         match self.few.get(at) {
-            Some(limit) => limit.get(),
+            Some(first) => first.get().map(Entry::read),
             None => self.more(at),
         }
     }
 
-    #[cold]
     #[inline(never)]
-    fn more(&self, at: usize) -> Option<&Limit> {
-        self.more.get(at.checked_sub(FEW)?)
+    fn more(&self, at: usize) -> Option<Limit<'_>> {
+        self.more.get(at.checked_sub(FEW)?).map(Entry::read)
+    }
+
+    /// Returns the entry of a number; `None` for the first few.
+    pub(super) fn entry(&self, number: u16) -> Option<&Entry> {
+        self.more.get(usize::from(number).checked_sub(1 + FEW)?)
     }
 
     /// Returns a limit if it is one of the first, without a call.
     #[inline(always)]
-    pub(super) fn at_hand(&self, class: Class) -> Option<&Limit> {
-        self.few.get(usize::from(class.number()).checked_sub(1)?)?.get()
+    pub(super) fn at_hand(&self, class: Class) -> Option<Limit<'_>> {
+        self.few.get(usize::from(class.number()).checked_sub(1)?)?.get().map(Entry::read)
+    }
+
+    /// Returns the limit of a class that was kept between checks, if it is that class's still.
+    pub(super) fn kept(&self, kept: KeptClass) -> Option<Limit<'_>> {
+        self.get(kept.class()?).filter(|limit| limit.kept() == kept)
     }
 
     /// Returns an owner's limit of a quota, with a form that can still be read for a while after `now`; `None` for quotas whose states
-    /// do not fit a word.
-    pub(super) fn of(&self, quota: &Arc<Quota>, owner: u32, now: Tick) -> Option<&Limit> {
+    /// do not fit a word, and where all numbers are in use.
+    pub(super) fn of(&self, quota: &Arc<Quota>, owner: u32, now: Tick) -> Option<Limit<'_>> {
         let Quota::Gcra(limit) = &**quota else { return None };
         let owned = (*limit, owner);
-        let known = self.numbers.read().get(&owned).copied();
-        if let Some(found) = known.and_then(|number| self.usable(number, now)) {
-            return Some(found);
+        {
+            // Read under the lock: the number cannot go to another limit meanwhile.
+            let numbers = self.numbers.read();
+            let known = numbers.known.get(&owned).copied();
+            if let Some(found) = known.and_then(|number| self.usable(number, now)).filter(Limit::admits) {
+                return Some(found);
+            }
         }
         let form = GcraWord::new(limit, now)?;
         let mut numbers = self.numbers.write();
         // Another thread may have been faster.
-        let known = numbers.get(&owned).copied();
+        let known = numbers.known.get(&owned).copied();
         if let Some(found) = known.and_then(|number| self.usable(number, now)) {
-            return Some(found);
+            if let Some(entry) = self.entry(found.class().number()).filter(|entry| !entry.is_given()) {
+                // A sweep was about to give it up.
+                entry.turn();
+            }
+            return self.get(found.class());
         }
-        // The lock is held, so the next number is this one's; `None` when there are no more.
-        let at = self.few.iter().filter(|limit| limit.get().is_some()).count() + self.more.count();
-        let class = Class::new(u16::try_from(at + 1).ok()?)?;
-        let new = Limit { class, owner, quota: Arc::clone(quota), form };
-        match self.few.get(at) {
-            Some(first) => _ = first.set(new),
-            None => _ = self.more.push(new),
+        let number = self.next_number(&mut numbers)?;
+        let class = Class::new(number)?;
+        match (self.few.get(usize::from(number) - 1), self.entry(number)) {
+            (Some(first), _) => _ = first.set(Entry::new(class, owner, quota, &form)),
+            (None, Some(entry)) => entry.give(owner, quota, &form),
+            (None, None) => _ = self.more.push(Entry::new(class, owner, quota, &form)),
         }
-        numbers.insert(owned, class.number());
-        drop(numbers);
-        self.usable(class.number(), now)
+        numbers.known.insert(owned, number);
+        self.get(class)
     }
 
-    fn usable(&self, number: u16, now: Tick) -> Option<&Limit> {
+    /// Returns a number that nobody has; `None` when all are in use. Notes that a sweep is due when few are left.
+    fn next_number(&self, numbers: &mut Numbers) -> Option<u16> {
+        let given = self.given();
+        let left = usize::from(Class::MAX) - given + numbers.free.len();
+        if left < LOW {
+            // Relaxed: a hint, and the sweep has a lock of its own.
+            self.owes_sweep.store(true, Ordering::Relaxed);
+        }
+        // Those that nobody ever had come first: a number given again sends readers of the old one away.
+        match u16::try_from(given + 1).ok().filter(|number| *number <= Class::MAX) {
+            Some(fresh) => Some(fresh),
+            None => numbers.free.pop(),
+        }
+    }
+
+    /// Returns how many numbers were ever given. They are the first ones.
+    pub(super) fn given(&self) -> usize {
+        self.few.iter().filter(|first| first.get().is_some()).count() + self.more.count()
+    }
+
+    fn usable(&self, number: u16, now: Tick) -> Option<Limit<'_>> {
         let limit = self.get(Class::new(number)?)?;
         // Half of what a form lasts is left to it, so that it does not end between here and its use.
-        (now.since(limit.form.origin()) <= limit.form.lasts() / 2).then_some(limit)
+        (now.since(limit.form().origin()) <= limit.form().lasts() / 2).then_some(limit)
     }
 }
 
@@ -121,13 +154,14 @@ mod tests {
         for turn in 0..2 {
             for (at, quota) in quotas.iter().enumerate() {
                 let limit = classes.of(quota, 0, now).unwrap();
-                assert_eq!(usize::from(limit.class.number()), at + 1, "turn {turn}");
-                assert!(classes.get(limit.class).unwrap().is(quota));
+                assert_eq!(usize::from(limit.class().number()), at + 1, "turn {turn}");
+                assert!(classes.get(limit.class()).unwrap().is(quota));
             }
         }
         let another = classes.of(&quotas[0], 7, now).unwrap();
-        assert_eq!((another.owner, usize::from(another.class.number())), (7, quotas.len() + 1));
+        assert_eq!((another.owner(), usize::from(another.class().number())), (7, quotas.len() + 1));
         assert!(another.is(&quotas[0]));
+        assert_eq!(classes.kept(another.kept()).map(|limit| limit.class()), Some(another.class()));
         assert!(classes.get(Class::WIDE).is_none());
         assert!(classes.get(Class::new(Class::MAX).unwrap()).is_none());
     }

@@ -13,9 +13,9 @@
 use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
+use tidegate_core::rate::GcraWord;
 use tidegate_core::{Algorithm, Tick};
 
-use super::classes::Limit;
 use super::line::{Seized, WAYS};
 use super::name::{Class, Name};
 use super::reading::Reading;
@@ -34,7 +34,7 @@ enum SlotUse {
 }
 
 /// How far a key is from full: whether it is over its limit, and how much of that is spent out of 2³². The least goes first.
-type Rank = (bool, u64);
+pub(super) type Rank = (bool, u64);
 
 /// A place and the word that was seen there.
 type Candidate = (Place, u64);
@@ -68,25 +68,30 @@ impl Free {
 impl Table {
     /// Finds a slot for a new key and seizes it: an empty one, a forgettable one, or that of a live key, which is then counted as evicted.
     ///
-    /// `by` is the limit that most of the keys there are likely to be under. `None`, which is counted as an eviction too, when no key may
-    /// be evicted for this one, or when all slots are seized, usually by this same step.
+    /// `by` is the limit that most of the keys there are likely to be under. A key with a `rank` is not new but was exported, and evicts
+    /// none that is as far from full as itself. `None`, which is counted as an eviction too, when no key may be evicted for this one,
+    /// or when all slots are seized, usually by this same step.
     pub(super) fn claim<'t>(
         &self,
         both: &Both<'t>,
         key: Sought,
         owner: u32,
         tick: Tick,
-        by: Option<&Reading<'_>>,
+        (by, rank): (Option<&Reading<'_>>, Option<Rank>),
     ) -> Option<(Place, Seized<'t>)> {
         loop {
-            let (candidate, over_limit) = self.candidate(both, (self.first(key.print()), owner), tick, by);
+            let (candidate, goes) = self.candidate(both, (self.first(key.print()), owner), tick, by);
+            if let Some(rank) = rank.filter(|rank| goes.is_some_and(|goes| goes >= *rank)) {
+                self.count_eviction(rank.0);
+                return None;
+            }
             let Some((place, word)) = candidate else {
                 self.count_eviction(false);
                 return None;
             };
             // Fails when its key was asked for meanwhile; another key may be nearer to full by now.
             if let Some(seized) = both.at(place).try_seize(place.slot, word) {
-                if let Some(over_limit) = over_limit {
+                if let Some((over_limit, _)) = goes {
                     self.count_eviction(over_limit);
                 }
                 self.vacate(place, &seized);
@@ -95,14 +100,14 @@ impl Table {
         }
     }
 
-    /// Looks for the best slot for a new key, with its word; and, where a key is evicted for it, whether that key is over its limit.
+    /// Looks for the best slot for a new key, with its word; and, where a key is evicted for it, how far that key is from full.
     fn candidate(
         &self,
         both: &Both<'_>,
         (first, owner): (usize, u32),
         tick: Tick,
         by: Option<&Reading<'_>>,
-    ) -> (Option<Candidate>, Option<bool>) {
+    ) -> (Option<Candidate>, Option<Rank>) {
         let mut free = [Free::default(); 2];
         let mut lives = Lives::new();
         for (free, (line, held)) in free.iter_mut().zip(both.lines) {
@@ -126,7 +131,7 @@ impl Table {
             Some(candidate) => (Some(candidate), None),
             None => {
                 let goes = who_goes(&lives, owner);
-                (goes.map(|live| live.candidate), goes.map(|live| live.rank.0))
+                (goes.map(|live| live.candidate), goes.map(|live| live.rank))
             }
         }
     }
@@ -158,39 +163,41 @@ impl Table {
         if name == Name::EMPTY {
             return SlotUse::Free;
         }
-        if let Some(by) = by.filter(|by| by.limit.class == name.class()) {
-            return SlotUse::of(by.limit, word, by.now);
+        if let Some(by) = by.filter(|by| by.limit.class() == name.class()) {
+            return SlotUse::of((&by.form, by.limit.owner()), word, by.now);
         }
         if name.class() == Class::WIDE {
             // The word of a wide state is the tick from which it is as good as none.
             if word <= tick.as_nanos() {
                 return SlotUse::Free;
             }
-            let look = |cell: &Cell, owner| {
-                let standing = cell.quota.standing(&cell.state, tick);
-                let spent = u128::from(standing.limit.saturating_sub(standing.remaining));
-                // At most the whole, which is 2³².
-                let share = ((spent << 32) / u128::from(standing.limit.max(1))) as u64;
-                SlotUse::Live((standing.remaining == 0, share), owner)
-            };
+            let look = |cell: &Cell, owner| SlotUse::Live(rank(cell, tick), owner);
             // Not there: another step has seized the slot by now.
             return self.overflow.with(place.line, place.slot, look).unwrap_or(SlotUse::Taken);
         }
         let Some(limit) = self.classes.get(name.class()) else { return SlotUse::Taken };
-        let form = &limit.form;
+        let form = limit.form();
         // A form whose numbers have run out is read as of its last moment; it is an hour old at least.
         let now = form.scaled(tick).or_else(|| form.scaled(form.origin().after(form.lasts())));
-        now.map_or(SlotUse::Free, |now| SlotUse::of(limit, word, now))
+        now.map_or(SlotUse::Free, |now| SlotUse::of((&form, limit.owner()), word, now))
     }
 }
 
+/// Returns how far a cell is from full.
+pub(super) fn rank(cell: &Cell, tick: Tick) -> Rank {
+    let standing = cell.quota.standing(&cell.state, tick);
+    let spent = u128::from(standing.limit.saturating_sub(standing.remaining));
+    // At most the whole, which is 2³².
+    let share = ((spent << 32) / u128::from(standing.limit.max(1))) as u64;
+    (standing.remaining == 0, share)
+}
+
 impl SlotUse {
-    fn of(limit: &Limit, word: u64, now: u64) -> Self {
-        let form = &limit.form;
+    fn of((form, owner): (&GcraWord, u32), word: u64, now: u64) -> Self {
         if form.is_full(word, now) {
             return Self::Free;
         }
-        Self::Live((form.is_used_up(word, now), form.spent_share(word, now)), limit.owner)
+        Self::Live((form.is_used_up(word, now), form.spent_share(word, now)), owner)
     }
 }
 

@@ -7,12 +7,11 @@
 //! slots' names: odds of about `n² · 2⁻¹⁶⁹`.
 
 use std::array;
-use std::hash::BuildHasher;
-use std::hash::RandomState;
 use std::ops::Range;
 
 use super::line::WAYS;
 use super::lines::Lines;
+use super::seed::Hashing;
 use crate::sync::{AtomicU64, Ordering};
 
 /// Bytes of a key that are kept as they are; the sixteenth says how many there are.
@@ -24,6 +23,32 @@ const LONGER: u8 = 0xFF;
 /// A key in sixteen bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FullKey([u64; 2]);
+
+impl FullKey {
+    /// Returns a key in the form in which it is kept.
+    pub(super) fn of(key: &[u8], hashing: &Hashing) -> Self {
+        let mut bytes = [0; LONGEST + 1];
+        if let Some(room) = bytes[..LONGEST].get_mut(..key.len()) {
+            room.copy_from_slice(key);
+            bytes[LONGEST] = key.len() as u8;
+        } else {
+            let [low, high] = hashing.long(key);
+            bytes[..8].copy_from_slice(&low.to_le_bytes());
+            bytes[8..].copy_from_slice(&high.to_le_bytes());
+            bytes[LONGEST] = LONGER;
+        }
+        Self::from_bytes(bytes)
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(array::from_fn(|half| u64::from_le_bytes(array::from_fn(|byte| bytes[half * 8 + byte]))))
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; 16] {
+        let [low, high] = self.0.map(u64::to_le_bytes);
+        array::from_fn(|byte| if byte < 8 { low[byte] } else { high[byte - 8] })
+    }
+}
 
 /// A key that has a slot.
 #[derive(Debug, Default)]
@@ -37,28 +62,18 @@ struct Kept {
 #[derive(Debug)]
 pub(super) struct FullKeys {
     kept: Lines<Kept>,
-    seeds: [RandomState; 2],
 }
 
 // All accesses below are Relaxed: a slot's key is read and written under the lock of its line.
 impl FullKeys {
     pub(super) fn new(lines: usize) -> Self {
-        Self { kept: Lines::new(lines), seeds: array::from_fn(|_| RandomState::new()) }
+        Self { kept: Lines::new(lines) }
     }
 
-    /// Returns a key in the form in which it is kept.
-    pub(super) fn of(&self, key: &[u8]) -> FullKey {
-        let mut bytes = [0; LONGEST + 1];
-        if let Some(room) = bytes[..LONGEST].get_mut(..key.len()) {
-            room.copy_from_slice(key);
-            bytes[LONGEST] = key.len() as u8;
-        } else {
-            let [low, high] = &self.seeds;
-            bytes[..8].copy_from_slice(&low.hash_one(key).to_le_bytes());
-            bytes[8..].copy_from_slice(&high.hash_one(key).to_le_bytes());
-            bytes[LONGEST] = LONGER;
-        }
-        FullKey(array::from_fn(|half| u64::from_le_bytes(array::from_fn(|byte| bytes[half * 8 + byte]))))
+    /// Returns the key of a slot; its line must be locked.
+    pub(super) fn at(&self, line: usize, slot: usize) -> FullKey {
+        let kept = &self.kept.get(line)[slot];
+        FullKey([kept.low.load(Ordering::Relaxed), kept.high.load(Ordering::Relaxed)])
     }
 
     /// Has the system hand out the memory of some pages, as writes do; changes nothing. Returns how many there are.

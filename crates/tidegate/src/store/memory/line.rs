@@ -113,13 +113,13 @@ impl<'t> Line<'t> {
     pub(super) fn permit_or_see(self, name: Name, by: &Reading<'_>, units: u64) -> Option<Taken> {
         let slot = self.glance(name)?;
         let seen = slot.word();
-        let Some(next) = by.limit.form.take(seen, by.now, units) else {
+        let Some(next) = by.form.take(seen, by.now, units) else {
             // The slot may have been given to another key; then the word is not this key's.
             let told = seen != SEIZED && slot.name() == name;
             return Some(if told { Taken::Refused(seen) } else { Taken::Elsewhere });
         };
         match slot.try_seize(seen) {
-            Some(seized) if slot.name() == name => {
+            Some(seized) if slot.name() == name && by.limit.holds() => {
                 seized.leave(next);
                 Some(Taken::Permitted(next))
             }
@@ -140,7 +140,10 @@ impl<'t> Line<'t> {
         if seized.name() != name || !is(at) {
             return None;
         }
-        let Some(next) = by.limit.form.take(seized.word, by.now, units) else {
+        if !by.limit.holds() {
+            return Some(Taken::Elsewhere);
+        }
+        let Some(next) = by.form.take(seized.word, by.now, units) else {
             return Some(Taken::Refused(seized.word));
         };
         seized.word = next;

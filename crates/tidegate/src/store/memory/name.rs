@@ -55,6 +55,11 @@ impl Name {
         (self.0 ^ other.0) & TAG == 0
     }
 
+    /// Returns the upper bits of the key's fingerprint, at their places.
+    pub(super) const fn tag(self) -> u64 {
+        self.0 & TAG
+    }
+
     pub(super) const fn class(self) -> Class {
         Class((self.0 >> 1) as u16 & Class::MAX)
     }

@@ -48,4 +48,11 @@ impl Overflow {
         let group = self.groups.get()?[line / LINES].lock();
         group.get(line % LINES * WAYS + slot)?.as_ref().map(|(cell, owner)| look(cell, *owner))
     }
+
+    /// Returns how many cells there are.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        let groups = self.groups.get().into_iter().flatten();
+        groups.map(|group| group.lock().iter().flatten().count()).sum()
+    }
 }

@@ -1,8 +1,9 @@
 //! What a word is read by, and what a check on it says.
 
 use tidegate_core::Tick;
+use tidegate_core::rate::GcraWord;
 
-use super::classes::Limit;
+use super::limit::Limit;
 
 /// The outcome of a check on a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +19,8 @@ pub(crate) enum Taken {
 /// What words are read by: a limit, and now, in ticks and in the limit's scaled time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<'t> {
-    pub(crate) limit: &'t Limit,
+    pub(crate) limit: Limit<'t>,
+    pub(crate) form: GcraWord,
     pub(crate) tick: Tick,
     pub(crate) now: u64,
 }
@@ -26,7 +28,9 @@ pub(crate) struct Reading<'t> {
 impl<'t> Reading<'t> {
     /// Makes it; `None` where the numbers of the limit's form do not reach `tick`.
     #[inline]
-    pub(crate) fn at(limit: &'t Limit, tick: Tick) -> Option<Self> {
-        Some(Self { limit, tick, now: limit.form.scaled(tick)? })
+    pub(crate) fn at(limit: Limit<'t>, tick: Tick) -> Option<Self> {
+        let form = limit.form();
+        let now = form.scaled(tick)?;
+        Some(Self { limit, form, tick, now })
     }
 }

@@ -6,15 +6,8 @@
 //! has a slot, the slot is seized. To give a slot to a new key, both lines are locked, the lower first: so nobody waits in a circle, and no
 //! key gets two slots.
 
-use std::hash::{BuildHasher, Hasher};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
-
-// A model is run again and again, and its keys have to lie in the same lines each time.
-#[cfg(tidegate_loom)]
-use foldhash::quality::FixedState as RandomState;
-#[cfg(not(tidegate_loom))]
-use foldhash::quality::RandomState;
+use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
 use super::classes::Classes;
 use super::full_keys::{FullKey, FullKeys};
@@ -23,6 +16,7 @@ use super::lines::Lines;
 use super::name::{Class, Name};
 use super::overflow::Overflow;
 use super::reading::{Reading, Taken};
+use super::seed::{Hashing, Seed};
 
 /// Slots for each key of the capacity, as a ratio: 23.5 bytes a key.
 const SLOTS: (usize, usize) = (22, 15);
@@ -50,6 +44,10 @@ impl Sought {
     #[cfg(test)]
     pub(super) const fn with_print(self, bits: u64) -> Self {
         Self { print: Print(bits), ..self }
+    }
+
+    pub(super) const fn of_parts(print: u64, full_key: Option<FullKey>) -> Self {
+        Self { print: Print(print), full_key }
     }
 
     pub(super) const fn print(self) -> Print {
@@ -84,12 +82,15 @@ pub(super) struct Place {
 
 #[derive(Debug)]
 pub(super) struct Table {
-    hasher: RandomState,
+    hashing: Hashing,
     pub(super) lines: Lines<Slot>,
     /// The keys of all slots, where they are kept.
     pub(super) full_keys: Option<FullKeys>,
     pub(super) classes: Classes,
     pub(super) overflow: Overflow,
+    /// The lower 16 bits of the fingerprint in each slot, which its name lacks; in a table that may be exported. Written and read under
+    /// the lock of their line.
+    pub(super) low_bits: Option<Box<[AtomicU16]>>,
     pub(super) used: AtomicUsize,
     pub(super) evicted: AtomicU64,
     pub(super) evicted_over_limit: AtomicU64,
@@ -97,14 +98,28 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(keys: usize, keep: Keep) -> Self {
+        // A model is run again and again, and its keys have to lie in the same lines each time.
+        let seed = if cfg!(tidegate_loom) { Seed::from_bytes([1; 32]) } else { Seed::random() };
+        Self::with(keys, keep, &seed)
+    }
+
+    /// Makes a table that may be exported: two bytes more a slot.
+    pub(super) fn seeded(keys: usize, keep: Keep, seed: &Seed) -> Self {
+        let mut table = Self::with(keys, keep, seed);
+        table.low_bits = Some((0..table.slots()).map(|_| AtomicU16::new(0)).collect());
+        table
+    }
+
+    fn with(keys: usize, keep: Keep, seed: &Seed) -> Self {
         let slots = keys.max(1).saturating_mul(SLOTS.0).div_ceil(SLOTS.1);
         let lines = slots.div_ceil(WAYS).max(2);
         Self {
-            hasher: RandomState::default(),
+            hashing: Hashing::new(seed),
             lines: Lines::new(lines),
             full_keys: (keep == Keep::Keys).then(|| FullKeys::new(lines)),
             classes: Classes::default(),
             overflow: Overflow::new(lines),
+            low_bits: None,
             used: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
             evicted_over_limit: AtomicU64::new(0),
@@ -130,16 +145,17 @@ impl Table {
     /// Returns the fingerprint of a key. It is seeded, so that nobody outside knows which keys meet in a line and can crowd a victim's.
     #[inline(always)]
     pub(super) fn print(&self, key: &[u8]) -> Print {
-        // As `hash_one` does, which is not always inlined.
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write_usize(key.len());
-        hasher.write(key);
-        Print(hasher.finish())
+        Print(self.hashing.fingerprint(key))
+    }
+
+    /// Returns what tells whether another table hashes as this one does.
+    pub(super) fn probe(&self) -> u64 {
+        self.hashing.probe()
     }
 
     /// Returns what a key is looked for by.
     pub(super) fn sought(&self, print: Print, key: &[u8]) -> Sought {
-        Sought { print, full_key: self.full_keys.as_ref().map(|full_keys| full_keys.of(key)) }
+        Sought { print, full_key: self.full_keys.as_ref().map(|_| FullKey::of(key, &self.hashing)) }
     }
 
     /// Returns the first line of a key.
@@ -203,6 +219,10 @@ impl Table {
         if let (Some(full_keys), Some(full_key)) = (&self.full_keys, key.full_key) {
             full_keys.keep(place.line, place.slot, full_key);
         }
+        if let Some(low_bits) = &self.low_bits {
+            // The lower 16 bits.
+            low_bits[place.line * WAYS + place.slot].store(key.print.0 as u16, Ordering::Relaxed);
+        }
         seized.rename(both.at(place), key.name(class));
     }
 
@@ -213,7 +233,7 @@ impl Table {
         if self.full_keys.is_some() {
             return None;
         }
-        self.line(self.first(print)).permit(print.name(by.limit.class), by, units)
+        self.line(self.first(print)).permit(print.name(by.limit.class()), by, units)
     }
 
     /// As [`Table::permit`], in both lines: in a table as full as it is made for, one key in seven is in its second. For a key that would be
@@ -223,7 +243,7 @@ impl Table {
         if self.full_keys.is_some() {
             return Taken::Elsewhere;
         }
-        let name = print.name(by.limit.class);
+        let name = print.name(by.limit.class());
         let see = |line: usize| self.line(line).permit_or_see(name, by, units);
         see(self.first(print)).or_else(|| see(self.second(print))).unwrap_or(Taken::Elsewhere)
     }
@@ -239,7 +259,7 @@ impl Table {
         let key = self.sought(print, key);
         let take = |line| {
             let is = |slot| self.is(Place { line, slot }, key);
-            self.line(line).take(key.name(by.limit.class), is, by, units)
+            self.line(line).take(key.name(by.limit.class()), is, by, units)
         };
         if let Some(taken) = take(self.first(print)) {
             return taken;
@@ -256,9 +276,12 @@ impl Table {
             // Another thread has brought it meanwhile, or it has a slot under another limit.
             return Taken::Elsewhere;
         }
-        let Some(next) = by.limit.form.take(0, by.now, units) else { return Taken::Refused(0) };
-        if let Some((place, mut seized)) = self.claim(&both, key, by.limit.owner, by.tick, Some(by)) {
-            self.give(&both, (place, &mut seized), key, by.limit.class);
+        if !by.limit.admits() {
+            return Taken::Elsewhere;
+        }
+        let Some(next) = by.form.take(0, by.now, units) else { return Taken::Refused(0) };
+        if let Some((place, mut seized)) = self.claim(&both, key, by.limit.owner(), by.tick, (Some(by), None)) {
+            self.give(&both, (place, &mut seized), key, by.limit.class());
             seized.word = next;
         }
         Taken::Permitted(next)

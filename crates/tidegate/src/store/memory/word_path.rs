@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
-use tidegate_core::{Decision, Receipt, Standing, Tick};
+use tidegate_core::rate::GcraWord;
+use tidegate_core::{Decision, Quota, Receipt, Standing, Tick};
 
-use super::classes::Limit;
+use super::limit::Limit;
 use super::line::{Seized, Slot};
 use super::name::{Class, Name};
 use super::reading::{Reading, Taken};
@@ -22,7 +23,9 @@ use crate::store::{Charge, Op, Settled, Settlement, Step};
 struct Permit<'t> {
     slot: &'t Slot,
     name: Name,
-    limit: &'t Limit,
+    limit: Limit<'t>,
+    /// The numbers that words are read by, where a receipt is wanted: the limit may be another one when it is made.
+    form: Option<GcraWord>,
     now: u64,
     seen: u64,
     next: u64,
@@ -33,38 +36,44 @@ impl<'t> Permit<'t> {
     #[inline]
     fn try_seize(&self) -> Option<Seized<'t>> {
         let seized = self.slot.try_seize(self.seen)?;
-        (seized.name() == self.name).then_some(seized)
+        (seized.name() == self.name && self.limit.holds()).then_some(seized)
     }
 
     /// Returns the decision about the charge, with its receipt.
     #[inline]
     fn settlement<const RECEIPTS: bool>(&self, charge: &Charge<'_>, tick: Tick) -> Settlement {
-        let hand = Word { limit: self.limit, now: self.now, word: self.next };
-        let ruling = Ruling::Allowed { wait: Duration::ZERO };
-        let decision = Decision { ruling, standing: hand.standing(charge, None, tick) };
-        Settlement { decision, receipt: RECEIPTS.then(|| hand.receipt(hand.word, charge, tick)) }
+        let spent = self.next.saturating_sub(self.now);
+        let standing = match &**charge.quota {
+            // By the caller's quota, which is the limit's: the number may be another limit's by now.
+            Quota::Gcra(limit) => limit.report(spent).standing(),
+            _ => self.limit.form().standing(self.next, self.now),
+        };
+        let decision = Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing };
+        let form = self.form.filter(|_| RECEIPTS);
+        let receipt = form.map(|form| Word { form, now: self.now, word: self.next }.receipt(self.next, charge, tick));
+        Settlement { decision, receipt }
     }
 }
 
 /// The word of a seized slot, with the numbers it is read by.
-struct Word<'t> {
-    limit: &'t Limit,
+struct Word {
+    form: GcraWord,
     now: u64,
     word: u64,
 }
 
-impl Word<'_> {
+impl Word {
     /// Returns the receipt of units whose taking made a word.
     fn receipt(&self, word: u64, charge: &Charge<'_>, tick: Tick) -> Receipt {
-        Receipt { at: tick, act: tick, cost: charge.cost, mark: self.limit.form.mark(word) }
+        Receipt { at: tick, act: tick, cost: charge.cost, mark: self.form.mark(word) }
     }
 }
 
-impl Hand for Word<'_> {
+impl Hand for Word {
     type Next = u64;
 
     fn decide(&self, charge: &Charge<'_>, tick: Tick) -> (Ruling, Option<(u64, Receipt)>) {
-        let (form, units) = (&self.limit.form, charge.cost.units());
+        let (form, units) = (&self.form, charge.cost.units());
         match form.take(self.word, self.now, units) {
             Some(next) => {
                 (Ruling::Allowed { wait: Duration::ZERO }, Some((next, self.receipt(next, charge, tick))))
@@ -74,7 +83,7 @@ impl Hand for Word<'_> {
     }
 
     fn standing(&self, _: &Charge<'_>, next: Option<&u64>, _: Tick) -> Standing {
-        self.limit.form.standing(*next.unwrap_or(&self.word), self.now)
+        self.form.standing(*next.unwrap_or(&self.word), self.now)
     }
 
     fn keep(&mut self, _: &Charge<'_>, next: u64, _: Tick) {
@@ -90,6 +99,7 @@ impl Table {
     pub(super) fn settle_at_once<const RECEIPTS: bool>(
         &self,
         step: &Step<'_>,
+        print: impl Fn(usize, &Charge<'_>) -> Print,
         settled: &mut Settled,
     ) -> Option<()> {
         if !matches!(step.op, Op::Take) || self.keep() == Keep::Keys {
@@ -97,13 +107,13 @@ impl Table {
         }
         settled.lines.clear();
         if let [charge] = step.charges {
-            let permit = self.permit_charge(charge, step.now)?;
+            let permit = self.permit_charge::<RECEIPTS>(charge, print(0, charge), step.now)?;
             permit.try_seize()?.leave(permit.next);
             settled.lines.push(permit.settlement::<RECEIPTS>(charge, step.now));
         } else {
             let mut permits: SmallVec<[Permit<'_>; 16]> = SmallVec::new();
-            for charge in step.charges {
-                permits.push(self.permit_charge(charge, step.now)?);
+            for (at, charge) in step.charges.iter().enumerate() {
+                permits.push(self.permit_charge::<RECEIPTS>(charge, print(at, charge), step.now)?);
             }
             let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
             for permit in &permits {
@@ -124,18 +134,18 @@ impl Table {
 
     /// Says whether a charge would be permitted, without seizing its slot.
     #[inline(always)]
-    fn permit_charge(&self, charge: &Charge<'_>, tick: Tick) -> Option<Permit<'_>> {
+    fn permit_charge<const RECEIPTS: bool>(&self, charge: &Charge<'_>, print: Print, tick: Tick) -> Option<Permit<'_>> {
         if !(charge.max_wait.is_zero() && charge.binding) {
             return None;
         }
-        let print = self.print(charge.key);
         let (slot, name) =
             self.glance(self.first(print), print).or_else(|| self.glance(self.second(print), print))?;
         let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
-        let now = limit.form.scaled(tick)?;
+        let form = limit.form();
+        let now = form.scaled(tick)?;
         let seen = slot.word();
-        let next = limit.form.take(seen, now, charge.cost.units())?;
-        Some(Permit { slot, name, limit, now, seen, next })
+        let next = form.take(seen, now, charge.cost.units())?;
+        Some(Permit { slot, name, limit, form: RECEIPTS.then_some(form), now, seen, next })
     }
 
     /// Finds the slot of a key in a line, and the name it has there, without seizing the slot.
@@ -155,18 +165,18 @@ impl Table {
         key: Sought,
         settled: &mut Settled,
     ) -> bool {
-        let plain = charge.max_wait.is_zero() && charge.binding;
+        let plain = charge.max_wait.is_zero() && charge.binding && !charge.passing;
         if !plain || !matches!(step.op, Op::Take) {
             return false;
         }
         let known = self.seat(key).and_then(|(_, name)| self.classes.get(name.class()));
         let limit = known
-            .filter(|limit| limit.is(charge.quota))
+            .filter(|limit| limit.is(charge.quota) && limit.admits())
             .or_else(|| self.classes.of(charge.quota, charge.owner, step.now));
         let Some(by) = limit.and_then(|limit| Reading::at(limit, step.now)) else { return false };
         let taken = self.take(key.print(), charge.key, &by, charge.cost.units());
         let (Taken::Permitted(word) | Taken::Refused(word)) = taken else { return false };
-        let hand = Word { limit: by.limit, now: by.now, word };
+        let hand = Word { form: by.form, now: by.now, word };
         let (ruling, receipt) = if matches!(taken, Taken::Permitted(_)) {
             (Ruling::Allowed { wait: Duration::ZERO }, Some(hand.receipt(word, charge, step.now)))
         } else {
@@ -188,13 +198,14 @@ impl Table {
             _ => return None,
         };
         // First without seizing: where each key is, and under which name.
-        let mut seats: SmallVec<[(Place, Name, usize); 16]> = SmallVec::new();
-        let mut words: SmallVec<[Word<'_>; 16]> = SmallVec::new();
+        let mut seats: SmallVec<[(Place, Name, Limit<'_>, usize); 16]> = SmallVec::new();
+        let mut words: SmallVec<[Word; 16]> = SmallVec::new();
         for (at, (charge, key)) in step.charges.iter().zip(keys).enumerate() {
             let (place, name) = self.seat(*key).filter(|_| charge.max_wait.is_zero())?;
             let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
-            words.push(Word { limit, now: Reading::at(limit, step.now)?.now, word: 0 });
-            seats.push((place, name, at));
+            let form = limit.form();
+            words.push(Word { form, now: form.scaled(step.now)?, word: 0 });
+            seats.push((place, name, limit, at));
         }
         // Then the slots are seized, in ascending order, and read again.
         seats.sort_unstable_by_key(|(place, ..)| *place);
@@ -203,9 +214,9 @@ impl Table {
             return None;
         }
         let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
-        for (place, name, at) in &seats {
+        for (place, name, limit, at) in &seats {
             let seized = self.line(place.line).seize(place.slot);
-            if seized.name() != *name || !self.is(*place, keys[*at]) {
+            if seized.name() != *name || !limit.holds() || !self.is(*place, keys[*at]) {
                 return None;
             }
             words[*at].word = seized.word;

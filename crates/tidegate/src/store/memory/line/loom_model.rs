@@ -6,7 +6,7 @@ use loom::sync::Arc;
 use tidegate_core::{Quota, Tick};
 
 use super::*;
-use crate::store::memory::classes::Limit;
+use crate::store::memory::limit::Entry;
 use crate::store::memory::name::Class;
 use crate::sync::explore;
 
@@ -14,15 +14,15 @@ const CLASS: Class = Class(1);
 const ANN: Name = Name::new(1 << 20, CLASS);
 const BOB: Name = Name::new(2 << 20, CLASS);
 
-fn limit(burst: u64) -> Limit {
+fn limit(burst: u64) -> Entry {
     let quota = Quota::per_hour(1).burst(burst).gcra().unwrap();
     let Quota::Gcra(gcra) = &quota else { unreachable!() };
     let form = GcraWord::new(gcra, Tick::EPOCH).unwrap();
-    Limit::of_test(CLASS, Shared::new(quota), form)
+    Entry::new(CLASS, 0, &Shared::new(quota), &form)
 }
 
-fn reading(limit: &Limit) -> Reading<'_> {
-    Reading::at(limit, Tick::from_secs(1)).unwrap()
+fn reading(limit: &Entry) -> Reading<'_> {
+    Reading::at(limit.read(), Tick::from_secs(1)).unwrap()
 }
 
 /// A line with Ann in it. Looks at every cell, so that it is there before the threads are.

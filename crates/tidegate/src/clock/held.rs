@@ -1,0 +1,169 @@
+//! Time that does not step back, made of ticks that may.
+//!
+//! Limits in words do not remember when they were last changed, so the time they are decided by must not step back: a tick before the latest
+//! one counts as that one. For a thread that comes with a tick it read a moment ago nothing else is needed. For a clock that jumped forward,
+//! by an hour, and back again, it would mean that no limit refills for an hour.
+//!
+//! So a clock that is more than [`FAR`] behind is followed at half its speed, until it has all but caught up. Time still
+//! never steps back, and no stretch of it counts twice: limits refill at half their rate for two hours, and then are as if
+//! nothing had happened. Following it at its full speed would keep the two apart for ever, and calendar windows wrong for ever; stepping back to it
+//! would give what was granted in the hour again. A clock that jumps to and fro gains at most half of what it claims to have
+//! gone forward.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate_core::Tick;
+
+/// A clock that is further behind is followed: five minutes, in nanoseconds. Longer than a busy machine holds up a thread that goes on to
+/// ask, and than a wall clock is set back without somebody having to do with it.
+const FAR: u64 = Duration::from_secs(300).as_nanos() as u64;
+
+/// A clock that is followed has caught up when it is no further behind: ten seconds, in nanoseconds, for which time then stands still. Not
+/// zero, or every thread that comes with an older tick would drive time.
+const NEAR: u64 = Duration::from_secs(10).as_nanos() as u64;
+
+/// The latest tick, and how far a clock that lies behind it has come since it was noticed.
+#[derive(Debug)]
+pub(crate) struct HeldTime {
+    latest: AtomicU64,
+    /// How far behind a tick may be and just count as the latest: [`FAR`], or [`NEAR`] while a clock is followed.
+    bound: AtomicU64,
+    behind: Mutex<Behind>,
+}
+
+/// A clock that lies far behind.
+#[derive(Debug, Default)]
+struct Behind {
+    /// The latest of its ticks.
+    tick: u64,
+    /// What the latest tick was after that; where it is another by now, a clock that is not behind has moved it.
+    left: u64,
+}
+
+impl Default for HeldTime {
+    fn default() -> Self {
+        Self { latest: AtomicU64::new(0), bound: AtomicU64::new(FAR), behind: Mutex::default() }
+    }
+}
+
+impl HeldTime {
+    /// Returns the later of a tick and the latest one, and remembers it; of a tick far behind see the module.
+    #[inline]
+    pub(crate) fn hold(&self, tick: Tick) -> Tick {
+        let tick = tick.as_nanos();
+        // Relaxed: the word itself is the message. Written only when time goes on, which a shared tick seldom does.
+        let seen = self.latest.load(Ordering::Relaxed);
+        // One comparison asks whether it is neither later nor far behind: wrapped around, a later one is further than any.
+        if seen.wrapping_sub(tick) <= self.bound.load(Ordering::Relaxed) {
+            return Tick::from_nanos(seen);
+        }
+        if seen > tick {
+            return self.follow(tick);
+        }
+        Tick::from_nanos(self.latest.fetch_max(tick, Ordering::Relaxed).max(tick))
+    }
+
+    /// Returns the latest tick.
+    pub(crate) fn latest(&self) -> Tick {
+        // Relaxed, as above.
+        Tick::from_nanos(self.latest.load(Ordering::Relaxed))
+    }
+
+    /// Goes on by half of what a clock far behind has gone forward.
+    #[cold]
+    fn follow(&self, tick: u64) -> Tick {
+        let mut behind = self.behind.lock();
+        let seen = self.latest.load(Ordering::Relaxed);
+        // Relaxed, here and below: a bound that is seen late delays the following.
+        self.bound.store(NEAR, Ordering::Relaxed);
+        if behind.left != seen {
+            *behind = Behind { tick, left: seen };
+        } else if let Some(gone) = tick.checked_sub(behind.tick) {
+            // Whole steps of two, so that nothing is lost in halves.
+            let half = gone / 2;
+            let moved = seen.saturating_add(half);
+            behind.tick += 2 * half;
+            behind.left = self.latest.fetch_max(moved, Ordering::Relaxed).max(moved);
+        }
+        let held = behind.left.max(seen);
+        if held.saturating_sub(tick) <= NEAR {
+            self.bound.store(FAR, Ordering::Relaxed);
+        }
+        Tick::from_nanos(held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HOUR: u64 = 3_600_000_000_000;
+    const SECOND: u64 = 1_000_000_000;
+
+    fn hold(time: &HeldTime, nanos: u64) -> u64 {
+        time.hold(Tick::from_nanos(nanos)).as_nanos()
+    }
+
+    #[test]
+    fn a_thread_that_was_held_up_counts_as_the_latest() {
+        let time = HeldTime::default();
+        assert_eq!(hold(&time, 1000 * SECOND), 1000 * SECOND);
+        for behind in [999 * SECOND, 950 * SECOND, 700 * SECOND, 920 * SECOND] {
+            assert_eq!(hold(&time, behind), 1000 * SECOND);
+        }
+        assert_eq!(hold(&time, 1001 * SECOND), 1001 * SECOND);
+    }
+
+    /// A wall clock that was an hour ahead for a moment: no limit would have refilled for that hour.
+    #[test]
+    fn a_jump_of_an_hour_is_caught_up_in_two_at_half_speed() {
+        let (time, start) = (HeldTime::default(), 1000 * HOUR);
+        let ahead = hold(&time, start + HOUR);
+        let mut last = ahead;
+        for second in 0..=7200 {
+            let now = start + second * SECOND;
+            let held = hold(&time, now);
+            assert!(held == last || second == 0 || held - last <= SECOND, "never faster than the clock");
+            if held - now > NEAR {
+                assert_eq!(held, ahead + second * SECOND / 2, "second {second}");
+            }
+            last = held;
+        }
+        let now = start + 7220 * SECOND;
+        assert_eq!(hold(&time, now), now, "as if nothing had happened");
+    }
+
+    #[test]
+    fn two_callers_an_hour_apart_do_not_drive_time() {
+        let (time, start) = (HeldTime::default(), 1000 * HOUR);
+        for second in 0..1000 {
+            let ahead = start + HOUR + second * SECOND;
+            assert_eq!(hold(&time, ahead), ahead);
+            assert_eq!(hold(&time, start + second * SECOND), ahead);
+        }
+    }
+
+    proptest! {
+        /// Whatever ticks come: time stands or goes on, and where no tick comes from beyond it, by half of what ticks went forward at most.
+        #[test]
+        fn time_never_steps_back_nor_runs_ahead(ticks in prop::collection::vec(0u64..4 * HOUR, 1..100)) {
+            let time = HeldTime::default();
+            let (mut last, mut forward, mut before) = (0, 0, None::<u64>);
+            for tick in ticks {
+                let held = hold(&time, tick);
+                prop_assert!(held >= last && held >= tick);
+                forward += before.map_or(0, |before| tick.saturating_sub(before));
+                before = Some(tick);
+                if held > last && tick < last {
+                    prop_assert!(held - last <= forward.div_ceil(2), "{held} after {last}");
+                    forward = 0;
+                }
+                last = held;
+            }
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! One limit of one owner, as checks read it.
+//!
+//! Slots name their limits by number. A number has an *entry*, and is given again once no slot carries it
+//! ([`reclaim`](super::reclaim)); so what was read of an entry can be of a limit that has gone since. The entry's *stamp* tells: it changes before
+//! the limit does, so a reading holds if the stamp is the same after a slot of that number was seized as it was before the
+//! reading.
+
+use std::sync::Arc;
+
+use tidegate_core::Quota;
+use tidegate_core::rate::{Gcra, GcraReport, GcraWord};
+
+use super::name::Class;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+
+/// A number and the limit it is given to.
+#[derive(Debug)]
+pub(super) struct Entry {
+    class: Class,
+    /// Even while the number is given. Odd while a sweep looks for slots that carry it, in which no new slot may come to carry
+    /// it, and while it is free. One more with each change, so that 2³¹ others would have to have the number between the two looks of one
+    /// check for it to be deceived.
+    stamp: AtomicU32,
+    owner: AtomicU32,
+    /// Where the quota lies in memory, to compare it with a caller's without a lock.
+    address: AtomicU64,
+    form: [AtomicU64; 6],
+    /// The quota; `None` while the number is free.
+    quota: Mutex<Option<Arc<Quota>>>,
+}
+
+impl Entry {
+    pub(super) fn new(class: Class, owner: u32, quota: &Arc<Quota>, form: &GcraWord) -> Self {
+        Self {
+            class,
+            stamp: AtomicU32::new(0),
+            owner: AtomicU32::new(owner),
+            address: AtomicU64::new(address(quota)),
+            form: form.parts().map(AtomicU64::new),
+            quota: Mutex::new(Some(Arc::clone(quota))),
+        }
+    }
+
+    /// Says whether the number is given and may be put into slots.
+    pub(super) fn is_given(&self) -> bool {
+        self.stamp.load(Ordering::Relaxed).is_multiple_of(2)
+    }
+
+    /// Changes the stamp. Only under the lock that protects the giving of numbers.
+    pub(super) fn turn(&self) {
+        let next = self.stamp.load(Ordering::Relaxed).wrapping_add(1);
+        // Release, with the Acquire in `read`: whoever sees this stamp sees what was written before it.
+        self.stamp.store(next, Ordering::Release);
+    }
+
+    /// Gives the number up; no slot carries it. Returns the limit it was of.
+    pub(super) fn free(&self) -> Option<(Gcra, u32)> {
+        let quota = self.quota.lock().take()?;
+        let Quota::Gcra(limit) = &*quota else { return None };
+        Some((*limit, self.owner.load(Ordering::Relaxed)))
+    }
+
+    /// Says whether the number belongs to a limit, retiring or not.
+    pub(super) fn is_taken(&self) -> bool {
+        self.quota.lock().is_some()
+    }
+
+    /// Gives a free number to a limit.
+    pub(super) fn give(&self, owner: u32, quota: &Arc<Quota>, form: &GcraWord) {
+        *self.quota.lock() = Some(Arc::clone(quota));
+        // Release, all of them, with the Acquire in `read`: a reading that has some of these finds another stamp afterwards.
+        self.owner.store(owner, Ordering::Release);
+        self.address.store(address(quota), Ordering::Release);
+        for (kept, number) in self.form.iter().zip(form.parts()) {
+            kept.store(number, Ordering::Release);
+        }
+        self.turn();
+    }
+
+    /// Reads the limit.
+    #[inline(always)]
+    pub(super) fn read(&self) -> Limit<'_> {
+        Limit { entry: self, stamp: self.stamp.load(Ordering::Acquire) }
+    }
+}
+
+/// One limit of one owner, to be read; see [`Limit::holds`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit<'t> {
+    entry: &'t Entry,
+    stamp: u32,
+}
+
+/// A class to be kept between checks: its number and the stamp it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeptClass(u64);
+
+impl KeptClass {
+    /// Returns it as a number that is not zero, for an atomic.
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Makes it of what [`KeptClass::bits`] returned; any other number names a limit that does not hold, or none.
+    pub(crate) const fn of_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    #[inline(always)]
+    pub(crate) fn class(self) -> Option<Class> {
+        // The lower half holds the number.
+        Class::new(self.0 as u16)
+    }
+}
+
+impl Limit<'_> {
+    #[inline(always)]
+    pub(crate) const fn class(&self) -> Class {
+        self.entry.class
+    }
+
+    /// Returns the owner of all keys of this class.
+    pub(super) fn owner(&self) -> u32 {
+        self.entry.owner.load(Ordering::Acquire)
+    }
+
+    /// Returns the numbers that words are read by. Where the limit does not hold any more they may be of two limits, which decides nothing: by
+    /// any numbers a word is read without a panic.
+    #[inline(always)]
+    pub(crate) fn form(&self) -> GcraWord {
+        GcraWord::from_parts(std::array::from_fn(|at| self.entry.form[at].load(Ordering::Acquire)))
+    }
+
+    /// Returns what a word says at one moment, by numbers that are read again: for the first few limits, which keep their numbers.
+    #[inline(always)]
+    pub(crate) fn report(&self, word: u64, now: u64) -> GcraReport {
+        let number = |at: usize| self.entry.form[at].load(Ordering::Relaxed);
+        GcraWord::from_parts([number(0), 0, number(2), 0, 0, number(5)]).report(word, now)
+    }
+
+    /// Says whether what was read is the limit of the number still: to be asked with a slot of that number in hand, or its line locked.
+    #[inline(always)]
+    pub(super) fn holds(&self) -> bool {
+        // Relaxed: seizing the slot was an Acquire of what whoever put the number there had seen, its stamp included.
+        self.entry.stamp.load(Ordering::Relaxed) == self.stamp
+    }
+
+    /// Says whether a new slot may carry the number: to be asked with the slot's line locked, which a sweep locks after it has changed
+    /// the stamp.
+    pub(super) fn admits(&self) -> bool {
+        self.stamp.is_multiple_of(2) && self.holds()
+    }
+
+    /// Returns the class in a form that can be kept between checks.
+    pub(super) fn kept(&self) -> KeptClass {
+        KeptClass(u64::from(self.stamp) << 32 | u64::from(self.class().number()))
+    }
+
+    /// Says whether words of this limit are words of `quota`.
+    #[inline]
+    pub(super) fn is(&self, quota: &Arc<Quota>) -> bool {
+        self.entry.address.load(Ordering::Acquire) == address(quota) || self.equals(quota)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn equals(&self, quota: &Arc<Quota>) -> bool {
+        self.quota().is_some_and(|own| own == *quota)
+    }
+
+    /// Returns the quota; `None` where what was read does not hold any more.
+    pub(super) fn quota(&self) -> Option<Arc<Quota>> {
+        self.entry.quota.lock().clone().filter(|_| self.holds())
+    }
+}
+
+/// Returns where a quota lies in memory: of two that are there at once, another place.
+#[inline(always)]
+fn address(quota: &Arc<Quota>) -> u64 {
+    Arc::as_ptr(quota).addr() as u64
+}

@@ -1,0 +1,96 @@
+//! A check against the giving up of its limit's number, through all their interleavings.
+
+use std::sync::Arc as Shared;
+
+use loom::sync::Arc;
+use tidegate_core::rate::GcraWord;
+use tidegate_core::{Quota, Tick};
+
+use crate::store::memory::limit::Entry;
+use crate::store::memory::line::{Line, Slot, WAYS};
+use crate::store::memory::name::{Class, Name};
+use crate::store::memory::reading::{Reading, Taken};
+use crate::sync::explore;
+
+fn quota(burst: u64) -> (Shared<Quota>, GcraWord) {
+    let quota = Quota::per_hour(1).burst(burst).gcra().unwrap();
+    let Quota::Gcra(gcra) = &quota else { unreachable!() };
+    let form = GcraWord::new(gcra, Tick::EPOCH).unwrap();
+    (Shared::new(quota), form)
+}
+
+/// Ann has used up her limit of one; her slot is emptied, the number swept and given to a limit of three, and Ann comes under that with one
+/// unit spent. A check that read the old limit never decides by it on the new word, and the other way round.
+#[test]
+fn a_check_never_decides_by_a_limit_that_lost_its_number() {
+    explore(Some(3), || {
+        let class = Class::new(9).unwrap();
+        let ann = Name::new(1 << 20, class);
+        let ((small, small_form), (large, large_form)) = (quota(1), quota(3));
+        let slots = Arc::new(<[Slot; WAYS]>::default());
+        let entry = Arc::new(Entry::new(class, 0, &small, &small_form));
+        let tick = Tick::from_secs(1);
+        let spent = |form: &GcraWord| form.take(0, form.scaled(tick).unwrap(), 1).unwrap();
+        {
+            let held = Line::of(&slots).lock();
+            (0..WAYS).for_each(|at| Line::of(&slots).seize(at).rename(&held, Name::EMPTY));
+            let mut seized = Line::of(&slots).seize(0);
+            seized.rename(&held, ann);
+            seized.word = spent(&small_form);
+        }
+        assert!(entry.read().holds());
+        let reclaim = {
+            let (slots, entry, large) = (Arc::clone(&slots), Arc::clone(&entry), Shared::clone(&large));
+            loom::thread::spawn(move || {
+                let line = Line::of(&slots);
+                {
+                    let held = line.lock();
+                    let mut seized = line.seize(0);
+                    seized.rename(&held, Name::EMPTY);
+                    seized.word = 0;
+                }
+                // The sweep: retired, looked at, and given up if no slot carries it.
+                entry.turn();
+                if (0..WAYS).any(|at| line.lock().name(at).class() == class) {
+                    return false;
+                }
+                entry.free();
+                entry.give(0, &large, &large_form);
+                let held = line.lock();
+                let mut seized = line.seize(0);
+                seized.rename(&held, ann);
+                seized.word = spent(&large_form);
+                true
+            })
+        };
+        let limit = entry.read();
+        let is_large = limit.form().burst() == 3;
+        let line = Line::of(&slots);
+        let taken = Reading::at(limit, tick).and_then(|by| {
+            line.permit_or_see(ann, &by, 1)
+                .filter(|taken| matches!(taken, Taken::Permitted(_)))
+                .or_else(|| line.take(ann, |_| true, &by, 1))
+        });
+        // A new key, as the table brings it: with the line locked.
+        let admitted = {
+            let held = line.lock();
+            let place = held.find(ann, |_| true).is_none() && limit.admits();
+            if place {
+                line.seize(1).rename(&held, Name::new(2 << 20, class));
+            }
+            place
+        };
+        let given = reclaim.join().unwrap();
+        match taken {
+            Some(Taken::Permitted(word)) => {
+                assert!(given && is_large, "the small limit was used up");
+                assert_eq!(line.seize(0).word, word);
+            }
+            Some(Taken::Refused(word)) => assert!(!is_large && word == spent(&small_form)),
+            Some(Taken::Elsewhere) | None => {}
+        }
+        if admitted && !is_large {
+            assert!(!given, "a number that a slot carries is not given up");
+        }
+    });
+}

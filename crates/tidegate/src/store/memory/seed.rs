@@ -1,0 +1,104 @@
+//! The secret that a table hashes keys under.
+
+use std::fmt;
+use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
+
+use foldhash::SharedSeed;
+use foldhash::quality::FoldHasher;
+
+/// The secret under which a [`MemoryStore`](super::MemoryStore) hashes keys.
+///
+/// Under the same seed a key has the same fingerprint, so an exported table means the same keys in the next process. It is a secret of the
+/// process: whoever knows it can make keys that push a victim's out of the table, or that share a victim's limit. Keep it where a
+/// private key would be kept: readable by the process alone, apart from the exports, in no log. `Debug` does not print it.
+///
+/// # Examples
+/// ```
+/// use tidegate::store::Seed;
+///
+/// let seed = Seed::random();
+/// let kept = seed.expose();
+/// assert_eq!(Seed::from_bytes(kept).expose(), kept);
+/// assert_eq!(format!("{seed:?}"), "Seed(..)");
+/// ```
+#[derive(Clone)]
+pub struct Seed([u64; 4]);
+
+impl Seed {
+    /// Draws a seed from the system's randomness.
+    #[must_use]
+    pub fn random() -> Self {
+        // SipHash under keys that the standard library drew from the system.
+        let random = RandomState::new();
+        Self([0_u64, 1, 2, 3].map(|part| random.hash_one(part)))
+    }
+
+    /// Makes a seed of the bytes that [`Seed::expose`] returned.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        let (parts, _) = bytes.as_chunks::<8>();
+        Self(std::array::from_fn(|part| u64::from_le_bytes(parts[part])))
+    }
+
+    /// Returns the secret itself, to be kept for the next process.
+    #[must_use]
+    pub fn expose(&self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        for (part, number) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(self.0) {
+            *part = number.to_le_bytes();
+        }
+        bytes
+    }
+}
+
+impl fmt::Debug for Seed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seed(..)")
+    }
+}
+
+/// How a table hashes keys.
+pub(super) struct Hashing {
+    own: u64,
+    shared: SharedSeed,
+    long: [u64; 2],
+}
+
+impl Hashing {
+    pub(super) fn new(seed: &Seed) -> Self {
+        let [own, shared, low, high] = seed.0;
+        Self { own, shared: SharedSeed::from_u64(shared), long: [low, high] }
+    }
+
+    #[inline(always)]
+    pub(super) fn fingerprint(&self, key: &[u8]) -> u64 {
+        // As `hash_one` does, which is not always inlined.
+        let mut hasher = FoldHasher::with_seed(self.own, &self.shared);
+        hasher.write_usize(key.len());
+        hasher.write(key);
+        hasher.finish()
+    }
+
+    /// Returns two hashes of a long key that are independent of its fingerprint: SipHash, of the secret and then the key.
+    pub(super) fn long(&self, key: &[u8]) -> [u64; 2] {
+        self.long.map(|secret| {
+            let mut hasher = DefaultHasher::new();
+            hasher.write_u64(secret);
+            hasher.write(key);
+            hasher.finish()
+        })
+    }
+
+    /// Returns a number that tells whether another table hashes as this one does: the same seed, by the same functions.
+    pub(super) fn probe(&self) -> u64 {
+        const KEY: &[u8] = b"a key of more than sixteen bytes, to tell tables apart";
+        let [low, high] = self.long(KEY);
+        self.fingerprint(KEY) ^ low.rotate_left(21) ^ high.rotate_left(42)
+    }
+}
+
+impl fmt::Debug for Hashing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hashing(..)")
+    }
+}
