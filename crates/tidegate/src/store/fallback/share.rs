@@ -8,7 +8,6 @@
 //!
 //! The number of nodes may change while charges are open. Each is ended by the number it was made under, which its receipt's tick tells.
 
-
 use parking_lot::RwLock;
 use tidegate_core::{Algorithm, Cost, Finish, Quota, Receipt, Standing, Tick};
 

@@ -280,7 +280,8 @@ impl Table {
             return Taken::Elsewhere;
         }
         let Some(next) = by.form.take(0, by.now, units) else { return Taken::Refused(0) };
-        if let Some((place, mut seized)) = self.claim(&both, key, by.limit.owner(), by.tick, (Some(by), None)) {
+        if let Some((place, mut seized)) = self.claim(&both, key, by.limit.owner(), by.tick, (Some(by), None))
+        {
             self.give(&both, (place, &mut seized), key, by.limit.class());
             seized.word = next;
         }

@@ -50,7 +50,8 @@ impl<'t> Permit<'t> {
         };
         let decision = Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing };
         let form = self.form.filter(|_| RECEIPTS);
-        let receipt = form.map(|form| Word { form, now: self.now, word: self.next }.receipt(self.next, charge, tick));
+        let receipt =
+            form.map(|form| Word { form, now: self.now, word: self.next }.receipt(self.next, charge, tick));
         Settlement { decision, receipt }
     }
 }
@@ -134,7 +135,12 @@ impl Table {
 
     /// Says whether a charge would be permitted, without seizing its slot.
     #[inline(always)]
-    fn permit_charge<const RECEIPTS: bool>(&self, charge: &Charge<'_>, print: Print, tick: Tick) -> Option<Permit<'_>> {
+    fn permit_charge<const RECEIPTS: bool>(
+        &self,
+        charge: &Charge<'_>,
+        print: Print,
+        tick: Tick,
+    ) -> Option<Permit<'_>> {
         if !(charge.max_wait.is_zero() && charge.binding) {
             return None;
         }
