@@ -186,7 +186,7 @@ impl<'a> Subject<'a> {
             // What was permitted may have been by the older tick; a refusal is by the fresh one.
             StepClock::Fresh(clock) => {
                 let fresh = clock.now().max(step.now);
-                held(fresh) || settled.allowed && held(step.now)
+                held(fresh) || held(step.now) && (settled.allowed || settled.at >= fresh)
             }
             StepClock::Engine if !self.store.caps().own_clock => held(step.now),
             StepClock::Engine => match self.clock {
