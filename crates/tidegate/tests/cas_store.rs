@@ -180,6 +180,8 @@ impl Store for Timed {
     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
         let step = step.read_clock();
         self.1.set(self.1.now().max(step.now));
+        // One clock for both: the store does not follow one that is behind.
+        let step = Step { now: self.1.now(), ..step };
         Settling::Done(self.0.blocking_settle(&step).map(|settled| *out = settled))
     }
 

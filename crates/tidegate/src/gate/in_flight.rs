@@ -4,8 +4,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::Gate;
+use super::routed::Waits;
 use crate::background::Background;
-use crate::store::{Answer, Later, OwnedStep, Settled, Store};
+use crate::store::{Answer, Later, OwnedStep, Settled, Settling, Step, StepClock, Store, StoreError};
 
 /// An answer that is awaited. Dropped after its first poll and before it has come, it goes on in the background, for by then the engine may
 /// be at work; dropped before that, nothing was asked.
@@ -57,6 +59,44 @@ impl<T> Drop for InFlight<'_, T> {
     }
 }
 
+impl Gate {
+    /// Has a store settle a step. `None` where nobody waits for its answer. A caller who goes away leaves an engine to settle it.
+    pub(super) async fn ask(&self, store: usize, step: &Step<'_>, waits: Waits) -> Option<Answer> {
+        let mut settled = Settled::default();
+        let later = match self.routes.store(store).settle_into(step, &mut settled) {
+            Settling::Done(done) => return Some(done.map(|()| settled)),
+            Settling::Later(later) => later,
+        };
+        match waits {
+            Waits::Yes => Some(InFlight::to_its_end(later, &self.background).await),
+            // Dropped unpolled: the engine is not asked.
+            Waits::No => Some(Err(StoreError::MustWait)),
+            Waits::Unwatched => {
+                self.background.run(Box::pin(async move { drop(later.await) }));
+                None
+            }
+        }
+    }
+
+    /// Has a store settle a step that was kept, by the time of now.
+    pub(super) async fn ask_again(&self, store: usize, step: &OwnedStep, waits: Waits) -> Option<Answer> {
+        let now = self.time.now();
+        let mut settled = Settled::default();
+        let asked = step.with(|step| {
+            let step = Step { now, clock: StepClock::Engine, ..*step };
+            self.routes.store(store).settle_into(&step, &mut settled)
+        });
+        match (asked, waits) {
+            (Settling::Done(done), _) => Some(done.map(|()| settled)),
+            (Settling::Later(later), Waits::Yes) => Some(InFlight::to_its_end(later, &self.background).await),
+            (Settling::Later(later), _) => {
+                self.background.run(Box::pin(async move { drop(later.await) }));
+                None
+            }
+        }
+    }
+}
+
 /// Waits for the answers to steps, and has undone what was charged by those that are given here.
 pub(super) fn undo_later(
     store: Arc<dyn Store>,
@@ -73,7 +113,7 @@ pub(super) fn undo_later(
             let undoing = step.with(|step| OwnedStep::undoing(step, &settled)).filter(|_| settled.allowed);
             let Some(undoing) = undoing else { continue };
             let asked = undoing.with(|step| store.settle_into(step, &mut Settled::default()));
-            if let crate::store::Settling::Later(later) = asked {
+            if let Settling::Later(later) = asked {
                 // An error leaves it charged until time returns it.
                 drop(later.await);
             }

@@ -19,7 +19,7 @@ use super::in_flight::{InFlight, undo_later};
 use super::{Check, Gate, GateDecision};
 use crate::policy::{Plan, PolicySet};
 use crate::store::{
-    Answer, Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Settling, Step, StepClock, StoreError,
+    Answer, Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step, StepClock, StoreError,
 };
 
 /// What happens where an engine answers later.
@@ -345,42 +345,6 @@ impl Gate {
         }
         for run in runs {
             run.undo(waits).await;
-        }
-    }
-
-    /// Has a store settle a step. `None` where nobody waits for its answer. A caller who goes away leaves an engine to settle it.
-    pub(super) async fn ask(&self, store: usize, step: &Step<'_>, waits: Waits) -> Option<Answer> {
-        let mut settled = Settled::default();
-        let later = match self.routes.store(store).settle_into(step, &mut settled) {
-            Settling::Done(done) => return Some(done.map(|()| settled)),
-            Settling::Later(later) => later,
-        };
-        match waits {
-            Waits::Yes => Some(InFlight::to_its_end(later, &self.background).await),
-            // Dropped unpolled: the engine is not asked.
-            Waits::No => Some(Err(StoreError::MustWait)),
-            Waits::Unwatched => {
-                self.background.run(Box::pin(async move { drop(later.await) }));
-                None
-            }
-        }
-    }
-
-    /// Has a store settle a step that was kept, by the time of now.
-    async fn ask_again(&self, store: usize, step: &OwnedStep, waits: Waits) -> Option<Answer> {
-        let now = self.time.now();
-        let mut settled = Settled::default();
-        let asked = step.with(|step| {
-            let step = Step { now, clock: StepClock::Engine, ..*step };
-            self.routes.store(store).settle_into(&step, &mut settled)
-        });
-        match (asked, waits) {
-            (Settling::Done(done), _) => Some(done.map(|()| settled)),
-            (Settling::Later(later), Waits::Yes) => Some(InFlight::to_its_end(later, &self.background).await),
-            (Settling::Later(later), _) => {
-                self.background.run(Box::pin(async move { drop(later.await) }));
-                None
-            }
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Policies whose limits do not fit the store that decides them.
 
 use super::Gate;
-use crate::policy::PolicySet;
+use crate::policy::{Limit, PolicySet};
 use crate::store::Cell;
 
 /// A limit whose state may grow larger than its store takes: some checks of it would be refused with
@@ -32,8 +32,7 @@ impl Gate {
         for policy in policies.policies() {
             let Ok(store) = self.routes.of(policy.share) else { continue };
             let Some(most) = self.routes.store(store).caps().largest_cell else { continue };
-            for terms in policy.limits.iter().chain(&policy.shadow_limit).flat_map(|limit| limit.all_terms())
-            {
+            for terms in policy.limits.iter().chain(&policy.shadow_limit).flat_map(Limit::all_terms) {
                 let bytes = terms.quota.as_ref().map_or(0, |quota| Cell::largest(quota));
                 if bytes > most {
                     let (policy, limit) = (policy.name.clone(), terms.label.clone());

@@ -183,7 +183,8 @@ impl<M: ByteMap> Shared<M> {
             (settled, changed, now)
         });
         settled.by = DecidedBy::Engine;
-        if !changed && !(repaired && settled.allowed) {
+        let mended = repaired && settled.allowed;
+        if !changed && !mended {
             return Ok((settled, None));
         }
         let most = self.map.caps().largest_cell;

@@ -124,6 +124,9 @@ pub fn quotas() -> Vec<Arc<Quota>> {
     all.into_iter().map(|quota| Arc::new(quota.expect("constant parameters in range"))).collect()
 }
 
+/// How far behind the latest tick a clock is at least that a store may follow.
+const FAR_BEHIND: Duration = Duration::from_secs(10);
+
 /// A store beside its plain twin.
 struct Subject<'a> {
     store: &'a dyn Store,
@@ -173,17 +176,21 @@ impl<'a> Subject<'a> {
             local,
             "law: an answer says whether this process decided it; {told}, {step:?}"
         );
-        let asked = step.now.max(self.latest);
+        // A clock that is far behind may be followed, so that one which was far ahead for a moment does not stop time.
+        let held = |tick: Tick| {
+            let behind = self.latest.since(tick);
+            settled.at == tick.max(self.latest) || behind > FAR_BEHIND && settled.at > self.latest
+        };
         let in_time = match step.clock {
-            StepClock::Caller => settled.at == asked,
+            StepClock::Caller => held(step.now),
             // What was permitted may have been by the older tick; a refusal is by the fresh one.
             StepClock::Fresh(clock) => {
-                let fresh = clock.now().max(asked);
-                settled.at == fresh || settled.allowed && settled.at == asked
+                let fresh = clock.now().max(step.now);
+                held(fresh) || held(step.now) && (settled.allowed || settled.at >= fresh)
             }
-            StepClock::Engine if !self.store.caps().own_clock => settled.at == asked,
+            StepClock::Engine if !self.store.caps().own_clock => held(step.now),
             StepClock::Engine => match self.clock {
-                Some(clock) => settled.at == clock.now().max(self.latest),
+                Some(clock) => held(clock.now()),
                 None => settled.at >= self.latest,
             },
         };

@@ -30,14 +30,16 @@ pub(crate) enum Fault {
     Never(Arc<AtomicU64>),
 }
 
+/// A key and when it is to be deleted.
+type Over = (Arc<[u8]>, Tick);
+
 /// [`Bytes`] behind a fault.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Faulty {
     pub(crate) bytes: Bytes,
     fault: Fault,
     calls: Arc<AtomicU64>,
-    /// When each key is to be deleted, where it is.
-    over: Arc<Mutex<Vec<(Arc<[u8]>, Tick)>>>,
+    over: Arc<Mutex<Vec<Over>>>,
 }
 
 impl Faulty {

@@ -295,7 +295,8 @@ impl World {
         let polls = 1 + random.below(20) as u32;
         let (undo, cancel) = (random.below(2) == 0, random.below(2) == 0);
         if matches!(whim, Whim::PanicsBefore | Whim::PanicsAfter) {
-            return self.end_judged(&judged, false, [true, true], drop(admission));
+            drop(admission);
+            return self.end_judged(&judged, false, [true, true]);
         }
         self.told = format!("dropped, undone {undo}, cancelled {cancel}, {whim:?} {polls} polls");
         self.second.next(whim);
@@ -308,10 +309,10 @@ impl World {
             second = whim != Whim::FailsBefore;
             drop(admission.undo_if_dropped(undo));
         }
-        self.end_judged(&judged, undo || cancel, [true, second], ());
+        self.end_judged(&judged, undo || cancel, [true, second]);
     }
 
-    fn end_judged(&mut self, judged: &[Charged; 2], undo: bool, settled: [bool; 2], (): ()) {
+    fn end_judged(&mut self, judged: &[Charged; 2], undo: bool, settled: [bool; 2]) {
         for at in 0..2 {
             if settled[at] {
                 let part = if undo { Part::All } else { Part::Outcome };

@@ -1,12 +1,14 @@
 //! Requests that overlap: undone after others were charged, by the law of settling, which is the plain map's.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tidegate::gate::Check;
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, Share};
 use tidegate::store::{
-    ByteMap, CasStore, Charge, DecidedBy, Ending, Later, Op, PlainStore, Read, Settled, Settling, Step,
+    ByteMap, Caps, CasStore, Charge, DecidedBy, Ending, Later, Op, PlainStore, Read, Settled, Settling, Step,
     Store, StoreError, Write, conformance,
 };
 use tidegate::{Clock as _, Cost, Decision, Gate, ManualClock, Quota, Tick};
@@ -167,4 +169,65 @@ fn a_reset_is_dated_by_the_clock_of_the_charges() {
     let _after = gate.admit(Check::of(&Descriptor::new()).cost(Cost::new(5))).unwrap().admitted().unwrap();
     before.cancel().unwrap();
     assert_eq!(gate.peek(&Descriptor::new()).unwrap().limits[0].decision.standing.remaining, 0);
+}
+
+/// A store that spreads keys over machines takes steps of one tag, and every key under its own tag each time.
+#[derive(Debug, Default)]
+struct Sharded {
+    plain: PlainStore,
+    tags: Mutex<HashMap<Vec<u8>, u64>>,
+}
+
+impl Store for Sharded {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        let mut tags = self.tags.lock();
+        for charge in step.charges {
+            let tag = *tags.entry(charge.key.to_vec()).or_insert(step.tag);
+            assert_eq!(tag, step.tag, "a key of one tag in a step of another");
+        }
+        self.plain.settle_into(step, out)
+    }
+
+    fn occupancy(&self) -> tidegate::store::Occupancy {
+        self.plain.occupancy()
+    }
+
+    fn caps(&self) -> Caps {
+        let mut caps = Caps::default();
+        caps.one_tag = true;
+        caps
+    }
+}
+
+/// Limits by the same values are one step, others are steps of their own, and the request is all or none all the same.
+#[test]
+fn a_store_of_shards_is_asked_for_keys_of_one_tag() {
+    let policy = |name: &str, per_hour: u64, by: &[&str]| {
+        let mut policy = Policy::new(name, Limit::new(Quota::per_hour(per_hour).gcra().unwrap(), name));
+        policy.by = by.iter().map(|name| (*name).to_owned()).collect();
+        policy
+    };
+    let policies = vec![
+        policy("user", 5, &["user.id"]),
+        policy("user too", 4, &["user.id"]),
+        policy("all", 3, &[]),
+        policy("path", 100, &["user.id", "path"]),
+    ];
+    let store = Arc::new(Sharded::default());
+    let gate = Gate::new(PolicySet::new(policies).unwrap(), Arc::clone(&store));
+    let left = |request: &Descriptor<'_>| -> Vec<u64> {
+        let limits = gate.peek(request).unwrap().limits;
+        limits.iter().map(|limit| limit.decision.standing.remaining).collect()
+    };
+    let (ann, bob) = (Descriptor::new().with("user.id", "ann"), Descriptor::new().with("user.id", "bob"));
+    for _ in 0..2 {
+        assert!(gate.check(&ann).unwrap().allowed);
+    }
+    let admission = gate.admit(&bob).unwrap().admitted().unwrap();
+    assert!(!gate.check(&ann).unwrap().allowed, "all have had three");
+    assert_eq!(left(&ann), [3, 2, 0, 98], "refused, it has spent nothing on any shard");
+    admission.cancel().unwrap();
+    assert_eq!(left(&bob), [5, 4, 1, 100]);
+    let tags: BTreeSet<u64> = store.tags.lock().values().copied().collect();
+    assert_eq!((store.tags.lock().len(), tags.len()), (7, 5), "two users, their paths, and all");
 }
