@@ -109,7 +109,8 @@ impl Table {
                 continue;
             };
             // A form that has come to its end is an hour old at least; its slot is left to whoever needs it.
-            let full = |word: &u64| limit.form().scaled(now).is_some_and(|now| limit.form().is_full(*word, now));
+            let full =
+                |word: &u64| limit.form().scaled(now).is_some_and(|now| limit.form().is_full(*word, now));
             let seized = held.word(slot).filter(full).and_then(|word| held.try_seize(slot, word));
             match seized {
                 Some(mut seized) => {

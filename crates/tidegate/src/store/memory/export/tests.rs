@@ -124,9 +124,11 @@ fn what_is_remembered_of_old_charges_is_exported() {
     let second = both(&store, 50, Op::Take, charge(b"orders", &schedule)).unwrap();
     both(&store, 60, Op::Finish(&[Ending::new(first, Finish::UNDONE)]), charge(b"orders", &schedule));
     let next = restored(3, &exported(&store));
-    for (ms, key, quota, receipt) in
-        [(70, &b"reset"[..], &schedule, reset), (80, b"changed", &window, changed), (90, b"orders", &schedule, second)]
-    {
+    for (ms, key, quota, receipt) in [
+        (70, &b"reset"[..], &schedule, reset),
+        (80, b"changed", &window, changed),
+        (90, b"orders", &schedule, second),
+    ] {
         both(&next, ms, Op::Take, Charge::new(key, &schedule, Cost::ONE));
         both(&next, ms + 5, Op::Finish(&[Ending::new(receipt, Finish::UNDONE)]), charge(key, quota));
         both(&next, ms + 6, Op::Peek, Charge::new(key, &schedule, Cost::ONE));
