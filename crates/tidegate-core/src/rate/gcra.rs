@@ -72,6 +72,14 @@ impl Gcra {
         let Pace { scale, unit, at_once: burst } = self.pace;
         report::GcraReport { unit, scale, burst, spent }
     }
+
+    /// Returns the mark of a receipt for units spent at once at `now`, after which so much scaled time has yet to pass until the limit is
+    /// full.
+    #[must_use]
+    #[inline]
+    pub fn mark(&self, now: Tick, spent: u64) -> [u64; 4] {
+        self.pace.mark(self.pace.scaled(now) + u128::from(spent))
+    }
 }
 
 impl Kept for Gcra {

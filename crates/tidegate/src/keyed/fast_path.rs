@@ -63,9 +63,9 @@ impl Shared {
             }
             std::hint::black_box(touched);
             for (print, key) in prints.iter().zip(keys) {
-                let told = match self.store.permit(*print, &by, 1) {
-                    Some(word) => T::permitted(by.form.report(word, by.now)),
-                    None => self.decide_at_length(*print, key.as_ref(), &by, Cost::ONE),
+                let told = match self.store.permit_or_see(*print, &by, 1) {
+                    Taken::Permitted(word) => T::permitted(by.form.report(word, by.now)),
+                    _ => self.decide_at_length(*print, key.as_ref(), &by, Cost::ONE),
                 };
                 tell(key, told);
             }
@@ -92,9 +92,9 @@ impl Shared {
         }
         let class = KeptClass::of_bits(self.fast_class.load(Ordering::Relaxed)).class()?;
         let limit = self.store.limit_at_hand(class)?;
-        let by = Reading::at(limit, self.time.kept()?)?;
-        let word = self.store.permit(self.store.print(key), &by, units)?;
-        Some(limit.report(word, by.now))
+        let now = limit.form.scaled(self.time.kept()?)?;
+        let word = self.store.permit(self.store.print(key), limit, now, units)?;
+        Some(limit.form.report(word, now))
     }
 
     /// Returns the tick that permits are booked under.

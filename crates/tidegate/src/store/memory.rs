@@ -56,7 +56,7 @@ use super::step::{Charge, DecidedBy, Op, Settled, Step, StepClock};
 use super::{Answer, Caps, Home, Later, Occupancy, Settling, Store, StoreError};
 use crate::clock::HeldTime;
 pub use export::Export;
-pub(crate) use limit::{KeptClass, Limit};
+pub(crate) use limit::{First, KeptClass, Limit};
 use name::Class;
 pub use piece::RestoreError;
 pub(crate) use reading::{Reading, Taken};
@@ -172,15 +172,15 @@ impl MemoryStore {
 
     /// Returns the limit of a class, if that is one of those found soonest.
     #[inline(always)]
-    pub(crate) fn limit_at_hand(&self, class: Class) -> Option<Limit<'_>> {
+    pub(crate) fn limit_at_hand(&self, class: Class) -> Option<&First> {
         self.shared.table.classes.at_hand(class)
     }
 
     /// Spends units of a key by its word, if that is in its first line and not seized, and returns the new word. `None` where that did not
     /// succeed, whatever the reason. Makes no call.
     #[inline(always)]
-    pub(crate) fn permit(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
-        self.shared.table.permit(print, by, units)
+    pub(crate) fn permit(&self, print: Print, first: &First, now: u64, units: u64) -> Option<u64> {
+        self.shared.table.permit(print, first, now, units)
     }
 
     /// As [`MemoryStore::permit`], in both lines; for a key that would be refused, it returns the word that was seen.

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, RwLock};
 use tidegate_core::rate::{Gcra, GcraWord};
 use tidegate_core::{Quota, Tick};
 
-use super::limit::{Entry, KeptClass, Limit};
+use super::limit::{Entry, First, KeptClass, Limit};
 use super::name::Class;
 use super::reclaim::Sweep;
 
@@ -27,7 +27,7 @@ pub(super) const LOW: usize = Class::MAX as usize / 4;
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     /// The first ones, where they are found soonest: those of a keyed limiter, as a rule.
-    few: [OnceLock<Entry>; FEW],
+    few: [OnceLock<First>; FEW],
     /// The others, in the order of their numbers. Both are read without a lock.
     pub(super) more: boxcar::Vec<Entry>,
     /// Protects the giving of numbers; no other lock is taken meanwhile but those of quotas.
@@ -53,7 +53,7 @@ impl Classes {
     pub(super) fn get(&self, class: Class) -> Option<Limit<'_>> {
         let at = usize::from(class.number()).checked_sub(1)?;
         match self.few.get(at) {
-            Some(first) => first.get().map(Entry::read),
+            Some(first) => first.get().map(|first| first.entry.read()),
             None => self.more(at),
         }
     }
@@ -70,8 +70,8 @@ impl Classes {
 
     /// Returns a limit if it is one of the first, without a call.
     #[inline(always)]
-    pub(super) fn at_hand(&self, class: Class) -> Option<Limit<'_>> {
-        self.few.get(usize::from(class.number()).checked_sub(1)?)?.get().map(Entry::read)
+    pub(super) fn at_hand(&self, class: Class) -> Option<&First> {
+        self.few.get(usize::from(class.number()).checked_sub(1)?)?.get()
     }
 
     /// Returns the limit of a class that was kept between checks, if it is that class's still.
@@ -106,7 +106,7 @@ impl Classes {
         let number = self.next_number(&mut numbers)?;
         let class = Class::new(number)?;
         match (self.few.get(usize::from(number) - 1), self.entry(number)) {
-            (Some(first), _) => _ = first.set(Entry::new(class, owner, quota, &form)),
+            (Some(first), _) => _ = first.set(First { entry: Entry::new(class, owner, quota, &form), form }),
             (None, Some(entry)) => entry.give(owner, quota, &form),
             (None, None) => _ = self.more.push(Entry::new(class, owner, quota, &form)),
         }

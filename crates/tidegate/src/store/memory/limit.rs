@@ -8,15 +8,15 @@
 use std::sync::Arc;
 
 use tidegate_core::Quota;
-use tidegate_core::rate::{Gcra, GcraReport, GcraWord};
+use tidegate_core::rate::{Gcra, GcraWord};
 
 use super::name::Class;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
 /// A number and the limit it is given to.
 #[derive(Debug)]
-pub(super) struct Entry {
-    class: Class,
+pub(crate) struct Entry {
+    pub(super) class: Class,
     /// Even while the number is given. Odd while a sweep looks for slots that carry it, in which no new slot may come to carry
     /// it, and while it is free. One more with each change, so that 2³¹ others would have to have the number between the two looks of one
     /// check for it to be deceived.
@@ -84,6 +84,13 @@ impl Entry {
     }
 }
 
+/// One of the first limits, which keep their numbers for good: with what a check needs as plain numbers.
+#[derive(Debug)]
+pub(crate) struct First {
+    pub(super) entry: Entry,
+    pub(crate) form: GcraWord,
+}
+
 /// One limit of one owner, to be read; see [`Limit::holds`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit<'t> {
@@ -129,13 +136,6 @@ impl Limit<'_> {
     #[inline(always)]
     pub(crate) fn form(&self) -> GcraWord {
         GcraWord::from_parts(std::array::from_fn(|at| self.entry.form[at].load(Ordering::Acquire)))
-    }
-
-    /// Returns what a word says at one moment, by numbers that are read again: for the first few limits, which keep their numbers.
-    #[inline(always)]
-    pub(crate) fn report(&self, word: u64, now: u64) -> GcraReport {
-        let number = |at: usize| self.entry.form[at].load(Ordering::Relaxed);
-        GcraWord::from_parts([number(0), 0, number(2), 0, 0, number(5)]).report(word, now)
     }
 
     /// Says whether what was read is the limit of the number still: to be asked with a slot of that number in hand, or its line locked.

@@ -100,9 +100,15 @@ impl<'t> Line<'t> {
     /// Spends units of the key that has this name in the line, if that takes no waiting, and returns the new word. `None` where that
     /// did not succeed, whatever the reason.
     #[inline(always)]
-    pub(super) fn permit(self, name: Name, by: &Reading<'_>, units: u64) -> Option<u64> {
-        match self.permit_or_see(name, by, units) {
-            Some(Taken::Permitted(next)) => Some(next),
+    pub(super) fn permit(self, name: Name, form: &GcraWord, now: u64, units: u64) -> Option<u64> {
+        let slot = self.glance(name)?;
+        let seen = slot.word();
+        let next = form.take(seen, now, units)?;
+        match slot.try_seize(seen) {
+            Some(seized) if slot.name() == name => {
+                seized.leave(next);
+                Some(next)
+            }
             _ => None,
         }
     }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 
 use super::classes::Classes;
 use super::full_keys::{FullKey, FullKeys};
+use super::limit::First;
 use super::line::{Held, Line, Seized, Slot, WAYS};
 use super::lines::Lines;
 use super::name::{Class, Name};
@@ -229,11 +230,11 @@ impl Table {
     /// Spends units of a key by its word, if that is in its first line and not seized, and returns the new word. `None` where that did not
     /// succeed, whatever the reason; always so in a table of full keys, which have to be compared first, see [`Table::is`].
     #[inline(always)]
-    pub(super) fn permit(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
+    pub(super) fn permit(&self, print: Print, first: &First, now: u64, units: u64) -> Option<u64> {
         if self.full_keys.is_some() {
             return None;
         }
-        self.line(self.first(print)).permit(print.name(by.limit.class()), by, units)
+        self.line(self.first(print)).permit(print.name(first.entry.class), &first.form, now, units)
     }
 
     /// As [`Table::permit`], in both lines: in a table as full as it is made for, one key in seven is in its second. For a key that would be

@@ -24,8 +24,6 @@ struct Permit<'t> {
     slot: &'t Slot,
     name: Name,
     limit: Limit<'t>,
-    /// The numbers that words are read by, where a receipt is wanted: the limit may be another one when it is made.
-    form: Option<GcraWord>,
     now: u64,
     seen: u64,
     next: u64,
@@ -43,15 +41,21 @@ impl<'t> Permit<'t> {
     #[inline]
     fn settlement<const RECEIPTS: bool>(&self, charge: &Charge<'_>, tick: Tick) -> Settlement {
         let spent = self.next.saturating_sub(self.now);
-        let standing = match &**charge.quota {
-            // By the caller's quota, which is the limit's: the number may be another limit's by now.
-            Quota::Gcra(limit) => limit.report(spent).standing(),
-            _ => self.limit.form().standing(self.next, self.now),
+        // By the caller's quota, which is the limit's, and not by the limit, whose number may be another one's by now. A quota of another
+        // kind has no words.
+        let Quota::Gcra(quota) = &**charge.quota else {
+            unreachable!("a slot's class is of a quota whose states are words")
         };
-        let decision = Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing };
-        let form = self.form.filter(|_| RECEIPTS);
-        let receipt =
-            form.map(|form| Word { form, now: self.now, word: self.next }.receipt(self.next, charge, tick));
+        let decision = Decision {
+            ruling: Ruling::Allowed { wait: Duration::ZERO },
+            standing: quota.report(spent).standing(),
+        };
+        let receipt = RECEIPTS.then(|| Receipt {
+            at: tick,
+            act: tick,
+            cost: charge.cost,
+            mark: quota.mark(tick, spent),
+        });
         Settlement { decision, receipt }
     }
 }
@@ -148,10 +152,14 @@ impl Table {
             self.glance(self.first(print), print).or_else(|| self.glance(self.second(print), print))?;
         let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
         let form = limit.form();
+        // Before its origin a limit's scaled time stands still, and a receipt's mark could not be told by `tick`.
+        if RECEIPTS && tick < form.origin() {
+            return None;
+        }
         let now = form.scaled(tick)?;
         let seen = slot.word();
         let next = form.take(seen, now, charge.cost.units())?;
-        Some(Permit { slot, name, limit, form: RECEIPTS.then_some(form), now, seen, next })
+        Some(Permit { slot, name, limit, now, seen, next })
     }
 
     /// Finds the slot of a key in a line, and the name it has there, without seizing the slot.
