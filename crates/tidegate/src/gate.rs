@@ -20,6 +20,7 @@ mod settling;
 pub mod ticket;
 mod together;
 mod unfit;
+mod waits;
 
 use std::ops::Deref;
 use std::sync::Arc;

@@ -4,12 +4,12 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use tidegate_core::Outcome;
+use tidegate_core::{Outcome, Tick};
 
 use super::charged::{Charged, ChargedLine, Part};
 use super::settling::Finished;
 use super::{Check, Gate, GateDecision};
-use crate::store::StoreError;
+use crate::store::{DecidedBy, StoreError};
 
 /// The answer to [`Gate::admit`]: an admission, or the decision that refused it.
 #[derive(Debug)]
@@ -78,6 +78,8 @@ pub struct Admission<G: Deref<Target = Gate>> {
     gate: G,
     decision: GateDecision,
     charged: Charged,
+    /// When the answer came, by the gate's clock.
+    made: Tick,
     undo: bool,
     /// Whether nothing is left to be done when it is dropped.
     ended: bool,
@@ -167,7 +169,8 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         if !decision.allowed {
             return Entry::Refused(decision);
         }
-        Entry::Admitted(Self { gate, decision, charged, undo: false, ended: false })
+        let made = gate.now();
+        Entry::Admitted(Self { gate, decision, charged, made, undo: false, ended: false })
     }
 
     /// Returns what was charged.
@@ -192,7 +195,12 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         let undo = self.undo;
         let held = self.undo_if_dropped(true);
         async move {
-            let act = held.decision.at.after(held.decision.wait);
+            // By this gate's clock: an engine has decided by its own.
+            let at = match held.decision.by {
+                DecidedBy::Local | DecidedBy::Lease => held.decision.at,
+                DecidedBy::Engine | DecidedBy::Fallback => held.made,
+            };
+            let act = at.after(held.decision.wait);
             while held.gate.now() < act {
                 held.gate.time.clock().sleep_until(act).await;
             }

@@ -1,6 +1,7 @@
 //! Many requests at once, each decided for itself.
 
-use super::routed::{Run, Waits, now};
+use super::routed::Run;
+use super::waits::{Waits, now};
 use super::{Check, Gate, GateDecision};
 use crate::store::StoreError;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::Gate;
-use super::routed::Waits;
+use super::waits::Waits;
 use crate::background::Background;
 use crate::store::{Answer, Later, OwnedStep, Settled, Settling, Step, StepClock, Store, StoreError};
 

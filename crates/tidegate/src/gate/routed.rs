@@ -8,7 +8,6 @@
 //! Many requests go together: each round asks one store for the next parts of all requests that wait for it, in one exchange.
 
 use std::mem;
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -16,22 +15,12 @@ use tidegate_core::Tick;
 
 use super::charged::Keep;
 use super::in_flight::{InFlight, undo_later};
+use super::waits::{Waits, now};
 use super::{Check, Gate, GateDecision};
 use crate::policy::{Plan, PolicySet};
 use crate::store::{
     Answer, Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step, StepClock, StoreError,
 };
-
-/// What happens where an engine answers later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waits {
-    /// The caller waits.
-    Yes,
-    /// The caller cannot, and is told so; the engine is not asked.
-    No,
-    /// Nobody wants the answer: the engine is asked in the background.
-    Unwatched,
-}
 
 /// What has come of each line of a plan; nothing of those that were not asked.
 pub(super) type Settlements = SmallVec<[Option<Settlement>; 4]>;
@@ -368,13 +357,4 @@ fn furthest(one: DecidedBy, other: DecidedBy) -> DecidedBy {
         DecidedBy::Fallback => 3,
     };
     if distance(other) > distance(one) { other } else { one }
-}
-
-/// Runs a future that has nothing to wait for.
-pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
-    let mut future = std::pin::pin!(future);
-    match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => unreachable!("nothing is awaited where the caller cannot wait"),
-    }
 }

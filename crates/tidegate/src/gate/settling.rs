@@ -13,7 +13,8 @@ use tidegate_core::{Cost, Finish, Outcome, Standing};
 
 use super::Gate;
 use super::charged::{Charged, ChargedLine, Made, Part};
-use super::routed::{Waits, now, whole};
+use super::routed::whole;
+use super::waits::{Waits, now};
 use crate::policy::ChargeOn;
 use crate::store::{Charge, Ending, Op, Step, StepClock, StoreError};
 

@@ -7,7 +7,8 @@ use tidegate_core::{Cost, Tick};
 
 use super::charged::{Charged, Keep};
 use super::decide::binding;
-use super::routed::{Run, Settlements, Waits, now};
+use super::routed::{Run, Settlements};
+use super::waits::{Waits, now};
 use super::{Check, Gate, GateDecision};
 use crate::policy::{Line, Plan};
 use crate::store::{DecidedBy, Op, StoreError};

@@ -8,8 +8,8 @@ use tidegate_core::{Cost, Outcome, Quota, Tick};
 
 use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use crate::gate::charged::{Charged, ChargedLine, Part};
-use crate::gate::routed::{Waits, now};
 use crate::gate::settling::Claims;
+use crate::gate::waits::{Waits, now};
 use crate::gate::{Finished, Gate};
 use crate::store::{Charge, Home};
 

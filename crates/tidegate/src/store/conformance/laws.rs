@@ -8,7 +8,7 @@ use tidegate_core::{Cost, Finish, Outcome, Quota, Tick};
 
 use super::super::step::{Charge, Ending, Op, Step};
 use super::super::{Settled, Settling, Store, StoreError};
-use super::settle;
+use super::subject::settle;
 
 /// Tells every law to a store of its own.
 pub(super) fn run<S: Store>(make: &dyn Fn() -> S, quotas: &[Arc<Quota>]) {

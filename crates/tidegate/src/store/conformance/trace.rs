@@ -6,7 +6,8 @@ use std::time::Duration;
 use tidegate_core::{Cost, Finish, Outcome, Quota, Receipt, Replace, Tick};
 
 use super::super::step::{Charge, Ending, Op, Settled, Step, StepClock};
-use super::{Random, Subject, settle};
+use super::random::Random;
+use super::subject::{Subject, settle};
 use crate::block_on::block_on;
 use crate::clock::{Clock as _, ManualClock};
 
