@@ -47,7 +47,8 @@ impl Gate {
     /// Decides like [`Gate::check`], and waits for engines that answer later.
     ///
     /// # Errors
-    /// [`StoreError`] when no decision could be made. What stores before the failing one had taken is given back.
+    /// [`StoreError`] when no decision could be made, [`StoreError::Unavailable`] also when an engine has not answered by the
+    /// [deadline](Check#structfield.deadline). What stores before the failing one had taken is given back.
     ///
     /// # Cancel safety
     /// Dropped before it ends, it gives back what was taken. A step that an engine is just being asked to settle is awaited in the background
@@ -237,13 +238,14 @@ impl<'c> Check<'c, '_> {
             Some(among) => policies.plan_among(self.request, self.cost, among, plan),
         }
         if let Some(quota) = self.quota {
-            for line in &mut plan.lines {
+            // A cell that goes from places to units and back forgets the places that are taken.
+            for line in plan.lines.iter_mut().filter(|line| line.quota.is_guard() == quota.is_guard()) {
                 (line.quota, line.passing) = (quota, true);
             }
         }
     }
 
-    /// Lets nothing be delayed beyond the deadline.
+    /// Lets no queue accept a delay beyond the deadline.
     pub(super) fn shorten_waits(&self, at: Tick, plan: &mut Plan<'_>) {
         let Some(deadline) = self.deadline else { return };
         for line in &mut plan.lines {
