@@ -13,6 +13,7 @@ mod check;
 mod decide;
 mod each;
 mod in_flight;
+mod rounds;
 mod routed;
 mod routes;
 mod settling;
@@ -144,7 +145,9 @@ impl GateDecision {
             _ if self.allowed => Retry::After(Duration::ZERO),
             Some(binding) => self.limits[binding].decision.retry(),
             // A list refuses, and lists do not change by waiting.
-            None => Retry::Never,
+            None if self.denied_by_list.is_some() => Retry::Never,
+            // It was not asked, or not everywhere: another check of its call refuses.
+            None => Retry::Unknown,
         }
     }
 
@@ -184,7 +187,7 @@ impl Gate {
 
     /// Gives the policies that say `share: local` (or `split`, `central`, `leased`) a store; the others, and those that say nothing, go to
     /// the store that the gate was made with. One that keeps the keys of this process also decides `local`, one that several nodes share
-    /// also `central`, unless they are given another store here.
+    /// also `central`, unless they are given another store here. Of two stores for one word the later one decides, and the other is dropped.
     ///
     /// A request whose policies lie in several stores is settled all or none: the stores of this process are asked first, engines last, and
     /// what was taken is undone when a later one refuses or fails. In between, others see it taken.

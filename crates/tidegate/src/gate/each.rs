@@ -35,7 +35,8 @@ impl Gate {
     }
 
     /// Decides requests like [`Gate::check_each`], and waits for engines that answer later: an engine is asked for all of them in one
-    /// exchange.
+    /// exchange. Requests that go to an engine together are given up together, at the latest of their deadlines, and not at all where one has
+    /// none.
     ///
     /// # Cancel safety
     /// As [`Gate::check_async`].
