@@ -1,10 +1,11 @@
 //! Policies, store and clock together: one check over many limits, all or nothing.
 //!
-//! A door turns bytes into a [`Descriptor`] and a [`Cost`]; the gate asks the policy set which limits match, takes the time,
-//! and has the store settle them all in one step. Where every limit either permits at once or refuses, that is the process's
-//! shared tick, and a refusal is settled once more by the clock (see [`Precision`]); shadows and queues, whose answers cannot
-//! be taken back, go by the clock from the start. What comes back names the policy that binds. The gate knows no
-//! protocol: status codes and headers are the doors' business.
+//! A door turns bytes into a [`Descriptor`] and a [`Cost`]; the gate asks the policy set which limits match, takes the time, and has the
+//! store settle them all in one step. Where policies say that they are decided elsewhere ([`Gate::with_store`]), each store settles its
+//! part, and all of them do or none. Where every limit either permits at once or refuses, the time is the process's shared tick, and a
+//! refusal is settled once more by the clock (see [`Precision`]); shadows and queues, whose answers cannot be taken back, go by the clock
+//! from the start. What comes back names the policy that binds. The gate knows no protocol: status codes and headers are the doors'
+//! business.
 
 mod admission;
 mod by_usage;
@@ -39,7 +40,6 @@ pub use check::Check;
 use routes::Routes;
 pub use settling::{Fate, Finished, Followed};
 pub use together::Together;
-
 pub use unfit::Unfit;
 
 use crate::background::Background;
@@ -129,6 +129,14 @@ impl Clone for InForce {
 }
 
 impl GateDecision {
+    /// Keeps the policies by a count and no longer by a lease, and returns them: for decisions that are awaited. A thread has eight leases
+    /// that cost nothing, and checks that are not awaited go by those.
+    fn keep_policies(&mut self) -> InForce {
+        let kept = self.policies.clone();
+        self.policies = kept.clone();
+        kept
+    }
+
     /// Returns the index of the policy that binds, if any limit matched.
     #[must_use]
     pub fn policy(&self) -> Option<usize> {
@@ -200,7 +208,9 @@ impl Gate {
     /// Replaces what runs the few things that an engine has to be told when nobody waits for them any more: charges that are undone,
     /// places that are left, because an admission or a check was dropped. Each takes half a minute at most. The default is one thread that
     /// runs 1024 of them at once, drops what comes beyond that many more, and begins when it is first needed. A program with a runtime
-    /// hands them to that, by its handle, for they may come from any thread: `move |later| drop(runtime.spawn(later))`.
+    /// hands them to that, by its handle, for they may come from any thread: `move |later| drop(runtime.spawn(later))`. It then runs as many
+    /// at once as callers leave behind in half a minute, while an engine is silent that has no deadline of its own
+    /// ([`Fallback`](crate::store::Fallback) is one).
     #[must_use]
     pub fn with_background(mut self, run: impl Fn(Later<()>) + Send + Sync + 'static) -> Self {
         self.background = Background::new(run);

@@ -29,8 +29,9 @@ pub struct Check<'a, 'd> {
     ///
     /// A queue refuses what it would delay beyond this; an engine that takes its time to decide makes the delay end that much later. An engine
     /// that has not answered by then is given up: the check is [`StoreError::Unavailable`](crate::store::StoreError::Unavailable), and
-    /// what was taken is given back, as if the caller had gone away ([`Gate::check_async`](super::Gate::check_async)). After the deadline no
-    /// engine is asked. What is decided in this process takes no time and is decided all the same.
+    /// what was taken is given back, as if the caller had gone away ([`Gate::check_async`](super::Gate::check_async)); nothing stands in
+    /// for the engine, whose own deadline is that of its store ([`Fallback`](crate::store::Fallback)). After the deadline no engine is
+    /// asked. What is decided in this process takes no time and is decided all the same.
     pub deadline: Option<Tick>,
 }
 

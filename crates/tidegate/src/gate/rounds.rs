@@ -51,7 +51,7 @@ impl Gate {
                     let steps = asked.iter().map(|at| runs[*at].step_to_undo()).collect();
                     undo_later(self.routes.share(store), steps, later)
                 };
-                // The latest of their deadlines, and none where one of them has none.
+                // They are one exchange, which goes on while any of them wants its answer: until the latest deadline, or without one.
                 let deadlines = asked.iter().map(|at| runs[*at].deadline);
                 let deadline =
                     deadlines.reduce(|one, other| one.zip(other).map(|(one, other)| one.max(other)));
@@ -107,5 +107,5 @@ fn settled_now(store: &dyn Store, step: &Step<'_>) -> Answer {
 
 /// Returns the error of a check whose deadline is over.
 fn late() -> StoreError {
-    StoreError::Unavailable { reason: "it had not answered when the check's deadline came".to_owned() }
+    StoreError::Unavailable { reason: "the check's deadline came before it had answered".to_owned() }
 }

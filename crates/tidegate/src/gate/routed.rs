@@ -286,7 +286,7 @@ impl Gate {
         keep: &mut K,
         waits: Waits,
     ) -> Result<GateDecision, StoreError> {
-        let policies = decision.policies.clone();
+        let policies = decision.keep_policies();
         let Some(run) = self.run_of(check, &policies, &mut decision) else { return Ok(decision) };
         let mut runs = [run];
         self.settle_runs(&mut runs, K::KEEPS, waits).await;

@@ -105,7 +105,7 @@ impl Gate {
                 decision.policies = in_force.clone();
             }
         }
-        let policies: Vec<_> = decisions.iter().map(|decision| decision.policies.clone()).collect();
+        let policies: Vec<_> = decisions.iter_mut().map(GateDecision::keep_policies).collect();
         let deadline = checks.iter().filter_map(|check| check.deadline).min();
         let at = self.time.now();
         let mut together =
