@@ -237,6 +237,18 @@ impl Table {
         self.line(self.first(print)).permit(print.name(first.entry.class), &first.form, now, units)
     }
 
+    /// As [`Table::permit`], by any limit.
+    #[inline(always)]
+    pub(super) fn permit_by(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
+        if self.full_keys.is_some() {
+            return None;
+        }
+        match self.line(self.first(print)).permit_or_see(print.name(by.limit.class()), by, units) {
+            Some(Taken::Permitted(word)) => Some(word),
+            _ => None,
+        }
+    }
+
     /// As [`Table::permit`], in both lines: in a table as full as it is made for, one key in seven is in its second. For a key that would be
     /// refused, it returns the word that was seen.
     #[inline]
