@@ -4,18 +4,21 @@
 //! counters, the keys at their limits, a memory of the last refusals. What comes after a decision is in [`settling`].
 
 mod held;
+mod outage;
 mod settling;
+mod store_changes;
 mod ticket;
 mod ticket_seal;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use tidegate::explain::key_text;
 use tidegate::gate::Check;
-use tidegate::policy::{Among, Descriptor, Mode, OnStoreError, PolicySet};
-use tidegate::store::{Charge, MemoryStore, Occupancy, Store, StoreError};
-use tidegate::{Charged, Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
+use tidegate::policy::{Among, Descriptor, Mode};
+use tidegate::store::{Charge, DecidedBy, Fallback, Occupancy, Store, StoreError};
+use tidegate::{Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
+use tokio::runtime::Handle;
 use ulid::Ulid;
 
 use crate::live::{Facts, Live};
@@ -24,6 +27,7 @@ use crate::refused_requests::{RefusedRequest, RefusedRequests};
 use crate::settings::Settings;
 
 pub(crate) use self::held::Held;
+pub(crate) use self::outage::Outage;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
@@ -31,8 +35,6 @@ pub(crate) use self::ticket_seal::TicketSeal;
 /// Refused requests that are remembered for a question: some seconds of a flood, hours of ordinary service.
 const REMEMBERED: usize = 8192;
 const REMEMBERED_BYTES: usize = 4 << 20;
-/// Keys of the store that stands in while the real one cannot decide.
-const STAND_IN_KEYS: usize = 65_536;
 /// Headers that hold secrets; they are not remembered unless a key is made of them.
 const SECRET: [&str; 4] = [
     "request.header.authorization",
@@ -47,13 +49,12 @@ pub(crate) struct Engine {
     gate: Gate,
     store: Arc<dyn Store>,
     store_kind: &'static str,
-    clock: Arc<dyn Clock>,
+    /// Between the gate and a store that may fail.
+    fallback: Option<Fallback>,
     live: ArcSwap<Live>,
     pub(crate) metrics: Metrics,
     refused: RefusedRequests,
     ticket_seal: TicketSeal,
-    /// Decides for policies with `on_store_error: local` while the store cannot.
-    stand_in: OnceLock<MemoryStore>,
 }
 
 /// What is asked of a decision.
@@ -83,6 +84,7 @@ pub(crate) enum Conclusion {
 }
 
 impl Engine {
+    /// Makes the engine; inside a tokio runtime, which it tells its store in the background what nobody waits for.
     pub(crate) fn new(
         settings: &Settings,
         store: Arc<dyn Store>,
@@ -91,20 +93,26 @@ impl Engine {
         ticket_seal: TicketSeal,
     ) -> Self {
         let metrics = Metrics::new();
-        let gate = Gate::new(Arc::clone(&settings.policies), Arc::clone(&store))
-            .with_clock(Arc::clone(&clock))
+        let fallback = store_changes::fallback_for(&store, store_kind, &clock, &metrics);
+        let asked = match &fallback {
+            Some(fallback) => Arc::new(fallback.clone()),
+            None => Arc::clone(&store),
+        };
+        let runtime = Handle::current();
+        let gate = Gate::new(Arc::clone(&settings.policies), asked)
+            .with_clock(clock)
+            .with_background(move |later| drop(runtime.spawn(later)))
             .with_issuer(&ticket_seal.issuer);
         let live = Live::new(settings, &metrics, None, gate.now());
         Self {
             gate,
             store,
             store_kind,
-            clock,
+            fallback,
             live: ArcSwap::from_pointee(live),
             metrics,
             refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
             ticket_seal,
-            stand_in: OnceLock::new(),
         }
     }
 
@@ -130,7 +138,10 @@ impl Engine {
 
     /// Decides a request, and puts into `held` what it was charged, where somebody wants that; `only` names the indices of the policies
     /// that are asked, in the set of `live`.
-    pub(crate) fn decide(
+    ///
+    /// # Cancel safety
+    /// Dropped before it ends, it has spent nothing, unless an engine was just asked: what that has charged then stays charged.
+    pub(crate) async fn decide(
         &self,
         live: &Live,
         request: &Descriptor<'_>,
@@ -142,21 +153,24 @@ impl Engine {
         let keeps = held.is_some();
         let mut unwanted = Held::default();
         let held = held.unwrap_or(&mut unwanted);
-        let ask = |gate: &Gate, among: Option<&Among>, charged: &mut Charged| {
-            let check = Check::of(request).cost(cost).among(among);
+        let among = only.map(|only| Among::new(Arc::clone(&live.set), only.iter().copied()));
+        let check = Check::of(request).cost(cost).among(among.as_ref());
+        let deciding = async {
             match want {
-                Want::Take if among.is_none() && !keeps => gate.check(check),
-                Want::Take => gate.charge(check, charged),
-                Want::Peek => gate.peek(check),
+                Want::Take if keeps => self.gate.charge_async(check, &mut held.charged).await,
+                Want::Take => self.gate.check_async(check).await,
+                Want::Peek => self.gate.check_async(check.peek()).await,
             }
         };
-        let among = only.map(|only| Among::new(Arc::clone(&live.set), only.iter().copied()));
-        let decided = self.metrics.time(|| ask(&self.gate, among.as_ref(), &mut held.charged));
-        let decision = match decided {
-            Ok(decision) => decision,
-            Err(error) => return self.without_store(live, request, cost, only, error, want, &ask, held),
+        let conclusion = match self.metrics.time(deciding).await {
+            Ok(decision) if decision.by == DecidedBy::Fallback => self.without_engine(live, decision),
+            Ok(decision) => Conclusion::Decided(decision),
+            Err(error) => self.undecided(error),
         };
-        self.counted(live, request, decision, want)
+        if let (Conclusion::Decided(decision), Want::Take) = (&conclusion, want) {
+            self.count(&live.facts(&decision.policies, &self.metrics), request, decision);
+        }
+        conclusion
     }
 
     /// Names a decision; remembers the request of a refusal.
@@ -190,7 +204,12 @@ impl Engine {
     /// Forgets what one key has spent under one policy; `key` holds the attributes of the policy's `by`.
     ///
     /// Takes the key, so operators need not invent a matching path.
-    pub(crate) fn reset(&self, live: &Live, policy: usize, key: &Descriptor<'_>) -> Result<(), StoreError> {
+    pub(crate) async fn reset(
+        &self,
+        live: &Live,
+        policy: usize,
+        key: &Descriptor<'_>,
+    ) -> Result<(), StoreError> {
         let words = &live.set.policies()[policy];
         let limits = words.limits.iter().chain(&words.shadow_limit).enumerate();
         let quotas = limits.filter_map(|(at, limit)| {
@@ -199,7 +218,8 @@ impl Engine {
         });
         let quotas: Vec<_> = quotas.collect();
         let charges: Vec<_> = quotas.iter().map(|(key, quota)| Charge::new(key, quota, Cost::ONE)).collect();
-        self.gate.reset_charges(&charges).inspect_err(|_| self.metrics.store_error(self.store_kind))
+        let reset = self.gate.reset_charges_async(&charges).await;
+        reset.inspect_err(|_| self.metrics.store_error(self.store_kind))
     }
 
     /// Returns the facts of the policies that a conclusion was made under.
@@ -223,68 +243,6 @@ impl Engine {
 
     pub(crate) fn store_kind(&self) -> &'static str {
         self.store_kind
-    }
-
-    fn gate_of(&self, policies: impl Into<Arc<PolicySet>>, store: impl Store + 'static) -> Gate {
-        Gate::new(policies, store).with_clock(Arc::clone(&self.clock)).with_issuer(&self.ticket_seal.issuer)
-    }
-
-    /// Decides although the store cannot: one policy that closes refuses, else those that say so are decided here.
-    #[allow(clippy::too_many_arguments, reason = "all that `decide` was asked, and what came of it")]
-    fn without_store(
-        &self,
-        live: &Live,
-        request: &Descriptor<'_>,
-        cost: Option<Cost>,
-        only: Option<&[usize]>,
-        error: StoreError,
-        want: Want,
-        ask: &impl Fn(&Gate, Option<&Among>, &mut Charged) -> Result<GateDecision, StoreError>,
-        held: &mut Held,
-    ) -> Conclusion {
-        self.metrics.store_error(self.store_kind);
-        tracing::warn!(%error, "the store could not decide");
-        let plan = live.set.plan(request, cost);
-        let mut matching: Vec<usize> = plan.lines.iter().map(|line| line.policy).collect();
-        matching.dedup();
-        matching.retain(|at| only.is_none_or(|only| only.contains(at)));
-        for at in &matching {
-            tally(&live.policies[*at], live.set.policies()[*at].mode == Mode::Enforce).count(Decided::error);
-        }
-        let policy = |at: &usize| &live.set.policies()[*at];
-        let closes = matching
-            .iter()
-            .map(policy)
-            .find(|policy| policy.on_store_error == OnStoreError::Deny && policy.mode == Mode::Enforce);
-        if let Some(closed) = closes {
-            let policy = Some(closed.name.clone());
-            return Conclusion::Unsettled { allowed: false, policy, error };
-        }
-        matching.retain(|at| policy(at).on_store_error == OnStoreError::Local);
-        if matching.is_empty() {
-            return Conclusion::Unsettled { allowed: true, policy: None, error };
-        }
-        let stand_in = self.stand_in.get_or_init(|| MemoryStore::with_capacity(STAND_IN_KEYS));
-        held.from_stand_in = true;
-        let among = Among::new(Arc::clone(&live.set), matching);
-        let gate = self.gate_of(Arc::clone(&live.set), stand_in.clone());
-        match ask(&gate, Some(&among), &mut held.charged) {
-            Ok(decision) => self.counted(live, request, decision, want),
-            Err(_) => Conclusion::Unsettled { allowed: true, policy: None, error },
-        }
-    }
-
-    fn counted(
-        &self,
-        live: &Live,
-        request: &Descriptor<'_>,
-        decision: GateDecision,
-        want: Want,
-    ) -> Conclusion {
-        if want == Want::Take {
-            self.count(&live.facts(&decision.policies, &self.metrics), request, &decision);
-        }
-        Conclusion::Decided(decision)
     }
 
     /// Counts a decision under each of its policies.

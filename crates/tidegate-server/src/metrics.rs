@@ -23,8 +23,8 @@ use tidegate::store::Occupancy;
 use tidegate::{Clock, SystemClock, Tick};
 
 use self::labels::{
-    BuildLabels, CutLabel, DecisionLabels, ModeLabel, PolicyLabel, SettlementLabel, StoreLabel,
-    TransportLabel, UnitsFate, UnitsLabels,
+    BuildLabels, CutLabel, DecisionLabels, ModeLabel, PolicyLabel, SettlementLabel, StoreChangeLabels,
+    StoreIs, StoreLabel, TransportLabel, UnitsFate, UnitsLabels,
 };
 pub(crate) use self::labels::{CutReason, Decided, SettlementResult};
 use self::peak::Peak;
@@ -45,6 +45,8 @@ pub(crate) struct Metrics {
     utilization: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
     decision_time: Histogram,
     store_errors: Family<StoreLabel, Counter>,
+    store_up: Family<StoreLabel, Gauge<i64, AtomicI64>>,
+    store_changes: Family<StoreChangeLabels, Counter>,
     settlements: Family<SettlementLabel, Counter>,
     units: Family<UnitsLabels, Counter>,
     cut: Family<CutLabel, Counter>,
@@ -67,6 +69,8 @@ impl Metrics {
         let times =
             Family::<TransportLabel, Histogram>::new_with_constructor(|| Histogram::new(DECISION_TIMES));
         let store_errors = Family::<StoreLabel, Counter>::default();
+        let store_up = Family::<StoreLabel, Gauge<i64, AtomicI64>>::default();
+        let store_changes = Family::<StoreChangeLabels, Counter>::default();
         let settlements = Family::<SettlementLabel, Counter>::default();
         let units = Family::<UnitsLabels, Counter>::default();
         let cut = Family::<CutLabel, Counter>::default();
@@ -90,6 +94,12 @@ impl Metrics {
             times.clone(),
         );
         registry.register("store_errors", "Steps that the store could not settle", store_errors.clone());
+        registry.register("store_up", "1 while the store is asked, 0 while it is gone", store_up.clone());
+        registry.register(
+            "store_state_changes",
+            "How often the store went, and came back",
+            store_changes.clone(),
+        );
         registry.register(
             "settlements",
             "Tickets that were handed in, by what came of it",
@@ -133,6 +143,8 @@ impl Metrics {
             utilization,
             decision_time,
             store_errors,
+            store_up,
+            store_changes,
             settlements,
             units,
             cut,
@@ -197,10 +209,10 @@ impl Metrics {
         }
     }
 
-    /// Runs a decision and notes how long it took.
-    pub(crate) fn time<T>(&self, decide: impl FnOnce() -> T) -> T {
+    /// Waits for a decision and notes how long it took.
+    pub(crate) async fn time<T>(&self, deciding: impl Future<Output = T>) -> T {
         let start = self.stopwatch.now();
-        let decided = decide();
+        let decided = deciding.await;
         let took: Duration = self.stopwatch.now().since(start);
         self.decision_time.observe(took.as_secs_f64());
         decided
@@ -209,6 +221,14 @@ impl Metrics {
     /// Counts a step that a store could not settle.
     pub(crate) fn store_error(&self, store: &'static str) {
         self.store_errors.get_or_create(&StoreLabel { store }).inc();
+    }
+
+    /// Returns the series of how a store is; there from the start, and up.
+    pub(crate) fn store_states(&self, store: &'static str) -> StoreState {
+        let change = |state| self.store_changes.get_or_create_owned(&StoreChangeLabels { store, state });
+        let shown = self.store_up.get_or_create_owned(&StoreLabel { store });
+        shown.set(1);
+        StoreState { shown, went: change(StoreIs::down), came_back: change(StoreIs::up) }
     }
 
     /// Counts a settlement.
@@ -273,19 +293,40 @@ impl Metrics {
     }
 }
 
+/// The series of how one store is.
+#[derive(Debug)]
+pub(crate) struct StoreState {
+    shown: Gauge<i64, AtomicI64>,
+    went: Counter,
+    came_back: Counter,
+}
+
+impl StoreState {
+    /// Notes that it went or came back.
+    pub(crate) fn turn(&self, up: bool) {
+        self.shown.set(i64::from(up));
+        if up {
+            self.came_back.inc()
+        } else {
+            self.went.inc()
+        };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn names_are_those_of_the_dashboards() {
+    #[tokio::test]
+    async fn names_are_those_of_the_dashboards() {
         let metrics = Metrics::new();
         let series = metrics.policy("per-ip", Some(200));
         series.enforce.count(Decided::denied);
         series.utilization.note(Tick::from_secs(60), 150, 200);
         metrics.store_error("memory");
         metrics.log_lines_dropped.store(7, Ordering::Relaxed);
-        metrics.time(|| ());
+        metrics.time(async {}).await;
+        metrics.store_states("redis").turn(false);
         let text = metrics.write(
             Tick::from_secs(61),
             Occupancy { used: 3, ..Occupancy::default() },
@@ -299,6 +340,9 @@ mod tests {
             "tidegate_policy_utilization_ratio{policy=\"per-ip\"} 0.75",
             "tidegate_decision_duration_seconds_count{transport=\"http\"} 1",
             "tidegate_store_errors_total{store=\"memory\"} 1",
+            "tidegate_store_up{store=\"redis\"} 0",
+            "tidegate_store_state_changes_total{store=\"redis\",state=\"down\"} 1",
+            "tidegate_store_state_changes_total{store=\"redis\",state=\"up\"} 0",
             "tidegate_settlements_total{result=\"expired\"} 0",
             "tidegate_settled_units_total{policy=\"per-ip\",fate=\"owed\"} 0",
             "tidegate_connections_cut_total{reason=\"head\"} 0",

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
-/// Runs a future to its end on the calling thread.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+/// Returns a waker that unparks the calling thread.
+pub(crate) fn thread_waker() -> Waker {
     struct Unpark(Thread);
 
     impl Wake for Unpark {
@@ -15,7 +15,12 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
         }
     }
 
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    Waker::from(Arc::new(Unpark(thread::current())))
+}
+
+/// Runs a future to its end on the calling thread.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = thread_waker();
     let mut cx = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {

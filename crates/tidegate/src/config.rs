@@ -26,6 +26,7 @@ mod sample;
 mod schema;
 mod settled;
 mod shape;
+mod share;
 mod show;
 mod suggest;
 mod words;

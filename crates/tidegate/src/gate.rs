@@ -12,12 +12,14 @@ mod charged;
 mod check;
 mod decide;
 mod each;
+mod in_flight;
 mod routed;
 mod routes;
 mod settling;
 #[cfg(feature = "ticket")]
 pub mod ticket;
 mod together;
+mod unfit;
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -35,6 +37,8 @@ pub use check::Check;
 use routes::Routes;
 pub use settling::{Fate, Finished, Followed};
 pub use together::Together;
+
+pub use unfit::Unfit;
 
 use crate::background::Background;
 use crate::clock::{Clock, SystemClock, Time};
@@ -190,8 +194,9 @@ impl Gate {
     }
 
     /// Replaces what runs the few things that an engine has to be told when nobody waits for them any more: charges that are undone,
-    /// places that are left, because an admission or a check was dropped. The default is one thread that does one after the other, and
-    /// begins when it is first needed; a program with a runtime hands them to that: `|later| drop(tokio::spawn(later))`.
+    /// places that are left, because an admission or a check was dropped. Each takes half a minute at most. The default is one thread that
+    /// runs 1024 of them at once, drops what comes beyond that many more, and begins when it is first needed. A program with a runtime
+    /// hands them to that, by its handle, for they may come from any thread: `move |later| drop(runtime.spawn(later))`.
     #[must_use]
     pub fn with_background(mut self, run: impl Fn(Later<()>) + Send + Sync + 'static) -> Self {
         self.background = Background::new(run);

@@ -11,6 +11,7 @@ mod cas;
 mod cell;
 pub mod conformance;
 mod ending;
+pub mod fallback;
 mod memory;
 mod owned;
 mod plain;
@@ -20,6 +21,7 @@ mod take;
 
 pub use cas::{ByteMap, CasStore, Read, Versioned, Write};
 pub use cell::Cell;
+pub use fallback::Fallback;
 pub use memory::{Export, MemoryStore, RestoreError, Seed};
 pub(crate) use memory::{KeptClass, Print, Reading, Taken};
 pub use owned::OwnedStep;
@@ -82,32 +84,7 @@ pub trait Store: Debug + Send + Sync {
     ///
     /// The default settles one after the other. An engine sends them in one exchange.
     fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
-        out.clear();
-        let mut later: Vec<Settling> = Vec::new();
-        for step in steps {
-            let mut settled = Settled::default();
-            match self.settle_into(step, &mut settled) {
-                Settling::Done(done) if later.is_empty() => out.push(done.map(|()| settled)),
-                // Behind one that comes later: kept as an answer that is there already.
-                Settling::Done(done) => {
-                    let answer = done.map(|()| settled);
-                    later.push(Settling::Later(Box::pin(std::future::ready(answer))));
-                }
-                asked @ Settling::Later(_) => later.push(asked),
-            }
-        }
-        if later.is_empty() {
-            return None;
-        }
-        let mut answers = mem::take(out);
-        Some(Box::pin(async move {
-            for asked in later {
-                if let Settling::Later(asked) = asked {
-                    answers.push(asked.await);
-                }
-            }
-            answers
-        }))
+        one_by_one(self, steps, out)
     }
 
     /// Returns how full the store is.
@@ -142,6 +119,40 @@ pub trait Store: Debug + Send + Sync {
             Settling::Later(later) => block_on(later),
         }
     }
+}
+
+/// Settles steps one after the other.
+fn one_by_one<S: Store + ?Sized>(
+    store: &S,
+    steps: &[Step<'_>],
+    out: &mut Vec<Answer>,
+) -> Option<Later<Vec<Answer>>> {
+    out.clear();
+    let mut later: Vec<Settling> = Vec::new();
+    for step in steps {
+        let mut settled = Settled::default();
+        match store.settle_into(step, &mut settled) {
+            Settling::Done(done) if later.is_empty() => out.push(done.map(|()| settled)),
+            // Behind one that comes later: kept as an answer that is there already.
+            Settling::Done(done) => {
+                let answer = done.map(|()| settled);
+                later.push(Settling::Later(Box::pin(std::future::ready(answer))));
+            }
+            asked @ Settling::Later(_) => later.push(asked),
+        }
+    }
+    if later.is_empty() {
+        return None;
+    }
+    let mut answers = mem::take(out);
+    Some(Box::pin(async move {
+        for asked in later {
+            if let Settling::Later(asked) = asked {
+                answers.push(asked.await);
+            }
+        }
+        answers
+    }))
 }
 
 /// Stores are shared: by gates, and by whoever looks how full they are.
@@ -184,12 +195,19 @@ pub struct Caps {
     /// The largest cell it takes, in bytes; `None` where it has no bound. Limits whose states may be larger
     /// are refused with [`StoreError::CellTooLarge`].
     pub largest_cell: Option<usize>,
+    /// Whether it always decides, as one in this process's memory does: there is no outage to prepare for.
+    pub always_decides: bool,
 }
 
 impl Caps {
     /// Of an engine: it may answer later, and takes cells of at most 4 KiB.
-    pub const ENGINE: Self =
-        Self { own_clock: false, one_tag: false, may_wait: true, largest_cell: Some(4096) };
+    pub const ENGINE: Self = Self {
+        own_clock: false,
+        one_tag: false,
+        may_wait: true,
+        largest_cell: Some(4096),
+        always_decides: false,
+    };
 }
 
 /// Whose keys a store keeps.
@@ -245,9 +263,19 @@ pub enum StoreError {
         /// How often it was tried.
         attempts: u32,
     },
-    /// Bytes in the store are no state.
-    #[error("a stored state cannot be read")]
-    Corrupt(#[from] tidegate_core::bytes::DecodeError),
+    /// Bytes in the store are no state. A step that forgets the key mends it ([`Op::Reset`], [`Ending::Forget`]).
+    #[error(
+        "the stored state of a key cannot be read (charge {} of the step, digest {digest:016x}); reset the key, and it starts anew",
+        .charge + 1
+    )]
+    Corrupt {
+        /// The place of its charge in the step.
+        charge: usize,
+        /// Of the key, which holds what callers sent: XXH64 of its bytes, seed 0.
+        digest: u64,
+        /// What is wrong with the bytes.
+        source: tidegate_core::bytes::DecodeError,
+    },
     /// The engine did not answer. The only error after which a step may have been done all the same: answers get lost on their way.
     #[error("the store is unavailable: {reason}")]
     Unavailable {

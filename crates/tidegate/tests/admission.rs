@@ -250,21 +250,22 @@ impl Store for Failing {
     }
 }
 
-/// An ending that failed used to destroy the admission, whose places then stayed taken for their time to live.
+/// An ending that failed used to destroy the admission, whose places then stayed taken for their time to live. Where nobody knows whether
+/// it has failed they still are: places that were taken at one tick are alike, and left twice one of them would be somebody else's.
 #[test]
-fn an_ending_that_fails_leaves_the_places_and_never_returns_charges_twice() {
+fn an_ending_that_fails_is_tried_once_more_and_never_returns_anything_twice() {
     let unavailable = || StoreError::Unavailable { reason: "told to".to_owned() };
     let contended = || StoreError::Contended { attempts: 1 };
-    // Which ending; whether dropping undoes; whether the store had done it; what it said; what is left of ten.
+    // Which ending; whether dropping undoes; whether the store had done it; what it said; the place, and what is left of ten.
     let cases = [
-        (true, false, false, contended(), 8),
-        (true, true, false, contended(), 8),
-        (true, true, false, unavailable(), 8),
-        (true, false, true, unavailable(), 8),
-        (false, false, false, contended(), 9),
-        (false, true, false, contended(), 9),
-        (false, true, false, unavailable(), 8),
-        (false, true, true, unavailable(), 9),
+        (true, false, false, contended(), [1, 8]),
+        (true, true, false, contended(), [1, 8]),
+        (true, true, false, unavailable(), [0, 8]),
+        (true, false, true, unavailable(), [1, 8]),
+        (false, false, false, contended(), [1, 9]),
+        (false, true, false, contended(), [1, 9]),
+        (false, true, false, unavailable(), [0, 8]),
+        (false, true, true, unavailable(), [1, 9]),
     ];
     for (finishes, undo, landed, error, left) in cases {
         let told = format!("finishes: {finishes}, undo: {undo}, landed: {landed}, {error}");
@@ -279,7 +280,7 @@ fn an_ending_that_fails_leaves_the_places_and_never_returns_charges_twice() {
         *fails.lock() = Some((landed, error.clone()));
         let ended = if finishes { held.finish(Outcome::Success) } else { held.cancel() };
         assert_eq!(ended, Err(error), "{told}");
-        assert_eq!(levels(&gate), [1, left], "{told}");
+        assert_eq!(levels(&gate), left, "{told}");
     }
 }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tidegate::config::{Config, Format, HeaderForm, Preset, QUICKSTART, StoreSettings, schema};
-use tidegate::policy::{ChargeOn, Descriptor, Direction, Mode, OnStoreError, Relevance};
+use tidegate::policy::{ChargeOn, Descriptor, Direction, Mode, OnStoreError, Relevance, Share};
 
 use tidegate::{Cost, Quota};
 use tidegate_core::rate::ColdFactor;
@@ -16,7 +16,7 @@ version: 1
 server: { http: 127.0.0.1:8181, admin: 127.0.0.1:9080 }
 client_ip: { trusted_proxies: [10.0.0.0/8], header: x-forwarded-for, ipv6_prefix: 56 }
 store: { kind: memory, keys: 500k, key_form: full }
-defaults: { mode: enforce, near_limit: 75%, on_store_error: allow, headers: draft-03 }
+defaults: { mode: enforce, near_limit: 75%, on_store_error: allow, share: local, headers: draft-03 }
 
 policies:
   - name: global-protect
@@ -87,6 +87,7 @@ fn the_policies_of_the_manual_mean_what_they_say() {
     assert_eq!(global.deny.status, 503);
     assert!(global.deny.problem.ends_with("#temporary-reduced-capacity"));
     assert_eq!((global.near_limit, global.on_store_error), (75, OnStoreError::Allow));
+    assert_eq!(global.share, Some(Share::Local));
 
     let (per_ip, policy) = set.find("per-ip").unwrap();
     assert_eq!(policy.limits[0].terms.label, "gcra 100/s burst 200");
@@ -166,6 +167,8 @@ fn what_is_in_effect_says_where_it_comes_from() {
     assert_eq!(origin("policies.2.limit.buckets"), Some("default"));
     assert_eq!(origin("policies.1.near_limit"), Some("tidegate.yaml:6"), "from defaults");
     assert_eq!(config.effective.value["policies"][1]["mode"], "enforce");
+    assert_eq!(config.effective.value["policies"][1]["share"], "local");
+    assert_eq!(origin("policies.1.share"), Some("tidegate.yaml:6"), "from defaults");
     assert_eq!(config.effective.value["policies"][3]["on_store_error"], "deny");
     assert_eq!(config.effective.value["policies"][1]["limit"].get("buckets"), None);
 

@@ -9,11 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use tidegate::store::{
-    ByteMap, CasStore, Charge, Later, MemoryStore, Op, PlainStore, Read, Step, Store, StoreError, Write,
-    conformance,
-};
+use tidegate::store::{CasStore, Charge, MemoryStore, Op, PlainStore, Step, Store, conformance};
 use tidegate::{Cost, Tick};
+use tidegate_core::Algorithm as _;
 
 use byte_map::Bytes;
 use tidegate::store::conformance::Random;
@@ -31,53 +29,6 @@ fn the_memory_table_conforms() {
 #[test]
 fn the_memory_table_that_keeps_keys_conforms() {
     conformance::run(|| MemoryStore::with_full_keys(10_000), &conformance::quotas(), 50_000);
-}
-
-#[test]
-fn compare_and_set_over_bytes_conforms_although_every_third_write_loses() {
-    conformance::run(|| CasStore::new(Conflicting::default()), &conformance::quotas(), 20_000);
-}
-
-#[test]
-fn a_key_contended_for_ever_is_an_error_and_changes_nothing() {
-    let map = Conflicting { every: 1, ..Conflicting::default() };
-    let store = CasStore::new(map);
-    let quotas = conformance::quotas();
-    let charges = [Charge::new(b"k", &quotas[0], Cost::ONE)];
-    let step = Step::new(Tick::from_secs(1), Op::Take, &charges);
-    assert!(matches!(store.blocking_settle(&step), Err(StoreError::Contended { .. })));
-    assert_eq!(store.occupancy().used, 0);
-}
-
-/// Bytes under versions, like an engine's; every so many writes it claims that somebody else was faster.
-#[derive(Debug)]
-struct Conflicting {
-    bytes: Bytes,
-    writes: AtomicU64,
-    every: u64,
-}
-
-impl Default for Conflicting {
-    fn default() -> Self {
-        Self { bytes: Bytes::default(), writes: AtomicU64::new(0), every: 3 }
-    }
-}
-
-impl ByteMap for Conflicting {
-    fn read(&self, tag: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
-        self.bytes.read(tag, keys)
-    }
-
-    fn write_if_unchanged(&self, tag: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
-        if self.writes.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.every) {
-            return Box::pin(async { Ok(false) });
-        }
-        self.bytes.write_if_unchanged(tag, writes)
-    }
-
-    fn len(&self) -> usize {
-        self.bytes.len()
-    }
 }
 
 /// Small enough that eight keys share two lines and fill them; none of them ever loses its place.
@@ -151,5 +102,31 @@ fn threads_that_settle_overlapping_steps_admit_exactly_the_limit() {
         let settled = store.blocking_settle(&Step::new(now, Op::Peek, &charges)).unwrap();
         let counted = spent[key as usize].load(Ordering::Relaxed);
         assert_eq!(settled.lines[0].decision.standing.remaining, limit - counted, "key {key}");
+    }
+}
+
+/// A node whose clock was an hour fast has charged a key; the others go on by theirs, and the key fills as it would have.
+#[test]
+fn a_node_with_a_fast_clock_freezes_no_key() {
+    let bytes = Bytes::default();
+    let (fast, right) = (CasStore::new(bytes.clone()), CasStore::new(bytes));
+    let now = Tick::from_secs(1_000_000);
+    let at = |secs| now.after(Duration::from_secs(secs));
+    for quota in conformance::quotas().iter().filter(|quota| !quota.is_guard()) {
+        let key = format!("{quota:?}");
+        let ask = |store: &CasStore<Bytes>, at, op| {
+            let charges = [Charge::new(key.as_bytes(), quota, Cost::ONE)];
+            store.blocking_settle(&Step::new(at, op, &charges)).unwrap()
+        };
+        if quota.set_back(&quota.fresh(at(3600)), now).is_none() {
+            continue;
+        }
+        while ask(&fast, at(3600), Op::Take).allowed {}
+        // Asked a little later, by the right clock, it begins to fill.
+        assert!(!ask(&right, at(1), Op::Take).allowed, "{quota:?}");
+        // The longest of them takes a day to fill. By the fast clock none would have begun before an hour.
+        let later = if quota.full_at(&quota.fresh(now)).is_none() { 2 * 86_400 } else { 3000 };
+        let full = ask(&right, at(12 + later), Op::Peek).lines[0].decision;
+        assert!(full.is_allowed(), "{quota:?}: {full:?}");
     }
 }

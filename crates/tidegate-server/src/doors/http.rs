@@ -142,7 +142,13 @@ async fn route(app: &App, request: Request<Body>) -> Result<Response, Problem> {
         "/metrics" => read(&method).map(|()| operations::metrics(app)),
         "/version" => read(&method).map(|()| operations::version()),
         "/config.schema.json" => read(&method).map(|()| operations::schema()),
-        _ => by_name(app, &request, &method, path),
+        _ => match path.strip_prefix("/v1/keys/") {
+            Some(name) => {
+                delete(&method)?;
+                keys::reset(app, &uri, name).await
+            }
+            None => by_name(app, &request, &method, path),
+        },
     }
 }
 
@@ -150,9 +156,6 @@ async fn route(app: &App, request: Request<Body>) -> Result<Response, Problem> {
 fn by_name(app: &App, request: &Request<Body>, method: &Method, path: &str) -> Result<Response, Problem> {
     if let Some(name) = path.strip_prefix("/v1/policies/") {
         return read(method).and_then(|()| policies::one(app, request, name));
-    }
-    if let Some(name) = path.strip_prefix("/v1/keys/") {
-        return delete(method).and_then(|()| keys::reset(app, request, name));
     }
     let meant = nearest(path, PATHS);
     let advice = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();

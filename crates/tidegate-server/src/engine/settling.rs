@@ -3,10 +3,9 @@
 //! The server remembers nothing of a decision for that: the ticket holds what was charged, and the store which tickets were settled.
 
 use tidegate::gate::ticket::{OpenTicket, Ticket, TicketError};
-use tidegate::gate::{ChargedLine, Fate, Followed, Part};
+use tidegate::gate::{ChargedLine, Fate, FinishedBy, Followed, Part};
 use tidegate::policy::{CostError, Limit, Policy, SettleBy, UnknownUsage, Usage};
-use tidegate::store::MemoryStore;
-use tidegate::{Cost, Gate, Outcome};
+use tidegate::{Cost, Outcome};
 use ulid::Ulid;
 
 use super::{Engine, Held};
@@ -81,31 +80,31 @@ fn goes_by_cost(policy: &Policy, limit: usize) -> bool {
 
 impl Engine {
     /// Takes back what a decision charged, as if it had not been asked for.
-    pub(crate) fn undo(&self, held: &Held) {
-        let undo =
-            |gate: &Gate| gate.finish(&held.charged, Part::All, Outcome::Ignored, |_| Some(0)).map(drop);
-        let undone = match self.gate_for(held) {
-            None => undo(&self.gate),
-            Some(gate) => undo(&gate),
-        };
+    pub(crate) async fn undo(&self, held: &Held) {
+        let undone = self.gate.finish_async(&held.charged, Part::All, Outcome::Ignored, |_| Some(0)).await;
         if let Err(error) = undone {
             self.metrics.store_error(self.store_kind);
             tracing::warn!(%error, "what a decision charged could not be taken back");
         }
     }
 
+    /// Takes back what a decision charged, whose caller has gone.
+    pub(crate) fn undo_unwatched(&self, held: &Held) {
+        self.gate.undo_unwatched(&held.charged);
+    }
+
     /// Settles a ticket once; hands over what became of each charge, with the reason where a real cost could not be worked out.
     ///
     /// # Errors
     /// [`SettleError`]: nothing was given back or booked.
-    pub(crate) fn settle<T>(
+    pub(crate) async fn settle<T>(
         &self,
         live: &Live,
         ticket: &Ticket,
         settlement: &Settlement<'_>,
         answer: impl FnOnce(SettledTicket<'_>) -> T,
     ) -> Result<T, SettleError> {
-        let settled = self.settle_uncounted(live, ticket, settlement, answer);
+        let settled = self.settle_uncounted(live, ticket, settlement, answer).await;
         let result = match &settled {
             Ok(_) => SettlementResult::settled,
             Err(SettleError::Ticket(error)) => match error {
@@ -125,7 +124,7 @@ impl Engine {
         settled
     }
 
-    fn settle_uncounted<T>(
+    async fn settle_uncounted<T>(
         &self,
         live: &Live,
         ticket: &Ticket,
@@ -134,7 +133,7 @@ impl Engine {
     ) -> Result<T, SettleError> {
         let open = self.ticket_seal.keys.open(ticket, self.now())?;
         let id = Ulid::from(open.id());
-        let stand_in = self.stand_in_for(&open)?;
+        self.gate.holds(&open)?;
         match &settlement.spent {
             Spent::Usage(usage) => live.set.check_usage(usage).map_err(SettleError::Unknown)?,
             Spent::Refund(_) if !open.has(Part::Spent) => return Err(SettleError::AwaitsReport(id)),
@@ -146,32 +145,15 @@ impl Engine {
             }
             Spent::Refund(None) | Spent::AsCharged | Spent::Undone => {}
         }
-        let gate = stand_in.as_ref().unwrap_or(&self.gate);
-        let settle = |part| {
-            let outcome = settlement.outcome;
-            let used = |line: &ChargedLine<'_>| {
-                let charged = line.charged.units();
-                match &settlement.spent {
-                    Spent::Undone => Some(0),
-                    Spent::Refund(cost) => Some(charged.saturating_sub(cost.map_or(charged, Cost::units))),
-                    Spent::AsCharged | Spent::Usage(_) => None,
-                }
-            };
-            match &settlement.spent {
-                Spent::Usage(usage) => gate.settle_by(&open, part, outcome, usage),
-                _ => {
-                    Ok(gate.settle(&open, part, outcome, used)?.into_iter().map(|one| (one, None)).collect())
-                }
-            }
-        };
-        let (part, settled) = match settle(settlement.part) {
+        let settle = |part| self.settle_part(&open, part, settlement);
+        let (part, settled) = match settle(settlement.part).await {
             // One half may have been settled by a report or a refund: the other is open still. Each half is marked for itself, so of
             // many who try at once one does.
             Err(TicketError::Settled)
                 if settlement.part == Part::All && open.has(Part::Spent) && open.has(Part::Outcome) =>
             {
-                match settle(Part::Spent) {
-                    Err(TicketError::Settled) => (Part::Outcome, settle(Part::Outcome)?),
+                match settle(Part::Spent).await {
+                    Err(TicketError::Settled) => (Part::Outcome, settle(Part::Outcome).await?),
                     settled => (Part::Spent, settled?),
                 }
             }
@@ -190,6 +172,30 @@ impl Engine {
         }))
     }
 
+    async fn settle_part<'t>(
+        &self,
+        open: &'t OpenTicket,
+        part: Part,
+        settlement: &Settlement<'_>,
+    ) -> Result<FinishedBy<'t>, TicketError> {
+        let outcome = settlement.outcome;
+        let used = |line: &ChargedLine<'_>| {
+            let charged = line.charged.units();
+            match &settlement.spent {
+                Spent::Undone => Some(0),
+                Spent::Refund(cost) => Some(charged.saturating_sub(cost.map_or(charged, Cost::units))),
+                Spent::AsCharged | Spent::Usage(_) => None,
+            }
+        };
+        match &settlement.spent {
+            Spent::Usage(usage) => self.gate.settle_by_async(open, part, outcome, usage).await,
+            _ => {
+                let finished = self.gate.settle_async(open, part, outcome, used).await?;
+                Ok(finished.into_iter().map(|one| (one, None)).collect())
+            }
+        }
+    }
+
     /// Counts what came back and what is owed.
     fn count_settled(&self, live: &Live, settled: &[(Followed<'_>, Option<CostError>)]) {
         for lines in settled.chunk_by(|(one, _), (next, _)| one.policy == next.policy) {
@@ -203,21 +209,5 @@ impl Engine {
                 .inc_by(most(|fate| if let Fate::Returned(units) = fate { *units } else { 0 }));
             facts.series.owed.inc_by(most(|fate| if let Fate::Owed(units) = fate { *units } else { 0 }));
         }
-    }
-
-    /// Returns a gate over the store that stands in, where that holds what a ticket charged; `None` where the gate's own store does.
-    fn stand_in_for(&self, open: &OpenTicket) -> Result<Option<Gate>, TicketError> {
-        let Err(elsewhere) = self.gate.holds(open) else { return Ok(None) };
-        let Some(store) = self.stand_in.get() else { return Err(elsewhere) };
-        let gate = self.stand_in_gate(store);
-        gate.holds(open).map_err(|_| elsewhere).map(|()| Some(gate))
-    }
-
-    pub(super) fn gate_for(&self, held: &Held) -> Option<Gate> {
-        self.stand_in.get().filter(|_| held.from_stand_in).map(|store| self.stand_in_gate(store))
-    }
-
-    fn stand_in_gate(&self, store: &MemoryStore) -> Gate {
-        self.gate_of(self.gate.policies(), store.clone())
     }
 }

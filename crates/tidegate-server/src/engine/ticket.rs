@@ -153,14 +153,14 @@ impl Engine {
         }
         let sealed = match wanted {
             TicketFor::Nobody | TicketFor::Caller(Some(false)) => return None,
-            TicketFor::Caller(Some(true)) => self.seal(&held.charged, held, id),
+            TicketFor::Caller(Some(true)) => self.seal(&held.charged, id),
             TicketFor::Caller(None) => {
                 let policies = decision.policies.policies();
                 let expected = decision.limits.iter().any(|limit| settles(&policies[limit.policy]));
                 if !expected {
                     return None;
                 }
-                self.seal(&held.charged, held, id)
+                self.seal(&held.charged, id)
             }
             TicketFor::Proxied => {
                 let find = |name: &str| decision.policies.find(name).map(|(_, policy)| policy);
@@ -168,7 +168,7 @@ impl Engine {
                 if whole.is_empty() {
                     return None;
                 }
-                match self.seal_for_header(&whole, held, id) {
+                match self.seal_for_header(&whole, id) {
                     Err(SealError::TooLong { bytes }) => {
                         let guards = whole.only(|line| {
                             find(line.policy)
@@ -183,7 +183,7 @@ impl Engine {
                             error: Some(NoTicket::but_for_places(bytes)),
                         };
                         if !guards.is_empty()
-                            && let Ok(ticket) = self.seal_for_header(&guards, held, id)
+                            && let Ok(ticket) = self.seal_for_header(&guards, id)
                         {
                             return Some(cut(ticket));
                         }
@@ -191,7 +191,7 @@ impl Engine {
                         if enforced.is_empty() {
                             Err(SealError::TooLong { bytes })
                         } else {
-                            match self.seal_for_header(&enforced, held, id) {
+                            match self.seal_for_header(&enforced, id) {
                                 Ok(ticket) => return Some(cut(ticket)),
                                 error => error,
                             }
@@ -210,16 +210,13 @@ impl Engine {
         })
     }
 
-    fn seal(&self, charged: &Charged, held: &Held, id: Ulid) -> Result<Ticket, SealError> {
+    fn seal(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {
         let (seal, id) = (&self.ticket_seal, Some(id.into()));
-        match self.gate_for(held) {
-            None => self.gate.seal(charged, &seal.keys, seal.ttl, id),
-            Some(stand_in) => stand_in.seal(charged, &seal.keys, seal.ttl, id),
-        }
+        self.gate.seal(charged, &seal.keys, seal.ttl, id)
     }
 
-    fn seal_for_header(&self, charged: &Charged, held: &Held, id: Ulid) -> Result<Ticket, SealError> {
-        let ticket = self.seal(charged, held, id)?;
+    fn seal_for_header(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {
+        let ticket = self.seal(charged, id)?;
         let bytes = ticket.as_bytes().len();
         if characters(bytes) <= LONGEST_IN_HEADER { Ok(ticket) } else { Err(SealError::TooLong { bytes }) }
     }

@@ -38,6 +38,20 @@ pub(super) struct StoreLabel {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct StoreChangeLabels {
+    pub(super) store: &'static str,
+    pub(super) state: StoreIs,
+}
+
+/// How a store is from a change on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(super) enum StoreIs {
+    up,
+    down,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct CutLabel {
     pub(super) reason: CutReason,
 }

@@ -10,6 +10,7 @@ use loom::thread;
 use super::*;
 use crate::clock::ManualClock;
 use crate::sync::explore;
+use tidegate_core::Outcome;
 
 /// Wakes a thread of the model.
 struct Unpark(thread::Thread);

@@ -9,7 +9,7 @@ mod policy;
 
 pub(super) use limit::{ALGORITHMS, AlgorithmKeys, CONCURRENCY, LIMIT, PLACE_TTL, RATED, SHADOW_LIMIT};
 pub(super) use policy::INHERITED;
-use policy::{ACCESS, MODE, ON_STORE_ERROR, POLICY};
+use policy::{ACCESS, MODE, ON_STORE_ERROR, POLICY, SHARE};
 
 use super::forward_auth::OriginalHeaders;
 use super::kind::{Kind, Table, key};
@@ -144,6 +144,7 @@ pub(super) const DEFAULTS: Table = Table {
             "From which share of a limit a key is reported as near it",
         ),
         key("on_store_error", ON_STORE_ERROR, Some("local"), "What happens when the store cannot decide"),
+        key("share", SHARE, Some("local"), "Where limits are decided when several nodes enforce them"),
         key(
             "headers",
             Kind::Word(&["draft-11", "draft-03", "x-ratelimit", "none"], &[]),

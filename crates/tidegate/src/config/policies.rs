@@ -13,6 +13,7 @@ use super::limits;
 use super::node::{Node, Value};
 use super::settled::{self, Told};
 use super::shape::{percent, subject};
+use super::share;
 use super::words::Owner;
 use crate::policy::CostRule;
 use crate::policy::{Absent, ChargeOn, Deny, Direction, Limit, Mode, Policy};
@@ -37,6 +38,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
         return Vec::new();
     }
     let defaults = file.get("defaults");
+    share::check(defaults, file, findings);
     let believes_somebody = file.get("client_ip").and_then(|node| node.get("trusted_proxies")).is_some();
     for (at, node) in list.iter().enumerate() {
         findings.subject = subject(node, at);
@@ -46,6 +48,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
         {
             findings.error(name.spot, format_args!("the name is taken by the policy in line {line}"));
         }
+        share::check(Some(node), file, findings);
         if let Some(policy) = policy(node, defaults, findings) {
             told.add(&policy, node, findings);
             // Only policies of the same match need to be compared: comparing all with all would take long for a long file.
@@ -145,6 +148,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         Some("deny") => OnStoreError::Deny,
         _ => OnStoreError::Local,
     };
+    policy.share = share::share(node, defaults);
     policy.near_limit = inherited("near_limit").and_then(percent).unwrap_or(80);
     let answer =
         |status| node.get("deny").map_or_else(|| Deny::with_status(status), |node| deny(node, status));

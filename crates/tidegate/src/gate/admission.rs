@@ -53,10 +53,10 @@ impl<G: Deref<Target = Gate>> Entry<G> {
 /// kilobyte, mostly the decision. Ending it is one step of the store, as a check is.
 ///
 /// # A store that fails
-/// An ending that the store did not settle is an error, and what can be tried once more without harm is: places are left, and a cancelled
-/// admission is cancelled, unless the store was [`StoreError::Unavailable`]: then it may have been cancelled, and charges that were given
-/// back twice would be those of others. What limits were charged stays charged otherwise, whatever dropping means: the work was done.
-/// A store that fails then too keeps what it holds, places until their time to live is over.
+/// An ending that a store did not settle is an error; the parts of other stores are settled all the same, and what can be tried once more
+/// without harm is: places are left, and a cancelled admission is cancelled. What limits were charged stays charged otherwise, whatever
+/// dropping means: the work was done. A store that fails then too keeps what it holds, places until their time to live is over. So does
+/// one that was [`StoreError::Unavailable`]: it may have settled its part, and what is given back twice would be that of others.
 ///
 /// # Examples
 /// A call of a language model is admitted on an estimate and settled with what it used:
@@ -248,7 +248,8 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     /// As [`Admission::finish`].
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it leaves the places; what limits were charged may have been settled or not.
+    /// Dropped before it ends, it leaves the places, and an engine that is just being asked settles its part in the background; what
+    /// limits of stores that were not yet asked had charged stays. [`Admission::cancel_async`] gives that back too.
     pub async fn finish_async(self, outcome: Outcome) -> Result<(), StoreError> {
         self.finish_with_async(outcome, |_| None).await
     }
@@ -285,12 +286,13 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
         again: bool,
     ) -> Result<(), StoreError> {
-        // Whoever stops waiting cannot know what the store has done: undone as well, it might come back twice.
-        self.undo = false;
+        // Whoever stops waiting leaves an engine to settle what it was just asked, and that is not settled again. What no store was asked
+        // yet is undone by dropping, if this undoes it.
+        self.undo = again;
         let ended = self.gate.finish_async(&self.charged, Part::All, outcome, used).await.map(drop);
         match &ended {
             Ok(()) => self.ended = true,
-            Err(error) => self.undo = again && !matches!(error, StoreError::Unavailable { .. }),
+            Err(_) => self.undo = again,
         }
         ended
     }
@@ -310,7 +312,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
                 Ok(told(&finished))
             }
             Err(error) => {
-                self.undo = again && !matches!(error, StoreError::Unavailable { .. });
+                self.undo = again;
                 Err(error)
             }
         }

@@ -7,17 +7,19 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Receipt, Tick};
 
 use crate::policy::{Plan, Share, policy_of_key};
-use crate::store::{Charge, DecidedBy, Settled};
+use crate::store::{Charge, Settled};
 
 /// The charges of one allowed check, as [`super::Gate::charge`] fills it in; empty for a refused one.
 ///
 /// Two allocations, of the keys and, from the second charge on, of 120 bytes per charge. Settle each charge once, here or by
-/// one ticket: a gate does not remember which were, and a clone is no second charge.
+/// one ticket. It remembers which of its charges [`super::Gate::finish`] has settled, and settles none of them twice; a clone or a ticket
+/// of it does not know what becomes of the original, and is no second charge.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Charged {
     pub(super) keys: Box<[u8]>,
@@ -44,7 +46,40 @@ pub(super) struct Made {
     pub(super) share: Option<Share>,
     /// Whether it was made by the store that stands in for an engine.
     pub(super) by_fallback: bool,
+    pub(super) settled: SettledOnce,
 }
+
+/// Whether a charge was settled, or is being settled.
+#[derive(Debug, Default)]
+pub(super) struct SettledOnce(AtomicBool);
+
+impl SettledOnce {
+    /// Takes it upon the caller to settle the charge; `false` where somebody has.
+    pub(super) fn claim(&self) -> bool {
+        // Relaxed, all three: the flag alone says who may settle it, and publishes nothing.
+        !self.0.swap(true, Ordering::Relaxed)
+    }
+
+    /// Says that the charge was not settled after all.
+    pub(super) fn reopen(&self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Clone for SettledOnce {
+    fn clone(&self) -> Self {
+        Self(AtomicBool::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+/// What was charged is the same, settled or not.
+impl PartialEq for SettledOnce {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for SettledOnce {}
 
 /// One charge, as it is shown to whoever settles it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,7 +199,8 @@ impl Charged {
                 on_failure: line.on_failure,
                 owner: line.owner,
                 share: line.share,
-                by_fallback: settled.by == DecidedBy::Fallback,
+                by_fallback: line.by_fallback,
+                settled: SettledOnce::default(),
             });
         }
         self.keys = keys.into();

@@ -23,8 +23,7 @@ pub struct Check<'a, 'd> {
     /// A quota that the caller brings: it holds for this check in place of the limits' own. A store takes no note of it but in the
     /// keys that it charges, so callers may bring as many different ones as they like.
     pub quota: Option<&'a Arc<Quota>>,
-    /// When the answer is of no use any more, by the gate's clock: nothing is delayed beyond it, and a fallback waits for no engine
-    /// after it.
+    /// When the answer is of no use any more, by the gate's clock: nothing is delayed beyond it.
     pub deadline: Option<Tick>,
 }
 

@@ -50,8 +50,9 @@ impl Gate {
     /// [`StoreError`] when no decision could be made. What stores before the failing one had taken is given back.
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it gives back what was taken in stores that have answered. A step that an engine was just asked to settle
-    /// may be done all the same, and its charges stay: it never lets through more, and may refuse somebody that much earlier.
+    /// Dropped before it ends, it gives back what was taken. A step that an engine is just being asked to settle is awaited in the background
+    /// (see [`Gate::with_background`]) and undone then; until that is over, or where the engine's answer is lost, its charges stand: never is
+    /// more let through by that, and somebody may be refused that much earlier.
     pub async fn check_async<'a, 'd: 'a>(
         &self,
         check: impl Into<Check<'a, 'd>>,
@@ -178,6 +179,9 @@ impl Gate {
         let clock = if by_tick { StepClock::Fresh(self.time.clock()) } else { StepClock::Engine };
         self.settle_plan::<K>(&plan, (at, clock), check.op(), settled)?;
         if settled.allowed {
+            if K::KEEPS && settled.by == DecidedBy::Fallback {
+                plan.lines.iter_mut().for_each(|line| line.by_fallback = true);
+            }
             keep.allowed(&plan, settled);
         }
         limits.reserve_exact(plan.lines.len());

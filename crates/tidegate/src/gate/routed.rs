@@ -2,7 +2,8 @@
 //!
 //! The charges of a request are divided into parts, one for each store and each tag that a store keeps apart. Parts are settled one after
 //! the other, guards and stores of this process first, engines last, so that a request which the process refuses costs no engine a call.
-//! A part that refuses or fails undoes those before it, exactly: each is ended with nothing spent.
+//! A part that refuses or fails undoes those before it, exactly: each is ended with nothing spent. So does a caller who goes away; what an
+//! engine is just being asked is then awaited and undone in the background.
 //!
 //! Many requests go together: each round asks one store for the next parts of all requests that wait for it, in one exchange.
 
@@ -11,14 +12,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Finish, Outcome, Tick};
+use tidegate_core::Tick;
 
 use super::charged::Keep;
+use super::in_flight::{InFlight, undo_later};
 use super::{Check, Gate, GateDecision};
 use crate::policy::{Plan, PolicySet};
 use crate::store::{
-    Answer, Charge, DecidedBy, Ending, Op, OwnedStep, Settled, Settlement, Settling, Step, StepClock,
-    StoreError,
+    Answer, Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step, StepClock, StoreError,
 };
 
 /// What happens where an engine answers later.
@@ -48,6 +49,9 @@ pub(super) struct Run<'g, 'p> {
     gate: &'g Gate,
     plan: Plan<'p>,
     op: Op<'static>,
+    /// When it was asked, by the gate's clock.
+    asked: Tick,
+    /// When it was decided, by the clock that decided last: an engine's where one was asked.
     at: Tick,
     parts: SmallVec<[Part; 2]>,
     /// The part that is settled next.
@@ -69,6 +73,7 @@ impl<'g, 'p> Run<'g, 'p> {
             gate,
             plan,
             op,
+            asked: at,
             at,
             parts: SmallVec::new(),
             next: 0,
@@ -119,23 +124,32 @@ impl<'g, 'p> Run<'g, 'p> {
 
     /// Returns the step of the next part.
     fn step<'s>(&self, charges: &'s [Charge<'s>], receipts: bool) -> Step<'s> {
-        let tag = self.parts[self.next].tag;
-        // Whoever comes later may refuse, and this part is undone by its receipts.
-        let receipts = receipts || self.next + 1 < self.parts.len();
-        Step { now: self.at, clock: StepClock::Engine, tag, receipts, op: self.op, charges }
+        let Part { store, tag, .. } = self.parts[self.next];
+        // Whoever comes later may refuse, and whoever waits may go away: this part is then undone by its receipts.
+        let receipts =
+            receipts || self.next + 1 < self.parts.len() || self.gate.routes.store(store).caps().may_wait;
+        Step { now: self.asked, clock: StepClock::Engine, tag, receipts, op: self.op, charges }
+    }
+
+    /// Returns the step of the next part, to be undone should it be settled when nobody waits any more.
+    fn step_to_undo(&self) -> Option<OwnedStep> {
+        matches!(self.op, Op::Take).then(|| OwnedStep::of(&self.step(&self.charges(), true)))
     }
 
     /// Takes over what came of the next part.
     fn take(&mut self, answer: Answer) {
-        let settled = match answer {
+        let charges = self.parts[self.next].lines.len();
+        let settled = match answer.and_then(|settled| whole(settled, charges)) {
             Ok(settled) => settled,
             Err(error) => return self.fail(error),
         };
         self.allowed &= settled.allowed;
         self.wait = self.wait.max(settled.wait);
         self.by = furthest(self.by, settled.by);
-        // The clock that decided last is the one that binds: an engine's where one was asked.
         self.at = settled.at;
+        for at in &self.parts[self.next].lines {
+            self.plan.lines[*at].by_fallback = settled.by == DecidedBy::Fallback;
+        }
         if settled.allowed && matches!(self.op, Op::Take) && self.next + 1 < self.parts.len() {
             self.remember(&settled);
         }
@@ -147,17 +161,10 @@ impl<'g, 'p> Run<'g, 'p> {
 
     /// Notes how a part is undone that was just taken.
     fn remember(&mut self, settled: &Settled) {
-        let part = &self.parts[self.next];
-        let by_fallback = settled.by == DecidedBy::Fallback;
-        let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::new();
-        let mut endings: SmallVec<[Ending; 4]> = SmallVec::new();
-        for (at, settlement) in part.lines.iter().zip(&settled.lines) {
-            let Some(receipt) = settlement.receipt else { continue };
-            charges.push(Charge { by_fallback, ..self.plan.charge(&self.plan.lines[*at]) });
-            endings.push(Ending::new(receipt, Finish { used: 0, outcome: Outcome::Ignored }));
+        let undoing = OwnedStep::undoing(&self.step(&self.charges(), true), settled);
+        if let Some(step) = undoing {
+            self.undo.push((self.parts[self.next].store, self.next, step));
         }
-        let step = Step { tag: part.tag, ..Step::new(settled.at, Op::Finish(&endings), &charges) };
-        self.undo.push((part.store, self.next, OwnedStep::of(&step)));
     }
 
     fn fail(&mut self, error: StoreError) {
@@ -172,7 +179,15 @@ impl<'g, 'p> Run<'g, 'p> {
         }
         while let Some((store, part, step)) = self.undo.pop() {
             let Some(answer) = self.gate.ask_again(store, &step, waits).await else { continue };
-            let Ok(settled) = answer else { continue };
+            let settled = match answer {
+                Ok(settled) => settled,
+                // Undone or not, nobody knows: a second time might give back what others have charged.
+                Err(StoreError::Unavailable { .. }) => continue,
+                Err(_) => {
+                    let _ = now(self.gate.ask_again(store, &step, Waits::Unwatched));
+                    continue;
+                }
+            };
             let made = self.parts[part]
                 .lines
                 .iter()
@@ -304,7 +319,14 @@ impl Gate {
                 self.routes.store(store).settle_each(&steps, &mut answers)
             };
             match (later, waits) {
-                (Some(later), Waits::Yes) => answers = later.await,
+                (Some(later), Waits::Yes) => {
+                    let (runs, asked) = (&*runs, &asked);
+                    let undo = |later| {
+                        let steps = asked.iter().map(|at| runs[*at].step_to_undo()).collect();
+                        undo_later(self.routes.share(store), steps, later)
+                    };
+                    answers = InFlight::new(later, &self.background, &undo).await;
+                }
                 // Dropped unpolled: the engine was not asked.
                 (Some(_), Waits::No | Waits::Unwatched) => {
                     answers.clear();
@@ -325,42 +347,16 @@ impl Gate {
             run.undo(waits).await;
         }
     }
+}
 
-    /// Has a store settle a step. `None` where nobody waits for its answer.
-    pub(super) async fn ask(&self, store: usize, step: &Step<'_>, waits: Waits) -> Option<Answer> {
-        let mut settled = Settled::default();
-        let later = match self.routes.store(store).settle_into(step, &mut settled) {
-            Settling::Done(done) => return Some(done.map(|()| settled)),
-            Settling::Later(later) => later,
-        };
-        match waits {
-            Waits::Yes => Some(later.await),
-            // Dropped unpolled: the engine is not asked.
-            Waits::No => Some(Err(StoreError::MustWait)),
-            Waits::Unwatched => {
-                self.background.run(Box::pin(async move { drop(later.await) }));
-                None
-            }
-        }
+/// Refuses an answer that does not say what came of each charge.
+pub(super) fn whole(settled: Settled, charges: usize) -> Answer {
+    let lines = settled.lines.len();
+    if lines == charges {
+        return Ok(settled);
     }
-
-    /// Has a store settle a step that was kept, by the time of now.
-    async fn ask_again(&self, store: usize, step: &OwnedStep, waits: Waits) -> Option<Answer> {
-        let now = self.time.now();
-        let mut settled = Settled::default();
-        let asked = step.with(|step| {
-            let step = Step { now, clock: StepClock::Engine, ..*step };
-            self.routes.store(store).settle_into(&step, &mut settled)
-        });
-        match (asked, waits) {
-            (Settling::Done(done), _) => Some(done.map(|()| settled)),
-            (Settling::Later(later), Waits::Yes) => Some(later.await),
-            (Settling::Later(later), _) => {
-                self.background.run(Box::pin(async move { drop(later.await) }));
-                None
-            }
-        }
-    }
+    let reason = format!("it answered {lines} charges of {charges}");
+    Err(StoreError::Unavailable { reason })
 }
 
 /// Returns whichever of two is further from the caller.

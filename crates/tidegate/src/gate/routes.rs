@@ -100,6 +100,11 @@ impl Routes {
         &*self.stores[at]
     }
 
+    /// Returns a store for as long as it is needed, beyond the gate's own life.
+    pub(super) fn share(&self, at: usize) -> Arc<dyn Store> {
+        Arc::clone(&self.stores[at])
+    }
+
     /// Returns the place of the store of a policy.
     ///
     /// # Errors

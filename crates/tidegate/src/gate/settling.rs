@@ -5,6 +5,7 @@
 //! spent. What `charge: on-failure` took is decided by the outcome: a failure of the caller keeps it, a success forgets all that is held
 //! against the key, and work that nobody knows the end of gives it back.
 
+use std::mem;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -12,7 +13,7 @@ use tidegate_core::{Cost, Finish, Outcome, Standing};
 
 use super::Gate;
 use super::charged::{Charged, ChargedLine, Made, Part};
-use super::routed::{Waits, now};
+use super::routed::{Waits, now, whole};
 use crate::policy::ChargeOn;
 use crate::store::{Charge, Ending, Op, Step, StepClock, StoreError};
 
@@ -59,10 +60,30 @@ pub(super) struct Endings<'c> {
 struct PartEndings<'c> {
     store: usize,
     tag: u64,
+    claimed: Claimed<'c>,
     charges: SmallVec<[Charge<'c>; 2]>,
     endings: SmallVec<[Ending; 2]>,
     /// Their places among all that is settled.
     places: SmallVec<[usize; 2]>,
+}
+
+/// Who sees to it that a charge is settled once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claims {
+    /// The charge itself, which remembers.
+    Yes,
+    /// Marks in the stores.
+    No,
+}
+
+/// Charges that this settlement has taken upon itself; whichever are left when it is dropped may be settled by another.
+#[derive(Default)]
+struct Claimed<'c>(SmallVec<[&'c Made; 2]>);
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|made| made.settled.reopen());
+    }
 }
 
 /// All that was settled at once, in the order of the policies.
@@ -77,11 +98,13 @@ impl Gate {
     /// other outcome undoes it. A charge that is kept, and that somebody else's success has forgotten meanwhile, is booked anew,
     /// if the policy still has that limit: else a guesser with one right password had wrong ones beside it for free.
     ///
-    /// One step of each store, all or nothing by itself. Settle every charge once: [`super::Admission`] and tickets see to that.
+    /// One step of each store, all or nothing by itself. What this value has settled is not settled by it again, and is not among what
+    /// is returned then.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it: nothing was given back or booked, and it may be told again. Only of
-    /// [`StoreError::Unavailable`] nobody can say which: what is told again then might count twice. A ticket counts once all the same.
+    /// [`StoreError`] when a store did not settle its part: of that nothing was given back or booked, and the parts of other stores are
+    /// settled all the same. Told again, the rest is settled. Only of [`StoreError::Unavailable`] nobody can say whether its part was, and
+    /// twice it might give back what others hold: so this value does not settle that part again. A ticket can be tried again.
     pub fn finish<'c>(
         &self,
         charged: &'c Charged,
@@ -89,7 +112,7 @@ impl Gate {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'c>, StoreError> {
-        let parts = self.endings(charged, charged.of(part), outcome, used)?;
+        let parts = self.endings(charged, charged.of(part), outcome, used, Claims::Yes)?;
         // Nothing refuses but marks.
         Ok(now(self.settle_endings(parts, &[], Waits::No))?.unwrap_or_default())
     }
@@ -100,7 +123,8 @@ impl Gate {
     /// As [`Gate::finish`].
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it may have settled the charges or not, as where a store is [`StoreError::Unavailable`].
+    /// Dropped before it ends, it leaves what an engine is just being asked to the background (see [`Gate::with_background`]), and
+    /// the parts of stores that were not yet asked unsettled: told again, those are settled, and the others not twice.
     pub async fn finish_async<'c>(
         &self,
         charged: &'c Charged,
@@ -108,8 +132,16 @@ impl Gate {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'c>, StoreError> {
-        let parts = self.endings(charged, charged.of(part), outcome, used)?;
+        let parts = self.endings(charged, charged.of(part), outcome, used, Claims::Yes)?;
         Ok(self.settle_endings(parts, &[], Waits::Yes).await?.unwrap_or_default())
+    }
+
+    /// Takes back what a check charged, as if it had not been asked for, although nobody waits for what comes of it: for callers who have
+    /// gone. Where an engine has to be told, that happens in the background ([`Gate::with_background`]).
+    ///
+    /// What a store does not settle stays charged until time returns it.
+    pub fn undo_unwatched(&self, charged: &Charged) {
+        self.finish_unwatched(charged, charged.of(Part::All), |_| Some(0));
     }
 
     /// Settles charges although nobody waits for what comes of it.
@@ -120,7 +152,7 @@ impl Gate {
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) {
         // Nobody is there to be told of an error: what the store has not settled stays charged.
-        if let Ok(parts) = self.endings(charged, lines, Outcome::Ignored, used) {
+        if let Ok(parts) = self.endings(charged, lines, Outcome::Ignored, used, Claims::Yes) {
             let _ = now(self.settle_endings(parts, &[], Waits::Unwatched));
         }
     }
@@ -132,9 +164,18 @@ impl Gate {
         lines: impl Iterator<Item = &'c Made>,
         outcome: Outcome,
         mut used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+        claims: Claims,
     ) -> Result<Endings<'c>, StoreError> {
         let mut endings = Endings::default();
-        for (place, made) in lines.enumerate() {
+        for made in lines {
+            let mut claimed = Claimed::default();
+            if claims == Claims::Yes {
+                if !made.settled.claim() {
+                    continue;
+                }
+                claimed.0.push(made);
+            }
+            let place = endings.finished.len();
             let line = charged.line(made);
             let (ending, fate) = self.ending(charged, made, outcome, used(&line));
             let used = if let Ending::Finish { finish, .. } = ending { finish.used } else { 0 };
@@ -148,6 +189,7 @@ impl Gate {
                     endings.parts.last_mut().expect("pushed just now")
                 }
             };
+            part.claimed.0.append(&mut claimed.0);
             part.charges.push(charged.charge(made));
             part.endings.push(ending);
             part.places.push(place);
@@ -161,6 +203,9 @@ impl Gate {
 
     /// Settles charges, and takes some marks in the same steps: each store is one step, all or nothing, with marks of its own. `None` where
     /// the marks are refused everywhere; then nothing has changed.
+    ///
+    /// # Errors
+    /// That of a store which has failed, [`StoreError::Unavailable`] before others. All stores were asked.
     pub(super) async fn settle_endings<'c>(
         &self,
         endings: Endings<'c>,
@@ -171,8 +216,8 @@ impl Gate {
         if parts.is_empty() && !marks.is_empty() {
             parts.push(PartEndings::default());
         }
-        let (mut settled_before, mut allowed) = (false, parts.is_empty());
-        for part in parts {
+        let (mut failed, mut allowed) = (None, parts.is_empty());
+        for mut part in parts {
             let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::from_slice(marks);
             for charge in &part.charges {
                 charges.push(*charge);
@@ -184,16 +229,23 @@ impl Gate {
                 clock: StepClock::Engine,
                 ..Step::new(self.time.now(), Op::Finish(&all), &charges)
             };
+            // Theirs no more: if the caller goes away from here on, the store may settle them.
+            let claimed = mem::take(&mut part.claimed.0);
             let Some(answer) = self.ask(part.store, &step, waits).await else { continue };
-            let settled = match answer {
-                // Told again, the parts before would count twice.
-                Err(error) if settled_before => {
-                    let reason = format!("a part was settled, and another store was not: {error}");
-                    return Err(StoreError::Unavailable { reason });
+            let settled = match answer.and_then(|settled| whole(settled, charges.len())) {
+                Ok(settled) => settled,
+                Err(error) => {
+                    let unknown = matches!(error, StoreError::Unavailable { .. });
+                    if !unknown {
+                        drop(Claimed(claimed));
+                    }
+                    if failed.is_none() || unknown {
+                        failed = Some(error);
+                    }
+                    continue;
                 }
-                answer => answer?,
             };
-            (settled_before, allowed) = (true, allowed | settled.allowed);
+            allowed |= settled.allowed;
             for (place, settlement) in part.places.into_iter().zip(&settled.lines[marks.len()..]) {
                 let one = &mut finished[place];
                 one.standing = settlement.decision.standing;
@@ -202,14 +254,17 @@ impl Gate {
                 }
             }
         }
-        Ok(allowed.then_some(finished))
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(allowed.then_some(finished)),
+        }
     }
 
     /// Forgets the keys of these charges: their limits are full again, and of what was charged before nothing comes back, as
     /// [`Op::Reset`] has it. Keys are distinct.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it; it may be told again.
+    /// [`StoreError`] when a store did not settle it; the others were asked all the same, and it may be told again.
     pub fn reset_charges(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
         now(self.reset_parts(charges, Waits::No))
     }
@@ -227,18 +282,23 @@ impl Gate {
         if charges.is_empty() {
             return Ok(());
         }
+        let mut failed = None;
         for store in 0..self.routes.len() {
             let mut left: SmallVec<[Charge<'_>; 4]> = SmallVec::from_slice(charges);
             while let Some(first) = left.first() {
                 let tag = self.routes.tag(store, first.key);
                 let alike = |charge: &Charge<'_>| self.routes.tag(store, charge.key) == tag;
                 let (together, others): (SmallVec<[Charge<'_>; 4]>, _) = left.into_iter().partition(alike);
-                let step = Step { tag, ..Step::new(self.time.now(), Op::Reset, &together) };
-                self.ask(store, &step, waits).await.transpose()?;
+                // By the clock that has dated the charges, or some of them would come after their reset.
+                let clock = StepClock::Engine;
+                let step = Step { tag, clock, ..Step::new(self.time.now(), Op::Reset, &together) };
+                if let Some(Err(error)) = self.ask(store, &step, waits).await {
+                    failed = failed.or(Some(error));
+                }
                 left = others;
             }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Returns how a charge ends, and what becomes of it by that.

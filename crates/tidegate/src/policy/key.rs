@@ -180,6 +180,35 @@ mod tests {
 
     use super::*;
 
+    /// Engines place keys by their tags, so nodes of every version have to agree on them: these must never change.
+    #[test]
+    fn tags_are_the_same_in_every_version() {
+        let pair = |name: &str, value: Option<&str>| (name.to_owned(), value.map(ToOwned::to_owned));
+        let ann = [pair("user.id", Some("ann"))];
+        let both = [pair("user.id", Some("ann")), pair("path", None)];
+        let network = [pair("client.ip", Some("2001:db8::1"))];
+        let tags = [
+            key("per-user", 0, &ann),
+            key("another", 3, &ann),
+            key("per-user", 0, &both),
+            key("per-ip", 0, &network),
+            key("all", 0, &[]),
+            b"no key".to_vec(),
+        ];
+        let told: Vec<u64> = tags.iter().map(|key| tag_of_key(key)).collect();
+        assert_eq!(
+            told,
+            [
+                0x4430_a57f_667b_a18c,
+                0x4430_a57f_667b_a18c,
+                0x09f6_864f_5752_6f4a,
+                0x84b8_b204_1c4f_595f,
+                0x2cbf_c5fc_229e_7527,
+                0x3401_0862_ef6e_5b00,
+            ]
+        );
+    }
+
     fn key(policy: &str, limit: usize, pairs: &[(String, Option<String>)]) -> Vec<u8> {
         let by: Vec<String> = pairs.iter().map(|(name, _)| name.clone()).collect();
         let mut descriptor = Descriptor::new();

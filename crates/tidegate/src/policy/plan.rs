@@ -35,6 +35,8 @@ pub struct Line<'p> {
     pub share: Option<Share>,
     /// Whether the quota is of this one check, as [`Charge::passing`] says.
     pub passing: bool,
+    /// Once it is charged: whether the store did that which stands in for an engine.
+    pub by_fallback: bool,
     /// How a changed quota takes over what was spent.
     pub replace: Replace,
     /// The number of its policy, see [`Charge::owner`].
@@ -81,7 +83,7 @@ impl Plan<'_> {
             replace: line.replace,
             owner: line.owner,
             on_error: line.on_error,
-            by_fallback: false,
+            by_fallback: line.by_fallback,
             passing: line.passing,
         }
     }

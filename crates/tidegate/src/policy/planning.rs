@@ -150,6 +150,7 @@ impl PolicySet {
                     on_error: compiled.on_error,
                     share: compiled.share,
                     passing: false,
+                    by_fallback: false,
                     replace: ready.replace,
                     owner: ready.owner,
                 });

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::Tick;
+use twox_hash::XxHash64;
 
 use super::plain::refuse_repeated;
 use super::step::{DecidedBy, Settled, Step, StepClock};
@@ -44,8 +45,14 @@ pub struct Write {
     pub version: u64,
     /// What is written; `None` deletes.
     pub value: Option<Vec<u8>>,
-    /// How long it has to be kept, from now: after that it is as good as deleted. `None` is for ever.
+    /// How long it has to be kept, from now: after that it is as good as deleted. Never less than [`Write::MARGIN`]; `None` is for ever.
     pub keep: Option<Duration>,
+}
+
+impl Write {
+    /// How much longer values are kept than they matter by the clock that decided: nodes that decide by their own clocks may be so far
+    /// apart, and engines round times to live, some of them zero to an error.
+    pub const MARGIN: Duration = Duration::from_secs(1);
 }
 
 /// What an engine has to offer. Both calls do nothing before they are polled.
@@ -60,6 +67,8 @@ pub trait ByteMap: Debug + Send + Sync + 'static {
     fn read(&self, tag: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>>;
 
     /// Writes all values if every key is still at the version given, or none. Returns whether it wrote.
+    ///
+    /// Never tried again by the engine's driver on its own: a second try loses against the first, and the step would be done twice.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the engine does not answer; nobody knows then whether it wrote.
@@ -149,15 +158,19 @@ impl<M: ByteMap> Shared<M> {
     ) -> Result<(Settled, Option<Vec<Write>>), StoreError> {
         let mut cells = Vec::with_capacity(read.values.len());
         let mut repaired = false;
-        for versioned in &read.values {
+        for (at, versioned) in read.values.iter().enumerate() {
             let cell = versioned.value.as_deref().map(Cell::decode).transpose();
             cells.push(match cell {
-                // Bytes that are no state cannot be carried on. Whoever resets the key wants them gone.
-                Err(_) if step.is_reset() => {
+                // Bytes that are no state cannot be carried on. Whoever forgets the key wants them gone.
+                Err(_) if step.forgets(at) => {
                     repaired = true;
                     None
                 }
-                cell => cell?,
+                Err(source) => {
+                    let digest = keys.get(at).map_or(0, |key| XxHash64::oneshot(0, key));
+                    return Err(StoreError::Corrupt { charge: at, digest, source });
+                }
+                Ok(cell) => cell,
             });
         }
         let (mut settled, changed, now) = step.with(|step| {
@@ -170,7 +183,8 @@ impl<M: ByteMap> Shared<M> {
             (settled, changed, now)
         });
         settled.by = DecidedBy::Engine;
-        if !changed && !repaired {
+        let mended = repaired && settled.allowed;
+        if !changed && !mended {
             return Ok((settled, None));
         }
         let most = self.map.caps().largest_cell;
@@ -182,7 +196,8 @@ impl<M: ByteMap> Shared<M> {
             {
                 return Err(StoreError::CellTooLarge { bytes: value.len(), most });
             }
-            let keep = cell.as_ref().and_then(Cell::full_at).map(|full| full.since(now));
+            let keep = cell.as_ref().and_then(Cell::full_at);
+            let keep = keep.map(|full| full.since(now).saturating_add(Write::MARGIN));
             writes.push(Write { key: Arc::clone(key), version: versioned.version, value, keep });
         }
         Ok((settled, Some(writes)))

@@ -48,16 +48,15 @@ impl Cell {
     }
 }
 
-/// Returns the state of a cell as the charge's quota sees it.
+/// Returns the state of a cell as the charge's quota sees it. What a clock wrote that was fast, and has been set right since, is set back.
 pub(super) fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c, State> {
-    match cell {
-        None => Cow::Owned(charge.quota.fresh(now)),
-        // The pointer first: policies share one quota among all keys, and comparing quotas field by field costs more.
-        Some(cell) if Arc::ptr_eq(&cell.quota, charge.quota) || cell.quota == *charge.quota => {
-            Cow::Borrowed(&cell.state)
-        }
-        Some(cell) => Cow::Owned(charge.quota.carry(&cell.quota, &cell.state, now, charge.replace)),
+    let Some(cell) = cell else { return Cow::Owned(charge.quota.fresh(now)) };
+    let state = cell.quota.set_back(&cell.state, now).map_or(Cow::Borrowed(&cell.state), Cow::Owned);
+    // The pointer first: policies share one quota among all keys, and comparing quotas field by field costs more.
+    if Arc::ptr_eq(&cell.quota, charge.quota) || cell.quota == *charge.quota {
+        return state;
     }
+    Cow::Owned(charge.quota.carry(&cell.quota, &state, now, charge.replace))
 }
 
 /// Puts a state in place; the quota is shared anew only where it changed, since all keys count on one counter.
@@ -102,6 +101,13 @@ impl Cell {
         self.quota.write(&mut out);
         self.state.write(&mut out);
         out.finish()
+    }
+
+    /// Returns the most bytes that [`Cell::encode`] gives for a key under a limit.
+    #[must_use]
+    pub fn largest(quota: &Quota) -> usize {
+        // The note of a reset, two ticks; headers are counted with the quota and with the state.
+        2 * size_of::<u64>() + quota.encode().len() + quota.largest_state()
     }
 
     /// Reads a byte form.

@@ -60,7 +60,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Quota, Retry, Tick};
 
 use super::step::{Charge, DecidedBy, Op, Settled, Step, StepClock};
-use super::{Answer, Home, Later, Occupancy, Settling, Store, StoreError};
+use super::{Answer, Caps, Home, Later, Occupancy, Settling, Store, StoreError};
 use crate::clock::HeldTime;
 pub use export::Export;
 pub(crate) use limit::{First, KeptClass, Limit};
@@ -231,6 +231,10 @@ impl Store for MemoryStore {
             evicted: table.evicted.load(Ordering::Relaxed),
             evicted_over_limit: table.evicted_over_limit.load(Ordering::Relaxed),
         }
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { always_decides: true, ..Caps::default() }
     }
 
     fn home(&self) -> Home {

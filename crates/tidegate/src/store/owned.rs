@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Quota, Replace, Tick};
+use tidegate_core::{Cost, Finish, Quota, Replace, Tick};
 
-use super::step::{Charge, Ending, OnStoreError, Op, Step, StepClock};
+use super::step::{Charge, DecidedBy, Ending, OnStoreError, Op, Settled, Step, StepClock};
 
 /// A [`Step`] that owns what it names.
 ///
@@ -91,6 +91,26 @@ impl OwnedStep {
         }
     }
 
+    /// Returns the step that gives back what a step has charged, by the answer to it; `None` where it has charged nothing.
+    ///
+    /// It is decided by the engine's clock where there is one, as the step itself: receipts are dated by the clock that decided.
+    pub(crate) fn undoing(step: &Step<'_>, settled: &Settled) -> Option<Self> {
+        let by_fallback = settled.by == DecidedBy::Fallback;
+        let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::new();
+        let mut endings: SmallVec<[Ending; 4]> = SmallVec::new();
+        for (charge, line) in step.charges.iter().zip(&settled.lines) {
+            let Some(receipt) = line.receipt else { continue };
+            charges.push(Charge { by_fallback, ..*charge });
+            endings.push(Ending::new(receipt, Finish::UNDONE));
+        }
+        let undoing = Step {
+            tag: step.tag,
+            clock: StepClock::Engine,
+            ..Step::new(settled.at, Op::Finish(&endings), &charges)
+        };
+        (!charges.is_empty()).then(|| Self::of(&undoing))
+    }
+
     /// Hands the step to a function as it was.
     pub fn with<R>(&self, then: impl FnOnce(&Step<'_>) -> R) -> R {
         let charges: SmallVec<[Charge<'_>; 4]> = self.charges.iter().map(OwnedCharge::lend).collect();
@@ -115,10 +135,13 @@ impl OwnedStep {
         self.tag
     }
 
-    /// Says whether the step forgets its keys.
-    #[must_use]
-    pub const fn is_reset(&self) -> bool {
-        matches!(self.op, OwnedOp::Reset)
+    /// Says whether the step forgets the key of one of its charges.
+    pub(super) fn forgets(&self, charge: usize) -> bool {
+        match &self.op {
+            OwnedOp::Reset => true,
+            OwnedOp::Finish(endings) => matches!(endings.get(charge), Some(Ending::Forget)),
+            OwnedOp::Take | OwnedOp::Peek => false,
+        }
     }
 }
 

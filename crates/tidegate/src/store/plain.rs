@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use crate::clock::HeldTime;
 
 use super::step::{Settled, Step};
-use super::{Cell, Home, Occupancy, Settling, Store, StoreError, settle};
+use super::{Caps, Cell, Home, Occupancy, Settling, Store, StoreError, settle};
 
 /// Keeps every key it ever saw, exactly, in a map under one lock.
 ///
@@ -49,6 +49,10 @@ impl Store for PlainStore {
 
     fn occupancy(&self) -> Occupancy {
         Occupancy { used: self.cells.lock().len(), ..Occupancy::default() }
+    }
+
+    fn caps(&self) -> Caps {
+        Caps { always_decides: true, ..Caps::default() }
     }
 
     fn home(&self) -> Home {

@@ -28,8 +28,8 @@ pub(super) trait Hand {
     /// Puts a state in place.
     fn keep(&mut self, charge: &Charge<'_>, next: Self::Next, now: Tick);
 
-    /// Takes note of a key that was denied when it was met for the first time, where it will fill from then on; returns whether it
-    /// did.
+    /// Takes note of a key that was denied: when it was met for the first time and will fill from then on, or when its state comes from
+    /// a clock that was fast. Returns whether it did.
     fn meet(&mut self, _charge: &Charge<'_>, _now: Tick) -> bool {
         false
     }
@@ -58,8 +58,11 @@ impl Hand for Option<Cell> {
     }
 
     fn meet(&mut self, charge: &Charge<'_>, now: Tick) -> bool {
-        if self.is_some() {
-            return false;
+        if let Some(cell) = self {
+            // Set back now, or a denied key would stand still until the tick that the fast clock had written.
+            let Some(state) = cell.quota.set_back(&cell.state, now) else { return false };
+            cell.state = state;
+            return true;
         }
         let fresh = charge.quota.fresh(now);
         // Most limits start full, and a full one is as good as forgotten: refused strangers take no room.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub(crate) mod faulty;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The mistakes that one policy can have.
 
-use super::policy;
+use super::{policy, yaml};
 
 #[test]
 fn mistakes_of_a_policy() {
@@ -266,10 +266,28 @@ fn mistakes_of_a_policy() {
             &[
                 "t:5:14  error  policy \"p\": breaker is not available in this version",
                 "t:6:15  error  policy \"p\": deadline is not available in this version",
-                "t:7:12  error  policy \"p\": share: leased is not available in this version; use local",
+                "t:7:12  error  policy \"p\": share: leased needs a store that several nodes have in common, and `store.kind: memory` is this process's own; write share: local, or leave it out",
             ][..],
         ),
     ] {
         assert_eq!(policy(lines), expected, "{lines:?}");
     }
+}
+
+#[test]
+fn a_store_of_one_process_shares_nothing() {
+    let own = "needs a store that several nodes have in common, and `store.kind: memory` is this process's own; write share: local, or leave it out";
+    for word in ["split", "central", "leased"] {
+        let text = format!(
+            "version: 1\ndefaults: {{ share: {word} }}\npolicies: [{{ name: p, limit: {{ rate: 1/s }} }}]\n"
+        );
+        assert_eq!(yaml(&text), [format!("t:2:20  error  share: {word} {own}")]);
+    }
+    let text = "version: 1\npolicies: [{ name: p, limit: { rate: 1/s }, share: shared }]\n";
+    assert_eq!(
+        yaml(text),
+        [
+            "t:2:52  error  policy \"p\": share: unknown word \"shared\"; possible are local, split, central, leased"
+        ]
+    );
 }

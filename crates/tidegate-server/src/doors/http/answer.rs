@@ -107,7 +107,7 @@ impl<'a> Reply<'a, '_> {
     fn headers(&self, form: HeaderForm, out: &mut HeaderMap) {
         match self.conclusion {
             Conclusion::Decided(decision) => {
-                response_headers::write_limits(form, &self.picture(decision), out)
+                response_headers::write_limits(form, &self.picture(decision), out);
             }
             Conclusion::Unsettled { allowed, .. } => {
                 let refused = (!allowed).then_some(Retry::After(STORE_RETRY));

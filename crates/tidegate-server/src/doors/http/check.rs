@@ -36,7 +36,8 @@ async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, 
     let held = &mut Held::default();
     let answer = decide(app, &live, &asked, only.as_deref(), want, ticket, held, |reply| {
         reply.response(live.headers, None)
-    });
+    })
+    .await;
     answer.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
 }
 
@@ -50,23 +51,21 @@ pub(crate) async fn batch(app: &App, request: Request<Body>) -> Result<Response,
         chosen.push(named(&live, asked).map_err(|problem| problem.with("index", at))?);
     }
     let mut limits = 0;
-    let answers: Vec<_> = checks
-        .iter()
-        .zip(&chosen)
-        .map(|(asked, only)| {
-            if limits >= MAX_BATCH_LIMITS {
-                return undecided();
-            }
-            let (ticket, held) = (TicketFor::Caller(asked.ticket), &mut Held::default());
-            let answered = |reply: Reply<'_, '_>| {
-                // A limit takes as much room in a ticket as beside it.
-                limits += reply.limits() * if reply.ticket.is_some() { 2 } else { 1 };
-                reply.in_batch()
-            };
-            decide(app, &live, asked, only.as_deref(), Want::Take, ticket, held, answered)
-                .unwrap_or_else(|none| unreturnable(&none, StatusCode::BAD_REQUEST).in_batch())
-        })
-        .collect();
+    let mut answers = Vec::with_capacity(checks.len());
+    for (asked, only) in checks.iter().zip(&chosen) {
+        if limits >= MAX_BATCH_LIMITS {
+            answers.push(undecided());
+            continue;
+        }
+        let (ticket, held) = (TicketFor::Caller(asked.ticket), &mut Held::default());
+        let answered = |reply: Reply<'_, '_>| {
+            // A limit takes as much room in a ticket as beside it.
+            limits += reply.limits() * if reply.ticket.is_some() { 2 } else { 1 };
+            reply.in_batch()
+        };
+        let answer = decide(app, &live, asked, only.as_deref(), Want::Take, ticket, held, answered).await;
+        answers.push(answer.unwrap_or_else(|none| unreturnable(&none, StatusCode::BAD_REQUEST).in_batch()));
+    }
     let mut response = json::bytes(&answers).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
@@ -96,7 +95,7 @@ pub(crate) fn unreturnable(none: &NoTicket, status: StatusCode) -> Problem {
 /// [`NoTicket`] where a place was taken and there is no ticket that returns it: everything was undone. Otherwise a few callers with
 /// long keys would hold all places until their time to live is over.
 #[allow(clippy::too_many_arguments, reason = "what is asked, and what is wanted of the answer")]
-pub(crate) fn decide<A>(
+pub(crate) async fn decide<A>(
     app: &App,
     live: &Live,
     asked: &CheckBody<'_>,
@@ -108,12 +107,12 @@ pub(crate) fn decide<A>(
 ) -> Result<A, NoTicket> {
     let (request, cost) = (&asked.request, asked.cost);
     let keep = ticket.keeps(live).then_some(&mut *held);
-    let conclusion = app.engine.decide(live, request, cost, only, want, keep);
+    let conclusion = app.engine.decide(live, request, cost, only, want, keep).await;
     let id = (want == Want::Take).then(|| app.engine.name(live, request, only, cost, &conclusion));
     let ticket = id.and_then(|id| app.engine.ticket(request, &conclusion, held, ticket, id));
     let ticket = match ticket {
         Some(TicketAnswer { error: Some(none), .. }) if none.keeps_place => {
-            app.engine.undo(held);
+            app.engine.undo(held).await;
             return Err(none);
         }
         ticket => ticket,

@@ -40,7 +40,7 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
         let names = remembered.only().map(|names| names.iter().map(|name| &**name).filter(still));
         let policies = names.map(|names| names.map(Into::into).collect());
         let asked = CheckBody { request: remembered.descriptor(), cost, policies, ticket: None };
-        return answer(app, &live, &asked, reveal);
+        return answer(app, &live, &asked, reveal).await;
     }
     if parts.method == Method::GET {
         let detail = "say which decision: GET /v1/explain?id=DECISION_ID, or POST the body of a check";
@@ -48,10 +48,10 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
     }
     let bytes = request_body::read(body, request_body::MAX_BODY).await?;
     let asked = request_body::check(&bytes)?;
-    answer(app, &live, &asked, reveal)
+    answer(app, &live, &asked, reveal).await
 }
 
-fn answer(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> Result<Response, Problem> {
+async fn answer(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> Result<Response, Problem> {
     let only = named(live, asked)?;
     let (ticket, held) = (TicketFor::Nobody, &mut Held::default());
     let explained =
@@ -65,7 +65,8 @@ fn answer(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> Result
             answer["lines"] = explanation.to_string().lines().collect();
             answer["reasons"] = json!(explanation.reasons);
             answer
-        });
+        })
+        .await;
     explained.map(|body| json::ok(&body)).map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
 }
 

@@ -38,7 +38,7 @@ struct HungUp<'a> {
 impl Drop for HungUp<'_> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            self.app.engine.undo(&held);
+            self.app.engine.undo_unwatched(&held);
         }
     }
 }
@@ -68,7 +68,8 @@ pub(crate) async fn forward_auth(app: &App, request: Request<Body>) -> Result<Re
         let mut response = reply.response(live.headers, denied);
         write_decision(reply.id, reply.ticket, response.headers_mut());
         (response, reply.wait())
-    });
+    })
+    .await;
     let too_long = denied.unwrap_or(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
     let (mut response, wait) = decided.map_err(|none| unreturnable(&none, too_long))?;
     if response.status().is_success() {

@@ -64,11 +64,11 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
 }
 
 /// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: forgets what one key has spent. The parameters are its `by`.
-pub(crate) fn reset(app: &App, request: &Request<Body>, policy: &str) -> Result<Response, Problem> {
+pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Response, Problem> {
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
-    let key = key_of(&live, at, request.uri().query().unwrap_or_default())?;
-    app.engine.reset(&live, at, &key).map_err(|error| {
+    let key = key_of(&live, at, uri.query().unwrap_or_default())?;
+    app.engine.reset(&live, at, &key).await.map_err(|error| {
         let detail = format!("the store did not settle it and nothing changed; try again ({error})");
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     })?;

@@ -4,9 +4,11 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde_json::json;
+use tidegate::visible;
 
 use super::query::Query;
 use crate::app::App;
+use crate::engine::Outage;
 use crate::json;
 use crate::phase::Phase;
 use crate::problem::Problem;
@@ -53,12 +55,21 @@ fn checks(app: &App, serving: bool) -> String {
             refused.diagnostics.first().map_or("", String::as_str)
         ),
     };
+    let kind = app.engine.store_kind();
+    // Nor is a store that is gone: the policies say what happens then, and no other node would have it.
+    let store = match app.engine.outage() {
+        None => format!("[+] store {kind}: {} of {} slots", occupancy.used, occupancy.capacity),
+        Some(Outage { reason, lasts }) => {
+            let seconds = lasts.as_secs();
+            format!(
+                "[!] store {kind} is gone for {seconds} s, policies go by on_store_error: {}",
+                visible::line(&reason)
+            )
+        }
+    };
     format!(
-        "{} serving\n{config}\n[+] store {}: {} of {} slots\n[+] {} requests in flight\n{}\n",
+        "{} serving\n{config}\n{store}\n[+] {} requests in flight\n{}\n",
         mark(serving),
-        app.engine.store_kind(),
-        occupancy.used,
-        occupancy.capacity,
         // Without the request for these lines.
         app.requests_in_flight().saturating_sub(1),
         if serving { "ready" } else { "not ready" },

@@ -69,6 +69,7 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
         }
         answer
     })
+    .await
 }
 
 /// Tells how the work ended: keeps, forgets or gives back what `charge: on-failure` policies took.
@@ -89,6 +90,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
         }
         answer
     })
+    .await
 }
 
 /// Gives back what was charged, or part of it.
@@ -106,19 +108,18 @@ pub(crate) async fn refund(app: &App, request: Request<Body>) -> Result<Response
             "policies": settled.iter().map(part).collect::<Vec<_>>(),
         })
     })
+    .await
 }
 
-fn run(
+async fn run(
     app: &App,
     ticket: &str,
     settlement: &Settlement<'_>,
     told: impl FnOnce(SettledTicket<'_>) -> Value,
 ) -> Result<Response, Problem> {
     let live = app.engine.live();
-    let settled = ticket
-        .parse::<Ticket>()
-        .map_err(SettleError::from)
-        .and_then(|ticket| app.engine.settle(&live, &ticket, settlement, told));
+    let ticket = ticket.parse::<Ticket>().map_err(|error| refuse(error.into()))?;
+    let settled = app.engine.settle(&live, &ticket, settlement, told).await;
     settled.map(|answer| json::ok(&answer)).map_err(refuse)
 }
 

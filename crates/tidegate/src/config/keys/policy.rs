@@ -2,6 +2,7 @@
 
 use super::limit::{LIMIT, MAX_COUNT, SHADOW_LIMIT};
 use crate::config::kind::{Key, Kind, Table, key};
+use crate::config::share;
 
 const WANT: Kind = Kind::Either(&Kind::Glob, &Kind::List(&Kind::Glob));
 
@@ -112,9 +113,10 @@ const COST: Table = Table {
 };
 
 /// The keys of a policy that fall back to `defaults`.
-pub(in crate::config) const INHERITED: &[&str] = &["mode", "near_limit", "on_store_error"];
+pub(in crate::config) const INHERITED: &[&str] = &["mode", "near_limit", "on_store_error", "share"];
 
 pub(super) const MODE: Kind = Kind::Word(&["off", "shadow", "enforce"], &[]);
+pub(super) const SHARE: Kind = Kind::Word(share::WORDS, &[]);
 pub(super) const ON_STORE_ERROR: Kind = Kind::Word(&["allow", "deny", "local"], &[]);
 
 pub(in crate::config) const POLICY: Table = Table {
@@ -170,12 +172,7 @@ pub(in crate::config) const POLICY: Table = Table {
         key("access", Kind::Table(&ACCESS), None, "Who is not limited, who is refused"),
         key("near_limit", Kind::Percent, None, "From which share of the limit a key is reported as near it"),
         key("on_store_error", ON_STORE_ERROR, None, "What happens when the store cannot decide"),
-        key(
-            "share",
-            Kind::Word(&["local"], &["split", "central", "leased"]),
-            Some("local"),
-            "How the limit is held over several nodes",
-        ),
+        key("share", SHARE, None, "Where the limit is decided when several nodes enforce it"),
         key("durable", Kind::Unavailable, None, "Whether each charge is on disk before it is answered"),
         key("breaker", Kind::Unavailable, None, "When a failing upstream is left alone"),
         key("deadline", Kind::Unavailable, None, "Whether the caller's deadline is respected"),

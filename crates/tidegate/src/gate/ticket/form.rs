@@ -10,7 +10,7 @@ use tidegate_core::bytes::{Bytes, DecodeError, Reader, Writer};
 use tidegate_core::{Quota, Receipt};
 
 use super::OpenTicket;
-use crate::gate::charged::{Charged, Made};
+use crate::gate::charged::{Charged, Made, SettledOnce};
 use crate::policy::Share;
 use crate::store::Home;
 
@@ -87,6 +87,7 @@ impl OpenTicket {
                 on_failure: false,
                 by_fallback: false,
                 share: None,
+                settled: SettledOnce::default(),
             };
             let flags = from.u8()?;
             if flags & !(ON_FAILURE | BY_FALLBACK) != 0 {

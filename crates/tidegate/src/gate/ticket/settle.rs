@@ -9,6 +9,7 @@ use tidegate_core::{Cost, Outcome, Quota, Tick};
 use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use crate::gate::charged::{Charged, ChargedLine, Part};
 use crate::gate::routed::{Waits, now};
+use crate::gate::settling::Claims;
 use crate::gate::{Finished, Gate};
 use crate::store::{Charge, Home};
 
@@ -77,7 +78,8 @@ impl Gate {
     /// Settles a ticket, or one part of it, as [`Gate::finish`] settles charges: once, and before it expires.
     ///
     /// One step of the store, all or nothing: it marks the ticket as settled, for all who share the store, and settles what was charged.
-    /// So of many who try at once one does, and a ticket whose settlement failed half-way is settled or is not.
+    /// So of many who try at once one does, and a ticket whose settlement failed half-way is settled or is not. Where its charges lie in
+    /// several stores, each has a mark of its own: told again after one of them has failed, the ticket is settled there and nowhere twice.
     ///
     /// # Errors
     /// [`TicketError`]: nothing was given back or booked. Only where the store was [`Unavailable`](crate::store::StoreError::Unavailable) nobody can say whether
@@ -116,7 +118,7 @@ impl Gate {
         let quota = ticket.mark_quota();
         let charges: SmallVec<[Charge<'_>; 2]> =
             marks.iter().map(|key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) }).collect();
-        let endings = self.endings(&ticket.charged, ticket.charged.of(part), outcome, used)?;
+        let endings = self.endings(&ticket.charged, ticket.charged.of(part), outcome, used, Claims::No)?;
         let finished = now(self.settle_endings(endings, &charges, Waits::No))?;
         finished.ok_or(TicketError::Settled)
     }
@@ -141,7 +143,7 @@ impl Gate {
         let quota = ticket.mark_quota();
         let charges: SmallVec<[Charge<'_>; 2]> =
             marks.iter().map(|key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) }).collect();
-        let endings = self.endings(&ticket.charged, ticket.charged.of(part), outcome, used)?;
+        let endings = self.endings(&ticket.charged, ticket.charged.of(part), outcome, used, Claims::No)?;
         self.settle_endings(endings, &charges, Waits::Yes).await?.ok_or(TicketError::Settled)
     }
 }

@@ -1,0 +1,72 @@
+//! What a server says of decisions that were made without their engine.
+//!
+//! How they are made is the library's ([`tidegate::store::fallback`]); here they are counted, and given the form of their answers: a policy with
+//! `on_store_error: deny` answers 503, one with `allow` has no part in the answer, since it counts nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::GateDecision;
+use tidegate::policy::{Mode, OnStoreError, Policy};
+use tidegate::store::StoreError;
+
+use super::{Conclusion, Engine, tally};
+use crate::live::Live;
+use crate::metrics::Decided;
+
+/// How a store is, as health has it.
+#[derive(Debug)]
+pub(crate) struct Outage {
+    /// Why the engine is not asked.
+    pub(crate) reason: Arc<str>,
+    /// For how long.
+    pub(crate) lasts: Duration,
+}
+
+impl Engine {
+    /// Returns the outage there is.
+    pub(crate) fn outage(&self) -> Option<Outage> {
+        let health = self.fallback.as_ref()?.health();
+        Some(Outage { reason: health.down?, lasts: self.now().since(health.since) })
+    }
+
+    /// Gives a decision that was made without the engine the form of its answer, and counts it.
+    pub(super) fn without_engine(&self, live: &Live, mut decision: GateDecision) -> Conclusion {
+        self.metrics.store_error(self.store_kind);
+        let outage = self.fallback.as_ref().and_then(|fallback| fallback.health().down);
+        let reason = outage.as_deref().unwrap_or("it could not decide this request");
+        let error = StoreError::Unavailable { reason: reason.to_owned() };
+        let set = Arc::clone(&decision.policies);
+        let policy = |at: usize| -> &Policy { &set.policies()[at] };
+        let facts = live.facts(&decision.policies, &self.metrics);
+        let mut matching: Vec<usize> = decision.limits.iter().map(|limit| limit.policy).collect();
+        matching.dedup();
+        for at in &matching {
+            tally(&facts[*at], policy(*at).mode == Mode::Enforce).count(Decided::error);
+        }
+        let closes = |at: &&usize| {
+            policy(**at).on_store_error == OnStoreError::Deny && policy(**at).mode == Mode::Enforce
+        };
+        if let Some(closed) = matching.iter().find(closes).map(|at| policy(*at).name.clone()) {
+            return Conclusion::Unsettled { allowed: false, policy: Some(closed), error };
+        }
+        let bound = decision.binding.map(|at| (decision.limits[at].policy, decision.limits[at].limit));
+        decision.limits.retain(|limit| policy(limit.policy).on_store_error == OnStoreError::Local);
+        if decision.limits.is_empty() {
+            return Conclusion::Unsettled { allowed: true, policy: None, error };
+        }
+        let enforced = || decision.limits.iter().enumerate().filter(|(_, limit)| limit.binding);
+        decision.binding = enforced()
+            .find(|(_, limit)| Some((limit.policy, limit.limit)) == bound)
+            .or_else(|| enforced().min_by_key(|(_, limit)| limit.decision.standing.remaining))
+            .map(|(at, _)| at);
+        Conclusion::Decided(decision)
+    }
+
+    /// Answers a request that could not be decided at all, by a mistake of ours or of whoever wrote the store.
+    pub(super) fn undecided(&self, error: StoreError) -> Conclusion {
+        self.metrics.store_error(self.store_kind);
+        tracing::error!(%error, "a request could not be decided");
+        Conclusion::Unsettled { allowed: false, policy: None, error }
+    }
+}

@@ -1,0 +1,122 @@
+//! Callers who go away while an engine is being asked.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::Gate;
+use super::routed::Waits;
+use crate::background::Background;
+use crate::store::{Answer, Later, OwnedStep, Settled, Settling, Step, StepClock, Store, StoreError};
+
+/// An answer that is awaited. Dropped after its first poll and before it has come, it goes on in the background, for by then the engine may
+/// be at work; dropped before that, nothing was asked.
+pub(super) struct InFlight<'a, T> {
+    later: Option<Later<T>>,
+    polled: bool,
+    background: &'a Background,
+    /// What is done with an answer that nobody waits for.
+    then: &'a (dyn Fn(Later<T>) -> Later<()> + Sync),
+}
+
+impl<'a, T> InFlight<'a, T> {
+    pub(super) fn new(
+        later: Later<T>,
+        background: &'a Background,
+        then: &'a (dyn Fn(Later<T>) -> Later<()> + Sync),
+    ) -> Self {
+        Self { later: Some(later), polled: false, background, then }
+    }
+}
+
+impl<'a> InFlight<'a, Answer> {
+    /// Awaits an answer that nothing follows from.
+    pub(super) fn to_its_end(later: Later<Answer>, background: &'a Background) -> Self {
+        Self::new(later, background, &|later| Box::pin(async move { drop(later.await) }))
+    }
+}
+
+impl<T> Future for InFlight<'_, T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.polled = true;
+        // Out of its place meanwhile: one that panics is not polled again, in the background or anywhere.
+        let mut later = self.later.take().expect("polled until it is ready");
+        let polled = later.as_mut().poll(cx);
+        if polled.is_pending() {
+            self.later = Some(later);
+        }
+        polled
+    }
+}
+
+impl<T> Drop for InFlight<'_, T> {
+    fn drop(&mut self) {
+        if let Some(later) = self.later.take().filter(|_| self.polled) {
+            self.background.run((self.then)(later));
+        }
+    }
+}
+
+impl Gate {
+    /// Has a store settle a step. `None` where nobody waits for its answer. A caller who goes away leaves an engine to settle it.
+    pub(super) async fn ask(&self, store: usize, step: &Step<'_>, waits: Waits) -> Option<Answer> {
+        let mut settled = Settled::default();
+        let later = match self.routes.store(store).settle_into(step, &mut settled) {
+            Settling::Done(done) => return Some(done.map(|()| settled)),
+            Settling::Later(later) => later,
+        };
+        match waits {
+            Waits::Yes => Some(InFlight::to_its_end(later, &self.background).await),
+            // Dropped unpolled: the engine is not asked.
+            Waits::No => Some(Err(StoreError::MustWait)),
+            Waits::Unwatched => {
+                self.background.run(Box::pin(async move { drop(later.await) }));
+                None
+            }
+        }
+    }
+
+    /// Has a store settle a step that was kept, by the time of now.
+    pub(super) async fn ask_again(&self, store: usize, step: &OwnedStep, waits: Waits) -> Option<Answer> {
+        let now = self.time.now();
+        let mut settled = Settled::default();
+        let asked = step.with(|step| {
+            let step = Step { now, clock: StepClock::Engine, ..*step };
+            self.routes.store(store).settle_into(&step, &mut settled)
+        });
+        match (asked, waits) {
+            (Settling::Done(done), _) => Some(done.map(|()| settled)),
+            (Settling::Later(later), Waits::Yes) => Some(InFlight::to_its_end(later, &self.background).await),
+            (Settling::Later(later), _) => {
+                self.background.run(Box::pin(async move { drop(later.await) }));
+                None
+            }
+        }
+    }
+}
+
+/// Waits for the answers to steps, and has undone what was charged by those that are given here.
+pub(super) fn undo_later(
+    store: Arc<dyn Store>,
+    steps: Vec<Option<OwnedStep>>,
+    later: Later<Vec<Answer>>,
+) -> Later<()> {
+    Box::pin(async move {
+        if steps.iter().all(Option::is_none) {
+            // They only looked.
+            return;
+        }
+        for (step, answer) in steps.iter().zip(later.await) {
+            let (Some(step), Ok(settled)) = (step, answer) else { continue };
+            let undoing = step.with(|step| OwnedStep::undoing(step, &settled)).filter(|_| settled.allowed);
+            let Some(undoing) = undoing else { continue };
+            let asked = undoing.with(|step| store.settle_into(step, &mut Settled::default()));
+            if let Settling::Later(later) = asked {
+                // An error leaves it charged until time returns it.
+                drop(later.await);
+            }
+        }
+    })
+}

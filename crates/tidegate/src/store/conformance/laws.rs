@@ -1,0 +1,168 @@
+//! The laws that take one short story each.
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tidegate_core::{Cost, Finish, Outcome, Quota, Tick};
+
+use super::super::step::{Charge, Ending, Op, Step};
+use super::super::{Settled, Settling, Store, StoreError};
+use super::settle;
+
+/// Tells every law to a store of its own.
+pub(super) fn run<S: Store>(make: &dyn Fn() -> S, quotas: &[Arc<Quota>]) {
+    repeated_keys_are_refused(&make(), quotas);
+    a_refused_step_changes_nothing(&make(), quotas);
+    a_step_that_happens_once_is_all_or_nothing(&make(), quotas);
+    an_answer_that_nobody_awaits_is_not_asked_for(&make(), quotas);
+    an_answer_that_is_given_up_holds_up_nobody(&make(), quotas);
+    a_state_that_is_too_large_is_refused(&make());
+    permits_are_neither_lost_nor_doubled(&make());
+}
+
+fn repeated_keys_are_refused(store: &dyn Store, quotas: &[Arc<Quota>]) {
+    let charges =
+        [Charge::new(b"twice", &quotas[0], Cost::ONE), Charge::new(b"twice", &quotas[0], Cost::ONE)];
+    let answer = settle(store, &Step::new(Tick::from_secs(1), Op::Take, &charges));
+    assert_eq!(answer, Err(StoreError::RepeatedKey), "law: a key named twice is refused");
+}
+
+fn a_refused_step_changes_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
+    let now = Tick::from_secs(1_000_000);
+    let small = Arc::new(Quota::per_second(1).gcra().expect("constant parameters in range"));
+    for (index, quota) in quotas.iter().enumerate() {
+        let (key, other) = ([b'k', index as u8], [b'o', index as u8]);
+        let peek = |cost| {
+            let charges = [Charge::new(&key, quota, cost)];
+            settle(store, &Step::new(now, Op::Peek, &charges)).expect("a peek is answered")
+        };
+        let before = peek(Cost::ONE);
+        let charges = [Charge::new(&key, quota, Cost::ONE), Charge::new(&other, &small, Cost::MAX)];
+        let refused = settle(store, &Step::new(now, Op::Take, &charges)).expect("a refusal is an answer");
+        assert!(!refused.allowed, "law: the maximum cost is refused");
+        assert_eq!(peek(Cost::ONE), before, "law: a refused step changes nothing ({quota:?})");
+    }
+}
+
+/// A charge that ends, a key that is forgotten and a mark, in one step, twice: the second finds the mark and changes nothing.
+fn a_step_that_happens_once_is_all_or_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
+    let now = Tick::from_secs(1_000_000);
+    let mark = Arc::new(Quota::per_hour(1).gcra().expect("constant parameters in range"));
+    let settle = |op: Op<'_>, charges: &[Charge<'_>]| {
+        settle(store, &Step::new(now, op, charges)).expect("a step over distinct keys is settled")
+    };
+    for (index, quota) in quotas.iter().enumerate() {
+        let keys = [b'e', b'f', b'm'].map(|first| [first, index as u8]);
+        let charges = [quota, quota, &mark];
+        let charges: Vec<_> =
+            keys.iter().zip(charges).map(|(key, quota)| Charge::new(key, quota, Cost::ONE)).collect();
+        let taken = settle(Op::Take, &charges[..2]);
+        let Some(receipt) = taken.lines[0].receipt else { continue };
+        let undone = Ending::new(receipt, Finish::UNDONE);
+        let endings = [undone, Ending::Forget, Ending::Once];
+        let first = settle(Op::Finish(&endings), &charges);
+        assert!(first.allowed, "law: what was not yet done is done ({quota:?})");
+        // Nothing is left of what the first step ended, so a second that acted would show as debts and forgotten charges.
+        let more = settle(Op::Take, &charges[1..2]);
+        let before = settle(Op::Peek, &charges);
+        let owed = Ending::new(receipt, Finish { used: 100, outcome: Outcome::Success });
+        let second = settle(Op::Finish(&[owed, Ending::Forget, Ending::Once]), &charges);
+        assert!(!second.allowed, "law: a mark is made once ({quota:?}, {more:?})");
+        assert!(second.lines.iter().all(|line| line.receipt.is_none()), "law: refused, nothing is charged");
+        assert_eq!(
+            settle(Op::Peek, &charges),
+            before,
+            "law: a refused settlement changes nothing ({quota:?})"
+        );
+    }
+}
+
+/// Dropped before it is polled, an answer was not asked for: one step, and many at once.
+fn an_answer_that_nobody_awaits_is_not_asked_for(store: &dyn Store, quotas: &[Arc<Quota>]) {
+    let now = Tick::from_secs(1_000_000);
+    for (index, quota) in quotas.iter().enumerate() {
+        let key = [b'd', index as u8];
+        let charges = [Charge::new(&key, quota, Cost::ONE)];
+        let peek = || settle(store, &Step::new(now, Op::Peek, &charges)).expect("a peek is answered");
+        let (before, take) = (peek(), Step::new(now, Op::Take, &charges));
+        match store.settle_into(&take, &mut Settled::default()) {
+            // It answers on the spot.
+            Settling::Done(_) => return,
+            Settling::Later(later) => drop(later),
+        }
+        assert_eq!(peek(), before, "law: an answer that is not polled asks nothing");
+        if let Some(later) = store.settle_each(&[take, take], &mut Vec::new()) {
+            drop(later);
+            assert_eq!(peek(), before, "law: answers that are not polled ask nothing");
+        }
+    }
+}
+
+/// Dropped after it was polled, an answer leaves open whether its step is done, and leaves no lock behind.
+fn an_answer_that_is_given_up_holds_up_nobody(store: &dyn Store, quotas: &[Arc<Quota>]) {
+    let now = Tick::from_secs(1_000_000);
+    for (index, quota) in quotas.iter().enumerate() {
+        let key = [b'g', index as u8];
+        let charges = [Charge::new(&key, quota, Cost::ONE)];
+        let take = Step::new(now, Op::Take, &charges);
+        if let Settling::Later(mut later) = store.settle_into(&take, &mut Settled::default()) {
+            let _ = later.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        }
+        let next = settle(store, &take).expect("law: a step after one that was given up is answered");
+        assert_eq!(next.lines.len(), 1, "law: one line for each charge");
+    }
+}
+
+/// Where a store has a bound, a log of what was charged grows up to it and no further.
+fn a_state_that_is_too_large_is_refused(store: &dyn Store) {
+    let Some(most) = store.caps().largest_cell else { return };
+    let log = Arc::new(Quota::per_hour(most as u64).sliding_log().expect("as many as bytes"));
+    let charges = [Charge::new(b"log", &log, Cost::ONE)];
+    let start = Tick::from_secs(1_000_000);
+    let tick = |turn: usize| start.after(Duration::from_millis(turn as u64));
+    for turn in 0..most {
+        let answer = settle(store, &Step::new(tick(turn), Op::Take, &charges));
+        match answer {
+            Ok(settled) => assert!(settled.allowed, "law: a log takes what it has room for"),
+            Err(StoreError::CellTooLarge { bytes, most: bound }) => {
+                assert!(bound == most && bytes > most, "law: a state too large is named with its size");
+                let peek =
+                    settle(store, &Step::new(tick(turn), Op::Peek, &charges)).expect("a peek is answered");
+                let left = peek.lines[0].decision.standing.remaining;
+                assert_eq!(left, (most - turn) as u64, "law: what is refused for its size is not charged");
+                return;
+            }
+            Err(error) => panic!("law: a state too large is told as such, not as {error:?}"),
+        }
+    }
+    panic!("law: no state is larger than the {most} bytes that the store says");
+}
+
+/// Threads race for one shared limit and one each of their own, in one step: the shared one is spent exactly.
+fn permits_are_neither_lost_nor_doubled(store: &dyn Store) {
+    const BURST: u64 = 200;
+    let shared = Arc::new(Quota::per_day(1).burst(BURST).gcra().expect("constant parameters in range"));
+    let (now, threads) = (Tick::from_secs(1), 4u8);
+    let allowed: u64 = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|thread| {
+                let shared = &shared;
+                scope.spawn(move || {
+                    let own = [b'w', thread];
+                    let charges =
+                        [Charge::new(b"all", shared, Cost::ONE), Charge::new(&own, shared, Cost::ONE)];
+                    let step = Step::new(now, Op::Take, &charges);
+                    // A store may give up under contention; then nothing was spent, and the caller asks again.
+                    let taken = || settle(store, &step).is_ok_and(|settled| settled.allowed);
+                    (0..BURST).filter(|_| taken()).count() as u64
+                })
+            })
+            .collect();
+        workers.into_iter().map(|worker| worker.join().expect("a worker only settles")).sum()
+    });
+    let charges = [Charge::new(b"all", &shared, Cost::ONE)];
+    let left = settle(store, &Step::new(now, Op::Peek, &charges)).expect("a peek is answered");
+    let left = left.lines[0].decision.standing.remaining;
+    assert_eq!(allowed + left, BURST, "law: every permit is given once");
+}

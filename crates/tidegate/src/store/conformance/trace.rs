@@ -1,0 +1,309 @@
+//! Random histories, on a store and on its plain twin.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::{Cost, Finish, Outcome, Quota, Receipt, Replace, Tick};
+
+use super::super::step::{Charge, Ending, Op, Settled, Step, StepClock};
+use super::{Random, Subject, settle};
+use crate::block_on::block_on;
+use crate::clock::{Clock as _, ManualClock};
+
+/// How many charges a trace keeps to be ended later.
+const MOST_OPEN: usize = 64;
+
+/// How many steps go at once, at most.
+const MOST_AT_ONCE: u64 = 6;
+
+const KEYS: [&str; 13] =
+    ["", "i", "j", "a", "b", "c", "d", "e", "f", "g", "h", "a longer key, as paths are", "\u{1F30A}"];
+
+/// The tag of all steps, for a store that keeps keys of one tag together.
+const TAG: u64 = 0xACE0_FACE;
+
+/// Each step by itself.
+pub(super) fn one_by_one(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], seed: u64, steps: u64) {
+    // The first by the caller's clock alone, as a store without another one is asked.
+    let mut history = History::new(quotas, seed, subject.store.caps().one_tag, seed > 1);
+    for number in 0..steps {
+        let asked = history.next(subject);
+        let charges = asked.charges(quotas);
+        let fresh = history.fresh.clone();
+        let step = asked.step(&charges, &fresh);
+        let theirs =
+            subject.judge(&step, settle(subject.store, &step), &format!("seed {seed}, step {number}"));
+        if let Ok(settled) = theirs {
+            history.keep(&asked, &settled);
+        }
+    }
+}
+
+/// Steps in batches, some of which name the same keys: as if one after the other.
+pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], seed: u64, steps: u64) {
+    let mut history = History::new(quotas, seed, subject.store.caps().one_tag, true);
+    let mut number = 0;
+    while number < steps {
+        let many = 1 + history.random.below(MOST_AT_ONCE);
+        let mut asked: Vec<Asked> = (0..many).map(|_| history.next(subject)).collect();
+        let repeats = history.random.below(16) == 0;
+        if repeats {
+            // Whether a refused step moves the store's time is left open: this one comes late.
+            (asked[0].now, asked[0].by) = (Tick::EPOCH, By::Caller);
+        }
+        let mut charges: Vec<Vec<Charge<'_>>> = asked.iter().map(|asked| asked.charges(quotas)).collect();
+        if repeats {
+            // One of them is refused; the others are settled.
+            let twice = charges[0][0];
+            charges[0].push(twice);
+        }
+        let fresh = history.fresh.clone();
+        let both = asked.iter().zip(&charges);
+        let steps: Vec<Step<'_>> = both.map(|(asked, charges)| asked.step(charges, &fresh)).collect();
+        // What it held before is of no meaning.
+        let mut answers = vec![Ok(Settled::default())];
+        if let Some(later) = subject.store.settle_each(&steps, &mut answers) {
+            assert!(subject.store.caps().may_wait, "law: only a store that says so answers later");
+            answers = block_on(later);
+        }
+        assert_eq!(answers.len(), steps.len(), "law: one answer for each step; seed {seed}, step {number}");
+        for ((asked, step), ours) in asked.iter().zip(&steps).zip(answers) {
+            let theirs = subject.judge(step, ours, &format!("seed {seed}, step {number} of a batch"));
+            if let Ok(settled) = theirs {
+                history.keep(asked, &settled);
+            }
+            number += 1;
+        }
+    }
+}
+
+/// Takes, peeks, endings and resets over few keys, with clocks that stand, walk, jump and step back. Charges end before and after their
+/// work acted, at once and long after, with nothing, a part, all, or more than was charged.
+struct History {
+    random: Random,
+    now: Tick,
+    fresh: ManualClock,
+    open: Vec<Open>,
+    quotas: usize,
+    /// There are fewer keys than limits: each seed begins elsewhere in the list.
+    start: usize,
+    one_tag: bool,
+    /// Whether all clocks are used, and receipts left out.
+    mixed: bool,
+}
+
+/// A charge that has not ended yet.
+struct Open {
+    key: usize,
+    quota: usize,
+    receipt: Receipt,
+    /// When its limit would be full again if nothing followed.
+    full_at: Tick,
+}
+
+/// One step, by its parts.
+struct Asked {
+    now: Tick,
+    by: By,
+    tag: u64,
+    receipts: bool,
+    kind: Kind,
+    lines: Vec<Line>,
+    endings: Vec<Ending>,
+}
+
+#[derive(Clone, Copy)]
+enum By {
+    Caller,
+    Fresh,
+    Engine,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Take,
+    Peek,
+    Finish,
+    Reset,
+}
+
+struct Line {
+    key: usize,
+    quota: usize,
+    cost: Cost,
+    max_wait: Duration,
+    binding: bool,
+    replace: Replace,
+}
+
+impl History {
+    fn new(quotas: &[Arc<Quota>], seed: u64, one_tag: bool, mixed: bool) -> Self {
+        Self {
+            random: Random::seeded(seed),
+            now: Tick::from_secs(1_600_000_000),
+            fresh: ManualClock::default(),
+            open: Vec::new(),
+            quotas: quotas.len(),
+            start: seed as usize * KEYS.len(),
+            one_tag,
+            mixed,
+        }
+    }
+
+    fn next(&mut self, subject: &Subject<'_>) -> Asked {
+        self.now = self.moved(self.now);
+        self.fresh.set(self.now.after(Duration::from_nanos(self.random.below(50_000_000))));
+        if let Some(clock) = subject.clock.filter(|_| self.mixed && self.random.below(2) == 0) {
+            // From where the store is, or from where it was left.
+            let from = if self.random.below(4) == 0 { clock.now() } else { subject.latest };
+            clock.set(self.moved(from));
+        }
+        let count = 1 + self.random.below(3) as usize;
+        let turn = self.random.below(16);
+        let (mut lines, mut endings) = (Vec::new(), Vec::new());
+        if (3..9).contains(&turn) && !self.open.is_empty() {
+            self.end_some(count, &mut lines, &mut endings);
+        }
+        if endings.is_empty() {
+            lines = self.charge_some(count);
+        }
+        let kind = match turn {
+            _ if !endings.is_empty() => Kind::Finish,
+            0..2 => Kind::Peek,
+            2 => Kind::Reset,
+            _ => Kind::Take,
+        };
+        // A permission by an older tick cannot be taken back, so only what may wait for none is asked so.
+        let plain =
+            matches!(kind, Kind::Take) && lines.iter().all(|line| line.binding && line.max_wait.is_zero());
+        let by = match self.random.below(4) {
+            _ if !self.mixed => By::Caller,
+            0 if plain => By::Fresh,
+            0 | 1 => By::Engine,
+            _ => By::Caller,
+        };
+        let tag = if self.one_tag { TAG } else { self.random.below(3) };
+        let receipts = !self.mixed || self.random.below(3) != 0;
+        Asked { now: self.now, by, tag, receipts, kind, lines, endings }
+    }
+
+    fn moved(&mut self, from: Tick) -> Tick {
+        match self.random.below(8) {
+            0..3 => from,
+            3..6 => from.after(Duration::from_nanos(self.random.below(400_000_000))),
+            6 => from.after(Duration::from_secs(self.random.below(90_000))),
+            _ => Tick::from_nanos(from.as_nanos().saturating_sub(self.random.below(1_000_000_000))),
+        }
+    }
+
+    fn charge_some(&mut self, count: usize) -> Vec<Line> {
+        let first = self.random.below(KEYS.len() as u64) as usize;
+        let line = |offset| {
+            let key = (first + offset) % KEYS.len();
+            // A key now and then meets another quota of the list: a live change.
+            let other = usize::from(self.random.below(50) == 0);
+            Line {
+                key,
+                quota: (self.start + key + other) % self.quotas,
+                cost: Cost::new(1 + self.random.below(4)).unwrap_or(Cost::ONE),
+                max_wait: Duration::from_millis([0, 0, 0, 50, 5000][self.random.below(5) as usize]),
+                binding: self.random.below(8) != 0,
+                replace: [Replace::AsIs, Replace::Proportional, Replace::Reset]
+                    [self.random.below(3) as usize],
+            }
+        };
+        (0..count).map(line).collect()
+    }
+
+    /// Ends some charges; and keys that are forgotten, or charged once, in the same step: before the others, between them, after them.
+    fn end_some(&mut self, count: usize, lines: &mut Vec<Line>, endings: &mut Vec<Ending>) {
+        let line = |key, quota, cost| Line {
+            key,
+            quota,
+            cost,
+            max_wait: Duration::ZERO,
+            binding: true,
+            replace: Replace::AsIs,
+        };
+        for _ in 0..count {
+            let Some(last) = self.open.len().checked_sub(1) else { break };
+            // The latest as a rule, an older one now and then.
+            let older = self.random.below(3) == 0;
+            let back = if older { self.random.below(self.open.len() as u64) as usize } else { 0 };
+            let ended = self.open.swap_remove(last - back);
+            if lines.iter().all(|line: &Line| line.key != ended.key) {
+                lines.push(line(ended.key, ended.quota, ended.receipt.cost));
+                endings.push(ended.ending(&mut self.random));
+            }
+        }
+        for key in 0..KEYS.len() {
+            if self.random.below(16) != 0 || lines.iter().any(|line| line.key == key) {
+                continue;
+            }
+            let cost = Cost::new(1 + self.random.below(4)).unwrap_or(Cost::ONE);
+            let binding = self.random.below(2) != 0;
+            let at = self.random.below(1 + lines.len() as u64) as usize;
+            lines.insert(at, Line { binding, ..line(key, (self.start + key) % self.quotas, cost) });
+            endings.insert(at, if self.random.below(2) == 0 { Ending::Once } else { Ending::Forget });
+        }
+    }
+
+    /// Keeps what a step has charged, to be ended later: all of a take, and of endings those that charge once.
+    fn keep(&mut self, asked: &Asked, settled: &Settled) {
+        for (at, (line, settlement)) in asked.lines.iter().zip(&settled.lines).enumerate() {
+            let charged = asked.endings.get(at).is_none_or(|ending| *ending == Ending::Once);
+            if let Some(receipt) = settlement.receipt.filter(|_| charged) {
+                let full_at = receipt.at.after(settlement.decision.standing.reset_after);
+                self.open.push(Open { key: line.key, quota: line.quota, receipt, full_at });
+            }
+        }
+        if self.open.len() > MOST_OPEN {
+            self.open.drain(..MOST_OPEN / 2);
+        }
+    }
+}
+
+impl Open {
+    fn ending(&self, random: &mut Random) -> Ending {
+        let units = self.receipt.cost.units();
+        let used = match random.below(8) {
+            0..4 => 0,
+            4 => units / 2,
+            5 => units,
+            6 => units + 1 + random.below(5),
+            // Far more than any limit: debts have a bound.
+            _ => u64::MAX >> random.below(64),
+        };
+        let outcome = [Outcome::Success, Outcome::CallersFault, Outcome::Failure, Outcome::Ignored];
+        let finish = Finish { used, outcome: outcome[random.below(4) as usize] };
+        let renew = (random.below(4) == 0).then_some(self.full_at);
+        Ending::Finish { receipt: self.receipt, finish, renew }
+    }
+}
+
+impl Asked {
+    fn charges<'q>(&self, quotas: &'q [Arc<Quota>]) -> Vec<Charge<'q>> {
+        let charge = |line: &Line| Charge {
+            max_wait: line.max_wait,
+            binding: line.binding,
+            replace: line.replace,
+            ..Charge::new(KEYS[line.key].as_bytes(), &quotas[line.quota], line.cost)
+        };
+        self.lines.iter().map(charge).collect()
+    }
+
+    fn step<'s>(&'s self, charges: &'s [Charge<'s>], fresh: &'s ManualClock) -> Step<'s> {
+        let op = match self.kind {
+            Kind::Take => Op::Take,
+            Kind::Peek => Op::Peek,
+            Kind::Finish => Op::Finish(&self.endings),
+            Kind::Reset => Op::Reset,
+        };
+        let clock = match self.by {
+            By::Caller => StepClock::Caller,
+            By::Fresh => StepClock::Fresh(fresh),
+            By::Engine => StepClock::Engine,
+        };
+        Step { clock, tag: self.tag, receipts: self.receipts, ..Step::new(self.now, op, charges) }
+    }
+}

@@ -1,0 +1,208 @@
+//! What happens when an engine is gone: decided here, and nowhere else.
+//!
+//! A [`Fallback`] is a store around an engine's. While the engine answers it hands steps on and adds nothing to what is answered on the
+//! spot; what is answered later gets a deadline. A step that the engine cannot decide goes by the words of its charges
+//! ([`OnStoreError`]): it passes, is refused, or is decided by a store of this process, which grants this node's part of the limit.
+//!
+//! # Which errors count
+//! [`StoreError::Unavailable`], which the deadline is too: the step is decided here, and so are the next ones (see [Outages](#outages)).
+//! [`StoreError::Contended`], [`StoreError::Corrupt`] and [`StoreError::CellTooLarge`] speak of keys and not of the engine: that step is
+//! decided here, the next one is the engine's again. All others are mistakes of the caller and returned.
+//!
+//! # Outages
+//! With the first step that is not answered the engine counts as gone. Steps are then decided at once, without waiting; one of them at a
+//! time, each a stated interval after the one before, asks the engine and waits until the deadline, as a probe. When one is answered
+//! the engine is back. Each change is told once ([`FallbackBuilder::on_change`]), whatever the traffic.
+//!
+//! A step that missed its deadline is dropped, and not awaited in the background: an engine that hangs would collect a step for each
+//! request, with a connection each. It may have been done all the same, so its caller may be charged twice, in the engine and here. Never does
+//! that let through more.
+//!
+//! # The bound
+//! Of a charge with [`OnStoreError::Local`] each unit counts as many times as there are nodes ([`FallbackBuilder::nodes`]). So `N` nodes that
+//! are told of each other grant together *at most what the limit grants, and one request on each node more*: that of a caller who asks
+//! for more than the node's part. Such a request passes where the part is full, and what it took too much is owed.
+//!
+//! Two kinds of limits do not remember what is owed. Those that count windows forget it when the window ends: where a window has not
+//! enough for one request on each node, each node grants one in each window, and with fewer in the window than nodes that is more than
+//! its limit. Places of a bulkhead are not owed either: with fewer places than nodes there is one on each. A window that begins with its
+//! first charge begins on each node for itself.
+//!
+//! That bound holds beside the engine, which has granted what it has granted before: a key that was empty there starts anew here. Over an
+//! outage and the time before it: at most twice the limit, and `N` requests more.
+//!
+//! # What is ended where
+//! What was charged here is ended here ([`Charge::by_fallback`]), whether the engine is back or not, and what was charged by the engine
+//! there: while it is gone, that is an error and may be told again. A step that ends charges of both is divided. Marks
+//! ([`Ending::Once`]) go with the engine's. The engine is asked first: it alone may refuse or fail, and then nothing is ended here. If its
+//! answer is lost after it has settled, and the step is told again, its mark refuses, and what was charged here stays charged.
+
+mod breaker;
+mod share;
+mod shared;
+mod stand_in;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use breaker::{Breaker, Told};
+pub use breaker::{Change, Health};
+use shared::Shared;
+use stand_in::StandIn;
+
+use super::{Answer, Caps, Home, Later, Occupancy, Op, Settled, Settling, Step, Store, one_by_one};
+#[cfg(doc)]
+use super::{Charge, Ending, OnStoreError, StoreError};
+use crate::clock::Clock;
+
+/// How long an engine has to answer, unless another time is chosen: far beyond what one in the same building takes, and as long as a
+/// caller hardly notices.
+pub const DEADLINE: Duration = Duration::from_millis(250);
+
+/// How long after one probe the next one is, unless another time is chosen: an engine that is back is asked again within about a
+/// second, and one that hangs keeps one request a second waiting.
+pub const PROBE_EVERY: Duration = Duration::from_secs(1);
+
+/// A store that decides by itself what an engine cannot; see the [module](self).
+///
+/// Cheap to clone; clones are the same store. While the engine answers, a step costs one load more.
+///
+/// # Examples
+/// ```
+/// use tidegate::SystemClock;
+/// use tidegate::store::Fallback;
+/// # use tidegate::store::MemoryStore;
+/// # let engine = MemoryStore::with_capacity(8);
+/// let store = Fallback::around(engine, SystemClock::new())
+///     .nodes(3)
+///     .on_change(|change| eprintln!("{}: {}", if change.up { "back" } else { "gone" }, change.reason))
+///     .build();
+/// assert!(store.health().is_up());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Fallback {
+    shared: Arc<Shared>,
+}
+
+/// Makes a [`Fallback`].
+#[must_use = "a fallback is made by `build`"]
+pub struct FallbackBuilder {
+    engine: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    deadline: Duration,
+    probe_every: Duration,
+    nodes: u64,
+    told: Option<Box<Told>>,
+}
+
+impl FallbackBuilder {
+    /// Chooses how long the engine has to answer; [`DEADLINE`] unless chosen. Of no meaning for answers on the spot.
+    pub const fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Chooses how long after one probe of an engine that is gone the next one is; [`PROBE_EVERY`] unless chosen.
+    pub const fn probe_every(mut self, interval: Duration) -> Self {
+        self.probe_every = interval;
+        self
+    }
+
+    /// Says how many nodes there are; 1 unless it is said, 0 counts as 1. See [`Fallback::set_nodes`].
+    pub const fn nodes(mut self, nodes: u64) -> Self {
+        self.nodes = nodes;
+        self
+    }
+
+    /// Has somebody told when the engine goes and when it is back: one call each, however many requests there are.
+    ///
+    /// Called on the thread of the step that found out, outside every lock; changes that follow each other closely on different
+    /// threads may arrive in another order, which [`Change::at`] tells.
+    pub fn on_change(mut self, told: impl Fn(&Change) + Send + Sync + 'static) -> Self {
+        self.told = Some(Box::new(told));
+        self
+    }
+
+    /// Makes the store.
+    #[must_use]
+    pub fn build(self) -> Fallback {
+        let Self { engine, clock, deadline, probe_every, nodes, told } = self;
+        let breaker = Arc::new(Breaker::new(probe_every, told));
+        Fallback {
+            shared: Arc::new(Shared { engine, clock, breaker, stand_in: StandIn::new(nodes), deadline }),
+        }
+    }
+}
+
+impl fmt::Debug for FallbackBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FallbackBuilder")
+            .field("engine", &self.engine)
+            .field("deadline", &self.deadline)
+            .field("probe_every", &self.probe_every)
+            .field("nodes", &self.nodes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Fallback {
+    /// Begins one around an engine's store; the clock, which should be the gate's, tells when the engine is late.
+    pub fn around(engine: impl Store + 'static, clock: impl Clock + 'static) -> FallbackBuilder {
+        FallbackBuilder {
+            engine: Arc::new(engine),
+            clock: Arc::new(clock),
+            deadline: DEADLINE,
+            probe_every: PROBE_EVERY,
+            nodes: 1,
+            told: None,
+        }
+    }
+
+    /// Returns whether the engine is asked, since when, and how much was decided without it.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.shared.breaker.health()
+    }
+
+    /// Says how many nodes there are from now on, for charges with [`OnStoreError::Local`]; 0 counts as 1. What was charged before stays
+    /// charged, as much as it was, and is ended by the number it was charged under.
+    pub fn set_nodes(&self, nodes: u64) {
+        self.shared.stand_in.nodes.set(nodes, self.shared.clock.now());
+    }
+}
+
+impl Store for Fallback {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        match step.op {
+            Op::Take | Op::Peek => self.shared.decide(step, out),
+            Op::Finish(endings) => self.shared.finish(step, endings, out),
+            Op::Reset => self.shared.reset(step, out),
+        }
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        if steps.iter().all(|step| matches!(step.op, Op::Take | Op::Peek)) {
+            self.shared.decide_each(steps, out)
+        } else {
+            // Charges that end are the engine's or this process's, each for itself.
+            one_by_one(self, steps, out)
+        }
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.shared.engine.occupancy()
+    }
+
+    fn caps(&self) -> Caps {
+        self.shared.engine.caps()
+    }
+
+    fn home(&self) -> Home {
+        self.shared.engine.home()
+    }
+
+    fn home_of(&self, by_fallback: bool) -> Home {
+        if by_fallback { self.shared.stand_in.store().home() } else { self.home() }
+    }
+}

@@ -1,0 +1,212 @@
+//! Whether the engine is asked, and what is remembered of it while it is not.
+//!
+//! Closed, every step goes to the engine. The first one that stays without an answer opens it: from then on steps are decided without
+//! the engine, and one step at a time, each a stated interval after the one before, goes to the engine as a probe. The first probe
+//! that is answered closes it again. So an outage costs each caller that is under way one deadline, and afterwards one caller per interval;
+//! and an engine that comes back meets one step, and the others only when it has answered that one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate_core::Tick;
+
+/// How an engine is, as a [`super::Fallback`] has found it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Health {
+    /// Why the engine is not asked; `None` while it is.
+    pub down: Option<Arc<str>>,
+    /// Since when, by the fallback's clock; the epoch while nothing has changed yet.
+    pub since: Tick,
+    /// How many steps were decided without the engine, ever.
+    pub without_engine: u64,
+}
+
+impl Health {
+    /// Says whether the engine is asked.
+    #[must_use]
+    pub const fn is_up(&self) -> bool {
+        self.down.is_none()
+    }
+}
+
+/// A change of state, for a log and for metrics: there is one when an engine goes, and one when it is back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// Whether the engine is asked from now on.
+    pub up: bool,
+    /// Why it went: of a return, why it had been away.
+    pub reason: Arc<str>,
+    /// When, by the fallback's clock.
+    pub at: Tick,
+    /// How long the state before had lasted; zero at the first change.
+    pub lasted: Duration,
+    /// How many steps were decided without the engine meanwhile: of an engine that goes, single steps that it could not decide.
+    pub without_engine: u64,
+}
+
+/// Who is told of changes.
+pub(super) type Told = dyn Fn(&Change) + Send + Sync;
+
+/// The breaker of one engine.
+pub(super) struct Breaker {
+    /// Read by every step. Relaxed: a step that sees an old value asks once more than it had to, or once less.
+    down: AtomicBool,
+    without_engine: AtomicU64,
+    /// Protects what belongs together at a change. Nothing foreign is called while it is held.
+    inner: Mutex<Inner>,
+    interval: Duration,
+    told: Option<Box<Told>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    down: Option<Arc<str>>,
+    since: Option<Tick>,
+    /// Of [`Breaker::without_engine`], how many there were at the last change.
+    before: u64,
+    next_probe: Tick,
+    probing: bool,
+}
+
+/// Where a step goes.
+#[derive(Debug)]
+pub(super) enum Way {
+    /// To the engine.
+    Engine,
+    /// To the engine, which was away: no other goes there before this one has ended.
+    Probe(Probe),
+    /// Not to the engine.
+    Without,
+}
+
+/// A probe under way; dropped without an answer, it lets the next one go.
+#[derive(Debug)]
+pub(super) struct Probe {
+    breaker: Arc<Breaker>,
+    asked: bool,
+}
+
+impl Probe {
+    /// Notes that the engine is asked. A probe that is dropped before asked nothing, and the next step is one at once.
+    pub(super) const fn asks(&mut self) {
+        self.asked = true;
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        let mut inner = self.breaker.inner.lock();
+        inner.probing = false;
+        if !self.asked {
+            inner.next_probe = Tick::EPOCH;
+        }
+    }
+}
+
+impl Breaker {
+    pub(super) fn new(interval: Duration, told: Option<Box<Told>>) -> Self {
+        Self {
+            down: AtomicBool::new(false),
+            without_engine: AtomicU64::new(0),
+            inner: Mutex::default(),
+            interval,
+            told,
+        }
+    }
+
+    /// Says where a step goes; `now` is asked for only while the engine is away.
+    #[inline]
+    pub(super) fn way(self: &Arc<Self>, now: impl FnOnce() -> Tick) -> Way {
+        if !self.is_down() {
+            return Way::Engine;
+        }
+        let now = now();
+        let mut inner = self.inner.lock();
+        if inner.down.is_none() {
+            return Way::Engine;
+        }
+        if inner.probing || now < inner.next_probe {
+            return Way::Without;
+        }
+        (inner.probing, inner.next_probe) = (true, now.after(self.interval));
+        Way::Probe(Probe { breaker: Arc::clone(self), asked: false })
+    }
+
+    #[inline]
+    pub(super) fn is_down(&self) -> bool {
+        self.down.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the engine has not answered.
+    pub(super) fn fails(&self, reason: &str, now: Tick) {
+        let change = {
+            let mut inner = self.inner.lock();
+            inner.next_probe = now.after(self.interval);
+            if let Some(known) = &mut inner.down {
+                if **known != *reason {
+                    *known = reason.into();
+                }
+                return;
+            }
+            inner.down = Some(reason.into());
+            self.down.store(true, Ordering::Relaxed);
+            self.change(&mut inner, false, reason.into(), now)
+        };
+        self.tell(&change);
+    }
+
+    /// Notes that a probe was answered.
+    pub(super) fn answers(&self, now: Tick) {
+        let change = {
+            let mut inner = self.inner.lock();
+            let Some(reason) = inner.down.take() else { return };
+            self.down.store(false, Ordering::Relaxed);
+            self.change(&mut inner, true, reason, now)
+        };
+        self.tell(&change);
+    }
+
+    /// Notes that a step was decided without the engine.
+    pub(super) fn counts(&self) {
+        self.without_engine.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn health(&self) -> Health {
+        let inner = self.inner.lock();
+        Health {
+            down: inner.down.clone(),
+            since: inner.since.unwrap_or(Tick::EPOCH),
+            without_engine: self.without_engine.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Returns why the engine is away, in one's own words where it is back by now.
+    pub(super) fn reason(&self) -> Arc<str> {
+        self.inner.lock().down.clone().unwrap_or_else(|| "it has just come back".into())
+    }
+
+    fn change(&self, inner: &mut Inner, up: bool, reason: Arc<str>, at: Tick) -> Change {
+        let count = self.without_engine.load(Ordering::Relaxed);
+        let lasted = inner.since.map_or(Duration::ZERO, |since| at.since(since));
+        let without_engine = count - inner.before;
+        (inner.since, inner.before) = (Some(at), count);
+        Change { up, reason, at, lasted, without_engine }
+    }
+
+    /// Outside the lock: whoever is told may ask for the health.
+    fn tell(&self, change: &Change) {
+        if let Some(told) = &self.told {
+            told(change);
+        }
+    }
+}
+
+impl std::fmt::Debug for Breaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Breaker").field("health", &self.health()).finish_non_exhaustive()
+    }
+}

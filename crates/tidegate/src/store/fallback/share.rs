@@ -1,0 +1,153 @@
+//! What a node grants of a limit by itself: one part of as many as there are nodes.
+//!
+//! The limit stays as it is and costs are multiplied: with three nodes each unit counts three times, so that one node grants a third
+//! of the burst and a third of the rate, whatever the algorithm. The answers are divided again.
+//!
+//! A cost that fits the limit and not the node's part of it is charged all of the limit, so that it passes where that is full, and what
+//! is missing is booked as a debt: the node then waits until its part has paid for it.
+//!
+//! The number of nodes may change while charges are open. Each is ended by the number it was made under, which its receipt's tick tells.
+
+use parking_lot::RwLock;
+use tidegate_core::{Algorithm, Cost, Finish, Quota, Receipt, Standing, Tick};
+
+use crate::clock::HeldTime;
+
+/// How many numbers of nodes are remembered; of earlier ones the smallest, under which less comes back.
+const MOST_REMEMBERED: usize = 64;
+
+/// How many nodes there are, now and before.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    /// The number, and from which tick it held; ascending. Held for reading while charges are settled, so that each lies on one side of a
+    /// change.
+    pub(super) held: RwLock<Numbers>,
+    /// The latest tick that was seen.
+    latest: HeldTime,
+}
+
+#[derive(Debug)]
+pub(super) struct Numbers(Vec<(Tick, u64)>);
+
+impl Nodes {
+    pub(super) fn new(nodes: u64) -> Self {
+        Self { held: RwLock::new(Numbers(vec![(Tick::EPOCH, nodes.max(1))])), latest: HeldTime::default() }
+    }
+
+    /// Returns the tick to settle by: no earlier than any before.
+    pub(super) fn hold(&self, now: Tick) -> Tick {
+        self.latest.hold(now)
+    }
+
+    /// Puts another number in force; 0 counts as 1.
+    pub(super) fn set(&self, nodes: u64, now: Tick) {
+        let nodes = nodes.max(1);
+        let mut held = self.held.write();
+        if held.now() == nodes {
+            return;
+        }
+        // Later than every charge so far, and earlier than every one to come.
+        let from = Tick::from_nanos(self.latest.hold(now).as_nanos().saturating_add(1));
+        self.latest.hold(from);
+        held.0.push((from, nodes));
+        if held.0.len() > MOST_REMEMBERED {
+            let (_, oldest) = held.0.remove(0);
+            held.0[0] = (Tick::EPOCH, held.0[0].1.min(oldest));
+        }
+    }
+}
+
+impl Numbers {
+    /// Returns the number in force.
+    pub(super) fn now(&self) -> u64 {
+        self.0.last().map_or(1, |(_, nodes)| *nodes)
+    }
+
+    /// Returns the number that a charge was made under.
+    pub(super) fn at(&self, tick: Tick) -> u64 {
+        let later = self.0.partition_point(|(from, _)| *from <= tick);
+        self.0[later.saturating_sub(1)].1
+    }
+}
+
+/// One charge as this node counts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Share {
+    nodes: u64,
+    /// What was asked.
+    asked: Cost,
+    /// What is charged.
+    pub(super) charged: Cost,
+}
+
+impl Share {
+    /// Works out what is charged for a cost. Depends on nothing else, so that it can be worked out again when the charge ends.
+    pub(super) fn of(asked: Cost, quota: &Quota, nodes: u64) -> Self {
+        let whole = times(asked, nodes);
+        if nodes == 1 {
+            return Self { nodes, asked, charged: asked };
+        }
+        let limit = quota.standing(&quota.fresh(Tick::EPOCH), Tick::EPOCH).limit;
+        // A cost beyond the limit is refused for good by most, as it is.
+        let charged =
+            if asked.units() > limit { whole } else { whole.min(Cost::new(limit).unwrap_or(whole)) };
+        Self { nodes, asked, charged }
+    }
+
+    /// Returns what is owed beyond the charge, where that was all of a limit and not enough. Places of a guard are not owed.
+    pub(super) fn owed(&self, quota: &Quota) -> u64 {
+        if quota.is_guard() { 0 } else { times(self.asked, self.nodes).units() - self.charged.units() }
+    }
+
+    /// Returns the receipt of the charge as the caller sees it.
+    pub(super) fn shown(&self, receipt: Receipt) -> Receipt {
+        Receipt { cost: self.asked, ..receipt }
+    }
+
+    /// Returns the receipt as it was made.
+    pub(super) fn made(&self, receipt: Receipt) -> Receipt {
+        Receipt { cost: self.charged, ..receipt }
+    }
+
+    /// Returns the end of the charge: what was used counts as the charge did, rounded up.
+    pub(super) fn finish(&self, finish: Finish) -> Finish {
+        let (asked, charged) = (self.asked.units(), self.charged.units());
+        let used = match finish.used.checked_sub(asked) {
+            Some(more) => charged.saturating_add(more.saturating_mul(self.nodes)),
+            None => ratio(finish.used, charged, asked, u128::div_ceil),
+        };
+        Finish { used, ..finish }
+    }
+
+    /// Returns what came back, in units of what was asked, rounded down; `None` for less than one.
+    pub(super) fn came_back(&self, back: Receipt) -> Option<Receipt> {
+        let down = |parts: u128, of: u128| parts / of;
+        let units = ratio(back.cost.units(), self.asked.units(), self.charged.units(), down);
+        Some(Receipt { cost: Cost::new(units)?, ..back })
+    }
+}
+
+/// Returns how a limit stands for this node: what it grants and what is left rounded down, what is owed rounded up. A limit of less than
+/// a unit for each node grants one when it is full.
+pub(super) fn standing(standing: Standing, nodes: u64) -> Standing {
+    if nodes == 1 {
+        return standing;
+    }
+    let full = standing.remaining >= standing.limit;
+    Standing {
+        limit: (standing.limit / nodes).max(1),
+        remaining: (standing.remaining / nodes).max(u64::from(full)),
+        debt: standing.debt.div_ceil(nodes),
+        reset_after: standing.reset_after,
+    }
+}
+
+fn times(cost: Cost, nodes: u64) -> Cost {
+    Cost::new(cost.units().saturating_mul(nodes)).unwrap_or(Cost::MAX)
+}
+
+/// Returns `units · part / whole`.
+fn ratio(units: u64, part: u64, whole: u64, divide: impl Fn(u128, u128) -> u128) -> u64 {
+    let units = divide(u128::from(units) * u128::from(part), u128::from(whole.max(1)));
+    u64::try_from(units).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,292 @@
+//! Steps between the engine and this process: who settles them, and how long the engine has.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::breaker::{Breaker, Probe, Way};
+use super::stand_in::{self, StandIn};
+use crate::clock::Clock;
+use crate::store::{
+    Answer, Charge, Ending, Later, Op, OwnedStep, Settled, Settling, Step, Store, StoreError,
+};
+
+/// What the clones of a fallback, and the steps under way, have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) engine: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) breaker: Arc<Breaker>,
+    pub(super) stand_in: StandIn,
+    pub(super) deadline: Duration,
+}
+
+impl Shared {
+    fn way(&self) -> Way {
+        self.breaker.way(|| self.clock.now())
+    }
+
+    /// Settles a step that takes or looks.
+    pub(super) fn decide(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
+        let mut probe = match self.way() {
+            Way::Without => return Settling::Done(self.without(step, out)),
+            Way::Engine => None,
+            Way::Probe(probe) => Some(probe),
+        };
+        match self.engine.settle_into(step, out) {
+            Settling::Done(Ok(())) if probe.is_none() => Settling::Done(Ok(())),
+            Settling::Done(done) => Settling::Done(match self.judge(done, probe.as_mut()) {
+                Err(error) if is_decided_here(&error) => self.without(step, out),
+                done => done,
+            }),
+            Settling::Later(later) => {
+                let (shared, step) = (Arc::clone(self), OwnedStep::of(step));
+                Settling::Later(Box::pin(async move {
+                    match shared.in_time(later, probe).await {
+                        Err(error) if is_decided_here(&error) => shared.without_late(&step),
+                        answer => answer,
+                    }
+                }))
+            }
+        }
+    }
+
+    /// Settles many steps that take or look, in one exchange.
+    pub(super) fn decide_each(
+        self: &Arc<Self>,
+        steps: &[Step<'_>],
+        out: &mut Vec<Answer>,
+    ) -> Option<Later<Vec<Answer>>> {
+        let probe = match self.way() {
+            Way::Without => {
+                out.clear();
+                out.extend(steps.iter().map(|step| self.without_answer(step)));
+                return None;
+            }
+            Way::Engine => None,
+            Way::Probe(probe) => Some(probe),
+        };
+        let Some(later) = self.engine.settle_each(steps, out) else {
+            self.judge_each(out, probe);
+            for (step, answer) in steps.iter().zip(out) {
+                if matches!(answer, Err(error) if is_decided_here(error)) {
+                    *answer = self.without_answer(step);
+                }
+            }
+            return None;
+        };
+        let shared = Arc::clone(self);
+        let steps: Vec<OwnedStep> = steps.iter().map(OwnedStep::of).collect();
+        Some(Box::pin(async move {
+            let mut answers = shared.each_in_time(later, steps.len(), probe).await;
+            for (step, answer) in steps.iter().zip(&mut answers) {
+                if matches!(answer, Err(error) if is_decided_here(error)) {
+                    *answer = shared.without_late(step);
+                }
+            }
+            answers
+        }))
+    }
+
+    /// Has the engine alone settle a step: what it does not settle is an error.
+    fn ask(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
+        let mut probe = match self.way() {
+            Way::Without => return Settling::Done(Err(self.gone())),
+            Way::Engine => None,
+            Way::Probe(probe) => Some(probe),
+        };
+        match self.engine.settle_into(step, out) {
+            Settling::Done(done) => Settling::Done(self.judge(done, probe.as_mut())),
+            Settling::Later(later) => {
+                let shared = Arc::clone(self);
+                Settling::Later(Box::pin(async move { shared.in_time(later, probe).await }))
+            }
+        }
+    }
+
+    pub(super) fn reset(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
+        match self.ask(step, out) {
+            Settling::Done(done) => Settling::Done(done.inspect(|()| self.stand_in.reset(step))),
+            Settling::Later(later) => {
+                let (shared, step) = (Arc::clone(self), OwnedStep::of(step));
+                Settling::Later(Box::pin(async move {
+                    let settled = later.await?;
+                    step.with(|step| shared.stand_in.reset(step));
+                    Ok(settled)
+                }))
+            }
+        }
+    }
+
+    pub(super) fn finish(
+        self: &Arc<Self>,
+        step: &Step<'_>,
+        endings: &[Ending],
+        out: &mut Settled,
+    ) -> Settling {
+        if !step.charges.iter().any(|charge| charge.by_fallback) {
+            return self.ask(step, out);
+        }
+        let lines = || step.charges.iter().zip(endings);
+        if lines().all(|(charge, ending)| charge.by_fallback || matches!(ending, Ending::Once)) {
+            return Settling::Done(self.stand_in.finish(step, endings, out));
+        }
+        let part = |here: bool| -> (Charges<'_>, Endings) {
+            let lines = lines().filter(|(charge, _)| charge.by_fallback == here);
+            lines.map(|(charge, ending)| (*charge, *ending)).unzip()
+        };
+        let ((theirs, their_endings), (ours, our_endings)) = (part(false), part(true));
+        let their_step = Step { op: Op::Finish(&their_endings), charges: &theirs, ..*step };
+        let our_step = Step { op: Op::Finish(&our_endings), charges: &ours, ..*step };
+        let mut settled = Settled::default();
+        match self.ask(&their_step, &mut settled) {
+            Settling::Done(done) => Settling::Done(done.and_then(|()| {
+                *out = self.finish_ours(settled, step, &our_step)?;
+                Ok(())
+            })),
+            Settling::Later(later) => {
+                let (shared, step, our_step) =
+                    (Arc::clone(self), OwnedStep::of(step), OwnedStep::of(&our_step));
+                Settling::Later(Box::pin(async move {
+                    let settled = later.await?;
+                    step.with(|step| our_step.with(|ours| shared.finish_ours(settled, step, ours)))
+                }))
+            }
+        }
+    }
+
+    /// Ends what was charged here, when the engine has ended what was charged there; returns the answer to the whole step.
+    fn finish_ours(&self, theirs: Settled, step: &Step<'_>, our_step: &Step<'_>) -> Answer {
+        let mut ours = Settled::default();
+        if theirs.allowed {
+            let Op::Finish(endings) = our_step.op else { return Ok(theirs) };
+            self.stand_in.finish(our_step, endings, &mut ours)?;
+        } else {
+            ours.lines.extend(our_step.charges.iter().map(|charge| stand_in::unasked(charge, step.now)));
+        }
+        let mut settled = Settled { lines: SmallVec::new(), ..theirs };
+        let (mut theirs, mut ours) = (theirs.lines.into_iter(), ours.lines.into_iter());
+        let next = |charge: &Charge<'_>| if charge.by_fallback { ours.next() } else { theirs.next() };
+        settled.lines.extend(step.charges.iter().filter_map(next));
+        Ok(settled)
+    }
+
+    /// Waits for the engine until the deadline.
+    async fn in_time(&self, later: Later<Answer>, mut probe: Option<Probe>) -> Answer {
+        if probe.is_none() && self.breaker.is_down() {
+            // It has gone since this step was made: the engine is not asked.
+            return Err(self.gone());
+        }
+        if let Some(probe) = &mut probe {
+            probe.asks();
+        }
+        let answer = self.before_deadline(later).await.unwrap_or_else(|| Err(self.late()));
+        self.judge(answer, probe.as_mut())
+    }
+
+    /// Waits for many answers like [`Shared::in_time`].
+    async fn each_in_time(
+        &self,
+        later: Later<Vec<Answer>>,
+        count: usize,
+        mut probe: Option<Probe>,
+    ) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        if probe.is_none() && self.breaker.is_down() {
+            answers.resize_with(count, || Err(self.gone()));
+            return answers;
+        }
+        if let Some(probe) = &mut probe {
+            probe.asks();
+        }
+        answers = self.before_deadline(later).await.unwrap_or_default();
+        answers.resize_with(count, || Err(self.late()));
+        self.judge_each(&answers, probe);
+        answers
+    }
+
+    async fn before_deadline<T>(&self, mut later: Later<T>) -> Option<T> {
+        let until = self.clock.now().after(self.deadline);
+        let mut sleep = self.clock.sleep_until(until);
+        poll_fn(|cx| {
+            if let Poll::Ready(answer) = later.as_mut().poll(cx) {
+                return Poll::Ready(Some(answer));
+            }
+            while sleep.as_mut().poll(cx).is_ready() {
+                if self.clock.now() >= until {
+                    return Poll::Ready(None);
+                }
+                // Sleeps may end early.
+                sleep = self.clock.sleep_until(until);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Draws from an answer whether the engine is there.
+    fn judge<T>(&self, answer: Result<T, StoreError>, probe: Option<&mut Probe>) -> Result<T, StoreError> {
+        match &answer {
+            Err(StoreError::Unavailable { reason }) => self.breaker.fails(reason, self.clock.now()),
+            _ if probe.is_some() => self.breaker.answers(self.clock.now()),
+            _ => {}
+        }
+        if let Some(probe) = probe {
+            probe.asks();
+        }
+        answer
+    }
+
+    /// Draws from many answers whether the engine is there: one that is not given says that it is not.
+    fn judge_each(&self, answers: &[Answer], mut probe: Option<Probe>) {
+        let unavailable = answers.iter().find(|answer| matches!(answer, Err(StoreError::Unavailable { .. })));
+        match unavailable {
+            Some(Err(error)) => drop(self.judge::<()>(Err(error.clone()), probe.as_mut())),
+            _ => drop(self.judge(Ok(()), probe.as_mut())),
+        }
+    }
+
+    /// Decides a step without the engine.
+    fn without(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
+        self.breaker.counts();
+        self.stand_in.decide(step, out)
+    }
+
+    fn without_answer(&self, step: &Step<'_>) -> Answer {
+        let mut settled = Settled::default();
+        self.without(step, &mut settled).map(|()| settled)
+    }
+
+    /// Decides a step without the engine that was waited for.
+    fn without_late(&self, step: &OwnedStep) -> Answer {
+        let now = self.clock.now();
+        step.with(|step| self.without_answer(&Step { now: step.now.max(now), ..*step }))
+    }
+
+    fn gone(&self) -> StoreError {
+        StoreError::Unavailable { reason: self.breaker.reason().to_string() }
+    }
+
+    fn late(&self) -> StoreError {
+        let reason = format!("no answer within {} ms", self.deadline.as_millis());
+        StoreError::Unavailable { reason }
+    }
+}
+
+/// Charges and endings of a part of a step.
+type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
+type Endings = SmallVec<[Ending; 4]>;
+
+/// Says whether the words of the charges decide where an engine says this; see [the module](super#which-errors-count).
+const fn is_decided_here(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Unavailable { .. }
+            | StoreError::Contended { .. }
+            | StoreError::Corrupt { .. }
+            | StoreError::CellTooLarge { .. }
+    )
+}

@@ -1,0 +1,194 @@
+//! What decides while the engine is away: each charge by its own word, in a store of this process.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::decision::Ruling;
+use tidegate_core::{Algorithm, Decision, Finish, Outcome, Retry, Standing, Tick};
+
+use super::share::{Nodes, Numbers, Share, standing};
+use crate::store::{
+    Charge, DecidedBy, Ending, MemoryStore, OnStoreError, Op, Settled, Settlement, Settling, Step, Store,
+    StoreError,
+};
+
+/// Keys of the store that stands in: those that are charged in an outage.
+const KEYS: usize = 65_536;
+
+/// Decides what the engine does not.
+#[derive(Debug)]
+pub(super) struct StandIn {
+    /// Made when it is first needed: its table takes memory.
+    store: OnceLock<MemoryStore>,
+    pub(super) nodes: Nodes,
+}
+
+/// Charges of one step that the store here decides, with their places in the step.
+type Here<'a> = SmallVec<[(usize, Share, Charge<'a>); 4]>;
+
+impl StandIn {
+    pub(super) fn new(nodes: u64) -> Self {
+        Self { store: OnceLock::new(), nodes: Nodes::new(nodes) }
+    }
+
+    pub(super) fn store(&self) -> &MemoryStore {
+        self.store.get_or_init(|| MemoryStore::with_capacity(KEYS))
+    }
+
+    /// Settles a step that takes or looks: charges with `allow` pass, those with `deny` refuse the step, the others are decided here.
+    pub(super) fn decide(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
+        let nodes = self.nodes.held.read();
+        let now = self.nodes.hold(step.now);
+        let step = &Step { now, ..*step };
+        let closed =
+            step.charges.iter().any(|charge| charge.binding && charge.on_error == OnStoreError::Deny);
+        let here: Here<'_> = step
+            .charges
+            .iter()
+            .enumerate()
+            .filter(|(_, charge)| charge.on_error == OnStoreError::Local)
+            .map(|(place, charge)| {
+                let share = Share::of(charge.cost, charge.quota, nodes.now());
+                (place, share, Charge { cost: share.charged, ..*charge })
+            })
+            .collect();
+        let mut decided = Settled { allowed: true, at: now, ..Settled::default() };
+        if !here.is_empty() {
+            self.take(step, closed, &here, &mut decided)?;
+        }
+        out.allowed = !closed && decided.allowed;
+        out.wait = if out.allowed { decided.wait } else { Duration::ZERO };
+        (out.at, out.by) = (decided.at, DecidedBy::Fallback);
+        out.lines.clear();
+        out.lines.extend(step.charges.iter().map(|charge| unasked(charge, now)));
+        for ((place, share, _), line) in here.iter().zip(decided.lines) {
+            out.lines[*place] = Settlement {
+                decision: Decision {
+                    standing: standing(line.decision.standing, nodes.now()),
+                    ..line.decision
+                },
+                receipt: line.receipt.filter(|_| step.receipts).map(|receipt| share.shown(receipt)),
+            };
+        }
+        Ok(())
+    }
+
+    /// Takes what is decided here, or looks where the step is refused anyway.
+    fn take(
+        &self,
+        step: &Step<'_>,
+        closed: bool,
+        here: &Here<'_>,
+        decided: &mut Settled,
+    ) -> Result<(), StoreError> {
+        let charges: SmallVec<[Charge<'_>; 4]> = here.iter().map(|(_, _, charge)| *charge).collect();
+        let owes = here.iter().any(|(_, share, charge)| share.owed(charge.quota) > 0);
+        let op = if closed { Op::Peek } else { step.op };
+        let asked = Step { op, receipts: step.receipts || owes, charges: &charges, ..*step };
+        self.settle(&asked, decided)?;
+        if owes && decided.allowed && matches!(op, Op::Take) {
+            self.book(step.now, here, decided)?;
+        }
+        Ok(())
+    }
+
+    /// Books what charges owe beyond all of their limits.
+    fn book(&self, now: Tick, here: &Here<'_>, decided: &mut Settled) -> Result<(), StoreError> {
+        let (mut charges, mut endings, mut lines) = (
+            SmallVec::<[Charge<'_>; 4]>::new(),
+            SmallVec::<[Ending; 4]>::new(),
+            SmallVec::<[usize; 4]>::new(),
+        );
+        for (line, (_, share, charge)) in here.iter().enumerate() {
+            let owed = share.owed(charge.quota);
+            // Receipts of charges alone: a shadow that refused has none.
+            if let (Some(receipt), true) = (decided.lines[line].receipt, owed > 0) {
+                let finish =
+                    Finish { used: receipt.cost.units().saturating_add(owed), outcome: Outcome::Ignored };
+                charges.push(*charge);
+                endings.push(Ending::new(receipt, finish));
+                lines.push(line);
+            }
+        }
+        let mut booked = Settled::default();
+        self.settle(&Step::new(now, Op::Finish(&endings), &charges), &mut booked)?;
+        for (line, after) in lines.into_iter().zip(booked.lines) {
+            decided.lines[line].decision.standing = after.decision.standing;
+        }
+        Ok(())
+    }
+
+    /// Settles a step that ends charges which were made here, or marks beside them.
+    pub(super) fn finish(
+        &self,
+        step: &Step<'_>,
+        endings: &[Ending],
+        out: &mut Settled,
+    ) -> Result<(), StoreError> {
+        let nodes = self.nodes.held.read();
+        let mut here: Here<'_> = SmallVec::new();
+        let mut translated: SmallVec<[Ending; 4]> = SmallVec::new();
+        for (place, (charge, ending)) in step.charges.iter().zip(endings).enumerate() {
+            let (share, ending) = end(&nodes, charge, ending);
+            here.push((place, share, Charge { cost: share.charged, ..*charge }));
+            translated.push(ending);
+        }
+        let charges: SmallVec<[Charge<'_>; 4]> = here.iter().map(|(_, _, charge)| *charge).collect();
+        let now = self.nodes.hold(step.now);
+        self.settle(&Step { now, op: Op::Finish(&translated), charges: &charges, ..*step }, out)?;
+        out.by = DecidedBy::Fallback;
+        for (((_, share, _), line), ending) in here.iter().zip(&mut out.lines).zip(endings) {
+            if let Ending::Finish { .. } = ending {
+                line.decision.standing = standing(line.decision.standing, nodes.now());
+                line.receipt = line.receipt.and_then(|back| share.came_back(back));
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets keys, if there are any.
+    pub(super) fn reset(&self, step: &Step<'_>) {
+        if let Some(store) = self.store.get() {
+            // Keys of a step are distinct, or the engine had refused it: nothing can fail.
+            let _ = settled(store, step, &mut Settled::default());
+        }
+    }
+
+    fn settle(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
+        settled(self.store(), step, out)
+    }
+}
+
+/// Returns the ending of a charge as it was made here.
+fn end(nodes: &Numbers, charge: &Charge<'_>, ending: &Ending) -> (Share, Ending) {
+    match *ending {
+        Ending::Finish { receipt, finish, renew } => {
+            let share = Share::of(receipt.cost, charge.quota, nodes.at(receipt.at));
+            let (receipt, finish) = (share.made(receipt), share.finish(finish));
+            (share, Ending::Finish { receipt, finish, renew })
+        }
+        // A mark is one, whoever makes it.
+        Ending::Once | Ending::Forget => (Share::of(charge.cost, charge.quota, 1), *ending),
+    }
+}
+
+fn settled(store: &MemoryStore, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
+    match store.settle_into(step, out) {
+        Settling::Done(done) => done,
+        Settling::Later(_) => Err(StoreError::MustWait),
+    }
+}
+
+/// Answers a charge that no store was asked about.
+pub(super) fn unasked(charge: &Charge<'_>, now: Tick) -> Settlement {
+    let full = charge.quota.standing(&charge.quota.fresh(now), now);
+    let decision = match charge.on_error {
+        OnStoreError::Allow => Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing: full },
+        OnStoreError::Deny | OnStoreError::Local => Decision {
+            ruling: Ruling::Denied { retry: Retry::Unknown },
+            standing: Standing { remaining: 0, ..full },
+        },
+    };
+    Settlement { decision, receipt: None }
+}

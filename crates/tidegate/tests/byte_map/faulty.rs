@@ -1,0 +1,133 @@
+//! Engines that are slow, forget in time, repeat themselves, or have a clock of their own.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+
+use parking_lot::Mutex;
+use tidegate::store::{ByteMap, Caps, Later, Read, StoreError, Write};
+use tidegate::{Clock as _, ManualClock, Tick};
+
+use super::Bytes;
+
+/// What an engine does to each call; `Usual` is to answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Fault {
+    #[default]
+    Usual,
+    /// Every third write loses, as if somebody else had been faster.
+    Loses,
+    /// Answers after so many polls, each call after another number.
+    Late,
+    /// Each write is applied twice; the second has to lose.
+    Twice,
+    /// Has a clock of its own.
+    Clock(ManualClock),
+    /// Deletes what is written when its time is over, by this clock, without a margin.
+    Forgets(ManualClock),
+    /// The next call is never answered.
+    Never(Arc<AtomicU64>),
+}
+
+/// A key and when it is to be deleted.
+type Over = (Arc<[u8]>, Tick);
+
+/// [`Bytes`] behind a fault.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Faulty {
+    pub(crate) bytes: Bytes,
+    fault: Fault,
+    calls: Arc<AtomicU64>,
+    over: Arc<Mutex<Vec<Over>>>,
+}
+
+impl Faulty {
+    pub(crate) fn new(fault: Fault) -> Self {
+        Self { fault, ..Self::default() }
+    }
+
+    /// Waits as the fault has it.
+    async fn wait(&self) {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed);
+        let mut polls = match &self.fault {
+            Fault::Late => call % 5,
+            Fault::Never(calls) => {
+                let silent = calls.load(Ordering::Relaxed) > 0;
+                let _ = calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+                if silent { u64::MAX } else { 0 }
+            }
+            _ => 0,
+        };
+        poll_fn(|cx| {
+            if polls == 0 {
+                return Poll::Ready(());
+            }
+            polls -= 1;
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Deletes what is over. Keys that are gone have a version like any other.
+    fn forget(&self) {
+        let Fault::Forgets(clock) = &self.fault else { return };
+        let now = clock.now();
+        self.over.lock().retain(|(key, over)| {
+            let gone = *over <= now;
+            if gone {
+                let version = self.bytes.read_now(&[Arc::clone(key)]).values[0].version;
+                self.bytes.write_now(&[Write { key: Arc::clone(key), version, value: None, keep: None }]);
+            }
+            !gone
+        });
+    }
+}
+
+impl ByteMap for Faulty {
+    fn read(&self, _: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
+        let (map, keys) = (self.clone(), keys.to_vec());
+        Box::pin(async move {
+            map.wait().await;
+            map.forget();
+            let now = if let Fault::Clock(clock) = &map.fault { Some(clock.now()) } else { None };
+            Ok(Read { now, ..map.bytes.read_now(&keys) })
+        })
+    }
+
+    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
+        let map = self.clone();
+        Box::pin(async move {
+            map.wait().await;
+            map.forget();
+            if matches!(map.fault, Fault::Loses) && map.calls.load(Ordering::Relaxed).is_multiple_of(3) {
+                return Ok(false);
+            }
+            let written = map.bytes.write_now(&writes);
+            if matches!(map.fault, Fault::Twice) {
+                assert!(!map.bytes.write_now(&writes), "a write applied twice loses by its version");
+            }
+            if let (true, Fault::Forgets(clock)) = (written, &map.fault) {
+                let mut over = map.over.lock();
+                for write in writes {
+                    over.retain(|(key, _)| *key != write.key);
+                    if let Some(keep) = write.keep {
+                        over.push((write.key, clock.now().after(keep - Write::MARGIN)));
+                    }
+                }
+            }
+            Ok(written)
+        })
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    fn caps(&self) -> Caps {
+        let mut caps = Caps::ENGINE;
+        caps.own_clock = matches!(self.fault, Fault::Clock(_) | Fault::Forgets(_));
+        caps
+    }
+}

@@ -1,0 +1,263 @@
+//! Compare-and-set over engines that lose, wait, repeat themselves or fall silent.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+mod byte_map;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
+
+use tidegate::policy::{Limit, Policy, PolicySet, Share};
+use tidegate::store::{
+    Answer, ByteMap, Caps, CasStore, Charge, Ending, Home, Later, Occupancy, Op, OwnedStep, PlainStore, Read,
+    Settled, Settling, Step, Store, StoreError, Write, conformance,
+};
+use tidegate::{Clock as _, Cost, Gate, ManualClock, Quota, Tick};
+use tidegate_core::Finish;
+
+use byte_map::Bytes;
+use byte_map::faulty::{Fault, Faulty};
+
+fn over(fault: &Fault) -> CasStore<Faulty> {
+    CasStore::new(Faulty::new(fault.clone()))
+}
+
+#[test]
+fn it_conforms_although_every_third_write_loses() {
+    conformance::run(|| over(&Fault::Loses), &conformance::quotas(), 10_000);
+}
+
+#[test]
+fn it_conforms_over_an_engine_that_answers_late() {
+    conformance::run(|| over(&Fault::Late), &conformance::quotas(), 4_000);
+}
+
+#[test]
+fn it_conforms_where_each_write_is_applied_twice() {
+    conformance::run(|| over(&Fault::Twice), &conformance::quotas(), 4_000);
+}
+
+#[test]
+fn it_conforms_by_an_engines_clock_that_runs_fast_slow_and_backwards() {
+    conformance::run_by_clock(|clock| over(&Fault::Clock(clock)), &conformance::quotas(), 10_000);
+}
+
+/// Settles the steps of a batch in another order, where neither their keys nor their ticks say in which.
+#[derive(Debug)]
+struct OutOfOrder(Arc<CasStore<Faulty>>);
+
+impl Store for OutOfOrder {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        self.0.settle_into(step, out)
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        out.clear();
+        let (store, steps): (_, Vec<OwnedStep>) =
+            (Arc::clone(&self.0), steps.iter().map(OwnedStep::of).collect());
+        Some(Box::pin(async move {
+            let mut answers: Vec<Option<Answer>> = vec![None; steps.len()];
+            let keys = |step: &OwnedStep| {
+                step.with(|step| step.charges.iter().map(|charge| charge.key.to_vec()).collect::<Vec<_>>())
+            };
+            // The ticks that steps have one after the other: a late one counts as the one before.
+            let mut latest = Tick::EPOCH;
+            let ticks: Vec<Tick> = steps
+                .iter()
+                .map(|step| {
+                    latest = latest.max(step.with(|step| step.now));
+                    latest
+                })
+                .collect();
+            while answers.iter().any(Option::is_none) {
+                // The last of those that have no key in common with an unanswered one before them, nor another tick.
+                let ready = (0..steps.len()).rev().find(|at| {
+                    let mine = keys(&steps[*at]);
+                    let earlier = (0..*at).filter(|other| answers[*other].is_none());
+                    let after = |other: usize| {
+                        ticks[other] != ticks[*at] || keys(&steps[other]).iter().any(|key| mine.contains(key))
+                    };
+                    answers[*at].is_none() && !earlier.into_iter().any(after)
+                });
+                let at = ready.unwrap();
+                answers[at] = Some(settle_at(&store, &steps[at], ticks[at]).await);
+            }
+            answers.into_iter().flatten().collect()
+        }))
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.0.occupancy()
+    }
+
+    fn caps(&self) -> Caps {
+        self.0.caps()
+    }
+
+    fn home(&self) -> Home {
+        self.0.home()
+    }
+}
+
+async fn settle_at(store: &CasStore<Faulty>, step: &OwnedStep, now: Tick) -> Answer {
+    let mut settled = Settled::default();
+    match step.with(|step| store.settle_into(&Step { now, ..*step }, &mut settled)) {
+        Settling::Done(done) => done.map(|()| settled),
+        Settling::Later(later) => later.await,
+    }
+}
+
+#[test]
+fn a_batch_may_be_settled_in_another_order() {
+    let quotas = conformance::quotas();
+    conformance::run(|| OutOfOrder(Arc::new(over(&Fault::Late))), &quotas, 2_000);
+}
+
+#[test]
+fn a_key_contended_for_ever_is_an_error_and_changes_nothing() {
+    #[derive(Debug, Default)]
+    struct Contended(Bytes);
+    impl ByteMap for Contended {
+        fn read(&self, tag: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
+            self.0.read(tag, keys)
+        }
+        fn write_if_unchanged(&self, _: u64, _: Vec<Write>) -> Later<Result<bool, StoreError>> {
+            Box::pin(async { Ok(false) })
+        }
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+    }
+    let store = CasStore::new(Contended::default());
+    let quotas = conformance::quotas();
+    let charges = [Charge::new(b"k", &quotas[0], Cost::ONE)];
+    let step = Step::new(Tick::from_secs(1), Op::Take, &charges);
+    assert!(matches!(store.blocking_settle(&step), Err(StoreError::Contended { .. })));
+    assert_eq!(store.occupancy().used, 0);
+}
+
+/// Whoever waits for an engine that never answers goes away in the end; nobody else waits for that.
+#[test]
+fn an_engine_that_never_answers_one_step_answers_others() {
+    let silent = Arc::new(AtomicU64::new(0));
+    let store = over(&Fault::Never(Arc::clone(&silent)));
+    let quotas = conformance::quotas();
+    let charges = [Charge::new(b"k", &quotas[0], Cost::ONE)];
+    let take = Step::new(Tick::from_secs(1), Op::Take, &charges);
+    let mut waiting = Vec::new();
+    for _ in 0..3 {
+        silent.store(1, Ordering::Relaxed);
+        let Settling::Later(mut later) = store.settle_into(&take, &mut Settled::default()) else {
+            panic!("it waits")
+        };
+        for _ in 0..100 {
+            assert!(later.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        }
+        waiting.push(later);
+        // While it waits, and when it is given up.
+        assert!(store.blocking_settle(&take).is_ok());
+        if waiting.len() == 2 {
+            waiting.clear();
+        }
+    }
+    let left = store.blocking_settle(&Step { op: Op::Peek, ..take }).unwrap().lines[0].decision.standing;
+    assert_eq!(left.remaining, left.limit - 3, "those that were not answered spent nothing");
+}
+
+/// Moves an engine's clock to each step's tick, so that it deletes by the time that decides.
+#[derive(Debug)]
+struct Timed(CasStore<Faulty>, ManualClock);
+
+impl Timed {
+    fn new() -> Self {
+        let clock = ManualClock::default();
+        Self(over(&Fault::Forgets(clock.clone())), clock)
+    }
+}
+
+impl Store for Timed {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        let step = step.read_clock();
+        self.1.set(self.1.now().max(step.now));
+        // One clock for both: the store does not follow one that is behind.
+        let step = Step { now: self.1.now(), ..step };
+        Settling::Done(self.0.blocking_settle(&step).map(|settled| *out = settled))
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.0.occupancy()
+    }
+
+    fn home(&self) -> Home {
+        self.0.home()
+    }
+}
+
+/// Whatever was charged, ended, marked or reset: a key that is gone when its time to be kept is over would have answered the same, to
+/// the last field.
+#[test]
+fn an_engine_that_deletes_what_need_not_be_kept_answers_as_one_that_never_does() {
+    for quota in conformance::quotas() {
+        // Its receipts hold how its state is written down, and a new one is written otherwise than one that filled up; see below.
+        if !matches!(*quota, Quota::TokenBucket(_)) {
+            conformance::run(Timed::new, &[quota], 2_000);
+        }
+    }
+}
+
+/// Bytes that are no state: every step says so and changes nothing, without telling whose key it is, until one forgets the key.
+#[test]
+fn a_corrupt_key_is_named_by_a_digest_and_mended_by_whoever_forgets_it() {
+    let quota = Arc::new(Quota::per_hour(5).gcra().unwrap());
+    let mark = Arc::new(Quota::per_hour(1).gcra().unwrap());
+    let now = Tick::from_secs(1_000_000);
+    let charges = [Charge::new(b"sound", &quota, Cost::ONE), Charge::new(b"secret", &quota, Cost::ONE)];
+    let marked = [charges[0], charges[1], Charge::new(b"mark", &mark, Cost::ONE)];
+    let spoil = |map: &Faulty| {
+        let key: Arc<[u8]> = b"secret".as_slice().into();
+        let version = map.bytes.read_now(&[Arc::clone(&key)]).values[0].version;
+        assert!(map.bytes.write_now(&[Write { key, version, value: Some(vec![1, 0, 255]), keep: None }]));
+    };
+    let map = Faulty::default();
+    let store = CasStore::new(map.clone());
+    let settle = |op: Op<'_>, charges: &[Charge<'_>]| store.blocking_settle(&Step::new(now, op, charges));
+    let taken = settle(Op::Take, &charges).unwrap();
+    let endings = [0, 1].map(|at: usize| Ending::new(taken.lines[at].receipt.unwrap(), Finish::UNDONE));
+    spoil(&map);
+    for op in [Op::Take, Op::Peek, Op::Finish(&endings)] {
+        let error = settle(op, &charges).unwrap_err();
+        assert!(matches!(error, StoreError::Corrupt { charge: 1, .. }), "{error:?}");
+        let told = format!("{error} {error:?}");
+        assert!(!told.contains("secret") && told.contains("charge 2"), "{told}");
+    }
+    assert_eq!(settle(Op::Peek, &charges[..1]).unwrap().lines[0].decision.standing.remaining, 4);
+    assert!(settle(Op::Reset, &charges[1..]).unwrap().allowed);
+    assert_eq!(settle(Op::Take, &charges).unwrap().lines[1].decision.standing.remaining, 4);
+
+    // A settlement that forgets it mends it too, unless its mark refuses all of it.
+    spoil(&map);
+    assert!(settle(Op::Take, &marked[2..]).unwrap().allowed);
+    let once = [endings[0], Ending::Forget, Ending::Once];
+    assert!(!settle(Op::Finish(&once), &marked).unwrap().allowed);
+    assert!(settle(Op::Peek, &charges).is_err(), "refused, it has changed nothing");
+    assert!(settle(Op::Finish(&once[..2]), &charges).unwrap().allowed);
+    assert!(settle(Op::Take, &charges).unwrap().allowed);
+}
+
+/// A limit whose state may be larger than the engine takes is known before its first request.
+#[test]
+fn a_gate_names_the_policies_whose_states_do_not_fit_its_stores() {
+    let policy = |name: &str, quota: Quota| Policy::new(name, Limit::new(quota, name));
+    let fits = policy("fits", Quota::per_hour(10).sliding_log().unwrap());
+    let large = policy("large", Quota::per_hour(10_000).sliding_log().unwrap());
+    let mut here = policy("here", Quota::per_hour(10_000).sliding_log().unwrap());
+    here.share = Some(Share::Local);
+    let set = PolicySet::new(vec![fits, large, here]).unwrap();
+    let gate = Gate::new(set, over(&Fault::Usual)).with_store(Share::Local, PlainStore::default());
+    let unfit = gate.unfit(&gate.policies());
+    assert_eq!(unfit.len(), 1);
+    assert_eq!((&*unfit[0].policy, unfit[0].most), ("large", 4096));
+    assert!(unfit[0].bytes > 4096);
+    assert!(unfit[0].to_string().starts_with("policy `large`: "), "{}", unfit[0]);
+}

@@ -1,0 +1,182 @@
+//! An engine of moods: it answers now or later, errs, or hangs until it is told to answer.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use tidegate::store::{
+    Answer, Caps, DecidedBy, Home, Later, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store,
+    StoreError,
+};
+
+/// How an engine is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mood {
+    #[default]
+    Now,
+    Later,
+    Errs,
+    Contended,
+    Hangs,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Engine(Arc<Parts>);
+
+#[derive(Debug, Default)]
+struct Parts {
+    store: PlainStore,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    mood: Mood,
+    asked: usize,
+    /// Steps that were asked and are neither answered nor dropped.
+    open: usize,
+    /// Whoever hangs: woken when they may be answered.
+    hanging: Vec<Waker>,
+    /// How often hanging steps were let go.
+    released: u64,
+}
+
+impl Engine {
+    pub(crate) fn be(&self, mood: Mood) {
+        self.0.state.lock().mood = mood;
+    }
+
+    /// Returns how many steps it was asked to settle.
+    pub(crate) fn asked(&self) -> usize {
+        self.0.state.lock().asked
+    }
+
+    pub(crate) fn open(&self) -> usize {
+        self.0.state.lock().open
+    }
+
+    /// Lets all that hang be answered.
+    pub(crate) fn answer_all(&self) {
+        let wakers = {
+            let mut state = self.0.state.lock();
+            state.released += 1;
+            std::mem::take(&mut state.hanging)
+        };
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn now(&self, step: &Step<'_>) -> Answer {
+        let settled = self.0.store.blocking_settle(step)?;
+        Ok(Settled { by: DecidedBy::Engine, ..settled })
+    }
+
+    async fn later(self, step: OwnedStep) -> Answer {
+        let open = Open::of(&self);
+        self.released(open.hangs_since).await;
+        step.with(|step| self.now(step))
+    }
+
+    /// Waits until those that hung at a time are let go; at once for those that do not hang.
+    async fn released(&self, since: Option<u64>) {
+        std::future::poll_fn(|cx| {
+            let mut state = self.0.state.lock();
+            match since {
+                Some(since) if state.released == since => {
+                    state.hanging.push(cx.waker().clone());
+                    Poll::Pending
+                }
+                _ => Poll::Ready(()),
+            }
+        })
+        .await;
+    }
+}
+
+struct Open<'e> {
+    engine: &'e Engine,
+    hangs_since: Option<u64>,
+}
+
+impl<'e> Open<'e> {
+    fn of(engine: &'e Engine) -> Self {
+        let mut state = engine.0.state.lock();
+        state.asked += 1;
+        state.open += 1;
+        let hangs_since = (state.mood == Mood::Hangs).then_some(state.released);
+        drop(state);
+        Self { engine, hangs_since }
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.engine.0.state.lock().open -= 1;
+    }
+}
+
+impl Store for Engine {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        let mood = self.0.state.lock().mood;
+        match mood {
+            Mood::Later | Mood::Hangs => Settling::Later(Box::pin(self.clone().later(OwnedStep::of(step)))),
+            mood => {
+                self.0.state.lock().asked += 1;
+                Settling::Done(match mood {
+                    Mood::Errs => Err(StoreError::Unavailable { reason: "connection refused".to_owned() }),
+                    Mood::Contended => Err(StoreError::Contended { attempts: 64 }),
+                    _ => self.now(step).map(|settled| *out = settled),
+                })
+            }
+        }
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        let mood = self.0.state.lock().mood;
+        out.clear();
+        if !matches!(mood, Mood::Later | Mood::Hangs) {
+            for step in steps {
+                let mut settled = Settled::default();
+                let Settling::Done(done) = self.settle_into(step, &mut settled) else { unreachable!() };
+                out.push(done.map(|()| settled));
+            }
+            return None;
+        }
+        let (engine, steps) = (self.clone(), steps.iter().map(OwnedStep::of).collect::<Vec<_>>());
+        Some(Box::pin(async move {
+            let open = Open::of(&engine);
+            engine.released(open.hangs_since).await;
+            steps.iter().map(|step| step.with(|step| engine.now(step))).collect()
+        }))
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.0.store.occupancy()
+    }
+
+    fn caps(&self) -> Caps {
+        Caps::ENGINE
+    }
+
+    fn home(&self) -> Home {
+        Home::Nodes
+    }
+}
+
+/// An answer that is looked at without waiting for it.
+pub(crate) struct Waiting<T>(Later<T>);
+
+impl<T: Send + 'static> Waiting<T> {
+    pub(crate) fn of(later: Later<T>) -> Self {
+        Self(later)
+    }
+
+    pub(crate) fn ready(answer: T) -> Self {
+        Self(Box::pin(std::future::ready(answer)))
+    }
+
+    pub(crate) fn poll(&mut self) -> Poll<T> {
+        self.0.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+}

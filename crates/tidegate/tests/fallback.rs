@@ -1,0 +1,362 @@
+//! What happens when an engine is gone: who decides, for how long, and what is said of it.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+mod engine;
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate::store::fallback::{Change, DEADLINE, PROBE_EVERY};
+use tidegate::store::{
+    Answer, Charge, DecidedBy, Ending, Fallback, Home, OnStoreError, Op, Settled, Settling, Step, Store,
+    StoreError,
+};
+use tidegate::{Clock, Cost, Finish, ManualClock, Outcome, Quota, Receipt, Retry, Tick};
+
+use engine::{Engine, Mood, Waiting};
+
+const START: Tick = Tick::from_secs(1_000_000);
+
+/// A fallback around an engine of moods, and what it told.
+struct Rig {
+    clock: ManualClock,
+    engine: Engine,
+    store: Fallback,
+    told: Arc<Mutex<Vec<Change>>>,
+}
+
+fn rig(nodes: u64) -> Rig {
+    let (clock, engine) = (ManualClock::at(START), Engine::default());
+    let told: Arc<Mutex<Vec<Change>>> = Arc::default();
+    let store = Fallback::around(engine.clone(), clock.clone())
+        .nodes(nodes)
+        .on_change({
+            let told = Arc::clone(&told);
+            move |change| told.lock().push(change.clone())
+        })
+        .build();
+    Rig { clock, engine, store, told }
+}
+
+impl Rig {
+    fn begin(&self, op: Op<'_>, charges: &[Charge<'_>]) -> Waiting<Answer> {
+        let mut out = Settled::default();
+        match self.store.settle_into(&Step::new(self.clock.now(), op, charges), &mut out) {
+            Settling::Done(done) => Waiting::ready(done.map(|()| out)),
+            Settling::Later(later) => Waiting::of(later),
+        }
+    }
+
+    /// Settles a step that is answered without turning the clock.
+    fn settle(&self, op: Op<'_>, charges: &[Charge<'_>]) -> Answer {
+        match self.begin(op, charges).poll() {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => panic!("nothing was to be waited for"),
+        }
+    }
+
+    fn take(&self, charge: Charge<'_>) -> Settled {
+        self.settle(Op::Take, &[charge]).unwrap()
+    }
+
+    fn states(&self) -> Vec<(bool, String, u64)> {
+        self.told
+            .lock()
+            .iter()
+            .map(|change| (change.up, change.reason.to_string(), change.without_engine))
+            .collect()
+    }
+}
+
+fn per_hour(burst: u64) -> Arc<Quota> {
+    Arc::new(Quota::per_hour(1).burst(burst).gcra().unwrap())
+}
+
+fn on(word: OnStoreError, charge: Charge<'_>) -> Charge<'_> {
+    Charge { on_error: word, ..charge }
+}
+
+#[test]
+fn while_the_engine_answers_it_decides() {
+    let (rig, quota) = (rig(3), per_hour(2));
+    for mood in [Mood::Now, Mood::Later] {
+        rig.engine.be(mood);
+        let settled = rig.take(Charge::new(b"k", &quota, Cost::ONE));
+        assert_eq!((settled.allowed, settled.by), (true, DecidedBy::Engine), "{mood:?}");
+    }
+    assert!(
+        !rig.take(Charge::new(b"k", &quota, Cost::ONE)).allowed,
+        "two of two are spent, whatever the nodes"
+    );
+    assert!(rig.store.health().is_up() && rig.states().is_empty());
+}
+
+#[test]
+fn each_charge_goes_by_its_own_word() {
+    let quota = per_hour(2);
+    let key = Charge::new(b"k", &quota, Cost::ONE);
+    for (word, allowed) in [
+        (OnStoreError::Allow, [true, true, true]),
+        (OnStoreError::Deny, [false, false, false]),
+        (OnStoreError::Local, [true, true, false]),
+    ] {
+        let rig = rig(1);
+        rig.engine.be(Mood::Errs);
+        for expected in allowed {
+            let settled = rig.take(on(word, key));
+            assert_eq!((settled.allowed, settled.by), (expected, DecidedBy::Fallback), "{word:?}");
+            assert_eq!(settled.lines[0].receipt.is_some(), expected && word == OnStoreError::Local);
+            if word == OnStoreError::Deny {
+                assert_eq!(settled.lines[0].decision.retry(), Retry::Unknown);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_closed_charge_refuses_the_step_and_nothing_of_it_is_spent() {
+    let (rig, quota) = (rig(1), per_hour(2));
+    rig.engine.be(Mood::Errs);
+    let (open, closed) =
+        (Charge::new(b"o", &quota, Cost::ONE), on(OnStoreError::Deny, Charge::new(b"c", &quota, Cost::ONE)));
+    let free = on(OnStoreError::Allow, Charge::new(b"f", &quota, Cost::ONE));
+    let refused = rig.settle(Op::Take, &[open, closed, free]).unwrap();
+    assert!(!refused.allowed && refused.lines.iter().all(|line| line.receipt.is_none()));
+    assert_eq!(
+        refused.lines.iter().map(|line| line.decision.is_allowed()).collect::<Vec<_>>(),
+        [true, false, true]
+    );
+    let shadow = Charge { binding: false, ..closed };
+    let passed = rig.settle(Op::Take, &[open, shadow]).unwrap();
+    assert!(passed.allowed, "a shadow refuses nobody");
+    assert_eq!(
+        passed.lines[0].decision.standing.remaining, 1,
+        "the first of two: the refused step spent none"
+    );
+}
+
+#[test]
+fn an_engine_that_hangs_costs_those_under_way_one_deadline_and_the_others_nothing() {
+    let (rig, quota) = (rig(1), per_hour(100));
+    rig.engine.be(Mood::Hangs);
+    let key = [Charge::new(b"k", &quota, Cost::ONE)];
+    let mut under_way: Vec<_> = (0..3).map(|_| rig.begin(Op::Take, &key)).collect();
+    assert!(under_way.iter_mut().all(|step| step.poll().is_pending()));
+    rig.clock.advance(DEADLINE - Duration::from_nanos(1));
+    assert!(under_way.iter_mut().all(|step| step.poll().is_pending()));
+    rig.clock.advance(Duration::from_nanos(1));
+    for step in &mut under_way {
+        let Poll::Ready(Ok(settled)) = step.poll() else { panic!("the deadline is over") };
+        assert!(settled.allowed && settled.by == DecidedBy::Fallback && settled.at == rig.clock.now());
+    }
+    assert_eq!(rig.engine.open(), 0, "what was too late is dropped");
+    for _ in 0..50 {
+        assert_eq!(rig.take(key[0]).by, DecidedBy::Fallback);
+    }
+    assert_eq!(rig.engine.asked(), 3);
+    // One goes as a probe, and the others do not wait for it.
+    rig.clock.advance(PROBE_EVERY);
+    let mut probe = rig.begin(Op::Take, &key);
+    assert!(probe.poll().is_pending());
+    assert_eq!(rig.take(key[0]).by, DecidedBy::Fallback);
+    assert_eq!(rig.engine.asked(), 4);
+    rig.clock.advance(DEADLINE);
+    assert!(probe.poll().is_ready());
+    assert_eq!(rig.clock.sleepers(), 0);
+    assert_eq!(rig.states(), [(false, "no answer within 250 ms".to_owned(), 0)], "one change, and not 55");
+    assert_eq!(rig.store.health().without_engine, 55);
+}
+
+#[test]
+fn an_engine_that_comes_back_is_asked_by_one_first() {
+    let (rig, quota) = (rig(1), per_hour(100));
+    let key = [Charge::new(b"k", &quota, Cost::ONE)];
+    rig.engine.be(Mood::Errs);
+    rig.take(key[0]);
+    rig.engine.be(Mood::Hangs);
+    rig.clock.advance(PROBE_EVERY);
+    let mut probe = rig.begin(Op::Take, &key);
+    assert!(probe.poll().is_pending());
+    for _ in 0..20 {
+        assert_eq!(rig.take(key[0]).by, DecidedBy::Fallback, "no stampede");
+    }
+    rig.engine.be(Mood::Later);
+    rig.engine.answer_all();
+    let Poll::Ready(Ok(settled)) = probe.poll() else { panic!("it was answered") };
+    assert_eq!(settled.by, DecidedBy::Engine);
+    assert!((0..20).all(|_| rig.take(key[0]).by == DecidedBy::Engine));
+    assert_eq!(
+        rig.states(),
+        [(false, "connection refused".to_owned(), 0), (true, "connection refused".to_owned(), 21)]
+    );
+    let last = rig.told.lock()[1].clone();
+    assert_eq!((last.at, last.lasted), (START.after(PROBE_EVERY), PROBE_EVERY));
+}
+
+#[test]
+fn a_probe_that_nobody_polls_or_waits_for_leaves_the_next_one_to_others() {
+    let (rig, quota) = (rig(1), per_hour(100));
+    let key = [Charge::new(b"k", &quota, Cost::ONE)];
+    rig.engine.be(Mood::Errs);
+    rig.take(key[0]);
+    rig.engine.be(Mood::Hangs);
+    rig.clock.advance(PROBE_EVERY);
+    drop(rig.begin(Op::Take, &key));
+    assert_eq!(rig.engine.asked(), 1, "dropped unpolled, it asked nothing");
+    let mut probe = rig.begin(Op::Take, &key);
+    assert!(probe.poll().is_pending(), "so the next is the probe");
+    drop(probe);
+    assert_eq!(
+        rig.take(key[0]).by,
+        DecidedBy::Fallback,
+        "one was asked and went away: the next in an interval"
+    );
+    rig.engine.be(Mood::Later);
+    rig.clock.advance(PROBE_EVERY);
+    assert_eq!(rig.take(key[0]).by, DecidedBy::Engine);
+}
+
+#[test]
+fn an_engine_that_flaps_is_told_of_once_for_each_change() {
+    let (rig, quota) = (rig(1), per_hour(1000));
+    let key = Charge::new(b"k", &quota, Cost::ONE);
+    for _ in 0..5 {
+        rig.engine.be(Mood::Errs);
+        (0..10).for_each(|_| drop(rig.take(key)));
+        rig.engine.be(Mood::Now);
+        assert_eq!(rig.take(key).by, DecidedBy::Fallback, "not before its time");
+        rig.clock.advance(PROBE_EVERY);
+        (0..10).for_each(|_| assert_eq!(rig.take(key).by, DecidedBy::Engine));
+    }
+    let ups: Vec<_> = rig.states().iter().map(|(up, _, without)| (*up, *without)).collect();
+    assert_eq!(ups, [(false, 0), (true, 11)].repeat(5));
+}
+
+#[test]
+fn a_contended_key_is_decided_here_and_the_next_step_is_the_engines() {
+    let (rig, quota) = (rig(1), per_hour(100));
+    let key = Charge::new(b"k", &quota, Cost::ONE);
+    rig.engine.be(Mood::Contended);
+    assert_eq!(rig.take(key).by, DecidedBy::Fallback);
+    rig.engine.be(Mood::Now);
+    assert_eq!(rig.take(key).by, DecidedBy::Engine);
+    assert!(rig.states().is_empty());
+    let twice = rig.settle(Op::Take, &[key, key]);
+    assert_eq!(twice, Err(StoreError::RepeatedKey), "a caller's mistake is returned");
+}
+
+#[test]
+fn many_steps_in_one_exchange_have_one_deadline() {
+    let (rig, quota) = (rig(1), per_hour(100));
+    let keys = [[Charge::new(b"a", &quota, Cost::ONE)], [Charge::new(b"b", &quota, Cost::ONE)]];
+    let steps: Vec<_> = keys.iter().map(|key| Step::new(START, Op::Take, key)).collect();
+    let by = |answers: &[Answer]| answers.iter().map(|one| one.as_ref().unwrap().by).collect::<Vec<_>>();
+    let mut out = Vec::new();
+    rig.engine.be(Mood::Later);
+    let Poll::Ready(answers) = Waiting::of(rig.store.settle_each(&steps, &mut out).unwrap()).poll() else {
+        panic!()
+    };
+    assert_eq!(by(&answers), [DecidedBy::Engine; 2]);
+    rig.engine.be(Mood::Hangs);
+    let mut batch = Waiting::of(rig.store.settle_each(&steps, &mut out).unwrap());
+    assert!(batch.poll().is_pending());
+    rig.clock.advance(DEADLINE);
+    let Poll::Ready(answers) = batch.poll() else { panic!("one deadline for all") };
+    assert_eq!(by(&answers), [DecidedBy::Fallback; 2]);
+    assert!(rig.store.settle_each(&steps, &mut out).is_none(), "then on the spot");
+    assert_eq!(by(&out), [DecidedBy::Fallback; 2]);
+}
+
+#[test]
+fn charges_are_ended_where_they_were_made() {
+    let (rig, quota) = (rig(1), per_hour(10));
+    let key = Charge::new(b"k", &quota, Cost::new(4).unwrap());
+    let undo = |receipt: Receipt| [Ending::new(receipt, Finish::UNDONE)];
+    let left = |rig: &Rig| rig.settle(Op::Peek, &[key]).unwrap().lines[0].decision.standing.remaining;
+    let theirs = rig.take(key).lines[0].receipt.unwrap();
+    rig.engine.be(Mood::Errs);
+    let ours = rig.take(key).lines[0].receipt.unwrap();
+    // During the outage the engine's cannot be ended, and may be told again.
+    let gone = rig.settle(Op::Finish(&undo(theirs)), &[key]);
+    assert_eq!(gone, Err(StoreError::Unavailable { reason: "connection refused".to_owned() }));
+    let here = Charge { by_fallback: true, ..key };
+    let other = rig.take(Charge::new(b"other", &quota, Cost::ONE)).lines[0].receipt.unwrap();
+    assert_eq!(left(&rig), 6);
+    assert_eq!(rig.settle(Op::Finish(&undo(ours)), &[here]).unwrap().by, DecidedBy::Fallback);
+    assert_eq!(left(&rig), 10);
+    rig.engine.be(Mood::Now);
+    rig.clock.advance(PROBE_EVERY);
+    assert_eq!(left(&rig), 6, "the engine still has its own charge");
+    // Both in one step, with a mark, when the engine is back.
+    let mark = Charge::new(b"mark", &quota, Cost::ONE);
+    let both = [mark, Charge { by_fallback: true, ..Charge::new(b"other", &quota, Cost::ONE) }, key];
+    let [theirs, other] = [undo(theirs)[0], undo(other)[0]];
+    let settled = rig.settle(Op::Finish(&[Ending::Once, other, theirs]), &both).unwrap();
+    assert!(settled.allowed);
+    let back: Vec<_> =
+        settled.lines.iter().map(|line| line.receipt.map(|receipt| receipt.cost.units())).collect();
+    assert_eq!(back, [Some(1), Some(1), Some(4)]);
+    assert_eq!(left(&rig), 10);
+    let full = Arc::new(Quota::per_hour(1).gcra().unwrap());
+    let mark = Charge::new(b"once", &full, Cost::ONE);
+    let ended = [Ending::Once, other, theirs];
+    let charges = [mark, both[1], both[2]];
+    assert!(rig.settle(Op::Finish(&ended), &charges).unwrap().allowed);
+    assert!(!rig.settle(Op::Finish(&ended), &charges).unwrap().allowed, "a mark is made once");
+}
+
+#[test]
+fn homes_are_told_apart() {
+    let rig = rig(1);
+    assert_eq!(rig.store.home(), Home::Nodes);
+    assert!(matches!(rig.store.home_of(true), Home::Process { .. }));
+    assert_eq!(rig.store.home_of(true), rig.store.home_of(true));
+}
+
+#[test]
+fn a_reset_forgets_the_key_in_both() {
+    let (rig, quota) = (rig(1), per_hour(1));
+    let key = Charge::new(b"k", &quota, Cost::ONE);
+    rig.take(key);
+    rig.engine.be(Mood::Errs);
+    rig.take(key);
+    assert!(rig.settle(Op::Reset, &[key]).is_err(), "nothing is forgotten while half of it cannot be");
+    assert!(!rig.take(key).allowed);
+    rig.engine.be(Mood::Later);
+    rig.clock.advance(PROBE_EVERY);
+    assert!(rig.settle(Op::Reset, &[key]).is_ok());
+    assert!(rig.take(key).allowed);
+    rig.engine.be(Mood::Errs);
+    rig.take(Charge::new(b"any", &quota, Cost::ONE));
+    assert!(rig.take(key).allowed);
+}
+
+#[test]
+fn a_share_is_shown_and_given_back_in_units_of_the_caller() {
+    let (rig, quota) = (rig(3), per_hour(60));
+    rig.engine.be(Mood::Errs);
+    let five = Charge::new(b"k", &quota, Cost::new(5).unwrap());
+    let first = rig.take(five);
+    let standing = first.lines[0].decision.standing;
+    assert_eq!((standing.limit, standing.remaining), (20, 15));
+    let receipt = first.lines[0].receipt.unwrap();
+    assert_eq!(receipt.cost.units(), 5);
+    // The number of nodes changes before it ends: it comes back as it was charged.
+    rig.store.set_nodes(2);
+    let here = Charge { by_fallback: true, ..five };
+    let used = |used| [Ending::new(receipt, Finish { used, outcome: Outcome::Success })];
+    let back = rig.settle(Op::Finish(&used(2)), &[here]).unwrap();
+    assert_eq!(back.lines[0].receipt.unwrap().cost.units(), 3);
+    assert_eq!(back.lines[0].decision.standing.remaining, 27, "60 - 2 of three nodes, by two");
+    // More than the share of one node, and not more than the limit: all of it, and then a debt.
+    let large = Charge::new(b"large", &quota, Cost::new(50).unwrap());
+    let granted = rig.take(large);
+    assert!(granted.allowed);
+    let standing = granted.lines[0].decision.standing;
+    assert_eq!((standing.remaining, standing.debt), (0, 20), "100 of 60 at two each");
+    let never = rig.take(Charge::new(b"large", &quota, Cost::new(61).unwrap()));
+    assert_eq!(never.lines[0].decision.retry(), Retry::Never);
+}

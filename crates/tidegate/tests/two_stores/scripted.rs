@@ -1,0 +1,192 @@
+//! A store that does what it is told to: answers, fails, falls silent or panics, before it has settled a step or after.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use tidegate::store::{
+    Answer, Caps, Home, Later, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store, StoreError,
+};
+
+/// What becomes of one step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whim {
+    /// It is answered after so many polls.
+    Late(u32),
+    /// It is answered at once, without a future.
+    AtOnce,
+    /// It fails, and nothing was settled.
+    FailsBefore,
+    /// It was settled, and the answer is lost.
+    FailsAfter,
+    /// It was settled, and the answer lacks a line.
+    Short,
+    PanicsBefore,
+    PanicsAfter,
+    /// It is settled and answered when silence is over.
+    Silent,
+    /// It is settled, and answered when silence is over.
+    SilentAfter,
+}
+
+impl Whim {
+    /// All of them.
+    pub(crate) const ALL: [Self; 10] = [
+        Self::Late(0),
+        Self::Late(3),
+        Self::AtOnce,
+        Self::FailsBefore,
+        Self::FailsAfter,
+        Self::Short,
+        Self::PanicsBefore,
+        Self::PanicsAfter,
+        Self::Silent,
+        Self::SilentAfter,
+    ];
+}
+
+/// A plain map behind whims: each step takes the next one, and is answered late where there is none.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scripted {
+    pub(crate) plain: Arc<PlainStore>,
+    whims: Arc<Mutex<VecDeque<Whim>>>,
+    silent: Arc<AtomicBool>,
+}
+
+impl Scripted {
+    pub(crate) fn next(&self, whim: Whim) {
+        *self.whims.lock() = VecDeque::from([whim]);
+        self.silent.store(true, Ordering::Relaxed);
+    }
+
+    /// Forgets whims that were not needed, and ends all silence.
+    pub(crate) fn speak(&self) {
+        self.whims.lock().clear();
+        self.silent.store(false, Ordering::Relaxed);
+    }
+
+    async fn answer(self, step: OwnedStep, whim: Whim) -> Answer {
+        let settle = || step.with(|step| self.plain.blocking_settle(step));
+        let silence =
+            || poll_fn(|_| if self.silent.load(Ordering::Relaxed) { Poll::Pending } else { Poll::Ready(()) });
+        match whim {
+            Whim::Late(polls) => {
+                pending(polls).await;
+                settle()
+            }
+            Whim::AtOnce => settle(),
+            Whim::FailsBefore => Err(StoreError::Contended { attempts: 1 }),
+            Whim::FailsAfter => {
+                settle()?;
+                Err(StoreError::Unavailable { reason: "the answer is lost".to_owned() })
+            }
+            Whim::Short => {
+                let mut settled = settle()?;
+                settled.lines.pop();
+                Ok(settled)
+            }
+            Whim::PanicsBefore => panic!("before it has settled"),
+            Whim::PanicsAfter => {
+                settle()?;
+                panic!("after it has settled")
+            }
+            Whim::Silent => {
+                silence().await;
+                settle()
+            }
+            Whim::SilentAfter => {
+                let settled = settle();
+                silence().await;
+                settled
+            }
+        }
+    }
+}
+
+impl Store for Scripted {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        let whim = self.whims.lock().pop_front().unwrap_or(Whim::Late(1));
+        if whim == Whim::AtOnce {
+            return self.plain.settle_into(step, out);
+        }
+        Settling::Later(Box::pin(self.clone().answer(OwnedStep::of(step), whim)))
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.plain.occupancy()
+    }
+
+    fn caps(&self) -> Caps {
+        Caps::ENGINE
+    }
+
+    fn home(&self) -> Home {
+        Home::Nodes
+    }
+}
+
+/// Is pending so many times.
+async fn pending(mut polls: u32) {
+    poll_fn(|cx| {
+        if polls == 0 {
+            return Poll::Ready(());
+        }
+        polls -= 1;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// How a future ended.
+#[derive(Debug)]
+pub(crate) enum Ended<T> {
+    Done(T),
+    /// Its caller went away, after so many polls.
+    Dropped,
+    Panicked,
+}
+
+/// Polls a future at most so often, and drops it.
+pub(crate) fn drive<T>(future: impl Future<Output = T>, polls: u32) -> Ended<T> {
+    let mut future = Box::pin(future);
+    for _ in 0..polls {
+        let poll = || future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        match catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(Poll::Ready(output)) => return Ended::Done(output),
+            Ok(Poll::Pending) => {}
+            Err(_) => return Ended::Panicked,
+        }
+    }
+    Ended::Dropped
+}
+
+/// What a gate does when nobody waits, run by hand.
+#[derive(Clone, Default)]
+pub(crate) struct Hands(Arc<Mutex<Vec<Later<()>>>>);
+
+impl Hands {
+    pub(crate) fn take(&self) -> impl Fn(Later<()>) + Send + Sync + 'static {
+        let hands = self.0.clone();
+        move |later| hands.lock().push(later)
+    }
+
+    /// Runs all there is to its end, or for a hundred polls.
+    pub(crate) fn run(&self) {
+        let mut later = std::mem::take(&mut *self.0.lock());
+        for _ in 0..100 {
+            later.retain_mut(|later| {
+                later.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending()
+            });
+        }
+        self.0.lock().append(&mut later);
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
