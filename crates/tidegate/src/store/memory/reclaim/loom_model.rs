@@ -38,7 +38,9 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
             seized.rename(&held, ann);
             seized.word = spent(&small_form);
         }
-        assert!(entry.read().holds());
+        // A look at each number, so that it is there before the threads are.
+        let before = entry.read();
+        assert!(before.holds() && before.owner() == 0 && before.is(&small) && before.form().burst() == 1);
         let reclaim = {
             let (slots, entry, large) = (Arc::clone(&slots), Arc::clone(&entry), Shared::clone(&large));
             loom::thread::spawn(move || {
