@@ -153,6 +153,7 @@ impl Gate {
     }
 
     /// Decides in one step of the gate's own store.
+    #[inline(always)]
     fn decide_plain<K: Keep>(
         &self,
         check: &Check<'_, '_>,
@@ -228,6 +229,7 @@ impl Gate {
 
 impl<'c> Check<'c, '_> {
     /// Lists the charges of the request.
+    #[inline(always)]
     pub(super) fn plan_into<'p>(&self, policies: &'p PolicySet, plan: &mut Plan<'p>)
     where
         'c: 'p,
@@ -244,6 +246,7 @@ impl<'c> Check<'c, '_> {
     }
 
     /// Lets nothing be delayed beyond the deadline.
+    #[inline]
     pub(super) fn shorten_waits(&self, at: Tick, plan: &mut Plan<'_>) {
         let Some(deadline) = self.deadline else { return };
         for line in &mut plan.lines {
@@ -283,6 +286,7 @@ impl GateDecision {
 /// Picks the limit that a caller should hear of: among refusals the one that lasts longest, else the one with least left.
 ///
 /// Of equals, the first policy of the file is named. `allowed` says that none of them refuses, shadows left out.
+#[inline]
 pub(super) fn binding(limits: &[LimitDecision], allowed: bool) -> Option<usize> {
     let enforced = limits.iter().enumerate().filter(|(_, limit)| limit.binding);
     let first = if allowed {
