@@ -50,6 +50,7 @@ mod prefault;
 mod reading;
 mod reclaim;
 mod seed;
+mod sweep;
 mod table;
 mod word_path;
 
