@@ -63,8 +63,8 @@ impl Shared {
             }
             std::hint::black_box(touched);
             for (print, key) in prints.iter().zip(keys) {
-                let told = match self.store.permit_or_see(*print, &by, 1) {
-                    Taken::Permitted(word) => T::permitted(by.form.report(word, by.now)),
+                let told = match self.store.permit_by(*print, &by, 1) {
+                    Some(word) => T::permitted(by.form.report(word, by.now)),
                     _ => self.decide_at_length(*print, key.as_ref(), &by, Cost::ONE),
                 };
                 tell(key, told);
@@ -106,7 +106,10 @@ impl Shared {
     fn reading(&self, tick: Tick) -> Option<Reading<'_>> {
         let class = KeptClass::of_bits(self.fast_class.load(Ordering::Relaxed));
         class.class()?;
-        let reading = self.store.limit(class).and_then(|limit| Reading::at(limit, tick));
+        let reading = match self.store.limit(class) {
+            Some(limit) => Reading::at(limit, tick),
+            None => None,
+        };
         if reading.is_none() {
             // The numbers of the form have run out, after an hour or after a century, or the limit's number is being reclaimed: it gets another.
             self.publish_class();

@@ -24,8 +24,15 @@
 //! are not kept in full.
 //!
 //! # Time
-//! Words do not tell when they were last changed, so a store's ticks must not step back: an earlier tick than the latest one
-//! counts as that one.
+//! Words do not tell when they were last changed, so a store's ticks must not step back: an earlier tick than the latest one counts as that
+//! one. Where ticks stay more than five minutes behind, after a clock has jumped forward and back, time goes on at half their speed
+//! until they are ten seconds behind at most: limits refill at half their rate meanwhile, a wait or retry that was told takes
+//! up to twice as long, and nothing is granted twice (`clock/held.rs`).
+//!
+//! # Quotas
+//! A word is read by a limit that its slot names by number ([`classes`]). 32,767 limits, each once for each owner, can be in use at once;
+//! numbers that no live key needs are given again ([`reclaim`]). The state of a charge whose quota is passing ([`Charge::passing`]) lies
+//! in the overflow, without a number.
 
 mod batch;
 mod cell_path;
@@ -43,6 +50,7 @@ mod prefault;
 mod reading;
 mod reclaim;
 mod seed;
+mod sweep;
 mod table;
 mod word_path;
 
@@ -183,6 +191,12 @@ impl MemoryStore {
         self.shared.table.permit(print, first, now, units)
     }
 
+    /// As [`MemoryStore::permit`], by any limit.
+    #[inline(always)]
+    pub(crate) fn permit_by(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
+        self.shared.table.permit_by(print, by, units)
+    }
+
     /// As [`MemoryStore::permit`], in both lines; for a key that would be refused, it returns the word that was seen.
     #[inline]
     pub(crate) fn permit_or_see(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
@@ -260,10 +274,10 @@ impl MemoryStore {
     ) -> Result<(), StoreError> {
         let (table, time) = (&self.shared.table, &self.shared.time);
         (settled.at, settled.by) = (time.hold(step.now), DecidedBy::Local);
-        let mut step = Step { now: settled.at, ..*step };
-        if table.settle_at_once::<RECEIPTS>(&step, &print, settled).is_some() {
+        if table.settle_at_once::<RECEIPTS>(step, settled.at, &print, settled).is_some() {
             return Ok(());
         }
+        let mut step = Step { now: settled.at, ..*step };
         // Perhaps a refusal: decided by a fresh clock, if the step has one.
         if let StepClock::Fresh(clock) = step.clock {
             step.now = time.hold(clock.now());

@@ -16,7 +16,7 @@ use tidegate_core::{Quota, Tick};
 
 use super::limit::{Entry, First, KeptClass, Limit};
 use super::name::Class;
-use super::reclaim::Sweep;
+use super::sweep::Sweep;
 
 /// Limits that keep their numbers for good, and are found without looking into a list that grows.
 pub(super) const FEW: usize = 8;
@@ -49,7 +49,7 @@ pub(super) struct Numbers {
 
 impl Classes {
     /// Returns a limit; `None` for [`Class::WIDE`].
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, class: Class) -> Option<Limit<'_>> {
         let at = usize::from(class.number()).checked_sub(1)?;
         match self.few.get(at) {
@@ -75,6 +75,7 @@ impl Classes {
     }
 
     /// Returns the limit of a class that was kept between checks, if it is that class's still.
+    #[inline(always)]
     pub(super) fn kept(&self, kept: KeptClass) -> Option<Limit<'_>> {
         self.get(kept.class()?).filter(|limit| limit.kept() == kept)
     }

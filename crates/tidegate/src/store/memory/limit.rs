@@ -152,6 +152,7 @@ impl Limit<'_> {
     }
 
     /// Returns the class in a form that can be kept between checks.
+    #[inline(always)]
     pub(super) fn kept(&self) -> KeptClass {
         KeptClass(u64::from(self.stamp) << 32 | u64::from(self.class().number()))
     }

@@ -27,7 +27,7 @@ pub(crate) struct Reading<'t> {
 
 impl<'t> Reading<'t> {
     /// Makes it; `None` where the numbers of the limit's form do not reach `tick`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn at(limit: Limit<'t>, tick: Tick) -> Option<Self> {
         let form = limit.form();
         let now = form.scaled(tick)?;

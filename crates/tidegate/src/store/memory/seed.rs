@@ -4,6 +4,9 @@ use std::fmt;
 use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 
 use foldhash::SharedSeed;
+#[cfg(tidegate_loom)]
+use foldhash::quality::FixedState;
+#[cfg(not(tidegate_loom))]
 use foldhash::quality::FoldHasher;
 
 /// The secret under which a [`MemoryStore`](super::MemoryStore) hashes keys.
@@ -73,7 +76,11 @@ impl Hashing {
     #[inline(always)]
     pub(super) fn fingerprint(&self, key: &[u8]) -> u64 {
         // As `hash_one` does, which is not always inlined.
+        #[cfg(not(tidegate_loom))]
         let mut hasher = FoldHasher::with_seed(self.own, &self.shared);
+        // A model is run again and again, and its keys have to lie in the same lines each time.
+        #[cfg(tidegate_loom)]
+        let mut hasher = FixedState::default().build_hasher();
         hasher.write_usize(key.len());
         hasher.write(key);
         hasher.finish()

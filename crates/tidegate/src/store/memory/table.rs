@@ -99,9 +99,7 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn new(keys: usize, keep: Keep) -> Self {
-        // A model is run again and again, and its keys have to lie in the same lines each time.
-        let seed = if cfg!(tidegate_loom) { Seed::from_bytes([1; 32]) } else { Seed::random() };
-        Self::with(keys, keep, &seed)
+        Self::with(keys, keep, &Seed::random())
     }
 
     /// Makes a table that may be exported: two bytes more a slot.
@@ -235,6 +233,18 @@ impl Table {
             return None;
         }
         self.line(self.first(print)).permit(print.name(first.entry.class), &first.form, now, units)
+    }
+
+    /// As [`Table::permit`], by any limit.
+    #[inline(always)]
+    pub(super) fn permit_by(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
+        if self.full_keys.is_some() {
+            return None;
+        }
+        match self.line(self.first(print)).permit_or_see(print.name(by.limit.class()), by, units) {
+            Some(Taken::Permitted(word)) => Some(word),
+            _ => None,
+        }
     }
 
     /// As [`Table::permit`], in both lines: in a table as full as it is made for, one key in seven is in its second. For a key that would be

@@ -1,5 +1,7 @@
 //! Tables that were exported and restored answer as if nothing had happened.
 
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
 use std::sync::Arc;
 use std::time::Duration;
 

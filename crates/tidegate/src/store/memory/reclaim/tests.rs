@@ -1,5 +1,7 @@
 //! Very many quotas, one after another, over few keys and over many.
 
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
