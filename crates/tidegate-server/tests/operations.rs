@@ -24,6 +24,7 @@ async fn policies_are_shown_with_a_tag() {
     let server = start(FILE).await;
     let one = server.get("/v1/policies/per-ip").await;
     assert_eq!((one.status, &one.json()["by"]), (StatusCode::OK, &json!(["client.ip"])));
+    assert_eq!(one.json()["share"], "local", "where it is decided, also when the file does not say");
     let tag = one.header("etag");
     let again = send(server.addr, Method::GET, "/v1/policies/per-ip", &[("if-none-match", tag)], "").await;
     assert_eq!((again.status, again.text.as_str()), (StatusCode::NOT_MODIFIED, ""));
