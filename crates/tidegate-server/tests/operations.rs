@@ -59,6 +59,9 @@ async fn the_keys_denied_most_are_listed_hidden_and_can_be_let_go() {
     assert_eq!(server.check("203.0.113.9").await.json()["remaining"], 2);
     assert!(reset("").await.detail().contains("`client.ip` is missing"));
     assert!(reset("?user.id=1").await.detail().contains("`user.id` is no part of the key"));
+    // The first of the two was reset, whichever the operator meant.
+    let twice = reset("?client.ip=203.0.113.9&client%2Eip=203.0.113.8").await;
+    assert!(twice.detail().contains("`client.ip` is given twice"), "{}", twice.text);
 }
 
 /// `DELETE /v1/keys/top` was answered with 405, for the list of keys has that path, and such a policy could not be reset.
