@@ -67,6 +67,10 @@ async fn a_ticket_returns_its_place_once() {
         (&json!("returned"), &json!(1), &json!(1))
     );
     assert_eq!(settle(&server, &first).await.status, StatusCode::CONFLICT);
+    // It said that the place waits for a report, which had come.
+    let refund = server.post("/v1/refund", &format!(r#"{{"ticket": "{first}"}}"#)).await;
+    assert_eq!(refund.status, StatusCode::CONFLICT);
+    assert!(refund.detail().contains("charged is settled by a report"), "{}", refund.detail());
     assert_eq!(check(&server).await.status, StatusCode::OK);
     assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE, "one came back, and not two");
 }

@@ -24,6 +24,7 @@ async fn policies_are_shown_with_a_tag() {
     let server = start(FILE).await;
     let one = server.get("/v1/policies/per-ip").await;
     assert_eq!((one.status, &one.json()["by"]), (StatusCode::OK, &json!(["client.ip"])));
+    assert_eq!(one.json()["share"], "local", "where it is decided, also when the file does not say");
     let tag = one.header("etag");
     let again = send(server.addr, Method::GET, "/v1/policies/per-ip", &[("if-none-match", tag)], "").await;
     assert_eq!((again.status, again.text.as_str()), (StatusCode::NOT_MODIFIED, ""));
@@ -58,6 +59,9 @@ async fn the_keys_denied_most_are_listed_hidden_and_can_be_let_go() {
     assert_eq!(server.check("203.0.113.9").await.json()["remaining"], 2);
     assert!(reset("").await.detail().contains("`client.ip` is missing"));
     assert!(reset("?user.id=1").await.detail().contains("`user.id` is no part of the key"));
+    // The first of the two was reset, whichever the operator meant.
+    let twice = reset("?client.ip=203.0.113.9&client%2Eip=203.0.113.8").await;
+    assert!(twice.detail().contains("`client.ip` is given twice"), "{}", twice.text);
 }
 
 /// `DELETE /v1/keys/top` was answered with 405, for the list of keys has that path, and such a policy could not be reset.

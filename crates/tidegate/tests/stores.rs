@@ -12,6 +12,7 @@ use std::time::Duration;
 use tidegate::store::{CasStore, Charge, MemoryStore, Op, PlainStore, Step, Store, conformance};
 use tidegate::{Cost, Tick};
 use tidegate_core::Algorithm as _;
+use tidegate_core::time::MAX_STEP_BACK;
 
 use byte_map::Bytes;
 use tidegate::store::conformance::Random;
@@ -121,11 +122,14 @@ fn a_node_with_a_fast_clock_freezes_no_key() {
             continue;
         }
         while ask(&fast, at(3600), Op::Take).allowed {}
-        // Asked a little later, by the right clock, it begins to fill.
+        // What a node with the right clock would have left, had it spent as much a second from now.
+        let twin = CasStore::new(Bytes::default());
+        while ask(&twin, at(1), Op::Take).allowed {}
         assert!(!ask(&right, at(1), Op::Take).allowed, "{quota:?}");
-        // The longest of them takes a day to fill. By the fast clock none would have begun before an hour.
-        let later = if quota.full_at(&quota.fresh(now)).is_none() { 2 * 86_400 } else { 3000 };
-        let full = ask(&right, at(12 + later), Op::Peek).lines[0].decision;
+        let [ours, theirs] =
+            [&right, &twin].map(|store| ask(store, at(1), Op::Peek).lines[0].decision.standing.reset_after);
+        assert!(ours <= theirs + MAX_STEP_BACK, "{quota:?}: {ours:?} and {theirs:?}");
+        let full = ask(&right, at(1).after(MAX_STEP_BACK + ours), Op::Peek).lines[0].decision;
         assert!(full.is_allowed(), "{quota:?}: {full:?}");
     }
 }

@@ -54,7 +54,7 @@ pub(crate) enum SettleError {
     Ticket(TicketError),
     /// A value that no policy goes by was told.
     Unknown(UnknownUsage),
-    /// A refund of charges that wait for a report, and of no others.
+    /// A refund of a decision all of whose charges go by a report, made already or not.
     AwaitsReport(Ulid),
     /// More is asked back than was charged.
     TooMuch {

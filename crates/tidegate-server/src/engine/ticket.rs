@@ -81,12 +81,17 @@ impl NoTicket {
         let in_header = wanted == TicketFor::Proxied;
         // In a header, a place is refused only where a ticket of the places alone is too long.
         let of_places = in_header && keeps_place;
-        let how_long = if in_header {
-            let what = if of_places { "the places alone, of " } else { "" };
-            let length = characters(*bytes);
-            format!("of {what}{length} characters is too long for a header, at most {LONGEST_IN_HEADER}")
-        } else {
-            format!("of {bytes} bytes is too long, at most {}", Ticket::MAX_BYTES)
+        let length = characters(*bytes);
+        let how_long = match (in_header, of_places) {
+            (true, true) => {
+                format!(
+                    "of the places alone is too long for a header with {length} characters, at most {LONGEST_IN_HEADER}"
+                )
+            }
+            (true, false) => {
+                format!("of {length} characters is too long for a header, at most {LONGEST_IN_HEADER}")
+            }
+            (false, _) => format!("of {bytes} bytes is too long, at most {}", Ticket::MAX_BYTES),
         };
         let settled = charged().filter(|(limit, (_, policy))| match (in_header, of_places) {
             (false, _) => true,

@@ -38,7 +38,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
         return Vec::new();
     }
     let defaults = file.get("defaults");
-    share::check(defaults, file, findings);
+    share::check(defaults, "defaults.share", file, findings);
     let believes_somebody = file.get("client_ip").and_then(|node| node.get("trusted_proxies")).is_some();
     for (at, node) in list.iter().enumerate() {
         findings.subject = subject(node, at);
@@ -48,7 +48,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
         {
             findings.error(name.spot, format_args!("the name is taken by the policy in line {line}"));
         }
-        share::check(Some(node), file, findings);
+        share::check(Some(node), "share", file, findings);
         if let Some(policy) = policy(node, defaults, findings) {
             told.add(&policy, node, findings);
             // Only policies of the same match need to be compared: comparing all with all would take long for a long file.

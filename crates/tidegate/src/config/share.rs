@@ -22,7 +22,9 @@ pub(super) fn share(node: &Node, defaults: Option<&Node>) -> Option<Share> {
 }
 
 /// Refuses a word of a policy, or of `defaults`, that the configured store cannot keep.
-pub(super) fn check(node: Option<&Node>, file: &Node, findings: &mut Findings) {
+///
+/// `key` is how the message names it: `share`, or `defaults.share`.
+pub(super) fn check(node: Option<&Node>, key: &str, file: &Node, findings: &mut Findings) {
     let kind = file.get("store").and_then(|store| store.get("kind")).and_then(Node::text).unwrap_or(OWN[0]);
     let Some(said) = node.and_then(|node| node.get("share")) else { return };
     let Some(word) = said.text().filter(|word| WORDS.contains(word)) else { return };
@@ -30,7 +32,7 @@ pub(super) fn check(node: Option<&Node>, file: &Node, findings: &mut Findings) {
         findings.error(
             said.spot,
             format_args!(
-                "share: {word} needs a store that several nodes have in common, and `store.kind: {kind}` is this process's own; \
+                "{key}: {word} needs a store that several nodes have in common, and `store.kind: {kind}` is this process's own; \
                  write share: local, or leave it out"
             ),
         );

@@ -281,7 +281,7 @@ fn a_store_of_one_process_shares_nothing() {
         let text = format!(
             "version: 1\ndefaults: {{ share: {word} }}\npolicies: [{{ name: p, limit: {{ rate: 1/s }} }}]\n"
         );
-        assert_eq!(yaml(&text), [format!("t:2:20  error  share: {word} {own}")]);
+        assert_eq!(yaml(&text), [format!("t:2:20  error  defaults.share: {word} {own}")]);
     }
     let text = "version: 1\npolicies: [{ name: p, limit: { rate: 1/s }, share: shared }]\n";
     assert_eq!(

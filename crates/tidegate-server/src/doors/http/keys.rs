@@ -86,6 +86,12 @@ fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<Descriptor<'
                 format!("{} is no part of the key; the key is made of `{}`", quoted(&name), by.join("`, `"));
             return Err(Problem::bad_request(detail));
         }
+        if key.value(&name).is_some() {
+            return Err(Problem::bad_request(format!(
+                "{} is given twice; a key has one value of it",
+                quoted(&name)
+            )));
+        }
         key.push(name, decoded(value));
     }
     // Forgetting the one key of those who lack an attribute must be meant: `name=` is the empty text, not its absence.

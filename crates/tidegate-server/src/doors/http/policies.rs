@@ -9,7 +9,7 @@ use http::header::{ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tidegate::Cost;
-use tidegate::policy::{ChargeOn, Direction, Learning, Limit, OnStoreError, Policy};
+use tidegate::policy::{ChargeOn, Direction, Learning, Limit, OnStoreError, Policy, Share};
 
 use super::answer::mode;
 use super::query::decoded_path;
@@ -70,6 +70,8 @@ fn shown(policy: &Policy) -> Value {
         "shadow_limit": policy.shadow_limit.as_ref().map(limit),
         "charge": match policy.charge { ChargeOn::Check => "on-check", ChargeOn::Failure => "on-failure" },
         "deny": { "status": policy.refusal(0).status, "problem": policy.refusal(0).problem },
+        // As `config show` has it: where the file says nothing, each process counts for itself.
+        "share": policy.share.unwrap_or(Share::Local).word(),
         "near_limit": format!("{}%", policy.near_limit),
         "on_store_error": match policy.on_store_error {
             OnStoreError::Allow => "allow",

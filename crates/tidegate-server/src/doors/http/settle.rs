@@ -179,7 +179,8 @@ fn refuse(why: SettleError) -> Problem {
                 .with("attribute", unknown.name)
         }
         SettleError::AwaitsReport(id) => Problem::conflict(format!(
-            "what decision {id} charged waits for a report; where the work was not done, report 503 and it is given back"
+            "what decision {id} charged is settled by a report of how the work ended and not refunded; where the work was not done, report \
+             503 and it is given back"
         )),
         SettleError::TooMuch { id, charged } => {
             let detail = format!("decision {id} charged {charged}; a refund is at most that");
