@@ -1,6 +1,7 @@
 //! What has to be done although nobody waits for it.
 
 use std::fmt;
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
@@ -84,10 +85,16 @@ fn run_all(receiver: &Receiver<Later<()>>) {
     }
 }
 
-/// Polls once. One that panics is over, and takes no other with it.
+/// Polls once. One that panics is over, and takes no other with it, nor does one that panics when it is dropped.
 fn is_pending(later: &mut Later<()>, waker: &Waker) -> bool {
     let poll = || later.as_mut().poll(&mut Context::from_waker(waker)).is_pending();
-    catch_unwind(AssertUnwindSafe(poll)).unwrap_or(false)
+    let pending = catch_unwind(AssertUnwindSafe(poll)).unwrap_or(false);
+    if !pending {
+        // Dropped here, and in its place one that can be dropped anywhere.
+        let over = mem::replace(later, Box::pin(std::future::ready(())));
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(over)));
+    }
+    pending
 }
 
 /// A future that ends with its time.
@@ -119,11 +126,27 @@ mod tests {
 
     use super::*;
 
+    struct PanicsWhenDropped;
+
+    impl Drop for PanicsWhenDropped {
+        fn drop(&mut self) {
+            panic!("a connection's guard does")
+        }
+    }
+
     #[test]
     fn one_that_never_ends_and_one_that_panics_hold_up_no_other() {
         let background = Background::default();
         background.run(Box::pin(std::future::pending()));
         background.run(Box::pin(async { panic!("an engine's driver does") }));
+        background.run(Box::pin(async {
+            let _panics = PanicsWhenDropped;
+        }));
+        let captured = PanicsWhenDropped;
+        background.run(Box::pin(std::future::poll_fn(move |_| {
+            let _ = &captured;
+            Poll::Ready(())
+        })));
         let (sender, receiver) = channel();
         for number in 0..3 {
             let sender = sender.clone();

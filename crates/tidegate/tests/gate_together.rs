@@ -169,3 +169,19 @@ fn a_check_that_was_not_asked_is_not_allowed_and_may_be_repeated() {
     let half = &together.decisions[0];
     assert_eq!((half.limits.len(), half.allowed, half.retry()), (1, false, Retry::Unknown));
 }
+
+/// Two checks of one call that meet one bulkhead take two places, and leave both.
+#[tokio::test]
+async fn places_that_two_checks_took_together_are_left_together() {
+    let places = Quota::concurrency(3, std::time::Duration::from_secs(60)).unwrap();
+    let set = PolicySet::new(vec![Policy::new("places", Limit::new(places, "3 at once"))]).unwrap();
+    let gate = Gate::in_memory(set, 100).with_clock(ManualClock::default());
+    let request = Descriptor::new();
+    let free = || gate.peek(&request).unwrap().limits[0].decision.standing.remaining;
+    let mut charged = Charged::default();
+    assert!(gate.charge_together_async(&[Check::of(&request); 2], &mut charged).await.unwrap().allowed);
+    assert_eq!(free(), 1);
+    assert!(!gate.check_together(&[Check::of(&request); 2]).unwrap().allowed);
+    gate.finish(&charged, Part::All, Outcome::Success, |_| None).unwrap();
+    assert_eq!(free(), 3);
+}
