@@ -1,11 +1,11 @@
 //! Policies, store and clock together: one check over many limits, all or nothing.
 //!
-//! A door turns bytes into a [`Descriptor`] and a [`Cost`]; the gate asks the policy set which limits match, takes the time, and has the
-//! store settle them all in one step. Where policies say that they are decided elsewhere ([`Gate::with_store`]), each store settles its
-//! part, and all of them do or none. Where every limit either permits at once or refuses, the time is the process's shared tick, and a
-//! refusal is settled once more by the clock (see [`Precision`]); shadows and queues, whose answers cannot be taken back, go by the clock
-//! from the start. What comes back names the policy that binds. The gate knows no protocol: status codes and headers are the doors'
-//! business.
+//! A door turns bytes into a [`Descriptor`](crate::Descriptor) and a [`Cost`]; the gate asks the policy set which limits match, takes
+//! the time, and has the store settle them all in one step. Where policies say that they are decided elsewhere
+//! ([`Gate::with_store`]), each store settles its part, and all of them do or none. Where every limit either permits at once or refuses,
+//! the time is the process's shared tick, and a refusal is settled once more by the clock (see [`Precision`]); shadows and queues, whose
+//! answers cannot be taken back, go by the clock from the start. What comes back names the policy that binds. The gate knows no
+//! protocol: status codes and headers are the doors' business.
 
 mod admission;
 mod by_usage;

@@ -1,7 +1,7 @@
 //! The law that every store passes, remote ones included.
 //!
 //! [`run`] takes a way to make an empty store and panics, naming the law and the seed, where the store breaks one. Most laws
-//! are one differential trace: random steps on the store and on [`PlainStore`], whose answers must be equal line by line. Steps go
+//! are one differential trace: random steps on the store and on [`PlainStore`](super::PlainStore), whose answers must be equal line by line. Steps go
 //! one by one and many at once ([`Store::settle_each`]), by the caller's clock, a fresh one and the engine's.
 //!
 //! Answers that come later are awaited on the calling thread, so a store that needs a runtime is made with one of its own.
