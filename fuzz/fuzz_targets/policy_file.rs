@@ -3,8 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use tidegate::Gate;
-use tidegate::policy::Descriptor;
 use tidegate::config::{Config, Format};
+use tidegate::policy::Descriptor;
 
 fuzz_target!(|input: (bool, &str)| {
     let format = if input.0 { Format::Yaml } else { Format::Toml };

@@ -19,7 +19,8 @@ fuzz_target!(|input: (u64, u64, bool, &[u8])| {
     if let Ok(ticket) = Ticket::from_bytes(bytes) {
         assert!(keys.open(&ticket, now).is_err(), "nobody has sealed this");
     }
-    let Ok(open) = keys.seal_bytes(bytes).map_err(drop).and_then(|ticket| keys.open(&ticket, now).map_err(drop))
+    let Ok(open) =
+        keys.seal_bytes(bytes).map_err(drop).and_then(|ticket| keys.open(&ticket, now).map_err(drop))
     else {
         return;
     };

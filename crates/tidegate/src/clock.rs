@@ -7,6 +7,7 @@
 //! second thing to pass in. To wait on another runtime's timer, wrap a clock and override
 //! [`Clock::sleep_until`], as [`TokioClock`] (feature `tokio`) does.
 
+mod deadline;
 mod held;
 mod manual;
 mod system;
@@ -14,6 +15,7 @@ mod time;
 #[cfg(feature = "tokio")]
 mod tokio;
 
+pub(crate) use deadline::before;
 pub(crate) use held::HeldTime;
 pub use manual::ManualClock;
 pub use system::SystemClock;

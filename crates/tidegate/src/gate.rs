@@ -1,10 +1,11 @@
 //! Policies, store and clock together: one check over many limits, all or nothing.
 //!
-//! A door turns bytes into a [`Descriptor`] and a [`Cost`]; the gate asks the policy set which limits match, takes the time,
-//! and has the store settle them all in one step. Where every limit either permits at once or refuses, that is the process's
-//! shared tick, and a refusal is settled once more by the clock (see [`Precision`]); shadows and queues, whose answers cannot
-//! be taken back, go by the clock from the start. What comes back names the policy that binds. The gate knows no
-//! protocol: status codes and headers are the doors' business.
+//! A door turns bytes into a [`Descriptor`] and a [`Cost`]; the gate asks the policy set which limits match, takes the time, and has the
+//! store settle them all in one step. Where policies say that they are decided elsewhere ([`Gate::with_store`]), each store settles its
+//! part, and all of them do or none. Where every limit either permits at once or refuses, the time is the process's shared tick, and a
+//! refusal is settled once more by the clock (see [`Precision`]); shadows and queues, whose answers cannot be taken back, go by the clock
+//! from the start. What comes back names the policy that binds. The gate knows no protocol: status codes and headers are the doors'
+//! business.
 
 mod admission;
 mod by_usage;
@@ -13,6 +14,7 @@ mod check;
 mod decide;
 mod each;
 mod in_flight;
+mod rounds;
 mod routed;
 mod routes;
 mod settling;
@@ -38,7 +40,6 @@ pub use check::Check;
 use routes::Routes;
 pub use settling::{Fate, Finished, Followed};
 pub use together::Together;
-
 pub use unfit::Unfit;
 
 use crate::background::Background;
@@ -128,6 +129,14 @@ impl Clone for InForce {
 }
 
 impl GateDecision {
+    /// Keeps the policies by a count and no longer by a lease, and returns them: for decisions that are awaited. A thread has eight leases
+    /// that cost nothing, and checks that are not awaited go by those.
+    fn keep_policies(&mut self) -> InForce {
+        let kept = self.policies.clone();
+        self.policies = kept.clone();
+        kept
+    }
+
     /// Returns the index of the policy that binds, if any limit matched.
     #[must_use]
     pub fn policy(&self) -> Option<usize> {
@@ -144,7 +153,9 @@ impl GateDecision {
             _ if self.allowed => Retry::After(Duration::ZERO),
             Some(binding) => self.limits[binding].decision.retry(),
             // A list refuses, and lists do not change by waiting.
-            None => Retry::Never,
+            None if self.denied_by_list.is_some() => Retry::Never,
+            // It was not asked, or not everywhere: another check of its call refuses.
+            None => Retry::Unknown,
         }
     }
 
@@ -184,7 +195,7 @@ impl Gate {
 
     /// Gives the policies that say `share: local` (or `split`, `central`, `leased`) a store; the others, and those that say nothing, go to
     /// the store that the gate was made with. One that keeps the keys of this process also decides `local`, one that several nodes share
-    /// also `central`, unless they are given another store here.
+    /// also `central`, unless they are given another store here. Of two stores for one word the later one decides, and the other is dropped.
     ///
     /// A request whose policies lie in several stores is settled all or none: the stores of this process are asked first, engines last, and
     /// what was taken is undone when a later one refuses or fails. In between, others see it taken.
@@ -197,7 +208,9 @@ impl Gate {
     /// Replaces what runs the few things that an engine has to be told when nobody waits for them any more: charges that are undone,
     /// places that are left, because an admission or a check was dropped. Each takes half a minute at most. The default is one thread that
     /// runs 1024 of them at once, drops what comes beyond that many more, and begins when it is first needed. A program with a runtime
-    /// hands them to that, by its handle, for they may come from any thread: `move |later| drop(runtime.spawn(later))`.
+    /// hands them to that, by its handle, for they may come from any thread: `move |later| drop(runtime.spawn(later))`. It then runs as many
+    /// at once as callers leave behind in half a minute, while an engine is silent that has no deadline of its own
+    /// ([`Fallback`](crate::store::Fallback) is one).
     #[must_use]
     pub fn with_background(mut self, run: impl Fn(Later<()>) + Send + Sync + 'static) -> Self {
         self.background = Background::new(run);

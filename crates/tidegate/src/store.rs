@@ -82,7 +82,8 @@ pub trait Store: Debug + Send + Sync {
     /// Settles many steps, each all or nothing by itself and as if one after the other; steps may name the same keys. `None` says that
     /// `out` has one answer for each, in order, in place of what it held; else they come later, and `out` is empty.
     ///
-    /// The default settles one after the other. An engine sends them in one exchange.
+    /// The default settles one after the other. An engine sends them in one exchange. A store that knows some of the answers may have settled
+    /// those steps when it returns the future, polled or not: who cannot wait asks step by step.
     fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
         one_by_one(self, steps, out)
     }
@@ -256,6 +257,14 @@ pub enum StoreError {
     NoStore {
         /// What the policy says.
         share: &'static str,
+    },
+    /// Checks of one call bring different quotas for one key, which one step cannot decide. Nothing was asked of a store.
+    #[error(
+        "two checks of one call bring different quotas for one key of policy `{policy}`; give both the same, or ask one after the other"
+    )]
+    TwoQuotas {
+        /// The policy's name.
+        policy: String,
     },
     /// Compare-and-set lost against other writers too often.
     #[error("gave up after {attempts} conflicting writes; the key is too contended for this store")]

@@ -261,3 +261,33 @@ fn a_gate_names_the_policies_whose_states_do_not_fit_its_stores() {
     assert!(unfit[0].bytes > 4096);
     assert!(unfit[0].to_string().starts_with("policy `large`: "), "{}", unfit[0]);
 }
+
+/// An engine's driver that returns fewer values than it was asked for made the step panic.
+#[test]
+fn an_engine_that_returns_fewer_values_than_keys_has_not_answered() {
+    #[derive(Debug)]
+    struct Short(Bytes);
+    impl ByteMap for Short {
+        fn read(&self, _: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
+            let mut read = self.0.read_now(keys);
+            read.values.pop();
+            Box::pin(async move { Ok(read) })
+        }
+        fn write_if_unchanged(&self, tag: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
+            self.0.write_if_unchanged(tag, writes)
+        }
+        fn len(&self) -> usize {
+            self.0.len()
+        }
+    }
+    let quota = Arc::new(Quota::per_hour(5).gcra().unwrap());
+    let charges = [Charge::new(b"a", &quota, Cost::ONE), Charge::new(b"b", &quota, Cost::ONE)];
+    let store = CasStore::new(Short(Bytes::default()));
+    let Err(StoreError::Unavailable { reason }) =
+        store.blocking_settle(&Step::new(Tick::from_secs(1), Op::Take, &charges))
+    else {
+        panic!("no answer can be made of it")
+    };
+    assert_eq!(reason, "it returned 1 values for 2 keys");
+    assert_eq!(store.occupancy().used, 0);
+}

@@ -360,3 +360,15 @@ fn a_share_is_shown_and_given_back_in_units_of_the_caller() {
     let never = rig.take(Charge::new(b"large", &quota, Cost::new(61).unwrap()));
     assert_eq!(never.lines[0].decision.retry(), Retry::Never);
 }
+
+/// A list without steps, asked while the engine was gone, passed for a probe that was answered.
+#[test]
+fn no_step_says_nothing_of_the_engine() {
+    let (rig, quota) = (rig(1), per_hour(60));
+    rig.engine.be(Mood::Errs);
+    rig.take(Charge::new(b"k", &quota, Cost::ONE));
+    rig.clock.advance(PROBE_EVERY);
+    let mut out = vec![Err(StoreError::MustWait)];
+    assert!(rig.store.settle_each(&[], &mut out).is_none() && out.is_empty());
+    assert!(!rig.store.health().is_up());
+}

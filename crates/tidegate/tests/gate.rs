@@ -2,8 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use tidegate::gate::{Check, Fate, Finished, Part};
-use tidegate::policy::{ChargeOn, CostRule, Descriptor, Limit, Policy, PolicySet};
+use tidegate::policy::{
+    ChargeOn, Choice, CostRule, Descriptor, Limit, Mode, Policy, PolicySet, Share, Terms,
+};
+use tidegate::store::{Charge, Occupancy, PlainStore, Settled, Settling, Step, Store, StoreError};
 use tidegate::{Charged, Cost, Gate, ManualClock, Outcome, Quota};
 
 fn policy(name: &str, per_hour: u64) -> Policy {
@@ -19,9 +25,9 @@ fn remaining(gate: &Gate, request: &Descriptor<'_>) -> Vec<u64> {
     decision.limits.iter().map(|limit| limit.decision.standing.remaining).collect()
 }
 
-fn charge(gate: &Gate, request: &Descriptor<'_>, cost: Option<Cost>) -> Option<Charged> {
+fn charge(gate: &Gate, check: Check<'_, '_>) -> Option<Charged> {
     let mut charged = Charged::default();
-    gate.charge(Check::of(request).cost(cost), &mut charged).unwrap().allowed.then_some(charged)
+    gate.charge(check, &mut charged).unwrap().allowed.then_some(charged)
 }
 
 /// Gives back what was charged, or of each charge at most `cost`.
@@ -51,13 +57,13 @@ fn a_refund_of_a_part_gives_back_that_part_and_never_more_than_was_charged() {
     let request = Descriptor::new();
     let cost = |units| Cost::new(units);
 
-    let first = charge(&gate, &request, cost(4)).unwrap();
+    let first = charge(&gate, Check::of(&request).cost(cost(4))).unwrap();
     assert_eq!(remaining(&gate, &request), [96, 90]);
     assert_eq!(first.refundable(), 10);
     refund(&gate, &first, cost(3));
     assert_eq!(remaining(&gate, &request), [99, 93]);
 
-    let second = charge(&gate, &request, cost(20)).unwrap();
+    let second = charge(&gate, Check::of(&request).cost(cost(20))).unwrap();
     assert_eq!(remaining(&gate, &request), [79, 83]);
     let each = refund(&gate, &second, cost(15));
     let told: Vec<_> = each.iter().map(|one| (one.policy, one.charged.units(), one.fate)).collect();
@@ -71,7 +77,7 @@ fn a_refund_of_a_part_gives_back_that_part_and_never_more_than_was_charged() {
 fn after_a_reload_a_refund_reaches_the_charges_that_were_made() {
     let gate = gate(vec![policy("stays", 100), policy("goes", 100), policy("changes", 100)]);
     let request = Descriptor::new();
-    let first = charge(&gate, &request, Cost::new(5)).unwrap();
+    let first = charge(&gate, Check::of(&request).cost(Cost::new(5))).unwrap();
     let set = |policies| PolicySet::new(policies).unwrap();
     gate.replace(set(vec![policy("comes", 100), policy("stays", 100), policy("changes", 200)]));
     assert!(gate.check(Check::of(&request).cost(Cost::new(7))).unwrap().allowed);
@@ -89,7 +95,7 @@ fn after_a_reload_a_refund_reaches_the_charges_that_were_made() {
 fn attempts_take_their_place_at_the_check() {
     let gate = gate(vec![on_failure("login", 3), policy("all", 100)]);
     let request = Descriptor::new();
-    let begun: Vec<_> = (0..40).filter_map(|_| charge(&gate, &request, None)).collect();
+    let begun: Vec<_> = (0..40).filter_map(|_| charge(&gate, Check::of(&request))).collect();
     assert_eq!((begun.len(), remaining(&gate, &request)), (3, vec![0, 97]));
     assert!(begun.iter().all(Charged::awaits_report));
 
@@ -109,7 +115,7 @@ fn attempts_take_their_place_at_the_check() {
 fn a_failure_that_a_success_had_forgotten_is_charged_again() {
     let gate = gate(vec![on_failure("account", 3), on_failure("address", 100)]);
     let request = Descriptor::new();
-    let [one, two, three] = [0; 3].map(|_| charge(&gate, &request, None).unwrap());
+    let [one, two, three] = [0; 3].map(|_| charge(&gate, Check::of(&request)).unwrap());
     assert_eq!(remaining(&gate, &request), [0, 97]);
     report(&gate, &one, Outcome::Success);
     assert_eq!(remaining(&gate, &request), [3, 100]);
@@ -119,7 +125,7 @@ fn a_failure_that_a_success_had_forgotten_is_charged_again() {
     report(&gate, &three, Outcome::Ignored);
     assert_eq!(remaining(&gate, &request), [2, 99], "it holds nothing any more");
     // Of those that come later, each has its own place.
-    let four = charge(&gate, &request, None).unwrap();
+    let four = charge(&gate, Check::of(&request)).unwrap();
     report(&gate, &four, Outcome::CallersFault);
     assert_eq!(remaining(&gate, &request), [1, 98]);
 }
@@ -129,8 +135,8 @@ fn a_failure_that_a_success_had_forgotten_is_charged_again() {
 fn a_success_after_a_reload_forgets_only_what_still_charges_failures() {
     let gate = gate(vec![on_failure("login", 3), on_failure("charges", 3)]);
     let request = Descriptor::new();
-    let first = charge(&gate, &request, None).unwrap();
-    let second = charge(&gate, &request, None).unwrap();
+    let first = charge(&gate, Check::of(&request)).unwrap();
+    let second = charge(&gate, Check::of(&request)).unwrap();
     gate.replace(PolicySet::new(vec![on_failure("login", 5), policy("charges", 3)]).unwrap());
     assert_eq!(remaining(&gate, &request), [3, 1]);
     let fates: Vec<_> =
@@ -154,7 +160,7 @@ fn what_threads_give_back_is_neither_lost_nor_doubled() {
                     let request = Descriptor::new();
                     let mut kept = 0;
                     for turn in 0..500 {
-                        let charged = charge(gate, &request, None).unwrap();
+                        let charged = charge(gate, Check::of(&request)).unwrap();
                         if (turn + worker) % 3 == 0 {
                             kept += 1;
                             report(gate, &charged, Outcome::CallersFault);
@@ -178,7 +184,7 @@ fn what_was_charged_is_printed_without_its_keys() {
     by_token.by = vec!["request.header.authorization".to_owned()];
     let gate = gate(vec![by_token]);
     let request = Descriptor::new().with("request.header.authorization", "Bearer hunter2");
-    let charged = charge(&gate, &request, None).unwrap();
+    let charged = charge(&gate, Check::of(&request)).unwrap();
     let text = format!("{charged:?}");
     assert!(text.contains("by-token") && !text.contains("hunter2"), "{text}");
 }
@@ -196,4 +202,94 @@ fn a_decision_keeps_its_policies_when_others_are_put_in_force() {
         std::thread::spawn(move || kept.iter().chain([&copy]).map(name).collect::<Vec<_>>()).join().unwrap();
     assert_eq!(names, vec!["before"; 21]);
     assert_eq!(name(&after), "after");
+}
+
+/// A bulkhead's places were forgotten under a quota that a caller had brought: as many again were let in.
+#[test]
+fn a_quota_that_a_caller_brings_leaves_the_places_of_guards_alone() {
+    let places = Policy::new(
+        "places",
+        Limit::new(Quota::concurrency(2, Duration::from_secs(60)).unwrap(), "2 at once"),
+    );
+    let gate = gate(vec![policy("rate", 1), places]);
+    let request = Descriptor::new();
+    let brought = Arc::new(Quota::per_hour(100).sliding_log().unwrap());
+    let check = Check::of(&request).quota(&brought);
+    let first = charge(&gate, check).unwrap();
+    let decision = gate.peek(check).unwrap();
+    let limits: Vec<u64> = decision.limits.iter().map(|limit| limit.decision.standing.limit).collect();
+    assert_eq!(limits, [100, 2]);
+    let _second = charge(&gate, check).unwrap();
+    assert!(charge(&gate, check).is_none(), "both places are taken");
+    gate.finish(&first, Part::All, Outcome::Success, |_| None).unwrap();
+    assert!(charge(&gate, check).is_some(), "one was left");
+}
+
+/// Shadows measure by the quota that is brought, and a caller whom a tier does not limit is not limited by it either.
+#[test]
+fn a_quota_that_a_caller_brings_takes_the_place_of_limits_and_makes_none() {
+    let mut shadow = policy("shadow", 100);
+    shadow.mode = Mode::Shadow;
+    let mut tiers = policy("tiers", 100);
+    let unlimited = Terms { quota: None, label: "unlimited".to_owned() };
+    let values = [("gold".to_owned(), unlimited)].into_iter().collect();
+    tiers.limits[0].tiers = Some(Choice { by: "tier".to_owned(), values });
+    let gate = gate(vec![shadow, tiers]);
+    let one = Arc::new(Quota::per_hour(1).sliding_log().unwrap());
+    let (gold, other) = (Descriptor::new().with("tier", "gold"), Descriptor::new());
+    assert!(gate.check(Check::of(&gold).quota(&one)).unwrap().allowed);
+    let decision = gate.check(Check::of(&gold).quota(&one)).unwrap();
+    assert!(decision.allowed && decision.limits.len() == 1 && !decision.limits[0].decision.is_allowed());
+    assert!(gate.check(Check::of(&other).quota(&one)).unwrap().allowed);
+    assert!(!gate.check(Check::of(&other).quota(&one)).unwrap().allowed);
+}
+
+/// Of a charge under a quota that a caller brought, the end was told without that word: the store took a note for it.
+#[test]
+fn the_end_of_a_charge_says_that_its_quota_was_brought() {
+    #[derive(Debug, Default)]
+    struct Looks(PlainStore);
+    impl Store for Looks {
+        fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+            assert!(step.charges.iter().all(|charge| charge.passing), "{step:?}");
+            self.0.settle_into(step, out)
+        }
+        fn occupancy(&self) -> Occupancy {
+            self.0.occupancy()
+        }
+    }
+    let gate = Gate::new(PolicySet::new(vec![policy("all", 5)]).unwrap(), Looks::default());
+    let brought = Arc::new(Quota::per_hour(100).sliding_log().unwrap());
+    let request = Descriptor::new();
+    let charged = charge(&gate, Check::of(&request).quota(&brought)).unwrap();
+    gate.finish(&charged, Part::All, Outcome::Ignored, |_| Some(0)).unwrap();
+}
+
+/// The first of two stores for one word was still told of resets, and its failure failed them.
+#[test]
+fn a_store_that_another_one_has_replaced_is_not_asked() {
+    #[derive(Debug)]
+    struct Gone;
+    impl Store for Gone {
+        fn settle_into(&self, _: &Step<'_>, _: &mut Settled) -> Settling {
+            Settling::Done(Err(StoreError::Unavailable { reason: "it was replaced".to_owned() }))
+        }
+        fn occupancy(&self) -> Occupancy {
+            Occupancy::default()
+        }
+    }
+    let mut central = policy("central", 1);
+    central.share = Some(Share::Central);
+    let gate = gate(vec![policy("own", 5), central])
+        .with_store(Share::Central, Gone)
+        .with_store(Share::Central, PlainStore::default());
+    let request = Descriptor::new();
+    assert!(gate.check(&request).unwrap().allowed && !gate.check(&request).unwrap().allowed);
+    let (key, quota) =
+        (gate.policies().key(1, 0, &request).unwrap(), Quota::per_hour(1).sliding_log().unwrap());
+    gate.reset_charges(&[Charge::new(&key, &Arc::new(quota), Cost::ONE)]).unwrap();
+    assert!(gate.check(&request).unwrap().allowed);
+    // The gate's own store keeps its place, whatever decides its word now.
+    let gate = gate.with_store(Share::Local, PlainStore::default());
+    assert_eq!(remaining(&gate, &request)[0], 3);
 }

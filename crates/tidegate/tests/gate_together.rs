@@ -4,10 +4,12 @@
 
 mod byte_map;
 
+use std::sync::Arc;
+
 use tidegate::gate::{Check, Part, Together};
 use tidegate::policy::{Access, AccessEntry, AccessList, Limit, Share};
-use tidegate::store::CasStore;
-use tidegate::{Charged, Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
+use tidegate::store::{CasStore, StoreError};
+use tidegate::{Charged, Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota, Retry};
 
 use byte_map::{Bytes, OnTheSpot};
 use tidegate::store::conformance::Random;
@@ -129,4 +131,41 @@ async fn what_a_call_charged_is_settled_like_any_charge() {
     assert_eq!(left(&gate), [9, 8, 12, 5]);
     gate.finish_async(&charged, Part::All, Outcome::Ignored, |_| Some(0)).await.unwrap();
     assert_eq!(left(&gate), [12, 12, 12, 12], "a line that two checks met is settled once");
+}
+
+/// Two checks that brought different quotas for one key were decided by that of the first.
+#[test]
+fn one_key_under_two_quotas_is_a_mistake_that_names_the_policy() {
+    for shared in [false, true] {
+        let gate = gate(shared);
+        let (ann, bob) = (user("ann"), user("bob"));
+        let [wide, narrow, alike] =
+            [20, 3, 3].map(|burst| Arc::new(Quota::per_day(1).burst(burst).gcra().unwrap()));
+        let both = [Check::of(&ann).quota(&wide), Check::of(&ann).quota(&narrow)];
+        let refused = gate.check_together(&both).unwrap_err();
+        assert_eq!(refused, StoreError::TwoQuotas { policy: "user".to_owned() });
+        assert!(refused.to_string().contains("policy `user`"), "{refused}");
+        assert_eq!(left(&gate), [BURST; 4]);
+        // Equal ones are one, wherever they lie in memory.
+        let both = [Check::of(&ann).quota(&narrow), Check::of(&bob).quota(&alike)];
+        assert!(gate.check_together(&both).unwrap().allowed);
+        assert!(!gate.check_together(&both).unwrap().allowed, "four of three for all");
+    }
+}
+
+/// What was not asked claimed to be allowed, or never to be worth repeating.
+#[test]
+fn a_check_that_was_not_asked_is_not_allowed_and_may_be_repeated() {
+    let gate = gate(true);
+    let (ann, eve) = (user("ann"), user("eve"));
+    assert!(gate.check(Check::of(&eve).cost(Cost::new(10))).unwrap().allowed);
+    let look = Check::of(&eve).cost(Cost::new(5)).peek();
+    let together = gate.check_together(&[Check::of(&ann), look]).unwrap();
+    let unasked = &together.decisions[0];
+    assert!(!unasked.allowed && unasked.limits.is_empty());
+    assert_eq!(unasked.retry(), Retry::Unknown);
+    // The second store was not asked, since the first had refused: of one whose limits are all there, nobody knows.
+    let together = gate.check_together(&[Check::of(&ann), Check::of(&eve).cost(Cost::new(5))]).unwrap();
+    let half = &together.decisions[0];
+    assert_eq!((half.limits.len(), half.allowed, half.retry()), (1, false, Retry::Unknown));
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tidegate::store::{CasStore, Charge, MemoryStore, Op, PlainStore, Step, Store, conformance};
 use tidegate::{Cost, Tick};
 use tidegate_core::Algorithm as _;
+use tidegate_core::time::MAX_STEP_BACK;
 
 use byte_map::Bytes;
 use tidegate::store::conformance::Random;
@@ -108,25 +109,27 @@ fn threads_that_settle_overlapping_steps_admit_exactly_the_limit() {
 /// A node whose clock was an hour fast has charged a key; the others go on by theirs, and the key fills as it would have.
 #[test]
 fn a_node_with_a_fast_clock_freezes_no_key() {
-    let bytes = Bytes::default();
-    let (fast, right) = (CasStore::new(bytes.clone()), CasStore::new(bytes));
     let now = Tick::from_secs(1_000_000);
     let at = |secs| now.after(Duration::from_secs(secs));
     for quota in conformance::quotas().iter().filter(|quota| !quota.is_guard()) {
-        let key = format!("{quota:?}");
+        let bytes = Bytes::default();
+        let (fast, right) = (CasStore::new(bytes.clone()), CasStore::new(bytes));
         let ask = |store: &CasStore<Bytes>, at, op| {
-            let charges = [Charge::new(key.as_bytes(), quota, Cost::ONE)];
+            let charges = [Charge::new(b"key", quota, Cost::ONE)];
             store.blocking_settle(&Step::new(at, op, &charges)).unwrap()
         };
         if quota.set_back(&quota.fresh(at(3600)), now).is_none() {
             continue;
         }
         while ask(&fast, at(3600), Op::Take).allowed {}
-        // Asked a little later, by the right clock, it begins to fill.
+        // What a node with the right clock would have left, had it spent as much a second from now.
+        let twin = CasStore::new(Bytes::default());
+        while ask(&twin, at(1), Op::Take).allowed {}
         assert!(!ask(&right, at(1), Op::Take).allowed, "{quota:?}");
-        // The longest of them takes a day to fill. By the fast clock none would have begun before an hour.
-        let later = if quota.full_at(&quota.fresh(now)).is_none() { 2 * 86_400 } else { 3000 };
-        let full = ask(&right, at(12 + later), Op::Peek).lines[0].decision;
+        let [ours, theirs] =
+            [&right, &twin].map(|store| ask(store, at(1), Op::Peek).lines[0].decision.standing.reset_after);
+        assert!(ours <= theirs + MAX_STEP_BACK, "{quota:?}: {ours:?} and {theirs:?}");
+        let full = ask(&right, at(1).after(MAX_STEP_BACK + ours), Op::Peek).lines[0].decision;
         assert!(full.is_allowed(), "{quota:?}: {full:?}");
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct Made {
     pub(super) share: Option<Share>,
     /// Whether it was made by the store that stands in for an engine.
     pub(super) by_fallback: bool,
+    /// Whether the caller had brought the quota, see [`Charge::passing`].
+    pub(super) passing: bool,
     pub(super) settled: SettledOnce,
 }
 
@@ -176,6 +178,7 @@ impl Charged {
             binding: false,
             owner: made.owner,
             by_fallback: made.by_fallback,
+            passing: made.passing,
             ..Charge::new(self.key(made), &made.quota, made.receipt.cost)
         }
     }
@@ -200,6 +203,7 @@ impl Charged {
                 owner: line.owner,
                 share: line.share,
                 by_fallback: line.by_fallback,
+                passing: line.passing,
                 settled: SettledOnce::default(),
             });
         }

@@ -20,10 +20,18 @@ pub struct Check<'a, 'd> {
     pub peek: bool,
     /// These policies only, and the lists that hold for all. The set of these goes before the one in force.
     pub among: Option<&'a Among>,
-    /// A quota that the caller brings: it holds for this check in place of the limits' own. A store takes no note of it but in the
+    /// A quota that the caller brings: it holds for this check in place of the limits' own, those of shadows included. Places of guards
+    /// stay under their own limits, or under one that is brought if that is a guard too; a guard that is brought holds for guards alone.
+    /// Where a policy does not limit a caller (no match, an unlimited tier), nothing does. A store takes no note of the quota but in the
     /// keys that it charges, so callers may bring as many different ones as they like.
     pub quota: Option<&'a Arc<Quota>>,
-    /// When the answer is of no use any more, by the gate's clock: nothing is delayed beyond it.
+    /// When the answer is of no use any more, by the gate's clock.
+    ///
+    /// A queue refuses what it would delay beyond this; an engine that takes its time to decide makes the delay end that much later. An engine
+    /// that has not answered by then is given up: the check is [`StoreError::Unavailable`](crate::store::StoreError::Unavailable), and
+    /// what was taken is given back, as if the caller had gone away ([`Gate::check_async`](super::Gate::check_async)); nothing stands in
+    /// for the engine, whose own deadline is that of its store ([`Fallback`](crate::store::Fallback)). After the deadline no engine is
+    /// asked. What is decided in this process takes no time and is decided all the same.
     pub deadline: Option<Tick>,
 }
 

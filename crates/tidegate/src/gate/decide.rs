@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arc_swap::Guard;
 use smallvec::SmallVec;
-use tidegate_core::Tick;
+use tidegate_core::{Quota, Tick};
 
 use super::charged::{Charged, Keep};
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
@@ -47,7 +47,8 @@ impl Gate {
     /// Decides like [`Gate::check`], and waits for engines that answer later.
     ///
     /// # Errors
-    /// [`StoreError`] when no decision could be made. What stores before the failing one had taken is given back.
+    /// [`StoreError`] when no decision could be made, [`StoreError::Unavailable`] also when an engine has not answered by the
+    /// [deadline](Check#structfield.deadline). What stores before the failing one had taken is given back.
     ///
     /// # Cancel safety
     /// Dropped before it ends, it gives back what was taken. A step that an engine is just being asked to settle is awaited in the background
@@ -153,6 +154,7 @@ impl Gate {
     }
 
     /// Decides in one step of the gate's own store.
+    #[inline(always)]
     fn decide_plain<K: Keep>(
         &self,
         check: &Check<'_, '_>,
@@ -228,6 +230,7 @@ impl Gate {
 
 impl<'c> Check<'c, '_> {
     /// Lists the charges of the request.
+    #[inline(always)]
     pub(super) fn plan_into<'p>(&self, policies: &'p PolicySet, plan: &mut Plan<'p>)
     where
         'c: 'p,
@@ -237,13 +240,12 @@ impl<'c> Check<'c, '_> {
             Some(among) => policies.plan_among(self.request, self.cost, among, plan),
         }
         if let Some(quota) = self.quota {
-            for line in &mut plan.lines {
-                (line.quota, line.passing) = (quota, true);
-            }
+            bring(quota, plan);
         }
     }
 
-    /// Lets nothing be delayed beyond the deadline.
+    /// Lets no queue accept a delay beyond the deadline.
+    #[inline]
     pub(super) fn shorten_waits(&self, at: Tick, plan: &mut Plan<'_>) {
         let Some(deadline) = self.deadline else { return };
         for line in &mut plan.lines {
@@ -253,6 +255,16 @@ impl<'c> Check<'c, '_> {
 
     pub(super) const fn op(&self) -> Op<'static> {
         if self.peek { Op::Peek } else { Op::Take }
+    }
+}
+
+/// Puts a quota that the caller brings in place of the limits' own.
+#[cold]
+#[inline(never)]
+fn bring<'p>(quota: &'p Arc<Quota>, plan: &mut Plan<'p>) {
+    // A cell that goes from places to units and back forgets the places that are taken.
+    for line in plan.lines.iter_mut().filter(|line| line.quota.is_guard() == quota.is_guard()) {
+        (line.quota, line.passing) = (quota, true);
     }
 }
 
@@ -283,6 +295,7 @@ impl GateDecision {
 /// Picks the limit that a caller should hear of: among refusals the one that lasts longest, else the one with least left.
 ///
 /// Of equals, the first policy of the file is named. `allowed` says that none of them refuses, shadows left out.
+#[inline]
 pub(super) fn binding(limits: &[LimitDecision], allowed: bool) -> Option<usize> {
     let enforced = limits.iter().enumerate().filter(|(_, limit)| limit.binding);
     let first = if allowed {

@@ -8,8 +8,8 @@ use crate::store::StoreError;
 impl Gate {
     /// Decides requests, in order, as [`Gate::check`] would one by one.
     ///
-    /// Not one decision but many: each is allowed or refused for itself; see [`Gate::check_together`] for the other. Takes a kilobyte for each
-    /// where policies lie in several stores.
+    /// Not one decision but many: each is allowed or refused for itself; [`Gate::check_together`] is one decision for all of them. Takes about
+    /// two kilobytes for each request.
     ///
     /// # Examples
     /// ```
@@ -35,7 +35,11 @@ impl Gate {
     }
 
     /// Decides requests like [`Gate::check_each`], and waits for engines that answer later: an engine is asked for all of them in one
-    /// exchange.
+    /// exchange. Where policies lie in several stores, a request that a later store refuses holds what it took of the earlier ones until all
+    /// are decided: by that another one of the same list may be refused which would pass if they were asked one by one.
+    ///
+    /// Requests that go to an engine together are given up together, at the latest of their deadlines, and not at all where one has
+    /// none.
     ///
     /// # Cancel safety
     /// As [`Gate::check_async`].
@@ -49,7 +53,7 @@ impl Gate {
         waits: Waits,
     ) -> Vec<Result<GateDecision, StoreError>> {
         let mut decisions: Vec<GateDecision> = checks.iter().map(|check| self.undecided(check)).collect();
-        let policies: Vec<_> = decisions.iter().map(|decision| decision.policies.clone()).collect();
+        let policies: Vec<_> = decisions.iter_mut().map(GateDecision::keep_policies).collect();
         let mut asked = Vec::with_capacity(checks.len());
         let mut runs: Vec<Run<'_, '_>> = Vec::with_capacity(checks.len());
         for ((at, check), decision) in checks.iter().enumerate().zip(&mut decisions) {

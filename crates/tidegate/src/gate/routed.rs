@@ -4,8 +4,6 @@
 //! the other, guards and stores of this process first, engines last, so that a request which the process refuses costs no engine a call.
 //! A part that refuses or fails undoes those before it, exactly: each is ended with nothing spent. So does a caller who goes away; what an
 //! engine is just being asked is then awaited and undone in the background.
-//!
-//! Many requests go together: each round asks one store for the next parts of all requests that wait for it, in one exchange.
 
 use std::mem;
 use std::time::Duration;
@@ -14,7 +12,6 @@ use smallvec::SmallVec;
 use tidegate_core::Tick;
 
 use super::charged::Keep;
-use super::in_flight::{InFlight, undo_later};
 use super::waits::{Waits, now};
 use super::{Check, Gate, GateDecision};
 use crate::policy::{Plan, PolicySet};
@@ -40,6 +37,8 @@ pub(super) struct Run<'g, 'p> {
     op: Op<'static>,
     /// When it was asked, by the gate's clock.
     asked: Tick,
+    /// When its answer is of no use any more.
+    pub(super) deadline: Option<Tick>,
     /// When it was decided, by the clock that decided last: an engine's where one was asked.
     at: Tick,
     parts: SmallVec<[Part; 2]>,
@@ -51,18 +50,26 @@ pub(super) struct Run<'g, 'p> {
     wait: Duration,
     by: DecidedBy,
     error: Option<StoreError>,
-    /// What gives back the parts that are settled, should a later one refuse: the store of each and the lines.
+    /// What gives back the parts that are settled, should a later one refuse or the caller go away: the store of each, the part, the step.
     undo: SmallVec<[(usize, usize, OwnedStep); 2]>,
+    /// Whether others are awaited together with it, so that the caller may go away when it is settled.
+    pub(super) awaits_others: bool,
 }
 
 impl<'g, 'p> Run<'g, 'p> {
-    pub(super) fn new(gate: &'g Gate, plan: Plan<'p>, op: Op<'static>, at: Tick) -> Self {
+    pub(super) fn new(
+        gate: &'g Gate,
+        plan: Plan<'p>,
+        op: Op<'static>,
+        (at, deadline): (Tick, Option<Tick>),
+    ) -> Self {
         let lines = plan.lines.len();
         let mut run = Self {
             gate,
             plan,
             op,
             asked: at,
+            deadline,
             at,
             parts: SmallVec::new(),
             next: 0,
@@ -72,6 +79,7 @@ impl<'g, 'p> Run<'g, 'p> {
             by: DecidedBy::Local,
             error: None,
             undo: SmallVec::new(),
+            awaits_others: false,
         };
         if let Err(error) = run.divide() {
             run.fail(error);
@@ -98,7 +106,7 @@ impl<'g, 'p> Run<'g, 'p> {
     }
 
     /// Returns the store that is asked next; `None` when all is said.
-    fn next_store(&self) -> Option<usize> {
+    pub(super) fn next_store(&self) -> Option<usize> {
         self.parts.get(self.next).filter(|_| self.goes_on()).map(|part| part.store)
     }
 
@@ -106,27 +114,36 @@ impl<'g, 'p> Run<'g, 'p> {
         self.error.is_none() && (self.allowed || matches!(self.op, Op::Peek))
     }
 
-    fn charges(&self) -> SmallVec<[Charge<'_>; 4]> {
+    pub(super) fn charges(&self) -> SmallVec<[Charge<'_>; 4]> {
         let part = &self.parts[self.next];
         part.lines.iter().map(|at| self.plan.charge(&self.plan.lines[*at])).collect()
     }
 
     /// Returns the step of the next part.
-    fn step<'s>(&self, charges: &'s [Charge<'s>], receipts: bool) -> Step<'s> {
+    pub(super) fn step<'s>(&self, charges: &'s [Charge<'s>], receipts: bool) -> Step<'s> {
         let Part { store, tag, .. } = self.parts[self.next];
         // Whoever comes later may refuse, and whoever waits may go away: this part is then undone by its receipts.
-        let receipts =
-            receipts || self.next + 1 < self.parts.len() || self.gate.routes.store(store).caps().may_wait;
+        let receipts = receipts || self.may_be_undone() || self.gate.routes.store(store).caps().may_wait;
         Step { now: self.asked, clock: StepClock::Engine, tag, receipts, op: self.op, charges }
     }
 
+    /// Says whether the next part may have to be undone when it is settled.
+    fn may_be_undone(&self) -> bool {
+        self.next + 1 < self.parts.len() || self.awaits_others
+    }
+
+    /// Says whether an engine is among those that are asked.
+    pub(super) fn may_wait(&self) -> bool {
+        self.parts.iter().any(|part| self.gate.routes.store(part.store).caps().may_wait)
+    }
+
     /// Returns the step of the next part, to be undone should it be settled when nobody waits any more.
-    fn step_to_undo(&self) -> Option<OwnedStep> {
+    pub(super) fn step_to_undo(&self) -> Option<OwnedStep> {
         matches!(self.op, Op::Take).then(|| OwnedStep::of(&self.step(&self.charges(), true)))
     }
 
     /// Takes over what came of the next part.
-    fn take(&mut self, answer: Answer) {
+    pub(super) fn take(&mut self, answer: Answer) {
         let charges = self.parts[self.next].lines.len();
         let settled = match answer.and_then(|settled| whole(settled, charges)) {
             Ok(settled) => settled,
@@ -139,7 +156,7 @@ impl<'g, 'p> Run<'g, 'p> {
         for at in &self.parts[self.next].lines {
             self.plan.lines[*at].by_fallback = settled.by == DecidedBy::Fallback;
         }
-        if settled.allowed && matches!(self.op, Op::Take) && self.next + 1 < self.parts.len() {
+        if settled.allowed && matches!(self.op, Op::Take) && self.may_be_undone() {
             self.remember(&settled);
         }
         for (at, settlement) in self.parts[self.next].lines.iter().zip(settled.lines) {
@@ -156,18 +173,20 @@ impl<'g, 'p> Run<'g, 'p> {
         }
     }
 
-    fn fail(&mut self, error: StoreError) {
+    pub(super) fn fail(&mut self, error: StoreError) {
         self.allowed = false;
         self.error = Some(error);
     }
 
     /// Gives back what was taken, if the request is refused; the limits then stand as they do afterwards.
-    async fn undo(&mut self, waits: Waits) {
+    pub(super) async fn undo(&mut self, waits: Waits) {
         if self.allowed {
-            self.undo.clear();
+            return;
         }
         while let Some((store, part, step)) = self.undo.pop() {
-            let Some(answer) = self.gate.ask_again(store, &step, waits).await else { continue };
+            let asked = self.gate.ask_again(store, &step, waits);
+            // At the deadline an engine is left to undo it in the background.
+            let Some(answer) = self.gate.before(self.deadline, asked).await.flatten() else { continue };
             let settled = match answer {
                 Ok(settled) => settled,
                 // Undone or not, nobody knows: a second time might give back what others have charged.
@@ -214,6 +233,8 @@ impl<'g, 'p> Run<'g, 'p> {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
+        // From here on the caller has it.
+        self.undo.clear();
         let settlements = mem::take(&mut self.settlements);
         let settled = Settled {
             allowed: self.allowed,
@@ -265,7 +286,7 @@ impl Gate {
         keep: &mut K,
         waits: Waits,
     ) -> Result<GateDecision, StoreError> {
-        let policies = decision.policies.clone();
+        let policies = decision.keep_policies();
         let Some(run) = self.run_of(check, &policies, &mut decision) else { return Ok(decision) };
         let mut runs = [run];
         self.settle_runs(&mut runs, K::KEEPS, waits).await;
@@ -289,52 +310,7 @@ impl Gate {
         let mut plan = Plan::default();
         check.plan_into(policies, &mut plan);
         check.shorten_waits(at, &mut plan);
-        Some(Run::new(self, plan, check.op(), at))
-    }
-
-    /// Settles requests, each all or none: in each round the next parts of all that wait for the same store.
-    pub(super) async fn settle_runs(&self, runs: &mut [Run<'_, '_>], receipts: bool, waits: Waits) {
-        let mut answers = Vec::new();
-        while let Some(store) = runs.iter().filter_map(Run::next_store).min() {
-            let asked: SmallVec<[usize; 4]> =
-                (0..runs.len()).filter(|at| runs[*at].next_store() == Some(store)).collect();
-            let later = {
-                let charges: SmallVec<[_; 2]> = asked.iter().map(|at| runs[*at].charges()).collect();
-                let steps: SmallVec<[Step<'_>; 2]> = asked
-                    .iter()
-                    .zip(&charges)
-                    .map(|(at, charges)| runs[*at].step(charges, receipts))
-                    .collect();
-                self.routes.store(store).settle_each(&steps, &mut answers)
-            };
-            match (later, waits) {
-                (Some(later), Waits::Yes) => {
-                    let (runs, asked) = (&*runs, &asked);
-                    let undo = |later| {
-                        let steps = asked.iter().map(|at| runs[*at].step_to_undo()).collect();
-                        undo_later(self.routes.share(store), steps, later)
-                    };
-                    answers = InFlight::new(later, &self.background, &undo).await;
-                }
-                // Dropped unpolled: the engine was not asked.
-                (Some(_), Waits::No | Waits::Unwatched) => {
-                    answers.clear();
-                    answers.resize_with(asked.len(), || Err(StoreError::MustWait));
-                }
-                (None, _) => {}
-            }
-            // An engine that answers fewer steps than it was asked has not answered the others.
-            answers.resize_with(asked.len(), || {
-                let reason = "it answered fewer steps than it was asked".to_owned();
-                Err(StoreError::Unavailable { reason })
-            });
-            for (at, answer) in asked.iter().zip(answers.drain(..)) {
-                runs[*at].take(answer);
-            }
-        }
-        for run in runs {
-            run.undo(waits).await;
-        }
+        Some(Run::new(self, plan, check.op(), (at, check.deadline)))
     }
 }
 
@@ -349,7 +325,7 @@ pub(super) fn whole(settled: Settled, charges: usize) -> Answer {
 }
 
 /// Returns whichever of two is further from the caller.
-fn furthest(one: DecidedBy, other: DecidedBy) -> DecidedBy {
+pub(super) fn furthest(one: DecidedBy, other: DecidedBy) -> DecidedBy {
     let distance = |by| match by {
         DecidedBy::Local => 0,
         DecidedBy::Lease => 1,

@@ -44,8 +44,19 @@ impl Routes {
         for place in self.by_share.iter_mut().flatten().chain([&mut self.own]) {
             *place += usize::from(*place >= at);
         }
-        self.by_share[share as usize] = Some(at);
+        let replaced = self.by_share[share as usize].replace(at);
+        if let Some(replaced) = replaced.filter(|place| !self.is_asked(*place)) {
+            self.stores.remove(replaced);
+            for place in self.by_share.iter_mut().flatten().chain([&mut self.own]) {
+                *place -= usize::from(*place > replaced);
+            }
+        }
         self.find_plain();
+    }
+
+    /// Says whether any policy is decided by a store.
+    fn is_asked(&self, store: usize) -> bool {
+        store == self.own || self.by_share.contains(&Some(store))
     }
 
     fn find_plain(&mut self) {

@@ -230,7 +230,7 @@ impl Gate {
                 clock: StepClock::Engine,
                 ..Step::new(self.time.now(), Op::Finish(&all), &charges)
             };
-            // Theirs no more: if the caller goes away from here on, the store may settle them.
+            // Not reopened if the caller goes away from here on, for the store may have settled them by then.
             let claimed = mem::take(&mut part.claimed.0);
             let Some(answer) = self.ask(part.store, &step, waits).await else { continue };
             let settled = match answer.and_then(|settled| whole(settled, charges.len())) {

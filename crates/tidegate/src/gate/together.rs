@@ -7,10 +7,10 @@ use tidegate_core::{Cost, Tick};
 
 use super::charged::{Charged, Keep};
 use super::decide::binding;
-use super::routed::{Run, Settlements};
+use super::routed::{Run, Settlements, furthest};
 use super::waits::{Waits, now};
-use super::{Check, Gate, GateDecision};
-use crate::policy::{Line, Plan};
+use super::{Check, Gate, GateDecision, InForce};
+use crate::policy::{Line, Plan, policy_of_key};
 use crate::store::{DecidedBy, Op, StoreError};
 
 /// The answer to several checks of one call.
@@ -26,7 +26,8 @@ pub struct Together {
     /// Who decided; see [`GateDecision::by`].
     pub by: DecidedBy,
     /// One for each check, in order. Each says what its own limits decided; where another refuses the call, one that is allowed has spent
-    /// nothing all the same.
+    /// nothing all the same. One whose limits were not all asked, because the call was refused before, is not allowed and names only those
+    /// that were.
     pub decisions: Vec<GateDecision>,
 }
 
@@ -35,10 +36,12 @@ impl Gate {
     ///
     /// Where two of them meet one limit under one key, it is charged once with the cost of both, so that both together have to fit. Checks that
     /// only look are looked at first, and refuse the call like others. A deny-list that refuses one refuses the call before any limit is
-    /// asked.
+    /// asked. The earliest of their deadlines is that of the call.
+    ///
+    /// Compares each key with each other one, so the time grows with the square of the number of limits: a call has a handful of checks.
     ///
     /// # Errors
-    /// As [`Gate::check`]; nothing was charged then.
+    /// As [`Gate::check`]; nothing was charged then. [`StoreError::TwoQuotas`] where two of them bring different quotas for one key.
     ///
     /// # Examples
     /// ```
@@ -64,7 +67,7 @@ impl Gate {
     /// Decides like [`Gate::check_together`], and waits for engines that answer later.
     ///
     /// # Errors
-    /// As [`Gate::check_async`].
+    /// As [`Gate::check_async`] and [`Gate::check_together`].
     ///
     /// # Cancel safety
     /// As [`Gate::check_async`].
@@ -75,7 +78,7 @@ impl Gate {
     /// Decides like [`Gate::check_together_async`], and keeps in `charged` what was charged, as [`Gate::charge`] does.
     ///
     /// # Errors
-    /// As [`Gate::check_async`]; nothing was charged then.
+    /// As [`Gate::check_together_async`]; nothing was charged then.
     ///
     /// # Cancel safety
     /// As [`Gate::check_async`].
@@ -95,7 +98,15 @@ impl Gate {
         waits: Waits,
     ) -> Result<Together, StoreError> {
         let mut decisions: Vec<GateDecision> = checks.iter().map(|check| self.undecided(check)).collect();
-        let policies: Vec<_> = decisions.iter().map(|decision| decision.policies.clone()).collect();
+        // One set for all of them, although another may be put in force meanwhile.
+        let in_force = InForce(self.policies.load());
+        for (check, decision) in checks.iter().zip(&mut decisions) {
+            if check.among.is_none() {
+                decision.policies = in_force.clone();
+            }
+        }
+        let policies: Vec<_> = decisions.iter_mut().map(GateDecision::keep_policies).collect();
+        let deadline = checks.iter().filter_map(|check| check.deadline).min();
         let at = self.time.now();
         let mut together =
             Together { allowed: true, wait: Duration::ZERO, at, by: DecidedBy::Local, decisions: Vec::new() };
@@ -109,7 +120,7 @@ impl Gate {
         // Those that look go first: what they refuse need not be undone.
         for op in [Op::Peek, Op::Take] {
             if !together.allowed {
-                // The call is refused: the rest only tells how it stands.
+                // The call is refused: what is left is not asked.
                 break;
             }
             let looks = matches!(op, Op::Peek);
@@ -118,12 +129,12 @@ impl Gate {
                 let mut plan = Plan::default();
                 check.plan_into(&policies[place], &mut plan);
                 check.shorten_waits(at, &mut plan);
-                merged.add(place, plan);
+                merged.add(place, plan)?;
             }
             if merged.parts.is_empty() {
                 continue;
             }
-            let mut runs = [Run::new(self, merged.plan, op, at)];
+            let mut runs = [Run::new(self, merged.plan, op, (at, deadline))];
             self.settle_runs(&mut runs, K::KEEPS && !looks, waits).await;
             let [run] = runs;
             let (plan, settled, settlements) = run.outcome()?;
@@ -132,7 +143,7 @@ impl Gate {
             }
             together.allowed &= settled.allowed;
             together.wait = together.wait.max(settled.wait);
-            (together.at, together.by) = (settled.at, settled.by);
+            (together.at, together.by) = (settled.at, furthest(together.by, settled.by));
             for part in &merged.parts {
                 part.tell(&settlements, &mut decisions[part.check]);
                 let decision = &mut decisions[part.check];
@@ -162,7 +173,11 @@ struct PartOf<'p> {
 }
 
 impl<'p> Merged<'p> {
-    fn add(&mut self, check: usize, plan: Plan<'p>) {
+    /// Adds the plan of a check.
+    ///
+    /// # Errors
+    /// [`StoreError::TwoQuotas`].
+    fn add(&mut self, check: usize, plan: Plan<'p>) -> Result<(), StoreError> {
         let mut part = PartOf { check, lines: SmallVec::new() };
         for mut line in plan.lines {
             let key = &plan.keys[line.key.clone()];
@@ -170,6 +185,10 @@ impl<'p> Merged<'p> {
             let at = match held {
                 Some(at) => {
                     let other = &mut self.plan.lines[at];
+                    if other.quota != line.quota {
+                        let policy = policy_of_key(key).unwrap_or_default().to_owned();
+                        return Err(StoreError::TwoQuotas { policy });
+                    }
                     let units = other.cost.units().saturating_add(line.cost.units());
                     other.cost = Cost::new(units).unwrap_or(Cost::MAX);
                     other.max_wait = other.max_wait.min(line.max_wait);
@@ -187,6 +206,7 @@ impl<'p> Merged<'p> {
             part.lines.push((at, line));
         }
         self.parts.push(part);
+        Ok(())
     }
 }
 
@@ -196,7 +216,9 @@ impl PartOf<'_> {
         decision.limits.extend(
             self.lines.iter().filter_map(|(at, line)| Some(line.decided(settlements.get(*at)?.as_ref()?))),
         );
-        decision.allowed = decision.limits.iter().all(|limit| !limit.binding || limit.decision.is_allowed());
+        let all_asked = decision.limits.len() == self.lines.len();
+        decision.allowed =
+            all_asked && decision.limits.iter().all(|limit| !limit.binding || limit.decision.is_allowed());
         let waits = decision.limits.iter().filter(|limit| limit.binding).map(|limit| limit.decision.wait());
         decision.wait = if decision.allowed { waits.max().unwrap_or_default() } else { Duration::ZERO };
         decision.binding = binding(&decision.limits, decision.allowed);

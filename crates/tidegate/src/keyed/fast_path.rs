@@ -127,16 +127,24 @@ impl Shared {
         match taken {
             Taken::Permitted(word) => Some(T::permitted(by.form.report(word, by.now))),
             Taken::Elsewhere => None,
-            Taken::Refused(seen) => self.decide_by_clock(print, key, units, seen),
+            Taken::Refused(seen) => self.decide_by_clock(print, key, by, (units, seen)),
         }
     }
 
     /// Reads the clock for units that the word `seen` refused. Refuses only on a word that was there before the clock was read, since
     /// every charge in it is then of an earlier tick. Ends: a word that has changed means that another check was permitted.
     #[inline(never)]
-    fn decide_by_clock<T: Tell>(&self, print: Print, key: &[u8], units: u64, mut seen: u64) -> Option<T> {
+    fn decide_by_clock<T: Tell>(
+        &self,
+        print: Print,
+        key: &[u8],
+        by: &Reading<'_>,
+        (units, mut seen): (u64, u64),
+    ) -> Option<T> {
         loop {
-            let by = self.reading(self.time.now())?;
+            let now = self.time.now();
+            // By the same limit: if its number has been given to another one since, the store says so.
+            let by = by.later(now).or_else(|| self.reading(now))?;
             match self.store.take(print, key, &by, units) {
                 Taken::Permitted(word) => {
                     return Some(T::permitted(by.form.report(word, by.now)));

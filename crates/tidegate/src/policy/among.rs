@@ -49,6 +49,7 @@ impl Among {
 impl PolicySet {
     /// Like [`PolicySet::access`], with the lists of those policies only, and of the set.
     #[must_use]
+    #[inline(always)]
     pub(crate) fn refusal(&self, request: &Descriptor<'_>, among: Option<&Among>) -> Option<Refusal> {
         self.refuse(request, |place| among.is_none_or(|among| among.has(place)))
     }

@@ -91,6 +91,7 @@ pub(crate) fn owner(policy: &str) -> u32 {
 }
 
 /// Appends the values of `by`; returns how many are there.
+#[inline]
 pub(crate) fn push_values(
     out: &mut Vec<u8>,
     by: &[String],

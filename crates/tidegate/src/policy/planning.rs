@@ -24,6 +24,7 @@ impl PolicySet {
     }
 
     /// Like [`PolicySet::access`], with the lists of the wanted policies only, and of the set.
+    #[inline(always)]
     pub(super) fn refuse(&self, request: &Descriptor<'_>, wanted: impl Fn(usize) -> bool) -> Option<Refusal> {
         if self.access.deny.is_empty() && !self.guarded {
             return None;
@@ -69,11 +70,13 @@ impl PolicySet {
     }
 
     /// Like [`PolicySet::plan`], into a plan that is emptied first, keeping its memory.
+    #[inline]
     pub fn plan_into<'p>(&'p self, descriptor: &Descriptor<'_>, cost: Option<Cost>, plan: &mut Plan<'p>) {
         self.fill(descriptor, cost, plan, |_| true);
     }
 
     /// Fills a plan with the lines of the wanted policies.
+    #[inline(always)]
     pub(super) fn fill<'p>(
         &'p self,
         request: &Descriptor<'_>,

@@ -156,7 +156,12 @@ impl<M: ByteMap> Shared<M> {
         keys: &[Arc<[u8]>],
         read: &Read,
     ) -> Result<(Settled, Option<Vec<Write>>), StoreError> {
-        let mut cells = Vec::with_capacity(read.values.len());
+        let values = read.values.len();
+        if values != keys.len() {
+            let reason = format!("it returned {values} values for {} keys", keys.len());
+            return Err(StoreError::Unavailable { reason });
+        }
+        let mut cells = Vec::with_capacity(values);
         let mut repaired = false;
         for (at, versioned) in read.values.iter().enumerate() {
             let cell = versioned.value.as_deref().map(Cell::decode).transpose();

@@ -182,6 +182,11 @@ impl Store for Fallback {
     }
 
     fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        if steps.is_empty() {
+            // The engine would answer nothing with nothing, which does not say that it is there.
+            out.clear();
+            return None;
+        }
         if steps.iter().all(|step| matches!(step.op, Op::Take | Op::Peek)) {
             self.shared.decide_each(steps, out)
         } else {

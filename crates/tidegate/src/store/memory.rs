@@ -50,6 +50,7 @@ mod prefault;
 mod reading;
 mod reclaim;
 mod seed;
+mod sweep;
 mod table;
 mod word_path;
 
@@ -273,10 +274,10 @@ impl MemoryStore {
     ) -> Result<(), StoreError> {
         let (table, time) = (&self.shared.table, &self.shared.time);
         (settled.at, settled.by) = (time.hold(step.now), DecidedBy::Local);
-        let mut step = Step { now: settled.at, ..*step };
-        if table.settle_at_once::<RECEIPTS>(&step, &print, settled).is_some() {
+        if table.settle_at_once::<RECEIPTS>(step, settled.at, &print, settled).is_some() {
             return Ok(());
         }
+        let mut step = Step { now: settled.at, ..*step };
         // Perhaps a refusal: decided by a fresh clock, if the step has one.
         if let StepClock::Fresh(clock) = step.clock {
             step.now = time.hold(clock.now());

@@ -167,8 +167,8 @@ impl Ending {
 pub struct Settlement {
     /// What this limit by itself decided, and how it stands after the step.
     pub decision: Decision,
-    /// Needed to settle the charge; present when it was spent, unless the step wanted no receipts ([`Step::receipts`]). Of [`Op::Finish`] it is the receipt of the charge, with the units
-    /// that came back for its cost; absent where none did.
+    /// Needed to settle the charge; present when it was spent, unless the step wanted no receipts ([`Step::receipts`]). Of
+    /// [`Op::Finish`] it is the receipt of the charge, with the units that came back for its cost; absent where none did.
     pub receipt: Option<Receipt>,
 }
 

@@ -156,7 +156,10 @@ impl Store for Engine {
     }
 
     fn caps(&self) -> Caps {
-        Caps::ENGINE
+        let mut caps = Caps::ENGINE;
+        // A plain map lies beneath, which takes states of any size.
+        caps.largest_cell = None;
+        caps
     }
 
     fn home(&self) -> Home {

@@ -8,6 +8,7 @@
 
 #[path = "../byte_map/mod.rs"]
 mod byte_map;
+mod giving_up;
 mod overlap;
 mod scripted;
 

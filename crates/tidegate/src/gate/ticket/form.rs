@@ -23,6 +23,9 @@ const ON_FAILURE: u8 = 1;
 /// The bit of a line that says that the store which stands in for an engine made the charge.
 const BY_FALLBACK: u8 = 2;
 
+/// The bit of a line that says that the caller had brought the quota.
+const PASSING: u8 = 4;
+
 impl OpenTicket {
     pub(super) fn write(&self) -> Vec<u8> {
         let mut out = Writer::new(TICKET);
@@ -49,7 +52,8 @@ impl OpenTicket {
             u32_to(&mut out, made.owner);
             let failure = if made.on_failure { ON_FAILURE } else { 0 };
             let fallback = if made.by_fallback { BY_FALLBACK } else { 0 };
-            out.u8(failure | fallback);
+            let passing = if made.passing { PASSING } else { 0 };
+            out.u8(failure | fallback | passing);
             out.u8(made.share.map_or(0, |share| share as u8 + 1));
         }
         out.finish()
@@ -86,11 +90,12 @@ impl OpenTicket {
                 owner: u32_from(&mut from)?,
                 on_failure: false,
                 by_fallback: false,
+                passing: false,
                 share: None,
                 settled: SettledOnce::default(),
             };
             let flags = from.u8()?;
-            if flags & !(ON_FAILURE | BY_FALLBACK) != 0 {
+            if flags & !(ON_FAILURE | BY_FALLBACK | PASSING) != 0 {
                 return Err(DecodeError::Value { field: "line" });
             }
             let share = match usize::from(from.u8()?) {
@@ -98,7 +103,7 @@ impl OpenTicket {
                 word => Some(*Share::ALL.get(word - 1).ok_or(DecodeError::Value { field: "share" })?),
             };
             let (on_failure, by_fallback) = (flags & ON_FAILURE != 0, flags & BY_FALLBACK != 0);
-            lines.push(Made { on_failure, by_fallback, share, ..made });
+            lines.push(Made { on_failure, by_fallback, passing: flags & PASSING != 0, share, ..made });
         }
         from.close()?;
         let charged = Charged { keys: keys.into(), lines };

@@ -1,15 +1,13 @@
 //! Steps between the engine and this process: who settles them, and how long the engine has.
 
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::breaker::{Breaker, Probe, Way};
 use super::stand_in::{self, StandIn};
-use crate::clock::Clock;
+use crate::clock::{Clock, before};
 use crate::store::{
     Answer, Charge, Ending, Later, Op, OwnedStep, Settled, Settling, Step, Store, StoreError,
 };
@@ -208,23 +206,8 @@ impl Shared {
         answers
     }
 
-    async fn before_deadline<T>(&self, mut later: Later<T>) -> Option<T> {
-        let until = self.clock.now().after(self.deadline);
-        let mut sleep = self.clock.sleep_until(until);
-        poll_fn(|cx| {
-            if let Poll::Ready(answer) = later.as_mut().poll(cx) {
-                return Poll::Ready(Some(answer));
-            }
-            while sleep.as_mut().poll(cx).is_ready() {
-                if self.clock.now() >= until {
-                    return Poll::Ready(None);
-                }
-                // Sleeps may end early.
-                sleep = self.clock.sleep_until(until);
-            }
-            Poll::Pending
-        })
-        .await
+    async fn before_deadline<T>(&self, later: Later<T>) -> Option<T> {
+        before(&self.clock, self.clock.now().after(self.deadline), later).await
     }
 
     /// Draws from an answer whether the engine is there.

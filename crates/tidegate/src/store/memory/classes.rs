@@ -16,7 +16,7 @@ use tidegate_core::{Quota, Tick};
 
 use super::limit::{Entry, First, KeptClass, Limit};
 use super::name::Class;
-use super::reclaim::Sweep;
+use super::sweep::Sweep;
 
 /// Limits that keep their numbers for good, and are found without looking into a list that grows.
 pub(super) const FEW: usize = 8;

@@ -33,4 +33,10 @@ impl<'t> Reading<'t> {
         let now = form.scaled(tick)?;
         Some(Self { limit, form, tick, now })
     }
+
+    /// Returns it as of another tick; `None` where the numbers of the limit's form do not reach that.
+    #[inline(always)]
+    pub(crate) fn later(&self, tick: Tick) -> Option<Self> {
+        Some(Self { tick, now: self.form.scaled(tick)?, ..*self })
+    }
 }

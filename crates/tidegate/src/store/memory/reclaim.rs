@@ -18,6 +18,7 @@ use tidegate_core::Tick;
 
 use super::classes::{Classes, FEW, LOW};
 use super::name::{Class, Name};
+use super::sweep::{Phase, Sweep};
 use super::table::Table;
 
 /// Lines per part of a sweep, at least.
@@ -25,39 +26,6 @@ const LINES: usize = 64;
 
 /// Numbers per part of a sweep: retired, or given up.
 const NUMBERS: usize = 512;
-
-/// A sweep under way; the default is none.
-#[derive(Debug, Default)]
-pub(super) struct Sweep {
-    phase: Phase,
-    /// One bit for each number that a slot carries.
-    seen: Vec<u64>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-enum Phase {
-    #[default]
-    Idle,
-    /// From this number on they have yet to retire.
-    Retire(usize),
-    /// From this line on they have yet to be looked at.
-    Look(usize),
-    /// From this number on they have yet to be given up.
-    GiveUp(usize),
-}
-
-impl Sweep {
-    fn see(&mut self, class: Class) {
-        let number = usize::from(class.number());
-        if let Some(bits) = self.seen.get_mut(number / 64) {
-            *bits |= 1 << (number % 64);
-        }
-    }
-
-    fn has_seen(&self, number: usize) -> bool {
-        self.seen.get(number / 64).is_none_or(|bits| bits >> (number % 64) & 1 > 0)
-    }
-}
 
 impl Table {
     /// Does a part of a sweep, if one is due. No line may be locked by the caller.

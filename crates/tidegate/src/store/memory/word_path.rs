@@ -104,6 +104,7 @@ impl Table {
     pub(super) fn settle_at_once<const RECEIPTS: bool>(
         &self,
         step: &Step<'_>,
+        now: Tick,
         print: impl Fn(usize, &Charge<'_>) -> Print,
         settled: &mut Settled,
     ) -> Option<()> {
@@ -112,13 +113,13 @@ impl Table {
         }
         settled.lines.clear();
         if let [charge] = step.charges {
-            let permit = self.permit_charge::<RECEIPTS>(charge, print(0, charge), step.now)?;
+            let permit = self.permit_charge::<RECEIPTS>(charge, print(0, charge), now)?;
             permit.try_seize()?.leave(permit.next);
-            settled.lines.push(permit.settlement::<RECEIPTS>(charge, step.now));
+            settled.lines.push(permit.settlement::<RECEIPTS>(charge, now));
         } else {
             let mut permits: SmallVec<[Permit<'_>; 16]> = SmallVec::new();
             for (at, charge) in step.charges.iter().enumerate() {
-                permits.push(self.permit_charge::<RECEIPTS>(charge, print(at, charge), step.now)?);
+                permits.push(self.permit_charge::<RECEIPTS>(charge, print(at, charge), now)?);
             }
             let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
             for permit in &permits {
@@ -129,9 +130,7 @@ impl Table {
             }
             settled.lines.reserve_exact(permits.len());
             let both = permits.iter().zip(step.charges);
-            settled
-                .lines
-                .extend(both.map(|(permit, charge)| permit.settlement::<RECEIPTS>(charge, step.now)));
+            settled.lines.extend(both.map(|(permit, charge)| permit.settlement::<RECEIPTS>(charge, now)));
         }
         (settled.allowed, settled.wait) = (true, Duration::ZERO);
         Some(())

@@ -23,7 +23,7 @@ fn quota(burst: u64) -> (Shared<Quota>, GcraWord) {
 /// unit spent. A check that read the old limit never decides by it on the new word, and the other way round.
 #[test]
 fn a_check_never_decides_by_a_limit_that_lost_its_number() {
-    explore(Some(3), || {
+    explore(Some(2), || {
         let class = Class::new(9).unwrap();
         let ann = Name::new(1 << 20, class);
         let ((small, small_form), (large, large_form)) = (quota(1), quota(3));

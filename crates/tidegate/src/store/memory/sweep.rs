@@ -1,0 +1,38 @@
+//! How far a sweep has come that looks for numbers of limits which no slot carries any more; see [`super::reclaim`].
+
+use super::name::Class;
+
+/// A sweep under way; the default is none.
+#[derive(Debug, Default)]
+pub(super) struct Sweep {
+    pub(super) phase: Phase,
+    /// One bit for each number that a slot carries.
+    pub(super) seen: Vec<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) enum Phase {
+    #[default]
+    Idle,
+    /// From this number on they have yet to retire.
+    Retire(usize),
+    /// From this line on they have yet to be looked at.
+    Look(usize),
+    /// From this number on they have yet to be given up.
+    GiveUp(usize),
+}
+
+impl Sweep {
+    /// Notes that a slot carries a number.
+    pub(super) fn see(&mut self, class: Class) {
+        let number = usize::from(class.number());
+        if let Some(bits) = self.seen.get_mut(number / 64) {
+            *bits |= 1 << (number % 64);
+        }
+    }
+
+    /// Says whether a slot carries a number.
+    pub(super) fn has_seen(&self, number: usize) -> bool {
+        self.seen.get(number / 64).is_none_or(|bits| bits >> (number % 64) & 1 > 0)
+    }
+}
