@@ -28,7 +28,7 @@ use self::labels::{
 };
 pub(crate) use self::labels::{CutReason, Decided, SettlementResult};
 use self::peak::Peak;
-pub(crate) use self::policy_series::{PolicySeries, Tally};
+pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
 
 /// Upper bounds of decision times, in seconds: a decision in memory takes under a microsecond, one over a network
 /// milliseconds.

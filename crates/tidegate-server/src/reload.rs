@@ -5,8 +5,9 @@
 //! A refused configuration changes nothing but a gauge and what `readyz?verbose` tells.
 
 mod counter_warnings;
+mod restart_warnings;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,7 +15,7 @@ use tokio::sync::Mutex as Turn;
 
 use crate::blocking_jobs::BlockingJobs;
 use crate::engine::Engine;
-use crate::settings::{Refused, Settings, Source};
+use crate::settings::{AtStart, Refused, Settings, Source};
 use crate::systemd;
 
 /// The longest wait for a configuration: far longer than a disk takes, and short enough for a person who asked by hand.
@@ -27,6 +28,8 @@ pub(crate) struct Reload {
     jobs: BlockingJobs,
     turn: Turn<()>,
     refused: Mutex<Option<Arc<Refused>>>,
+    /// What the first configuration that was read says of things that are read at the start only.
+    at_start: OnceLock<Option<AtStart>>,
 }
 
 /// A configuration that was put in force.
@@ -37,7 +40,13 @@ pub(crate) struct Loaded {
 
 impl Reload {
     pub(crate) fn new(source: Source) -> Self {
-        Self { source, jobs: BlockingJobs::new(PATIENCE), turn: Turn::new(()), refused: Mutex::new(None) }
+        Self {
+            source,
+            jobs: BlockingJobs::new(PATIENCE),
+            turn: Turn::new(()),
+            refused: Mutex::new(None),
+            at_start: OnceLock::new(),
+        }
     }
 
     /// Reads without putting in force.
@@ -48,10 +57,12 @@ impl Reload {
     pub(crate) async fn read(&self) -> Result<Settings, Refused> {
         let source = self.source.clone();
         let read = self.jobs.run(move || source.load()).await;
-        read.unwrap_or_else(|none| {
+        let settings = read.unwrap_or_else(|none| {
             let name = self.source.watched().map(|path| path.display().to_string());
             Err(format!("{}: reading it {none}", name.as_deref().unwrap_or("the configuration")).into())
-        })
+        })?;
+        self.at_start.get_or_init(|| settings.at_start.clone());
+        Ok(settings)
     }
 
     /// Reads and puts in force.
@@ -69,6 +80,8 @@ impl Reload {
             Ok(mut settings) => {
                 let mut warnings = std::mem::take(&mut settings.warnings);
                 warnings.extend(counter_warnings::of(&engine.live().set, &settings.policies));
+                let at_start = self.at_start.get().and_then(Option::as_ref);
+                warnings.extend(restart_warnings::of(at_start, settings.at_start.as_ref()));
                 for warning in &warnings {
                     tracing::warn!("{warning}");
                 }

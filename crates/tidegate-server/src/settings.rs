@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tidegate::config::{Config, ForwardAuth, HeaderForm};
+use tidegate::config::{self, Config, ForwardAuth, HeaderForm, StoreSettings, TicketSettings};
 use tidegate::policy::{ClientIp, PolicySet};
 
 /// The part of a configuration that can change while the server runs.
@@ -21,6 +21,16 @@ pub struct Settings {
     pub headers: HeaderForm,
     /// Warnings about what works and was hardly meant; logged when the settings are put in force.
     pub warnings: Vec<String>,
+    /// What the file says of things that cannot change while the server runs; `None` of settings that come from no file.
+    pub(crate) at_start: Option<AtStart>,
+}
+
+/// The part of a file that is read at the start only; kept so that a reload can tell that it has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AtStart {
+    pub(crate) server: config::Server,
+    pub(crate) store: StoreSettings,
+    pub(crate) tickets: TicketSettings,
 }
 
 impl Settings {
@@ -33,8 +43,9 @@ impl Settings {
 
 impl From<Config> for Settings {
     fn from(config: Config) -> Self {
-        let Config { policies, client_ip, forward_auth, headers, .. } = config;
-        Self { policies, client_ip, forward_auth, headers, warnings: Vec::new() }
+        let Config { policies, client_ip, forward_auth, headers, server, store, tickets, .. } = config;
+        let at_start = Some(AtStart { server, store, tickets });
+        Self { policies, client_ip, forward_auth, headers, warnings: Vec::new(), at_start }
     }
 }
 

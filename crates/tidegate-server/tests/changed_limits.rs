@@ -1,4 +1,4 @@
-//! What a reload says of counters that do not go on as they are.
+//! What a reload says of counters that do not go on as they are, and of changes that wait for a restart.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -137,4 +137,18 @@ async fn a_reload_that_changes_all_policies_names_a_hundred() {
     let warnings = server.to(&all("rate: 5/h, algorithm: fixed-window")).await;
     assert_eq!(warnings.len(), 101);
     assert!(warnings[100].starts_with("50 more warnings"), "{}", warnings[100]);
+}
+
+/// A larger `store.keys` was put in force with `"warnings": []`, and the store stayed as small as it was.
+#[tokio::test]
+async fn what_is_read_at_the_start_only_is_warned_of_until_it_is_as_it_was() {
+    let server = Changing::start(GCRA).await;
+    let rest = "is read at the start only: what has changed there holds after a restart";
+    let changed =
+        format!("{GCRA}store: {{ keys: 5000 }}\ntickets: {{ ttl: 1h }}\nserver: {{ http: 127.0.0.1:1 }}\n");
+    let warnings = server.to(&changed).await;
+    assert_eq!(warnings, ["server", "store", "tickets"].map(|name| format!("`{name}` {rest}")));
+    let full = format!("{GCRA}store: {{ key_form: full }}\n");
+    assert_eq!(server.to(&full).await, [format!("`store` {rest}")]);
+    assert!(server.to(GCRA).await.is_empty(), "as it was at the start");
 }

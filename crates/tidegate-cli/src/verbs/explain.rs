@@ -13,6 +13,14 @@ pub(crate) fn run(explain: &Explain, server: &str, printer: &Printer) -> Result<
     if let Some(id) = &explain.id {
         return online_explain(server, None, &format!("/v1/explain?id={id}&reveal=true"), printer);
     }
+    // The file would be asked about the first of the two, and the server about the last.
+    for (at, (name, _)) in explain.attributes.iter().enumerate() {
+        if explain.attributes[..at].iter().any(|(before, _)| before == name) {
+            return Err(
+                Mistake(format!("--attr {name} is given twice; a request has one value of it")).into()
+            );
+        }
+    }
     let Some(file) = policies::file(&explain.policies) else {
         let attributes: serde_json::Map<_, _> =
             explain.attributes.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();

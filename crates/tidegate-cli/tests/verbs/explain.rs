@@ -51,6 +51,9 @@ fn wrong_words_are_mistakes() {
     desk.write("p.yaml", FILE);
     desk.run(&["explain", "-c", "p.yaml", "--cost", "0"]).code(2);
     desk.run(&["explain", "-c", "p.yaml", "--attr", "nothing"]).code(2);
+    // The file was asked about the first of the two, the server about the last.
+    let twice = desk.run(&["explain", "-c", "p.yaml", "--attr", "user.id=1", "--attr", "user.id=2"]).code(2);
+    assert!(twice.err.contains("user.id is given twice"), "{twice:?}");
     desk.run(&["explain", "-c", "gone.yaml"]).code(2);
 }
 

@@ -10,7 +10,7 @@ use ulid::Ulid;
 
 use super::{Engine, Held};
 use crate::live::Live;
-use crate::metrics::SettlementResult;
+use crate::metrics::{SettlementResult, count_units};
 
 /// What is told of the work.
 #[derive(Debug)]
@@ -203,11 +203,10 @@ impl Engine {
             let Some(facts) = policy.and_then(|(at, _)| live.policies.get(at)) else { continue };
             // Limits of one policy count the same units: the largest stands for them.
             let most = |of: fn(&Fate) -> u64| lines.iter().map(|(line, _)| of(&line.fate)).max().unwrap_or(0);
-            facts
-                .series
-                .returned
-                .inc_by(most(|fate| if let Fate::Returned(units) = fate { *units } else { 0 }));
-            facts.series.owed.inc_by(most(|fate| if let Fate::Owed(units) = fate { *units } else { 0 }));
+            let returned = most(|fate| if let Fate::Returned(units) = fate { *units } else { 0 });
+            let owed = most(|fate| if let Fate::Owed(units) = fate { *units } else { 0 });
+            count_units(&facts.series.returned, returned);
+            count_units(&facts.series.owed, owed);
         }
     }
 }
