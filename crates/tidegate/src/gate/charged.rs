@@ -17,7 +17,7 @@ use crate::store::{Charge, Settled};
 
 /// The charges of one allowed check, as [`super::Gate::charge`] fills it in; empty for a refused one.
 ///
-/// Two allocations, of the keys and, from the second charge on, of 120 bytes per charge. Settle each charge once, here or by
+/// Two allocations, of the keys and, from the second charge on, of 96 bytes per charge. Settle each charge once, here or by
 /// one ticket. It remembers which of its charges [`super::Gate::finish`] has settled, and settles none of them twice; a clone or a ticket
 /// of it does not know what becomes of the original, and is no second charge.
 #[derive(Clone, Default, PartialEq, Eq)]
