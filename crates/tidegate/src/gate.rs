@@ -11,16 +11,16 @@ mod admission;
 mod by_usage;
 mod charged;
 mod check;
+mod check_each;
+mod check_together;
 mod decide;
-mod each;
 mod in_flight;
 mod rounds;
-mod routed;
 mod routes;
 mod settling;
+mod several_stores;
 #[cfg(feature = "ticket")]
 pub mod ticket;
-mod together;
 mod unfit;
 mod waits;
 
@@ -37,9 +37,9 @@ pub use admission::{Admission, Entry};
 pub use by_usage::FinishedBy;
 pub use charged::{Charged, ChargedLine, Part};
 pub use check::Check;
+pub use check_together::Together;
 use routes::Routes;
 pub use settling::{Fate, Finished, Followed};
-pub use together::Together;
 pub use unfit::Unfit;
 
 use crate::background::Background;

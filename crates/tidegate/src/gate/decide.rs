@@ -1,7 +1,7 @@
 //! A check: what is asked of the policies, and of the stores.
 //!
 //! The usual check asks one store that answers on the spot, in one step. All others, where policies lie in several stores or an answer has
-//! to be awaited, are in [`super::routed`].
+//! to be awaited, are in [`super::several_stores`].
 
 use std::mem;
 use std::sync::Arc;

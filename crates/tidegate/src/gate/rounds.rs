@@ -6,7 +6,7 @@ use tidegate_core::Tick;
 
 use super::Gate;
 use super::in_flight::{InFlight, undo_later};
-use super::routed::Run;
+use super::several_stores::Run;
 use super::waits::Waits;
 use crate::clock;
 use crate::store::{Answer, Settled, Settling, Step, Store, StoreError};

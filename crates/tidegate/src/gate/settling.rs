@@ -13,7 +13,7 @@ use tidegate_core::{Cost, Finish, Outcome, Standing};
 
 use super::Gate;
 use super::charged::{Charged, ChargedLine, Made, Part};
-use super::routed::whole;
+use super::several_stores::whole;
 use super::waits::{Waits, now};
 use crate::policy::ChargeOn;
 use crate::store::{Charge, Ending, Op, Step, StepClock, StoreError};

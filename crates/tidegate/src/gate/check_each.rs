@@ -1,6 +1,6 @@
 //! Many requests at once, each decided for itself.
 
-use super::routed::Run;
+use super::several_stores::Run;
 use super::waits::{Waits, now};
 use super::{Check, Gate, GateDecision};
 use crate::store::StoreError;

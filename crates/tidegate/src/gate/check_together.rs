@@ -7,7 +7,7 @@ use tidegate_core::{Cost, Tick};
 
 use super::charged::{Charged, Keep};
 use super::decide::binding;
-use super::routed::{Run, Settlements, furthest};
+use super::several_stores::{Run, Settlements, furthest};
 use super::waits::{Waits, now};
 use super::{Check, Gate, GateDecision, InForce};
 use crate::policy::{Line, Plan, policy_of_key};
