@@ -32,7 +32,7 @@ pub(crate) struct Ledger {
     start: u64,
     /// The last promise ever made.
     promise: u64,
-    /// A charge was settled after a refill at once, while others stood: one may since come early.
+    /// A charge was settled after a refill at once, or undone, while others stood: a refill may since come early.
     loose: bool,
 }
 
@@ -170,7 +170,9 @@ impl Ledger {
         let now_spent = self.at(quota, &settled, at);
         let standing: u128 = self.entries[nth + 1..].iter().map(|entry| u128::from(entry.units)).sum();
         let refilled = |band: &Band| band.interval && at - receipt.at.as_nanos() >= band.rate.period_nanos();
-        self.loose |= standing > 0 && self.bands.iter().any(refilled);
+        // Undone, it may have begun the period of the others, which begins anew: its refills then come at other ticks than theirs would.
+        let begun_anew = |band: &Band| band.interval && used == 0;
+        self.loose |= standing > 0 && self.bands.iter().any(|band| refilled(band) || begun_anew(band));
         self.is_never_fuller(quota, &settled, at, &place);
         let alive = arrival.as_nanos() > at && !self.entries[nth].rested;
         if alive {
@@ -224,7 +226,7 @@ impl Ledger {
                 // Around the refills of both.
                 let period = truth.rate.period_nanos();
                 ticks.extend([found.next_refill(), truth.next_refill()]);
-                ticks.extend([found.next_refill() + period, truth.next_refill() + period]);
+                ticks.extend([&found, &truth].map(|band| band.next_refill().saturating_add(period)));
                 ticks.extend(ticks.clone().iter().skip(1).map(|tick| tick - 1));
             }
             for tick in ticks.into_iter().filter(|tick| *tick >= at) {
