@@ -113,6 +113,8 @@ async fn caddy_asks_and_obeys() {
     limits(&server, caddy.addr, StatusCode::TOO_MANY_REQUESTS).await;
     let denied = get(caddy.addr, "/api/thing").await;
     assert_eq!(denied.header("ratelimit"), "\"per-ip\";r=0;t=30");
-    assert_eq!(denied.json()["violated-policies"][0], "per-ip", "the caller gets the whole answer");
+    let body = denied.json();
+    assert_eq!(body["violated-policies"][0], "per-ip", "the caller is told what refused");
+    assert!(body.get("policies").is_none() && body.get("remaining").is_none(), "and nothing else: {body}");
     nobody_is_taken_for_the_proxy(caddy.addr, 403).await;
 }
