@@ -369,7 +369,6 @@ policies:
 /// Caddy hands a refusal's body to whoever was refused: it told of the experiments in shadow and of everybody's limit.
 #[test]
 fn a_stranger_is_told_what_refused_him_and_nothing_of_the_others() {
-    let token = "0123456789abcdef";
     let desk = Desk::with(EXPERIMENT);
     let mut serving = desk.serve(&["--forward-auth", "caddy"]);
     let original = [
@@ -378,9 +377,9 @@ fn a_stranger_is_told_what_refused_him_and_nothing_of_the_others() {
         ("x-forwarded-host", "example.org"),
         ("x-forwarded-for", "203.0.113.9"),
         ("authorization", "Bearer 0123456789abcdef"),
-        ("x-tidegate-token", token),
+        ("x-tidegate-token", "0123456789abcdef"),
     ];
-    let mut refusals = vec![];
+    let mut refusals = Vec::new();
     serving.ask("GET", "/v1/forward-auth", &original, "");
     refusals.push(serving.ask("GET", "/v1/forward-auth?verbose&reveal=true", &original, ""));
     if let Some(caddy) = Proxy::caddy(serving.addr) {
@@ -415,7 +414,7 @@ fn a_proxy_that_is_not_trusted_is_named_in_the_log() {
     };
     assert_eq!([from("203.0.113.9"), from("203.0.113.10")], [200, 429], "one key");
     let line = serving.hears("behind 127.0.0.1 all callers share one key of each policy by client.ip");
-    let advised = "client_ip: { trusted_proxies: [\"127.0.0.1\"] }";
+    let advised = "client_ip: { trusted_proxies: ['127.0.0.1'] }";
     assert!(line.contains(advised), "{line}");
     std::fs::write(desk.path("p.yaml"), file.replace("client_ip: { trusted_proxies: [] }", advised)).unwrap();
     serving.hears("configuration reloaded");

@@ -42,10 +42,11 @@ impl UntrustedPeer {
         if !self.untold.swap(false, Ordering::Relaxed) {
             return None;
         }
+        // Single quotes: IPv6 addresses need some in YAML, and a log in JSON escapes double ones.
         let advice = if client_ip.trusted_proxies.is_empty() && *client_ip == ClientIp::default() {
-            format!("write `client_ip: {{ trusted_proxies: [\"{peer}\"] }}` into the policy file")
+            format!("write `client_ip: {{ trusted_proxies: ['{peer}'] }}` into the policy file")
         } else {
-            format!("add \"{peer}\" to `client_ip.trusted_proxies` in the policy file")
+            format!("add '{peer}' to `client_ip.trusted_proxies` in the policy file")
         };
         // Not "set client_ip.header to what came": a header that the proxy only hands on is its caller's choice.
         let also = if sent == read { String::new() } else { format!(" and have it set {read}") };
@@ -102,7 +103,7 @@ mod tests {
         let (told, client_ip) = by("client.ip", "shadow", "client_ip: { trusted_proxies: [10.0.0.0/8] }");
         let warning = told.warning(peer, &sending(&["cf-connecting-ip"]), &client_ip).unwrap();
         assert!(warning.contains("it sends cf-connecting-ip,"), "{warning}");
-        let advice = "add \"192.0.2.1\" to `client_ip.trusted_proxies` in the policy file and have it set x-forwarded-for";
+        let advice = "add '192.0.2.1' to `client_ip.trusted_proxies` in the policy file and have it set x-forwarded-for";
         assert!(warning.ends_with(advice), "{warning}");
         let (told, client_ip) = by("client.ip", "enforce", "client_ip: { header: x-client }");
         let warning = told.warning(peer, &sending(&["x-client", "forwarded"]), &client_ip).unwrap();
