@@ -139,6 +139,8 @@ policies:
         assert_eq!(body["detail"], "policy \"per-ip\" refuses this request; try again in 60000 ms");
         assert_eq!(body["violated-policies"], serde_json::json!(["per-ip"]));
         assert_eq!((&body["retry"], &body["retry_after_ms"]), (&"after".into(), &60_000.into()));
+        assert_eq!(denied.header("x-tidegate-policy"), "per-ip");
+        assert_eq!(passed.header("x-tidegate-policy"), "");
         assert_eq!(body["tidegate-decision-id"], denied.header("x-tidegate-decision-id"));
         for secret in ["shadow", "everyone", "experiment", "777", "203.0.113.9"] {
             assert!(!denied.text.contains(secret), "{secret}: {denied:?}");

@@ -76,8 +76,13 @@ impl<'a> Reply<'a, '_> {
             StatusCode::OK.into_response()
         } else {
             let status = denied.unwrap_or_else(|| self.status());
-            let body = json::bytes(&PublicRefusal::of(self.conclusion, self.id, status));
-            (status, [(CONTENT_TYPE, PROBLEM_JSON)], body).into_response()
+            let refusal = PublicRefusal::of(self.conclusion, self.id, status);
+            let mut response =
+                (status, [(CONTENT_TYPE, PROBLEM_JSON)], json::bytes(&refusal)).into_response();
+            if let Some(policy) = refusal.policy() {
+                response_headers::write_refusing_policy(policy, response.headers_mut());
+            }
+            response
         };
         self.headers(form, response.headers_mut());
         response

@@ -59,6 +59,10 @@ impl<'a> PublicRefusal<'a> {
             retry_after_ms: retry.after().map(millis_up),
         }
     }
+    /// Returns the policy that binds.
+    pub(super) fn policy(&self) -> Option<&'a str> {
+        self.violated.first().copied()
+    }
 }
 
 fn detail(policy: &str, retry: Retry) -> String {
