@@ -16,7 +16,7 @@ mod waiting;
 use std::net::SocketAddr;
 
 use http::{Method, StatusCode};
-use proxy::Proxy;
+use proxy::{FAILS_OPEN, NAMES_THE_POLICY, Proxy};
 use running::{Answer, Running, send, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
@@ -105,9 +105,6 @@ async fn nginx_asks_and_obeys() {
     // The block's `error_page` makes 429 of every 403.
     nobody_is_taken_for_the_proxy(nginx.addr, 429).await;
 }
-
-const FAILS_OPEN: &str = "# in location = /_tidegate\nproxy_connect_timeout";
-const NAMES_THE_POLICY: &str = "# in http\nmap $tidegate_policy";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nginx_that_fails_open_limits_while_it_can_and_serves_when_it_cannot() {

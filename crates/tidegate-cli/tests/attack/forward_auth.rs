@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use crate::proxy::Proxy;
+use crate::proxy::{FAILS_OPEN, NAMES_THE_POLICY, Proxy};
 use crate::raw::{Answer, send};
 use crate::rounds;
 use crate::seed::Seed;
@@ -262,6 +262,25 @@ fn nobody_walks_around_behind_nginx() {
     for line in ["GET /api/thing HTTP/1.0\r\n\r\n", "GET /api/thing HTTP/1.0\r\nHost:\r\n\r\n"] {
         let answers = send(nginx.addr, line.as_bytes()).unwrap_or_default();
         assert!(answers.iter().all(|answer| !answer.body.contains("a thing")), "{answers:?}");
+    }
+    serving.is_well();
+}
+
+/// Where no answer opens the door, whoever makes the server close without one, or answer more than nginx reads, is served.
+#[test]
+fn nobody_opens_nginx_that_fails_open() {
+    let mut serving = behind("nginx");
+    let Some(nginx) = Proxy::nginx_by_recipes(serving.addr, &[FAILS_OPEN, NAMES_THE_POLICY]) else { return };
+    nobody_walks_around(nginx.addr, "nginx_that_fails_open");
+    nobody_hides_a_named_header(nginx.addr);
+    let long = [&b"X-Padding: "[..], &[b'x'; 8000]].concat();
+    for count in [1, 3, 4, 100, 255, 256, 257, 300, 1000, 3000] {
+        let lines: Vec<Vec<u8>> = (0..count).map(|at| format!("A-{at}: x").into_bytes()).collect();
+        let lines: Vec<&[u8]> = lines.iter().map(Vec::as_slice).collect();
+        is_refused(nginx.addr, b"GET", b"/api/thing", &lines);
+        is_refused(nginx.addr, b"GET", b"/api/thing", &vec![long.as_slice(); count.min(8)]);
+        let target = [&b"/api/thing?"[..], &vec![b'%'; count * 10]].concat();
+        is_refused(nginx.addr, b"GET", &target, &[]);
     }
     serving.is_well();
 }

@@ -72,6 +72,10 @@ fn cooked(block: String, recipe: &str) -> String {
     in_place(block, &places)
 }
 
+/// How the manual's recipes for nginx begin.
+pub(crate) const FAILS_OPEN: &str = "# in location = /_tidegate\nproxy_connect_timeout";
+pub(crate) const NAMES_THE_POLICY: &str = "# in http\nmap $tidegate_policy";
+
 impl Proxy {
     /// Starts nginx with the manual's block, asking that server. `None` where nginx is not installed.
     pub(crate) fn nginx(tidegate: SocketAddr) -> Option<Self> {
