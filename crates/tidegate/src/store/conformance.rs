@@ -114,7 +114,7 @@ pub fn quotas() -> Vec<Arc<Quota>> {
         Rate::new(30, Duration::from_secs(1)).and_then(|rate| UberPacer::new(rate, 4)).map(Quota::from),
         GuavaBursty::new(5.5, 1.0).map(Quota::from),
         GuavaWarming::new(9.0, Duration::from_secs(1), 3.0).map(Quota::from),
-        // Starts below the cost of some asks, so that denied strangers have to be kept.
+        // Starts below the cost of some asks, so that keys that are denied when first met have to be kept.
         Rate::new(3, Duration::from_secs(1))
             .and_then(|rate| Bandwidth::new(rate, 8)?.initial(1))
             .map(|bandwidth| TokenBucket::new(bandwidth).into()),

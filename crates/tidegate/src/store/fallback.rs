@@ -1,8 +1,8 @@
-//! What happens when an engine is gone: decided here, and nowhere else.
+//! What happens when an engine is gone: decided in this one place.
 //!
-//! A [`Fallback`] is a store around an engine's. While the engine answers it hands steps on and adds nothing to what is answered on the
-//! spot; what is answered later gets a deadline. A step that the engine cannot decide goes by the words of its charges
-//! ([`OnStoreError`]): it passes, is refused, or is decided by a store of this process, which grants this node's part of the limit.
+//! A [`Fallback`] is a store around an engine's. While the engine answers, it hands steps on; answers that come later get a deadline. A
+//! step that the engine cannot decide goes by the words of its charges ([`OnStoreError`]): it passes, is refused, or is decided by a store
+//! of this process, which grants this node's part of the limit.
 //!
 //! # Which errors count
 //! [`StoreError::Unavailable`], which the deadline is too: the step is decided here, and so are the next ones (see [Outages](#outages)).
@@ -97,7 +97,7 @@ pub struct FallbackBuilder {
 }
 
 impl FallbackBuilder {
-    /// Chooses how long the engine has to answer; [`DEADLINE`] unless chosen. Of no meaning for answers on the spot.
+    /// Chooses how long the engine has to answer; [`DEADLINE`] unless chosen. Without effect on answers on the spot.
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -147,7 +147,7 @@ impl fmt::Debug for FallbackBuilder {
 }
 
 impl Fallback {
-    /// Begins one around an engine's store; the clock, which should be the gate's, tells when the engine is late.
+    /// Builds a fallback around an engine's store; the clock, which should be the gate's, tells when the engine is late.
     pub fn around(engine: impl Store + 'static, clock: impl Clock + 'static) -> FallbackBuilder {
         FallbackBuilder {
             engine: Arc::new(engine),
@@ -190,7 +190,7 @@ impl Store for Fallback {
         if steps.iter().all(|step| matches!(step.op, Op::Take | Op::Peek)) {
             self.shared.decide_each(steps, out)
         } else {
-            // Charges that end are the engine's or this process's, each for itself.
+            // Charges that end belong to the engine or to this process, each by itself.
             one_by_one(self, steps, out)
         }
     }
