@@ -31,7 +31,7 @@ const ROOM: usize = Concurrency::MAX_PLACES as usize;
 
 /// Limits how much work is under way at once, in one process.
 ///
-/// A clone shares the places. Entering and leaving is one short lock without allocation where nobody waits; whoever waits takes an entry in a
+/// A clone shares the places. Entering and leaving is one short lock without allocation where nobody waits; each waiter takes an entry in a
 /// list, which is bounded.
 ///
 /// # Examples

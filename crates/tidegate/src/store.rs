@@ -82,8 +82,8 @@ pub trait Store: Debug + Send + Sync {
     /// Settles many steps, each all or nothing by itself and as if one after the other; steps may name the same keys. `None` says that
     /// `out` has one answer for each, in order, in place of what it held; else they come later, and `out` is empty.
     ///
-    /// The default settles one after the other. An engine sends them in one exchange. A store that knows some of the answers may have settled
-    /// those steps when it returns the future, polled or not: who cannot wait asks step by step.
+    /// The default settles one after the other. An engine sends them in one exchange. A store that knows some of the answers may have
+    /// settled those steps when it returns the future, polled or not: a caller who cannot wait asks step by step.
     fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
         one_by_one(self, steps, out)
     }

@@ -15,13 +15,13 @@
 //! the engine is back. Each change is told once ([`FallbackBuilder::on_change`]), whatever the traffic.
 //!
 //! A step that missed its deadline is dropped, and not awaited in the background: an engine that hangs would collect a step for each
-//! request, with a connection each. It may have been done all the same, so its caller may be charged twice, in the engine and here. Never does
-//! that let through more.
+//! request, with a connection each. The step may have been done all the same, so its caller may be charged twice, in the engine and here.
+//! That never lets more through.
 //!
 //! # The bound
-//! Of a charge with [`OnStoreError::Local`] each unit counts as many times as there are nodes ([`FallbackBuilder::nodes`]). So `N` nodes that
-//! are told of each other grant together *at most what the limit grants, and one request on each node more*: that of a caller who asks
-//! for more than the node's part. Such a request passes where the part is full, and what it took too much is owed.
+//! Of a charge with [`OnStoreError::Local`] each unit counts as many times as there are nodes ([`FallbackBuilder::nodes`]). So `N` nodes
+//! that each know the number of nodes grant together *at most what the limit grants, and one request on each node more*: that of a caller
+//! who asks for more than the node's part. Such a request passes where the part is full, and what it took beyond the part is owed.
 //!
 //! Two kinds of limits do not remember what is owed. Those that count windows forget it when the window ends: where a window has not
 //! enough for one request on each node, each node grants one in each window, and with fewer in the window than nodes that is more than

@@ -128,8 +128,8 @@ impl MemoryStore {
         Self::of(Table::new(keys, Keep::Keys))
     }
 
-    /// Makes an empty store whose keys are hashed under a seed that is handed in, so that it may be exported and restored in another process
-    /// ([`MemoryStore::export`]). Takes 27 bytes per key of the capacity; zero counts as one.
+    /// Makes an empty store whose keys are hashed under a seed that is handed in, so that it may be exported and restored in another
+    /// process ([`MemoryStore::export`]). Takes 27 bytes per key of the capacity; zero counts as one.
     #[must_use]
     pub fn with_seed(keys: usize, seed: &Seed) -> Self {
         Self::of(Table::seeded(keys, Keep::Fingerprints, seed))
