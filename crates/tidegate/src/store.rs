@@ -50,7 +50,7 @@ pub enum Settling {
     Done(Result<(), StoreError>),
     /// The engine has yet to be asked.
     ///
-    /// If this is dropped after its first poll, it is unknown whether the step was done, as after [`StoreError::Unavailable`].
+    /// If it is dropped after its first poll, it is unknown whether the step was done, as after [`StoreError::Unavailable`].
     Later(Later<Answer>),
 }
 
