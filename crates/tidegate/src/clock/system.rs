@@ -135,7 +135,7 @@ fn anchor() -> (Instant, u64) {
     })
 }
 
-/// Wakes the keeper's thread, or starts it. Where no thread can be started, nobody keeps the tick: checks are slower and as right.
+/// Wakes the keeper's thread, or starts it. Where no thread can be started, nobody keeps the tick: checks are slower, and still right.
 fn wake() {
     static KEEPER: OnceLock<Option<Thread>> = OnceLock::new();
     let keeper = KEEPER.get_or_init(|| {
