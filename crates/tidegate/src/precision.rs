@@ -29,8 +29,8 @@ pub enum Precision {
     ///
     /// What a thread draws is spent from the limit at once. What is left of it goes back when the thread next asks after the shared tick
     /// has moved on, or when the thread ends; so a thread that stops asking keeps at most 64 units. A draw takes at most an eighth of what
-    /// remains, so near the limit threads take single units, and no unit is given twice. An answer's remainder is what the draw left, less
-    /// what the thread has spent since.
+    /// remains, so near the limit threads take single units, and no unit is given twice. An answer's remainder is what the limit had at the
+    /// draw, less what this thread has spent since.
     ///
     /// Only one-limit limiters lease: for a [`crate::KeyedLimiter`] it is `Shared`.
     Leased,

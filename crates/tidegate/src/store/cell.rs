@@ -48,8 +48,8 @@ impl Cell {
     }
 }
 
-/// Returns the state of a cell as the charge's quota sees it. A tick that a fast clock wrote, and that is later than the clock now says, is
-/// set back.
+/// Returns the state of a cell as the charge's quota sees it. A state that a fast clock wrote, too far ahead of `now`, is set back
+/// ([`Quota::set_back`]).
 pub(super) fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c, State> {
     let Some(cell) = cell else { return Cow::Owned(charge.quota.fresh(now)) };
     let state = cell.quota.set_back(&cell.state, now).map_or(Cow::Borrowed(&cell.state), Cow::Owned);
