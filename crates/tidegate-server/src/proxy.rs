@@ -1,14 +1,18 @@
 //! What is known of the proxy before a sub-request comes: which headers it sets, and which headers the policies name.
 
+mod untrusted_peer;
+
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use http::StatusCode;
-use http::header::HeaderName;
+use http::header::{HeaderMap, HeaderName};
 use tidegate::config::{ForwardAuth, OriginalHeaders};
 use tidegate::policy::{ClientIp, Named, PolicySet};
 
+use self::untrusted_peer::UntrustedPeer;
 use crate::problem::Problem;
 use crate::settings::Settings;
 
@@ -24,6 +28,7 @@ pub(crate) struct Proxy {
     spellings: HashSet<String>,
     /// Whether the log has been told what is wrong with the proxy.
     told: AtomicBool,
+    untrusted_peer: UntrustedPeer,
 }
 
 impl Proxy {
@@ -37,6 +42,7 @@ impl Proxy {
             named,
             policies: Arc::clone(&settings.policies),
             told: AtomicBool::new(false),
+            untrusted_peer: UntrustedPeer::new(&settings.policies),
         }
     }
 
@@ -71,6 +77,13 @@ impl Proxy {
             tracing::warn!(problem = problem.detail(), "a sub-request of a proxy was refused");
         }
         problem
+    }
+
+    /// Notes that a peer was taken for the caller. The log is told once per configuration where that makes one key of all who are behind it.
+    pub(crate) fn took_peer_for_caller(&self, peer: IpAddr, headers: &HeaderMap) {
+        if let Some(warning) = self.untrusted_peer.warning(peer, headers, &self.client_ip) {
+            tracing::warn!("{warning}");
+        }
     }
 
     /// Refuses what a caller did, in the way that the proxy takes for a refusal.

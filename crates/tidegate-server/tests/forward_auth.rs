@@ -5,7 +5,8 @@
 mod running;
 
 use http::{Method, StatusCode};
-use running::{Answer, Running, send, start};
+use running::{Answer, Running, send, start, start_with};
+use tidegate_server::Token;
 
 const FILE: &str = "
 version: 1
@@ -79,6 +80,97 @@ async fn the_original_request_is_what_is_limited() {
         let other = ask(&server, "/v1/forward-auth", &other).await;
         assert_eq!(other.status, StatusCode::OK, "the right-most hop");
     }
+}
+
+/// What a stranger may read of a refusal, and nothing beside.
+fn members_of(refusal: &Answer) -> Vec<String> {
+    assert_eq!(refusal.header("content-type"), "application/problem+json", "{refusal:?}");
+    assert_eq!(refusal.header("cache-control"), "no-store", "{refusal:?}");
+    refusal.json().as_object().unwrap().keys().cloned().collect()
+}
+
+const PUBLIC: [&str; 8] = [
+    "detail",
+    "retry",
+    "retry_after_ms",
+    "status",
+    "tidegate-decision-id",
+    "title",
+    "type",
+    "violated-policies",
+];
+
+/// Caddy and Traefik hand the body to their client, who was told of the experiments in shadow and of everybody's limit. The token does not
+/// change it: it is the proxy's, and the same body goes to its client.
+#[tokio::test]
+async fn strangers_are_told_which_policy_refused_and_until_when_and_nothing_else() {
+    let file = "
+version: 1
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+forward_auth: { proxy: caddy }
+access: { deny: [request.header.x-tenant=secret-name] }
+policies:
+  - name: per-ip
+    by: [client.ip]
+    limit: { rate: 1/min }
+    shadow_limit: { rate: 1/h }
+  - name: everyone
+    limit: { rate: 777/h }
+  - name: experiment
+    mode: shadow
+    limit: { rate: 1/day }
+";
+    let token = "0123456789abcdef";
+    for shown in [None, Some(token)] {
+        let server = start_with(file, |mut options| {
+            options.token = shown.map(|token| Token::new(token).unwrap());
+            options
+        })
+        .await;
+        let more: Vec<_> = shown.map(|token| ("x-tidegate-token", token)).into_iter().collect();
+        let passed = ask(&server, "/v1/forward-auth", &caddy("GET", "/", &more)).await;
+        assert_eq!((passed.status, passed.text.as_str()), (StatusCode::OK, ""));
+        assert_eq!((passed.header("cache-control"), passed.header("content-type")), ("no-store", ""));
+        let denied = ask(&server, "/v1/forward-auth", &caddy("GET", "/", &more)).await;
+        assert_eq!(denied.status, StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(members_of(&denied), PUBLIC);
+        let body = denied.json();
+        assert_eq!(body["type"], "https://iana.org/assignments/http-problem-types#quota-exceeded");
+        assert_eq!(body["detail"], "policy \"per-ip\" refuses this request; try again in 60000 ms");
+        assert_eq!(body["violated-policies"], serde_json::json!(["per-ip"]));
+        assert_eq!((&body["retry"], &body["retry_after_ms"]), (&"after".into(), &60_000.into()));
+        assert_eq!(denied.header("x-tidegate-policy"), "per-ip");
+        assert_eq!(passed.header("x-tidegate-policy"), "");
+        assert_eq!(body["tidegate-decision-id"], denied.header("x-tidegate-decision-id"));
+        for secret in ["shadow", "everyone", "experiment", "777", "203.0.113.9"] {
+            assert!(!denied.text.contains(secret), "{secret}: {denied:?}");
+        }
+        let listed = [&more[..], &[("x-tenant", "secret-name")]].concat();
+        let listed = ask(&server, "/v1/forward-auth", &caddy("GET", "/", &listed)).await;
+        assert_eq!(
+            (listed.status, members_of(&listed)),
+            (StatusCode::FORBIDDEN, PUBLIC.map(Into::into).to_vec())
+        );
+        assert!(!listed.text.contains("secret-name"), "{listed:?}");
+        let whole = format!("/v1/explain?id={}", denied.header("x-tidegate-decision-id"));
+        let whole = ask(&server, &whole, &more).await.json();
+        assert_eq!(whole["policies"].as_array().unwrap().len(), 4, "whoever may ask is told all: {whole}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_for_strangers_has_the_status_that_is_answered() {
+    let server = asked_by("{ proxy: nginx }").await;
+    let asked = [
+        ("x-original-uri", "/login"),
+        ("x-original-method", "POST"),
+        ("x-original-host", "example.org"),
+        ("x-forwarded-for", "203.0.113.9"),
+    ];
+    ask(&server, "/v1/forward-auth", &asked).await;
+    let denied = ask(&server, "/v1/forward-auth", &asked).await;
+    assert_eq!((denied.status, &denied.json()["status"]), (StatusCode::FORBIDDEN, &403.into()));
+    assert_eq!(members_of(&denied), PUBLIC);
 }
 
 /// `curl -H 'X-Original-URI: /free'` through Caddy was never limited: the door took the first family that it found.

@@ -106,6 +106,56 @@ async fn nginx_asks_and_obeys() {
     nobody_is_taken_for_the_proxy(nginx.addr, 429).await;
 }
 
+const FAILS_OPEN: &str = "# in location = /_tidegate\nproxy_connect_timeout";
+const NAMES_THE_POLICY: &str = "# in http\nmap $tidegate_policy";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nginx_that_fails_open_limits_while_it_can_and_serves_when_it_cannot() {
+    let server = start(&asked_by("nginx")).await;
+    let Some(nginx) = Proxy::nginx_by_recipes(server.addr, &[FAILS_OPEN]) else { return };
+    limits(&server, nginx.addr, StatusCode::TOO_MANY_REQUESTS).await;
+    assert_eq!(get(nginx.addr, "/api/thing").await.status, StatusCode::TOO_MANY_REQUESTS);
+    let addr = server.addr;
+    server.handle.stop();
+    server.stopped().await;
+    for _ in 0..3 {
+        let passed = get(nginx.addr, "/api/thing").await;
+        assert_eq!((passed.status, passed.text.as_str()), (StatusCode::OK, "a thing"), "nobody listens");
+    }
+    // Takes connections and answers nothing: nginx gives up after the time in the recipe.
+    let hanging = tokio::net::TcpListener::bind(addr).await.unwrap();
+    let passed = get(nginx.addr, "/api/thing").await;
+    assert_eq!((passed.status, passed.text.as_str()), (StatusCode::OK, "a thing"), "nobody answers");
+    drop(hanging);
+}
+
+/// What is told of a server that answers is not thrown away with the answers that never come.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nginx_that_fails_open_does_not_open_for_an_answer_that_is_an_error() {
+    let server = start(FILE).await;
+    let Some(nginx) = Proxy::nginx_by_recipes(server.addr, &[FAILS_OPEN]) else { return };
+    let refused = get(nginx.addr, "/api/thing").await;
+    assert_eq!(refused.status, StatusCode::INTERNAL_SERVER_ERROR, "forward-auth is not set up: {refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nginx_can_name_the_policy_that_refused() {
+    let file = asked_by("nginx").replace("name: per-ip", "name: \"per \\\"ip\\\"\"");
+    let server = start(&file).await;
+    let Some(nginx) = Proxy::nginx_by_recipes(server.addr, &[NAMES_THE_POLICY, FAILS_OPEN]) else { return };
+    limits(&server, nginx.addr, StatusCode::TOO_MANY_REQUESTS).await;
+    let refused = get(nginx.addr, "/api/thing").await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(refused.header("content-type"), "application/problem+json");
+    assert_eq!(refused.header("retry-after"), "30");
+    assert_eq!(refused.json()["violated-policies"], serde_json::json!(["per%20%22ip%22"]));
+    assert_eq!(
+        status_from([127, 0, 0, 66], nginx.addr, b"").await,
+        429,
+        "a deny-list for all policies names none"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn caddy_asks_and_obeys() {
     let server = start(&asked_by("caddy")).await;
@@ -113,6 +163,8 @@ async fn caddy_asks_and_obeys() {
     limits(&server, caddy.addr, StatusCode::TOO_MANY_REQUESTS).await;
     let denied = get(caddy.addr, "/api/thing").await;
     assert_eq!(denied.header("ratelimit"), "\"per-ip\";r=0;t=30");
-    assert_eq!(denied.json()["violated-policies"][0], "per-ip", "the caller gets the whole answer");
+    let body = denied.json();
+    assert_eq!(body["violated-policies"][0], "per-ip", "the caller is told what refused");
+    assert!(body.get("policies").is_none() && body.get("remaining").is_none(), "and nothing else: {body}");
     nobody_is_taken_for_the_proxy(caddy.addr, 403).await;
 }

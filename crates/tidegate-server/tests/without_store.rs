@@ -4,8 +4,8 @@
 
 mod running;
 
-use http::StatusCode;
-use running::start_with;
+use http::{Method, StatusCode};
+use running::{send, start_with};
 use serde_json::json;
 use tidegate::store::{Occupancy, Settled, Settling, Step, Store, StoreError};
 
@@ -72,4 +72,23 @@ async fn a_refund_goes_to_the_store_that_was_charged() {
         let refunded = server.post("/v1/refund", &format!(r#"{{"ticket": "{ticket}"}}"#)).await;
         assert_eq!((refunded.status, &refunded.json()["refunded"]), (StatusCode::OK, &json!(1)));
     }
+}
+
+/// The store's own words, an address among them, are for operators.
+#[tokio::test]
+async fn strangers_are_not_told_what_is_wrong_with_the_store() {
+    let file = PER_IP.replacen("version: 1\n", "version: 1\nforward_auth: { proxy: caddy }\n", 1);
+    let server = start_with(&format!("{file}    on_store_error: deny\n"), |mut options| {
+        options.store = std::sync::Arc::new(Gone);
+        options
+    })
+    .await;
+    let original =
+        [("x-forwarded-method", "GET"), ("x-forwarded-uri", "/"), ("x-forwarded-host", "example.org")];
+    let answer = send(server.addr, Method::GET, "/v1/forward-auth", &original, "").await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{answer:?}");
+    assert_eq!(answer.header("retry-after"), "1");
+    assert_eq!(answer.json()["violated-policies"], json!(["per-ip"]));
+    assert_eq!(answer.json()["retry"], "unknown");
+    assert!(!answer.text.contains("connection refused"), "{answer:?}");
 }

@@ -47,6 +47,31 @@ fn in_place(mut block: String, words: &[(&str, String)]) -> String {
     block
 }
 
+/// Changes the manual's block for nginx by one of its recipes, each part of which begins with a line that says where it belongs.
+#[track_caller]
+fn cooked(block: String, recipe: &str) -> String {
+    let refused = "location @refused { auth_request off; return 429 \"slow down\\n\"; }";
+    let mut places = Vec::new();
+    for line in recipe.lines() {
+        let place = match line {
+            "# in http" => "http {",
+            "# in server" => "server_name example.org;",
+            "# in location = /_tidegate" => "internal;",
+            "# in place of location @refused" => refused,
+            line => {
+                let (_, text): &mut (&str, String) =
+                    places.last_mut().expect("a recipe says where it belongs");
+                *text += line;
+                *text += "\n";
+                continue;
+            }
+        };
+        let text = if place == refused { String::new() } else { format!("{place}\n") };
+        places.push((place, text));
+    }
+    in_place(block, &places)
+}
+
 impl Proxy {
     /// Starts nginx with the manual's block, asking that server. `None` where nginx is not installed.
     pub(crate) fn nginx(tidegate: SocketAddr) -> Option<Self> {
@@ -60,11 +85,21 @@ impl Proxy {
 
     /// As [`Proxy::nginx_with`], with more directives of the `http` block.
     pub(crate) fn nginx_set(servers: &str, more: &str) -> Option<Self> {
+        Self::nginx_of(manual("http {"), servers, more)
+    }
+
+    /// As [`Proxy::nginx`], changed by the manual's recipes: the blocks that begin with these words.
+    pub(crate) fn nginx_by_recipes(tidegate: SocketAddr, recipes: &[&str]) -> Option<Self> {
+        let block = recipes.iter().fold(manual("http {"), |block, begins| cooked(block, &manual(begins)));
+        Self::nginx_of(block, &format!("server {tidegate};"), "")
+    }
+
+    fn nginx_of(block: String, servers: &str, more: &str) -> Option<Self> {
         there("nginx")?;
         let (dir, port) = (site(), free_port());
         let prefix = dir.path().display().to_string();
         let http = in_place(
-            manual("http {"),
+            block,
             &[
                 ("server 127.0.0.1:8080;", servers.to_owned()),
                 ("listen 80;", format!("listen 127.0.0.1:{port};")),

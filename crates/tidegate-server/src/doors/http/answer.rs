@@ -1,9 +1,11 @@
 //! Turns a conclusion into an answer: status, headers, body.
 //!
 //! An allowed request is 200. A denied one has the status of the policy that binds, 429 for a caller over a quota and 503
-//! when the server is short itself; its body is the same decision inside `application/problem+json` ([`refusal`]).
+//! when the server is short itself; its body is the same decision inside `application/problem+json` ([`refusal`]). Behind a proxy it is
+//! short ([`public_refusal`]), since the proxy may hand it to anybody.
 
 mod decision_body;
+mod public_refusal;
 mod refusal;
 
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use ulid::Ulid;
 
 use self::decision_body::DecisionBody;
 pub(crate) use self::decision_body::mode;
+use self::public_refusal::PublicRefusal;
 use self::refusal::RefusalBody;
 use super::response_headers::{self, Picture, ShownLimit};
 use crate::engine::{Conclusion, TicketAnswer, Want};
@@ -51,8 +54,8 @@ pub(crate) struct Reply<'a, 'd> {
 }
 
 impl<'a> Reply<'a, '_> {
-    /// Returns the whole response. `denied` is the status of denials where the asker accepts no other.
-    pub(crate) fn response(self, form: HeaderForm, denied: Option<StatusCode>) -> Response {
+    /// Returns the response for a caller of the API: the whole decision.
+    pub(crate) fn response(self, form: HeaderForm) -> Response {
         let decision = self.decision_body();
         let status = self.status();
         let (body, kind) = if self.allowed() {
@@ -60,11 +63,28 @@ impl<'a> Reply<'a, '_> {
         } else {
             (json::bytes(&RefusalBody::of(self.conclusion, &decision, status)), PROBLEM_JSON)
         };
-        let mut response = (denied.filter(|_| !self.allowed()).unwrap_or(status), body).into_response();
-        let out = response.headers_mut();
-        out.insert(CONTENT_TYPE, kind);
-        out.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        self.headers(form, out);
+        let mut response = (status, body).into_response();
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        self.headers(form, response.headers_mut());
+        response
+    }
+
+    /// Returns the response for a proxy, which may hand a refusal to anybody: a short body then, and none otherwise, for proxies read nothing
+    /// but status and headers. `denied` is the status of all refusals where the proxy accepts no other.
+    pub(crate) fn to_proxy(self, form: HeaderForm, denied: Option<StatusCode>) -> Response {
+        let mut response = if self.allowed() {
+            StatusCode::OK.into_response()
+        } else {
+            let status = denied.unwrap_or_else(|| self.status());
+            let refusal = PublicRefusal::of(self.conclusion, self.id, status);
+            let mut response =
+                (status, [(CONTENT_TYPE, PROBLEM_JSON)], json::bytes(&refusal)).into_response();
+            if let Some(policy) = refusal.policy() {
+                response_headers::write_refusing_policy(policy, response.headers_mut());
+            }
+            response
+        };
+        self.headers(form, response.headers_mut());
         response
     }
 
@@ -103,8 +123,9 @@ impl<'a> Reply<'a, '_> {
         }
     }
 
-    /// Writes the rate-limit headers.
+    /// Writes the rate-limit headers, and that no cache may keep the answer.
     fn headers(&self, form: HeaderForm, out: &mut HeaderMap) {
+        out.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         match self.conclusion {
             Conclusion::Decided(decision) => {
                 response_headers::write_limits(form, &self.picture(decision), out);

@@ -1,7 +1,8 @@
 //! `/v1/forward-auth`: a proxy asks about each request it gets before it passes it on.
 //!
 //! nginx (`auth_request`), Caddy (`forward_auth`) and Traefik (ForwardAuth) send a sub-request that carries the original one
-//! in headers. A 2xx lets the request pass; Caddy and Traefik hand any other answer to the client as it is, headers and all.
+//! in headers. A 2xx lets the request pass; Caddy and Traefik hand any other answer to the client as it is, headers and all. So a refusal is
+//! written for the public, also where the sub-request has the token: that is the proxy's, who is not the one that reads the answer.
 //! nginx knows only 401 and 403 as refusals, so its usual `deny_status` is 403.
 //!
 //! The sub-request is the caller's as far as the proxy does not replace it: nothing in it but the three headers of the
@@ -65,19 +66,13 @@ pub(crate) async fn forward_auth(app: &App, request: Request<Body>) -> Result<Re
     let denied = proxy.deny_status();
     let mut held = Held::default();
     let decided = decide(app, &live, &asked, None, Want::Take, TicketFor::Proxied, &mut held, |reply| {
-        let mut response = reply.response(live.headers, denied);
+        let mut response = reply.to_proxy(live.headers, denied);
         write_decision(reply.id, reply.ticket, response.headers_mut());
         (response, reply.wait())
     })
     .await;
     let too_long = denied.unwrap_or(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-    let (mut response, wait) = decided.map_err(|none| unreturnable(&none, too_long))?;
-    if response.status().is_success() {
-        // The proxy reads nothing but status and headers.
-        *response.body_mut() = Body::empty();
-        response.headers_mut().remove(http::header::CONTENT_TYPE);
-        response.headers_mut().remove(http::header::CONTENT_LENGTH);
-    }
+    let (response, wait) = decided.map_err(|none| unreturnable(&none, too_long))?;
     if !wait.is_zero() {
         let mut hung_up = HungUp { app, held: Some(held) };
         tokio::time::sleep(wait).await;

@@ -15,7 +15,7 @@ mod x_ratelimit;
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use tidegate::config::HeaderForm;
 
-pub(crate) use self::forward_auth::write_decision;
+pub(crate) use self::forward_auth::{write_decision, write_refusing_policy};
 use self::insert::insert;
 pub(crate) use self::picture::{Picture, ShownLimit};
 use crate::span::seconds_up;

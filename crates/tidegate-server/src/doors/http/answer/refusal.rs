@@ -10,6 +10,12 @@ use super::decision_body::DecisionBody;
 use crate::engine::Conclusion;
 use crate::span::millis_up;
 
+/// The type of a problem of which the status says all (RFC 9457, section 4.2.1).
+const NO_TYPE: &str = "about:blank";
+/// What is told of a refusal without a decision.
+pub(super) const NOT_LOOKED_UP: &str =
+    "the limits could not be looked up, and a policy refuses requests meanwhile";
+
 /// A refusal as its body shows it: a problem, and the decision inside.
 #[derive(Debug, Serialize)]
 pub(super) struct RefusalBody<'a> {
@@ -28,29 +34,25 @@ pub(super) struct RefusalBody<'a> {
 impl<'a> RefusalBody<'a> {
     /// Writes down a conclusion that refuses, under the status that is answered.
     pub(super) fn of(conclusion: &'a Conclusion, decision: &'a DecisionBody<'a>, status: StatusCode) -> Self {
-        let (mut violated, kind, detail);
+        let (mut violated, detail);
+        let kind = kind(conclusion);
         match conclusion {
             Conclusion::Decided(decided) => {
                 let policies = decided.policies.policies();
                 violated =
                     decided.refusing().map(|limit| policies[limit.policy].name.as_str()).collect::<Vec<_>>();
                 violated.dedup();
-                (kind, detail) = match &decided.denied_by_list {
+                detail = match &decided.denied_by_list {
                     Some(refusal) => {
                         violated.extend(refusal.policy.map(|at| policies[at].name.as_str()));
-                        ("about:blank", format!("{} is on a deny-list", refusal.entry))
+                        format!("{} is on a deny-list", refusal.entry)
                     }
-                    None => {
-                        let kind = refusal_of(decided).map_or("about:blank", |deny| &*deny.problem);
-                        (kind, detail_of(decided))
-                    }
+                    None => detail_of(decided),
                 };
             }
             Conclusion::Unsettled { policy, .. } => {
                 violated = policy.as_deref().into_iter().collect();
-                kind = our_shortage();
-                detail =
-                    "the limits could not be looked up, and a policy refuses requests meanwhile".to_owned();
+                detail = NOT_LOOKED_UP.to_owned();
             }
         }
         let id = decision.decision_id.as_deref();
@@ -77,6 +79,15 @@ pub(super) fn status(conclusion: &Conclusion) -> StatusCode {
     };
     // Configured statuses are checked when the file is read; a set made by hand may hold anything.
     StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS)
+}
+
+/// Returns the type of the problem that a refusal is answered with.
+pub(super) fn kind(conclusion: &Conclusion) -> &str {
+    match conclusion {
+        Conclusion::Decided(GateDecision { denied_by_list: Some(_), .. }) => NO_TYPE,
+        Conclusion::Decided(decision) => refusal_of(decision).map_or(NO_TYPE, |deny| &*deny.problem),
+        Conclusion::Unsettled { .. } => our_shortage(),
+    }
 }
 
 fn our_shortage() -> &'static str {
@@ -113,9 +124,9 @@ fn detail_of(decision: &GateDecision) -> String {
 }
 
 /// Makes the title of a problem type: its name in words.
-fn title(kind: &str, status: StatusCode) -> String {
+pub(super) fn title(kind: &str, status: StatusCode) -> String {
     let name = kind.rsplit(['#', '/']).next().unwrap_or_default();
-    if kind == "about:blank" || name.is_empty() {
+    if kind == NO_TYPE || name.is_empty() {
         return status.canonical_reason().unwrap_or("Denied").to_owned();
     }
     let words = name.replace('-', " ");

@@ -16,7 +16,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED,
     HOST, HeaderMap, HeaderName, HeaderValue, VIA,
 };
-use tidegate::policy::Descriptor;
+use tidegate::policy::{Descriptor, IpSource};
 
 use super::super::request_body::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 use crate::problem::Problem;
@@ -72,6 +72,9 @@ impl<'r> Original<'r> {
         let host = host_name(text(host)).ok_or_else(|| is_no("host", family.host(), host))?;
         let lines = headers.get_all(proxy.client_ip.header.name()).iter().map(HeaderValue::as_bytes);
         let client = proxy.client_ip.find(peer, lines).map_err(|error| proxys(error.to_string()))?;
+        if client.from == IpSource::Peer {
+            proxy.took_peer_for_caller(client.address, headers);
+        }
 
         let mut descriptor = Descriptor::from([
             ("request.method", Cow::Borrowed(method)),

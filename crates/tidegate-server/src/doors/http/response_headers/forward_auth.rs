@@ -1,4 +1,6 @@
-//! What forward-auth tells the application behind the proxy: which decision let the request pass, and with what to settle it.
+//! What forward-auth tells the proxy and the application behind it: which decision it was, which policy refused, and with what to settle it.
+
+use std::fmt::Write as _;
 
 use http::header::{HeaderMap, HeaderName};
 use ulid::Ulid;
@@ -8,10 +10,33 @@ use crate::engine::TicketAnswer;
 
 /// The id of the decision, for logs.
 const DECISION_ID: HeaderName = HeaderName::from_static("x-tidegate-decision-id");
+/// The policy that refused, for proxies that write the answer themselves and can take one word of a header.
+const POLICY: HeaderName = HeaderName::from_static("x-tidegate-policy");
+/// The most bytes of the policy's name as the header has it: the whole head has to fit the 4 KiB that nginx reads it into.
+const LONGEST_POLICY: usize = 128;
 /// What settles the decision, where a policy expects that.
 const TICKET: HeaderName = HeaderName::from_static("x-tidegate-ticket");
 /// Why there is no ticket, or one of the places alone, although a policy expects one.
 const TICKET_ERROR: HeaderName = HeaderName::from_static("x-tidegate-ticket-error");
+
+/// Writes which policy refused. Its name is escaped as in a path, so that it may stand between quotes of any language; a long one is cut.
+pub(crate) fn write_refusing_policy(name: &str, out: &mut HeaderMap) {
+    let mut value = String::new();
+    for byte in name.bytes() {
+        let before = value.len();
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            value.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(value, "%{byte:02X}");
+        }
+        if value.len() > LONGEST_POLICY {
+            value.truncate(before);
+            break;
+        }
+    }
+    insert(out, POLICY, value);
+}
 
 /// Writes the headers that name and settle a decision.
 pub(crate) fn write_decision(id: Option<Ulid>, answer: Option<&TicketAnswer>, out: &mut HeaderMap) {
@@ -24,5 +49,23 @@ pub(crate) fn write_decision(id: Option<Ulid>, answer: Option<&TicketAnswer>, ou
     }
     if let Some(error) = error {
         insert(out, TICKET_ERROR, error.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policys_name_is_one_word_that_no_quote_ends_and_is_bounded() {
+        let written = |name: &str| {
+            let mut out = HeaderMap::new();
+            write_refusing_policy(name, &mut out);
+            out[POLICY].to_str().unwrap().to_owned()
+        };
+        assert_eq!(written("per-ip_2.x~"), "per-ip_2.x~");
+        assert_eq!(written("a \"b\\\r\n</ä"), "a%20%22b%5C%0D%0A%3C%2F%C3%A4");
+        assert_eq!(written(&"x".repeat(100_000)), "x".repeat(128));
+        assert_eq!(written(&"ä".repeat(100)), "%C3%A4".repeat(21), "no escape is cut in two");
     }
 }
