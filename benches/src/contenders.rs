@@ -1,4 +1,4 @@
-//! Who is compared, and by what role. A contender is one line here and one function in the file of its family.
+//! The contenders and their roles. A contender is one line here and one function in the file of its family.
 
 mod floor;
 mod floor_table;
@@ -20,7 +20,7 @@ use crate::workloads::{Keyed, One};
 /// What a contender is compared as.
 #[derive(Clone, Copy, Debug)]
 enum Role {
-    /// What this is all about.
+    /// Tidegate itself.
     Tidegate,
     /// A peer as its documentation shows it first.
     Peer,
@@ -28,7 +28,7 @@ enum Role {
     Tuned,
     /// A peer that does less than the rest: no sharing between threads, no clock while tokens last, a sketch for a table.
     Less,
-    /// What the machine allows: not a limiter one could use.
+    /// What the machine allows: only the steps that no limiter can do without; not a limiter one could use.
     Floor,
 }
 
@@ -114,7 +114,7 @@ pub(crate) const KEYED: &[Contender<AskKeyed>] = &[
     contender("floor-requests", Floor, "walking the requests", floor_table::requests),
 ];
 
-/// Those of [`KEYED`] that are flooded, in one form each.
+/// The contenders of [`KEYED`] that are flooded, each in one form.
 const FLOODED: &[&str] = &["tidegate", "governor", "rate-net"];
 
 /// Finds a contender by name.

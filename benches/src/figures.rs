@@ -1,4 +1,4 @@
-//! What a run found, as one line of JSON.
+//! The figures of one run, written as one line of JSON.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::pair::Pair;
 
-/// Named numbers. A name says its unit where it is not nanoseconds: `pair` rows are millions of checks per second.
+/// Named numbers, in nanoseconds unless the name says another unit. `pair` rows are millions of checks per second.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     found: BTreeMap<String, f64>,
@@ -18,7 +18,7 @@ impl Figures {
         self.found.insert(name.into(), value);
     }
 
-    /// Notes what two threads did, and whether a neighbour was in the way each time.
+    /// Notes the figures of two threads, and whether each had its core to itself.
     pub(crate) fn set_pair(&mut self, name: impl Into<String>, pair: &Pair) {
         let name = name.into();
         if !pair.clean {

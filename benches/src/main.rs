@@ -1,7 +1,7 @@
 //! Runs one workload over one contender and prints what it found as one line of JSON.
 //!
 //! One contender per process: caches, allocator and page tables are its own, and none finds them as another left them.
-//! `cargo xtask bench` starts these processes in turn and compares; `contender list` tells it whom to start.
+//! `cargo xtask bench` starts these processes in turn and compares; `contender list` tells it which ones to start.
 
 mod contenders;
 mod figures;
@@ -23,7 +23,7 @@ use workloads::{Keyed, One, Question, gate, growth};
 
 const USAGE: &str = "usage: contender list | WORKLOAD CONTENDER [--huge]";
 
-/// Keys that stay, in the workload that gives each contender the same many.
+/// How many keys stay, in the workload that gives each contender equally many.
 const KEYS: usize = 1_000_000;
 
 fn main() -> ExitCode {

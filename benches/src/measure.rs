@@ -24,7 +24,7 @@ pub(crate) fn wall() -> Instant {
     Instant::now()
 }
 
-/// What every check of a measurement has to answer: one that answers otherwise does other work than the rest.
+/// What every check of a measurement has to answer: a check that answers otherwise does other work than the rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     Permitted,
@@ -43,7 +43,7 @@ impl Want {
     }
 }
 
-/// Returns the nanoseconds of one check on one thread, after a chunk to warm up.
+/// Returns the CPU nanoseconds of one check on one thread, after one chunk to warm up.
 pub(crate) fn alone(want: Want, mut check: impl FnMut() -> bool) -> Result<f64> {
     let mut chunk = || {
         let start = cpu_ns();

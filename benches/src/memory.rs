@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result};
 
-/// Returns the resident bytes of the process that are its own: not those of program files, which come as code is first run.
+/// Returns the resident bytes that are the process's own. Pages of program files are left out, because they come in as code is first run.
 pub(crate) fn resident() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
     let mut fields = text.split_whitespace().skip(1).map(str::parse::<u64>);

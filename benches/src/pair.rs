@@ -15,13 +15,13 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::measure::{Want, cpu_ns, wall};
 
-/// How long a burst lasts: long beside the start of a thread, short beside the patience of a neighbour.
+/// How long a burst lasts: long compared with the start of a thread, and short enough that no neighbour interrupts it as a rule.
 const BURST: Duration = Duration::from_millis(40);
 
 /// The share of its core that each thread must have had.
 const CLEAN_SHARE: f64 = 0.95;
 
-/// Clean bursts to collect, and the bursts to try for them.
+/// How many clean bursts to collect, and how many bursts to try for them.
 const WANTED: usize = 3;
 const ATTEMPTS: usize = 12;
 
@@ -56,7 +56,7 @@ pub(crate) fn pair<W: FnMut() -> bool>(want: Want, worker: impl Fn(usize) -> W +
     Ok(Pair { mops: bursts[bursts.len() / 2], clean: found })
 }
 
-/// Returns millions of checks per second, and the smaller share that a thread had of its core.
+/// Runs one burst. Returns millions of checks per second, and the smaller of the shares that the threads had of their cores.
 fn burst<W: FnMut() -> bool>(want: Want, worker: &(impl Fn(usize) -> W + Sync)) -> Result<(f64, f64)> {
     let (start, stop) = (Barrier::new(3), AtomicBool::new(false));
     let threads = std::thread::scope(|scope| {
@@ -85,11 +85,11 @@ fn burst<W: FnMut() -> bool>(want: Want, worker: &(impl Fn(usize) -> W + Sync)) 
     Ok((mops, share))
 }
 
-/// The process asks for the machine while this lives: some half a second. Only root is given it: others have to find a quiet
+/// While this lives, some half a second, the process has the highest priority. Only root may raise it: anybody else has to find a quiet
 /// machine, which the share of the core then shows, so a refusal is no error.
 ///
-/// Linux shares a core between sessions first and between their threads after that. So the niceness of a thread does nothing
-/// against another session; the process starts one of its own, and that asks as well.
+/// Linux divides a core between sessions first, and between the threads of a session after that. So the niceness of a thread has no effect
+/// against another session: the process starts a session of its own, and raises that session's priority too.
 struct Priority;
 
 impl Priority {

@@ -1,4 +1,4 @@
-//! How long single checks take, and who is to blame for the longest.
+//! How long single checks take, and whether the limiter or the machine causes the longest.
 //!
 //! Each check is timed by the wall, since a caller who stands still does not care why. But a machine interrupts whoever runs: a
 //! timer that fires 250 times a second meets one in ten thousand checks of 400 ns, which is just the percentile that matters, and on a
@@ -12,19 +12,19 @@ use hdrhistogram::Histogram;
 use crate::figures::Figures;
 use crate::traffic::Key;
 
-/// Checks between which the idle turns come: long enough to find the caches as the chunk before left them.
+/// Checks between two rounds of idle turns: enough that the checks find the caches as the chunk before left them.
 const CHUNK: usize = 1024;
 
 /// A check longer than this is a stall.
 const STALL_NS: u64 = 100_000;
 
-/// From here up, checks are compared with idle turns: what is shorter is the check itself.
+/// From this time up, in nanoseconds, checks are compared with idle turns: a shorter one is the check itself.
 const INTERRUPTED_NS: u64 = 1_000;
 
-/// The longest time that is told apart: a map of many millions has been seen to grow for three seconds.
+/// The longest time that is recorded exactly, in nanoseconds: a map of many millions has been seen to grow for three seconds.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// Histograms of checks under way, and of idle turns.
+/// Histograms of the times of checks and of idle turns.
 pub(crate) struct Stalls {
     clock: quanta::Clock,
     checks: Histogram<u64>,
@@ -37,7 +37,7 @@ impl Stalls {
         Ok(Self { clock: quanta::Clock::new(), checks: new()?, idle: new()? })
     }
 
-    /// Times checks `0..count`; `prepare` writes the key of a check, outside its time.
+    /// Times checks `0..count`; `prepare` writes the key of a check, which is not timed.
     pub(crate) fn time(
         &mut self,
         count: usize,
@@ -54,7 +54,7 @@ impl Stalls {
                 check(&key);
                 let nanos = self.clock.delta_as_nanos(before, self.clock.raw());
                 self.checks.saturating_record(nanos);
-                // One long check must not make all idle turns long.
+                // Cut, so that one long check does not make all idle turns long.
                 spent += nanos.min(INTERRUPTED_NS);
             }
             let usual = spent / chunk.len() as u64;

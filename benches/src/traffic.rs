@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 use std::hash::BuildHasher as _;
 
-/// What keys are: the type under which every peer can be asked without a copy.
+/// The type of keys, under which every peer can be asked without a copy.
 pub(crate) type Key = String;
 
-/// Requests in a stream: a power of two, so that walking round it costs one `and`, and enough that a million keys drawn evenly
-/// are nearly all among them.
+/// Requests in a stream: a power of two, so that the place of the next request costs one `and`; and so many that of a million keys drawn
+/// evenly nearly all occur.
 const REQUESTS: usize = 1 << 21;
 
 /// Returns `count` keys like `user:1234567`.
@@ -74,12 +74,12 @@ impl Stream {
     }
 }
 
-/// Maps ranks to keys one to one: the factor is prime and shares none with a power of ten.
+/// Maps ranks to keys one to one: the factor is prime and divides no power of ten.
 fn spread(rank: usize, keys: usize) -> usize {
     (rank as u64 * 2_654_435_761 % keys as u64) as usize
 }
 
-/// Numbers that are the same in each run.
+/// Random numbers that are the same in each run.
 struct Random(u64);
 
 impl Random {

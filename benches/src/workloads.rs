@@ -1,4 +1,4 @@
-//! What is asked of the contenders.
+//! The workloads: what is asked of the contenders.
 
 pub(crate) mod gate;
 pub(crate) mod growth;

@@ -22,8 +22,8 @@ use found::Found;
 use measured::Measured;
 use ring::Ring;
 
-/// The parts that contenders run, and how many rounds of each are enough at most: a flood takes seconds and says the same
-/// each time.
+/// The parts that contenders run, and the largest number of rounds that is worth running of each: a flood takes seconds, and its figures
+/// differ little between rounds.
 const WORKLOADS: [(&str, usize); 7] = [
     ("clock", usize::MAX),
     ("one", usize::MAX),
@@ -97,7 +97,7 @@ job, tuned ones included; as it comes means with the settings that its documenta
 
 ";
 
-/// Lets the contenders have their turns.
+/// Runs the contenders in turn.
 fn contenders(asked: impl Fn(&str) -> bool, huge: bool) -> Result<Measured> {
     let rounds = match std::env::var("TIDEGATE_BENCH_ROUNDS") {
         Ok(rounds) => rounds.parse().context("TIDEGATE_BENCH_ROUNDS is not a number")?,
@@ -139,7 +139,7 @@ fn program() -> Result<PathBuf> {
     Ok(built("release/tidegate"))
 }
 
-/// Writes the page, and the README's rows of it.
+/// Writes the page, and the rows of it that the README shows.
 fn publish(page: &str, rows: &[String]) -> Result<()> {
     let path = root().join("docs/performance.md");
     let old = std::fs::read_to_string(&path).unwrap_or_default();
@@ -155,7 +155,7 @@ fn publish(page: &str, rows: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What comes after it in the page is written by hand.
+/// What follows this mark in the page is written by hand, and kept.
 const BY_HAND: &str = "<!-- by hand -->";
 const START: &str = "<!-- bench -->";
 const END: &str = "<!-- /bench -->";

@@ -1,7 +1,7 @@
 //! The instructions of each hot path, counted by valgrind and held to what was recorded.
 //!
-//! Time on a shared machine proves nothing; a count is the same today and tomorrow, on any machine, so CI can refuse a change
-//! that makes a check longer. It says nothing about misses of the cache or about threads that meet: `cargo xtask bench` does.
+//! Time on a shared machine proves nothing; a count of instructions is the same on every run and every machine, so CI can refuse a change
+//! that makes a check longer. It says nothing about cache misses or about threads that meet: `cargo xtask bench` measures those.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::places::{built, root};
 use crate::step;
 
-/// How far a count may be from the recorded one, up or down: a share of it, and instructions on top for the shortest. Keys are
-/// hashed under a new seed on each run, which moves a mean by half a percent. A gain beyond it has to be recorded, so that the
-/// next loss is not hidden by it.
+/// How far a count may be from the recorded one, up or down: a share of it, and for the shortest paths some instructions on top. Keys are
+/// hashed under a new seed on each run, which moves a mean by half a percent. A gain beyond this has to be recorded, or a later loss could
+/// hide behind it.
 const SHARE: f64 = 0.05;
 const INSTRUCTIONS: f64 = 2.0;
 
-/// Compares with the record, or writes it.
+/// Compares the counts with the recorded ones, or records them.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     let record = match words {
         [] => false,
@@ -61,7 +61,8 @@ fn file() -> PathBuf {
     root().join("benches/counts/recorded.txt")
 }
 
-/// Names what the counts depend on besides the code. Valgrind shows every program the same processor, whatever the machine has.
+/// Names what the counts depend on besides the code: compiler and target. The processor is not part of it, because valgrind shows every
+/// program the same one.
 fn compiler() -> Result<String> {
     let output =
         Command::new("rustc").arg("-vV").current_dir(root()).output().context("cannot start rustc")?;
@@ -88,7 +89,7 @@ fn count() -> Result<Vec<(String, f64)>> {
     let lines = String::from_utf8(output.stdout)?;
     let path = |(at, line): (usize, &str)| {
         let (checks, name) = line.split_once(' ').context("a path without a name")?;
-        // Profiles are numbered from 1; each path has one of so many checks and one of twice as many.
+        // Profiles are numbered from 1. Each path has two: one of so many checks and one of twice as many.
         let [once, twice] = [2 * at + 1, 2 * at + 2].map(|number| total(&profile, number));
         let checks: f64 = checks.parse()?;
         Ok((name.to_owned(), (twice? - once?) / checks))
@@ -141,7 +142,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Returns a table of both, and whether they are the same within the tolerance.
+/// Returns a table of recorded and new counts, and whether they agree within the tolerance.
 fn compare(recorded: &Counts, counted: &Counts) -> (String, bool) {
     let (mut table, mut same) =
         (format!("{:<36} {:>9} {:>9}\n", "instructions of a check", "recorded", "now"), true);

@@ -22,7 +22,7 @@ pub(crate) fn run() -> Result<()> {
     let fetched = step::within(FETCH, &program, &["fetch", "db"], &[]);
     for workspace in WORKSPACES {
         let manifest = ["--manifest-path", workspace, "--config", "deny.toml", "--locked", "check"];
-        // Of two versions of one crate only the number is told: the trees behind them are a page each.
+        // Of two versions of one crate only the numbers are printed: the dependency trees behind them are a page each.
         let what = ["--hide-inclusion-graph", "licenses", "sources", "bans"];
         step::run(&program, &[&manifest[..], &what].concat(), &[])?;
         if fetched.is_ok() {
@@ -36,7 +36,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Returns the program of that version: the one installed for everybody, or our own, built if need be.
+/// Returns cargo-deny in that version: the one on the path, or one of our own, which is built if need be.
 fn install() -> Result<PathBuf> {
     let version = |program: &Path| {
         let asked = Command::new(program).arg("--version").output();

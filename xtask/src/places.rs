@@ -1,4 +1,4 @@
-//! Where things lie.
+//! The workspace's folders.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Runs programs, each for a bounded time: a step that hangs says what it was and does not hold up everything for ever.
+//! Runs programs, each for a bounded time: a step that hangs is named and stopped.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::sync_channel;
@@ -45,8 +45,8 @@ pub(crate) fn output(mut command: Command) -> Result<Output> {
 }
 
 fn wait(mut command: Command, words: &str, most: Duration) -> Result<Output> {
-    // Where nobody sits at a terminal, what a program starts goes down with it. At a terminal ^C does that, which reaches only
-    // the programs of this group.
+    // In CI, where nobody presses ^C, a step is a process group of its own, so that whatever it starts can be stopped with it. At a
+    // terminal it stays in the group of xtask, for ^C reaches only that group.
     let alone = std::env::var_os("CI").is_some();
     if alone {
         use std::os::unix::process::CommandExt as _;
@@ -59,7 +59,7 @@ fn wait(mut command: Command, words: &str, most: Duration) -> Result<Output> {
     match said.recv_timeout(most) {
         Ok(ended) => Ok(ended?),
         Err(_) => {
-            // A negative number is the whole group.
+            // A negative number names the whole process group.
             let _ = kill(Pid::from_raw(if alone { -id } else { id }), Signal::SIGKILL);
             bail!("gave up after {} s waiting for `{words}` to end", most.as_secs())
         }

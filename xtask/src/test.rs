@@ -16,14 +16,14 @@ pub(crate) fn run() -> Result<()> {
     cargo(&["fmt", "--all", "--check"], &[])?;
     cargo(&["fmt", "--manifest-path", BENCHES, "--check"], &[])?;
     cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"], &[])?;
-    // Looked at and neither linked nor run: half a minute keeps the bench with peers in step with what it measures.
+    // Checked by clippy, neither linked nor run: half a minute keeps the bench with peers in step with the library it measures.
     cargo(&["clippy", "--manifest-path", BENCHES, "--locked", "--all-targets", "--", "-D", "warnings"], &[])?;
     deny::run()?;
     // The library alone, without the features that the rest of the workspace switches on for it.
     cargo(&["check", "-p", "tidegate-core", "-p", "tidegate", "--no-default-features"], &[])?;
     counts::run(&[])?;
     cargo(&["test", "--workspace", "--all-features"], &servers)?;
-    // The shared cells in all their interleavings: another build of the library, whose atomics are loom's.
+    // Loom explores all interleavings of the shared cells. This is another build of the library, whose atomics are loom's.
     let models = root().join("target/loom");
     let models = models.to_string_lossy();
     let loom = [("RUSTFLAGS", "--cfg tidegate_loom"), ("CARGO_TARGET_DIR", &*models)];

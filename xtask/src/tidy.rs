@@ -1,4 +1,4 @@
-//! What eyes forget, held by a program: rules that read the tracked files and take seconds.
+//! What a reviewer may overlook, checked by a program: rules that read the tracked files and take seconds.
 //!
 //! Each rule is a file under `tidy/`. It names what it finds as `path:line: what, and what to do instead`. A rule that has
 //! exceptions takes them from `xtask/tidy.toml`, each with its reason; an exception that nothing needs is a fault too.
@@ -53,7 +53,7 @@ const RULES: [Rule; 13] = [
     ("architecture", architecture::check),
 ];
 
-/// The most faults of one rule that are printed; the rest is counted. A screen holds them with what follows.
+/// How many faults of one rule are printed; the rest is counted. They fit one screen with the text around them.
 const SHOWN: usize = 20;
 
 /// Runs all rules, or those that are named, over the tracked files, and fails when any finds a fault.
@@ -66,7 +66,7 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
     let tree = Tree::tracked(places::root())?;
     let exceptions =
         Exceptions::read(tree.text(allowed::FILE).unwrap_or_default(), &RULES.map(|(rule, _)| rule))?;
-    // With names, all that a rule finds is shown: then somebody works on it.
+    // With rules named, all their faults are printed, since somebody works on them.
     let shown = if names.is_empty() { SHOWN } else { usize::MAX };
     let mut all = 0;
     for (rule, check) in RULES.iter().filter(|(rule, _)| names.is_empty() || names.contains(rule)) {

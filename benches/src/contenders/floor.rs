@@ -71,7 +71,7 @@ pub(crate) fn one_clock(run: &mut One<'_>) -> Result<()> {
     run.shared(|| word.take(clock.raw(), 1))
 }
 
-/// Time stands still: the burst has to last, so a unit weighs nothing where all shall pass.
+/// Uses a tick that stands still. So that the burst lasts, a unit weighs nothing if all checks are to pass.
 pub(crate) fn one(run: &mut One<'_>) -> Result<()> {
     let mut word = Word::new(run);
     if run.want == Want::Permitted {
@@ -80,7 +80,7 @@ pub(crate) fn one(run: &mut One<'_>) -> Result<()> {
     run.shared(|| word.take(black_box(1), 1))
 }
 
-/// Units that a thread takes from the shared word at once.
+/// Units that a thread takes from the shared word in one draw.
 const LEASE: u64 = 64;
 
 pub(crate) fn one_lease(run: &mut One<'_>) -> Result<()> {

@@ -16,7 +16,7 @@ pub(crate) fn requests(run: &mut Keyed<'_>) -> Result<()> {
     run.shared(|key| black_box(key).as_bytes()[0] != 0)
 }
 
-/// Looking a fingerprint up in the table that one would use for want of a special one.
+/// Looks a fingerprint up in a general hash map, which one would use without a table made for the purpose.
 pub(crate) fn hash(run: &mut Keyed<'_>) -> Result<()> {
     let hasher = RandomState::default();
     let mut map: HashMap<u64, u64, RandomState> = HashMap::with_hasher(hasher.clone());
@@ -54,7 +54,7 @@ struct Table {
 #[derive(Default)]
 #[repr(align(16))]
 struct Slot {
-    /// Zero while free.
+    /// The fingerprint; zero while the slot is free.
     fingerprint: AtomicU64,
     full_at: AtomicU64,
 }
@@ -73,8 +73,8 @@ impl Table {
         fingerprint(&self.hasher, key)
     }
 
-    /// Finds the slot of a fingerprint, or takes a free one. Relaxed: a slot's two words need no order, since a free slot's
-    /// time is that of a full limit.
+    /// Finds the slot of a fingerprint, or takes a free one. Relaxed, because a slot's two words need no order: the time in a free slot is
+    /// that of a full limit.
     fn slot(&self, fingerprint: u64) -> &Slot {
         let mask = self.slots.len() - 1;
         let mut at = fingerprint as usize & mask;
@@ -110,8 +110,7 @@ impl Table {
         }
     }
 
-    /// All slots are looked at before the first is changed, so that their misses overlap: an exchange would hold up the loads
-    /// behind it.
+    /// Reads all slots before the first is changed, so that their cache misses overlap: an exchange would hold up the loads behind it.
     fn take_each(&self, keys: &[&Key; BATCH], now: u64) -> bool {
         let fingerprints = keys.map(|key| self.fingerprint(key));
         for fingerprint in fingerprints {

@@ -21,9 +21,9 @@ pub(crate) fn run(figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// Returns the nanoseconds of a check, the making of its descriptor included: `matching` of `policies` speak of it.
+/// Returns the nanoseconds of a check, the making of its descriptor included: `matching` of `policies` match the request.
 fn check(policies: usize, matching: usize) -> Result<f64> {
-    // The matching ones lie among the others, as they do in a file that grew.
+    // The matching policies lie among the others, as they do in a file that grew.
     let every = policies / matching;
     let set = (0..policies).map(|at| policy(at, at % every == every / 2)).collect::<Result<Vec<_>>>()?;
     let set = PolicySet::new(set).map_err(|error| anyhow!("{error}"))?;
@@ -46,12 +46,12 @@ fn check(policies: usize, matching: usize) -> Result<f64> {
     Ok(nanos)
 }
 
-/// Addresses, as `client.ip` is one.
+/// Addresses, in the form that `client.ip` has.
 fn clients() -> Vec<Key> {
     (0..CLIENTS).map(|number| format!("10.0.{}.{}", number >> 8, number & 255)).collect()
 }
 
-/// A policy that speaks of the request, or one of four kinds that do not: by path, method, host and an attribute.
+/// A policy that matches the request, or one of four kinds that do not: by path, method, host and an attribute.
 fn policy(at: usize, matches: bool) -> Result<Policy> {
     let quota = Quota::per_second(1_000_000_000).burst(1_000_000_000);
     let mut policy = Policy::new(format!("policy-{at}"), Limit::new(quota.gcra()?, "plenty"));

@@ -30,7 +30,7 @@ pub(crate) fn run(huge: bool, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// Checks a limiter of one second at as many a second as it just permits for ever.
+/// Checks a limiter of one second at the highest rate that it permits for ever.
 fn steady(quota: Quota, per_second: u64) -> Result<f64> {
     let clock = Stepping { now: AtomicU64::new(SECOND), step: SECOND / per_second + 1 };
     alone(Want::Permitted, contender::on_clock(quota, clock)?)
@@ -45,7 +45,7 @@ struct Stepping {
 
 impl Clock for Stepping {
     fn now(&self) -> Tick {
-        // One thread reads it, so a load and a store do; an exchange would be measured with the check.
+        // A load and a store, because only one thread reads the clock; the time of an exchange would be measured with the check.
         let now = self.now.load(Ordering::Relaxed) + self.step;
         self.now.store(now, Ordering::Relaxed);
         Tick::from_nanos(now)

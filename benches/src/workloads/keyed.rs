@@ -15,7 +15,7 @@ use crate::traffic::{Key, Stream, keys, write_key};
 /// Keys of one call where a contender takes several.
 pub(crate) const BATCH: usize = 16;
 
-/// Keys that come once each.
+/// How many keys come once each.
 const FLOOD: usize = 20_000_000;
 
 /// What is asked of a keyed contender.
@@ -34,9 +34,9 @@ pub(crate) struct Keyed<'a> {
     question: Question,
     keys: Vec<Key>,
     streams: [(&'static str, Stream); 2],
-    /// Memory before there was a limiter, everything above made and touched.
+    /// Resident memory before the limiter was made, when everything around it was made and touched, in bytes.
     before: u64,
-    /// The contender has put in the keys that stay by itself, so nothing is said about inserting them.
+    /// Whether the contender has inserted the keys that stay by itself, so that their insertion is not measured.
     pub(crate) filled: bool,
     figures: &'a mut Figures,
 }
@@ -49,7 +49,7 @@ impl<'a> Keyed<'a> {
         Ok(Self { question, keys, streams, before: resident()?, filled: false, figures })
     }
 
-    /// The keys that stay; few where they do not.
+    /// The keys that stay; few in workloads where no keys stay.
     pub(crate) fn keys(&self) -> &[Key] {
         &self.keys
     }
@@ -120,7 +120,7 @@ impl<'a> Keyed<'a> {
         Ok(())
     }
 
-    /// All keys once, which inserts them, then the streams.
+    /// Checks all keys once, which inserts them, and then the streams.
     fn stay(&mut self, mut check: impl FnMut(&Key) -> bool) -> Result<()> {
         let Self { keys, streams, figures, .. } = self;
         let start = cpu_ns();
@@ -158,7 +158,7 @@ impl<'a> Keyed<'a> {
         Ok(())
     }
 
-    /// A million keys; their limits run full; a million others, timed.
+    /// Inserts a million keys, waits until their limits are full again, and times a million others.
     fn expire(&mut self, mut check: impl FnMut(&Key) -> bool) -> Result<()> {
         let (count, mut key) = (self.capacity(), Key::new());
         for number in 0..count {
@@ -183,5 +183,5 @@ impl<'a> Keyed<'a> {
     }
 }
 
-/// How long a unit takes to come back where keys shall expire: longer than inserting a million of them.
+/// How long a unit takes to come back in the workload whose keys expire: longer than inserting a million of them.
 const LIFE: Duration = Duration::from_secs(2);

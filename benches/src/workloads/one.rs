@@ -8,7 +8,7 @@ use crate::figures::Figures;
 use crate::measure::{Want, alone};
 use crate::pair::pair;
 
-/// A limit that nobody reaches: as many a second as governor's interval of whole nanoseconds can say.
+/// A limit that nobody reaches: the highest rate that governor can express, whose interval is whole nanoseconds.
 const PLENTY: u32 = 1_000_000_000;
 
 /// One run over one limiter: all its checks permitted, or all denied.
@@ -22,7 +22,7 @@ impl One<'_> {
     pub(crate) fn limit(&self) -> (u32, Duration) {
         match self.want {
             Want::Permitted => (PLENTY, Duration::from_secs(1)),
-            // Not one: a limit of one has corners of its own, and a peer that never denies it.
+            // Not a burst of one: a limit of one is a special case, and a peer never denies it.
             Want::Denied => (10, Duration::from_secs(86_400)),
         }
     }

@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::parser::ValueSource;
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub(crate) use self::values::Speed;
-use self::values::{connections, duration, keys, pair, share, speed};
+use self::values::{connections, duration, keys, listened, pair, share, speed};
 
 /// Decides which requests may pass, which must wait and which are shed.
 ///
@@ -46,15 +47,39 @@ pub(crate) struct Global {
     /// Say more; twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// The running server that online verbs ask
-    #[arg(
-        long,
-        global = true,
-        env = "TIDEGATE_SERVER",
-        default_value = "http://127.0.0.1:8080",
-        value_name = "URL"
-    )]
-    pub(crate) server: String,
+    /// The running server that `explain` asks [default: http://127.0.0.1:8080, where there is no policy file]
+    #[arg(long, global = true, env = "TIDEGATE_SERVER", value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// Which of the words that say whom to ask were typed.
+    #[arg(skip)]
+    pub(crate) typed: Typed,
+}
+
+/// Which words were typed, and not taken from a variable: a variable of the shell is older than the command.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Typed {
+    pub(crate) server: bool,
+    pub(crate) config: bool,
+}
+
+impl Cli {
+    /// Reads the words of the command line.
+    ///
+    /// # Errors
+    /// What clap says of them; help and version are among it.
+    pub(crate) fn read() -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches()?;
+        let mut cli = Self::from_arg_matches(&matches)?;
+        if let Some((_, verb)) = matches.subcommand() {
+            let is_typed = |id: &str| {
+                // Not every verb has the option.
+                let source = verb.try_contains_id(id).is_ok().then(|| verb.value_source(id)).flatten();
+                source == Some(ValueSource::CommandLine)
+            };
+            cli.global.typed = Typed { server: is_typed("server"), config: is_typed("config") };
+        }
+        Ok(cli)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -123,11 +148,11 @@ pub(crate) struct PolicyFile {
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) policies: PolicyFile,
-    /// Check the policy file and exit: 0 if it is good, 2 if not
+    /// Check the policy file, the ticket keys and the token, and exit: 0 if all is good, 2 if the file is not
     #[arg(long)]
     pub(crate) check: bool,
-    /// Address of the HTTP door [default: the file's, else 127.0.0.1:8080]
-    #[arg(long, env = "TIDEGATE_HTTP", value_name = "ADDR")]
+    /// Address of the HTTP door, or a port of this machine alone [default: the file's, else 127.0.0.1:8080]
+    #[arg(long, env = "TIDEGATE_HTTP", value_name = "ADDR", value_parser = listened)]
     pub(crate) http: Option<SocketAddr>,
     /// How many keys to remember at once [default: the file's, else 1000000]
     #[arg(long, env = "TIDEGATE_KEYS", value_name = "N", value_parser = keys)]
@@ -165,7 +190,7 @@ pub(crate) struct Init {
     /// Which policies to start from
     #[arg(long, value_enum, default_value_t = Preset::Api)]
     pub(crate) preset: Preset,
-    /// Where to write; `-` prints it
+    /// Where to write: TOML where the name ends in .toml, else YAML; `-` prints it
     #[arg(default_value = "tidegate.yaml", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
     /// Overwrite a file that is there

@@ -14,7 +14,6 @@ mod writing;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser as _;
 use tidegate::visible;
 
 use crate::args::{Cli, Verb};
@@ -23,7 +22,7 @@ use crate::log::Log;
 use crate::output::Printer;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read() {
         Ok(cli) => cli,
         Err(error) => return misunderstood(&error),
     };
@@ -56,7 +55,7 @@ fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
         Verb::Serve(serve) => verbs::serve::run(serve, printer, log),
         Verb::Init(init) => verbs::init::run(init, printer),
         Verb::Config(config) => verbs::config::run(config, printer),
-        Verb::Explain(explain) => verbs::explain::run(explain, &cli.global.server, printer),
+        Verb::Explain(explain) => verbs::explain::run(explain, &cli.global, printer),
         Verb::Completions { shell } => verbs::shell::completions(*shell, printer),
         Verb::Man { dir } => verbs::shell::man(dir, printer),
         Verb::Simulate(simulate) => verbs::simulate::run(simulate, printer),

@@ -1,16 +1,60 @@
 //! Asks a running server.
 
+use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use tidegate_server::Token;
+use ureq::http::Uri;
 
 use crate::exit::Mistake;
 
+/// Where a server is asked: `http://HOST[:PORT]`, perhaps with a path before the API's own.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerUrl(String);
+
+impl ServerUrl {
+    /// Reads a URL as `--server` or `TIDEGATE_SERVER` has it.
+    ///
+    /// # Errors
+    /// What is not asked over plain HTTP, with what would be.
+    pub(crate) fn read(text: &str) -> Result<Self, Mistake> {
+        let refuse =
+            |why: &str| Err(Mistake(format!("the server `{text}` (--server, TIDEGATE_SERVER) {why}")));
+        let Some((scheme, rest)) = text.split_once("://") else {
+            let is_address = text.parse::<Uri>().is_ok_and(|uri| uri.host().is_some());
+            let write = if is_address { text } else { "127.0.0.1:8080" };
+            return refuse(&format!("is no URL; write http://{write}"));
+        };
+        match scheme.to_ascii_lowercase().as_str() {
+            "http" => {}
+            "https" => {
+                return refuse(
+                    "is asked over TLS, which this command does not speak; ask it by http:// from its own machine",
+                );
+            }
+            _ => return refuse("is not asked over HTTP; write a URL as http://127.0.0.1:8080"),
+        }
+        let is_whole = text
+            .parse::<Uri>()
+            .is_ok_and(|uri| uri.host().is_some_and(|host| !host.is_empty()) && uri.query().is_none());
+        if !is_whole || rest.contains('#') {
+            return refuse("is no URL of a server; write one as http://127.0.0.1:8080");
+        }
+        Ok(Self(text.trim_end_matches('/').to_owned()))
+    }
+}
+
+impl fmt::Display for ServerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// Gets a path, or posts JSON to it, and returns the JSON answered; a problem becomes an error with its words.
-pub(crate) fn ask(server: &str, path: &str, body: Option<&Value>) -> Result<Value> {
-    let url = format!("{}{path}", server.trim_end_matches('/'));
+pub(crate) fn ask(server: &ServerUrl, path: &str, body: Option<&Value>) -> Result<Value> {
+    let url = format!("{server}{path}");
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_global(Some(Duration::from_secs(10)))
         .http_status_as_error(false)

@@ -1,5 +1,6 @@
 //! Where verbs get their policies: a file, or a limit spelled out on the command line.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -123,16 +124,29 @@ impl LimitWords {
             words = read;
         }
         let flags = [("algorithm", arguments.algorithm.as_ref()), ("rate", arguments.rate.as_ref())];
+        let mut said_by: HashMap<String, String> =
+            words.keys().map(|key| (key.clone(), "--limit".to_owned())).collect();
+        let mut say = |key: &str, value: Value, flag: String| {
+            if let Some(first) = said_by.insert(key.to_owned(), flag.clone()) {
+                let before = words.get(key).map_or_else(String::new, |value| plain(value));
+                let after = plain(&value);
+                return Err(Mistake(format!(
+                    "{first} says {key} {before} and {flag} says {key} {after}; say it in one of them"
+                )));
+            }
+            words.insert(key.to_owned(), value);
+            Ok(())
+        };
         for (key, value) in flags.into_iter().filter_map(|(key, value)| Some((key, value?))) {
-            words.insert(key.to_owned(), Value::from(value.as_str()));
+            say(key, Value::from(value.as_str()), format!("--{key}"))?;
         }
         if let Some(burst) = arguments.burst {
-            words.insert("burst".to_owned(), Value::from(burst));
+            say("burst", Value::from(burst), "--burst".to_owned())?;
         }
         for (key, value) in &arguments.set {
             // A number stays one; everything else is text, as in the file.
             let value = value.parse::<u64>().map_or_else(|_| Value::from(value.as_str()), Value::from);
-            words.insert(key.clone(), value);
+            say(key, value, "--set".to_owned())?;
         }
         if words.is_empty() {
             return Ok(None);
@@ -205,6 +219,11 @@ impl LimitWords {
         let quota = limit.and_then(|limit| limit.terms.quota.clone());
         quota.ok_or_else(|| "unlimited is no limit to run".to_owned())
     }
+}
+
+/// Returns a value as it is typed.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Mistakes without their places, which would be those of a file that nobody wrote.

@@ -1,4 +1,4 @@
-//! What a limiter answers, and which of its quotas speaks.
+//! What a limiter answers, and which of its quotas the answer comes from.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -13,8 +13,8 @@ use crate::store::Settled;
 
 /// The decision of the quota that binds, and which one it is.
 ///
-/// Of a refusal that is the quota with the longest [`Retry`], never being longest, so that waiting it out satisfies all. Of
-/// a delay, the longest. Of a plain yes, the quota with the least remaining.
+/// Denied: the quota with the longest [`Retry`], [`Retry::Never`] ranking above all, so that waiting it out satisfies every quota. Delayed:
+/// the quota with the longest wait. Allowed at once: the quota with the least remaining.
 ///
 /// Whether it is allowed is known at once; what else it tells is computed when asked for, since a division costs as much as the
 /// decision itself. Plain numbers, `Copy`; it tells of the moment of the decision, however much later it is asked.
@@ -26,7 +26,7 @@ pub struct Answer {
 
 #[derive(Clone, Copy)]
 enum Told {
-    /// Decided on a word: what it said afterwards, and how much was refused.
+    /// Decided on a limit that is kept as one word: its report after the decision, and the units that were refused (0 if permitted).
     Word {
         report: GcraReport,
         refused: u64,
@@ -38,7 +38,7 @@ enum Told {
 }
 
 impl Answer {
-    /// Finds the line that binds. A step has at least one.
+    /// Finds the charge that binds. A step has at least one.
     pub(crate) fn binding_of(settled: &Settled) -> Self {
         let lines = settled.lines.iter().map(|line| line.decision).enumerate();
         let (binding, decision) = lines
@@ -163,16 +163,16 @@ impl Event {
 /// The code that decides is written once, for both. Where only a yes or a no is wanted, nothing else is computed, which is half of the
 /// cost of a check: an answer of five numbers passes through memory, and needs divisions when it is read.
 pub(crate) trait Tell: Copy {
-    /// Makes the answer for a permit, of what the word says afterwards.
+    /// Makes the answer for a permit from the limit's report after it.
     fn permitted(report: GcraReport) -> Self;
 
     /// Makes the answer for a permit whose report is computed only if it is wanted; `None` where that fails.
     fn permitted_after(report: impl FnOnce() -> Option<GcraReport>) -> Option<Self>;
 
-    /// Makes the answer for a refusal of so many units, of what the word says.
+    /// Makes the answer for a refusal of so many units from the limit's report.
     fn refused(report: GcraReport, units: u64) -> Self;
 
-    /// Makes it of a whole answer.
+    /// Takes over a whole answer.
     fn of(answer: Answer) -> Self;
 }
 
@@ -218,9 +218,9 @@ impl Tell for bool {
     }
 }
 
-/// A refusal, where an API promises something other than a decision: nothing was spent.
+/// The error of calls that return something other than a decision: the cost was refused, and nothing was spent.
 ///
-/// An `Error`, so that `?` works in code for which not being let through is the end of the matter.
+/// An `Error`, so that `?` works where a refusal ends the caller's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denied {
     /// The whole answer.

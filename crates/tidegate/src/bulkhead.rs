@@ -26,12 +26,12 @@ use crate::answer::Denied;
 use crate::block_on::block_on;
 use crate::clock::{Clock, SystemClock};
 
-/// How many may wait unless told otherwise: as many as there can be places.
+/// How many callers may wait unless told otherwise: as many as there can be places.
 const ROOM: usize = Concurrency::MAX_PLACES as usize;
 
-/// At most so many at once, in one process.
+/// Limits how much work is under way at once, in one process.
 ///
-/// A clone shares the places. Entering and leaving is one short lock without allocation where nobody waits; whoever waits takes an entry in a
+/// A clone shares the places. Entering and leaving is one short lock without allocation where nobody waits; each waiter takes an entry in a
 /// list, which is bounded.
 ///
 /// # Examples
@@ -44,7 +44,7 @@ const ROOM: usize = Concurrency::MAX_PLACES as usize;
 /// assert!(reports.try_enter().is_err(), "two are under way");
 ///
 /// drop(permit); // returns its place, whatever happened
-/// other.leave(Outcome::Success); // as that, and says how it went
+/// other.leave(Outcome::Success); // returns its place, and says how the work went
 /// assert_eq!(reports.standing().remaining, 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -54,7 +54,8 @@ pub struct Bulkhead {
 }
 
 impl Bulkhead {
-    /// Makes a bulkhead of `max` places, 1 to [`Concurrency::MAX_PLACES`], where up to 65,536 wait; deadlines go by the [`SystemClock`].
+    /// Makes a bulkhead of `max` places, 1 to [`Concurrency::MAX_PLACES`], for which up to 65,536 callers wait; deadlines go by the
+    /// [`SystemClock`].
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when `max` is out of range.
@@ -66,16 +67,16 @@ impl Bulkhead {
         Self { shared: Shared::new(clock, line) }
     }
 
-    /// Returns a bulkhead of as many places and as much room whose deadlines go by `clock`. A step of construction: the result is
-    /// empty and shares nothing with earlier clones.
+    /// Returns a bulkhead with as many places and room for as many waiters, whose deadlines go by `clock`. A step of construction: the
+    /// result is empty and shares nothing with earlier clones.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         let line = self.shared.line.lock().again();
         Self::build(Arc::new(clock), line)
     }
 
-    /// Returns a bulkhead of as many places and the same clock where at most `waiting` wait for a place; zero refuses whoever does not
-    /// enter at once. A step of construction, as [`Bulkhead::with_clock`] is.
+    /// Returns a bulkhead with as many places and the same clock, where at most `waiting` callers wait for a place; zero refuses a caller
+    /// who cannot enter at once. A step of construction, as [`Bulkhead::with_clock`] is.
     #[must_use]
     pub fn with_room(self, waiting: usize) -> Self {
         let guard = self.shared.line.lock().guard();
@@ -131,8 +132,8 @@ impl Bulkhead {
         block_on(self.enter().within(timeout))
     }
 
-    /// Changes the number of places. Whoever is inside stays inside: a lowered number admits nobody until enough have left. Who waits
-    /// for more places than there are now is refused for good.
+    /// Changes the number of places. Whoever is inside stays inside: a lowered number admits nobody until enough have left. A waiter who
+    /// asks for more places than there are now is refused for good.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when `max` is out of range; nothing changes then.
@@ -143,8 +144,8 @@ impl Bulkhead {
         Ok(())
     }
 
-    /// Returns how it stands: places and free places; `debt` counts those inside beyond a lowered number. Places given to a waiter
-    /// who has not looked yet count as taken.
+    /// Returns the number of places and how many are free; `debt` counts those inside beyond a lowered number. Places given to a waiter who
+    /// has not been polled since count as taken.
     #[must_use]
     pub fn standing(&self) -> Standing {
         self.shared.line.lock().standing()

@@ -56,9 +56,9 @@ use crate::store::MemoryStore;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Server {
-    /// Checks over HTTP.
+    /// Checks, metrics and administration over HTTP.
     pub http: SocketAddr,
-    /// The dashboard, metrics and administration.
+    /// Kept for a separate address of administration: nothing listens there in this version.
     pub admin: SocketAddr,
 }
 
@@ -204,6 +204,7 @@ impl Config {
         let client_ip = client_ip(file.get("client_ip"));
         let forward_auth = forward_auth::forward_auth(&file, &mut findings);
         let access = policies::access(file.get("access"));
+        check_admin(file.get("server"), &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
         settled::check_lives(&file, &mut findings);
         if findings.refused() {
@@ -283,6 +284,16 @@ fn tickets(node: Option<&Node>) -> TicketSettings {
         key_file: word(node, "key_file").map(PathBuf::from),
         ttl: word(node, "ttl").and_then(|text| span(text).ok()),
         issuer: word(node, "issuer").map(str::to_owned),
+    }
+}
+
+/// Says of `server.admin` that nothing listens there. No error: earlier versions of `tidegate init` wrote it.
+fn check_admin(node: Option<&Node>, findings: &mut Findings) {
+    if let Some((name, _)) = node.and_then(|node| node.entry("admin")) {
+        findings.warn(
+            name.spot,
+            "server.admin: nothing listens there in this version; metrics and administration are at server.http",
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! "Why was I denied, and by which policy?": what every policy makes of a request, in words and numbers.
 //!
-//! One account for every door: the server's `/v1/explain` and the command line print the same lines.
+//! The server's `/v1/explain` and the command line print the same lines.
 
 mod terminal;
 
@@ -13,9 +13,10 @@ use crate::gate::{Check, Gate, GateDecision, LimitDecision};
 use crate::policy::{Descriptor, Limit, Mode, Policy, PolicySet, Relevance};
 use crate::store::StoreError;
 
-/// The account of one request.
+/// The explanation of one request.
 ///
-/// Made of a decision that spent nothing, or the numbers are those after it. Its text is for a terminal, one line per limit.
+/// Made of a peek, which spends nothing; made of a check, its numbers are those after the check. Its text is for a terminal, one line per
+/// limit.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct Explanation {
@@ -23,13 +24,13 @@ pub struct Explanation {
     pub decision: &'static str,
     /// The policy that binds; absent when none limits it, or when the list of the whole set refused it.
     pub policy: Option<String>,
-    /// When it is worth repeating: `after` a known wait, `unknown`, or `never`; absent when it passes.
+    /// When the request is worth repeating: `after` a known wait, `unknown`, or `never`; absent when it passes.
     pub retry: Option<&'static str>,
-    /// Least wait until it would pass, in milliseconds rounded up; absent when it passes, and where none is known.
+    /// Least wait until the request would pass, in milliseconds rounded up; absent when it passes, and where no wait is known.
     pub retry_after_ms: Option<u64>,
-    /// How long it would be held back, in milliseconds rounded up.
+    /// How long the request would be held back, in milliseconds rounded up.
     pub delay_ms: u64,
-    /// Whether a deny-list refused it: no limit was asked.
+    /// Whether a deny-list refused the request; no limit was asked then.
     pub denied_by_list: bool,
     /// The policies, in the order of the file.
     pub reasons: Vec<Reason>,
@@ -39,17 +40,17 @@ pub struct Explanation {
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct Reason {
-    /// Its name.
+    /// The policy's name.
     pub policy: String,
     /// `off`, `shadow` or `enforce`.
     pub mode: &'static str,
     /// `allowed`, `DENIED`, `would deny` (in shadow) or `not charged`.
     pub result: &'static str,
-    /// Why it is charged or not.
+    /// Why the policy is charged or not.
     pub why: String,
-    /// The key it is charged to: `client.ip=203.0.113.9`, or `(all)`.
+    /// The key that is charged: `client.ip=203.0.113.9`, or `(all)`.
     pub key: String,
-    /// Its limits, if it is charged; a shadow limit last.
+    /// The policy's limits, if it is charged; a shadow limit last.
     pub limits: Vec<LimitReason>,
 }
 
@@ -61,30 +62,30 @@ pub struct LimitReason {
     pub limit: String,
     /// `allowed`, `DENIED` or `would deny`.
     pub result: &'static str,
-    /// Whether it is measured beside the policy's own limits.
+    /// Whether this is a shadow limit, which is measured beside the policy's own limits and refuses nothing.
     pub shadow_limit: bool,
-    /// What it counts: `units`, which time gives back, or `places`, which those who are inside give back.
+    /// What the limit counts: `units`, which come back with time, or `places`, which come back when those inside leave.
     pub counts: &'static str,
     /// Units or places asked for.
     pub needs: u64,
-    /// Units or places there.
+    /// Units or places left.
     pub has: u64,
-    /// Units of a full limit, or all places.
+    /// Units of a full limit, or the number of places.
     pub of: u64,
     /// When it is worth repeating: `after` a known wait, `unknown`, or `never`; absent when this limit allows it.
     pub retry: Option<&'static str>,
-    /// Least wait until this limit would allow it, in milliseconds rounded up; absent when it does, and where none is known.
+    /// Least wait until this limit would allow the request, in milliseconds rounded up; absent when it does, and where no wait is known.
     pub retry_after_ms: Option<u64>,
-    /// What would have let it pass this limit.
+    /// What would have let the request pass this limit; absent when it passed.
     pub allowed_with: Option<AllowedWith>,
-    /// Whether it allowed and was spared, because another limit denied.
+    /// Whether this limit allowed the request and was not charged, because another limit denied.
     pub spared: bool,
     #[cfg_attr(feature = "config", serde(skip))]
     binds: bool,
-    /// The word of the file for [`AllowedWith::burst_at_least`], and what follows the number.
+    /// The policy file's word for [`AllowedWith::burst_at_least`], and the text after the number.
     #[cfg_attr(feature = "config", serde(skip))]
     word: (&'static str, &'static str),
-    /// Places that are in use, those beyond a lowered number included.
+    /// Places in use; after the number of places was lowered, this may be more than there are.
     #[cfg_attr(feature = "config", serde(skip))]
     in_use: u64,
 }
@@ -93,9 +94,9 @@ pub struct LimitReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct AllowedWith {
-    /// A burst, a count per window, or so many places; absent when no limit can have as much.
+    /// The least burst, count per window or number of places that would do; absent when no limit can have that much.
     pub burst_at_least: Option<u64>,
-    /// Or a cost of so little; absent when nothing is left at all.
+    /// The largest cost that would have passed; absent when nothing is left at all.
     pub cost_at_most: Option<u64>,
 }
 
@@ -130,7 +131,7 @@ impl Explanation {
         Self::of(set, request, decision, |_| true, |policy| key_text(policy, request))
     }
 
-    /// Explains a decision by the policies of `set` that are `asked`; `key` writes a policy's key as its readers may see it.
+    /// Explains a decision by those policies of `set` whose places `asked` accepts; `key` writes a policy's key as the readers may see it.
     ///
     /// The decision may be of a set with fewer policies: they are found by name.
     pub fn of(
@@ -205,7 +206,8 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
     .collect()
 }
 
-/// What is spent and what is asked for, together; or what is left.
+/// Returns the least limit that would have allowed the request (what is spent and what is asked for, together), and the largest cost (what
+/// is left).
 fn allowed_with(limit: &LimitDecision, quota: Option<&Quota>) -> AllowedWith {
     let standing = limit.decision.standing;
     let spent = standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt);
@@ -217,7 +219,7 @@ fn allowed_with(limit: &LimitDecision, quota: Option<&Quota>) -> AllowedWith {
     }
 }
 
-/// Returns the word that a file has for how much a limit holds, and what follows the number.
+/// Returns the policy file's word for how much a limit holds, and the text after the number.
 fn word(quota: &Quota) -> (&'static str, &'static str) {
     match quota {
         Quota::Concurrency(_) => ("max", ""),

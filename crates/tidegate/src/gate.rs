@@ -1,11 +1,11 @@
 //! Policies, store and clock together: one check over many limits, all or nothing.
 //!
-//! A door turns bytes into a [`Descriptor`](crate::Descriptor) and a [`Cost`]; the gate asks the policy set which limits match, takes
-//! the time, and has the store settle them all in one step. Where policies say that they are decided elsewhere
-//! ([`Gate::with_store`]), each store settles its part, and all of them do or none. Where every limit either permits at once or refuses,
-//! the time is the process's shared tick, and a refusal is settled once more by the clock (see [`Precision`]); shadows and queues, whose
-//! answers cannot be taken back, go by the clock from the start. What comes back names the policy that binds. The gate knows no
-//! protocol: status codes and headers are the doors' business.
+//! A protocol's code turns bytes into a [`Descriptor`](crate::Descriptor) and a [`Cost`]; the gate asks the policy set which limits match,
+//! takes the time, and has the store settle them all in one step. Where policies say that they are decided elsewhere
+//! ([`Gate::with_store`]), each store settles its part, and all of them do or none. If every limit either permits at once or refuses, the
+//! time is the process's shared tick, and a refusal is settled once more by the clock (see [`Precision`]); shadows and queues go by the
+//! clock from the start, because their answers cannot be taken back. The decision names the policy that binds. The gate knows no protocol:
+//! status codes and headers are the caller's business.
 
 mod admission;
 mod by_usage;
@@ -48,7 +48,7 @@ use crate::policy::{PolicySet, Refusal, Share};
 use crate::precision::Precision;
 use crate::store::{DecidedBy, Later, MemoryStore, Occupancy, Store};
 
-/// The longest name of a node, in bytes: a DNS name, a port and some.
+/// The longest name of a node, in bytes: enough for a usual host name and a port.
 const LONGEST_ISSUER: usize = 128;
 
 /// Decides requests under a policy set.
@@ -59,7 +59,7 @@ const LONGEST_ISSUER: usize = 128;
 pub struct Gate {
     policies: ArcSwap<PolicySet>,
     routes: Routes,
-    /// What has to be told to an engine when nobody waits for it.
+    /// Runs what an engine has to be told when nobody waits for it.
     background: Background,
     time: Time,
     precision: Precision,
@@ -76,9 +76,9 @@ pub struct LimitDecision {
     pub limit: usize,
     /// Whether its refusal refuses the request: `false` in shadow.
     pub binding: bool,
-    /// Whether a report decides if what it spent stays: of a policy that charges failures only.
+    /// Whether the policy charges failures only: a report of the outcome then decides whether the charge stays.
     pub on_failure: bool,
-    /// What was asked of it.
+    /// The units or places asked of this limit.
     pub cost: Cost,
     /// What this limit by itself decided, and how it stands now.
     pub decision: Decision,
@@ -92,16 +92,15 @@ pub struct GateDecision {
     pub allowed: bool,
     /// How long to hold it back: only queues delay.
     pub wait: Duration,
-    /// Every limit that matched and was asked, in the order of the policies. Where one store has refused, others that would have been
-    /// asked after it were not.
+    /// Every limit that matched and was asked, in the order of the policies. When one store refuses, the stores after it are not asked.
     pub limits: SmallVec<[LimitDecision; 4]>,
-    /// Index into `limits` of the one that binds: of a denial the one that lasts longest, else the one with least left.
+    /// Index into `limits` of the limit that binds: when denied, the one whose refusal lasts longest; else the one with least left.
     pub binding: Option<usize>,
     /// The deny-list that refused the request; no limit was asked then.
     pub denied_by_list: Option<Box<Refusal>>,
-    /// When it was decided, by the clock that decided.
+    /// The tick of the decision, by the clock that decided.
     pub at: Tick,
-    /// Who decided: of several stores the furthest, and a fallback above all.
+    /// What decided: of several stores the one furthest from the caller, and a fallback before all others.
     pub by: DecidedBy,
     /// The policies it was decided under.
     pub policies: InForce,
@@ -109,8 +108,8 @@ pub struct GateDecision {
 
 /// The policies that were in force at one moment; reads as an `Arc<PolicySet>`.
 ///
-/// What a check takes and drops is a lease and not a count on the `Arc`, on which all threads would meet. A clone is a count.
-/// Leases are made for as long as a request takes: to keep the policies, clone the `Arc`.
+/// A check holds the set by a lease and not by a reference count, which all threads would write to. A clone holds a reference count. Leases
+/// are made for as long as a request takes: to keep the policies longer, clone the `Arc`.
 #[derive(Debug)]
 pub struct InForce(Guard<Arc<PolicySet>>);
 
@@ -129,8 +128,8 @@ impl Clone for InForce {
 }
 
 impl GateDecision {
-    /// Keeps the policies by a count and no longer by a lease, and returns them: for decisions that are awaited. A thread has eight leases
-    /// that cost nothing, and checks that are not awaited go by those.
+    /// Holds the policies by a reference count from now on, and not by a lease, and returns them: for decisions that are awaited. A thread
+    /// has eight leases that cost nothing, which are left to checks that are not awaited.
     fn keep_policies(&mut self) -> InForce {
         let kept = self.policies.clone();
         self.policies = kept.clone();
@@ -152,9 +151,9 @@ impl GateDecision {
         match self.binding {
             _ if self.allowed => Retry::After(Duration::ZERO),
             Some(binding) => self.limits[binding].decision.retry(),
-            // A list refuses, and lists do not change by waiting.
+            // A deny-list refuses, and does not change by waiting.
             None if self.denied_by_list.is_some() => Retry::Never,
-            // It was not asked, or not everywhere: another check of its call refuses.
+            // Not all of its limits were asked, because another check of the same call refuses.
             None => Retry::Unknown,
         }
     }
@@ -193,31 +192,33 @@ impl Gate {
         self
     }
 
-    /// Gives the policies that say `share: local` (or `split`, `central`, `leased`) a store; the others, and those that say nothing, go to
-    /// the store that the gate was made with. One that keeps the keys of this process also decides `local`, one that several nodes share
-    /// also `central`, unless they are given another store here. Of two stores for one word the later one decides, and the other is dropped.
+    /// Chooses the store that decides policies with `share: local` (or `split`, `central`, `leased`). Policies that name no `share` go to
+    /// the store that the gate was made with. That store also decides `local` if it keeps the keys of this process, or `central` if several
+    /// nodes share it, unless another store is given for that word here. Checks of a policy whose word has no store fail with
+    /// [`StoreError::NoStore`](crate::store::StoreError::NoStore). If a word is given two stores, the later one decides, and the other is
+    /// dropped.
     ///
     /// A request whose policies lie in several stores is settled all or none: the stores of this process are asked first, engines last, and
-    /// what was taken is undone when a later one refuses or fails. In between, others see it taken.
+    /// what was taken is undone when a later one refuses or fails. In between, other requests see it taken.
     #[must_use]
     pub fn with_store(mut self, share: Share, store: impl Store + 'static) -> Self {
         self.routes.add(share, Arc::new(store));
         self
     }
 
-    /// Replaces what runs the few things that an engine has to be told when nobody waits for them any more: charges that are undone,
-    /// places that are left, because an admission or a check was dropped. Each takes half a minute at most. The default is one thread that
-    /// runs 1024 of them at once, drops what comes beyond that many more, and begins when it is first needed. A program with a runtime
-    /// hands them to that, by its handle, for they may come from any thread: `move |later| drop(runtime.spawn(later))`. It then runs as many
-    /// at once as callers leave behind in half a minute, while an engine is silent that has no deadline of its own
-    /// ([`Fallback`](crate::store::Fallback) is one).
+    /// Replaces what runs the calls to engines that nobody waits for any more: charges that are undone and places that are left, because an
+    /// admission or a check was dropped. Each call takes half a minute at most. The default is one thread, started when it is first needed;
+    /// it runs 1024 calls at once, lets 1024 more wait, and drops the rest. A program with a runtime passes the calls to it by its handle,
+    /// since they may come from any thread: `move |later| drop(runtime.spawn(later))`. While an engine without a deadline of its own
+    /// ([`Fallback`](crate::store::Fallback) has one) is silent, the runtime holds as many calls as callers leave behind in half a minute.
     #[must_use]
     pub fn with_background(mut self, run: impl Fn(Later<()>) + Send + Sync + 'static) -> Self {
         self.background = Background::new(run);
         self
     }
 
-    /// Chooses how exactly it takes the time: [`Precision::Exact`], or [`Precision::Shared`], which [`Precision::Leased`] means as well here.
+    /// Chooses how exactly the gate takes the time: [`Precision::Exact`], or [`Precision::Shared`]; [`Precision::Leased`] is the same as
+    /// `Shared` here.
     #[must_use]
     pub const fn with_precision(mut self, precision: Precision) -> Self {
         self.precision = precision;

@@ -1,4 +1,4 @@
-//! Who is told about decisions: metrics, logs, alerts.
+//! Observers: code that is told of each decision, for metrics, logs and alerts.
 //!
 //! A limiter without an observer pays one branch per check. Events carry no keys, only digests, so that a metric or a log
 //! line cannot become a list of callers' addresses.
@@ -76,17 +76,17 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// When it was asked.
+    /// When the limiter was asked, by its clock.
     pub at: Tick,
-    /// How much was asked for.
+    /// The units asked for.
     pub cost: Cost,
     /// The longest delay the caller accepted; zero for an allow, [`Duration::MAX`] for a wait without a deadline.
     pub max_wait: Duration,
     /// What was decided, by the quota that binds.
     pub decision: Decision,
-    /// Which quota of the limiter that is, counted from 0.
+    /// Which of the limiter's quotas `decision` comes from, counted from 0.
     pub binding: usize,
-    /// Whose capacity it was; `None` for a limiter without keys.
+    /// The digest of the key that was charged; `None` for a limiter without keys.
     pub key: Option<KeyDigest>,
 }
 

@@ -68,7 +68,7 @@ impl Drop for Sender {
     }
 }
 
-/// A [`JobQueue`] in the making.
+/// Builds a [`JobQueue`] and its [`Worker`].
 #[derive(Debug)]
 #[must_use = "a builder is no queue yet"]
 pub struct JobQueueBuilder {
@@ -113,12 +113,12 @@ impl JobQueue {
         Self::builder(rate, places).build()
     }
 
-    /// Starts a queue with a clock or a slack of its own.
+    /// Returns a builder, for a queue with another clock or another slack.
     pub fn builder(rate: Rate, places: usize) -> JobQueueBuilder {
         JobQueueBuilder { rate, places, slack: SLACK, clock: Arc::new(SystemClock::new()) }
     }
 
-    /// Hands in a job, however long it will wait; its place bounds that.
+    /// Hands in a job, however long it will wait: at most for as long as a full queue takes.
     ///
     /// # Errors
     /// [`Refused`], at once, when all places are taken or the queue is closed.
@@ -142,8 +142,8 @@ impl JobQueue {
 
     /// Hands in a job that is to start within `max_wait`.
     ///
-    /// The wait is what the rate makes of the jobs ahead. A worker that runs one job after another starts later still when
-    /// they take longer than the rate allows.
+    /// The wait is computed from the rate and the number of jobs ahead. Where the worker runs one job after another and they take longer
+    /// than the rate allows, the job starts later than computed.
     ///
     /// # Errors
     /// [`Refused`], at once.

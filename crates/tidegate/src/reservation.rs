@@ -19,7 +19,7 @@ use crate::store::Ending;
 /// [`Reservation::cancel`], and one who spent more or less than was reserved calls [`Reservation::settle`]. Capacity that returns by
 /// itself when its holder goes away is what [`crate::Limiter::wait`] gives: there the future is the holder.
 ///
-/// Some counts of references and a few numbers; no lifetime, so it can be stored.
+/// Holds reference counts and a few numbers, and no lifetime, so it can be stored.
 #[derive(Debug)]
 #[must_use = "a reservation is charged: act on it or cancel it"]
 pub struct Reservation {
@@ -31,11 +31,11 @@ pub struct Reservation {
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) event: Event,
-    /// One per quota.
+    /// One receipt per quota of the limiter.
     pub(crate) receipts: SmallVec<[Receipt; 1]>,
-    /// The number of changes of the limit by then: after another change nothing comes back.
+    /// How often the limit had been changed when the charge was made: after a further change nothing comes back.
     pub(crate) terms: u64,
-    /// The limit of a key that it was charged under.
+    /// The quota that the key was charged under; `None` for a limiter without keys.
     pub(crate) quota: Option<Arc<Quota>>,
 }
 
@@ -62,7 +62,7 @@ impl Reservation {
     /// Returns when the work may act, by the limiter's clock: after the ticks of all that reserved before.
     #[must_use]
     pub fn act(&self) -> Tick {
-        // The latest of the quotas; each counts from its own last change where the clock stepped back.
+        // The latest of the quotas' ticks: where the clock stepped back, each quota counts from its own last change.
         self.held.receipts.iter().map(|receipt| receipt.act).max().unwrap_or(self.held.event.at)
     }
 
@@ -79,8 +79,8 @@ impl Reservation {
         self.held.event.answer()
     }
 
-    /// Settles the charge with the units really spent: less gives the rest back, nothing undoes it, more is booked as a debt, which
-    /// later asks wait off. Before and after the work acted; all quotas alike.
+    /// Settles the charge, on all quotas, with the units really spent, before or after the work acted. If fewer were spent than charged,
+    /// the rest comes back; 0 undoes the charge; if more, the excess is booked as a debt, which later asks wait off.
     ///
     /// No limit ends up fuller than if only `used` had been charged; where nobody has charged since, it is exactly as full. Later
     /// reservations keep their times, so the capacity that those times rely on is not given out again. Nothing comes back after a change
@@ -108,7 +108,7 @@ impl Reservation {
         self.settle(0);
     }
 
-    /// Holds the thread until the tick.
+    /// Blocks the thread until the work may act.
     pub(crate) fn block(self) -> Answer {
         if !self.wait().is_zero() {
             self.source.clock().block_until(self.act());
@@ -137,7 +137,7 @@ pub(crate) trait Source: fmt::Debug + Send + Sync {
     /// Says what a charge of `cost` would be answered now; changes nothing.
     fn peek(&self, cost: Cost) -> Answer;
 
-    /// Returns who is told of decisions.
+    /// Returns the observer, if there is one.
     fn observer(&self) -> Option<&dyn Observer>;
 
     /// Returns the digest of the key, where there is one.

@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use crate::block_on::block_on;
 
-/// What comes of a step: its answer, or why there is none. A refusal is an answer.
+/// The outcome of a step: its answer, or why there is none. A refusal is an answer.
 pub type Answer = Result<Settled, StoreError>;
 
 /// An answer that comes later. It does nothing before it is first polled: dropped before that, nothing was asked of the engine.
@@ -46,11 +46,11 @@ pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// Whether a step is settled.
 #[must_use = "an answer that comes later has to be awaited"]
 pub enum Settling {
-    /// It is, and the answer is where the caller wanted it; or there is none.
+    /// It is settled, and the answer is in `out`; or it failed, and there is none.
     Done(Result<(), StoreError>),
     /// The engine has yet to be asked.
     ///
-    /// Dropped after its first poll, it leaves open whether the step is done, as [`StoreError::Unavailable`] does.
+    /// If it is dropped after its first poll, it is unknown whether the step was done, as after [`StoreError::Unavailable`].
     Later(Later<Answer>),
 }
 
@@ -82,13 +82,13 @@ pub trait Store: Debug + Send + Sync {
     /// Settles many steps, each all or nothing by itself and as if one after the other; steps may name the same keys. `None` says that
     /// `out` has one answer for each, in order, in place of what it held; else they come later, and `out` is empty.
     ///
-    /// The default settles one after the other. An engine sends them in one exchange. A store that knows some of the answers may have settled
-    /// those steps when it returns the future, polled or not: who cannot wait asks step by step.
+    /// The default settles one after the other. An engine sends them in one exchange. A store that knows some of the answers may have
+    /// settled those steps when it returns the future, polled or not: a caller who cannot wait asks step by step.
     fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
         one_by_one(self, steps, out)
     }
 
-    /// Returns how full the store is.
+    /// Returns how many keys the store holds, and how many it has evicted.
     fn occupancy(&self) -> Occupancy;
 
     /// Says what callers have to know of the store. The default is a store that answers on the spot.
@@ -96,13 +96,13 @@ pub trait Store: Debug + Send + Sync {
         Caps::default()
     }
 
-    /// Says whose keys these are. Called when a ticket is made or settled: one of a store that is this process's own can be settled
-    /// nowhere else. The default is a store of this process that cannot tell itself from another of the same name.
+    /// Says where this store's keys are kept. Called when a ticket is made or settled: a ticket of a store in this process's memory can be
+    /// settled nowhere else. The default is a store of this process that cannot be told from another one of the same name.
     fn home(&self) -> Home {
         Home::Process { store: 0 }
     }
 
-    /// Says whose keys the charges are that were made by the store which stands in for this one, where there is one.
+    /// Says where the keys of a charge are kept that was made by the store which stands in for this one, if there is such a store.
     fn home_of(&self, by_fallback: bool) -> Home {
         let _ = by_fallback;
         self.home()
@@ -134,7 +134,7 @@ fn one_by_one<S: Store + ?Sized>(
         let mut settled = Settled::default();
         match store.settle_into(step, &mut settled) {
             Settling::Done(done) if later.is_empty() => out.push(done.map(|()| settled)),
-            // Behind one that comes later: kept as an answer that is there already.
+            // It follows a step that comes later: its answer is kept until then.
             Settling::Done(done) => {
                 let answer = done.map(|()| settled);
                 later.push(Settling::Later(Box::pin(std::future::ready(answer))));
@@ -156,7 +156,7 @@ fn one_by_one<S: Store + ?Sized>(
     }))
 }
 
-/// Stores are shared: by gates, and by whoever looks how full they are.
+/// Stores are shared by gates, and by whoever looks how full they are.
 impl<S: Store + ?Sized> Store for Arc<S> {
     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
         (**self).settle_into(step, out)
@@ -187,21 +187,21 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Caps {
-    /// Whether it has a clock of its own, by which [`StepClock::Engine`] decides.
+    /// Whether the store has a clock of its own, by which [`StepClock::Engine`] decides.
     pub own_clock: bool,
     /// Whether all keys of a step have to lie on one machine, named by [`Step::tag`]. Charges of other tags are steps of their own.
     pub one_tag: bool,
-    /// Whether it may answer later.
+    /// Whether the store may answer later.
     pub may_wait: bool,
-    /// The largest cell it takes, in bytes; `None` where it has no bound. Limits whose states may be larger
-    /// are refused with [`StoreError::CellTooLarge`].
+    /// The largest cell that the store takes, in bytes; `None` where it has no bound. Limits whose states may be larger are refused with
+    /// [`StoreError::CellTooLarge`].
     pub largest_cell: Option<usize>,
-    /// Whether it always decides, as one in this process's memory does: there is no outage to prepare for.
+    /// Whether the store always decides, as one in this process's memory does: there is no outage to prepare for.
     pub always_decides: bool,
 }
 
 impl Caps {
-    /// Of an engine: it may answer later, and takes cells of at most 4 KiB.
+    /// The capabilities of an engine: it may answer later, and takes cells of at most 4 KiB.
     pub const ENGINE: Self = Self {
         own_clock: false,
         one_tag: false,
@@ -211,15 +211,15 @@ impl Caps {
     };
 }
 
-/// Whose keys a store keeps.
+/// Where a store's keys are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
-    /// Of this process alone; gone when it ends.
+    /// In this process's memory, and gone when it ends.
     Process {
         /// Tells the stores of all processes apart; drawn when the store is made.
         store: u64,
     },
-    /// Of every node that is connected to the same engine.
+    /// In an engine, shared by every node that is connected to it.
     Nodes,
 }
 
@@ -227,7 +227,7 @@ impl Home {
     /// Returns the home of a new store of this process.
     #[must_use]
     pub fn of_process() -> Self {
-        // Keyed anew each time, from the system's randomness: distinct but for odds of 2^-64.
+        // Hashed with a key that the system draws at random: two stores have the same number with odds of 2^-64.
         Self::Process { store: RandomState::new().hash_one(0) }
     }
 }
@@ -236,7 +236,7 @@ impl Home {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Two charges of one step name the same key; merge their costs or make two steps.
+    /// Two charges of one step name the same key; add their costs or make two steps.
     #[error("two charges of one step have the same key; add their costs or settle them one after the other")]
     RepeatedKey,
     /// The store asks an engine and has to be awaited; whoever asked could not wait. Nothing was asked of the engine.
@@ -247,15 +247,15 @@ pub enum StoreError {
         "the state of a key takes {bytes} bytes, and the store takes {most} at most; choose an algorithm with a smaller state"
     )]
     CellTooLarge {
-        /// Its size.
+        /// The size of the state in bytes.
         bytes: usize,
-        /// The bound.
+        /// The largest size that the engine takes, in bytes.
         most: usize,
     },
     /// A policy says where it is decided, and there is no store of that kind.
     #[error("no store decides policies with `share: {share}`; give the gate one, or leave `share` out")]
     NoStore {
-        /// What the policy says.
+        /// The policy's `share:` word.
         share: &'static str,
     },
     /// Checks of one call bring different quotas for one key, which one step cannot decide. Nothing was asked of a store.
@@ -278,9 +278,9 @@ pub enum StoreError {
         .charge + 1
     )]
     Corrupt {
-        /// The place of its charge in the step.
+        /// The place of the key's charge in the step.
         charge: usize,
-        /// Of the key, which holds what callers sent: XXH64 of its bytes, seed 0.
+        /// The digest of the key (XXH64 of its bytes, seed 0); the key itself holds what callers sent.
         digest: u64,
         /// What is wrong with the bytes.
         source: tidegate_core::bytes::DecodeError,
@@ -288,7 +288,7 @@ pub enum StoreError {
     /// The engine did not answer. The only error after which a step may have been done all the same: answers get lost on their way.
     #[error("the store is unavailable: {reason}")]
     Unavailable {
-        /// What it said.
+        /// What the engine said.
         reason: String,
     },
 }
@@ -302,6 +302,6 @@ pub struct Occupancy {
     pub used: usize,
     /// Live keys that were given up for lack of room, nearest to full first.
     pub evicted: u64,
-    /// Of those, keys that were over their limit: callers who got a fresh start too early.
+    /// How many of the evicted keys were over their limit: callers who got a fresh start too early.
     pub evicted_over_limit: u64,
 }

@@ -16,7 +16,7 @@ pub(crate) fn is_acted_on(char: char) -> bool {
         || matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Makes a text visible that has its place in one line, such as a name or a message: line ends and tabs are replaced too.
+/// Makes a text safe to show in one line, such as a name or a message: line ends and tabs are replaced too.
 ///
 /// Borrows when there is nothing to replace.
 ///
@@ -30,14 +30,14 @@ pub fn line(text: &str) -> Cow<'_, str> {
     replaced(text, |_| false, |char, out| out.extend(char.escape_default()))
 }
 
-/// Makes a text of several lines visible: as [`line()`], but line ends and tabs are kept.
+/// Makes a text of several lines safe to show: as [`line()`], but line ends and tabs are kept.
 #[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
     replaced(text, |char| matches!(char, '\n' | '\t'), |char, out| out.extend(char.escape_default()))
 }
 
-/// Makes a JSON text visible without changing its value: the same characters, which JSON allows within its strings only,
-/// become `\uXXXX`. Line ends and tabs are kept.
+/// Makes a JSON text safe to show without changing its value: the characters that [`line()`] replaces, which JSON allows within its strings
+/// only, become `\uXXXX`. Line ends and tabs are kept.
 #[must_use]
 pub fn json(text: &str) -> Cow<'_, str> {
     use std::fmt::Write as _;
@@ -45,7 +45,7 @@ pub fn json(text: &str) -> Cow<'_, str> {
         text,
         |char| matches!(char, '\n' | '\t'),
         |char, out| {
-            // Writing to a string does not fail. All of them lie below U+10000: one unit of UTF-16.
+            // Writing to a string does not fail. All the characters replaced lie below U+10000, so each is one unit of UTF-16.
             let _ = write!(out, "\\u{:04x}", u32::from(char));
         },
     )

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tidegate::config::{Config, Format, HeaderForm, Preset, QUICKSTART, StoreSettings, schema};
+use tidegate::config::{Config, Diagnostic, Format, HeaderForm, Preset, QUICKSTART, StoreSettings, schema};
 use tidegate::policy::{ChargeOn, Descriptor, Direction, Mode, OnStoreError, Relevance, Share};
 
 use tidegate::{Cost, Quota};
@@ -13,7 +13,7 @@ use tidegate_core::rate::ColdFactor;
 /// The policies of the manual, as far as this version has them.
 const MANUAL: &str = r#"
 version: 1
-server: { http: 127.0.0.1:8181, admin: 127.0.0.1:9080 }
+server: { http: 127.0.0.1:8181 }
 client_ip: { trusted_proxies: [10.0.0.0/8], header: x-forwarded-for, ipv6_prefix: 56 }
 store: { kind: memory, keys: 500k, key_form: full }
 defaults: { mode: enforce, near_limit: 75%, on_store_error: allow, share: local, headers: draft-03 }
@@ -182,15 +182,40 @@ fn what_is_in_effect_says_where_it_comes_from() {
     assert_eq!(again.effective.value, quick.effective.value);
 }
 
+/// Presets said `trusted_proxies: []`, which silenced the warning: behind nginx all callers shared one key.
 #[test]
-fn presets_are_valid_as_they_stand() {
+fn presets_are_valid_as_they_stand_and_warn_of_proxies() {
     for preset in Preset::EVERY {
-        let config = yaml(&preset.text());
+        let parse = |format: Format| Config::parse(&preset.text_as(format), "t", format).unwrap();
+        let ((config, warnings), (same, also)) = (parse(Format::Yaml), parse(Format::Toml));
         assert!(!config.policies.is_empty(), "{preset}");
+        assert_eq!(config.effective.value, same.effective.value, "{preset}");
         assert_eq!(preset.name().parse(), Ok(preset));
+        let said =
+            |warnings: &[Diagnostic]| warnings.iter().map(|one| one.message.clone()).collect::<Vec<_>>();
+        assert_eq!(said(&warnings), said(&also), "{preset}");
+        assert_eq!(
+            warnings.len(),
+            usize::from(preset != Preset::Outbound) + usize::from(preset == Preset::All)
+        );
+        assert!(said(&warnings).iter().all(|one| one.contains("trusted_proxies is empty")), "{warnings:?}");
     }
-    assert_eq!(yaml(&Preset::All.text()).policies.len(), 6);
+    let all = Preset::All.text();
+    assert_eq!(Config::parse(&all, "t", Format::Yaml).unwrap().0.policies.len(), 6);
     assert!("apl".parse::<Preset>().is_err());
+}
+
+#[test]
+fn what_a_preset_says_in_its_comments_is_there() {
+    for text in Preset::EVERY.into_iter().flat_map(|one| [one.text(), one.text_as(Format::Toml)]) {
+        assert!(!text.contains("admin:") && !text.contains("dashboard"), "{text}");
+    }
+    let text = "version: 1\nserver: { admin: 127.0.0.1:9080 }\npolicies: []\n";
+    let (_, warnings) = Config::parse(text, "t", Format::Yaml).unwrap();
+    assert_eq!(
+        warnings[0].to_string(),
+        "t:2:11  warn   server.admin: nothing listens there in this version; metrics and administration are at server.http"
+    );
 }
 
 #[cfg(feature = "cel")]

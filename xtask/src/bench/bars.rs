@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::contender::Role;
 use super::found::Found;
 
-/// One wish.
+/// One figure that the project wants to reach.
 #[derive(Debug)]
 pub(crate) struct Bar {
     what: String,
@@ -15,7 +15,7 @@ pub(crate) struct Bar {
     sense: Sense,
     measured: Option<f64>,
     unit: &'static str,
-    /// Against whom, where that was not known beforehand.
+    /// The rival, if it is known only after the measurement.
     rival: Option<String>,
 }
 
@@ -98,14 +98,14 @@ const EXACT: &str = "tidegate-exact";
 const LEASED: &str = "tidegate-leased";
 const FULL_KEYS: &str = "tidegate-full-keys";
 
-/// The rival that everybody knows, as it comes.
+/// The rival that most readers know, with its default settings.
 const GOVERNOR: &str = "governor";
 
-/// Peers as they come, and peers at their best.
+/// Peers with their default settings, and peers with any settings.
 const AS_IT_COMES: &[Role] = &[Role::Peer];
 const AT_BEST: &[Role] = &[Role::Peer, Role::Tuned];
 
-/// Nobody is faster, within what two runs of the same program differ.
+/// No peer is faster: 5 % are allowed, by which two runs of the same program differ.
 const LEVEL: f64 = 0.95;
 
 fn one(found: &Found) -> Vec<Bar> {
@@ -171,7 +171,7 @@ fn flood(found: &Found) -> Vec<Bar> {
     bars
 }
 
-/// What the limiter caused: the idle turns between its checks say what the machine did meanwhile.
+/// The stalls that the limiter caused: idle turns between its checks show what the machine did meanwhile.
 fn stalls(found: &Found, workload: &str) -> [Bar; 2] {
     let of = |figure| found.median(workload, found.ours(workload)?, figure);
     let micros = |figure| of(figure).map(|nanos| nanos / 1e3);
@@ -183,7 +183,7 @@ fn stalls(found: &Found, workload: &str) -> [Bar; 2] {
     );
     let raw = micros("p99.99").zip(micros("idle p99.99"));
     let idle = of("idle stalls").unwrap_or(0.0);
-    // Both counts spread by about their square roots; twice that of the difference is chance.
+    // Each count varies by about its square root; twice the root of their sum is put down to chance.
     let chance = 2.0 * (2.0 * idle).sqrt();
     [
         Bar {

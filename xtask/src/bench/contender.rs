@@ -1,4 +1,4 @@
-//! Who is measured, and what as.
+//! The contenders that are measured, and their roles.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -11,7 +11,7 @@ pub(crate) enum Role {
     Peer,
     /// A peer with its settings chosen for speed.
     Tuned,
-    /// A peer that does less than the rest.
+    /// A peer that does less than the others.
     Less,
     /// What the machine allows.
     Floor,

@@ -11,7 +11,7 @@ use super::contender::{Contender, Role};
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) contenders: Vec<Contender>,
-    /// By workload, contender and figure.
+    /// The figures, by workload, contender and name.
     series: BTreeMap<(String, String, String), Series>,
     pub(crate) failed: BTreeSet<String>,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Found {
 #[derive(Debug, Default)]
 struct Series {
     clean: Vec<f64>,
-    /// Rounds in which a thread did not have its core to itself.
+    /// How many rounds had a thread that did not have its core to itself.
     unclean: Vec<f64>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Figure {
     pub(crate) median: f64,
     pub(crate) least: f64,
     pub(crate) most: f64,
-    /// Some round was measured undisturbed; the disturbed ones are then left out.
+    /// Whether some round was measured undisturbed; the disturbed ones are then left out.
     pub(crate) clean: bool,
 }
 
@@ -71,8 +71,8 @@ impl Found {
         self.figure(workload, contender, figure).map(|figure| figure.median)
     }
 
-    /// Says how many times as fast `contender` is as `rival`. Figures of two threads are checks per second, the others times;
-    /// a batch is compared with single checks of who has no batches.
+    /// Says how many times as fast `contender` is as `rival`. Figures of two threads are checks per second, all others are times; a batch
+    /// is compared with the single checks of a rival that has no batches.
     pub(crate) fn speed(&self, workload: &str, figure: &str, contender: &str, rival: &str) -> Option<f64> {
         let own = self.median(workload, contender, figure)?;
         let rival = self

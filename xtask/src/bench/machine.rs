@@ -1,10 +1,10 @@
-//! What it was measured on.
+//! The machine that the figures were measured on.
 
 use std::process::Command;
 
 use anyhow::Result;
 
-/// The processor and how much of it there is.
+/// Names the processor and the number of its cores.
 pub(crate) fn name() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");

@@ -11,7 +11,7 @@ use anyhow::{Result, bail, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
-/// Lines of the shortest log; the others are four and sixteen times as long.
+/// How many lines the shortest log has; the others are four and sixteen times as long.
 const LINES: u64 = 500_000;
 
 /// Rounds of each; the table shows the median.
@@ -55,7 +55,8 @@ struct Round {
     peak_kib: i64,
 }
 
-/// Replays in a process of its own, whose only child is the program: a peak is that of the largest child there ever was.
+/// Replays in a process of its own, whose only child is the program: the system tells the peak of the largest child that a process ever
+/// had.
 fn replay_once(binary: &Path, log: &Path) -> Result<Round> {
     let output = Command::new(std::env::current_exe()?).arg("replay-once").args([binary, log]).output()?;
     let text = String::from_utf8_lossy(&output.stdout);

@@ -1,6 +1,6 @@
 //! Starts the contenders of `benches/`, each run in a process of its own, one after the other and round after round.
 //!
-//! In turn, so that a machine that is slower for a minute is slower for everybody.
+//! They take turns, so that a machine that is slower for a minute is slower for every contender.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +12,7 @@ use super::found::Found;
 use crate::places::root;
 use crate::step;
 
-/// The program that runs them, and whom it can run.
+/// The program that runs the contenders, and the contenders it can run.
 #[derive(Debug)]
 pub(crate) struct Ring {
     program: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Builds the contenders the way users build what they ship.
+    /// Builds the contenders with the profile that users build with.
     pub(crate) fn build() -> Result<Self> {
         let manifest = root().join("benches/Cargo.toml");
         let target = std::env::var_os("CARGO_TARGET_DIR")
@@ -38,9 +38,9 @@ impl Ring {
         Ok(Self { program, contenders })
     }
 
-    /// Lets everyone of a workload have a turn, `rounds` times.
+    /// Runs every contender of a workload, `rounds` times in turn.
     ///
-    /// Who fails is left out of that round and named; the others stay comparable.
+    /// A contender that fails is left out of that round and named; the others stay comparable.
     pub(crate) fn run(&self, workload: &str, rounds: usize, huge: bool, found: &mut Found) -> Result<()> {
         for round in 1..=rounds {
             for contender in self.contenders.iter().filter(|contender| contender.workload == workload) {

@@ -48,7 +48,7 @@ pub(crate) fn measure(binary: &Path, machine: &str) -> Result<Measured> {
 
 #[allow(clippy::disallowed_methods, reason = "a bench reads the time")]
 fn start_once(binary: &Path) -> Result<f64> {
-    // A port that was free a moment ago; the server must say so itself if it no longer is.
+    // The port was free a moment ago; if it no longer is, the server has to say so.
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let start = Instant::now();
     let mut server = Command::new(binary)

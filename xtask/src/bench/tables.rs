@@ -12,7 +12,7 @@ struct Question {
     workload: &'static str,
     figure: &'static str,
     asks: &'static str,
-    /// The floor that does the same work.
+    /// The floor that does the same work, to which the others are compared.
     floor: &'static str,
 }
 
@@ -42,7 +42,7 @@ const QUESTIONS: &[Question] = &[
     question("keyed", "insert", "floor-table-clock", "Inserting a million new keys"),
 ];
 
-/// Writes what a workload answers.
+/// Writes the tables of a workload.
 pub(crate) fn of(workload: &str, found: &Found) -> Result<String> {
     let mut page = String::new();
     for question in QUESTIONS.iter().filter(|question| question.workload == workload) {
@@ -75,7 +75,7 @@ const EXPIRY: &str = "\
 As above; the limit of the first million is full again when the second million comes. Memory: after the first, after the second.
 ";
 
-/// A table of everyone, with what they are to governor, to the best peer, and to the floor.
+/// A table of all contenders, each compared with governor, with the best peer, and with the floor.
 fn compared(question: &Question, found: &Found) -> Result<String> {
     let Question { workload, figure, asks, floor } = question;
     let rows: Vec<_> = found

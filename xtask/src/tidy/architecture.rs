@@ -6,7 +6,7 @@ use super::tree::Tree;
 
 const FILE: &str = "ARCHITECTURE.md";
 
-/// Five minutes of reading.
+/// The most words: five minutes of reading.
 const MOST: usize = 1300;
 
 pub(crate) fn check(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {

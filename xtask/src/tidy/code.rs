@@ -113,7 +113,7 @@ impl Code {
                         matches!(other, TokenTree::Punct(mark) if matches!(mark.as_char(), '.' | '\''));
                     colons = 0;
                     if let TokenTree::Group(group) = other {
-                        // An attribute is no code.
+                        // Attributes are not code.
                         if group.delimiter() != Delimiter::None {
                             self.tokens(group.stream());
                         }
@@ -124,7 +124,7 @@ impl Code {
         self.spoken(&mut path, line);
     }
 
-    /// Notes a path out of a macro. One lower-case word alone may be anything: a field, a binding, a keyword.
+    /// Notes a path inside a macro. One lower-case word alone is skipped, since it may be anything: a field, a binding, a keyword.
     fn spoken(&mut self, path: &mut Vec<String>, line: usize) {
         let path = std::mem::take(path);
         let told = match &path[..] {

@@ -1,6 +1,6 @@
-//! No arrow up between crates: each depends only on those of a lower storey (ARCHITECTURE.md, "The house").
+//! No dependency upwards between crates: each depends only on crates of a lower storey (ARCHITECTURE.md, "The house").
 //!
-//! Development dependencies count as well: a test that needs an upper storey belongs there.
+//! Development dependencies count as well: a test that needs a crate of a higher storey belongs in that crate.
 
 use toml::{Table, Value};
 
@@ -9,7 +9,7 @@ use super::fault::Fault;
 use super::packages::{Package, packages};
 use super::tree::Tree;
 
-/// The storeys from the ground up; crates of one storey do not know each other.
+/// The storeys from the lowest up; crates of one storey do not depend on each other.
 const STOREYS: [&[&str]; 4] =
     [&["tidegate-core"], &["tidegate"], &["tidegate-sim", "tidegate-server"], &["tidegate-cli"]];
 

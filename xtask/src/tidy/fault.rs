@@ -1,8 +1,8 @@
-//! One thing that a rule found.
+//! One fault that a rule found.
 
 use std::fmt;
 
-/// What was found where, and what to do instead.
+/// A fault: where it is, what is wrong, and what to do instead.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fault {
     path: String,

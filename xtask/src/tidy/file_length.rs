@@ -4,7 +4,7 @@ use super::allowed::Allowed;
 use super::fault::Fault;
 use super::tree::Tree;
 
-/// What a reader takes in at one sitting; a real algorithm with its documentation and tests fits.
+/// The most lines of a file: what a reader takes in at one sitting. A real algorithm with its documentation and tests fits.
 const MOST: usize = 400;
 
 pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {

@@ -25,7 +25,7 @@ impl<'t> Package<'t> {
     }
 }
 
-/// Lists all packages. A manifest that cannot be read is cargo's to complain about.
+/// Lists all packages. A manifest that cannot be read is skipped: cargo reports it.
 pub(crate) fn packages(tree: &Tree) -> Vec<Package<'_>> {
     let manifests = tree.paths().filter_map(|path| Some((path, path.strip_suffix("Cargo.toml")?)));
     manifests

@@ -1,5 +1,6 @@
 //! How the values of flags are read, with an error that says what would work.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -27,6 +28,40 @@ const MAX_CONNECTIONS: usize = 1_000_000;
 pub(super) fn connections(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_CONNECTIONS).contains(number));
     number.ok_or_else(|| format!("`{text}` is no number of connections; use 1 to {MAX_CONNECTIONS}"))
+}
+
+/// Reads an address to listen on. A port alone, and `localhost`, are this machine's; no other name is looked up.
+///
+/// `:8080` is refused: elsewhere it means every address of the machine, and whoever writes it should say so.
+pub(super) fn listened(text: &str) -> Result<SocketAddr, String> {
+    let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    if let Ok(addr) = text.parse() {
+        return Ok(addr);
+    }
+    if let Ok(port) = text.parse() {
+        return Ok(here(port));
+    }
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Err(format!("`{text}` has no port; write {}", SocketAddr::new(ip, 8080)));
+    }
+    let wrong =
+        || format!("`{text}` is no address and port; write 127.0.0.1:8080, or 8080 for this machine alone");
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, "8080"));
+    let host = host.to_ascii_lowercase();
+    match port.parse::<u16>() {
+        Err(_) => Err(wrong()),
+        Ok(port) if host == "localhost" => Ok(here(port)),
+        Ok(port) if host.is_empty() || host == "*" => Err(format!(
+            "`{text}` leaves open who may reach it; write {port} for this machine alone, or 0.0.0.0:{port} for everyone"
+        )),
+        Ok(_) if text.contains("//") => Err(wrong()),
+        Ok(port) => Err(format!(
+            "`{text}` is no address: names other than localhost are not looked up; write 127.0.0.1:{port}, or the address itself"
+        )),
+    }
 }
 
 /// How fast a log is played.
@@ -69,6 +104,34 @@ mod tests {
         assert_eq!(speed("max"), Ok(Speed::Max));
         assert_eq!(speed("60x"), Ok(Speed::Times(60.0)));
         assert!(speed("-1x").is_err() && speed("inf").is_err());
+    }
+
+    #[test]
+    fn an_address_may_be_a_port_of_this_machine() {
+        for (text, addr) in [
+            ("8080", "127.0.0.1:8080"),
+            ("localhost:8080", "127.0.0.1:8080"),
+            ("LocalHost", "127.0.0.1:8080"),
+            ("0", "127.0.0.1:0"),
+            ("0.0.0.0:80", "0.0.0.0:80"),
+            ("[::1]:80", "[::1]:80"),
+        ] {
+            assert_eq!(listened(text), Ok(addr.parse().unwrap()), "{text}");
+        }
+        for (text, says) in [
+            (":8080", "write 8080 for this machine alone, or 0.0.0.0:8080 for everyone"),
+            ("*:80", "or 0.0.0.0:80 for everyone"),
+            ("0.0.0.0", "has no port; write 0.0.0.0:8080"),
+            ("::1", "has no port; write [::1]:8080"),
+            ("web.example:80", "write 127.0.0.1:80, or the address itself"),
+            ("http://localhost:8080", "write 127.0.0.1:8080, or 8080"),
+            ("70000", "write 127.0.0.1:8080, or 8080"),
+            ("localhost:http", "write 127.0.0.1:8080"),
+            ("", "write 127.0.0.1:8080, or 8080"),
+        ] {
+            let refused = listened(text).unwrap_err();
+            assert!(refused.contains(says), "{text}: {refused}");
+        }
     }
 
     /// A number of keys that no machine has room for was tried all the same, and ended in a panic or an abort.

@@ -1,19 +1,75 @@
 //! Says what each policy thinks of a request, and why.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result};
+use serde_json::{Map, Value, json};
 use tidegate::policy::Descriptor;
 use tidegate::{Cost, Gate};
 
-use crate::args::Explain;
+use crate::args::{Explain, Global};
 use crate::exit::{Exit, Mistake};
+use crate::online::{self, ServerUrl};
 use crate::output::Printer;
-use crate::{online, policies};
+use crate::policies;
 
-pub(crate) fn run(explain: &Explain, server: &str, printer: &Printer) -> Result<Exit> {
-    if let Some(id) = &explain.id {
-        return online_explain(server, None, &format!("/v1/explain?id={id}&reveal=true"), printer);
+/// The server asked where nothing else is said and no policy file is there.
+const USUAL_SERVER: &str = "http://127.0.0.1:8080";
+
+/// Who answers.
+#[derive(Debug)]
+enum Asked {
+    Server(ServerUrl),
+    File(PathBuf),
+}
+
+impl Asked {
+    /// Finds who is to answer: what was typed, else what a variable says, else the policy file of the folder, else the usual
+    /// server.
+    fn of(explain: &Explain, global: &Global) -> Result<Self> {
+        let typed = global.typed;
+        if typed.server && typed.config {
+            return Err(
+                Mistake("--server and --config both say who is asked; give one of them".to_owned()).into()
+            );
+        }
+        let said = global.server.as_deref();
+        let server = |url: Option<&str>| ServerUrl::read(url.unwrap_or(USUAL_SERVER)).map(Self::Server);
+        // A variable that names a server is set for this verb; one that names a file, for all of them.
+        if explain.id.is_some() || typed.server || said.is_some() && !typed.config {
+            return Ok(server(said)?);
+        }
+        Ok(match policies::file(&explain.policies) {
+            Some(file) => Self::File(file),
+            None => server(None)?,
+        })
     }
-    // The file would be asked about the first of the two, and the server about the last.
+
+    /// Returns the last line for people.
+    fn line(&self) -> String {
+        match self {
+            Self::Server(url) => format!("  asked: the server at {url}"),
+            Self::File(file) => format!("  asked: {}, nothing spent yet", file.display()),
+        }
+    }
+
+    /// Prints an answer, with who gave it.
+    fn print(&self, mut answer: Value, text: &str, printer: &Printer) -> Result<Exit> {
+        let denied = answer["decision"] == "denied";
+        if let Value::Object(answer) = &mut answer {
+            let asked = match self {
+                Self::Server(url) => json!({ "server": url.to_string() }),
+                Self::File(file) => json!({ "file": file }),
+            };
+            answer.insert("asked".to_owned(), asked);
+        }
+        printer.value(&answer, |_| Ok(format!("{}\n{}", text.trim_end(), self.line())))?;
+        Ok(if denied { Exit::No } else { Exit::Done })
+    }
+}
+
+pub(crate) fn run(explain: &Explain, global: &Global, printer: &Printer) -> Result<Exit> {
+    // A file would be asked about the first of the two, and a server about the last.
     for (at, (name, _)) in explain.attributes.iter().enumerate() {
         if explain.attributes[..at].iter().any(|(before, _)| before == name) {
             return Err(
@@ -21,43 +77,43 @@ pub(crate) fn run(explain: &Explain, server: &str, printer: &Printer) -> Result<
             );
         }
     }
-    let Some(file) = policies::file(&explain.policies) else {
-        let attributes: serde_json::Map<_, _> =
-            explain.attributes.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
-        let mut body = serde_json::json!({ "attributes": attributes });
-        if let Some(cost) = explain.cost {
-            body["cost"] = cost.into();
+    let asked = Asked::of(explain, global)?;
+    match &asked {
+        Asked::Server(url) => ask_server(&asked, url, explain, printer),
+        Asked::File(file) => {
+            let config = policies::read(file, printer)?;
+            let gate = Gate::in_memory(config.policies, 1);
+            let mut request = Descriptor::new();
+            for (name, value) in &explain.attributes {
+                request.push(name.as_str(), value.as_str());
+            }
+            let cost = match explain.cost {
+                Some(cost) => Some(
+                    Cost::new(cost)
+                        .ok_or_else(|| Mistake("--cost 0 asks for nothing; use 1 or more".to_owned()))?,
+                ),
+                None => None,
+            };
+            let explanation = gate.explain(&request, cost).context("no decision could be made")?;
+            asked.print(serde_json::to_value(&explanation)?, &explanation.to_string(), printer)
         }
-        return online_explain(server, Some(&body), "/v1/explain?reveal=true", printer);
-    };
-    let config = policies::read(&file, printer)?;
-    let gate = Gate::in_memory(config.policies, 1);
-    let mut request = Descriptor::new();
-    for (name, value) in &explain.attributes {
-        request.push(name.as_str(), value.as_str());
     }
-    let cost = match explain.cost {
-        Some(cost) => Some(
-            Cost::new(cost).ok_or_else(|| Mistake("--cost 0 asks for nothing; use 1 or more".to_owned()))?,
-        ),
-        None => None,
-    };
-    let explanation = gate.explain(&request, cost).context("no decision could be made")?;
-    printer.value(&explanation, |_| Ok(explanation.to_string()))?;
-    Ok(if explanation.decision == "denied" { Exit::No } else { Exit::Done })
 }
 
-fn online_explain(
-    server: &str,
-    body: Option<&serde_json::Value>,
-    path: &str,
-    printer: &Printer,
-) -> Result<Exit> {
-    let answer = online::ask(server, path, body)?;
-    let denied = answer["decision"] == "denied";
-    printer.value(&answer, |_| {
-        let lines = answer["lines"].as_array().into_iter().flatten().filter_map(serde_json::Value::as_str);
-        Ok(lines.collect::<Vec<_>>().join("\n"))
-    })?;
-    Ok(if denied { Exit::No } else { Exit::Done })
+fn ask_server(asked: &Asked, url: &ServerUrl, explain: &Explain, printer: &Printer) -> Result<Exit> {
+    let answer = match &explain.id {
+        Some(id) => online::ask(url, &format!("/v1/explain?id={id}&reveal=true"), None)?,
+        None => {
+            let attributes: Map<_, _> =
+                explain.attributes.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+            let mut body = json!({ "attributes": attributes });
+            if let Some(cost) = explain.cost {
+                body["cost"] = cost.into();
+            }
+            online::ask(url, "/v1/explain?reveal=true", Some(&body))?
+        }
+    };
+    let lines = answer["lines"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let text = lines.collect::<Vec<_>>().join("\n");
+    asked.print(answer, &text, printer)
 }

@@ -18,7 +18,7 @@ pub(crate) fn run(init: &Init, printer: &Printer) -> Result<Exit> {
         Preset::Outbound => config::Preset::Outbound,
         Preset::All => config::Preset::All,
     }
-    .text();
+    .text_as(config::Format::of(&init.file));
     let path = init.file.display();
     if init.file.as_os_str() == "-" {
         printer.value(&json!({ "file": "-", "text": text }), |_| Ok(text.clone()))?;

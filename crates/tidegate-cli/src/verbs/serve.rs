@@ -1,6 +1,7 @@
 //! Runs the decision server.
 
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,6 +23,12 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let file = policies::file(&serve.policies);
     if serve.check {
         let file = file.unwrap_or_else(|| PathBuf::from(policies::DEFAULT_FILE));
+        // The mistakes of a file that is not good are told by the check.
+        if let Ok((config, _)) = policies::load(&file)? {
+            for warning in secrets(serve, &config)?.0.warnings {
+                printer.remark(&warning);
+            }
+        }
         return super::config::check(&[file], printer);
     }
     let first = match file.clone() {
@@ -69,6 +76,19 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
 fn refusal(error: ServeError) -> anyhow::Error {
     match error {
         ServeError::Config(_) | ServeError::Open { .. } => Mistake(error.to_string()).into(),
+        ServeError::Listen { addr, ref source } => {
+            let advice = match source.kind() {
+                ErrorKind::AddrInUse => {
+                    "another program listens there; end it, or take another port with --http or server.http"
+                }
+                ErrorKind::AddrNotAvailable => {
+                    "this machine has no such address; take one that it has, as 127.0.0.1"
+                }
+                ErrorKind::PermissionDenied => "the system does not let this user; take a port from 1024 on",
+                _ => return error.into(),
+            };
+            anyhow::Error::from(error).context(format!("{addr}: {advice}"))
+        }
         error => error.into(),
     }
 }
@@ -110,10 +130,16 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     options.drain = serve.drain;
     options.connections = serve.connections;
     options.store = Arc::new(config.store.memory(serve.keys));
+    (options.tickets, options.token) = secrets(serve, config)?;
+    Ok(options)
+}
+
+/// Reads the keys of tickets and the token of callers.
+fn secrets(serve: &Serve, config: &Config) -> Result<(TicketOptions, Option<Token>)> {
     let said = config.tickets.clone();
     let file = said.key_file.clone().unwrap_or_else(|| PathBuf::from("TIDEGATE_TICKET_KEY_FILE"));
     let tickets = policies::patiently(&file, move |_| TicketOptions::of(&said))?;
-    options.tickets = tickets.map_err(|error| match error {
+    let tickets = tickets.map_err(|error| match error {
         TicketKeyError::File { .. } => anyhow::Error::from(error),
         wrong => Mistake(wrong.to_string()).into(),
     })?;
@@ -121,11 +147,11 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
         Some(file) => policies::patiently(file, Token::from_file)?.map(Some),
         None => Token::from_env(),
     };
-    options.token = token.map_err(|error| match error {
+    let token = token.map_err(|error| match error {
         TokenError::File { .. } => anyhow::Error::from(error),
         wrong => Mistake(wrong.to_string()).into(),
     })?;
-    Ok(options)
+    Ok((tickets, token))
 }
 
 /// What a person who just started it wants next: commands that work as they stand.

@@ -62,3 +62,30 @@ fn without_file_and_server_it_says_what_to_do() {
     let told = Desk::new().run(&["explain", "--server", "http://127.0.0.1:1"]).code(1);
     assert!(told.err.contains("http://127.0.0.1:1") && told.err.contains("tidegate serve"), "{told:?}");
 }
+
+/// `ftp://x` was no mistake but a server that does not answer.
+#[test]
+fn what_is_no_url_of_a_server_is_a_mistake() {
+    let desk = Desk::new();
+    for (url, says) in [
+        ("ftp://x", "write a URL as http://127.0.0.1:8080"),
+        ("localhost:8080", "write http://localhost:8080"),
+        ("https://tidegate.example", "TLS"),
+        ("http://", "write one as http://127.0.0.1:8080"),
+        ("", "write http://127.0.0.1:8080"),
+    ] {
+        let told = desk.run(&["explain", "--server", url]).code(2);
+        assert!(told.err.contains(&format!("`{url}`")) && told.err.contains(says), "{told:?}");
+    }
+}
+
+#[test]
+fn the_answer_says_that_the_file_was_asked() {
+    let desk = Desk::new();
+    desk.write("tidegate.yaml", FILE);
+    let told = desk.run(&["explain"]).code(0);
+    assert!(told.out.ends_with("  asked: tidegate.yaml, nothing spent yet\n"), "{told:?}");
+    assert_eq!(desk.run(&["explain", "-o", "json"]).code(0).json()["asked"]["file"], "tidegate.yaml");
+    let both = desk.run(&["explain", "--server", "http://127.0.0.1:1", "-c", "tidegate.yaml"]).code(2);
+    assert!(both.err.contains("--server") && both.err.contains("--config"), "{both:?}");
+}

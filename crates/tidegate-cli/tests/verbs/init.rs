@@ -2,15 +2,32 @@
 
 use crate::Desk;
 
+/// A file of `init` said `trusted_proxies: []`: no warning came, and behind nginx all callers shared one key.
 #[test]
-fn every_preset_passes_its_own_check() {
+fn every_preset_passes_its_own_check_and_asks_for_proxies() {
+    let desk = Desk::new();
+    for (preset, warnings) in [("api", 1), ("login", 1), ("outbound", 0), ("all", 2)] {
+        for file in [format!("{preset}.yaml"), format!("{preset}.toml")] {
+            let wrote = desk.run(&["init", "--preset", preset, &file]).code(0);
+            assert!(wrote.err.contains(&format!("wrote {file}")), "{wrote:?}");
+            let checked = desk.run(&["config", "check", &file]).code(0);
+            assert_eq!(checked.out.matches("trusted_proxies is empty").count(), warnings, "{checked:?}");
+            assert_eq!(checked.out.matches("warn ").count(), warnings, "{checked:?}");
+        }
+    }
+}
+
+/// `init x.toml` wrote YAML, which no verb could read under that name.
+#[test]
+fn a_name_that_ends_in_toml_is_written_as_toml() {
     let desk = Desk::new();
     for preset in ["api", "login", "outbound", "all"] {
-        let file = format!("{preset}.yaml");
-        let wrote = desk.run(&["init", "--preset", preset, &file]).code(0);
-        assert!(wrote.err.contains(&format!("wrote {file}")), "{wrote:?}");
-        let checked = desk.run(&["config", "check", &file]).code(0);
-        assert_eq!(checked.out, "The file is fine\n");
+        let shown = |file: &str| {
+            desk.run(&["init", "--force", "--preset", preset, file]).code(0);
+            desk.run(&["config", "show", "-c", file, "-q"]).code(0).out
+        };
+        assert_eq!(shown("p.toml"), shown("p.yaml"), "{preset}");
+        assert!(desk.read("p.toml").contains("\n[server]\n"));
     }
 }
 

@@ -196,6 +196,68 @@ fn explaining_asks_the_server_what_it_has_counted() {
     assert_eq!(serving.stop(), Some(0));
 }
 
+/// A `tidegate.yaml` in the folder was asked in place of the server: ALLOWED, while the server answered 429.
+#[test]
+fn a_server_that_is_named_is_asked_although_a_file_is_there() {
+    let desk = Desk::new();
+    desk.write("tidegate.yaml", FIVE);
+    let serving = Serving::start(&desk, &[]);
+    assert_eq!(serving.statuses("203.0.113.9", 6)[5], 429);
+    let attr = ["--attr", "client.ip=203.0.113.9"];
+    let told = desk.run(&[&["explain", "--server", &serving.url], &attr[..]].concat()).code(1);
+    assert!(told.out.starts_with("DENIED by per-ip"), "{told:?}");
+    assert!(told.out.ends_with(&format!("  asked: the server at {}\n", serving.url)), "{told:?}");
+    let told = desk.run(&[&["explain", "-o", "json", "--server", &serving.url], &attr[..]].concat()).code(1);
+    assert_eq!(told.json()["asked"]["server"], *serving.url);
+    // A variable says so too, and gives way to a file that is typed; typed words win over variables.
+    let with = |name: &str, value: &str, words: &[&str]| {
+        let words = [&["explain"], words, &attr[..]].concat();
+        let output = command(&words, &desk.path("")).env(name, value).output().unwrap();
+        output.status.code()
+    };
+    assert_eq!(with("TIDEGATE_SERVER", &serving.url, &[]), Some(1));
+    assert_eq!(with("TIDEGATE_SERVER", &serving.url, &["-c", "tidegate.yaml"]), Some(0));
+    assert_eq!(with("TIDEGATE_CONFIG", "tidegate.yaml", &["--server", &serving.url]), Some(1));
+    assert_eq!(
+        desk.run(&[&["explain"], &attr[..]].concat()).code(0).code,
+        0,
+        "the file, without any of them"
+    );
+    assert_eq!(serving.stop(), Some(0));
+}
+
+#[test]
+fn a_check_reads_the_secrets_too() {
+    let desk = Desk::new();
+    desk.write("p.yaml", format!("{FIVE}tickets: {{ key_file: keys }}\n"));
+    let gone = desk.run(&["serve", "--check", "-c", "p.yaml"]).code(1);
+    assert!(gone.err.contains("keys") && gone.out.is_empty(), "{gone:?}");
+    desk.write("keys", "short\n");
+    let short = desk.run(&["serve", "--check", "-c", "p.yaml"]).code(2);
+    assert!(short.err.contains("keys") && short.out.is_empty(), "{short:?}");
+    desk.write("keys", format!("{}\n", "0123456789abcdef".repeat(4)));
+    desk.run(&["serve", "--check", "-c", "p.yaml"]).code(0);
+    desk.write("token", "abc\n");
+    desk.run(&["serve", "--check", "-c", "p.yaml", "--token-file", "token"]).code(2);
+}
+
+#[test]
+fn an_address_that_is_no_address_is_told_how_to_write_it() {
+    let desk = Desk::new();
+    for (http, says) in [(":8080", "0.0.0.0:8080"), ("localhost", ""), ("web.example:80", "127.0.0.1:80")] {
+        let told = desk.run(&["serve", "--check", "--http", http]).code(2);
+        assert!(told.err.contains(says), "{told:?}");
+    }
+    // A port alone: taken here, so that it ends.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    for http in [port.to_string(), format!("localhost:{port}")] {
+        let told = desk.run(&["serve", "--http", &http]).code(1);
+        assert!(told.err.contains(&format!("127.0.0.1:{port}: another program listens there")), "{told:?}");
+        assert!(told.err.contains("--http"), "{told:?}");
+    }
+}
+
 #[test]
 fn beyond_loopback_a_token_is_needed() {
     let desk = Desk::new();

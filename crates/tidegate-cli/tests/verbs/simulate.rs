@@ -68,6 +68,35 @@ fn traffic_that_is_not_understood_is_pointed_at() {
     desk.run(&both).code(2);
 }
 
+/// `--rate` silently won over the rate of `--limit`.
+#[test]
+fn a_limit_that_is_said_twice_is_a_mistake() {
+    let desk = Desk::new();
+    let run = |limit: &[&str]| desk.run(&[&["simulate", "--traffic", "burst 5", "-q"], limit].concat());
+    for (limit, names) in [
+        (
+            &["--limit", "{rate: 5/s}", "--rate", "10/s"][..],
+            "--limit says rate 5/s and --rate says rate 10/s; say it in one of them",
+        ),
+        (
+            &["--limit", "{rate: 5/s, burst: 3}", "--burst", "7"],
+            "--limit says burst 3 and --burst says burst 7",
+        ),
+        (
+            &["--rate", "5/s", "--set", "buckets=3", "--set", "buckets=4"],
+            "--set says buckets 3 and --set says buckets 4",
+        ),
+    ] {
+        let told = run(limit).code(2);
+        assert!(told.err.contains(names), "{told:?}");
+    }
+    run(&["--limit", "{rate: 5/s}", "--burst", "7"]).code(0);
+    for (rate, write) in [("10rps", "write 10/s"), ("10r/s", "write 10/s"), ("0.5/s", "write 1/2s")] {
+        let told = run(&["--rate", rate]).code(2);
+        assert!(told.err.contains(write), "{told:?}");
+    }
+}
+
 #[test]
 fn one_policy_of_a_file() {
     let desk = Desk::new();

@@ -15,7 +15,7 @@ use crate::answer::Denied;
 use crate::clock::Sleep;
 use crate::time_bound::TimeBound;
 
-/// A future that ends inside; made by [`Bulkhead::enter`](crate::Bulkhead::enter).
+/// A future that ends with a [`Permit`]; made by [`Bulkhead::enter`](crate::Bulkhead::enter).
 ///
 /// Nothing happens before the first poll: that is when its place in the line is taken and its deadline counted from. First come, first
 /// served: nobody enters past those who wait, also not where the first needs more places than are free. It owns its bulkhead, so it
@@ -62,13 +62,14 @@ impl Enter {
         self
     }
 
-    /// Enters or stands in line; `Err` is the answer.
+    /// Enters at once or joins the line. `Ok` is the number in the line and the deadline; `Err` is the answer to a caller who need not wait
+    /// or must not.
     fn begin(&mut self, cx: &Context<'_>) -> Result<(u64, Option<Tick>), Answer> {
         let shared = &self.shared;
         if self.bound.has_passed(|| shared.clock.now()) {
             return Err(Err(shared.line.lock().refused(Retry::Never)));
         }
-        // Before the clock is asked and the waker copied: one who need not wait has use for neither.
+        // Tried before the clock is read and the waker copied: a caller who need not wait needs neither.
         let answer = shared.line.lock().enter(self.places);
         if !matches!(&answer, Err(refused) if refused.retry() == Retry::Unknown) {
             return Err(answer);
@@ -98,7 +99,7 @@ impl Future for Enter {
                 Ok(joined) => joined,
                 Err(answer) => return this.ended(answer),
             };
-            // Before the clock is asked for a timer: it may panic, and whoever is dropped then has to leave the line.
+            // Set before the clock is asked for a timer, which may panic: the entry is dropped then, and has to leave the line.
             this.stage = Stage::InLine { number, deadline, sleep: None };
         }
         let Stage::InLine { number, deadline, sleep } = &mut this.stage else {
@@ -115,7 +116,7 @@ impl Future for Enter {
         loop {
             if shared.clock.now() >= tick {
                 let mut line = shared.line.lock();
-                // A place that came at the last moment is as good as any.
+                // A place that was given before this lock is taken, late as it is.
                 let (answer, due) = line.give_up(*number);
                 let answer = answer.unwrap_or_else(|| Err(line.refused(Retry::Unknown)));
                 drop(line);
@@ -125,7 +126,7 @@ impl Future for Enter {
             if sleep.get_or_insert_with(|| shared.clock.sleep_until(tick)).as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            // Perhaps early, and then another is due: a timer sleeps a day at most, and a clock may step back.
+            // The timer may have ended early, for it sleeps a day at most and a clock may step back: then another one is made.
             *sleep = None;
         }
     }

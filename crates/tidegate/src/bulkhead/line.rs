@@ -1,8 +1,8 @@
-//! Who is inside, and who waits for a place: what the lock of a bulkhead protects.
+//! Who is inside, and who waits for a place: the state that the lock of a bulkhead protects.
 //!
-//! The line is decided here and woken elsewhere. A place that becomes free is given to the first who waits, under the lock that freed
-//! it, and not put out for whoever comes first: so nobody overtakes, and a place that was given to a waiter who has gone is found
-//! with the waiter and given on. Wakers are foreign code: they come in as copies, and go out to be called and dropped after the lock.
+//! Places are given under the lock, and wakers are called after it. A place that becomes free goes at once to the first waiter, and is not
+//! left for whoever comes first: so nobody overtakes, and a place that was given to a waiter who has gone is found with the waiter and
+//! passed on. Wakers are foreign code: they come in as copies, and go out to be called and dropped after the lock.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
@@ -14,10 +14,10 @@ use tidegate_core::{
     Ask, Cost, Decision, Guard, Outcome, Receipt, Replace, Retry, Standing, Tick, Transition,
 };
 
-/// What a law of places that do not lapse is told of the time: nothing.
+/// The tick passed to a guard whose places do not lapse: any tick will do.
 const ANY_TIME: Tick = Tick::EPOCH;
 
-/// A place, or why there is none.
+/// The receipt of the places taken, or the decision that refused them.
 pub(super) type Answer = Result<Receipt, Decision>;
 
 /// Wakers to call, or only to drop, once the lock is released.
@@ -29,14 +29,14 @@ pub(super) struct Due {
 }
 
 impl Due {
-    /// Wakes them. Call it without the lock.
+    /// Calls the wakers. Not to be called under the lock.
     pub(super) fn settle(self) {
         drop(self.gone);
         self.wake.into_iter().for_each(Waker::wake);
     }
 }
 
-/// One who waits.
+/// One waiter.
 #[derive(Debug)]
 struct Waiting {
     places: Cost,
@@ -47,11 +47,11 @@ struct Waiting {
 pub(super) struct Line {
     guard: Concurrency,
     state: ConcurrencyState,
-    /// Counts who ever waited; numbers keep the order.
+    /// How many have ever waited; each waiter's number is its count, so numbers keep the order.
     arrivals: u64,
-    /// Who waits, first come first. At most `room`.
+    /// The waiters by number, the first to come first. At most `room`.
     waiting: BTreeMap<u64, Waiting>,
-    /// Answers that were not fetched yet, by whom they are for.
+    /// Answers that were not fetched yet, by the waiter's number.
     answered: BTreeMap<u64, Answer>,
     room: usize,
 }
@@ -62,7 +62,7 @@ impl Line {
         Self { guard, state: guard.fresh(ANY_TIME), arrivals: 0, waiting, answered, room }
     }
 
-    /// Returns an empty one of the same law and room.
+    /// Returns an empty line with the same guard and room.
     pub(super) fn again(&self) -> Self {
         Self::new(self.guard, self.room)
     }
@@ -83,7 +83,7 @@ impl Line {
         Decision { ruling: Ruling::Denied { retry }, standing: self.standing() }
     }
 
-    /// Takes places, whoever waits.
+    /// Takes places without regard to those who wait.
     fn take(&mut self, places: Cost) -> Answer {
         match self.guard.enter(&self.state, Ask::allow(ANY_TIME, places)) {
             Transition::Allowed { next, receipt, .. } => {
@@ -115,7 +115,7 @@ impl Line {
         }
     }
 
-    /// Fetches the answer of one in line, once; while there is none, that waker is the one to be called.
+    /// Fetches a waiter's answer, once. While there is none, `waker` takes the place of the waker left before.
     pub(super) fn ask(&mut self, number: u64, waker: Waker) -> (Option<Answer>, Due) {
         let gone = match self.waiting.get_mut(&number) {
             Some(waiting) => std::mem::replace(&mut waiting.waker, waker),
@@ -124,15 +124,15 @@ impl Line {
         (self.answered.remove(&number), Due { gone: Some(gone), ..Due::default() })
     }
 
-    /// Takes one out of the line, and returns the answer if there was one. Whoever has it gives the place back.
+    /// Takes a waiter out of the line, and returns its answer if there was one; a place in it is then the caller's.
     pub(super) fn give_up(&mut self, number: u64) -> (Option<Answer>, Due) {
         let gone = self.waiting.remove(&number).map(|waiting| waiting.waker);
-        // Those behind may need fewer places.
+        // The first one may have held up others who need fewer places.
         let due = Due { gone, ..self.advance() };
         (self.answered.remove(&number), due)
     }
 
-    /// Takes one out of the line who will not come back.
+    /// Takes out a waiter that was dropped; a place that was given to it goes to the next.
     pub(super) fn go(&mut self, number: u64) -> Due {
         let (answer, mut due) = self.give_up(number);
         if let Some(Ok(receipt)) = answer {
@@ -141,13 +141,14 @@ impl Line {
         due
     }
 
-    /// Returns the places of a receipt, and gives them on.
+    /// Returns the places of a receipt, and gives them to those who wait.
     pub(super) fn leave(&mut self, receipt: &Receipt, outcome: Outcome) -> Due {
         self.state = self.guard.leave(&self.state, ANY_TIME, receipt, outcome);
         self.advance()
     }
 
-    /// Puts another law in force; whoever is inside stays inside, and whoever can never enter is told so, wherever in the line.
+    /// Changes the guard. Whoever is inside stays inside; waiters who ask for more places than there are now are refused for good, wherever
+    /// they stand in the line.
     pub(super) fn change(&mut self, guard: Concurrency) -> Due {
         self.state = guard.carry(&self.guard, &self.state, ANY_TIME, Replace::AsIs);
         self.guard = guard;

@@ -22,7 +22,7 @@ impl Wake for Unpark {
 }
 
 fn bulkhead(max: u64) -> Bulkhead {
-    // A clock of its own: the system's has cells that loom would follow.
+    // A manual clock: loom would follow the atomics of the system clock.
     let line = Line::new(Concurrency::new(max).unwrap(), 9);
     Bulkhead { shared: Shared::new(Arc::new(ManualClock::default()), line) }
 }
@@ -66,7 +66,7 @@ fn a_waiter_who_goes_passes_its_turn_on() {
     });
 }
 
-/// Two take turns at one place: nobody is left standing, and never are both inside.
+/// Two take turns at one place: nobody waits for ever, and never are both inside.
 #[test]
 fn places_are_neither_lost_nor_doubled() {
     explore(None, || {
@@ -86,7 +86,7 @@ fn places_are_neither_lost_nor_doubled() {
     });
 }
 
-/// A place more comes while its waiter goes.
+/// A place is added while the one who waits for it goes.
 #[test]
 fn a_change_meets_a_waiter_who_goes() {
     explore(None, || {

@@ -1,4 +1,4 @@
-//! What the clones of a bulkhead share, and the right to be inside.
+//! The right to be inside, and what the clones of a bulkhead share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,12 +36,12 @@ impl Shared {
     }
 }
 
-/// The right to be inside a [`Bulkhead`](crate::Bulkhead). Dropping it returns its places, and says nothing of how the work went: a panic or a caller who
-/// hung up teaches nothing.
+/// The right to be inside a [`Bulkhead`](crate::Bulkhead). Dropping it returns its places and reports no outcome: a panic, or a caller who
+/// hung up, says nothing about how the work went.
 #[must_use = "dropping a permit returns its place at once"]
 pub struct Permit {
     shared: Arc<Shared>,
-    /// Until it was left.
+    /// `None` once the places were returned.
     receipt: Option<Receipt>,
 }
 
@@ -52,7 +52,7 @@ impl Permit {
         self.receipt.map_or(0, |receipt| receipt.cost.units())
     }
 
-    /// Returns its places and says how the work ended. A fixed bulkhead learns nothing from that; laws that do are left the same way.
+    /// Returns its places and says how the work ended. The number of places of a bulkhead is fixed, so it makes no use of the outcome.
     pub fn leave(mut self, outcome: Outcome) {
         self.end(outcome);
     }

@@ -1,4 +1,4 @@
-//! Time turned by hand.
+//! A clock that is moved by hand.
 //!
 //! An hour passes in a microsecond and every assertion is exact. Sleepers register the tick they wait for; whoever moves
 //! the time wakes those that are due, in the order of their ticks.
@@ -54,11 +54,11 @@ pub struct ManualClock {
 #[derive(Debug, Default)]
 struct Hands {
     nanos: AtomicU64,
-    /// Protects the register of who sleeps; wakers are called after it is released.
+    /// Protects the register of sleepers; wakers are called after it is released.
     sleepers: Mutex<Sleepers>,
 }
 
-/// By tick, then by arrival.
+/// The wakers of those who sleep, by tick, then by arrival.
 #[derive(Debug, Default)]
 struct Sleepers {
     arrivals: u64,

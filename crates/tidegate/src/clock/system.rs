@@ -25,7 +25,7 @@ use shared_tick::{LATE, SharedTick};
 /// enough to take less than half a percent of one core.
 const BEAT: Duration = Duration::from_millis(1);
 
-/// After so many beats the keeper asks whether anybody still wants the tick.
+/// Beats between two questions of the keeper whether anybody still wants the tick.
 const BEATS_PER_QUESTION: u32 = 128;
 
 static SHARED_TICK: SharedTick = SharedTick::new();
@@ -33,9 +33,9 @@ static COUNTER: Counter = Counter::new();
 
 /// The machine's monotonic clock, anchored to the Unix epoch when the process first asks for it.
 ///
-/// Ticks are nanoseconds since 1970, so that calendar windows work, but they advance with the monotonic clock: setting the
-/// wall clock neither mints nor blocks capacity. After such a step, calendar windows keep the old wall time until the
-/// process restarts. All of them in a process are one clock, so their ticks can be compared.
+/// Ticks are nanoseconds since 1970, so that calendar windows work, but they advance with the monotonic clock: setting the wall clock
+/// neither mints nor blocks capacity. After such a step, calendar windows keep the old wall time until the process restarts. All values of
+/// this type in a process are one clock, so their ticks can be compared.
 ///
 /// [`Clock::now`] reads the operating system's clock, about 20 ns; while the keeper runs and the kernel itself goes by the
 /// processor's counter (`tsc` on x86-64, the architected counter on ARM), that counter against the keeper's last reading,
@@ -135,7 +135,7 @@ fn anchor() -> (Instant, u64) {
     })
 }
 
-/// Wakes the keeper, or brings it to life. Where no thread can be had, nobody keeps the tick: slower and right.
+/// Wakes the keeper's thread, or starts it. Where no thread can be started, nobody keeps the tick: checks are slower, and still right.
 fn wake() {
     static KEEPER: OnceLock<Option<Thread>> = OnceLock::new();
     let keeper = KEEPER.get_or_init(|| {
@@ -148,7 +148,7 @@ fn wake() {
     }
 }
 
-/// The keeper's life: asleep until woken, then a beat a millisecond until nobody asks any more.
+/// What the keeper's thread does: sleeps until woken, then shares a tick each millisecond until nobody asks any more.
 #[allow(clippy::disallowed_methods, reason = "the keeper sleeps between beats")]
 fn keep(shared: &SharedTick, counter: &Counter) {
     let mut source = counter::Source::detect();

@@ -1,4 +1,4 @@
-//! The clock that a limiter lives by, without the price of a trait object for the usual one.
+//! The clock of a limiter: the system's is called directly, any other one through a trait object.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use super::{Clock, HeldTime, SystemClock};
 
 /// The system's clock, or another one whose steps back are held.
 ///
-/// The limits in words do not remember when they were last changed, so ticks must not step back. The system's clock does not;
-/// another one's are held ([`HeldTime`]).
+/// Limits that are kept as words do not remember when they were last changed, so ticks must not step back. The system clock's do not; those
+/// of any other clock are held ([`HeldTime`]).
 #[derive(Debug)]
 pub(crate) enum Time {
     System(SystemClock),
@@ -29,7 +29,7 @@ impl Time {
         Self::Other { clock, held: HeldTime::default() }
     }
 
-    /// Returns another with the same clock: how far that has come is kept apart.
+    /// Returns the same clock for another limiter, which holds its time by itself.
     pub(crate) fn again(&self) -> Self {
         match self {
             Self::System(system) => Self::System(*system),
@@ -79,7 +79,7 @@ impl Time {
         }
     }
 
-    /// Asks another clock; apart, so that the usual one's way stays short.
+    /// Asks a clock other than the system's; apart, so that the code for the system's stays short.
     #[cold]
     #[inline(never)]
     fn other(&self, recent: bool) -> Tick {

@@ -154,6 +154,11 @@ fn rule(node: &Node, key: &str, findings: &mut Findings) -> Option<CostRule> {
         }
         return Some(CostRule::Attribute(text.to_owned()));
     }
+    if let Some(instead) = names::instead_of_a_word(text) {
+        let shown = excerpt(text);
+        findings.error(node.spot, format_args!("{key}: \"{shown}\" {instead}"));
+        return None;
+    }
     #[cfg(feature = "cel")]
     return expression(text, node, key, Of::Request, findings).map(CostRule::Expression);
     #[cfg(not(feature = "cel"))]

@@ -25,7 +25,7 @@ const SERVER: Table = Table {
             "admin",
             Kind::Socket,
             Some("127.0.0.1:9080"),
-            "Where the dashboard, metrics and administration live",
+            "Kept for a separate address: nothing listens there in this version",
         ),
         key("grpc", Kind::Unavailable, None, "Where Envoy's rate limit protocol is answered"),
         key("resp", Kind::Unavailable, None, "Where the Redis protocol is answered"),

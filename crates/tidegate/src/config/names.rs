@@ -110,6 +110,37 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
     }
 }
 
+/// Attributes whose last word people write alone in a cost.
+const COSTS: [&str; 4] = ["llm.tokens", "llm.input", "llm.output", "llm.total"];
+
+/// Says what to write for a cost that is one word, as `tokens`; `None` for every other text. As an expression the word would be text,
+/// which is no cost: each request would be charged 1.
+pub(super) fn instead_of_a_word(text: &str) -> Option<String> {
+    let text = text.trim();
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if !text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_') || !text.bytes().all(fits) {
+        return None;
+    }
+    let lower = text.to_ascii_lowercase();
+    if nearest(&lower, ["learned"].into_iter()).is_some() {
+        return Some("belongs to an estimate; write cost: { estimate: learned, start: 300 }".to_owned());
+    }
+    let same = |name: &&str| name.replace('.', "") == lower.replace(['_', '-'], "");
+    let last = |name: &'static str| name.rsplit('.').next().unwrap_or_default();
+    let whole = COSTS.into_iter().find(same);
+    let meant = whole.or_else(|| {
+        let word = nearest(&lower, COSTS.into_iter().map(last))?;
+        COSTS.into_iter().find(|name| last(name) == word)
+    });
+    let attribute = meant.unwrap_or("llm.tokens");
+    // A name with a hyphen is two names in an expression.
+    let own = match text.contains('-') {
+        true => String::new(),
+        false => format!(", or 'int({text})' for a value of your own that has none"),
+    };
+    Some(format!("is one word, and the name of an attribute has a dot; write {attribute}{own}"))
+}
+
 /// Checks a name in an expression, where the beginning of names, as `request.header`, is the map of those that begin so.
 #[cfg(feature = "cel")]
 pub(super) fn attribute_of_expression(name: &str) -> Result<(), String> {

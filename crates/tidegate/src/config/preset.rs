@@ -5,6 +5,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::format::Format;
+
 /// What a starting file is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -37,13 +39,33 @@ impl Preset {
     /// Returns the file, as YAML with comments.
     #[must_use]
     pub fn text(self) -> String {
-        let policies = match self {
-            Self::Api => API.to_owned(),
-            Self::Login => LOGIN.to_owned(),
-            Self::Outbound => OUTBOUND.to_owned(),
-            Self::All => [API, LOGIN, OUTBOUND].join("\n"),
+        self.text_as(Format::Yaml)
+    }
+
+    /// Returns the file in a format, with comments. Both formats hold the same settings and policies.
+    ///
+    /// A policy whose key is `client.ip` brings a warning: whether there is a proxy is for the reader of the file to say.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::config::{Config, Format, Preset};
+    /// let text = Preset::Outbound.text_as(Format::Toml);
+    /// let (config, _) = Config::parse(&text, "tidegate.toml", Format::Toml).unwrap();
+    /// assert_eq!(config.policies.len(), 1);
+    /// ```
+    #[must_use]
+    pub fn text_as(self, format: Format) -> String {
+        let [header, api, login, outbound] = match format {
+            Format::Yaml => YAML,
+            Format::Toml => TOML,
         };
-        format!("{HEADER}{policies}")
+        let policies = match self {
+            Self::Api => api.to_owned(),
+            Self::Login => login.to_owned(),
+            Self::Outbound => outbound.to_owned(),
+            Self::All => [api, login, outbound].join("\n"),
+        };
+        format!("{header}{policies}")
     }
 }
 
@@ -83,87 +105,18 @@ policies:
     limit: { algorithm: gcra, rate: 5/s, burst: 10 }
 ";
 
-const HEADER: &str = "\
-# yaml-language-server: $schema=./tidegate.schema.json
-#
-# Tidegate policies. Three things to know:
-#   * All policies that match a request are tried in the order of this file.
-#   * A deny charges none of the policies: whoever is refused by the third has not spent the first two.
-#   * Counters survive a reload: a policy of the same name and key keeps what was spent, and a new rate holds at once.
-#
-# Check it with `tidegate config check`; a file with a mistake is refused and the running one stays.
-version: 1
+/// What stands above the policies, then the policies of the API, of the login and of calls to others.
+const YAML: [&str; 4] = [
+    include_str!("preset/header.yaml"),
+    include_str!("preset/api.yaml"),
+    include_str!("preset/login.yaml"),
+    include_str!("preset/outbound.yaml"),
+];
 
-server:
-  http: 127.0.0.1:8080          # checks; only this machine reaches it
-  admin: 127.0.0.1:9080         # dashboard, metrics
-
-client_ip:
-  trusted_proxies: []           # the networks of your own proxies, as [10.0.0.0/8]; nobody else's header is believed
-  header: x-forwarded-for
-  ipv6_prefix: 64               # one customer has a /64: it is one caller
-
-# forward_auth: { proxy: nginx }  # or caddy, traefik: which proxy asks /v1/forward-auth; until it is said nobody may
-
-store:
-  kind: memory
-  keys: 1000000                 # the most callers remembered at once
-
-defaults:
-  mode: enforce                 # or shadow: measure first, refuse later
-  near_limit: 80%
-  on_store_error: local         # when the store is gone, each process decides by itself
-  headers: draft-11
-
-policies:
-";
-
-const API: &str = "  # A shield for everyone together. 503, not 429: it is we who are short, not this caller who is over a quota.
-  - name: global-protect
-    limit: { algorithm: token-bucket, rate: 5000/s, burst: 5000 }
-    deny: { status: 503, problem: temporary-reduced-capacity }
-
-  # Each address by itself: 100 per second, up to 200 at once after a pause.
-  - name: per-ip
-    match: { path: /api/** }
-    by: [client.ip]
-    limit: { algorithm: gcra, rate: 100/s, burst: 200 }
-    shadow_limit: { rate: 80/s }          # measured beside the real limit, never enforced: what would 80/s refuse?
-
-  # Users by tier. Requests without user.id are not limited here.
-  - name: per-user-tier
-    match: { path: /api/** }
-    by: [user.id]
-    limit:
-      algorithm: sliding-window
-      rate_by: user.tier
-      rates: { free: 60/min, pro: 600/min, staff: unlimited }
-      otherwise: 60/min
-    cost: { by: request.method, values: { POST: 5 }, otherwise: 1 }
-";
-
-const LOGIN: &str =
-    "  # Three wrong passwords an hour, for each address and name. A report of success forgets; unreported is a failure.
-  - name: login
-    match: { method: POST, path: /login }
-    by: [client.ip, form.username]
-    limit: { algorithm: sliding-log, rate: 3/h }
-    charge: on-failure
-    on_store_error: deny                  # guessing must not become free when the store is gone
-    deny: { problem: abnormal-usage-detected }
-
-  # Messages cost money: five a day where the user lives, and not twice a minute.
-  - name: sms-per-phone
-    by: [sms.phone]
-    limits:
-      - { algorithm: fixed-window, rate: 5/day, calendar: Asia/Shanghai }
-      - { algorithm: fixed-window, rate: 1/min }
-";
-
-const OUTBOUND: &str =
-    "  # Somebody else's limit, kept on our side: calls are delayed up to ten seconds instead of refused.
-  - name: partner-api
-    direction: outbound
-    match: { host: api.partner.example }
-    limit: { algorithm: leaky-bucket, rate: 30/s, queue: 300, max_wait: 10s }
-";
+/// The same in TOML.
+const TOML: [&str; 4] = [
+    include_str!("preset/header.toml"),
+    include_str!("preset/api.toml"),
+    include_str!("preset/login.toml"),
+    include_str!("preset/outbound.toml"),
+];

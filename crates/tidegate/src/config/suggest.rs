@@ -11,8 +11,12 @@ pub(super) fn nearest<'w>(found: &str, words: impl Iterator<Item = &'w str>) -> 
     // A third of the letters may be wrong: `Shangai` is near, `fnord` is not.
     let allowed = (found.chars().count() / 3).max(1);
     let lower = found.to_lowercase();
+    // One and many of a thing are near, though `policy` and `policies` differ in more than a third.
+    let one =
+        |word: &str| word.strip_suffix("ies").map_or_else(|| word.to_owned(), |stem| format!("{stem}y"));
+    let lower = one(&lower);
     words
-        .map(|word| (strsim::damerau_levenshtein(&lower, &word.to_lowercase()), word))
+        .map(|word| (strsim::damerau_levenshtein(&lower, &one(&word.to_lowercase())), word))
         .filter(|(distance, _)| *distance <= allowed)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)

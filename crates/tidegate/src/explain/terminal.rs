@@ -1,4 +1,4 @@
-//! The account as text for a terminal: a line per limit.
+//! The explanation as text for a terminal: a line per limit.
 
 use std::fmt;
 
@@ -66,7 +66,7 @@ impl LimitReason {
     }
 }
 
-/// Hundredths of a second, rounded up like every wait that is told.
+/// Writes milliseconds as seconds with two decimals, rounded up.
 fn seconds(millis: u64) -> String {
     let hundredths = millis.div_ceil(10);
     format!("{}.{:02} s", hundredths / 100, hundredths % 100)

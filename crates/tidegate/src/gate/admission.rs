@@ -53,10 +53,11 @@ impl<G: Deref<Target = Gate>> Entry<G> {
 /// kilobyte, mostly the decision. Ending it is one step of the store, as a check is.
 ///
 /// # A store that fails
-/// An ending that a store did not settle is an error; the parts of other stores are settled all the same, and what can be tried once more
-/// without harm is: places are left, and a cancelled admission is cancelled. What limits were charged stays charged otherwise, whatever
-/// dropping means: the work was done. A store that fails then too keeps what it holds, places until their time to live is over. So does
-/// one that was [`StoreError::Unavailable`]: it may have settled its part, and what is given back twice would be that of others.
+/// If a store does not settle an ending, the call returns an error, and the parts of other stores are settled all the same. What can be
+/// tried once more without harm is tried: places are left, and a cancelled admission is cancelled. Otherwise what limits were charged stays
+/// charged, whatever dropping means, because the work was done. A store that fails the second time too keeps what it holds, places until
+/// their time to live is over. So does one that was [`StoreError::Unavailable`]: it may have settled its part, and giving back twice would
+/// give back what others hold.
 ///
 /// # Examples
 /// A call of a language model is admitted on an estimate and settled with what it used:
@@ -139,7 +140,7 @@ impl Gate {
 }
 
 impl<G: Deref<Target = Gate>> Admission<G> {
-    /// Asks a gate, through whatever leads to it. A check that only looks admits nothing to be ended.
+    /// Asks a gate through `G`. A check that only peeks charges nothing, so its admission has nothing to end.
     ///
     /// # Errors
     /// As [`Gate::admit`].
@@ -189,13 +190,13 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     /// Waits as long as the decision says, by the gate's clock, and returns the admission: only queues delay.
     ///
     /// # Cancel safety
-    /// Dropping the future before it ends cancels the admission, polled or not: who hangs up while delayed has spent nothing, and
-    /// those who come later wait that much less. What was promised to others is not moved.
+    /// Dropping the future before it ends cancels the admission, polled or not: a caller who hangs up while delayed has spent nothing, and
+    /// those who come later wait that much less. Ticks that were promised to others stay.
     pub fn delayed(self) -> impl Future<Output = Self> + use<G> {
         let undo = self.undo;
         let held = self.undo_if_dropped(true);
         async move {
-            // By this gate's clock: an engine has decided by its own.
+            // The wait counts from a tick of this gate's clock: an engine dates its decision by a clock of its own.
             let at = match held.decision.by {
                 DecidedBy::Local | DecidedBy::Lease => held.decision.at,
                 DecidedBy::Engine | DecidedBy::Fallback => held.made,
@@ -256,8 +257,8 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     /// As [`Admission::finish`].
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it leaves the places, and an engine that is just being asked settles its part in the background; what
-    /// limits of stores that were not yet asked had charged stays. [`Admission::cancel_async`] gives that back too.
+    /// If dropped before it ends, the places are left, an engine that is being asked settles its part in the background, and charges in
+    /// stores that were not asked yet stay. [`Admission::cancel_async`] gives those back too.
     pub async fn finish_async(self, outcome: Outcome) -> Result<(), StoreError> {
         self.finish_with_async(outcome, |_| None).await
     }
@@ -294,8 +295,8 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
         again: bool,
     ) -> Result<(), StoreError> {
-        // Whoever stops waiting leaves an engine to settle what it was just asked, and that is not settled again. What no store was asked
-        // yet is undone by dropping, if this undoes it.
+        // If the caller stops waiting, the engine settles what it was just asked, and that is not settled again. What no store was asked
+        // yet is undone by dropping if `again` says so.
         self.undo = again;
         let ended = self.gate.finish_async(&self.charged, Part::All, outcome, used).await.map(drop);
         match &ended {
@@ -305,7 +306,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         ended
     }
 
-    /// Ends it; `again` says whether it is to be undone by dropping where that has failed.
+    /// Ends it. If that fails, `again` says whether dropping undoes it.
     fn end<T>(
         mut self,
         outcome: Outcome,
@@ -315,7 +316,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     ) -> Result<T, StoreError> {
         match self.gate.finish(&self.charged, Part::All, outcome, used) {
             Ok(finished) => {
-                // Before the caller is told, whose code may panic.
+                // Set before `told` is called, which is the caller's code and may panic.
                 self.ended = true;
                 Ok(told(&finished))
             }
@@ -335,7 +336,7 @@ mod ticketing {
     use super::*;
 
     impl<G: Deref<Target = Gate>> Admission<G> {
-        /// Hands it on as a ticket, which is settled once within `ttl`; see [`Gate::seal`]. Where nobody does, all charges stay, and
+        /// Hands it on as a ticket, which is settled once within `ttl`; see [`Gate::seal`]. If nobody settles it, all charges stay, and
         /// places are left when their time to live is over.
         ///
         /// # Errors

@@ -1,5 +1,5 @@
-//! Settling by what the work told: each policy makes units of its own of it, the charges are settled by these, and the policies that learn
-//! their estimate learn it.
+//! Settling by reported usage: each policy works out its real cost from the usage, the charges are settled with that, and policies that
+//! learn an estimate learn it.
 //!
 //! One order for an admission that is finished in place and for a ticket that comes back: work out the real costs, settle, teach. So
 //! nothing is learnt of a settlement that failed.
@@ -21,7 +21,7 @@ use crate::policy::CostError;
 use crate::policy::{PolicySet, RealCost, Usage};
 use crate::store::StoreError;
 
-/// What was settled by usage, in the order of the policies: each charge, and why its real cost could not be worked out, where that is so.
+/// The charges that were settled by usage, in the order of the policies, each with the reason if its real cost could not be worked out.
 #[cfg(feature = "ticket")]
 pub type FinishedBy<'c> = SmallVec<[(Followed<'c>, Option<CostError>); 2]>;
 
@@ -54,7 +54,7 @@ impl<'p> RealCosts<'p> {
         }
     }
 
-    /// Teaches what was settled, and tells why a real cost could not be worked out.
+    /// Teaches the policies the real costs, and adds to each charge why its real cost could not be worked out.
     #[cfg(feature = "ticket")]
     fn concluded<'c>(&self, settled: Finished<'c>) -> FinishedBy<'c> {
         self.teach();
@@ -62,7 +62,7 @@ impl<'p> RealCosts<'p> {
         settled.into_iter().zip(&self.costs).map(|(one, (_, cost))| (one, why(cost))).collect()
     }
 
-    /// Teaches each policy what the work cost under it; once, however many limits it has, since these stand together.
+    /// Teaches each policy what the work cost under it; once, however many limits it has, since the charges of a policy are adjacent.
     fn teach(&self) {
         for costs in self.costs.chunk_by(|one, next| one.0 == next.0) {
             if let Some((Some(at), RealCost::Units(units))) = costs.first() {
@@ -73,10 +73,10 @@ impl<'p> RealCosts<'p> {
 }
 
 impl<G: Deref<Target = Gate>> Admission<G> {
-    /// Ends it by what the work told, as `llm.output`: each policy settles what it makes of that
-    /// ([`Policy::real_cost`](crate::Policy::real_cost)), under the policies by which it was admitted, and those that learn their estimate
-    /// learn it. What was charged stands where nothing was told that a policy goes by, or where that makes no cost; whether a name is one
-    /// that policies go by says [`PolicySet::check_usage`](crate::PolicySet::check_usage).
+    /// Ends it by the usage that the work reported, such as `llm.output`: each policy settles the real cost that it makes of that
+    /// ([`Policy::real_cost`](crate::Policy::real_cost)), under the policies by which it was admitted, and policies that learn an estimate
+    /// learn it. A charge stands as it was made if no usage that its policy goes by was reported, or if that makes no cost.
+    /// [`PolicySet::check_usage`](crate::PolicySet::check_usage) says whether any policy goes by a name.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not settle it; see [A store that fails](Admission#a-store-that-fails). Nothing was learnt then.
@@ -121,11 +121,11 @@ impl<G: Deref<Target = Gate>> Admission<G> {
 
 #[cfg(feature = "ticket")]
 impl Gate {
-    /// Settles a ticket as [`Gate::settle`] does, by what the work told: each policy that is in force settles what it makes of that
-    /// ([`Policy::real_cost`](crate::Policy::real_cost)), and those that learn their estimate learn it.
+    /// Settles a ticket as [`Gate::settle`] does, by the usage that the work reported: each policy that is in force settles the real cost
+    /// that it makes of that ([`Policy::real_cost`](crate::Policy::real_cost)), and policies that learn an estimate learn it.
     ///
-    /// What was charged stands where nothing was told that a policy goes by, and where that makes no cost: then the reason is handed
-    /// over with the charge. Whether a name is one that policies go by says [`PolicySet::check_usage`].
+    /// A charge stands as it was made if no usage that its policy goes by was reported, or if that makes no cost: then the reason is
+    /// returned with the charge. [`PolicySet::check_usage`] says whether any policy goes by a name.
     ///
     /// # Errors
     /// As [`Gate::settle`]; nothing was learnt then.

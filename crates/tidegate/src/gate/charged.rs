@@ -15,11 +15,11 @@ use tidegate_core::{Cost, Quota, Receipt, Tick};
 use crate::policy::{Plan, Share, policy_of_key};
 use crate::store::{Charge, Settled};
 
-/// The charges of one allowed check, as [`super::Gate::charge`] fills it in; empty for a refused one.
+/// The charges of one allowed check, which [`super::Gate::charge`] fills in; empty for a refused one.
 ///
-/// Two allocations, of the keys and, from the second charge on, of 96 bytes per charge. Settle each charge once, here or by
-/// one ticket. It remembers which of its charges [`super::Gate::finish`] has settled, and settles none of them twice; a clone or a ticket
-/// of it does not know what becomes of the original, and is no second charge.
+/// Two allocations: the keys, and, from the second charge on, 96 bytes per charge. Settle each charge once, here or by one ticket. This
+/// value remembers which of its charges [`super::Gate::finish`] has settled, and settles none of them twice; a clone or a ticket of it does
+/// not know what becomes of the original, and is no second charge.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Charged {
     pub(super) keys: Box<[u8]>,
@@ -38,11 +38,11 @@ pub(super) struct Made {
     pub(super) full_at: Tick,
     /// The limit's place in its policy.
     pub(super) limit: u32,
-    /// Whether the outcome decides if it stays.
+    /// Whether the outcome decides if the charge stays.
     pub(super) on_failure: bool,
     /// The number of its policy, see [`Charge::owner`].
     pub(super) owner: u32,
-    /// Where it is settled.
+    /// The `share:` word of its policy, which chooses the store that settles it.
     pub(super) share: Option<Share>,
     /// Whether it was made by the store that stands in for an engine.
     pub(super) by_fallback: bool,
@@ -56,13 +56,13 @@ pub(super) struct Made {
 pub(super) struct SettledOnce(AtomicBool);
 
 impl SettledOnce {
-    /// Takes it upon the caller to settle the charge; `false` where somebody has.
+    /// Claims the charge for the caller, who settles it; `false` where somebody else has.
     pub(super) fn claim(&self) -> bool {
         // Relaxed, all three: the flag alone says who may settle it, and publishes nothing.
         !self.0.swap(true, Ordering::Relaxed)
     }
 
-    /// Says that the charge was not settled after all.
+    /// Gives up the claim: the charge was not settled after all.
     pub(super) fn reopen(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -74,7 +74,7 @@ impl Clone for SettledOnce {
     }
 }
 
-/// What was charged is the same, settled or not.
+/// Charges are equal by what was charged, settled or not.
 impl PartialEq for SettledOnce {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -93,11 +93,11 @@ pub struct ChargedLine<'c> {
     pub limit: usize,
     /// What was charged.
     pub charged: Cost,
-    /// Whether the outcome decides if it stays: of a policy that charges failures only.
+    /// Whether the policy charges failures only: the outcome then decides whether the charge stays.
     pub on_failure: bool,
 }
 
-/// Which of its charges are settled. Each is settled once; those decided by the outcome and the others may be settled apart.
+/// Which charges of a check are settled. Each is settled once; those that the outcome decides and the others may be settled apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Part {
     /// All of them.
@@ -121,8 +121,8 @@ impl Charged {
         self.lines.iter().map(|made| self.line(made))
     }
 
-    /// Returns the most that one limit was charged, of those that settle by what was spent; 0 where there are none. More than that
-    /// cannot come back.
+    /// Returns the most that one limit was charged, among the limits that settle by what was spent; 0 if there are none. No more than that
+    /// can come back.
     #[must_use]
     pub fn refundable(&self) -> u64 {
         self.of(Part::Spent).map(|made| made.receipt.cost.units()).max().unwrap_or(0)
@@ -172,7 +172,7 @@ impl Charged {
         }
     }
 
-    /// Returns a charge as stores take it.
+    /// Returns a charge in the form that stores take.
     pub(super) fn charge<'c>(&'c self, made: &'c Made) -> Charge<'c> {
         Charge {
             binding: false,
@@ -183,7 +183,7 @@ impl Charged {
         }
     }
 
-    /// Keeps what was settled of a plan.
+    /// Keeps the charges of a plan as they were settled.
     fn keep(&mut self, plan: &Plan<'_>, settled: &Settled) {
         let mut keys = Vec::new();
         let lines = plan.lines.iter().zip(&settled.lines);
@@ -217,7 +217,7 @@ impl Charged {
 }
 
 impl Made {
-    /// Says whether it is a place that is left, and not units that are spent.
+    /// Says whether the charge is a place that is left, and not units that are spent.
     pub(super) fn is_place(&self) -> bool {
         self.quota.is_guard()
     }

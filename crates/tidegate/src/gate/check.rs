@@ -1,4 +1,4 @@
-//! What a gate is asked.
+//! The question that a gate is asked.
 
 use std::sync::Arc;
 
@@ -16,22 +16,22 @@ pub struct Check<'a, 'd> {
     pub request: &'a Descriptor<'d>,
     /// What the caller says it costs; a policy with a cost of its own goes by that. `None` is 1.
     pub cost: Option<Cost>,
-    /// Whether it only looks: decides as it would, and spends nothing.
+    /// Whether to decide as usual and spend nothing.
     pub peek: bool,
-    /// These policies only, and the lists that hold for all. The set of these goes before the one in force.
+    /// Asks these policies only, and the lists that hold for all. They are those of its own set, whichever is in force.
     pub among: Option<&'a Among>,
     /// A quota that the caller brings: it holds for this check in place of the limits' own, those of shadows included. Places of guards
     /// stay under their own limits, or under one that is brought if that is a guard too; a guard that is brought holds for guards alone.
     /// Where a policy does not limit a caller (no match, an unlimited tier), nothing does. A store takes no note of the quota but in the
     /// keys that it charges, so callers may bring as many different ones as they like.
     pub quota: Option<&'a Arc<Quota>>,
-    /// When the answer is of no use any more, by the gate's clock.
+    /// The tick from which the answer is of no use any more, by the gate's clock.
     ///
-    /// A queue refuses what it would delay beyond this; an engine that takes its time to decide makes the delay end that much later. An engine
-    /// that has not answered by then is given up: the check is [`StoreError::Unavailable`](crate::store::StoreError::Unavailable), and
-    /// what was taken is given back, as if the caller had gone away ([`Gate::check_async`](super::Gate::check_async)); nothing stands in
-    /// for the engine, whose own deadline is that of its store ([`Fallback`](crate::store::Fallback)). After the deadline no engine is
-    /// asked. What is decided in this process takes no time and is decided all the same.
+    /// A queue refuses what it would delay beyond this; if an engine takes time to decide, the delay ends that much later. An engine that
+    /// has not answered by then is given up: the check is [`StoreError::Unavailable`](crate::store::StoreError::Unavailable), and what was
+    /// taken is given back, as if the caller had gone away ([`Gate::check_async`](super::Gate::check_async)). No fallback decides in its
+    /// place then: a [`Fallback`](crate::store::Fallback) goes by a deadline of its own. After the deadline no engine is asked. What is
+    /// decided in this process takes no time and is decided all the same.
     pub deadline: Option<Tick>,
 }
 
@@ -48,7 +48,7 @@ impl<'a, 'd> Check<'a, 'd> {
         Self { cost: cost.into(), ..self }
     }
 
-    /// Only looks.
+    /// Decides and spends nothing.
     #[must_use]
     pub const fn peek(self) -> Self {
         Self { peek: true, ..self }

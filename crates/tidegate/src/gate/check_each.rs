@@ -8,8 +8,8 @@ use crate::store::StoreError;
 impl Gate {
     /// Decides requests, in order, as [`Gate::check`] would one by one.
     ///
-    /// Not one decision but many: each is allowed or refused for itself; [`Gate::check_together`] is one decision for all of them. Takes about
-    /// two kilobytes for each request.
+    /// Not one decision but many: each is allowed or refused for itself; [`Gate::check_together`] is one decision for all of them. Takes
+    /// about two kilobytes for each request.
     ///
     /// # Examples
     /// ```
@@ -28,19 +28,18 @@ impl Gate {
     #[must_use = "a refusal goes unnoticed otherwise"]
     pub fn check_each(&self, checks: &[Check<'_, '_>]) -> Vec<Result<GateDecision, StoreError>> {
         if !self.routes.own_waits() {
-            // As a batch, the memory of many keys is fetched together: that saves some 75 ns of 430 for each of two million keys, and among few
-            // keys it takes longer, for all plans have to be kept meanwhile.
+            // One by one, not as a batch. Fetching the memory of many keys together saves some 75 ns of 430 for each of two million keys,
+            // but takes longer among few keys, because all plans have to be kept meanwhile.
             return checks.iter().map(|check| self.check(*check)).collect();
         }
         now(self.decide_each(checks, Waits::No))
     }
 
     /// Decides requests like [`Gate::check_each`], and waits for engines that answer later: an engine is asked for all of them in one
-    /// exchange. Where policies lie in several stores, a request that a later store refuses holds what it took of the earlier ones until all
-    /// are decided: by that another one of the same list may be refused which would pass if they were asked one by one.
+    /// exchange. If policies lie in several stores, a request that a later store refuses holds what it took from the earlier ones until all
+    /// are decided: another request of the list may be refused because of that, which would pass if they were asked one by one.
     ///
-    /// Requests that go to an engine together are given up together, at the latest of their deadlines, and not at all where one has
-    /// none.
+    /// Requests that go to an engine together are given up together: at the latest of their deadlines, or never if one of them has none.
     ///
     /// # Cancel safety
     /// As [`Gate::check_async`].

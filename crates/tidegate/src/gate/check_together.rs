@@ -25,18 +25,18 @@ pub struct Together {
     pub at: Tick,
     /// Who decided; see [`GateDecision::by`].
     pub by: DecidedBy,
-    /// One for each check, in order. Each says what its own limits decided; where another refuses the call, one that is allowed has spent
-    /// nothing all the same. One whose limits were not all asked, because the call was refused before, is not allowed and names only those
-    /// that were.
+    /// One for each check, in order. Each says what its own limits decided; if another one refuses the call, one that is allowed has spent
+    /// nothing all the same. If the call was refused before all limits of a check were asked, its decision is not allowed and names only
+    /// the limits that were asked.
     pub decisions: Vec<GateDecision>,
 }
 
 impl Gate {
     /// Decides several checks of one call as one: all are charged, or none is.
     ///
-    /// Where two of them meet one limit under one key, it is charged once with the cost of both, so that both together have to fit. Checks that
-    /// only look are looked at first, and refuse the call like others. A deny-list that refuses one refuses the call before any limit is
-    /// asked. The earliest of their deadlines is that of the call.
+    /// Where two of them meet one limit under one key, it is charged once with the cost of both, so that both together have to fit. Peeks
+    /// are decided first, and refuse the call like others. A deny-list that refuses one refuses the call before any limit is asked. The
+    /// earliest of their deadlines is that of the call.
     ///
     /// Compares each key with each other one, so the time grows with the square of the number of limits: a call has a handful of checks.
     ///
@@ -117,10 +117,10 @@ impl Gate {
                 together.allowed = false;
             }
         }
-        // Those that look go first: what they refuse need not be undone.
+        // Peeks go first: if they refuse, nothing has to be undone.
         for op in [Op::Peek, Op::Take] {
             if !together.allowed {
-                // The call is refused: what is left is not asked.
+                // The call is refused: the other checks are not asked.
                 break;
             }
             let looks = matches!(op, Op::Peek);
@@ -165,7 +165,7 @@ struct Merged<'p> {
     parts: Vec<PartOf<'p>>,
 }
 
-/// What one check has in the merged plan.
+/// The part of one check in the merged plan.
 struct PartOf<'p> {
     check: usize,
     /// Its own lines, and where each stands in the merged plan.
@@ -211,7 +211,7 @@ impl<'p> Merged<'p> {
 }
 
 impl PartOf<'_> {
-    /// Tells the check what came of its limits.
+    /// Fills the check's decision in with what its limits decided.
     fn tell(&self, settlements: &Settlements, decision: &mut GateDecision) {
         decision.limits.extend(
             self.lines.iter().filter_map(|(at, line)| Some(line.decided(settlements.get(*at)?.as_ref()?))),

@@ -51,9 +51,9 @@ impl Gate {
     /// [deadline](Check#structfield.deadline). What stores before the failing one had taken is given back.
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it gives back what was taken. A step that an engine is just being asked to settle is awaited in the background
-    /// (see [`Gate::with_background`]) and undone then; until that is over, or where the engine's answer is lost, its charges stand: never is
-    /// more let through by that, and somebody may be refused that much earlier.
+    /// If dropped before it ends, what was taken is given back. A step that an engine is being asked to settle is awaited in the background
+    /// (see [`Gate::with_background`]) and undone then. Until that is over, or if the engine's answer is lost, its charges stand: nothing
+    /// more is let through by that, but somebody may be refused earlier.
     pub async fn check_async<'a, 'd: 'a>(
         &self,
         check: impl Into<Check<'a, 'd>>,
@@ -126,7 +126,7 @@ impl Gate {
         let mut decision = self.undecided(check);
         if self.routes.are_plain(decision.policies.shares()) {
             match self.decide_plain(check, &mut decision, keep) {
-                // Nothing was asked of the engine yet.
+                // The engine was not asked yet: asked and awaited below.
                 Err(StoreError::MustWait) => {}
                 decided => return decided.map(|()| decision),
             }
@@ -171,7 +171,7 @@ impl Gate {
         let Buffers { keys, settled } = &mut *buffers;
         let mut plan = Plan { lines: SmallVec::new(), keys: mem::take(keys) };
         check.plan_into(policies, &mut plan);
-        // A shadow's answer and a queue's cannot be taken back: they go by the clock from the start.
+        // Shadows and queues go by the clock from the start, because their answers cannot be taken back.
         let by_tick = self.precision != Precision::Exact
             && !check.peek
             && !self.routes.own_waits()
@@ -244,7 +244,7 @@ impl<'c> Check<'c, '_> {
         }
     }
 
-    /// Lets no queue accept a delay beyond the deadline.
+    /// Shortens the delays that queues may accept, so that none ends beyond the deadline.
     #[inline]
     pub(super) fn shorten_waits(&self, at: Tick, plan: &mut Plan<'_>) {
         let Some(deadline) = self.deadline else { return };
@@ -262,7 +262,7 @@ impl<'c> Check<'c, '_> {
 #[cold]
 #[inline(never)]
 fn bring<'p>(quota: &'p Arc<Quota>, plan: &mut Plan<'p>) {
-    // A cell that goes from places to units and back forgets the places that are taken.
+    // A guard's limit is replaced by a guard only: a cell that goes from places to units and back forgets the places that are taken.
     for line in plan.lines.iter_mut().filter(|line| line.quota.is_guard() == quota.is_guard()) {
         (line.quota, line.passing) = (quota, true);
     }
@@ -292,7 +292,7 @@ impl GateDecision {
     }
 }
 
-/// Picks the limit that a caller should hear of: among refusals the one that lasts longest, else the one with least left.
+/// Picks the limit that a caller should be told of: among refusals the one that lasts longest, else the one with least left.
 ///
 /// Of equals, the first policy of the file is named. `allowed` says that none of them refuses, shadows left out.
 #[inline]
@@ -301,7 +301,7 @@ pub(super) fn binding(limits: &[LimitDecision], allowed: bool) -> Option<usize> 
     let first = if allowed {
         enforced.min_by_key(|(_, limit)| limit.decision.standing.remaining)
     } else {
-        // From the last on, for of equals the last is kept.
+        // Reversed: of equals `max_by_key` keeps the last, and the first policy is to be named.
         let refusing = enforced.filter(|(_, limit)| !limit.decision.is_allowed());
         refusing.rev().max_by_key(|(_, limit)| limit.decision.retry())
     };
@@ -328,7 +328,7 @@ mod tests {
         LimitDecision { policy: 0, limit: 0, binding, on_failure: false, cost: Cost::ONE, decision }
     }
 
-    /// Limit by limit: one takes the place of those before only where it is tighter.
+    /// The same choice, limit by limit: a later limit replaces an earlier one only where it is tighter.
     fn model(limits: &[LimitDecision]) -> Option<usize> {
         let tighter = |limit: &LimitDecision, than: &LimitDecision| {
             let (one, other) = (limit.decision, than.decision);

@@ -30,7 +30,7 @@ impl<'a, T> InFlight<'a, T> {
 }
 
 impl<'a> InFlight<'a, Answer> {
-    /// Awaits an answer that nothing follows from.
+    /// Awaits an answer. If the caller goes away, the answer is awaited in the background, and nothing is done with it.
     pub(super) fn to_its_end(later: Later<Answer>, background: &'a Background) -> Self {
         Self::new(later, background, &|later| Box::pin(async move { drop(later.await) }))
     }
@@ -41,7 +41,7 @@ impl<T> Future for InFlight<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         self.polled = true;
-        // Out of its place meanwhile: one that panics is not polled again, in the background or anywhere.
+        // Taken out for the poll: a future that panics is not polled again, in the background or anywhere.
         let mut later = self.later.take().expect("polled until it is ready");
         let polled = later.as_mut().poll(cx);
         if polled.is_pending() {
@@ -60,7 +60,7 @@ impl<T> Drop for InFlight<'_, T> {
 }
 
 impl Gate {
-    /// Has a store settle a step. `None` where nobody waits for its answer. A caller who goes away leaves an engine to settle it.
+    /// Has a store settle a step; `None` where nobody waits for the answer. If the caller goes away, the engine settles it all the same.
     pub(super) async fn ask(&self, store: usize, step: &Step<'_>, waits: Waits) -> Option<Answer> {
         let mut settled = Settled::default();
         let later = match self.routes.store(store).settle_into(step, &mut settled) {
@@ -78,7 +78,7 @@ impl Gate {
         }
     }
 
-    /// Has a store settle a step that was kept, by the time of now.
+    /// Has a store settle a step that was kept, at the present tick.
     pub(super) async fn ask_again(&self, store: usize, step: &OwnedStep, waits: Waits) -> Option<Answer> {
         let now = self.time.now();
         let mut settled = Settled::default();
@@ -97,7 +97,7 @@ impl Gate {
     }
 }
 
-/// Waits for the answers to steps, and has undone what was charged by those that are given here.
+/// Waits for the answers to steps, and undoes what they charged; a step that is `None` needs no undoing.
 pub(super) fn undo_later(
     store: Arc<dyn Store>,
     steps: Vec<Option<OwnedStep>>,
@@ -105,7 +105,7 @@ pub(super) fn undo_later(
 ) -> Later<()> {
     Box::pin(async move {
         if steps.iter().all(Option::is_none) {
-            // They only looked.
+            // All were peeks.
             return;
         }
         for (step, answer) in steps.iter().zip(later.await) {
@@ -114,7 +114,7 @@ pub(super) fn undo_later(
             let Some(undoing) = undoing else { continue };
             let asked = undoing.with(|step| store.settle_into(step, &mut Settled::default()));
             if let Settling::Later(later) = asked {
-                // An error leaves it charged until time returns it.
+                // If that fails, the charges stay until time returns them.
                 drop(later.await);
             }
         }

@@ -39,7 +39,7 @@ impl Gate {
                 match waits {
                     Waits::Yes => self.routes.store(store).settle_each(&steps, &mut answers),
                     Waits::No | Waits::Unwatched => {
-                        // One by one: of a batch that is dropped unpolled, some may be settled.
+                        // One by one: a store may have settled some steps of a batch that is dropped unpolled.
                         answers.extend(steps.iter().map(|step| settled_now(self.routes.store(store), step)));
                         None
                     }
@@ -51,7 +51,7 @@ impl Gate {
                     let steps = asked.iter().map(|at| runs[*at].step_to_undo()).collect();
                     undo_later(self.routes.share(store), steps, later)
                 };
-                // They are one exchange, which goes on while any of them wants its answer: until the latest deadline, or without one.
+                // The steps are one exchange, which goes on while any request wants its answer: until the latest deadline, or without one.
                 let deadlines = asked.iter().map(|at| runs[*at].deadline);
                 let deadline =
                     deadlines.reduce(|one, other| one.zip(other).map(|(one, other)| one.max(other)));
@@ -59,7 +59,7 @@ impl Gate {
                 let answered = self.before(deadline.flatten(), in_flight).await;
                 answers = answered.unwrap_or_else(|| asked.iter().map(|_| Err(late())).collect());
             }
-            // An engine that answers fewer steps than it was asked has not answered the others.
+            // If an engine answers fewer steps than it was asked, the missing ones have no answer.
             answers.resize_with(asked.len(), || {
                 let reason = "it answered fewer steps than it was asked".to_owned();
                 Err(StoreError::Unavailable { reason })
@@ -82,7 +82,7 @@ impl Gate {
         }
     }
 
-    /// Awaits a future until a deadline, if there is one; `None` is that it was not ready by then.
+    /// Awaits a future until a deadline, if there is one; `None` if it was not ready by then.
     pub(super) async fn before<T>(
         &self,
         deadline: Option<Tick>,
@@ -95,7 +95,7 @@ impl Gate {
     }
 }
 
-/// Has a store settle a step that cannot be awaited.
+/// Has a store settle a step whose caller cannot wait.
 fn settled_now(store: &dyn Store, step: &Step<'_>) -> Answer {
     let mut settled = Settled::default();
     match store.settle_into(step, &mut settled) {

@@ -14,9 +14,9 @@ pub(super) struct Routes {
     stores: SmallVec<[Arc<dyn Store>; 1]>,
     /// The place of the store that the gate was made with.
     own: usize,
-    /// The place of the store of each word, in the order of [`Share::ALL`].
+    /// The place of the store that decides each `share:` word, in the order of [`Share::ALL`].
     by_share: [Option<usize>; Share::ALL.len()],
-    /// The words whose policies go to the gate's own store, where one step can hold all of a request's charges.
+    /// The `share:` words that the gate's own store decides; `None` if one of its steps cannot hold all charges of a request.
     plain: Option<Shares>,
     /// Whether the gate's own store may answer later.
     own_waits: bool,
@@ -54,7 +54,7 @@ impl Routes {
         self.find_plain();
     }
 
-    /// Says whether any policy is decided by a store.
+    /// Says whether a store decides any policy.
     fn is_asked(&self, store: usize) -> bool {
         store == self.own || self.by_share.contains(&Some(store))
     }
@@ -66,7 +66,7 @@ impl Routes {
         self.own_waits = caps.may_wait;
     }
 
-    /// Says whether all charges of a request are one step of the gate's own store, if policies say these words.
+    /// Says whether all charges of a request are one step of the gate's own store, if its policies have these `share:` words.
     #[inline]
     pub(super) fn are_plain(&self, shares: Shares) -> bool {
         self.plain.is_some_and(|plain| shares.within(plain))
@@ -88,12 +88,12 @@ impl Routes {
         self.stores.len()
     }
 
-    /// Returns the tag by which a store places a key.
+    /// Returns the tag of a key in a store; 0 where the store needs none.
     pub(super) fn tag(&self, store: usize, key: &[u8]) -> u64 {
         if self.stores[store].caps().one_tag { tag_of_key(key) } else { 0 }
     }
 
-    /// Says whose keys all of these charges are: of this process, if one of them is.
+    /// Returns where the keys of these charges are kept: in one process, if any of them is.
     pub(super) fn home<'c>(&self, charges: impl Iterator<Item = &'c Made>) -> Home {
         let homes = charges.filter_map(|made| {
             let store = &self.stores[self.of(made.share).ok()?];
@@ -111,7 +111,7 @@ impl Routes {
         &*self.stores[at]
     }
 
-    /// Returns a store for as long as it is needed, beyond the gate's own life.
+    /// Returns a store as an `Arc`, which may outlive the gate.
     pub(super) fn share(&self, at: usize) -> Arc<dyn Store> {
         Arc::clone(&self.stores[at])
     }

@@ -39,13 +39,13 @@ pub struct Followed<'c> {
 /// What became of a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// So many units or places came back, in whole ones; 0 where time has returned them already, or the limit has changed since.
+    /// This many units or places came back, in whole ones; 0 where time has returned them already, or the limit has changed since.
     Returned(u64),
     /// The key was forgotten: its limit is full again.
     Forgotten,
-    /// It stays.
+    /// The charge stays.
     Kept,
-    /// It stays, and so many units more were booked.
+    /// The charge stays, and this many further units were booked.
     Owed(u64),
 }
 
@@ -64,20 +64,20 @@ struct PartEndings<'c> {
     claimed: Claimed<'c>,
     charges: SmallVec<[Charge<'c>; 2]>,
     endings: SmallVec<[Ending; 2]>,
-    /// Their places among all that is settled.
+    /// The places of these endings in `Endings::finished`.
     places: SmallVec<[usize; 2]>,
 }
 
-/// Who sees to it that a charge is settled once.
+/// What ensures that a charge is settled once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claims {
-    /// The charge itself, which remembers.
+    /// The charge itself, which remembers that it was settled.
     Yes,
     /// Marks in the stores.
     No,
 }
 
-/// Charges that this settlement has taken upon itself; whichever are left when it is dropped may be settled by another.
+/// Charges that this settlement has claimed; those that are left when it is dropped may be claimed by another.
 #[derive(Default)]
 struct Claimed<'c>(SmallVec<[&'c Made; 2]>);
 
@@ -103,9 +103,10 @@ impl Gate {
     /// is returned then.
     ///
     /// # Errors
-    /// [`StoreError`] when a store did not settle its part: of that nothing was given back or booked, and the parts of other stores are
-    /// settled all the same. Told again, the rest is settled. Only of [`StoreError::Unavailable`] nobody can say whether its part was, and
-    /// twice it might give back what others hold: so this value does not settle that part again. A ticket can be tried again.
+    /// [`StoreError`] when a store did not settle its part: of that part nothing was given back or booked, and the parts of other stores
+    /// are settled all the same. Call again, and the rest is settled. Only after [`StoreError::Unavailable`] nobody can say whether the
+    /// part was settled, and settling it twice might give back what others hold: so this value does not settle that part again. A ticket
+    /// can be tried again.
     pub fn finish<'c>(
         &self,
         charged: &'c Charged,
@@ -114,7 +115,7 @@ impl Gate {
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'c>, StoreError> {
         let parts = self.endings(charged, charged.of(part), outcome, used, Claims::Yes)?;
-        // Nothing refuses but marks.
+        // Only marks can refuse a settlement, and there are none here.
         Ok(now(self.settle_endings(parts, &[], Waits::No))?.unwrap_or_default())
     }
 
@@ -124,8 +125,8 @@ impl Gate {
     /// As [`Gate::finish`].
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it leaves what an engine is just being asked to the background (see [`Gate::with_background`]), and
-    /// the parts of stores that were not yet asked unsettled: told again, those are settled, and the others not twice.
+    /// If dropped before it ends, an engine that is being asked settles its part in the background (see [`Gate::with_background`]), and the
+    /// parts of stores that were not asked yet stay unsettled. Call again, and those are settled; no part is settled twice.
     pub async fn finish_async<'c>(
         &self,
         charged: &'c Charged,
@@ -137,15 +138,15 @@ impl Gate {
         Ok(self.settle_endings(parts, &[], Waits::Yes).await?.unwrap_or_default())
     }
 
-    /// Takes back what a check charged, as if it had not been asked for, although nobody waits for what comes of it: for callers who have
-    /// gone. Where an engine has to be told, that happens in the background ([`Gate::with_background`]).
+    /// Undoes what a check charged although nobody waits for the result: for callers who have gone. If an engine has to be told, that
+    /// happens in the background ([`Gate::with_background`]).
     ///
     /// What a store does not settle stays charged until time returns it.
     pub fn undo_unwatched(&self, charged: &Charged) {
         self.finish_unwatched(charged, charged.of(Part::All), |_| Some(0));
     }
 
-    /// Settles charges although nobody waits for what comes of it.
+    /// Settles charges although nobody waits for the result.
     pub(super) fn finish_unwatched<'c>(
         &self,
         charged: &'c Charged,
@@ -195,7 +196,7 @@ impl Gate {
             part.endings.push(ending);
             part.places.push(place);
             let ChargedLine { policy, limit, charged, .. } = line;
-            // Known when the store has settled it.
+            // Filled in when the store has settled the charge.
             let standing = Standing { limit: 0, remaining: 0, debt: 0, reset_after: Duration::ZERO };
             endings.finished.push(Followed { policy, limit, charged, used, fate, standing });
         }
@@ -230,7 +231,7 @@ impl Gate {
                 clock: StepClock::Engine,
                 ..Step::new(self.time.now(), Op::Finish(&all), &charges)
             };
-            // Not reopened if the caller goes away from here on, for the store may have settled them by then.
+            // Claimed for good from here on, even if the caller goes away: the store may have settled the charges by then.
             let claimed = mem::take(&mut part.claimed.0);
             let Some(answer) = self.ask(part.store, &step, waits).await else { continue };
             let settled = match answer.and_then(|settled| whole(settled, charges.len())) {
@@ -290,7 +291,7 @@ impl Gate {
                 let tag = self.routes.tag(store, first.key);
                 let alike = |charge: &Charge<'_>| self.routes.tag(store, charge.key) == tag;
                 let (together, others): (SmallVec<[Charge<'_>; 4]>, _) = left.into_iter().partition(alike);
-                // By the clock that has dated the charges, or some of them would come after their reset.
+                // By the engine's clock, which has dated the charges: by another clock some of them would come after their reset.
                 let clock = StepClock::Engine;
                 let step = Step { tag, clock, ..Step::new(self.time.now(), Op::Reset, &together) };
                 if let Some(Err(error)) = self.ask(store, &step, waits).await {
@@ -305,7 +306,7 @@ impl Gate {
     /// Returns how a charge ends, and what becomes of it by that.
     fn ending(&self, charged: &Charged, made: &Made, outcome: Outcome, used: Option<u64>) -> (Ending, Fate) {
         if made.is_place() {
-            // What was used says nothing of a place, nor does the policy: it is left.
+            // A place is left, whatever was used and whatever the policy says.
             let finish = Finish { used: 0, outcome };
             return (Ending::new(made.receipt, finish), Fate::Returned(0));
         }

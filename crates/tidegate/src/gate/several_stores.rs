@@ -1,9 +1,10 @@
 //! Checks whose policies are decided in several places, or by an engine that answers later.
 //!
 //! The charges of a request are divided into parts, one for each store and each tag that a store keeps apart. Parts are settled one after
-//! the other, guards and stores of this process first, engines last, so that a request which the process refuses costs no engine a call.
-//! A part that refuses or fails undoes those before it, exactly: each is ended with nothing spent. So does a caller who goes away; what an
-//! engine is just being asked is then awaited and undone in the background.
+//! the other: stores of this process first, engines last, so that a request which the process refuses costs no engine a call; of the parts
+//! of one engine, those with a guard first. If a part refuses or fails, those before it are undone exactly: each is ended with nothing
+//! spent. The same happens when the caller goes away; a step that an engine is being asked to settle is then awaited and undone in the
+//! background.
 
 use std::mem;
 use std::time::Duration;
@@ -19,14 +20,14 @@ use crate::store::{
     Answer, Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step, StepClock, StoreError,
 };
 
-/// What has come of each line of a plan; nothing of those that were not asked.
+/// What has come of each line of a plan; `None` for lines that were not asked.
 pub(super) type Settlements = SmallVec<[Option<Settlement>; 4]>;
 
 /// Charges that are settled in one step.
 struct Part {
     store: usize,
     tag: u64,
-    /// Their places in the plan.
+    /// The places of the charges in the plan.
     lines: SmallVec<[usize; 4]>,
 }
 
@@ -37,7 +38,7 @@ pub(super) struct Run<'g, 'p> {
     op: Op<'static>,
     /// When it was asked, by the gate's clock.
     asked: Tick,
-    /// When its answer is of no use any more.
+    /// The tick from which its answer is of no use any more.
     pub(super) deadline: Option<Tick>,
     /// When it was decided, by the clock that decided last: an engine's where one was asked.
     at: Tick,
@@ -50,9 +51,9 @@ pub(super) struct Run<'g, 'p> {
     wait: Duration,
     by: DecidedBy,
     error: Option<StoreError>,
-    /// What gives back the parts that are settled, should a later one refuse or the caller go away: the store of each, the part, the step.
+    /// The steps that give back the settled parts, should a later one refuse or the caller go away: the store of each, the part, the step.
     undo: SmallVec<[(usize, usize, OwnedStep); 2]>,
-    /// Whether others are awaited together with it, so that the caller may go away when it is settled.
+    /// Whether other requests are awaited together with this one: the caller may then go away after this one is settled.
     pub(super) awaits_others: bool,
 }
 
@@ -97,7 +98,7 @@ impl<'g, 'p> Run<'g, 'p> {
                 None => self.parts.push(Part { store, tag, lines: SmallVec::from_slice(&[at]) }),
             }
         }
-        // Stable, and stores stand in the order in which they are asked. Of the parts of one engine those with a guard go first:
+        // A stable sort: stores are numbered in the order in which they are asked. Of the parts of one engine those with a guard go first:
         // places are scarcer, and a refusal by them leaves less to undo.
         let lines = &self.plan.lines;
         let has_guard = |part: &Part| part.lines.iter().any(|at| lines[*at].quota.is_guard());
@@ -105,7 +106,7 @@ impl<'g, 'p> Run<'g, 'p> {
         Ok(())
     }
 
-    /// Returns the store that is asked next; `None` when all is said.
+    /// Returns the store that is asked next; `None` when no further one is asked.
     pub(super) fn next_store(&self) -> Option<usize> {
         self.parts.get(self.next).filter(|_| self.goes_on()).map(|part| part.store)
     }
@@ -122,7 +123,7 @@ impl<'g, 'p> Run<'g, 'p> {
     /// Returns the step of the next part.
     pub(super) fn step<'s>(&self, charges: &'s [Charge<'s>], receipts: bool) -> Step<'s> {
         let Part { store, tag, .. } = self.parts[self.next];
-        // Whoever comes later may refuse, and whoever waits may go away: this part is then undone by its receipts.
+        // Receipts undo this part if a later part refuses, or if the caller goes away.
         let receipts = receipts || self.may_be_undone() || self.gate.routes.store(store).caps().may_wait;
         Step { now: self.asked, clock: StepClock::Engine, tag, receipts, op: self.op, charges }
     }
@@ -137,7 +138,7 @@ impl<'g, 'p> Run<'g, 'p> {
         self.parts.iter().any(|part| self.gate.routes.store(part.store).caps().may_wait)
     }
 
-    /// Returns the step of the next part, to be undone should it be settled when nobody waits any more.
+    /// Returns the step of the next part, from which it is undone if nobody waits any more when it is settled.
     pub(super) fn step_to_undo(&self) -> Option<OwnedStep> {
         matches!(self.op, Op::Take).then(|| OwnedStep::of(&self.step(&self.charges(), true)))
     }
@@ -185,11 +186,11 @@ impl<'g, 'p> Run<'g, 'p> {
         }
         while let Some((store, part, step)) = self.undo.pop() {
             let asked = self.gate.ask_again(store, &step, waits);
-            // At the deadline an engine is left to undo it in the background.
+            // At the deadline the engine is left to undo it in the background.
             let Some(answer) = self.gate.before(self.deadline, asked).await.flatten() else { continue };
             let settled = match answer {
                 Ok(settled) => settled,
-                // Undone or not, nobody knows: a second time might give back what others have charged.
+                // Whether it was undone is unknown: a second time might give back what others have charged.
                 Err(StoreError::Unavailable { .. }) => continue,
                 Err(_) => {
                     let _ = now(self.gate.ask_again(store, &step, Waits::Unwatched));
@@ -227,13 +228,13 @@ impl<'g, 'p> Run<'g, 'p> {
         Ok(())
     }
 
-    /// Returns what came of the request: its plan, and what came of each line. The answer has the lines where the request is allowed;
-    /// of one that is refused, lines that were not asked say nothing.
+    /// Returns what came of the request: its plan, the answer, and what came of each line. If the request is refused, lines that were not
+    /// asked are missing from the answer, and `None` in the list.
     pub(super) fn outcome(mut self) -> Result<(Plan<'p>, Settled, Settlements), StoreError> {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
-        // From here on the caller has it.
+        // From here on the caller sees to it that charges are ended.
         self.undo.clear();
         let settlements = mem::take(&mut self.settlements);
         let settled = Settled {
@@ -251,7 +252,7 @@ impl<'g, 'p> Run<'g, 'p> {
 impl Drop for Run<'_, '_> {
     fn drop(&mut self) {
         for (store, _, step) in mem::take(&mut self.undo) {
-            // An error leaves it charged until time returns it.
+            // If that fails, the charges stay until time returns them.
             let _ = now(self.gate.ask_again(store, &step, Waits::Unwatched));
         }
     }

@@ -39,7 +39,7 @@ use crate::store::{Home, StoreError};
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Ticket(Box<[u8]>);
 
-/// A ticket that one of the deployment's keys has opened, and that is not settled by that.
+/// A ticket that one of the deployment's keys has opened; opening does not settle it.
 ///
 /// About as large as the ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub struct OpenTicket {
     charged: Charged,
 }
 
-/// Why a ticket could not be made. Nothing has changed by that.
+/// Why a ticket could not be made. Nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealError {
@@ -62,10 +62,10 @@ pub enum SealError {
         Ticket::MAX_BYTES
     )]
     TooLong {
-        /// How long it would be.
+        /// How long the ticket would be, in bytes.
         bytes: usize,
     },
-    /// No such time to live.
+    /// The time to live is out of range.
     #[error("a ticket cannot live for {ttl:?}; use 1 ns to {} days", Ticket::MAX_TTL.as_secs() / 86_400)]
     Lifetime {
         /// The time given.
@@ -76,7 +76,7 @@ pub enum SealError {
     Random,
 }
 
-/// Why a ticket was not settled. Nothing was given back or booked by that, unless a store's answer was lost; see [`TicketError::Store`].
+/// Why a ticket was not settled. Nothing was given back or booked then, unless a store's answer was lost; see [`TicketError::Store`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TicketError {
@@ -92,13 +92,13 @@ pub enum TicketError {
     /// It was opened, and holds what this version cannot read.
     #[error("this ticket was made by a version that this one cannot read")]
     Unreadable(#[from] tidegate_core::bytes::DecodeError),
-    /// Its time is over.
+    /// The ticket's time to live is over.
     #[error("this ticket expired {} ms ago", .ago.as_millis())]
     Expired {
         /// How long ago.
         ago: Duration,
     },
-    /// It, or the part that was asked for, has been settled.
+    /// The ticket, or the part that was asked for, has been settled.
     #[error("this ticket is settled already")]
     Settled,
     /// What it charged lies in the memory of another process.
@@ -173,7 +173,7 @@ impl FromStr for Ticket {
 }
 
 impl OpenTicket {
-    /// Returns what tells it from every other ticket.
+    /// Returns the number that tells it from every other ticket.
     #[must_use]
     pub const fn id(&self) -> u128 {
         self.id

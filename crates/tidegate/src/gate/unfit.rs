@@ -24,8 +24,8 @@ pub struct Unfit {
 }
 
 impl Gate {
-    /// Returns the limits of a policy set that do not fit this gate's stores, in the order of the policies: to be asked before the set is put
-    /// in force. Policies whose word has no store are left out; they fail each check.
+    /// Returns the limits of a policy set that do not fit this gate's stores, in the order of the policies: to be asked before the set is
+    /// put in force. Policies whose `share:` word has no store are left out; every check of them fails.
     #[must_use]
     pub fn unfit(&self, policies: &PolicySet) -> Vec<Unfit> {
         let mut unfit = Vec::new();

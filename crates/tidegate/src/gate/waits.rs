@@ -13,7 +13,7 @@ pub(super) enum Waits {
     Unwatched,
 }
 
-/// Runs a future that has nothing to wait for.
+/// Runs a future that never has to wait.
 pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

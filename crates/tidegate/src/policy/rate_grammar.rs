@@ -4,6 +4,8 @@
 //! limit of the wrong unit would not be noticed until it is needed. A month is 30 days and a year 365 days:
 //! spans must have one length. Where the calendar's own months are meant, a window says `calendar: ZONE`.
 
+mod meant;
+
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -87,6 +89,20 @@ impl FromStr for Unit {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GrammarError {
+    /// A rate as other systems write it.
+    #[error("\"{text}\" is not how a rate is written here; write {rate}")]
+    OtherForm {
+        /// The rate as written.
+        text: String,
+        /// The same rate, as it is read.
+        rate: WrittenRate,
+    },
+    /// Nothing like a rate.
+    #[error("\"{text}\" is not a rate; write 100/s, 60/min or unlimited")]
+    Rate {
+        /// The text.
+        text: String,
+    },
     /// A number alone.
     #[error("\"{text}\" does not say per what; write {text}/s, {text}/min or {text}/day")]
     NoPeriod {
@@ -188,10 +204,15 @@ impl FromStr for WrittenRate {
         if text.eq_ignore_ascii_case("unlimited") {
             return Ok(Self::Unlimited);
         }
+        let other_form =
+            || Some(GrammarError::OtherForm { text: text.to_owned(), rate: meant::meant(text)? });
         let Some((count, period)) = text.split_once('/') else {
-            return Err(GrammarError::NoPeriod { text: text.to_owned() });
+            let text = text.to_owned();
+            let is_number = whole_number(&text).is_ok();
+            let plain = if is_number { GrammarError::NoPeriod { text } } else { GrammarError::Rate { text } };
+            return Err(other_form().unwrap_or(plain));
         };
-        let count = whole_number(count.trim())?;
+        let count = whole_number(count.trim()).map_err(|error| other_form().unwrap_or(error))?;
         if count == 0 {
             return Err(GrammarError::Zero { text: text.to_owned() });
         }
@@ -323,10 +344,48 @@ mod tests {
             says("0/s"),
             "\"0/s\" lets nothing pass; use 1 or more, or access.deny to refuse everyone"
         );
-        assert_eq!(says("1.5/s"), "\"1.5\" is not a whole number from 1 to 2^60");
         assert_eq!(says("-1/s"), "\"-1\" is not a whole number from 1 to 2^60");
         assert_eq!(says("1/0s"), "\"0\" is not a whole number from 1 to 2^60");
         assert_eq!(says("1/200year"), "\"1/200year\" is longer than 146 years");
+    }
+
+    /// `10rps` was told to write `10rps/s`, and `10r/s`, as nginx has it, that "10r" is no number.
+    #[test]
+    fn rates_of_other_systems_are_told_how_they_are_written_here() {
+        for (text, write) in [
+            ("10r/s", "10/s"),
+            ("10 r/s", "10/s"),
+            ("10r/m", "10/min"),
+            ("10R/S", "10/s"),
+            ("100r/10min", "100/10min"),
+            ("5 requests/hour", "5/h"),
+            ("10 req per min", "10/min"),
+            ("10 per second", "10/s"),
+            ("10rps", "10/s"),
+            ("10 qps", "10/s"),
+            ("600rpm", "600/min"),
+            ("5rpd", "5/day"),
+            ("0.5/s", "1/2s"),
+            (".5r/s", "1/2s"),
+            ("1.5/s", "3/2s"),
+            ("2.0/min", "2/min"),
+            ("0.5rps", "1/2s"),
+            ("1.25/10s", "1/8s"),
+        ] {
+            let expected = format!("\"{text}\" is not how a rate is written here; write {write}");
+            assert_eq!(rate(text).unwrap_err().to_string(), expected);
+            assert!(rate(write).is_ok(), "{write}");
+        }
+        for (text, says) in [
+            ("fast", "\"fast\" is not a rate; write 100/s, 60/min or unlimited"),
+            ("10ps", "\"10ps\" is not a rate; write 100/s, 60/min or unlimited"),
+            ("0.0/s", "\"0.0\" is not a whole number from 1 to 2^60"),
+            ("0.5/m", "\"0.5\" is not a whole number from 1 to 2^60"),
+            ("1.5.5/s", "\"1.5.5\" is not a whole number from 1 to 2^60"),
+            ("0.1234567890/s", "\"0.1234567890\" is not a whole number from 1 to 2^60"),
+        ] {
+            assert_eq!(rate(text).unwrap_err().to_string(), says);
+        }
     }
 
     #[test]

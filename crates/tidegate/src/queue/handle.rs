@@ -20,7 +20,7 @@ pub enum JobError {
     /// The job panicked; the worker goes on.
     #[error("the job panicked: {message}")]
     Panicked {
-        /// What it said.
+        /// The panic's message.
         message: String,
     },
     /// The job was dropped before it ended: the queue was aborted, or whatever ran it went away.
@@ -37,7 +37,7 @@ pub enum JobError {
 #[must_use = "dropping the handle cancels the job; detach it to let it run"]
 pub struct JobHandle<T> {
     result: Arc<Slot<T>>,
-    /// Absent once the job is on its own, or done.
+    /// `None` once the job is detached or done.
     place: Option<Place>,
 }
 
@@ -88,7 +88,7 @@ impl<T> Drop for JobHandle<T> {
     }
 }
 
-/// Where worker and submitter meet.
+/// Holds the result, which the worker puts in and the submitter takes out.
 #[derive(Debug)]
 pub(super) struct Slot<T> {
     outcome: Mutex<Outcome<T>>,
@@ -101,7 +101,7 @@ enum Outcome<T> {
     Taken,
 }
 
-/// The worker's end of a slot; says `Aborted` if it is dropped in silence.
+/// The worker's end of a slot; puts in [`JobError::Aborted`] if it is dropped before a result was sent.
 struct Reply<T>(Arc<Slot<T>>);
 
 impl<T> Reply<T> {
@@ -120,12 +120,12 @@ impl<T> Reply<T> {
 
 impl<T> Drop for Reply<T> {
     fn drop(&mut self) {
-        // Says nothing where a result was sent.
+        // Does nothing if a result was sent.
         self.send(Err(JobError::Aborted));
     }
 }
 
-/// Wraps work into a job that ends alone, whatever the work does.
+/// Wraps work into a job; a panic of the work becomes the job's result.
 pub(super) fn job<F>(work: F) -> (Job, Arc<Slot<F::Output>>)
 where
     F: Future<Output: Send> + Send + 'static,

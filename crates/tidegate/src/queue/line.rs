@@ -1,4 +1,4 @@
-//! The line of those who wait, and the pace at which they start.
+//! The jobs that wait, and the pace at which they start.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,13 +37,13 @@ pub enum Refused {
     Closed,
 }
 
-/// A queue: who waits, at which pace they start, and by which clock.
+/// A queue: the jobs that wait, their pace, and the clock.
 pub(super) struct Shared {
-    /// Protects who waits and the pace. Jobs are never run, dropped or woken under it.
+    /// Protects the waiting jobs and the tick of the next start. Jobs are never run, dropped or woken under it.
     line: Mutex<Line>,
-    /// One job at a time.
+    /// The rate, with a burst of one job: says when the next job may start.
     pace: Gcra,
-    /// As many jobs as there are places: how long a full queue takes.
+    /// The rate, with a burst of as many jobs as there are places: says how long the jobs ahead take.
     room: Gcra,
     places: usize,
     slack: Duration,
@@ -61,7 +61,7 @@ impl fmt::Debug for Shared {
 }
 
 struct Line {
-    /// By arrival. A map, not a deque: a cancelled job leaves from the middle.
+    /// The jobs by the number of their arrival. A map, not a deque: a cancelled job leaves from the middle.
     jobs: BTreeMap<u64, Waiting>,
     arrivals: u64,
     /// When the next job may start.
@@ -145,7 +145,7 @@ impl Shared {
         let Some(ahead) = Cost::new(ahead as u64) else { return drained(paced) };
         match self.room.decide(paced, Ask::within(now, ahead, Duration::MAX)) {
             Transition::Allowed { next, .. } => drained(&next),
-            // Further off than ticks can tell.
+            // The start lies further off than ticks can tell.
             Transition::Denied { .. } => Duration::MAX,
         }
     }
@@ -164,8 +164,8 @@ impl Shared {
             line.worker = Some(waker.clone());
             return Next::Due(now.after(retry.after().unwrap_or(Duration::MAX)));
         }
-        // The start is booked where it was due, at most the slack ago and never before the job was there: that far a late
-        // worker catches up.
+        // The start is booked at the tick when it was due, but at most the slack ago, and not before the job was submitted: so a late
+        // worker catches up by at most the slack.
         let behind = now.as_nanos().saturating_sub(nanos(self.slack));
         let booked = since.max(Tick::from_nanos(behind));
         if let Transition::Allowed { next, .. } =
@@ -189,8 +189,7 @@ impl Shared {
     }
 
     pub(super) fn abort(&self) {
-        // Closed and emptied at one stroke: woken in between, the worker would start a job, or sleep until one is due that
-        // is gone by then.
+        // Closed and emptied under one lock: a worker woken in between would start a job, or sleep until the tick of a job that is gone.
         let (worker, jobs) = {
             let mut line = self.line.lock();
             line.closed = true;

@@ -1,4 +1,4 @@
-//! Who starts the jobs of a queue.
+//! The worker, which starts the jobs of a queue.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -36,8 +36,8 @@ impl Worker {
         Self { shared, asleep: None }
     }
 
-    /// Runs jobs one after another until the queue is closed and empty. A job that takes longer than the rate allows delays those
-    /// behind it; see [`Worker::run_with`] for jobs that overlap. A job that panics ends alone: its handle says so.
+    /// Runs jobs one after another until the queue is closed and empty. A job that takes longer than the rate allows delays those behind
+    /// it; see [`Worker::run_with`] for jobs that overlap. A job that panics ends nothing but itself: its handle returns the panic.
     ///
     /// # Cancel safety
     /// Dropping it drops the running job and aborts those that wait.

@@ -27,7 +27,7 @@ pub struct Versioned {
     pub version: u64,
 }
 
-/// What an engine has read.
+/// The values that an engine has read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Read {
     /// The values, in the order of the keys.
@@ -36,12 +36,12 @@ pub struct Read {
     pub now: Option<Tick>,
 }
 
-/// One key to write.
+/// One key to write, with the version that it must still have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The key.
     pub key: Arc<[u8]>,
-    /// The version it has to be at.
+    /// The version that the key must still have.
     pub version: u64,
     /// What is written; `None` deletes.
     pub value: Option<Vec<u8>>,
@@ -68,7 +68,8 @@ pub trait ByteMap: Debug + Send + Sync + 'static {
 
     /// Writes all values if every key is still at the version given, or none. Returns whether it wrote.
     ///
-    /// Never tried again by the engine's driver on its own: a second try loses against the first, and the step would be done twice.
+    /// Not to be tried again by the engine's driver on its own: a second try would lose against the first, and the step would be done
+    /// twice.
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the engine does not answer; nobody knows then whether it wrote.
@@ -149,7 +150,7 @@ impl<M: ByteMap> Shared<M> {
         Err(StoreError::Contended { attempts: ATTEMPTS })
     }
 
-    /// Decides a step over what was read; returns what is to be written, where anything is.
+    /// Decides a step over what was read; returns what has to be written, if anything.
     fn decide(
         &self,
         step: &OwnedStep,
@@ -166,7 +167,7 @@ impl<M: ByteMap> Shared<M> {
         for (at, versioned) in read.values.iter().enumerate() {
             let cell = versioned.value.as_deref().map(Cell::decode).transpose();
             cells.push(match cell {
-                // Bytes that are no state cannot be carried on. Whoever forgets the key wants them gone.
+                // Bytes that cannot be read as a state cannot be carried on. A step that forgets the key wants them gone.
                 Err(_) if step.forgets(at) => {
                     repaired = true;
                     None

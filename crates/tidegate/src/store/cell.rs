@@ -9,10 +9,10 @@ use tidegate_core::{Algorithm, Quota, State, Tick};
 
 use super::step::Charge;
 
-/// Names a cell's byte form, beside the bytes that name the algorithms inside it.
+/// The first byte of a cell's byte form.
 const CELL: u8 = 0;
 
-/// Names the form of a cell that was reset: two ticks come first, of the reset and until when it matters.
+/// The first byte of the form of a cell that was reset; two ticks follow: of the reset, and until when it matters.
 const RESET_CELL: u8 = 1;
 
 /// What a store keeps of one key: the state, and the quota it was written under.
@@ -30,7 +30,7 @@ pub struct Cell {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Forgotten {
     pub(super) at: Tick,
-    /// From here on time has returned all that was charged before.
+    /// From this tick on, time has returned all that was charged before.
     pub(super) until: Tick,
 }
 
@@ -48,7 +48,8 @@ impl Cell {
     }
 }
 
-/// Returns the state of a cell as the charge's quota sees it. What a clock wrote that was fast, and has been set right since, is set back.
+/// Returns the state of a cell as the charge's quota sees it. A state that a fast clock wrote, too far ahead of `now`, is set back
+/// ([`Quota::set_back`]).
 pub(super) fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c, State> {
     let Some(cell) = cell else { return Cow::Owned(charge.quota.fresh(now)) };
     let state = cell.quota.set_back(&cell.state, now).map_or(Cow::Borrowed(&cell.state), Cow::Owned);
@@ -59,7 +60,7 @@ pub(super) fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick
     Cow::Owned(charge.quota.carry(&cell.quota, &state, now, charge.replace))
 }
 
-/// Puts a state in place; the quota is shared anew only where it changed, since all keys count on one counter.
+/// Puts a state in place. The quota's `Arc` is cloned only where the quota changed, because all keys share its reference count.
 pub(super) fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State, now: Tick) {
     let forgotten = match cell {
         Some(cell) if Arc::ptr_eq(&cell.quota, quota) && cell.forgotten.is_none() => {
@@ -73,7 +74,7 @@ pub(super) fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State, no
     *cell = Some(Cell { quota: Arc::clone(quota), state, forgotten });
 }
 
-/// Returns what is void of a cell that comes under a limit of another kind.
+/// Returns what is void of a cell whose limit changes to another kind.
 ///
 /// Receipts name the state of the limit they were made under. A state that was carried to another kind and back is another one, which may
 /// have been full meanwhile: a charge from before is not to be found in it, and would give back what came later. Places of guards
@@ -83,7 +84,7 @@ fn other_kind(cell: &Cell, quota: &Quota, now: Tick) -> Option<Box<Forgotten>> {
     if cell.quota.is_guard() || quota.is_guard() || until <= now {
         return None;
     }
-    // What this very step charges is not void, so the nanosecond before counts; unless the kind changes twice in one.
+    // Charges of this very step are not void, so those up to the nanosecond before are; unless the kind changes twice in one nanosecond.
     let before = Tick::from_nanos(now.as_nanos().saturating_sub(1));
     let twice = cell.forgotten.as_ref().is_some_and(|forgotten| forgotten.at >= before);
     Some(Box::new(Forgotten { at: if twice { now } else { before }, until }))
@@ -106,7 +107,7 @@ impl Cell {
     /// Returns the most bytes that [`Cell::encode`] gives for a key under a limit.
     #[must_use]
     pub fn largest(quota: &Quota) -> usize {
-        // The note of a reset, two ticks; headers are counted with the quota and with the state.
+        // Two ticks, the note of a reset; headers are counted with the quota and with the state.
         2 * size_of::<u64>() + quota.encode().len() + quota.largest_state()
     }
 

@@ -1,8 +1,8 @@
 //! The law that every store passes, remote ones included.
 //!
-//! [`run`] takes a way to make an empty store and panics, naming the law and the seed, where the store breaks one. Most laws
-//! are one differential trace: random steps on the store and on [`PlainStore`](super::PlainStore), whose answers must be equal line by line. Steps go
-//! one by one and many at once ([`Store::settle_each`]), by the caller's clock, a fresh one and the engine's.
+//! [`run`] takes a way to make an empty store and panics, naming the law and the seed, where the store breaks one. Most laws are one
+//! differential trace: random steps on the store and on [`PlainStore`](super::PlainStore), whose answers must be equal line by line. Steps
+//! go one by one and many at once ([`Store::settle_each`]), by the caller's clock, a fresh one and the engine's.
 //!
 //! Answers that come later are awaited on the calling thread, so a store that needs a runtime is made with one of its own.
 
@@ -28,10 +28,9 @@ use crate::clock::ManualClock;
 
 /// Runs the whole suite against stores that `make` returns empty.
 ///
-/// `quotas` are the limits to try; [`quotas`] gives one of every algorithm. `steps` is the length of each of five random traces: a
-/// thousand for an engine over the network, a hundred thousand in memory. Where the store has a clock of its own
-/// ([`super::Caps::own_clock`]), its answers are held to what a plain map says at the ticks they name; [`run_by_clock`] also holds the ticks to
-/// the clock.
+/// `quotas` are the limits to try; [`quotas`] gives one of every algorithm. `steps` is the length of each of five random traces: a thousand
+/// for an engine over the network, a hundred thousand in memory. Where the store has a clock of its own ([`super::Caps::own_clock`]), its
+/// answers are compared with what a plain map says at the ticks they name; [`run_by_clock`] also compares the ticks with the clock.
 ///
 /// # Panics
 /// When a law is broken; the message names law, seed and step.
@@ -114,7 +113,7 @@ pub fn quotas() -> Vec<Arc<Quota>> {
         Rate::new(30, Duration::from_secs(1)).and_then(|rate| UberPacer::new(rate, 4)).map(Quota::from),
         GuavaBursty::new(5.5, 1.0).map(Quota::from),
         GuavaWarming::new(9.0, Duration::from_secs(1), 3.0).map(Quota::from),
-        // Starts below the cost of some asks, so that denied strangers have to be kept.
+        // Starts below the cost of some asks, so that keys that are denied when first met have to be kept.
         Rate::new(3, Duration::from_secs(1))
             .and_then(|rate| Bandwidth::new(rate, 8)?.initial(1))
             .map(|bandwidth| TokenBucket::new(bandwidth).into()),

@@ -1,10 +1,10 @@
-//! The second half of a charge: what was really spent, booked against the state that stands now.
+//! The second half of a charge: the units really spent are booked against the state that stands now.
 //!
-//! The arithmetic is core's ([`Quota::finish`]): no limit ends up fuller than if only what was spent had been charged. Here is what a
-//! store adds, because a state cannot know it: that the key is gone, that it was reset, that it is under another limit by now. In
-//! each of these cases nothing comes back, and what was spent beyond the charge is booked all the same. A cell of another limit
-//! stays in that limit: carried to the charge's limit and back it would be rounded twice. A place of a guard is found by its receipt whatever
-//! the guard's number is by now, and left there.
+//! The arithmetic is core's ([`Quota::finish`]): no limit ends up fuller than if only what was spent had been charged. A store adds what a
+//! state cannot know: that the key is gone, that it was reset, that it is now under another limit. In each of these cases nothing comes
+//! back, and what was spent beyond the charge is booked all the same. A cell under another limit stays under it: carried to the charge's
+//! limit and back it would be rounded twice. A place of a guard is found by its receipt, whatever the guard's number is by now, and left
+//! there.
 //!
 //! One bound: that a key was reset, or had another limit, is remembered in its cell. Where a store that is full gave the cell up, and the
 //! key came again, charges from before can be given back out of those that followed, at most what they were. A store that evicts nothing
@@ -20,7 +20,7 @@ use super::cell::{Cell, Forgotten, keep};
 use super::step::{Charge, Ending, Settled, Settlement, Step};
 use super::take::Hand as _;
 
-/// Ends every charge of a step, or none where a charge that is made once is refused; returns whether cells changed.
+/// Ends every charge of a step, or none where a charge that is made once ([`Ending::Once`]) is refused; returns whether cells changed.
 pub(super) fn finish(
     step: &Step<'_>,
     cells: &mut [Option<Cell>],
@@ -68,7 +68,7 @@ const fn at_once<'a>(charge: &Charge<'a>) -> Charge<'a> {
     Charge { max_wait: Duration::ZERO, ..*charge }
 }
 
-/// Returns the state after one ending and, where it is not the charge's, the quota it is under; `None` where nothing changes.
+/// Returns the state after one ending and, if that differs from the charge's quota, the quota it is under; `None` where nothing changes.
 fn next<'c>(
     charge: &Charge<'_>,
     cell: Option<&'c Cell>,
@@ -78,14 +78,14 @@ fn next<'c>(
     let void = cell.is_none_or(|cell| cell.is_void(receipt, now));
     let quota = cell.map(|cell| &cell.quota);
     if charge.quota.is_guard() || quota.is_some_and(|quota| quota.is_guard()) {
-        // A place is where it was taken, however many there are by now; one that is gone leaves nothing to do.
+        // A place is left where it was taken, however many there are by now; a place that is gone leaves nothing to do.
         let quota = quota.filter(|quota| !void && quota.is_guard() && charge.quota.is_guard())?;
         let state = &cell?.state;
         let next = quota.finish(state, now, receipt, finish);
         return (next != *state).then_some((Some(quota), next));
     }
     if void && renew.is_some_and(|until| now < until) {
-        // As a debt of all that was spent: it has happened, whether there is room or not.
+        // Booked as a debt of all that was spent: it has happened, whether there is room or not.
         finish.used = finish.used.saturating_add(receipt.cost.units());
     }
     let foreign = quota.is_some_and(|quota| **quota != **charge.quota);
@@ -107,16 +107,16 @@ impl Cell {
     }
 }
 
-/// Returns the receipt of a charge with what came back of it.
+/// Returns the receipt of a charge with the units that came back as its cost; `None` where none did.
 fn came_back(before: &Standing, after: &Standing, receipt: &Receipt) -> Option<Receipt> {
     let level = |standing: &Standing| i128::from(standing.remaining) - i128::from(standing.debt);
     let units = (level(after) - level(before)).clamp(0, i128::from(receipt.cost.units()));
-    // Within a cost, which is of 64 bits.
+    // Fits 64 bits: at most a cost.
     let cost = Cost::new(units as u64)?;
     Some(Receipt { cost, ..*receipt })
 }
 
-/// Returns how a cell stands, in its own limit.
+/// Returns how a cell stands under its own limit.
 fn standing(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick) -> Standing {
     match cell {
         Some(cell) => cell.quota.standing(&cell.state, now),

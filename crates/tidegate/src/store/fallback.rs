@@ -1,8 +1,8 @@
-//! What happens when an engine is gone: decided here, and nowhere else.
+//! What happens when an engine is gone: decided in this one place.
 //!
-//! A [`Fallback`] is a store around an engine's. While the engine answers it hands steps on and adds nothing to what is answered on the
-//! spot; what is answered later gets a deadline. A step that the engine cannot decide goes by the words of its charges
-//! ([`OnStoreError`]): it passes, is refused, or is decided by a store of this process, which grants this node's part of the limit.
+//! A [`Fallback`] is a store around an engine's. While the engine answers, it hands steps on; answers that come later get a deadline. A
+//! step that the engine cannot decide goes by the words of its charges ([`OnStoreError`]): it passes, is refused, or is decided by a store
+//! of this process, which grants this node's part of the limit.
 //!
 //! # Which errors count
 //! [`StoreError::Unavailable`], which the deadline is too: the step is decided here, and so are the next ones (see [Outages](#outages)).
@@ -15,13 +15,13 @@
 //! the engine is back. Each change is told once ([`FallbackBuilder::on_change`]), whatever the traffic.
 //!
 //! A step that missed its deadline is dropped, and not awaited in the background: an engine that hangs would collect a step for each
-//! request, with a connection each. It may have been done all the same, so its caller may be charged twice, in the engine and here. Never does
-//! that let through more.
+//! request, with a connection each. The step may have been done all the same, so its caller may be charged twice, in the engine and here.
+//! That never lets more through.
 //!
 //! # The bound
-//! Of a charge with [`OnStoreError::Local`] each unit counts as many times as there are nodes ([`FallbackBuilder::nodes`]). So `N` nodes that
-//! are told of each other grant together *at most what the limit grants, and one request on each node more*: that of a caller who asks
-//! for more than the node's part. Such a request passes where the part is full, and what it took too much is owed.
+//! Of a charge with [`OnStoreError::Local`] each unit counts as many times as there are nodes ([`FallbackBuilder::nodes`]). So `N` nodes
+//! that each know the number of nodes grant together *at most what the limit grants, and one request on each node more*: that of a caller
+//! who asks for more than the node's part. Such a request passes where the part is full, and what it took beyond the part is owed.
 //!
 //! Two kinds of limits do not remember what is owed. Those that count windows forget it when the window ends: where a window has not
 //! enough for one request on each node, each node grants one in each window, and with fewer in the window than nodes that is more than
@@ -97,7 +97,7 @@ pub struct FallbackBuilder {
 }
 
 impl FallbackBuilder {
-    /// Chooses how long the engine has to answer; [`DEADLINE`] unless chosen. Of no meaning for answers on the spot.
+    /// Chooses how long the engine has to answer; [`DEADLINE`] unless chosen. Without effect on answers on the spot.
     pub const fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -147,7 +147,7 @@ impl fmt::Debug for FallbackBuilder {
 }
 
 impl Fallback {
-    /// Begins one around an engine's store; the clock, which should be the gate's, tells when the engine is late.
+    /// Builds a fallback around an engine's store; the clock, which should be the gate's, tells when the engine is late.
     pub fn around(engine: impl Store + 'static, clock: impl Clock + 'static) -> FallbackBuilder {
         FallbackBuilder {
             engine: Arc::new(engine),
@@ -190,7 +190,7 @@ impl Store for Fallback {
         if steps.iter().all(|step| matches!(step.op, Op::Take | Op::Peek)) {
             self.shared.decide_each(steps, out)
         } else {
-            // Charges that end are the engine's or this process's, each for itself.
+            // Charges that end belong to the engine or to this process, each by itself.
             one_by_one(self, steps, out)
         }
     }

@@ -128,8 +128,8 @@ impl MemoryStore {
         Self::of(Table::new(keys, Keep::Keys))
     }
 
-    /// Makes an empty store whose keys are hashed under a seed that is handed in, so that it may be exported and restored in another process
-    /// ([`MemoryStore::export`]). Takes 27 bytes per key of the capacity; zero counts as one.
+    /// Makes an empty store whose keys are hashed under a seed that is handed in, so that it may be exported and restored in another
+    /// process ([`MemoryStore::export`]). Takes 27 bytes per key of the capacity; zero counts as one.
     #[must_use]
     pub fn with_seed(keys: usize, seed: &Seed) -> Self {
         Self::of(Table::seeded(keys, Keep::Fingerprints, seed))
@@ -159,8 +159,8 @@ impl MemoryStore {
         self.shared.table.print(key)
     }
 
-    /// Reads from the line of a key, so that it comes from memory while others are looked at. The result is there only so that the
-    /// compiler does not leave the reading out.
+    /// Reads from the line of a key, so that it is fetched from memory while others are looked at. The result only keeps the compiler from
+    /// leaving the reading out.
     #[inline]
     pub(crate) fn touch(&self, print: Print) -> u64 {
         self.shared.table.touch(print)
@@ -172,13 +172,14 @@ impl MemoryStore {
         Some(self.shared.table.classes.of(quota, 0, tick)?.kept())
     }
 
-    /// Returns the limit of a class that was kept between checks; `None` where its number was given to another since, or is about to be.
+    /// Returns the limit of a class that was kept between checks; `None` where its number has been given to another limit since, or is
+    /// about to be.
     #[inline]
     pub(crate) fn limit(&self, class: KeptClass) -> Option<Limit<'_>> {
         self.shared.table.classes.kept(class)
     }
 
-    /// Returns the limit of a class, if that is one of those found soonest.
+    /// Returns the limit of a class, if it is one of the first few, which are found without a list.
     #[inline(always)]
     pub(crate) fn limit_at_hand(&self, class: Class) -> Option<&First> {
         self.shared.table.classes.at_hand(class)
@@ -284,8 +285,8 @@ impl MemoryStore {
         }
         let sought = |(at, charge): (usize, &Charge<'_>)| table.sought(print(at, charge), charge.key);
         let keys: SmallVec<[Sought; 16]> = step.charges.iter().enumerate().map(sought).collect();
-        // Two keys of one step that the table takes for one would be settled on one slot twice. That they are not the same has odds
-        // of 2^-48, and is refused all the same.
+        // Two keys of one step that the table takes for one would be settled on one slot twice. Different keys are taken for one with odds
+        // of 2^-48, and the step is refused then too.
         let repeated = |(at, key): (usize, &Sought)| keys[..at].iter().any(|other| other.is_as(*key));
         if keys.iter().enumerate().any(repeated) {
             return Err(StoreError::RepeatedKey);
@@ -293,8 +294,8 @@ impl MemoryStore {
         loop {
             table.settle_any(&step, &keys, settled);
             settled.at = step.now;
-            // Another step may have come with a later tick between here and the lock, and have charged by that. Refused is
-            // only who would be by it too; ends, for each turn takes the wait that the last one told.
+            // Another step may have come with a later tick between here and the lock, and have charged by that tick. So a refusal stands
+            // only if it holds at the later tick too. The loop ends: each turn takes the wait that the last one told.
             let later = time.latest();
             if settled.allowed || later == step.now || !waited(&step, settled, later) {
                 return Ok(());

@@ -10,7 +10,7 @@ use super::step::{Charge, DecidedBy, Ending, OnStoreError, Op, Settled, Step, St
 
 /// A [`Step`] that owns what it names.
 ///
-/// Takes its time when it is made: a clock that a step has with it ([`StepClock::Fresh`]) is read then.
+/// The tick is taken when it is made: the clock that a step may carry ([`StepClock::Fresh`]) is read then.
 #[derive(Clone, Debug)]
 pub struct OwnedStep {
     now: Tick,
@@ -91,9 +91,9 @@ impl OwnedStep {
         }
     }
 
-    /// Returns the step that gives back what a step has charged, by the answer to it; `None` where it has charged nothing.
+    /// Returns the step that undoes what a step has charged, by the answer to it; `None` where it has charged nothing.
     ///
-    /// It is decided by the engine's clock where there is one, as the step itself: receipts are dated by the clock that decided.
+    /// It goes by the engine's clock where there is one, as the step itself does, because receipts are dated by the clock that decided.
     pub(crate) fn undoing(step: &Step<'_>, settled: &Settled) -> Option<Self> {
         let by_fallback = settled.by == DecidedBy::Fallback;
         let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::new();
@@ -111,7 +111,7 @@ impl OwnedStep {
         (!charges.is_empty()).then(|| Self::of(&undoing))
     }
 
-    /// Hands the step to a function as it was.
+    /// Lends the step to a function.
     pub fn with<R>(&self, then: impl FnOnce(&Step<'_>) -> R) -> R {
         let charges: SmallVec<[Charge<'_>; 4]> = self.charges.iter().map(OwnedCharge::lend).collect();
         then(&Step {

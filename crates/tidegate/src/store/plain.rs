@@ -1,4 +1,4 @@
-//! A plain map under a lock: the twin that tests compare every other store with.
+//! A plain map under a lock, with which tests compare every other store.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use super::{Caps, Cell, Home, Occupancy, Settling, Store, StoreError, settle};
 
 /// Keeps every key it ever saw, exactly, in a map under one lock.
 ///
-/// Unbounded: whoever invents keys can fill the memory. For tests, and for programs whose keys are their own.
+/// Unbounded: callers who make up keys can fill the memory. For tests, and for programs whose keys are their own.
 #[derive(Debug)]
 pub struct PlainStore {
     cells: Mutex<HashMap<Vec<u8>, Cell>>,

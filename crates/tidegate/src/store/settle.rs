@@ -7,12 +7,13 @@ use super::take::take;
 
 /// Settles a step over its cells, one per charge in the same order; `None` is a key never seen.
 ///
-/// Pure but for `cells`. Returns whether they changed: only then is there anything to write back. A peek changes nothing. Nor does a
-/// denied take, except that a key met for the first time is kept where its limit denied it and starts below full: it fills from
-/// then on, and would otherwise be met for the first time by every ask. An emptied cell is to be forgotten.
+/// Pure but for `cells`. Returns whether they changed: only then is there anything to write back. A peek changes nothing. A denied take
+/// changes nothing either, with one exception: a key that is met for the first time, denied by its limit, and starts below full is kept,
+/// because it fills from then on, and would otherwise be met for the first time by every ask. A cell that becomes `None` is to be
+/// forgotten.
 ///
 /// # Panics
-/// When `cells` is shorter than the charges, or endings are: a store's mistake, never an outsider's.
+/// When `cells`, or the endings, are fewer than the charges: a store's mistake, never an outsider's.
 pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
     assert!(cells.len() >= step.charges.len(), "a cell for each charge");
     let mut settled = Settled { at: step.now, ..Settled::default() };

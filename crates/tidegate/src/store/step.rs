@@ -1,4 +1,5 @@
-//! What a store is asked, and what it answers: data, for a store that runs scripts has to get the same step as one that runs Rust.
+//! What a store is asked, and what it answers. Plain data, because a store that runs scripts has to get the same step as one that runs
+//! Rust.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,29 +9,29 @@ use tidegate_core::{Cost, Decision, Finish, Quota, Receipt, Replace, Tick};
 
 use crate::clock::Clock;
 
-/// One line of a step: whose capacity, under which quota, how much.
+/// One charge of a step: the key, its quota, and the cost.
 #[derive(Clone, Copy, Debug)]
 pub struct Charge<'a> {
-    /// Whose capacity: opaque bytes, distinct within a step.
+    /// The key whose capacity is charged: opaque bytes, distinct within a step.
     pub key: &'a [u8],
     /// The limit that holds now. A cell written under another one is carried over first.
     pub quota: &'a Arc<Quota>,
-    /// How much.
+    /// The units or places asked for.
     pub cost: Cost,
     /// The longest delay this line accepts; zero for all but queues and waits.
     pub max_wait: Duration,
-    /// Whether its refusal refuses the step. `false` for a shadow: it is measured and never refuses.
+    /// Whether its refusal refuses the step; `false` for a shadow, which is measured and never refuses.
     pub binding: bool,
     /// How a changed quota takes over what was spent.
     pub replace: Replace,
-    /// Who brought the key: a number of the policy, the same for all its keys. Where a store is full, keys of one owner do not
-    /// push out those of another beyond an even share.
+    /// The number of the policy that the key belongs to, the same for all its keys. Where a store is full, keys of one owner do not push
+    /// out those of another beyond an even share.
     pub owner: u32,
-    /// What becomes of the charge when an engine cannot decide; see [`OnStoreError`]. Says nothing to an engine itself.
+    /// What becomes of the charge when an engine cannot decide; see [`OnStoreError`]. Without meaning for the engine itself.
     pub on_error: OnStoreError,
-    /// Of a charge that is ended: whether it was made by the store that stands in for an engine; see [`DecidedBy::Fallback`].
+    /// When a charge is ended: whether it was made by the store that stands in for an engine; see [`DecidedBy::Fallback`].
     pub by_fallback: bool,
-    /// Whether the quota is of this one step, and one of very many: a store keeps it with the key and takes no other note of it.
+    /// Whether the quota is one of very many and holds for this step only: a store keeps it with the key and takes no other note of it.
     pub passing: bool,
 }
 
@@ -149,8 +150,8 @@ pub enum Ending {
     },
     /// Forgets the key, as [`Op::Reset`] does.
     Forget,
-    /// Charges the key as [`Op::Take`] does, at once or not at all. Where it is refused, the whole step is, and nothing has
-    /// changed: so a limit of one unit lets a settlement happen once.
+    /// Charges the key as [`Op::Take`] does, at once or not at all. If that is refused, the whole step is, and nothing has changed: so a
+    /// limit of one unit lets a settlement happen once.
     Once,
 }
 
@@ -167,8 +168,8 @@ impl Ending {
 pub struct Settlement {
     /// What this limit by itself decided, and how it stands after the step.
     pub decision: Decision,
-    /// Needed to settle the charge; present when it was spent, unless the step wanted no receipts ([`Step::receipts`]). Of
-    /// [`Op::Finish`] it is the receipt of the charge, with the units that came back for its cost; absent where none did.
+    /// Needed to settle the charge; present when it was spent, unless the step wanted no receipts ([`Step::receipts`]). In the answer to
+    /// [`Op::Finish`] it is the receipt of the charge, its cost being the units that came back; absent where none did.
     pub receipt: Option<Receipt>,
 }
 
@@ -179,7 +180,7 @@ pub struct Settled {
     pub allowed: bool,
     /// The longest delay among the binding charges of an allowed step.
     pub wait: Duration,
-    /// The tick it was decided at, by the clock that decided.
+    /// The tick of the decision, by the clock that decided.
     pub at: Tick,
     /// Who decided.
     pub by: DecidedBy,
@@ -190,9 +191,9 @@ pub struct Settled {
 /// What happens to a charge when an engine cannot decide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnStoreError {
-    /// It is allowed and nothing is counted.
+    /// The charge is allowed, and nothing is counted.
     Allow,
-    /// It is refused, and so is its request.
+    /// The charge is refused, and so is its request.
     Deny,
     /// A store of this process stands in, and grants this node's share of the limit.
     #[default]

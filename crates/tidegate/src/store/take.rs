@@ -1,6 +1,6 @@
-//! All or nothing: the charges of one step, each decided by its own limit.
+//! All or nothing: the charges of one step, each decided by its own limit, are all kept or none is.
 //!
-//! Works over whatever a store has in hand of a key: a [`Cell`], or a word of a table.
+//! Works on a key's state in either form that a store keeps: a [`Cell`], or a word of a table.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tidegate_core::{Algorithm, Ask, Decision, Receipt, Retry, Standing, State, T
 use super::cell::{Cell, current, keep};
 use super::step::{Charge, Settled, Settlement, Step};
 
-/// What one charge came to for itself, and what follows if the step is allowed.
+/// The ruling on one charge by itself, and what follows if the step is allowed.
 type Decided<H> = (Ruling, Option<(<H as Hand>::Next, Receipt)>);
 
 /// The state of one charge's key while a step has it in hand, in whatever form the store keeps it.
@@ -28,8 +28,8 @@ pub(super) trait Hand {
     /// Puts a state in place.
     fn keep(&mut self, charge: &Charge<'_>, next: Self::Next, now: Tick);
 
-    /// Takes note of a key that was denied: when it was met for the first time and will fill from then on, or when its state comes from
-    /// a clock that was fast. Returns whether it did.
+    /// Takes note of a key that was denied: if it was met for the first time and fills from then on, or if a fast clock wrote its state.
+    /// Returns whether it did.
     fn meet(&mut self, _charge: &Charge<'_>, _now: Tick) -> bool {
         false
     }
@@ -59,13 +59,13 @@ impl Hand for Option<Cell> {
 
     fn meet(&mut self, charge: &Charge<'_>, now: Tick) -> bool {
         if let Some(cell) = self {
-            // Set back now, or a denied key would stand still until the tick that the fast clock had written.
+            // Set back now: a denied key would otherwise stand still until the tick that the fast clock had written.
             let Some(state) = cell.quota.set_back(&cell.state, now) else { return false };
             cell.state = state;
             return true;
         }
         let fresh = charge.quota.fresh(now);
-        // Most limits start full, and a full one is as good as forgotten: refused strangers take no room.
+        // Most limits start full, and a full limit need not be kept: keys that are refused when first met take no room.
         let fills = charge.quota.full_at(&fresh).is_none_or(|full| full > now) && {
             let standing = charge.quota.standing(&fresh, now);
             standing.remaining < standing.limit
@@ -81,7 +81,7 @@ impl Hand for Option<Cell> {
 /// and returns whether the hands changed.
 pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settled: &mut Settled) -> bool {
     let now = step.now;
-    // As many as a plan holds without allocating; unused room costs nothing.
+    // As many as a plan holds without allocating. Room that is not used costs nothing.
     let mut decided: SmallVec<[Decided<H>; 16]> = SmallVec::new();
     let (mut allowed, mut longest) = (true, Duration::ZERO);
     for (charge, hand) in step.charges.iter().zip(&*hands) {
@@ -98,7 +98,7 @@ pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settl
     settled.lines.reserve_exact(decided.len());
     // Drained and not consumed: that would move the whole list first.
     for ((charge, hand), (ruling, next)) in step.charges.iter().zip(hands).zip(decided.drain(..)) {
-        // A peek tells what there is, not what would be left.
+        // A peek returns what there is, not what would be left.
         let spent = next.filter(|_| allowed && spend);
         let standing = hand.standing(charge, spent.as_ref().map(|(next, _)| next), now);
         let receipt = spent.map(|(next, receipt)| {

@@ -97,6 +97,44 @@ fn mistakes_of_a_file() {
     }
 }
 
+/// Each was accepted, or answered with the list of all words: a cost of one word is text to an expression, and each request was charged 1.
+#[cfg(feature = "cel")]
+#[test]
+fn words_that_are_nearly_right_are_told_the_right_one() {
+    assert_eq!(
+        yaml("version: 1\npolicies: []\npolicy: []\n"),
+        ["t:3:1  error  unknown key \"policy\" in file; did you mean \"policies\"?"]
+    );
+    for (line, expected) in [
+        ("by: [clientip]", "by: no request has \"clientip\"; write client.ip"),
+        (
+            "cost: tokens",
+            "cost: \"tokens\" is one word, and the name of an attribute has a dot; write llm.tokens, or 'int(tokens)' for a value of your own that has none",
+        ),
+        (
+            "cost: llm-output",
+            "cost: \"llm-output\" is one word, and the name of an attribute has a dot; write llm.output",
+        ),
+        (
+            "cost: { estimate: totl, settle: llm.total }",
+            "cost.estimate: \"totl\" is one word, and the name of an attribute has a dot; write llm.total, or 'int(totl)' for a value of your own that has none",
+        ),
+        (
+            "cost: learned",
+            "cost: \"learned\" belongs to an estimate; write cost: { estimate: learned, start: 300 }",
+        ),
+    ] {
+        let found = policy(&["limit: { rate: 1k/s }", line]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].ends_with(&format!("error  policy \"p\": {expected}")), "{line}: {found:?}");
+    }
+    assert!(policy(&["limit: { rate: 1k/s }", "cost: 'int(tokens)'"]).is_empty());
+    assert!(
+        policy(&["limit: { rate: 10r/s }"])[0]
+            .ends_with("rate: \"10r/s\" is not how a rate is written here; write 10/s")
+    );
+}
+
 #[test]
 fn toml_is_explained_in_the_same_words() {
     for (text, expected) in [

@@ -13,10 +13,10 @@ use std::sync::OnceLock;
 use super::shared_tick::LATE;
 use crate::seqlock::SeqLock;
 
-/// Fractions of a nanosecond per count: 32 bits of them.
+/// Bits of the fraction in a speed, which is in nanoseconds per count.
 const FRACTION: u32 = 32;
 
-/// Off by more than this, the counter is not worked back but left alone: the machine was suspended, or it is no clock.
+/// Bearings off by more nanoseconds than this are dropped and not worked back: the machine was suspended, or the counter is no clock.
 const LOST: u64 = 1_000_000;
 
 /// A difference is worked off in about so many beats.
@@ -39,12 +39,12 @@ struct Bearings {
 
 impl Bearings {
     fn nanos(&self, count: u64) -> u64 {
-        // A count before the bearings is one of another core, or of a moment ago: it stands still.
+        // A count before the bearings was read on another core, or a moment ago: time stands still for it.
         let counts = u128::from(count.saturating_sub(self.at));
         self.nanos + ((counts * u128::from(self.speed)) >> FRACTION) as u64
     }
 
-    /// Returns after how many counts the keeper is late.
+    /// Returns the number of counts after which the keeper is late.
     fn reach(&self) -> u64 {
         (LATE << FRACTION) / self.speed.max(1)
     }
@@ -61,8 +61,8 @@ impl Counter {
     /// comparison finds counts before the bearings, a keeper that is late, and products beyond 64 bits.
     #[inline]
     pub(super) fn fast_tick(&self) -> Option<u64> {
-        // First of all, so that little has to be kept across the library's other way to read a counter, which is a call. Bearings
-        // that are newer than the count tell when it was, or that it was before them.
+        // The count is read first, so that few values have to be kept across the call by which the library reads it on some processors.
+        // Bearings published after it still tell its time, or that it lies before them.
         let count = self.raw.get()?.raw();
         let [at, nanos, speed, reach] = self.bearings.read(|numbers| numbers)?;
         let counts = count.wrapping_sub(at);
@@ -89,7 +89,7 @@ impl Counter {
 #[derive(Debug)]
 pub(super) struct Source {
     raw: quanta::Clock,
-    /// The first pair since the keeper woke: the longer ago, the better known is the speed.
+    /// The first count since the keeper woke and its nanoseconds: the longer ago, the better known is the speed.
     first: Option<(u64, u64)>,
     bearings: Option<Bearings>,
 }
@@ -121,7 +121,7 @@ impl Source {
         now
     }
 
-    /// Forgets the bearings: nobody looks after them while the keeper sleeps.
+    /// Drops the bearings: nobody corrects them while the keeper sleeps.
     pub(super) fn rest(&mut self, counter: &Counter) {
         (self.first, self.bearings) = (None, None);
         counter.publish(None);
@@ -139,8 +139,8 @@ impl Source {
     }
 }
 
-/// Returns the present and the bearings to go on by, from where the old ones lead to. Bearings start at that present: who has seen
-/// it said as the tick cannot read less by them.
+/// Returns the present in nanoseconds, to which the old bearings lead, and new bearings that start there: a reader who has seen this
+/// present as the shared tick does not read less by them.
 fn steer(
     first: Option<(u64, u64)>,
     old: Option<Bearings>,
@@ -156,7 +156,7 @@ fn steer(
         let led = old.map_or(nanos, |old| old.nanos(count));
         return (led, old.map(|old| Bearings { at: count.max(old.at), nanos: led, ..old }));
     }
-    // Fits: a count lasts at least a tenth of a nanosecond and at most a microsecond.
+    // Fits 64 bits: a count lasts at least a tenth of a nanosecond and at most a microsecond.
     let speed = ((u128::from(passed) << FRACTION) / u128::from(counts)) as u64;
     let Some(old) = old else {
         return (nanos, Some(Bearings { at: count, nanos, speed }));
@@ -167,7 +167,7 @@ fn steer(
         // Without bearings the system's clock is read, and never less than what was said last.
         return (led.max(nanos), None);
     }
-    // The counts until the difference is worked off, at the pace of the counts per beat that are to be expected.
+    // The nanoseconds in which the difference is worked off: `PATIENCE` beats of a millisecond each, fewer just after the start.
     let span = (passed.min(1_000_000) * PATIENCE).max(1);
     let bent = u128::from(speed) * u128::from(span + behind) / u128::from(span + ahead);
     (led, Some(Bearings { at: count, nanos: led, speed: bent as u64 }))

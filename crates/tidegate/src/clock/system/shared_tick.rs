@@ -1,6 +1,6 @@
 //! The shared tick, and the agreement about when it is kept.
 //!
-//! One word says all of it, so there is no moment between two words in which a reader could take an old tick for a kept one:
+//! One word holds all of it, so there is no moment between two words in which a reader could take an old tick for a kept one:
 //! * [`ASLEEP`]: nobody keeps the tick. Readers read the clock; when they do so often, one of them wakes the keeper.
 //! * [`ASKING`]: the keeper is there and asks whether it is still wanted. Readers read the clock, and the first of them
 //!   turns it into an answer.
@@ -17,12 +17,12 @@ use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 const ASLEEP: u64 = 0;
 /// The keeper asks whether anybody wants it.
 const ASKING: u64 = 1;
-/// Somebody does.
+/// A reader has answered: the keeper is wanted.
 const WANTED: u64 = 2;
 
-/// A keeper is worth its wakeups when so many readings are missed ...
+/// The keeper is woken when this many readings have found no tick ...
 const MISSES: u32 = 64;
-/// ... within so many nanoseconds: a hundred thousand checks a second.
+/// ... within this many nanoseconds: a hundred thousand checks a second.
 const MISSED_WITHIN: u64 = 640_000;
 
 /// A keeper that is later than this, in nanoseconds, is taken for dead: a process that forked has none.
@@ -33,7 +33,7 @@ pub(super) const LATE: u64 = 50_000_000;
 #[repr(align(128))]
 pub(super) struct SharedTick {
     tick: AtomicU64,
-    /// The latest tick that the keeper has said.
+    /// The latest tick that the keeper has shared.
     floor: AtomicU64,
     wanted: AtomicBool,
     misses: AtomicU32,
@@ -60,7 +60,7 @@ impl SharedTick {
         (tick > WANTED).then_some(tick)
     }
 
-    /// Returns the latest tick that the keeper has said.
+    /// Returns the latest tick that the keeper has shared.
     pub(super) fn floor(&self) -> u64 {
         self.floor.load(Ordering::Acquire)
     }
@@ -100,8 +100,8 @@ impl SharedTick {
     pub(super) fn beat(&self, now: u64) {
         let floor = self.floor.fetch_max(now, Ordering::AcqRel).max(now);
         let tick = self.tick.load(Ordering::Relaxed);
-        // An answer to the question that comes between the two waits for the next beat; a tick given up stays so until the
-        // question finds out.
+        // A reader who answers the question between the load and the exchange makes it fail: the next beat shares a tick again. A tick that
+        // was given up is not renewed; `ask` then finds the word `ASLEEP`.
         if tick > ASKING && tick < floor {
             let _ = self.tick.compare_exchange(tick, floor, Ordering::AcqRel, Ordering::Relaxed);
         }

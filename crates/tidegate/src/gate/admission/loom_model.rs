@@ -48,7 +48,7 @@ enum End {
     Finish,
     Cancel,
     Drop,
-    /// Dropped, after it was told to undo then.
+    /// Dropped, after [`Admission::undo_if_dropped`].
     DropUndone,
     /// Dropped while delayed, before the future was polled.
     HangUp,
@@ -214,7 +214,7 @@ impl World {
             })
             .collect();
         let first = visit(&gate, 0);
-        // Of each: nothing where it was refused, else whether its units were kept.
+        // For each thread: nothing where it was refused, else whether its units were kept.
         let ended: Vec<_> =
             iter::once(first).chain(others.into_iter().map(|other| other.join().unwrap())).collect();
         let kept = |dropped: bool| -> Vec<u64> {

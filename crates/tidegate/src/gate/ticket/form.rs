@@ -1,7 +1,7 @@
 //! What is sealed: the byte form of a ticket's content.
 //!
-//! Whoever opens a ticket knows that a node of this deployment wrote it, perhaps of another version. It is read as if anybody had: every
-//! length is checked against what is left.
+//! Whoever opens a ticket knows that a node of this deployment wrote it, perhaps of another version. It is still read as if anybody had
+//! written it: every length is checked against the bytes that are left.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::gate::charged::{Charged, Made, SettledOnce};
 use crate::policy::Share;
 use crate::store::Home;
 
-/// Names the form, beside those of cells.
+/// The first byte of the content, which tells its form from the forms of cells.
 const TICKET: u8 = 2;
 
 /// The bit of a line that says `charge: on-failure`.
@@ -72,7 +72,7 @@ impl OpenTicket {
         };
         let (made, expires) = (from.tick()?, from.tick()?);
         let (mut keys, mut lines) = (Vec::new(), SmallVec::new());
-        // Nothing is set aside for the count: it may say anything, and each line takes bytes that have to be there.
+        // No memory is set aside for the count, which may be any number: each line takes bytes that have to be there.
         for _ in 0..u32_from(&mut from)? {
             let (start, length) = (keys.len() as u32, u32_from(&mut from)?);
             if length as usize > from.left() {

@@ -19,7 +19,7 @@ const CONTEXT: &[u8] = b"tidegate ticket 1";
 /// With fewer different bytes than this a key is not random.
 const FEWEST_DIFFERENT: usize = 8;
 
-/// Drawn at random for each ticket: 192 bits do not meet again.
+/// The length of a nonce in bytes. It is drawn at random for each ticket: 192 bits do not repeat.
 const NONCE: usize = 24;
 
 /// Seals tickets with one key, and opens those of up to seven older ones too: for a change of keys, name the new one first on
@@ -145,8 +145,8 @@ impl TicketKeys {
         }
     }
 
-    /// Says whether a key that was [read](TicketKeys::parse) has fewer than 8 different bytes, as a random one has with odds below 2⁻¹²⁰:
-    /// somebody has typed it, and somebody else can guess it.
+    /// Says whether a key that was [read](TicketKeys::parse) has fewer than 8 different bytes. A random key has so few with odds below
+    /// 2⁻¹²⁰, so somebody has typed it, and somebody else can guess it.
     #[must_use]
     pub const fn looks_typed(&self) -> bool {
         self.looks_typed

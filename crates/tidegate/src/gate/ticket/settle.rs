@@ -13,8 +13,8 @@ use crate::gate::waits::{Waits, now};
 use crate::gate::{Finished, Gate};
 use crate::store::{Charge, Home};
 
-/// Whose keys the marks of settled tickets are: a number that no policy has but for odds of 2⁻³², so that they have a share of a full
-/// store for themselves.
+/// The owner of the marks of settled tickets, so that they have a share of a full store for themselves. A policy has the same number with
+/// odds of 2⁻³² only.
 const OWNER: u32 = u32::MAX;
 
 /// The key of one mark: no policy's, for those have names.
@@ -82,8 +82,8 @@ impl Gate {
     /// several stores, each has a mark of its own: told again after one of them has failed, the ticket is settled there and nowhere twice.
     ///
     /// # Errors
-    /// [`TicketError`]: nothing was given back or booked. Only where the store was [`Unavailable`](crate::store::StoreError::Unavailable) nobody can say whether
-    /// its answer was lost: try again, and [`TicketError::Settled`] says that the settlement before had been done.
+    /// [`TicketError`]: nothing was given back or booked. Only where the store was [`Unavailable`](crate::store::StoreError::Unavailable)
+    /// nobody can say whether its answer was lost: try again, and [`TicketError::Settled`] says that the settlement before had been done.
     ///
     /// # Examples
     /// ```
@@ -178,7 +178,7 @@ impl OpenTicket {
     /// A power of two, in seconds: few limits for all tickets, so that each mark is a word in a table.
     fn mark_quota(&self) -> Arc<Quota> {
         let ttl = self.expires.since(self.made).as_secs().saturating_add(1).next_power_of_two();
-        // At most 2^22 s, for no ticket lives longer than a month; one that says so must not overflow.
+        // At most 2^22 s, for no ticket lives longer than a month; the bound keeps the time of one that says otherwise from overflowing.
         let quota = Quota::per(1, Duration::from_secs(ttl.min(1 << 32))).gcra();
         Arc::new(quota.expect("one in a time that is not zero"))
     }

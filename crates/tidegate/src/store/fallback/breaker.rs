@@ -1,4 +1,4 @@
-//! Whether the engine is asked, and what is remembered of it while it is not.
+//! Whether the engine is asked, and what is counted while it is not.
 //!
 //! Closed, every step goes to the engine. The first one that stays without an answer opens it: from then on steps are decided without
 //! the engine, and one step at a time, each a stated interval after the one before, goes to the engine as a probe. The first probe
@@ -12,13 +12,13 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_core::Tick;
 
-/// How an engine is, as a [`super::Fallback`] has found it.
+/// Whether an engine is asked, as a [`super::Fallback`] has found it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
     /// Why the engine is not asked; `None` while it is.
     pub down: Option<Arc<str>>,
-    /// Since when, by the fallback's clock; the epoch while nothing has changed yet.
+    /// Since when this is so, by the fallback's clock; the epoch while nothing has changed yet.
     pub since: Tick,
     /// How many steps were decided without the engine, ever.
     pub without_engine: u64,
@@ -38,17 +38,18 @@ impl Health {
 pub struct Change {
     /// Whether the engine is asked from now on.
     pub up: bool,
-    /// Why it went: of a return, why it had been away.
+    /// Why the engine is not asked any more; when it is back, why it had been away.
     pub reason: Arc<str>,
-    /// When, by the fallback's clock.
+    /// The tick of the change, by the fallback's clock.
     pub at: Tick,
     /// How long the state before had lasted; zero at the first change.
     pub lasted: Duration,
-    /// How many steps were decided without the engine meanwhile: of an engine that goes, single steps that it could not decide.
+    /// How many steps were decided without the engine since the change before. While it was asked, these are single steps that it could not
+    /// decide.
     pub without_engine: u64,
 }
 
-/// Who is told of changes.
+/// The function that is told of changes.
 pub(super) type Told = dyn Fn(&Change) + Send + Sync;
 
 /// The breaker of one engine.
@@ -56,7 +57,7 @@ pub(super) struct Breaker {
     /// Read by every step. Relaxed: a step that sees an old value asks once more than it had to, or once less.
     down: AtomicBool,
     without_engine: AtomicU64,
-    /// Protects what belongs together at a change. Nothing foreign is called while it is held.
+    /// Protects the fields that change together. No foreign code is called while it is held.
     inner: Mutex<Inner>,
     interval: Duration,
     told: Option<Box<Told>>,
@@ -66,7 +67,7 @@ pub(super) struct Breaker {
 struct Inner {
     down: Option<Arc<str>>,
     since: Option<Tick>,
-    /// Of [`Breaker::without_engine`], how many there were at the last change.
+    /// The value of [`Breaker::without_engine`] at the last change.
     before: u64,
     next_probe: Tick,
     probing: bool,
@@ -91,7 +92,8 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Notes that the engine is asked. A probe that is dropped before asked nothing, and the next step is one at once.
+    /// Notes that the probe asks the engine. If a probe is dropped before this, nothing was asked, and the next step becomes a probe at
+    /// once.
     pub(super) const fn asks(&mut self) {
         self.asked = true;
     }
@@ -184,7 +186,7 @@ impl Breaker {
         }
     }
 
-    /// Returns why the engine is away, in one's own words where it is back by now.
+    /// Returns why the engine is away; if it is back by now, says that.
     pub(super) fn reason(&self) -> Arc<str> {
         self.inner.lock().down.clone().unwrap_or_else(|| "it has just come back".into())
     }
@@ -197,7 +199,7 @@ impl Breaker {
         Change { up, reason, at, lasted, without_engine }
     }
 
-    /// Outside the lock: whoever is told may ask for the health.
+    /// Outside the lock: the function that is told may ask for the health.
     fn tell(&self, change: &Change) {
         if let Some(told) = &self.told {
             told(change);

@@ -1,4 +1,4 @@
-//! What a node grants of a limit by itself: one part of as many as there are nodes.
+//! What a node grants of a limit by itself: one part, the limit being divided by the number of nodes.
 //!
 //! The limit stays as it is and costs are multiplied: with three nodes each unit counts three times, so that one node grants a third
 //! of the burst and a third of the rate, whatever the algorithm. The answers are divided again.
@@ -13,14 +13,14 @@ use tidegate_core::{Algorithm, Cost, Finish, Quota, Receipt, Standing, Tick};
 
 use crate::clock::HeldTime;
 
-/// How many numbers of nodes are remembered; of earlier ones the smallest, under which less comes back.
+/// How many numbers of nodes are remembered. The oldest place keeps the smallest of all earlier numbers, under which less comes back.
 const MOST_REMEMBERED: usize = 64;
 
 /// How many nodes there are, now and before.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    /// The number, and from which tick it held; ascending. Held for reading while charges are settled, so that each lies on one side of a
-    /// change.
+    /// Each number of nodes and the tick from which it held, ascending. Locked for reading while charges are settled, so that each charge
+    /// lies on one side of a change.
     pub(super) held: RwLock<Numbers>,
     /// The latest tick that was seen.
     latest: HeldTime,
@@ -39,7 +39,7 @@ impl Nodes {
         self.latest.hold(now)
     }
 
-    /// Puts another number in force; 0 counts as 1.
+    /// Changes the number of nodes; 0 counts as 1.
     pub(super) fn set(&self, nodes: u64, now: Tick) {
         let nodes = nodes.max(1);
         let mut held = self.held.write();
@@ -58,12 +58,12 @@ impl Nodes {
 }
 
 impl Numbers {
-    /// Returns the number in force.
+    /// Returns the number of nodes now.
     pub(super) fn now(&self) -> u64 {
         self.0.last().map_or(1, |(_, nodes)| *nodes)
     }
 
-    /// Returns the number that a charge was made under.
+    /// Returns the number of nodes that a charge was made under.
     pub(super) fn at(&self, tick: Tick) -> u64 {
         let later = self.0.partition_point(|(from, _)| *from <= tick);
         self.0[later.saturating_sub(1)].1
@@ -74,9 +74,9 @@ impl Numbers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     nodes: u64,
-    /// What was asked.
+    /// The units asked for.
     asked: Cost,
-    /// What is charged.
+    /// The units charged.
     pub(super) charged: Cost,
 }
 

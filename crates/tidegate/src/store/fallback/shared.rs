@@ -1,4 +1,4 @@
-//! Steps between the engine and this process: who settles them, and how long the engine has.
+//! Steps that the engine or this process settles, and the time that the engine has for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ impl Shared {
         self.breaker.way(|| self.clock.now())
     }
 
-    /// Settles a step that takes or looks.
+    /// Settles a step that takes or peeks.
     pub(super) fn decide(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
         let mut probe = match self.way() {
             Way::Without => return Settling::Done(self.without(step, out)),
@@ -52,7 +52,7 @@ impl Shared {
         }
     }
 
-    /// Settles many steps that take or look, in one exchange.
+    /// Settles many steps that take or peek, in one exchange.
     pub(super) fn decide_each(
         self: &Arc<Self>,
         steps: &[Step<'_>],
@@ -175,7 +175,7 @@ impl Shared {
     /// Waits for the engine until the deadline.
     async fn in_time(&self, later: Later<Answer>, mut probe: Option<Probe>) -> Answer {
         if probe.is_none() && self.breaker.is_down() {
-            // It has gone since this step was made: the engine is not asked.
+            // The engine has gone since this step was made: it is not asked.
             return Err(self.gone());
         }
         if let Some(probe) = &mut probe {
@@ -210,7 +210,7 @@ impl Shared {
         before(&self.clock, self.clock.now().after(self.deadline), later).await
     }
 
-    /// Draws from an answer whether the engine is there.
+    /// Notes what an answer says of the engine: that it is there, or that it is gone.
     fn judge<T>(&self, answer: Result<T, StoreError>, probe: Option<&mut Probe>) -> Result<T, StoreError> {
         match &answer {
             Err(StoreError::Unavailable { reason }) => self.breaker.fails(reason, self.clock.now()),
@@ -223,7 +223,7 @@ impl Shared {
         answer
     }
 
-    /// Draws from many answers whether the engine is there: one that is not given says that it is not.
+    /// Notes what many answers say of the engine: one that is missing says that it is gone.
     fn judge_each(&self, answers: &[Answer], mut probe: Option<Probe>) {
         let unavailable = answers.iter().find(|answer| matches!(answer, Err(StoreError::Unavailable { .. })));
         match unavailable {
@@ -263,7 +263,7 @@ impl Shared {
 type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
 type Endings = SmallVec<[Ending; 4]>;
 
-/// Says whether the words of the charges decide where an engine says this; see [the module](super#which-errors-count).
+/// Says whether an error of the engine leaves the decision to the words of the charges; see [the module](super#which-errors-count).
 const fn is_decided_here(error: &StoreError) -> bool {
     matches!(
         error,

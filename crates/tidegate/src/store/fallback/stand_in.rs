@@ -13,13 +13,13 @@ use crate::store::{
     StoreError,
 };
 
-/// Keys of the store that stands in: those that are charged in an outage.
+/// How many keys the store that stands in has room for: those that are charged in an outage.
 const KEYS: usize = 65_536;
 
 /// Decides what the engine does not.
 #[derive(Debug)]
 pub(super) struct StandIn {
-    /// Made when it is first needed: its table takes memory.
+    /// The store, made when it is first needed: its table takes memory.
     store: OnceLock<MemoryStore>,
     pub(super) nodes: Nodes,
 }
@@ -36,7 +36,7 @@ impl StandIn {
         self.store.get_or_init(|| MemoryStore::with_capacity(KEYS))
     }
 
-    /// Settles a step that takes or looks: charges with `allow` pass, those with `deny` refuse the step, the others are decided here.
+    /// Settles a step that takes or peeks: charges with `allow` pass, those with `deny` refuse the step, the others are decided here.
     pub(super) fn decide(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
         let nodes = self.nodes.held.read();
         let now = self.nodes.hold(step.now);
@@ -74,7 +74,7 @@ impl StandIn {
         Ok(())
     }
 
-    /// Takes what is decided here, or looks where the step is refused anyway.
+    /// Takes the charges that are decided here, or peeks where the step is refused anyway.
     fn take(
         &self,
         step: &Step<'_>,

@@ -1,0 +1,66 @@
+//! What somebody probably meant who wrote a rate as another system does: `10r/s`, `10rps`, `0.5/s`.
+//!
+//! Such a rate is refused, so that files have one way of writing it; the error says how the same rate is written here.
+
+use super::{Unit, WrittenRate, counted_unit, whole_number};
+
+/// What people write for one of something, before the slash or the `p` of "per".
+const THINGS: [&str; 11] =
+    ["r", "q", "t", "req", "reqs", "request", "requests", "hit", "hits", "query", "queries"];
+
+/// The last letter of `rps`, `rpm`, `rph` and `rpd`.
+const PER: [(char, Unit); 4] =
+    [('s', Unit::Second), ('m', Unit::Minute), ('h', Unit::Hour), ('d', Unit::Day)];
+
+/// Decimals of a count that are turned into a whole count: more than anybody types.
+const DECIMALS: usize = 9;
+
+/// Returns the rate as it is written here; `None` where it is not clear which was meant. The text is that of a file: any length,
+/// any letters.
+pub(super) fn meant(text: &str) -> Option<WrittenRate> {
+    let lower = text.trim().to_ascii_lowercase();
+    let end = lower.find(|c: char| !matches!(c, '0'..='9' | '.' | '_')).unwrap_or(lower.len());
+    let (count, rest) = lower.split_at(end);
+    let (mut times, unit) = match rest.split_once('/').or_else(|| rest.split_once(" per ")) {
+        Some((thing, period)) if is_thing(thing) => {
+            // In nginx, from which `10r/m` comes, m is a minute.
+            let is_nginx = thing.trim() == "r" && period.trim() == "m";
+            if is_nginx { (1, Unit::Minute) } else { counted_unit(period.trim()).ok()? }
+        }
+        Some(_) => return None,
+        None => {
+            let (thing, per) = rest.trim().rsplit_once('p')?;
+            let (_, unit) = PER.iter().find(|(letter, _)| per.chars().eq([*letter]))?;
+            (!thing.is_empty() && is_thing(thing)).then_some((1, *unit))?
+        }
+    };
+    let count = match count.split_once('.') {
+        None => whole_number(count).ok()?,
+        Some((whole, decimals)) => {
+            let is_plain = decimals.bytes().all(|byte| byte.is_ascii_digit());
+            if !is_plain || decimals.is_empty() || decimals.len() > DECIMALS {
+                return None;
+            }
+            let parts = 10_u64.pow(u32::try_from(decimals.len()).ok()?);
+            let whole = if whole.is_empty() { 0 } else { whole_number(whole).ok()? };
+            let count = whole.checked_mul(parts)?.checked_add(decimals.parse().ok()?)?;
+            // 0.5 a second is 5 per 10 s; in the fewest whole units 1 per 2 s. That is the least burst too, and the burst is the
+            // count unless it is given.
+            let shared = greatest_divisor(count, parts);
+            times = times.checked_mul(parts / shared)?;
+            count / shared
+        }
+    };
+    let written = WrittenRate::Per { count, times, unit };
+    // Only what would be accepted is proposed.
+    (written.to_string().parse() == Ok(written)).then_some(written)
+}
+
+fn is_thing(text: &str) -> bool {
+    let text = text.trim();
+    text.is_empty() || THINGS.contains(&text)
+}
+
+fn greatest_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { greatest_divisor(b, a % b) }
+}
