@@ -24,7 +24,7 @@ const SERVER: Table = Table {
         key(
             "admin",
             Kind::Socket,
-            Some("127.0.0.1:9080"),
+            None,
             "Kept for a separate address: nothing listens there in this version",
         ),
         key("grpc", Kind::Unavailable, None, "Where Envoy's rate limit protocol is answered"),

@@ -370,7 +370,7 @@ mod tests {
             ("1.5/s", "3/2s"),
             ("2.0/min", "2/min"),
             ("0.5rps", "1/2s"),
-            ("1.25/10s", "1/8s"),
+            ("1.25/10s", "5/40s"),
         ] {
             let expected = format!("\"{text}\" is not how a rate is written here; write {write}");
             assert_eq!(rate(text).unwrap_err().to_string(), expected);

@@ -44,8 +44,7 @@ pub(super) fn meant(text: &str) -> Option<WrittenRate> {
             let parts = 10_u64.pow(u32::try_from(decimals.len()).ok()?);
             let whole = if whole.is_empty() { 0 } else { whole_number(whole).ok()? };
             let count = whole.checked_mul(parts)?.checked_add(decimals.parse().ok()?)?;
-            // 0.5 a second is 5 per 10 s; in the fewest whole units 1 per 2 s. That is the least burst too, and the burst is the
-            // count unless it is given.
+            // 0.5 a second is 5 per 10 s, shortened to 1 per 2 s: the burst is the count unless it is given.
             let shared = greatest_divisor(count, parts);
             times = times.checked_mul(parts / shared)?;
             count / shared
