@@ -362,6 +362,12 @@ pub(crate) struct Replay {
     /// Exit 3 when this holds, such as 'denied{policy=per-ip} > 0.5%'; may be repeated
     #[arg(long, value_name = "CONDITION")]
     pub(crate) fail_if: Vec<String>,
+    /// Exit 2, without a verdict, when more of the lines than this are malformed
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
+    pub(crate) max_malformed: f64,
+    /// Exit 2, without a verdict, when more of the requests than this came too late to be put in order
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share)]
+    pub(crate) max_late: f64,
     /// How fast: as fast as possible, or as it happened
     #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed)]
     pub(crate) speed: Speed,

@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 use tidegate::Tick;
 use tidegate_sim::chart::{Bars, Curve, TimeAxis};
+use tidegate_sim::log::Tally;
 use tidegate_sim::replay::{Outcome, PolicyOutcome, Replay, Threshold};
 
 use crate::exit::Mistake;
@@ -20,7 +21,8 @@ const ADMITTED: usize = 1;
 #[derive(Debug)]
 pub(crate) struct VerdictLine {
     condition: String,
-    pub(crate) failed: bool,
+    /// `None`: the log is not good enough to tell.
+    pub(crate) failed: Option<bool>,
     measured: f64,
     percent: bool,
 }
@@ -38,16 +40,26 @@ impl fmt::Display for VerdictLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = if self.percent { " %" } else { "" };
         let digits = if self.percent { 3 } else { 0 };
-        let word = if self.failed { "FAILED" } else { "passed" };
+        let word = match self.failed {
+            Some(true) => "FAILED",
+            Some(false) => "passed",
+            None => "no verdict",
+        };
         write!(f, "{word}  fail if {}: measured {:.digits$}{unit}", self.condition, self.measured)
     }
 }
 
-/// Measures every threshold.
-pub(crate) fn verdicts(thresholds: &[Threshold], outcome: &Outcome) -> Result<Vec<VerdictLine>> {
+/// Measures every threshold. A log that is in doubt decides none.
+pub(crate) fn verdicts(
+    thresholds: &[Threshold],
+    outcome: &Outcome,
+    log: &Tally,
+    in_doubt: bool,
+) -> Result<Vec<VerdictLine>> {
     let measure = |threshold: &Threshold| {
-        let verdict = threshold.measure(outcome).map_err(Mistake)?;
-        let (failed, measured, percent) = (verdict.failed, verdict.measured, verdict.percent);
+        let verdict = threshold.measure(outcome, log).map_err(Mistake)?;
+        let (measured, percent) = (verdict.measured, verdict.percent);
+        let failed = (!in_doubt).then_some(verdict.failed);
         Ok(VerdictLine { condition: threshold.to_string(), failed, measured, percent })
     };
     thresholds.iter().map(measure).collect()
@@ -170,7 +182,8 @@ fn side_by_side(outcomes: &[Outcome]) -> String {
     let header = ["RUN", "REQUESTS", "ALLOWED", "DENIED", "%", "DELAYED", "KEYS HIT", "WORST KEY"];
     let row = |outcome: &Outcome| {
         let share = 100.0 * outcome.denied as f64 / outcome.requests.max(1) as f64;
-        let hit = outcome.policies.iter().map(|policy| policy.keys_hit).sum();
+        let real = outcome.policies.iter().filter(|policy| policy.shadow_limit_of.is_none());
+        let hit = real.map(|policy| policy.keys_hit).sum();
         let worst = outcome.policies.iter().filter(|policy| policy.denied > 0 && !policy.by.is_empty());
         let worst = worst.max_by_key(|policy| policy.denied).and_then(|policy| policy.worst.as_ref());
         vec![

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tidegate::config::Config;
 use tidegate_sim::log::{Log, LogOptions};
-use tidegate_sim::replay::{Replay, ReplayOptions};
+use tidegate_sim::replay::{Replay, ReplayOptions, Trust};
 use tidegate_sim::report;
 use tidegate_sim::source::Input;
 
@@ -24,7 +24,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })?;
     let out = PathBuf::from(out);
     std::fs::create_dir_all(&out)?;
-    std::fs::write(out.join("index.html"), report::page("Replay", &replay, Some(log.tally()))?)?;
+    let tally = log.tally();
+    let page = report::page("Replay", &replay, Some(tally), &Trust::default().doubts(tally))?;
+    std::fs::write(out.join("index.html"), page)?;
     for picture in report::pictures(&replay)? {
         std::fs::write(out.join(picture.name), picture.svg)?;
     }

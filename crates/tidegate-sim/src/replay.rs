@@ -10,6 +10,7 @@ mod lanes;
 mod options;
 mod outcome;
 mod threshold;
+mod trust;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,11 +26,12 @@ use crate::series::Series;
 pub(crate) use lanes::{ADMITTED, DENIED, OFFERED};
 pub use options::ReplayOptions;
 
-use account::Account;
 pub(crate) use account::written_rate;
+use account::{Account, PolicyAccount};
 use inside::{Inside, Leaving};
-pub use outcome::{Outcome, PeakRate, PolicyOutcome};
+pub use outcome::{Outcome, PeakRate, PolicyOutcome, shadow_limit_name};
 pub use threshold::{Threshold, ThresholdError, Verdict};
+pub use trust::{Doubt, Trust};
 
 /// One policy set under replay.
 #[derive(Debug)]
@@ -41,7 +43,8 @@ struct Run {
     /// Whether any limit is a guard, whose places are held for as long as requests take.
     holds: bool,
     totals: Totals,
-    accounts: Vec<Account>,
+    /// One per policy of the set.
+    accounts: Vec<PolicyAccount>,
     series: Series,
 }
 
@@ -68,14 +71,26 @@ pub struct Replay {
     is_recorded: bool,
     inside: Inside,
     unheld: u64,
+    /// Attributes of `by` that no request has had so far.
+    unseen: Vec<String>,
+    /// What the first request had.
+    attributes: Vec<String>,
 }
+
+/// How many attributes of the first request are remembered, to be named where one is missing.
+const ATTRIBUTES: usize = 32;
 
 impl Replay {
     /// Makes a replay of named policy sets.
     #[must_use]
     pub fn new(sets: Vec<(String, Arc<PolicySet>)>, options: ReplayOptions) -> Self {
         let clock = ManualClock::default();
-        let runs = sets
+        let applied =
+            sets.iter().flat_map(|(_, set)| set.policies()).filter(|policy| policy.mode != Mode::Off);
+        let mut unseen: Vec<String> = applied.flat_map(|policy| policy.by.iter().cloned()).collect();
+        unseen.sort();
+        unseen.dedup();
+        let runs: Vec<Run> = sets
             .into_iter()
             .map(|(name, policies)| Run {
                 name,
@@ -83,13 +98,27 @@ impl Replay {
                 reports: policies.policies().iter().any(|policy| policy.charge == ChargeOn::Failure),
                 holds: policies.policies().iter().any(has_guards),
                 totals: Totals::default(),
-                accounts: policies.policies().iter().map(|policy| Account::new(policy, &options)).collect(),
+                accounts: policies
+                    .policies()
+                    .iter()
+                    .map(|policy| PolicyAccount::new(policy, &options))
+                    .collect(),
                 series: Series::new(3, options.bins, options.bin_width),
                 policies,
             })
             .collect();
-        let inside = Inside::default();
-        Self { clock, runs, options, first: None, last: None, is_recorded: false, inside, unheld: 0 }
+        Self {
+            clock,
+            runs,
+            options,
+            first: None,
+            last: None,
+            is_recorded: false,
+            inside: Inside::default(),
+            unheld: 0,
+            unseen,
+            attributes: Vec::new(),
+        }
     }
 
     /// Asks every gate about a request of a log. It stays in places of guards for as long as the log says that it took. The status that the log recorded is reported to `charge: on-failure`; a request
@@ -113,6 +142,12 @@ impl Replay {
             now = Some(leaving.at);
             self.clock.set(leaving.at);
             self.runs[leaving.run].leave(&leaving.places);
+        }
+        if self.first.is_none() {
+            self.attributes = request.pairs().take(ATTRIBUTES).map(|(name, _)| name.to_owned()).collect();
+        }
+        if !self.unseen.is_empty() {
+            self.unseen.retain(|name| request.value(name).is_none());
         }
         if now != Some(at) {
             self.first.get_or_insert(at);
@@ -147,6 +182,18 @@ impl Replay {
         self.unheld
     }
 
+    /// Returns the attributes that policies are keyed by and that no request had: a name that is misspelt, most often.
+    #[must_use]
+    pub fn unseen(&self) -> &[String] {
+        &self.unseen
+    }
+
+    /// Returns the names of what the first request had, 32 at most.
+    #[must_use]
+    pub fn attributes(&self) -> &[String] {
+        &self.attributes
+    }
+
     /// Returns what became of it, one outcome per policy set.
     #[must_use]
     pub fn outcomes(&self) -> Vec<Outcome> {
@@ -165,16 +212,17 @@ impl Replay {
         self.runs.get(run).map(|run| &run.series)
     }
 
-    /// Returns the curves of one policy of a run: lanes matched, passed by it, and denied by it, in cost units.
+    /// Returns the curves of one policy or shadow limit of a run, by its place in [`Outcome::policies`]: lanes matched, passed by it,
+    /// and denied by it, in cost units.
     #[must_use]
-    pub fn policy_series(&self, run: usize, policy: usize) -> Option<&Series> {
-        Some(&self.runs.get(run)?.accounts.get(policy)?.series)
+    pub fn policy_series(&self, run: usize, row: usize) -> Option<&Series> {
+        Some(&self.runs.get(run)?.row(row)?.series)
     }
 
-    /// Returns the peaks of the keys of one policy of a run.
+    /// Returns the peaks of the keys of one policy or shadow limit of a run, by its place in [`Outcome::policies`].
     #[must_use]
-    pub fn policy_peaks(&self, run: usize, policy: usize) -> Option<&Peaks> {
-        Some(&self.runs.get(run)?.accounts.get(policy)?.peaks)
+    pub fn policy_peaks(&self, run: usize, row: usize) -> Option<&Peaks> {
+        Some(&self.runs.get(run)?.row(row)?.peaks)
     }
 }
 
@@ -223,7 +271,7 @@ impl Run {
         if let Some(refusal) = &decision.denied_by_list {
             self.totals.by_list += 1;
             if let Some(policy) = refusal.policy {
-                self.accounts[policy].denied_by_list += 1;
+                self.accounts[policy].own.denied_by_list += 1;
             }
         }
         let policies = self.policies.policies();
@@ -259,9 +307,17 @@ impl Run {
         }
     }
 
+    /// Returns the policies that are not switched off, with their accounts.
+    fn applied(&self) -> impl Iterator<Item = (&Policy, &PolicyAccount)> {
+        self.policies.policies().iter().zip(&self.accounts).filter(|(policy, _)| policy.mode != Mode::Off)
+    }
+
+    fn row(&self, row: usize) -> Option<&Account> {
+        self.applied().flat_map(|(_, account)| account.rows()).nth(row)
+    }
+
     fn outcome(&self, first: Option<Tick>, last: Option<Tick>) -> Outcome {
         let Totals { requests, denied, by_list, delayed, shadow_denied, errors, left_early } = self.totals;
-        let policies = self.policies.policies().iter().zip(&self.accounts);
         Outcome {
             name: self.name.clone(),
             requests,
@@ -275,10 +331,7 @@ impl Run {
             evicted: self.gate.occupancy().evicted,
             first,
             last,
-            policies: policies
-                .filter(|(policy, _)| policy.mode != Mode::Off)
-                .map(|(p, a)| a.outcome(p))
-                .collect(),
+            policies: self.applied().flat_map(|(policy, account)| account.outcomes(policy)).collect(),
         }
     }
 }

@@ -7,7 +7,7 @@ use tidegate::visible;
 
 use crate::chart::{ChartError, Curve, Falling, Level, OverTime, TimeAxis};
 use crate::log::Tally;
-use crate::replay::{Outcome, PolicyOutcome, Replay};
+use crate::replay::{Doubt, Outcome, PolicyOutcome, Replay};
 use crate::suggest::percent;
 
 /// A picture with the name of the file to keep it in.
@@ -102,6 +102,7 @@ fn level(policy: &PolicyOutcome) -> Option<Level> {
 fn shared_limit(outcome: &Outcome) -> Option<Level> {
     let shared =
         outcome.policies.iter().filter(|policy| policy.by.is_empty() && policy.matched == outcome.requests);
+    let shared = shared.filter(|policy| policy.shadow_limit_of.is_none());
     let levels = shared.filter_map(|policy| {
         let rate = crate::replay::written_rate(policy.limits.first()?)?;
         let tidegate::policy::WrittenRate::Per { count, .. } = rate else { return None };
@@ -122,11 +123,16 @@ th{font-weight:600;color:var(--quiet);font-size:.85rem}.n{text-align:right}.bad{
 svg{max-width:100%;height:auto;margin:.5rem 0}code{font-size:.9em;overflow-wrap:anywhere}
 ";
 
-/// Writes the page. `log` is what was read, if a log was.
+/// Writes the page. `log` is what was read, if a log was, and `doubts` why no verdict should rest on it.
 ///
 /// # Errors
 /// [`ChartError`], which drawing into memory does not give.
-pub fn page(title: &str, replay: &Replay, log: Option<&Tally>) -> Result<String, ChartError> {
+pub fn page(
+    title: &str,
+    replay: &Replay,
+    log: Option<&Tally>,
+    doubts: &[Doubt],
+) -> Result<String, ChartError> {
     let outcomes = replay.outcomes();
     let axis = if replay.is_recorded() { TimeAxis::Utc } else { TimeAxis::Elapsed };
     let pictures = pictures(replay)?;
@@ -142,6 +148,7 @@ pub fn page(title: &str, replay: &Replay, log: Option<&Tally>) -> Result<String,
             body {
                 h1 { (title) }
                 @if let Some(tally) = log { (source(tally)) }
+                @for doubt in doubts { p class="bad" { "No verdict: " (doubt) "." } }
                 @for outcome in &outcomes { (run(outcome, axis, outcomes.len() > 1)) }
                 h2 { "Charts" }
                 @for picture in &pictures { (PreEscaped(&picture.svg)) }
@@ -229,7 +236,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 /// Writes a count with its thousands apart.
-fn grouped(count: u64) -> String {
+pub(crate) fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (place, digit) in digits.chars().enumerate() {

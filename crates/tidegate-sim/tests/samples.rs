@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use tidegate::config::{Config, Format};
-use tidegate_sim::log::{Log, LogOptions};
+use tidegate_sim::log::{Log, LogOptions, Tally};
 use tidegate_sim::replay::{Outcome, Replay, ReplayOptions, Threshold};
 use tidegate_sim::report;
 use tidegate_sim::source::Input;
@@ -24,7 +24,7 @@ fn replay(name: &str, policies: &str) -> (Outcome, String) {
     .unwrap();
     let tally = log.tally();
     assert_eq!((tally.malformed, tally.order.clamped), (0, 0), "{:?}", tally.first_malformed);
-    let page = report::page(name, &replay, Some(tally)).unwrap();
+    let page = report::page(name, &replay, Some(tally), &[]).unwrap();
     (replay.outcomes().remove(0), page)
 }
 
@@ -41,7 +41,7 @@ fn the_scraper_and_the_guesser_are_found_and_nobody_else() {
     assert_eq!((login.keys_hit, login.worst.as_ref().unwrap().key.as_str()), (1, "198.51.100.77"));
     assert!(per_ip.denied > 300 && login.denied > 100, "{outcome:#?}");
     let threshold: Threshold = "denied{policy=per-ip} > 1%".parse().unwrap();
-    assert!(threshold.measure(&outcome).unwrap().failed);
+    assert!(threshold.measure(&outcome, &Tally::default()).unwrap().failed);
     // One page, nothing to load.
     assert!(page.contains("203.0.113.9") && page.matches("<svg").count() == 3);
     let references = ["src=", "href=", "@import", "url(", "<script"];

@@ -1,5 +1,7 @@
 //! Shows what policies would have done to recorded traffic.
 
+mod judgement;
+
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,7 +12,7 @@ use anyhow::{Context as _, Result};
 use serde_json::json;
 use tidegate::policy::PolicySet;
 use tidegate_sim::log::{Log, LogOptions, Tally};
-use tidegate_sim::replay::{Replay, ReplayOptions, Threshold};
+use tidegate_sim::replay::{Doubt, Replay, ReplayOptions, Threshold, Trust, shadow_limit_name};
 use tidegate_sim::report;
 
 use crate::args::{self, Speed};
@@ -35,24 +37,30 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     let mut log = reading::open(&replay.reading)?;
     let took = feed(&mut log, &mut runs, replay.speed, printer)?;
     let tally = log.tally();
+    judgement::parsed(tally)?;
     if runs.unheld() > 0 && runs.unheld() == tally.records {
         return Err(Mistake(NO_HOLD.to_owned()).into());
     }
     let outcomes = runs.outcomes();
-    let verdicts = outcome::verdicts(&thresholds, &outcomes[0])?;
-
+    judgement::matched(&runs, &outcomes)?;
+    let doubts = Trust { max_malformed: replay.max_malformed, max_late: replay.max_late }.doubts(tally);
+    let verdicts = outcome::verdicts(&thresholds, &outcomes[0], tally, !doubts.is_empty())?;
     let guessed = guessed_costs(&policies);
 
     let value = json!({
         "log": reading::describe(tally),
         "costs_taken_as_1": guessed.iter().cloned().collect::<HashMap<_, _>>(),
         "runs": outcomes,
+        "no_verdict": doubts.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "thresholds": verdicts.iter().map(outcome::VerdictLine::json).collect::<Vec<_>>(),
         "seconds": took.as_secs_f64(),
     });
     printer.value(&value, |printer| {
         let mut text = headline(tally, took);
         text.push_str(&outcome::text(&runs, &outcomes, printer));
+        for doubt in &doubts {
+            text.push_str(&format!("NO VERDICT  {doubt}\n"));
+        }
         for verdict in &verdicts {
             text.push_str(&format!("{verdict}\n"));
         }
@@ -72,10 +80,12 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
             thousands(*requests)
         ));
     }
+    judgement::remark_unseen(&runs, printer);
     if let Some(folder) = &replay.plot {
-        draw(&runs, tally, folder, printer)?;
+        draw(&runs, tally, &doubts, folder, printer)?;
     }
-    Ok(if verdicts.iter().any(|verdict| verdict.failed) { Exit::Threshold } else { Exit::Done })
+    judgement::trusted(&doubts, tally, replay.reading.order)?;
+    Ok(if verdicts.iter().any(|verdict| verdict.failed == Some(true)) { Exit::Threshold } else { Exit::Done })
 }
 
 /// The policy sets to run side by side: the file's or the one spelled out, then the algorithms to compare it with.
@@ -130,14 +140,16 @@ fn thresholds(texts: &[String]) -> Result<Vec<Threshold>> {
 
 /// A threshold about a policy that does not exist would hold for ever.
 fn known(threshold: &Threshold, policies: &PolicySet) -> Result<()> {
-    match threshold.policy() {
-        Some(name) if policies.find(name).is_none() => {
-            let names: Vec<&str> = policies.policies().iter().map(|policy| policy.name.as_str()).collect();
-            Err(Mistake(format!("--fail-if: there is no policy \"{name}\"; there are {}", names.join(", ")))
-                .into())
-        }
-        _ => Ok(()),
+    let Some(name) = threshold.policy() else { return Ok(()) };
+    let mut names = Vec::new();
+    for policy in policies.policies() {
+        names.push(policy.name.clone());
+        names.extend(policy.shadow_limit.is_some().then(|| shadow_limit_name(&policy.name)));
     }
+    if names.iter().any(|known| known == name) {
+        return Ok(());
+    }
+    Err(Mistake(format!("--fail-if: there is no policy \"{name}\"; there are {}", names.join(", "))).into())
 }
 
 /// Reads the log through the gates, at the speed asked for.
@@ -183,10 +195,10 @@ fn headline(tally: &Tally, took: Duration) -> String {
 }
 
 /// Writes the pictures, and a page that holds them with the tables.
-fn draw(runs: &Replay, tally: &Tally, folder: &Path, printer: &Printer) -> Result<()> {
+fn draw(runs: &Replay, tally: &Tally, doubts: &[Doubt], folder: &Path, printer: &Printer) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let mut files =
-        vec![("report.html".to_owned(), report::page(&reading::title(tally), runs, Some(tally))?)];
+    let page = report::page(&reading::title(tally), runs, Some(tally), doubts)?;
+    let mut files = vec![("report.html".to_owned(), page)];
     files.extend(report::pictures(runs)?.into_iter().map(|picture| (picture.name, picture.svg)));
     for (name, text) in files {
         let path = folder.join(name);

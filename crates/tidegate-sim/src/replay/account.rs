@@ -8,11 +8,66 @@ use tidegate::{LimitDecision, Tick};
 
 use super::lanes::{ADMITTED, DENIED, OFFERED};
 use super::options::ReplayOptions;
-use super::outcome::{PeakRate, PolicyOutcome};
+use super::outcome::{PeakRate, PolicyOutcome, shadow_limit_name};
 use crate::peaks::Peaks;
 use crate::series::Series;
 
-/// What one policy did.
+/// What one policy did, and its shadow limit by itself: what is only measured must not blur what is enforced.
+#[derive(Debug)]
+pub(super) struct PolicyAccount {
+    pub(super) own: Account,
+    shadow_limit: Option<Account>,
+}
+
+impl PolicyAccount {
+    pub(super) fn new(policy: &Policy, options: &ReplayOptions) -> Self {
+        let of_shadow_limit = |limit: &Limit| Account::new(std::slice::from_ref(limit), options);
+        Self {
+            own: Account::new(&policy.limits, options),
+            shadow_limit: policy.shadow_limit.as_ref().map(of_shadow_limit),
+        }
+    }
+
+    /// Notes what the limits of the policy decided about one request; `lines` has the policy's own first, the shadow limit's last.
+    pub(super) fn note(
+        &mut self,
+        policy: &Policy,
+        at: Tick,
+        request: &Descriptor<'_>,
+        lines: &[LimitDecision],
+        signed_in: bool,
+        ipv6_prefix: u8,
+    ) {
+        let own = lines.partition_point(|line| !policy.is_shadow_limit(line.limit));
+        let (own, shadow) = lines.split_at(own);
+        if !own.is_empty() {
+            self.own.note(policy, at, request, own, signed_in, ipv6_prefix);
+        }
+        if let (Some(account), false) = (&mut self.shadow_limit, shadow.is_empty()) {
+            account.note(policy, at, request, shadow, signed_in, ipv6_prefix);
+        }
+    }
+
+    /// Returns its rows: the policy's, then its shadow limit's.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &Account> {
+        std::iter::once(&self.own).chain(&self.shadow_limit)
+    }
+
+    /// Returns the outcomes of its rows.
+    pub(super) fn outcomes(&self, policy: &Policy) -> impl Iterator<Item = PolicyOutcome> {
+        let own = self.own.outcome(policy, &policy.limits);
+        let shadow = self.shadow_limit.as_ref().zip(policy.shadow_limit.as_ref());
+        let shadow = shadow.map(|(account, limit)| PolicyOutcome {
+            name: shadow_limit_name(&policy.name),
+            shadow_limit_of: Some(policy.name.clone()),
+            mode: "shadow",
+            ..account.outcome(policy, std::slice::from_ref(limit))
+        });
+        std::iter::once(own).chain(shadow)
+    }
+}
+
+/// What the limits of one row did.
 #[derive(Debug)]
 pub(super) struct Account {
     matched: u64,
@@ -34,14 +89,14 @@ pub(crate) fn written_rate(label: &str) -> Option<WrittenRate> {
     label.split_whitespace().find_map(|word| word.parse().ok())
 }
 
-/// Returns the window that a policy's peaks are measured in: the period of its first limit, so that peak and limit compare.
-fn window(policy: &Policy) -> Duration {
-    let labels = policy.limits.iter().chain(&policy.shadow_limit).map(|limit| limit.terms.label.as_str());
+/// Returns the window that a row's peaks are measured in: the period of its first limit, so that peak and limit compare.
+fn window(limits: &[Limit]) -> Duration {
+    let labels = limits.iter().map(|limit| limit.terms.label.as_str());
     labels.filter_map(written_rate).find_map(WrittenRate::period).unwrap_or(Duration::from_secs(1))
 }
 
 impl Account {
-    pub(super) fn new(policy: &Policy, options: &ReplayOptions) -> Self {
+    fn new(limits: &[Limit], options: &ReplayOptions) -> Self {
         Self {
             matched: 0,
             denied: 0,
@@ -50,14 +105,14 @@ impl Account {
             denied_by_list: 0,
             first_denied: None,
             most_in_use: None,
-            peaks: Peaks::new(window(policy), options.peak_keys),
+            peaks: Peaks::new(window(limits), options.peak_keys),
             series: Series::new(3, options.bins, options.bin_width),
             key: Vec::new(),
         }
     }
 
-    /// Notes what the limits of the policy decided about one request.
-    pub(super) fn note(
+    /// Notes what the limits of the row decided about one request.
+    fn note(
         &mut self,
         policy: &Policy,
         at: Tick,
@@ -105,18 +160,18 @@ impl Account {
         }
     }
 
-    pub(super) fn outcome(&self, policy: &Policy) -> PolicyOutcome {
+    fn outcome(&self, policy: &Policy, limits: &[Limit]) -> PolicyOutcome {
         let worst = self.peaks.top(1, |key| key.denied).into_iter().next().filter(|key| key.denied > 0);
         let worst = worst.or_else(|| self.peaks.top(1, |key| key.peak).into_iter().next());
-        let labels = policy.limits.iter().chain(&policy.shadow_limit).map(|limit| limit.terms.label.clone());
         PolicyOutcome {
             name: policy.name.clone(),
+            shadow_limit_of: None,
             mode: match policy.mode {
                 tidegate::policy::Mode::Off => "off",
                 tidegate::policy::Mode::Shadow => "shadow",
                 tidegate::policy::Mode::Enforce => "enforce",
             },
-            limits: labels.collect(),
+            limits: limits.iter().map(|limit| limit.terms.label.clone()).collect(),
             by: policy.by.clone(),
             matched: self.matched,
             denied: self.denied + self.denied_by_list,

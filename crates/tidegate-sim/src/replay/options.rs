@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct ReplayOptions {
     /// Live keys in each gate's store.
     pub store_keys: usize,
-    /// Keys whose peaks are kept per policy; about 200 bytes each.
+    /// Keys whose peaks are kept per policy and per shadow limit; about 200 bytes each.
     pub peak_keys: usize,
     /// Bins of each curve.
     pub bins: usize,

@@ -38,18 +38,21 @@ pub struct Outcome {
     /// The last request.
     #[serde(serialize_with = "maybe_nanos")]
     pub last: Option<Tick>,
-    /// One per policy that is not switched off.
+    /// One per policy that is not switched off, each followed by its shadow limit, if it has one.
     pub policies: Vec<PolicyOutcome>,
 }
 
-/// What one policy did.
+/// What one policy did, or its shadow limit.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicyOutcome {
-    /// Its name.
+    /// The name of the policy; of a shadow limit, with ` (shadow_limit)` behind it.
     pub name: String,
+    /// The policy whose shadow limit this is; `None` for the policy itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shadow_limit_of: Option<String>,
     /// `enforce` or `shadow`.
     pub mode: &'static str,
-    /// Its limits in words, a shadow limit last.
+    /// Its limits in words.
     pub limits: Vec<String>,
     /// What its keys are made of.
     pub by: Vec<String>,
@@ -77,6 +80,20 @@ pub struct PolicyOutcome {
     /// When it first refused anything.
     #[serde(serialize_with = "maybe_nanos")]
     pub first_denied: Option<Tick>,
+}
+
+/// What a shadow limit is called, behind the name of its policy.
+pub(super) const SHADOW_LIMIT: &str = " (shadow_limit)";
+
+/// Returns what the row of a policy's shadow limit is named, in outcomes and in thresholds.
+///
+/// # Examples
+/// ```
+/// assert_eq!(tidegate_sim::replay::shadow_limit_name("per-ip"), "per-ip (shadow_limit)");
+/// ```
+#[must_use]
+pub fn shadow_limit_name(policy: &str) -> String {
+    format!("{policy}{SHADOW_LIMIT}")
 }
 
 impl PolicyOutcome {

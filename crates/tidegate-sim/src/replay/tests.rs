@@ -5,6 +5,7 @@ use std::time::Duration;
 use tidegate::config::{Config, Format};
 
 use super::*;
+use crate::log::Tally;
 use crate::traffic::Traffic;
 
 fn set(text: &str) -> Arc<PolicySet> {
@@ -43,7 +44,7 @@ fn counts_keys_and_peaks_are_those_of_the_traffic() {
     assert_eq!(policy.first_denied, Some(Tick::from_secs(1_000_010)));
     let series = replay.series(0).unwrap();
     assert_eq!((series.total(OFFERED), series.total(ADMITTED), series.total(DENIED)), (135, 105, 30));
-    let verdict = |text: &str| text.parse::<Threshold>().unwrap().measure(outcome);
+    let verdict = |text: &str| text.parse::<Threshold>().unwrap().measure(outcome, &Tally::default());
     assert!(verdict("denied{policy=per-ip} > 22%").unwrap().failed);
     assert!(!verdict("denied{policy=per-ip} > 23%").unwrap().failed);
     assert_eq!(verdict("keys_hit == 1").unwrap(), Verdict { failed: true, measured: 1.0, percent: false });
@@ -72,6 +73,66 @@ fn a_policy_in_shadow_denies_nobody_and_is_counted() {
     assert_eq!((outcome.denied, outcome.shadow_denied), (0, 30));
     assert_eq!((outcome.policies[0].denied, outcome.policies[0].shadow_denied), (0, 30));
     assert_eq!((outcome.policies[0].mode, outcome.policies[0].keys_hit), ("shadow", 1));
+}
+
+/// What a shadow limit would have refused was counted for the policy: `10/s` denied one key and was said to have hit a hundred, so
+/// that a threshold on it failed.
+#[test]
+fn a_shadow_limit_has_a_row_of_its_own() {
+    let limits = "limit: { rate: 10/s, burst: 20 }, shadow_limit: { rate: 2/min, burst: 2 }";
+    let text = format!(
+        "  - {{ name: unused, mode: off, by: [x], limit: {{ rate: 1/h }} }}\n  \
+           - {{ name: per-ip, by: [client.ip], {limits} }}\n"
+    );
+    let replay = run(&text, "steady 8/s 10s key good, burst 50 key bad");
+    let outcome = &replay.outcomes()[0];
+    let [policy, shadow] = &outcome.policies[..] else { panic!("{outcome:#?}") };
+    assert_eq!((policy.name.as_str(), policy.mode, &policy.shadow_limit_of), ("per-ip", "enforce", &None));
+    assert_eq!((policy.matched, policy.denied, policy.shadow_denied, policy.keys_hit), (130, 30, 0, 1));
+    assert_eq!(policy.limits, ["gcra 10/s burst 20"]);
+    assert_eq!(policy.peak.unwrap().to_string(), "50/s");
+    assert_eq!((shadow.name.as_str(), shadow.mode), ("per-ip (shadow_limit)", "shadow"));
+    assert_eq!(shadow.shadow_limit_of.as_deref(), Some("per-ip"));
+    assert_eq!((shadow.matched, shadow.denied, shadow.keys_hit), (130, 0, 2));
+    assert_eq!((outcome.denied, outcome.shadow_denied), (30, shadow.shadow_denied));
+    assert_eq!(shadow.limits, ["gcra 2/min burst 2"]);
+    assert_eq!(shadow.peak.unwrap().window, Duration::from_secs(60));
+    // A policy that is switched off has no row and no curves.
+    assert_eq!(replay.policy_peaks(0, 0).unwrap().denied_keys(), 1);
+    assert_eq!(replay.policy_peaks(0, 1).unwrap().denied_keys(), 2);
+    assert!(replay.policy_series(0, 2).is_none());
+
+    let measure = |text: &str| text.parse::<Threshold>().unwrap().measure(outcome, &Tally::default());
+    for (text, measured) in [
+        ("keys_hit > 3", 1.0),
+        ("keys_hit{policy=per-ip} > 3", 1.0),
+        ("keys_hit{policy=per-ip (shadow_limit)} > 3", 2.0),
+        ("shadow_denied{policy=per-ip (shadow_limit)} > 1", shadow.shadow_denied as f64),
+    ] {
+        assert_eq!(measure(text).unwrap().measured, measured, "{text}");
+    }
+    // These could never hold.
+    let never = measure("shadow_denied{policy=per-ip} > 1").unwrap_err();
+    assert!(never.ends_with("its shadow limit is {policy=per-ip (shadow_limit)}"), "{never}");
+    let never = measure("denied{policy=per-ip (shadow_limit)} > 1").unwrap_err();
+    assert!(never.ends_with("use shadow_denied"), "{never}");
+}
+
+#[test]
+fn a_condition_on_a_policy_that_matched_nothing_is_no_verdict() {
+    let replay = run(&PER_IP.replace("by:", "match: { path: /other }, by:"), "burst 5 key a");
+    let measure =
+        |text: &str| text.parse::<Threshold>().unwrap().measure(&replay.outcomes()[0], &Tally::default());
+    let none = measure("denied{policy=per-ip} > 1%").unwrap_err();
+    assert!(none.ends_with("no verdict, `per-ip` matched none of the 5 requests"), "{none}");
+    assert!(measure("matched{policy=per-ip} == 0").unwrap().failed);
+}
+
+#[test]
+fn names_that_no_request_has_are_remembered() {
+    let replay = run(&PER_IP.replace("client.ip", "client.ip, team"), "burst 5 key a");
+    assert_eq!(replay.unseen(), ["team"]);
+    assert_eq!(replay.attributes(), ["request.path", "client.ip"]);
 }
 
 #[test]

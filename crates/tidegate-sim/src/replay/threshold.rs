@@ -3,7 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::outcome::{Outcome, PolicyOutcome, share};
+use super::outcome::{Outcome, PolicyOutcome, SHADOW_LIMIT, share};
+use super::trust;
+use crate::log::Tally;
 
 /// What is wrong with an expression, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,9 +26,18 @@ enum Measure {
     ShadowDenied,
     KeysHit,
     Errors,
+    Malformed,
+    Late,
 }
 
-const MEASURES: [(&str, Measure); 8] = [
+impl Measure {
+    /// Whether it is of the log, whatever the policies.
+    fn is_of_log(self) -> bool {
+        matches!(self, Self::Malformed | Self::Late)
+    }
+}
+
+const MEASURES: [(&str, Measure); 10] = [
     ("requests", Measure::Requests),
     ("matched", Measure::Requests),
     ("allowed", Measure::Allowed),
@@ -35,6 +46,8 @@ const MEASURES: [(&str, Measure); 8] = [
     ("shadow_denied", Measure::ShadowDenied),
     ("keys_hit", Measure::KeysHit),
     ("errors", Measure::Errors),
+    ("malformed", Measure::Malformed),
+    ("late", Measure::Late),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +73,11 @@ const RELATIONS: [(&str, Relation); 6] = [
 /// An expression that makes a replay fail when it holds: `MEASURE[{policy=NAME}] RELATION NUMBER[%]`.
 ///
 /// Measures are requests (or matched), allowed, denied, delayed, shadow_denied, keys_hit and errors. A percentage is of the
-/// requests that the policy matched, or of all; of its keys for `keys_hit`.
+/// requests that the policy matched, or of all; of its keys for `keys_hit`. `malformed` (lines) and `late` (requests) are of the log
+/// and name no policy; a percentage of them is of the lines, or of the requests.
+///
+/// A shadow limit is named `{policy=NAME (shadow_limit)}`; `{policy=NAME}` does not see it, and neither does `keys_hit` without a
+/// policy. It has `matched`, `shadow_denied` and `keys_hit`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
     text: String,
@@ -150,11 +167,18 @@ impl FromStr for Threshold {
             if name.is_empty() {
                 return Err(from.error(from.at, "the name of the policy is missing"));
             }
-            policy = Some(name.to_owned());
+            let mut name = name.to_owned();
             if quoted {
                 from.want("\"")?;
+            } else if from.takes(SHADOW_LIMIT.trim_start()) {
+                name.push_str(SHADOW_LIMIT);
             }
+            policy = Some(name);
             from.want("}")?;
+            if measure.is_of_log() {
+                let what = format!("`{word}` is of the log, whatever the policy; leave out {{policy=…}}");
+                return Err(from.error(start, what));
+            }
         }
         let Some((_, relation)) = RELATIONS.into_iter().find(|(sign, _)| from.takes(sign)) else {
             return Err(from.error(from.at, "a relation is missing; use <, <=, >, >=, == or !="));
@@ -182,16 +206,22 @@ impl Threshold {
         self.policy.as_deref()
     }
 
-    /// Measures an outcome.
+    /// Measures an outcome and the log that it comes from.
     ///
     /// # Errors
-    /// A message with the policies there are, when the outcome has none of the name.
-    pub fn measure(&self, outcome: &Outcome) -> Result<Verdict, String> {
+    /// A message when the outcome cannot answer, so that the condition could never hold: no policy has the name (it says which
+    /// there are), the policy matched no request, or the measure is always 0 for what is named.
+    pub fn measure(&self, outcome: &Outcome, log: &Tally) -> Result<Verdict, String> {
         let (part, whole) = match &self.policy {
+            None if self.measure == Measure::Malformed => trust::malformed(log),
+            None if self.measure == Measure::Late => trust::late(log),
             None => total(self.measure, outcome),
             Some(name) => {
                 let names: Vec<&str> = outcome.policies.iter().map(|policy| policy.name.as_str()).collect();
-                let found = outcome.policies.iter().find(|policy| policy.name == *name);
+                let mut named = outcome.policies.iter().filter(|policy| policy.name == *name);
+                // A policy may be named as the shadow limit of another would be: the policy is meant.
+                let found =
+                    named.clone().find(|policy| policy.shadow_limit_of.is_none()).or_else(|| named.next());
                 let found = found.ok_or_else(|| {
                     let near = crate::words::nearest(name, &names);
                     format!(
@@ -199,6 +229,7 @@ impl Threshold {
                         names.join(", ")
                     )
                 })?;
+                self.can_hold(found, outcome)?;
                 of_policy(self.measure, found)
             }
         };
@@ -212,6 +243,34 @@ impl Threshold {
             Relation::Unequal => measured != self.number,
         };
         Ok(Verdict { failed, measured, percent: self.percent })
+    }
+
+    /// Refuses what would pass whatever the limits did.
+    fn can_hold(&self, policy: &PolicyOutcome, outcome: &Outcome) -> Result<(), String> {
+        let name = &policy.name;
+        let counts_refusals = matches!(self.measure, Measure::Denied | Measure::Delayed);
+        if counts_refusals && policy.shadow_limit_of.is_some() {
+            return Err(format!(
+                "--fail-if {self}: a shadow limit denies and delays nobody; use shadow_denied"
+            ));
+        }
+        let own_shadow = outcome.policies.iter().find(|row| row.shadow_limit_of.as_ref() == Some(name));
+        if let Some(row) = own_shadow
+            && self.measure == Measure::ShadowDenied
+            && policy.mode == "enforce"
+        {
+            return Err(format!(
+                "--fail-if {self}: the limits of `{name}` are enforced; its shadow limit is {{policy={}}}",
+                row.name
+            ));
+        }
+        if policy.matched == 0 && policy.denied == 0 && self.measure != Measure::Requests {
+            return Err(format!(
+                "--fail-if {self}: no verdict, `{name}` matched none of the {} requests",
+                outcome.requests
+            ));
+        }
+        Ok(())
     }
 }
 
@@ -230,8 +289,10 @@ fn total(measure: Measure, outcome: &Outcome) -> (u64, u64) {
         Measure::Delayed => outcome.delayed,
         Measure::ShadowDenied => outcome.shadow_denied,
         Measure::Errors => outcome.errors,
+        Measure::Malformed | Measure::Late => 0,
         Measure::KeysHit => {
-            let sum = |of: fn(&PolicyOutcome) -> u64| outcome.policies.iter().map(of).sum();
+            let policies = || outcome.policies.iter().filter(|policy| policy.shadow_limit_of.is_none());
+            let sum = |of: fn(&PolicyOutcome) -> u64| policies().map(of).sum();
             return (sum(|policy| policy.keys_hit), sum(keys));
         }
     };
@@ -245,7 +306,7 @@ fn of_policy(measure: Measure, policy: &PolicyOutcome) -> (u64, u64) {
         Measure::Denied => policy.denied,
         Measure::Delayed => policy.delayed,
         Measure::ShadowDenied => policy.shadow_denied,
-        Measure::Errors => 0,
+        Measure::Errors | Measure::Malformed | Measure::Late => 0,
         Measure::KeysHit => return (policy.keys_hit, keys(policy)),
     };
     (part, policy.matched)
@@ -262,17 +323,26 @@ mod tests {
             "keys_hit>=3",
             " errors != 0 ",
             "denied { policy = \"a b\" } <= 1_000",
+            "malformed > 0",
+            "late > 0.1%",
         ] {
             assert_eq!(text.parse::<Threshold>().unwrap().to_string(), text.trim());
         }
         assert_eq!("denied{policy=\"a b\"}>1".parse::<Threshold>().unwrap().policy(), Some("a b"));
+        for text in ["keys_hit{policy=a (shadow_limit)}>1", "keys_hit{policy=\"a (shadow_limit)\"}>1"] {
+            assert_eq!(text.parse::<Threshold>().unwrap().policy(), Some("a (shadow_limit)"));
+        }
         let rows = [
             (
                 "denid > 1",
-                "--fail-if, column 1: `denid` is no measure; did you mean `denied`?; use requests, matched, allowed, denied, delayed, shadow_denied, keys_hit, errors",
+                "--fail-if, column 1: `denid` is no measure; did you mean `denied`?; use requests, matched, allowed, denied, delayed, shadow_denied, keys_hit, errors, malformed, late",
             ),
             ("denied{police=x} > 1", "--fail-if, column 8: `police` is no label; use policy=NAME"),
             ("denied{policy=x > 1", "--fail-if, column 17: `}` is missing"),
+            (
+                "late{policy=x} > 1",
+                "--fail-if, column 1: `late` is of the log, whatever the policy; leave out {policy=…}",
+            ),
             ("denied = 1", "--fail-if, column 8: a relation is missing; use <, <=, >, >=, == or !="),
             ("denied > x", "--fail-if, column 10: a number is missing, as 100 or 0.5%"),
             (

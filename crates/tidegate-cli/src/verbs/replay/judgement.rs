@@ -1,0 +1,80 @@
+//! When a replay has nothing to say: a run that read or matched nothing would pass every threshold.
+
+use anyhow::Result;
+use tidegate_sim::log::Tally;
+use tidegate_sim::replay::{Doubt, Outcome, Replay};
+
+use crate::args::Order;
+use crate::exit::Mistake;
+use crate::output::{Printer, thousands};
+
+/// Refuses a log without a request.
+pub(super) fn parsed(tally: &Tally) -> Result<()> {
+    if tally.records > 0 {
+        return Ok(());
+    }
+    let files: Vec<&str> = tally.files.iter().map(|(name, _)| name.as_str()).collect();
+    let mut what = format!("nothing to replay: no request in {}", files.join(", "));
+    match (tally.malformed, tally.first_malformed.first()) {
+        (_, None) if tally.lines == 0 => what.push_str(", which is empty"),
+        (_, None) => what.push_str(", which has only blank lines, comments or a header"),
+        (malformed, Some(first)) => what.push_str(&format!(
+            ": malformed lines {}, the first is {first}; --format says how they are written, --column what is what",
+            thousands(malformed)
+        )),
+    }
+    Err(Mistake(what).into())
+}
+
+/// Refuses policies that no request of the log met.
+pub(super) fn matched(runs: &Replay, outcomes: &[Outcome]) -> Result<()> {
+    let met =
+        |run: &Outcome| run.errors + run.denied_by_list > 0 || run.policies.iter().any(|row| row.matched > 0);
+    if outcomes.iter().any(met) {
+        return Ok(());
+    }
+    let requests = outcomes.first().map_or(0, |run| run.requests);
+    let mut what = format!("nothing matched: no policy is for any of the {} requests", thousands(requests));
+    if runs.unseen().is_empty() {
+        what.push_str("; look at match, direction, mode and the allow-lists");
+    } else {
+        what.push_str(&format!("; {}", unseen(runs)));
+    }
+    Err(Mistake(what).into())
+}
+
+/// Tells of keys that are made of less than their policy says.
+pub(super) fn remark_unseen(runs: &Replay, printer: &Printer) {
+    if !runs.unseen().is_empty() {
+        printer.remark(&unseen(runs));
+    }
+}
+
+fn unseen(runs: &Replay) -> String {
+    format!("no request has {}; the first one has {}", runs.unseen().join(", "), runs.attributes().join(", "))
+}
+
+/// Refuses to judge by a log that was read too badly; says what would help.
+pub(super) fn trusted(doubts: &[Doubt], tally: &Tally, order: Order) -> Result<()> {
+    if doubts.is_empty() {
+        return Ok(());
+    }
+    let advice = |doubt: &Doubt| {
+        let most = (doubt.share() * 100.0).ceil().min(100.0);
+        match doubt {
+            Doubt::Late { .. } => {
+                let sort = if order == Order::Clamp { "--order sort " } else { "" };
+                let window = tally.order.window_needed().filter(|_| tally.order.early == 0);
+                let remedy = window.map_or_else(String::new, |window| {
+                    format!("; {sort}--reorder {}s puts them in order", window.as_secs())
+                });
+                format!("{doubt}{remedy}; --max-late {most}% judges all the same")
+            }
+            _ => format!(
+                "{doubt}; --format and --column say how to read them, --max-malformed {most}% judges all the same"
+            ),
+        }
+    };
+    let why: Vec<String> = doubts.iter().map(advice).collect();
+    Err(Mistake(format!("no verdict: {}", why.join("; "))).into())
+}

@@ -1,0 +1,121 @@
+//! Whether a log was read well enough to judge limits by.
+
+use std::fmt;
+
+use super::outcome::share;
+use crate::log::Tally;
+use crate::report::grouped;
+use crate::suggest::percent;
+
+/// How much of a log may be amiss before its replay decides nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trust {
+    /// The largest share of malformed lines, 0 to 1, of the malformed lines and the requests together.
+    pub max_malformed: f64,
+    /// The largest share of late requests, 0 to 1: those that came too late to be put in order and were taken at the latest time
+    /// seen.
+    pub max_late: f64,
+}
+
+impl Default for Trust {
+    /// 5 % malformed, 1 % late. A line that is left out hides at most its own denial; a late one crowds others and invents denials.
+    fn default() -> Self {
+        Self { max_malformed: 0.05, max_late: 0.01 }
+    }
+}
+
+/// One reason not to judge by a log.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Doubt {
+    /// Too many lines are malformed.
+    Malformed {
+        /// How many.
+        lines: u64,
+        /// Of how many.
+        of: u64,
+        /// The share allowed.
+        most: f64,
+    },
+    /// Too many requests came too late to be put in order.
+    Late {
+        /// How many.
+        requests: u64,
+        /// Of how many.
+        of: u64,
+        /// The share allowed.
+        most: f64,
+    },
+}
+
+impl Trust {
+    /// Returns the reasons not to judge by a log: none when its shares are within bounds, or it has no lines.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate_sim::log::Tally;
+    /// use tidegate_sim::replay::Trust;
+    ///
+    /// let mut log = Tally { records: 95, malformed: 5, ..Tally::default() };
+    /// assert!(Trust::default().doubts(&log).is_empty());
+    /// log.malformed = 6;
+    /// let doubts = Trust::default().doubts(&log);
+    /// assert_eq!(doubts[0].to_string(), "6 of 101 lines (5.94 %) are malformed, more than 5.00 %: denials may be too few");
+    /// ```
+    #[must_use]
+    pub fn doubts(&self, log: &Tally) -> Vec<Doubt> {
+        let mut doubts = Vec::new();
+        let (lines, of) = malformed(log);
+        if share(lines, of) > self.max_malformed {
+            doubts.push(Doubt::Malformed { lines, of, most: self.max_malformed });
+        }
+        let (requests, of) = late(log);
+        if share(requests, of) > self.max_late {
+            doubts.push(Doubt::Late { requests, of, most: self.max_late });
+        }
+        doubts
+    }
+}
+
+impl Doubt {
+    /// Returns the share that was found, 0 to 1.
+    #[must_use]
+    pub fn share(&self) -> f64 {
+        match *self {
+            Self::Malformed { lines, of, .. } => share(lines, of),
+            Self::Late { requests, of, .. } => share(requests, of),
+        }
+    }
+}
+
+impl fmt::Display for Doubt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = percent(self.share());
+        match self {
+            Self::Malformed { lines, of, most } => write!(
+                f,
+                "{} of {} lines ({found}) are malformed, more than {}: denials may be too few",
+                grouped(*lines),
+                grouped(*of),
+                percent(*most)
+            ),
+            Self::Late { requests, of, most } => write!(
+                f,
+                "{} of {} requests ({found}) came too late to be put in order, more than {}: denials may not be real",
+                grouped(*requests),
+                grouped(*of),
+                percent(*most)
+            ),
+        }
+    }
+}
+
+/// Returns the malformed lines, and the lines that are not blank.
+pub(super) fn malformed(log: &Tally) -> (u64, u64) {
+    (log.malformed, log.malformed + log.records)
+}
+
+/// Returns the requests that were taken at the latest time seen, and all of them.
+pub(super) fn late(log: &Tally) -> (u64, u64) {
+    (log.order.clamped, log.records)
+}
