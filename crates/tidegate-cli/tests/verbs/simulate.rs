@@ -106,7 +106,8 @@ fn one_policy_of_a_file() {
     };
     let value = run(&["per-ip"]).code(0).json();
     let policies = value["runs"][0]["policies"].as_array().unwrap();
-    assert_eq!((policies.len(), &policies[0]["name"]), (1, &"per-ip".into()));
+    let names: Vec<_> = policies.iter().map(|policy| policy["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["per-ip", "per-ip (shadow_limit)"]);
     assert_eq!(value["runs"][0]["allowed"], 200, "burst 200");
     run(&[]).code(0);
     let unknown = run(&["per-ipp"]).code(2);
