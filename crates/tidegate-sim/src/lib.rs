@@ -38,6 +38,7 @@ pub mod report;
 pub mod series;
 pub mod source;
 pub mod suggest;
+mod thousands;
 pub mod trace;
 pub mod traffic;
 mod words;

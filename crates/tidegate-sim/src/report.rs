@@ -9,6 +9,7 @@ use crate::chart::{ChartError, Curve, Falling, Level, OverTime, TimeAxis};
 use crate::log::Tally;
 use crate::replay::{Doubt, Outcome, PolicyOutcome, Replay};
 use crate::suggest::percent;
+use crate::thousands::grouped;
 
 /// A picture with the name of the file to keep it in.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -233,19 +234,6 @@ fn run(outcome: &Outcome, axis: TimeAxis, named: bool) -> Markup {
 
 fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
-}
-
-/// Writes a count with its thousands apart.
-pub(crate) fn grouped(count: u64) -> String {
-    let digits = count.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 #[cfg(test)]

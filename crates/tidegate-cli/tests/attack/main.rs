@@ -35,6 +35,7 @@ mod seed;
 mod serving;
 mod settling;
 mod terminal;
+mod told;
 mod waiting;
 
 /// How often an attack is repeated: the first number in CI, the second in `cargo xtask attack`.

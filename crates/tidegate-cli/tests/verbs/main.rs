@@ -14,6 +14,7 @@ mod serve;
 mod simulate;
 mod suggest;
 mod trace;
+mod verdict;
 
 use std::path::{Path, PathBuf};
 

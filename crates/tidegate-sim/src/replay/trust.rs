@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::outcome::share;
 use crate::log::Tally;
-use crate::report::grouped;
 use crate::suggest::percent;
+use crate::thousands::grouped;
 
 /// How much of a log may be amiss before its replay decides nothing.
 #[derive(Clone, Copy, Debug, PartialEq)]
