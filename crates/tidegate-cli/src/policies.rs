@@ -128,7 +128,7 @@ impl LimitWords {
             words.keys().map(|key| (key.clone(), "--limit".to_owned())).collect();
         let mut say = |key: &str, value: Value, flag: String| {
             if let Some(first) = said_by.insert(key.to_owned(), flag.clone()) {
-                let before = words.get(key).map_or_else(String::new, |value| plain(value));
+                let before = words.get(key).map_or_else(String::new, plain);
                 let after = plain(&value);
                 return Err(Mistake(format!(
                     "{first} says {key} {before} and {flag} says {key} {after}; say it in one of them"
