@@ -20,6 +20,8 @@ mod profile;
 mod sliding_counter;
 mod sliding_log;
 mod sliding_window;
+#[cfg(test)]
+mod timeline;
 mod token_bucket;
 mod warm_up;
 mod windows;

@@ -4,7 +4,7 @@
 
 mod running;
 
-use running::{Answer, send, start};
+use running::{Answer, TWO, send, start};
 use serde_json::json;
 use std::time::Duration;
 
@@ -126,21 +126,6 @@ async fn a_batch_is_answered_in_order_or_not_at_all() {
     let many = format!("[{}]", vec![one("x"); 1001].join(","));
     assert!(server.post("/v1/check/batch", &many).await.detail().contains("at most 1000 checks"));
 }
-
-const TWO: &str = "
-version: 1
-policies:
-  - name: shield
-    limit: { rate: 10/min }
-    deny: { status: 503 }
-  - name: per-user
-    by: [user.id]
-    limit: { rate: 3/min }
-  - name: trial
-    mode: shadow
-    by: [user.id]
-    limit: { rate: 1/min }
-";
 
 #[tokio::test]
 async fn only_the_policies_named_are_asked_and_their_counters_are_the_same() {

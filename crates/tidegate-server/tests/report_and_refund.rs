@@ -5,7 +5,7 @@
 mod running;
 
 use http::StatusCode;
-use running::{Answer, start};
+use running::{Answer, TWO, start};
 use serde_json::json;
 
 const LOGIN: &str = "
@@ -19,21 +19,6 @@ policies:
   - name: per-ip
     by: [client.ip]
     limit: { rate: 100/min }
-";
-
-const TWO: &str = "
-version: 1
-policies:
-  - name: shield
-    limit: { rate: 10/min }
-    deny: { status: 503 }
-  - name: per-user
-    by: [user.id]
-    limit: { rate: 3/min }
-  - name: trial
-    mode: shadow
-    by: [user.id]
-    limit: { rate: 1/min }
 ";
 
 #[tokio::test]

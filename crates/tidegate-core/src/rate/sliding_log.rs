@@ -114,6 +114,7 @@ mod tests {
 
     use super::*;
     use crate::decision::Cost;
+    use crate::rate::timeline;
 
     fn ms(ms: u64) -> Tick {
         Tick::from_nanos(ms * 1_000_000)
@@ -122,9 +123,7 @@ mod tests {
     #[test]
     fn a_timeline() {
         let limit = SlidingLog::new(Rate::new(3, Duration::from_secs(1)).unwrap()).unwrap();
-        let mut state = limit.fresh(ms(0));
-        // (ms, cost, most wait in ms, answer: wait or least further wait in ms, remaining afterwards)
-        for (at, cost, max_wait, expected, remaining) in [
+        let rows = [
             (500, 1, 0, Ok(0), 2),
             (900, 2, 0, Ok(0), 0),
             (900, 1, 0, Err(600), 0),
@@ -136,18 +135,8 @@ mod tests {
             (1500, 1, 500, Ok(400), 0), // when those of 900 leave
             (1900, 1, 0, Ok(0), 0),
             (2500, 1, 0, Ok(0), 0),
-        ] {
-            let ask = Ask::within(ms(at), Cost::new(cost).unwrap(), Duration::from_millis(max_wait));
-            let answer = match limit.decide(&state, ask) {
-                Transition::Allowed { wait, next, .. } => {
-                    state = next;
-                    Ok(wait.as_millis())
-                }
-                Transition::Denied { retry } => Err(retry.after().unwrap().as_millis()),
-            };
-            assert_eq!(answer, expected, "at {at}");
-            assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
-        }
+        ];
+        timeline::holds(&limit, &rows);
     }
 
     #[test]

@@ -139,6 +139,7 @@ mod tests {
 
     use super::*;
     use crate::decision::Cost;
+    use crate::rate::timeline;
 
     fn ms(ms: u64) -> Tick {
         Tick::from_nanos(ms * 1_000_000)
@@ -147,9 +148,7 @@ mod tests {
     #[test]
     fn a_timeline() {
         let limit = SlidingWindow::new(Rate::new(3, Duration::from_secs(1)).unwrap(), 4).unwrap();
-        let mut state = limit.fresh(ms(0));
-        // (ms, cost, most wait in ms, answer: wait or least further wait in ms, remaining afterwards)
-        for (at, cost, max_wait, expected, remaining) in [
+        let rows = [
             (600, 1, 0, Ok(0), 2), // bucket 500..750, counts until 1750
             (900, 2, 0, Ok(0), 0), // bucket 750..1000, counts until 2000
             (900, 1, 0, Err(850), 0),
@@ -160,18 +159,8 @@ mod tests {
             (1750, 1, 250, Ok(250), 0),
             (2000, 1, 0, Ok(0), 0),
             (2100, 3, 0, Err(1150), 0), // those of 2000 count until 3250
-        ] {
-            let ask = Ask::within(ms(at), Cost::new(cost).unwrap(), Duration::from_millis(max_wait));
-            let answer = match limit.decide(&state, ask) {
-                Transition::Allowed { wait, next, .. } => {
-                    state = next;
-                    Ok(wait.as_millis())
-                }
-                Transition::Denied { retry } => Err(retry.after().unwrap().as_millis()),
-            };
-            assert_eq!(answer, expected, "at {at}");
-            assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
-        }
+        ];
+        timeline::holds(&limit, &rows);
     }
 
     #[test]

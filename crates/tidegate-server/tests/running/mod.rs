@@ -21,6 +21,22 @@ use tokio::task::JoinHandle;
 /// Midday of 15 January 2027, UTC.
 pub(crate) const NOON: Tick = Tick::from_secs(1_800_014_400);
 
+/// Two policies that refuse, each in its own words, and one in shadow.
+pub(crate) const TWO: &str = "
+version: 1
+policies:
+  - name: shield
+    limit: { rate: 10/min }
+    deny: { status: 503 }
+  - name: per-user
+    by: [user.id]
+    limit: { rate: 3/min }
+  - name: trial
+    mode: shadow
+    by: [user.id]
+    limit: { rate: 1/min }
+";
+
 /// A running server.
 pub(crate) struct Running {
     pub(crate) addr: SocketAddr,

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::Outcome;
 
+#[cfg(feature = "ticket")]
+use super::waits::{Waits, now};
 use super::{Admission, ChargedLine, Gate};
 #[cfg(feature = "ticket")]
 use super::{
@@ -158,11 +160,7 @@ impl Gate {
         outcome: Outcome,
         usage: &Usage<'_>,
     ) -> Result<FinishedBy<'t>, TicketError> {
-        let policies = self.policies();
-        let charged = ticket.charged();
-        let real = RealCosts::of(&policies, usage, charged.of(part).map(|made| charged.line(made)));
-        let settled = self.settle(ticket, part, outcome, real.used())?;
-        Ok(real.concluded(settled))
+        now(self.settle_by_usage(ticket, part, outcome, usage, Waits::No))
     }
 
     /// Settles a ticket like [`Gate::settle_by`], and waits for engines that answer later.
@@ -179,10 +177,21 @@ impl Gate {
         outcome: Outcome,
         usage: &Usage<'_>,
     ) -> Result<FinishedBy<'t>, TicketError> {
+        self.settle_by_usage(ticket, part, outcome, usage, Waits::Yes).await
+    }
+
+    async fn settle_by_usage<'t>(
+        &self,
+        ticket: &'t OpenTicket,
+        part: Part,
+        outcome: Outcome,
+        usage: &Usage<'_>,
+        waits: Waits,
+    ) -> Result<FinishedBy<'t>, TicketError> {
         let policies = self.policies();
         let charged = ticket.charged();
         let real = RealCosts::of(&policies, usage, charged.of(part).map(|made| charged.line(made)));
-        let settled = self.settle_async(ticket, part, outcome, real.used()).await?;
+        let settled = self.settle_ticket(ticket, part, outcome, real.used(), waits).await?;
         Ok(real.concluded(settled))
     }
 }

@@ -54,40 +54,13 @@ impl OwnedStep {
             Op::Finish(endings) => OwnedOp::Finish(endings.into()),
             Op::Reset => OwnedOp::Reset,
         };
-        let own = |charge: &Charge<'_>| {
-            let Charge {
-                key,
-                quota,
-                cost,
-                max_wait,
-                binding,
-                replace,
-                owner,
-                on_error,
-                by_fallback,
-                passing,
-            } = *charge;
-            let (key, quota) = (key.into(), Arc::clone(quota));
-            OwnedCharge {
-                key,
-                quota,
-                cost,
-                max_wait,
-                binding,
-                replace,
-                owner,
-                on_error,
-                by_fallback,
-                passing,
-            }
-        };
         Self {
             now: step.now,
             by_engine: matches!(step.clock, StepClock::Engine),
             tag: step.tag,
             receipts: step.receipts,
             op,
-            charges: step.charges.iter().map(own).collect(),
+            charges: step.charges.iter().map(OwnedCharge::of).collect(),
         }
     }
 
@@ -146,6 +119,21 @@ impl OwnedStep {
 }
 
 impl OwnedCharge {
+    fn of(charge: &Charge<'_>) -> Self {
+        Self {
+            key: charge.key.into(),
+            quota: Arc::clone(charge.quota),
+            cost: charge.cost,
+            max_wait: charge.max_wait,
+            binding: charge.binding,
+            replace: charge.replace,
+            owner: charge.owner,
+            on_error: charge.on_error,
+            by_fallback: charge.by_fallback,
+            passing: charge.passing,
+        }
+    }
+
     fn lend(&self) -> Charge<'_> {
         Charge {
             key: &self.key,

@@ -1,15 +1,13 @@
 //! Engines that are slow, forget in time, repeat themselves, or have a clock of their own.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
 
 use parking_lot::Mutex;
 use tidegate::store::{ByteMap, Caps, Later, Read, StoreError, Write};
 use tidegate::{Clock as _, ManualClock, Tick};
 
-use super::Bytes;
+use super::{Bytes, pending};
 
 /// What an engine does to each call; `Usual` is to answer.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +48,7 @@ impl Faulty {
     /// Waits as the fault has it.
     async fn wait(&self) {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
-        let mut polls = match &self.fault {
+        let polls = match &self.fault {
             Fault::Late => call % 5,
             Fault::Never(calls) => {
                 let silent = calls.load(Ordering::Relaxed) > 0;
@@ -59,15 +57,7 @@ impl Faulty {
             }
             _ => 0,
         };
-        poll_fn(|cx| {
-            if polls == 0 {
-                return Poll::Ready(());
-            }
-            polls -= 1;
-            cx.waker().wake_by_ref();
-            Poll::Pending
-        })
-        .await;
+        pending(polls).await;
     }
 
     /// Deletes what is over. Keys that are gone have a version like any other.

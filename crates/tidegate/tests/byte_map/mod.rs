@@ -5,7 +5,9 @@
 pub(crate) mod faulty;
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use parking_lot::Mutex;
 use tidegate::store::{
@@ -81,4 +83,17 @@ impl<S: Store> Store for OnTheSpot<S> {
     fn home(&self) -> Home {
         self.0.home()
     }
+}
+
+/// Is pending so many times.
+pub(crate) async fn pending(mut polls: u64) {
+    poll_fn(|cx| {
+        if polls == 0 {
+            return Poll::Ready(());
+        }
+        polls -= 1;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

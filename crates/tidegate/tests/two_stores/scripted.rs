@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
+use crate::byte_map::pending;
 use parking_lot::Mutex;
 use tidegate::store::{
     Answer, Caps, Home, Later, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store, StoreError,
@@ -75,7 +76,7 @@ impl Scripted {
             || poll_fn(|_| if self.silent.load(Ordering::Relaxed) { Poll::Pending } else { Poll::Ready(()) });
         match whim {
             Whim::Late(polls) => {
-                pending(polls).await;
+                pending(u64::from(polls)).await;
                 settle()
             }
             Whim::AtOnce => settle(),
@@ -127,19 +128,6 @@ impl Store for Scripted {
     fn home(&self) -> Home {
         Home::Nodes
     }
-}
-
-/// Is pending so many times.
-async fn pending(mut polls: u32) {
-    poll_fn(|cx| {
-        if polls == 0 {
-            return Poll::Ready(());
-        }
-        polls -= 1;
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// How a future ended.

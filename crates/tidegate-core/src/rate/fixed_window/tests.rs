@@ -1,5 +1,6 @@
 use super::*;
 use crate::decision::Cost;
+use crate::rate::timeline;
 
 fn ms(ms: u64) -> Tick {
     Tick::from_nanos(ms * 1_000_000)
@@ -8,9 +9,7 @@ fn ms(ms: u64) -> Tick {
 #[test]
 fn a_timeline() {
     let limit = FixedWindow::rolling(Rate::new(3, Duration::from_secs(1)).unwrap());
-    let mut state = limit.fresh(ms(0));
-    // (ms, cost, most wait in ms, answer: wait or least further wait in ms, remaining afterwards)
-    for (at, cost, max_wait, expected, remaining) in [
+    let rows = [
         (500, 1, 0, Ok(0), 2), // opens the window
         (900, 2, 0, Ok(0), 0),
         (900, 1, 0, Err(600), 0),
@@ -21,18 +20,8 @@ fn a_timeline() {
         (1600, 2, 900, Ok(900), 0), // opens the one from 2500 ahead of time
         (1600, 1, 0, Err(900), 0),  // although 1 is left: nobody overtakes
         (2500, 1, 0, Ok(0), 0),
-    ] {
-        let ask = Ask::within(ms(at), Cost::new(cost).unwrap(), Duration::from_millis(max_wait));
-        let answer = match limit.decide(&state, ask) {
-            Transition::Allowed { wait, next, .. } => {
-                state = next;
-                Ok(wait.as_millis())
-            }
-            Transition::Denied { retry } => Err(retry.after().unwrap().as_millis()),
-        };
-        assert_eq!(answer, expected, "at {at}");
-        assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
-    }
+    ];
+    timeline::holds(&limit, &rows);
 }
 
 #[test]

@@ -2,6 +2,7 @@ use core::time::Duration;
 
 use super::*;
 use crate::decision::Cost;
+use crate::rate::timeline;
 
 fn ms(ms: u64) -> Tick {
     Tick::from_nanos(ms * 1_000_000)
@@ -10,9 +11,7 @@ fn ms(ms: u64) -> Tick {
 #[test]
 fn a_timeline() {
     let limit = SlidingCounter::new(Rate::new(10, Duration::from_secs(1)).unwrap());
-    let mut state = limit.fresh(ms(0));
-    // (ms, cost, most wait in ms, answer: wait or least further wait in ms, remaining afterwards)
-    for (at, cost, max_wait, expected, remaining) in [
+    let rows = [
         (600, 8, 0, Ok(0), 2),
         (600, 3, 0, Err(525), 2), // at 1125 the 8 have faded to 7
         (1000, 2, 0, Ok(0), 0),
@@ -25,18 +24,8 @@ fn a_timeline() {
         (1300, 1, 0, Err(75), 0), // 4 and 8 · 0.7
         (1500, 2, 0, Ok(0), 0),
         (2000, 5, 0, Err(167), 4), // 6 fade to 5 in a sixth of a second
-    ] {
-        let ask = Ask::within(ms(at), Cost::new(cost).unwrap(), Duration::from_millis(max_wait));
-        let answer = match limit.decide(&state, ask) {
-            Transition::Allowed { wait, next, .. } => {
-                state = next;
-                Ok(wait.as_millis())
-            }
-            Transition::Denied { retry } => Err(retry.after().unwrap().as_nanos().div_ceil(1_000_000)),
-        };
-        assert_eq!(answer, expected, "at {at}");
-        assert_eq!(limit.standing(&state, ms(at)).remaining, remaining, "at {at}");
-    }
+    ];
+    timeline::holds(&limit, &rows);
 }
 
 #[test]

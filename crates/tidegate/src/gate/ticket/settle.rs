@@ -112,15 +112,7 @@ impl Gate {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'t>, TicketError> {
-        ticket.in_time(self.now())?;
-        self.holds(ticket)?;
-        let marks = ticket.marks(part);
-        let quota = ticket.mark_quota();
-        let charges: SmallVec<[Charge<'_>; 2]> =
-            marks.iter().map(|key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) }).collect();
-        let endings = self.endings(&ticket.charged, ticket.charged.of(part), outcome, used, Claims::No)?;
-        let finished = now(self.settle_endings(endings, &charges, Waits::No))?;
-        finished.ok_or(TicketError::Settled)
+        now(self.settle_ticket(ticket, part, outcome, used, Waits::No))
     }
 
     /// Settles a ticket like [`Gate::settle`], and waits for engines that answer later.
@@ -137,6 +129,18 @@ impl Gate {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'t>, TicketError> {
+        self.settle_ticket(ticket, part, outcome, used, Waits::Yes).await
+    }
+
+    /// Settles a ticket for a caller who waits for engines, or cannot.
+    pub(in crate::gate) async fn settle_ticket<'t>(
+        &self,
+        ticket: &'t OpenTicket,
+        part: Part,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+        waits: Waits,
+    ) -> Result<Finished<'t>, TicketError> {
         ticket.in_time(self.now())?;
         self.holds(ticket)?;
         let marks = ticket.marks(part);
@@ -144,7 +148,7 @@ impl Gate {
         let charges: SmallVec<[Charge<'_>; 2]> =
             marks.iter().map(|key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) }).collect();
         let endings = self.endings(&ticket.charged, ticket.charged.of(part), outcome, used, Claims::No)?;
-        self.settle_endings(endings, &charges, Waits::Yes).await?.ok_or(TicketError::Settled)
+        self.settle_endings(endings, &charges, waits).await?.ok_or(TicketError::Settled)
     }
 }
 
