@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+#[cfg(feature = "ticket")]
 use super::charged::Made;
 use crate::policy::{Share, Shares, tag_of_key};
 use crate::store::{Home, Store, StoreError};
@@ -94,6 +95,7 @@ impl Routes {
     }
 
     /// Returns where the keys of these charges are kept: in one process, if any of them is.
+    #[cfg(feature = "ticket")]
     pub(super) fn home<'c>(&self, charges: impl Iterator<Item = &'c Made>) -> Home {
         let homes = charges.filter_map(|made| {
             let store = &self.stores[self.of(made.share).ok()?];

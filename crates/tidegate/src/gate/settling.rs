@@ -74,6 +74,7 @@ pub(super) enum Claims {
     /// The charge itself, which remembers that it was settled.
     Yes,
     /// Marks in the stores.
+    #[cfg(feature = "ticket")]
     No,
 }
 

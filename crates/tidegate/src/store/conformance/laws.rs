@@ -1,4 +1,4 @@
-//! The laws that take one short story each.
+//! Laws that a few fixed steps show, each on an empty store.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -10,7 +10,7 @@ use super::super::step::{Charge, Ending, Op, Step};
 use super::super::{Settled, Settling, Store, StoreError};
 use super::subject::settle;
 
-/// Tells every law to a store of its own.
+/// Checks all of these laws, each on a store of its own.
 pub(super) fn run<S: Store>(make: &dyn Fn() -> S, quotas: &[Arc<Quota>]) {
     repeated_keys_are_refused(&make(), quotas);
     a_refused_step_changes_nothing(&make(), quotas);

@@ -1,4 +1,4 @@
-//! The store that is judged, beside its plain twin.
+//! The store that is checked, and the plain map that gets the same steps.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::clock::{Clock as _, ManualClock};
 use crate::store::step::{DecidedBy, Settled, Step, StepClock};
 use crate::store::{Answer, Home, PlainStore, Settling, Store};
 
-/// How far behind the latest tick a clock is at least that a store may follow.
+/// A store may follow a clock that is at least this far behind the latest tick.
 const FAR_BEHIND: Duration = Duration::from_secs(10);
 
-/// A store beside its plain twin.
+/// A store, and a plain map that gets the same steps.
 pub(super) struct Subject<'a> {
     pub(super) store: &'a dyn Store,
     /// The store's own clock, where the suite has it in hand.
@@ -29,7 +29,7 @@ impl<'a> Subject<'a> {
         Self { store, clock, plain: PlainStore::default(), latest: Tick::EPOCH }
     }
 
-    /// Holds an answer to the plain map's, and returns that.
+    /// Checks that an answer equals the plain map's, and returns the plain map's.
     pub(super) fn judge(&mut self, step: &Step<'_>, ours: Answer, told: &str) -> Answer {
         let at = match &ours {
             Ok(settled) => {
@@ -53,7 +53,7 @@ impl<'a> Subject<'a> {
         theirs
     }
 
-    /// Holds the tick and the decider of an answer to what the step and the store say.
+    /// Checks that an answer was decided at the tick, and by the kind of store, that the step and the store name.
     pub(super) fn judge_at(&self, step: &Step<'_>, settled: &Settled, told: &str) {
         let local = matches!(self.store.home(), Home::Process { .. });
         assert_eq!(

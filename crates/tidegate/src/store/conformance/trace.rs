@@ -1,4 +1,4 @@
-//! Random histories, on a store and on its plain twin.
+//! Random histories of steps, on a store and on a plain map.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ const KEYS: [&str; 13] =
 /// The tag of all steps, for a store that keeps keys of one tag together.
 const TAG: u64 = 0xACE0_FACE;
 
-/// Each step by itself.
+/// Settles the steps one by one.
 pub(super) fn one_by_one(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], seed: u64, steps: u64) {
     // The first by the caller's clock alone, as a store without another one is asked.
     let mut history = History::new(quotas, seed, subject.store.caps().one_tag, seed > 1);
@@ -40,7 +40,7 @@ pub(super) fn one_by_one(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], seed:
     }
 }
 
-/// Steps in batches, some of which name the same keys: as if one after the other.
+/// Settles the steps in batches, some of which name the same keys; the answers are those of the steps one by one.
 pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], seed: u64, steps: u64) {
     let mut history = History::new(quotas, seed, subject.store.caps().one_tag, true);
     let mut number = 0;

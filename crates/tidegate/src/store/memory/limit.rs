@@ -17,9 +17,9 @@ use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(super) class: Class,
-    /// Even while the number is given. Odd while a sweep looks for slots that carry it, in which no new slot may come to carry
-    /// it, and while it is free. One more with each change, so that 2³¹ others would have to have the number between the two looks of one
-    /// check for it to be deceived.
+    /// Even while the number is given. Odd while it is free, and while a sweep looks for slots that carry it; no new slot may carry it
+    /// then. It grows by one with each change: a check that reads it twice misses a change only if 2³¹ other limits had the number in
+    /// between.
     stamp: AtomicU32,
     owner: AtomicU32,
     /// Where the quota lies in memory, to compare it with a caller's without a lock.
@@ -131,8 +131,8 @@ impl Limit<'_> {
         self.entry.owner.load(Ordering::Acquire)
     }
 
-    /// Returns the numbers that words are read by. Where the limit does not hold any more they may be of two limits, which decides nothing: by
-    /// any numbers a word is read without a panic.
+    /// Returns the numbers that words are read by. If the number was given to another limit meanwhile, they may be a mixture of both limits:
+    /// a word is then read without a panic, and what was read is thrown away.
     #[inline(always)]
     pub(crate) fn form(&self) -> GcraWord {
         GcraWord::from_parts(std::array::from_fn(|at| self.entry.form[at].load(Ordering::Acquire)))
@@ -175,7 +175,7 @@ impl Limit<'_> {
     }
 }
 
-/// Returns where a quota lies in memory: of two that are there at once, another place.
+/// Returns the address of a quota in memory. Two quotas that exist at the same time have different addresses.
 #[inline(always)]
 fn address(quota: &Arc<Quota>) -> u64 {
     Arc::as_ptr(quota).addr() as u64

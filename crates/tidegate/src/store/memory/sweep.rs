@@ -1,4 +1,4 @@
-//! How far a sweep has come that looks for numbers of limits which no slot carries any more; see [`super::reclaim`].
+//! The progress of a sweep: a search for numbers of limits that no slot carries any more; see [`super::reclaim`].
 
 use super::name::Class;
 

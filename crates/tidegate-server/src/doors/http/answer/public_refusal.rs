@@ -59,6 +59,7 @@ impl<'a> PublicRefusal<'a> {
             retry_after_ms: retry.after().map(millis_up),
         }
     }
+
     /// Returns the policy that binds.
     pub(super) fn policy(&self) -> Option<&'a str> {
         self.violated.first().copied()
