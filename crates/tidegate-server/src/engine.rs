@@ -140,7 +140,7 @@ impl Engine {
     /// that are asked, in the set of `live`.
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it has spent nothing, unless an engine was just asked: what that has charged then stays charged.
+    /// Dropped before it ends, it has spent nothing; what an engine was just asked for is undone in the background when it has answered.
     pub(crate) async fn decide(
         &self,
         live: &Live,
