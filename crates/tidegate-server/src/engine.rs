@@ -15,7 +15,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tidegate::explain::key_text;
 use tidegate::gate::Check;
-use tidegate::policy::{Among, Descriptor, Mode};
+use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
 use tidegate::store::{Charge, DecidedBy, Fallback, Occupancy, Store, StoreError};
 use tidegate::{Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
@@ -24,7 +24,7 @@ use ulid::Ulid;
 use crate::live::{Facts, Live};
 use crate::metrics::{Decided, Metrics, Tally};
 use crate::refused_requests::{RefusedRequest, RefusedRequests};
-use crate::settings::Settings;
+use crate::settings::{Refused, Settings};
 
 pub(crate) use self::held::Held;
 pub(crate) use self::outage::Outage;
@@ -123,6 +123,15 @@ impl Engine {
 
     pub(crate) fn now(&self) -> Tick {
         self.gate.now()
+    }
+
+    /// Says whether the store takes the states of all limits of some policies.
+    ///
+    /// # Errors
+    /// [`Refused`] names each limit whose states may grow larger than that.
+    pub(crate) fn fits(&self, policies: &PolicySet) -> Result<(), Refused> {
+        let unfit: Vec<String> = self.gate.unfit(policies).iter().map(ToString::to_string).collect();
+        if unfit.is_empty() { Ok(()) } else { Err(Refused::new(unfit)) }
     }
 
     /// Puts other settings in force. Callers take turns.

@@ -76,7 +76,8 @@ impl Reload {
         let _turn = self.turn.lock().await;
         systemd::reloading();
         let _announced = Announced;
-        match self.read().await {
+        let read = self.read().await;
+        match read.and_then(|settings| engine.fits(&settings.policies).map(|()| settings)) {
             Ok(mut settings) => {
                 let mut warnings = std::mem::take(&mut settings.warnings);
                 warnings.extend(counter_warnings::of(&engine.live().set, &settings.policies));

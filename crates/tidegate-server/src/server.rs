@@ -141,6 +141,7 @@ impl Server {
         let ready = Ready { addr, policies: settings.policies.len() };
         let tickets = TicketSeal::of(&options.tickets, addr)?;
         let mut engine = Engine::new(&settings, options.store, options.store_kind, options.clock, tickets);
+        engine.fits(&settings.policies)?;
         engine.metrics.log_lines_dropped = options.log_lines_dropped;
         let (phase, seen) = watch::channel(Phase::Serving);
         let app = Arc::new(App::new(engine, reload, options.token, seen));

@@ -14,6 +14,7 @@ use tidegate::store::fallback::{DEADLINE, PROBE_EVERY};
 use tidegate::store::{
     Caps, DecidedBy, Home, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store, StoreError,
 };
+use tidegate_server::{Server, ServerOptions, Source};
 
 use running::{Answer, Running, send, start_with, until};
 
@@ -245,4 +246,22 @@ async fn what_was_charged_in_an_outage_is_settled_here_and_the_rest_when_the_sto
     assert_eq!(report(&before, 500).await.json()["policies"][0]["effect"], "returned");
     assert_eq!(server.post("/v1/peek", OF_A).await.json()["remaining"], 2);
     assert!(server.clock.now() > running::NOON);
+}
+
+/// A sliding log remembers each charge: what an engine takes of one key is soon too little for it.
+#[tokio::test]
+async fn a_limit_whose_states_are_too_large_for_the_store_is_refused_when_the_file_is_read() {
+    let log = |most| PER_IP.replace("rate: 2/min", &format!("algorithm: sliding-log, rate: {most}/min"));
+    let (server, _) = start(&log(20)).await;
+    server.write(&log(2000));
+    let refused = server.post("/v1/reload", "").await;
+    assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY, "{refused:?}");
+    for words in ["policy `per-ip`", "its store takes 4096 at most", "share: local"] {
+        assert!(refused.text.contains(words), "{words}: {refused:?}");
+    }
+    assert_eq!(server.check("a").await.json()["limit"], 20, "the old one stays in force");
+    let mut options = ServerOptions::default();
+    options.store = Arc::new(Engine::default());
+    let failed = Server::bind(options, Source::file(&server.file)).await.unwrap_err();
+    assert!(failed.to_string().contains("its store takes 4096 at most"), "{failed}");
 }
