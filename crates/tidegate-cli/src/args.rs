@@ -1,16 +1,21 @@
 //! The command line: help, man pages and completions are all made from this one definition.
 
+mod logs;
+mod reading;
+mod serving;
 mod values;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint};
 
+pub(crate) use self::logs::{Replay, Suggest};
+pub(crate) use self::reading::{LogFormat, Order, Reading};
+pub(crate) use self::serving::{Init, Preset, Proxy, Serve};
 pub(crate) use self::values::Speed;
-use self::values::{connections, duration, keys, listened, pair, share, speed};
+use self::values::{duration, pair};
 
 /// Decides which requests may pass, which must wait and which are shed.
 ///
@@ -144,72 +149,6 @@ pub(crate) struct PolicyFile {
     pub(crate) config: Option<PathBuf>,
 }
 
-#[derive(Args, Debug)]
-pub(crate) struct Serve {
-    #[command(flatten)]
-    pub(crate) policies: PolicyFile,
-    /// Check the policy file, the ticket keys and the token, and exit: 0 if all is good, 2 if the file is not
-    #[arg(long)]
-    pub(crate) check: bool,
-    /// Address of the HTTP door, or a port of this machine alone [default: the file's, else 127.0.0.1:8080]
-    #[arg(long, env = "TIDEGATE_HTTP", value_name = "ADDR", value_parser = listened)]
-    pub(crate) http: Option<SocketAddr>,
-    /// How many keys to remember at once [default: the file's, else 1000000]
-    #[arg(long, env = "TIDEGATE_KEYS", value_name = "N", value_parser = keys)]
-    pub(crate) keys: Option<usize>,
-    /// The most connections at once; beyond them whoever only waits makes room
-    #[arg(long, env = "TIDEGATE_CONNECTIONS", value_name = "N", default_value = "10000", value_parser = connections)]
-    pub(crate) connections: usize,
-    /// File that holds the token callers must send; needed to bind beyond loopback
-    #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) token_file: Option<PathBuf>,
-    /// Which proxy asks /v1/forward-auth; without it, and without forward_auth in the file, that door refuses everyone
-    #[arg(long, env = "TIDEGATE_FORWARD_AUTH", value_name = "PROXY", value_enum)]
-    pub(crate) forward_auth: Option<Proxy>,
-    /// How long to let requests finish after SIGTERM
-    #[arg(long, env = "TIDEGATE_DRAIN", value_name = "TIME", default_value = "10s", value_parser = duration)]
-    pub(crate) drain: Duration,
-    /// Do not watch the policy file; SIGHUP still reloads it
-    #[arg(long)]
-    pub(crate) no_watch: bool,
-}
-
-/// A proxy that tells of the original request in headers of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Proxy {
-    /// X-Original-Method, -URI and -Host
-    Nginx,
-    /// X-Forwarded-Method, -Uri and -Host
-    Caddy,
-    /// As caddy
-    Traefik,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Init {
-    /// Which policies to start from
-    #[arg(long, value_enum, default_value_t = Preset::Api)]
-    pub(crate) preset: Preset,
-    /// Where to write: TOML where the name ends in .toml, else YAML; `-` prints it
-    #[arg(default_value = "tidegate.yaml", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) file: PathBuf,
-    /// Overwrite a file that is there
-    #[arg(long)]
-    pub(crate) force: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Preset {
-    /// An HTTP API: a shield for everyone, a limit per client, tiers per user
-    Api,
-    /// Logins and text messages: wrong passwords an hour, messages a day
-    Login,
-    /// Calls to others: smoothed outflow
-    Outbound,
-    /// All of them
-    All,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Config {
     /// Report every mistake with file, line and column; exit 2 if there is any
@@ -292,109 +231,6 @@ pub(crate) struct Simulate {
     /// Seed of the random parts of the traffic
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-}
-
-/// How to read logs.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Reading")]
-pub(crate) struct Reading {
-    /// Access logs, plain, gzip or zstd; `-` or nothing reads standard input
-    #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
-    pub(crate) logs: Vec<PathBuf>,
-    /// Format of the lines
-    #[arg(long, value_enum, default_value_t = LogFormat::Auto)]
-    pub(crate) format: LogFormat,
-    /// What to do with lines that go back in time
-    #[arg(long, value_enum, default_value_t = Order::Sort)]
-    pub(crate) order: Order,
-    /// How far back a line may lie and still be put in its place
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
-    pub(crate) reorder: Duration,
-    /// Which column is which attribute, such as client.ip=host; may be repeated
-    #[arg(long, value_name = "NAME=COLUMN", value_parser = pair)]
-    pub(crate) column: Vec<(String, String)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// By the first lines
-    Auto,
-    /// Combined log format of Apache and nginx
-    Combined,
-    /// Common log format
-    Common,
-    /// Combined behind `host:port`, as Debian's other_vhosts_access.log
-    Vhost,
-    /// One JSON object a line
-    Json,
-    /// Comma- or tab-separated with a header line
-    Csv,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Order {
-    /// Put them in their place within the reorder window; beyond it, as `clamp`
-    Sort,
-    /// Take them at the latest time seen
-    Clamp,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Replay {
-    #[command(flatten)]
-    pub(crate) reading: Reading,
-    #[command(flatten)]
-    pub(crate) policies: PolicyFile,
-    #[command(flatten)]
-    pub(crate) limit: LimitArgs,
-    /// Who is limited, when the limit is given here: attributes, such as client.ip
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]
-    pub(crate) by: Vec<String>,
-    /// What a request costs, when the limit is given here: a number, an attribute or an expression
-    #[arg(long, value_name = "COST")]
-    pub(crate) cost: Option<String>,
-    /// Other algorithms to run on the same log, with the same rate and burst
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub(crate) compare: Vec<String>,
-    /// Write pictures and a report.html into this folder
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) plot: Option<PathBuf>,
-    /// Exit 3 when this holds, such as 'denied{policy=per-ip} > 0.5%'; may be repeated
-    #[arg(long, value_name = "CONDITION")]
-    pub(crate) fail_if: Vec<String>,
-    /// Exit 2, without a verdict, when more of the lines than this are malformed
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
-    pub(crate) max_malformed: f64,
-    /// Exit 2, without a verdict, when more of the requests than this came too late to be put in order
-    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share)]
-    pub(crate) max_late: f64,
-    /// How fast: as fast as possible, or as it happened
-    #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed)]
-    pub(crate) speed: Speed,
-    /// How long a request stays in its place, under a limit of what is in flight, where the log does not say; such as 200ms
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    pub(crate) hold: Option<Duration>,
-    /// How many keys to remember at once
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = keys)]
-    pub(crate) keys: usize,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct Suggest {
-    #[command(flatten)]
-    pub(crate) reading: Reading,
-    /// Who is limited: attributes, such as client.ip
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]
-    pub(crate) by: Vec<String>,
-    /// Period of the rate to propose
-    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = duration)]
-    pub(crate) per: Duration,
-    /// Share of keys that must not be denied at all
-    #[arg(long, value_name = "SHARE", default_value = "99.9%", value_parser = share)]
-    pub(crate) keep: f64,
-    /// Count requests, not keys, in the share to keep
-    #[arg(long)]
-    pub(crate) of_requests: bool,
 }
 
 #[derive(Args, Debug)]

@@ -1,0 +1,67 @@
+//! The flags of the verbs that read logs: `replay` and `suggest`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+
+use super::values::{Speed, duration, keys, share, speed};
+use super::{LimitArgs, PolicyFile, Reading};
+
+#[derive(Args, Debug)]
+pub(crate) struct Replay {
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+    #[command(flatten)]
+    pub(crate) policies: PolicyFile,
+    #[command(flatten)]
+    pub(crate) limit: LimitArgs,
+    /// Who is limited, when the limit is given here: attributes, such as client.ip
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]
+    pub(crate) by: Vec<String>,
+    /// What a request costs, when the limit is given here: a number, an attribute or an expression
+    #[arg(long, value_name = "COST")]
+    pub(crate) cost: Option<String>,
+    /// Other algorithms to run on the same log, with the same rate and burst
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) compare: Vec<String>,
+    /// Write pictures and a report.html into this folder
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) plot: Option<PathBuf>,
+    /// Exit 3 when this holds, such as 'denied{policy=per-ip} > 0.5%'; may be repeated
+    #[arg(long, value_name = "CONDITION")]
+    pub(crate) fail_if: Vec<String>,
+    /// Exit 2, without a verdict, when more of the lines than this are malformed
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
+    pub(crate) max_malformed: f64,
+    /// Exit 2, without a verdict, when more of the requests than this came too late to be put in order
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share)]
+    pub(crate) max_late: f64,
+    /// How fast: as fast as possible, or as it happened
+    #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed)]
+    pub(crate) speed: Speed,
+    /// How long a request stays in its place, under a limit of what is in flight, where the log does not say; such as 200ms
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) hold: Option<Duration>,
+    /// How many keys to remember at once
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = keys)]
+    pub(crate) keys: usize,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Suggest {
+    #[command(flatten)]
+    pub(crate) reading: Reading,
+    /// Who is limited: attributes, such as client.ip
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]
+    pub(crate) by: Vec<String>,
+    /// Period of the rate to propose
+    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = duration)]
+    pub(crate) per: Duration,
+    /// Share of keys that must not be denied at all
+    #[arg(long, value_name = "SHARE", default_value = "99.9%", value_parser = share)]
+    pub(crate) keep: f64,
+    /// Count requests, not keys, in the share to keep
+    #[arg(long)]
+    pub(crate) of_requests: bool,
+}

@@ -1,0 +1,53 @@
+//! The flags that say how logs are read, the same for each verb that reads them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+use super::values::{duration, pair};
+
+/// How to read logs.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Reading")]
+pub(crate) struct Reading {
+    /// Access logs, plain, gzip or zstd; `-` or nothing reads standard input
+    #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
+    pub(crate) logs: Vec<PathBuf>,
+    /// Format of the lines
+    #[arg(long, value_enum, default_value_t = LogFormat::Auto)]
+    pub(crate) format: LogFormat,
+    /// What to do with lines that go back in time
+    #[arg(long, value_enum, default_value_t = Order::Sort)]
+    pub(crate) order: Order,
+    /// How far back a line may lie and still be put in its place
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    pub(crate) reorder: Duration,
+    /// Which column is which attribute, such as client.ip=host; may be repeated
+    #[arg(long, value_name = "NAME=COLUMN", value_parser = pair)]
+    pub(crate) column: Vec<(String, String)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// By the first lines
+    Auto,
+    /// Combined log format of Apache and nginx
+    Combined,
+    /// Common log format
+    Common,
+    /// Combined behind `host:port`, as Debian's other_vhosts_access.log
+    Vhost,
+    /// One JSON object a line
+    Json,
+    /// Comma- or tab-separated with a header line
+    Csv,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    /// Put them in their place within the reorder window; beyond it, as `clamp`
+    Sort,
+    /// Take them at the latest time seen
+    Clamp,
+}

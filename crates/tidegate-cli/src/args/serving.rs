@@ -1,0 +1,76 @@
+//! The flags of `serve` and `init`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+use super::PolicyFile;
+use super::values::{connections, duration, keys, listened};
+
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    #[command(flatten)]
+    pub(crate) policies: PolicyFile,
+    /// Check the policy file, the ticket keys and the token, and exit: 0 if all is good, 2 if the file is not
+    #[arg(long)]
+    pub(crate) check: bool,
+    /// Address of the HTTP door, or a port of this machine alone [default: the file's, else 127.0.0.1:8080]
+    #[arg(long, env = "TIDEGATE_HTTP", value_name = "ADDR", value_parser = listened)]
+    pub(crate) http: Option<SocketAddr>,
+    /// How many keys to remember at once [default: the file's, else 1000000]
+    #[arg(long, env = "TIDEGATE_KEYS", value_name = "N", value_parser = keys)]
+    pub(crate) keys: Option<usize>,
+    /// The most connections at once; beyond them whoever only waits makes room
+    #[arg(long, env = "TIDEGATE_CONNECTIONS", value_name = "N", default_value = "10000", value_parser = connections)]
+    pub(crate) connections: usize,
+    /// File that holds the token callers must send; needed to bind beyond loopback
+    #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Which proxy asks /v1/forward-auth; without it, and without forward_auth in the file, that door refuses everyone
+    #[arg(long, env = "TIDEGATE_FORWARD_AUTH", value_name = "PROXY", value_enum)]
+    pub(crate) forward_auth: Option<Proxy>,
+    /// How long to let requests finish after SIGTERM
+    #[arg(long, env = "TIDEGATE_DRAIN", value_name = "TIME", default_value = "10s", value_parser = duration)]
+    pub(crate) drain: Duration,
+    /// Do not watch the policy file; SIGHUP still reloads it
+    #[arg(long)]
+    pub(crate) no_watch: bool,
+}
+
+/// A proxy that tells of the original request in headers of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Proxy {
+    /// X-Original-Method, -URI and -Host
+    Nginx,
+    /// X-Forwarded-Method, -Uri and -Host
+    Caddy,
+    /// As caddy
+    Traefik,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Init {
+    /// Which policies to start from
+    #[arg(long, value_enum, default_value_t = Preset::Api)]
+    pub(crate) preset: Preset,
+    /// Where to write: TOML where the name ends in .toml, else YAML; `-` prints it
+    #[arg(default_value = "tidegate.yaml", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+    /// Overwrite a file that is there
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Preset {
+    /// An HTTP API: a shield for everyone, a limit per client, tiers per user
+    Api,
+    /// Logins and text messages: wrong passwords an hour, messages a day
+    Login,
+    /// Calls to others: smoothed outflow
+    Outbound,
+    /// All of them
+    All,
+}
