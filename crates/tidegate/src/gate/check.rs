@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{Cost, Quota, Tick};
+use tidegate_core::{Cost, Criticality, Priority, Quota, Tick};
 
 use crate::policy::{Among, Descriptor};
 
-/// A question to a gate: who asks, for how much, and of which policies.
+/// A question to a gate: who asks, for how much, how important it is, and of which policies.
 ///
 /// Made of a descriptor: `gate.check(&request)`; what is not usual is added: `gate.check(Check::of(&request).cost(Cost::new(5)))`.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +16,9 @@ pub struct Check<'a, 'd> {
     pub request: &'a Descriptor<'d>,
     /// What the caller says it costs; a policy with a cost of its own goes by that. `None` is 1.
     pub cost: Option<Cost>,
+    /// How much the request matters: limits may keep a part of themselves for requests of higher priority
+    /// ([`KeepFor`](crate::policy::KeepFor)). Whoever decides it decides who is refused first, so it is not for callers to say.
+    pub priority: Priority,
     /// Whether to decide as usual and spend nothing.
     pub peek: bool,
     /// Asks these policies only, and the lists that hold for all. They are those of its own set, whichever is in force.
@@ -36,16 +39,30 @@ pub struct Check<'a, 'd> {
 }
 
 impl<'a, 'd> Check<'a, 'd> {
-    /// Makes a check that spends 1 unless the policies say otherwise.
+    /// Makes a check that spends 1 unless the policies say otherwise, of the default priority.
     #[must_use]
     pub const fn of(request: &'a Descriptor<'d>) -> Self {
-        Self { request, cost: None, peek: false, among: None, quota: None, deadline: None }
+        Self {
+            request,
+            cost: None,
+            priority: Priority::of(Criticality::Critical),
+            peek: false,
+            among: None,
+            quota: None,
+            deadline: None,
+        }
     }
 
     /// Says what it costs; see [`Check::cost`](field@Check::cost).
     #[must_use]
     pub fn cost(self, cost: impl Into<Option<Cost>>) -> Self {
         Self { cost: cost.into(), ..self }
+    }
+
+    /// Says how much it matters; see [`Check::priority`](field@Check::priority).
+    #[must_use]
+    pub fn priority(self, priority: impl Into<Priority>) -> Self {
+        Self { priority: priority.into(), ..self }
     }
 
     /// Decides and spends nothing.

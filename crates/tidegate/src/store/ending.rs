@@ -63,9 +63,9 @@ pub(super) fn finish(
     changed
 }
 
-/// Returns a charge that does not wait.
+/// Returns a charge that does not wait, and from which nothing is kept back.
 const fn at_once<'a>(charge: &Charge<'a>) -> Charge<'a> {
-    Charge { max_wait: Duration::ZERO, ..*charge }
+    Charge { max_wait: Duration::ZERO, kept_back: 0, ..*charge }
 }
 
 /// Returns the state after one ending and, if that differs from the charge's quota, the quota it is under; `None` where nothing changes.

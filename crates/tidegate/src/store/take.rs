@@ -19,8 +19,19 @@ pub(super) trait Hand {
     /// A state that would follow.
     type Next;
 
-    /// Decides one charge for itself: the ruling, and what follows if the step is allowed.
-    fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(Self::Next, Receipt)>);
+    /// Decides one charge for itself, whatever is kept back from it: the ruling, and what follows if the step is allowed.
+    fn decide_cost(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(Self::Next, Receipt)>);
+
+    /// Decides one charge for itself: the ruling, and what follows if the step is allowed. The only place where a part that is kept back
+    /// refuses, but for words that are permitted at a glance (`memory/word_path.rs`).
+    fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(Self::Next, Receipt)>) {
+        if let Some(with_kept_back) = charge.with_kept_back()
+            && let (denied @ Ruling::Denied { .. }, _) = self.decide_cost(&with_kept_back, now)
+        {
+            return (denied, None);
+        }
+        self.decide_cost(charge, now)
+    }
 
     /// Returns how the limit stands, or would stand.
     fn standing(&self, charge: &Charge<'_>, next: Option<&Self::Next>, now: Tick) -> Standing;
@@ -38,7 +49,7 @@ pub(super) trait Hand {
 impl Hand for Option<Cell> {
     type Next = State;
 
-    fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(State, Receipt)>) {
+    fn decide_cost(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(State, Receipt)>) {
         let state = current(charge, self.as_ref(), now);
         match charge.quota.decide(&state, Ask::within(now, charge.cost, charge.max_wait)) {
             Transition::Allowed { wait, next, receipt } => (Ruling::Allowed { wait }, Some((next, receipt))),
