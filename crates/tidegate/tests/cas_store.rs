@@ -206,6 +206,21 @@ fn an_engine_that_deletes_what_need_not_be_kept_answers_as_one_that_never_does()
     }
 }
 
+/// The same, while keys go from limit to limit, of all kinds and of guards: what is charged under one is ended under another, after a key
+/// was deleted that a never deleting engine still has.
+#[test]
+fn an_engine_that_deletes_answers_as_one_that_never_does_while_limits_change() {
+    let mut quotas = conformance::quotas();
+    quotas.retain(|quota| !matches!(**quota, Quota::TokenBucket(_)));
+    conformance::run(Timed::new, &quotas, 20_000);
+    // Any two of them by themselves, so that keys go back to a limit that they had.
+    for (at, one) in quotas.iter().enumerate() {
+        for other in &quotas[at + 1..] {
+            conformance::run(Timed::new, &[Arc::clone(one), Arc::clone(other)], 200);
+        }
+    }
+}
+
 /// Bytes that are no state: every step says so and changes nothing, without telling whose key it is, until one forgets the key.
 #[test]
 fn a_corrupt_key_is_named_by_a_digest_and_mended_by_whoever_forgets_it() {

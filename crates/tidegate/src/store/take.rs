@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Ask, Decision, Receipt, Retry, Standing, State, Tick, Transition};
 
-use super::cell::{Cell, current, keep};
+use super::cell::{Cell, current, keep, met};
 use super::step::{Charge, Settled, Settlement, Step};
 
 /// The ruling on one charge by itself, and what follows if the step is allowed.
@@ -69,7 +69,9 @@ impl Hand for Option<Cell> {
     }
 
     fn meet(&mut self, charge: &Charge<'_>, now: Tick) -> bool {
-        if let Some(cell) = self {
+        if met(charge, self.as_ref(), now).is_some()
+            && let Some(cell) = self
+        {
             // Set back now: a denied key would otherwise stand still until the tick that the fast clock had written.
             let Some(state) = cell.quota.set_back(&cell.state, now) else { return false };
             cell.state = state;
