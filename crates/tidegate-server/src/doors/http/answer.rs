@@ -88,14 +88,6 @@ impl<'a> Reply<'a, '_> {
         response
     }
 
-    /// Returns how many limits the answer tells of.
-    pub(crate) fn limits(&self) -> usize {
-        match self.conclusion {
-            Conclusion::Decided(decision) => decision.limits.len(),
-            Conclusion::Unsettled { .. } => 0,
-        }
-    }
-
     /// Returns the body of one check in a batch, its status included.
     pub(crate) fn in_batch(self) -> serde_json::Value {
         let decision = self.decision_body();
@@ -154,7 +146,7 @@ impl<'a> Reply<'a, '_> {
         for lines in decision.limits.chunk_by(|one, next| one.policy == next.policy) {
             let enforced = lines.iter().filter(|line| line.binding);
             let tightest = enforced.min_by_key(|line| {
-                let left = u128::from(line.decision.standing.remaining) << 64;
+                let left = u128::from(line.remaining()) << 64;
                 (line.decision.is_allowed(), left / u128::from(line.decision.standing.limit.max(1)))
             });
             let Some(line) = tightest else { continue };
@@ -192,7 +184,7 @@ fn shown<'a>(
         quota: standing.limit,
         window: quota.and_then(|quota| facts.window(quota, now)),
         concurrent,
-        remaining: standing.remaining.min(standing.limit),
+        remaining: line.remaining().min(standing.limit),
         refused: !line.decision.is_allowed(),
         wait: wait.map(seconds_up),
     }
