@@ -33,7 +33,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     }
     let options = ReplayOptions { store_keys: replay.keys, hold: replay.hold, ..ReplayOptions::default() };
     let policies = Arc::clone(&sets[0].1);
-    let mut runs = Replay::new(sets, options);
+    let mut runs = Replay::try_new(sets, options)?;
     let mut log = reading::open(&replay.reading)?;
     let took = feed(&mut log, &mut runs, replay.speed, printer)?;
     let tally = log.tally();
