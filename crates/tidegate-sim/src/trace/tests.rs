@@ -136,7 +136,7 @@ fn an_id_is_forgotten_once_it_is_settled() {
     let mut trace = Trace::of_limit(|_, _| Ok(Quota::per_second(10).burst(5).gcra().unwrap())).unwrap();
     trace.most_held = 2;
     let mut run = |input: &str| {
-        let result = trace.run(input.as_bytes(), std::io::sink()).map(drop);
+        let result = trace.run(input.as_bytes(), io::sink()).map(drop);
         (result.map_err(|error| error.to_string()), trace.held.len())
     };
     let round = "{\"t\":0,\"id\":\"x\"}\n{\"t\":0,\"op\":\"cancel\",\"id\":\"x\"}\n";
