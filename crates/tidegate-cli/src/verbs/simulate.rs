@@ -19,7 +19,7 @@ use crate::exit::{Exit, Mistake};
 use crate::outcome;
 use crate::output::{Printer, thousands};
 use crate::policies::{self, LimitWords};
-use crate::writing;
+use crate::{reading, writing};
 
 pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     if let Some(trace) = &simulate.trace {
@@ -134,6 +134,7 @@ fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit
         trace = trace.with_states();
     }
     let input: Box<dyn BufRead> = if path.as_os_str() == "-" {
+        reading::remark_terminal("tidegate simulate --trace trace.jsonl", printer);
         Box::new(io::stdin().lock())
     } else {
         Box::new(BufReader::new(File::open(path).with_context(|| format!("cannot open {}", path.display()))?))

@@ -1,13 +1,13 @@
 //! Proposes a limit from recorded traffic, with the evidence.
 
 use anyhow::Result;
-use tidegate_sim::log::LogOptions;
 use tidegate_sim::source::Input;
 use tidegate_sim::suggest::{self, Evidence, KeepOf, SuggestError, SuggestOptions, Suggestion};
 
 use crate::args::Suggest;
 use crate::exit::{Exit, Mistake};
 use crate::output::{Printer, table, thousands};
+use crate::reading;
 
 pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
     let inputs: Vec<Input> =
@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
         of: if arguments.of_requests { KeepOf::Requests } else { KeepOf::Keys },
         ..SuggestOptions::default()
     };
-    let suggestion = suggest::suggest(&inputs, &LogOptions::from(&arguments.reading), &options, |_| {});
+    let suggestion = suggest::suggest(&inputs, &reading::options(&arguments.reading)?, &options, |_| {});
     let suggestion = suggestion.map_err(|error| match error {
         SuggestError::Log(error) => anyhow::Error::from(error),
         mistake => Mistake(mistake.to_string()).into(),
