@@ -182,8 +182,7 @@ fn side_by_side(outcomes: &[Outcome]) -> String {
     let header = ["RUN", "REQUESTS", "ALLOWED", "DENIED", "%", "DELAYED", "KEYS HIT", "WORST KEY"];
     let row = |outcome: &Outcome| {
         let share = 100.0 * outcome.denied as f64 / outcome.requests.max(1) as f64;
-        let real = outcome.policies.iter().filter(|policy| policy.shadow_limit_of.is_none());
-        let hit = real.map(|policy| policy.keys_hit).sum();
+        let hit = outcome.keys_hit();
         let worst = outcome.policies.iter().filter(|policy| policy.denied > 0 && !policy.by.is_empty());
         let worst = worst.max_by_key(|policy| policy.denied).and_then(|policy| policy.worst.as_ref());
         vec![

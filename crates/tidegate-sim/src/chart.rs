@@ -7,11 +7,14 @@ mod axis;
 mod falling;
 mod over_time;
 mod paint;
+mod panels;
 mod terminal;
 
 pub use axis::TimeAxis;
-pub use falling::Falling;
+pub(crate) use falling::Scale;
+pub use falling::{Falling, PeakOfKey};
 pub use over_time::OverTime;
+pub use panels::{Panel, Panels};
 pub use terminal::{Bars, sparkline};
 
 use tidegate::Tick;

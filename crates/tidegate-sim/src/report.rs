@@ -1,117 +1,17 @@
 //! One HTML page of a replay: tables and charts, nothing to load, light or dark as the reader's system.
 
-use std::time::Duration;
+mod pictures;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tidegate::visible;
 
-use crate::chart::{ChartError, Curve, Falling, Level, OverTime, TimeAxis};
+use crate::chart::{ChartError, TimeAxis};
 use crate::log::Tally;
-use crate::replay::{Doubt, Outcome, PolicyOutcome, Replay};
+use crate::replay::{Doubt, Outcome, Replay};
 use crate::suggest::percent;
 use crate::thousands::grouped;
 
-/// A picture with the name of the file to keep it in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Picture {
-    /// The name, without path: `load.svg`.
-    pub name: String,
-    /// The SVG.
-    pub svg: String,
-}
-
-/// Draws the pictures of a replay: the load, the algorithms if there are several, and the peaks of each policy's keys.
-///
-/// # Errors
-/// [`ChartError`], which drawing into memory does not give.
-pub fn pictures(replay: &Replay) -> Result<Vec<Picture>, ChartError> {
-    let outcomes = replay.outcomes();
-    let axis = if replay.is_recorded() { TimeAxis::Utc } else { TimeAxis::Elapsed };
-    let mut out = Vec::new();
-    let lane =
-        |run: usize, name: &str, lane| replay.series(run).map(|series| Curve::averages(name, series, lane));
-    let unit = "requests per second, on average over each step";
-    if let [only] = &outcomes[..] {
-        let curves = [lane(0, "admitted", 1), lane(0, "denied", 2)].into_iter().flatten().collect();
-        let limit = shared_limit(only);
-        let chart = OverTime {
-            title: "Offered and admitted",
-            unit,
-            axis,
-            area: lane(0, "offered", 0),
-            curves,
-            limit,
-        };
-        out.push(Picture { name: "load.svg".to_owned(), svg: chart.svg()? });
-    } else {
-        let curves =
-            outcomes.iter().enumerate().filter_map(|(run, outcome)| lane(run, &outcome.name, 1)).collect();
-        let title = "What each algorithm admits of the same requests";
-        let chart = OverTime {
-            title,
-            unit,
-            axis,
-            area: lane(0, "offered", 0),
-            curves,
-            limit: outcomes.first().and_then(shared_limit),
-        };
-        out.push(Picture { name: "compare.svg".to_owned(), svg: chart.svg()? });
-    }
-    let Some(first) = outcomes.first() else { return Ok(out) };
-    for (place, policy) in first.policies.iter().enumerate().filter(|(_, policy)| !policy.by.is_empty()) {
-        let Some(peaks) = replay.policy_peaks(0, place).filter(|_| policy.matched > 0) else { continue };
-        let chart = Falling {
-            title: &format!("{}: the fastest of each {}", policy.name, policy.by.join(" and ")),
-            unit: &format!("cost in any {}", window_words(peaks.window())),
-            peaks: &peaks.falling(),
-            limit: level(policy),
-        };
-        out.push(Picture { name: format!("peaks-{}.svg", file_name(&policy.name)), svg: chart.svg()? });
-    }
-    Ok(out)
-}
-
-/// Writes a window as people say it: `second`, `10 minutes`.
-fn window_words(window: Duration) -> String {
-    let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
-    let seconds = window.as_secs();
-    match units
-        .into_iter()
-        .find(|(length, _)| seconds > 0 && seconds.is_multiple_of(*length) && window.subsec_nanos() == 0)
-    {
-        Some((length, unit)) if seconds == length => unit.to_owned(),
-        Some((length, unit)) => format!("{} {unit}s", seconds / length),
-        None => format!("{} ms", window.as_millis()),
-    }
-}
-
-/// Returns a policy's name as part of a file name: what such a name should not have is replaced.
-fn file_name(name: &str) -> String {
-    name.chars().map(|char| if char.is_alphanumeric() || char == '-' { char } else { '_' }).collect()
-}
-
-/// Returns the line of a policy's limit, in units per its own period; the words are those of the policy.
-fn level(policy: &PolicyOutcome) -> Option<Level> {
-    let label = policy.limits.first()?;
-    let tidegate::policy::WrittenRate::Per { count, .. } = crate::replay::written_rate(label)? else {
-        return None;
-    };
-    Some(Level { name: label.clone(), value: count as f64 })
-}
-
-/// Returns the line of a limit that holds for all requests together, per second; limits per key have no place over the load.
-fn shared_limit(outcome: &Outcome) -> Option<Level> {
-    let shared =
-        outcome.policies.iter().filter(|policy| policy.by.is_empty() && policy.matched == outcome.requests);
-    let shared = shared.filter(|policy| policy.shadow_limit_of.is_none());
-    let levels = shared.filter_map(|policy| {
-        let rate = crate::replay::written_rate(policy.limits.first()?)?;
-        let tidegate::policy::WrittenRate::Per { count, .. } = rate else { return None };
-        let value = count as f64 / rate.period()?.as_secs_f64();
-        Some(Level { name: format!("{}: {}", policy.name, policy.limits[0]), value })
-    });
-    levels.min_by(|a, b| a.value.total_cmp(&b.value))
-}
+pub use self::pictures::{Picture, pictures};
 
 const STYLE: &str = "
 :root{color-scheme:light dark;--ink:#24292f;--quiet:#57606a;--paper:#fefefe;--line:#d8dee4;--bad:#b3261e}
@@ -246,15 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_in_words() {
-        let words = [1, 60, 600, 90, 86_400].map(|seconds| window_words(Duration::from_secs(seconds)));
-        assert_eq!(words, ["second", "minute", "10 minutes", "90 seconds", "day"]);
-        assert_eq!(window_words(Duration::from_millis(200)), "200 ms");
-    }
-
-    #[test]
     fn hostile_names_stay_text() {
-        assert_eq!(file_name("a/../b c"), "a____b_c");
         let tally =
             Tally { files: vec![("<script>".to_owned(), crate::log::Format::Json)], ..Tally::default() };
         assert!(source(&tally).into_string().contains("&lt;script&gt;"));

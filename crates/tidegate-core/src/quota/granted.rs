@@ -173,7 +173,8 @@ mod tests {
         let interval = TokenBucket::new(bandwidth(10, 60, 30).refill(Refill::Interval));
         assert_eq!(within(&interval.into(), 60), Some(40));
         assert_eq!(within(&Quota::concurrency(5, Duration::from_secs(1)).unwrap(), 1), None);
-        let most = Quota::per(Rate::MAX_COUNT, Duration::from_nanos(1)).burst(Rate::MAX_COUNT).gcra().unwrap();
+        let most =
+            Quota::per(Rate::MAX_COUNT, Duration::from_nanos(1)).burst(Rate::MAX_COUNT).gcra().unwrap();
         assert_eq!(most.granted_within(Duration::MAX), Some(u64::MAX));
     }
 }

@@ -1,4 +1,34 @@
-//! How many different keys there were, estimated from their hashes in 4 KiB.
+//! How many different keys there were: counted, or estimated from their hashes in 4 KiB.
+
+use serde::Serialize;
+
+/// How many different keys there were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Distinct {
+    /// Counted.
+    Exactly(u64),
+    /// Estimated, with a standard error of 1.6 %.
+    About(u64),
+}
+
+impl Distinct {
+    /// Returns the number, counted or estimated.
+    pub(crate) fn about(self) -> u64 {
+        match self {
+            Self::Exactly(count) | Self::About(count) => count,
+        }
+    }
+}
+
+impl std::fmt::Display for Distinct {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exactly(count) => count.fmt(f),
+            Self::About(count) => write!(f, "~{count}"),
+        }
+    }
+}
 
 /// The error falls with the square root of their number.
 const REGISTERS: usize = 4_096;
