@@ -236,7 +236,7 @@ impl Peaks {
     /// Returns the peaks of all keys kept, falling.
     #[must_use]
     pub fn falling(&self) -> Vec<u64> {
-        let mut peaks: Vec<u64> = self.hot.iter().map(|hot| hot.peak()).collect();
+        let mut peaks: Vec<u64> = self.hot.iter().map(SlidingPeak::peak).collect();
         peaks.sort_unstable_by(|a, b| b.cmp(a));
         peaks
     }

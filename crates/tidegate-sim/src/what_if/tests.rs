@@ -15,8 +15,11 @@ fn candidate(count: u64, seconds: u64, burst: u64) -> Candidate {
     Candidate { rate: Rate::new(count, Duration::from_secs(seconds)).unwrap(), burst }
 }
 
-/// What real gates decide, one per candidate: denied, keys hit, those that signed in, and the keys hit with what was denied to them.
-fn by_gates(candidates: &[Candidate], requests: &[(u64, u8, u64)]) -> Vec<(u64, u64, Vec<(String, u64)>)> {
+/// Requests denied, keys hit, and each of them with what was denied to it.
+type Denials = (u64, u64, Vec<(String, u64)>);
+
+/// What real gates decide, one per candidate.
+fn by_gates(candidates: &[Candidate], requests: &[(u64, u8, u64)]) -> Vec<Denials> {
     let set = |candidate: &Candidate| {
         let mut policy = policy(&["client.ip"]);
         let Candidate { rate, burst } = *candidate;
@@ -44,7 +47,7 @@ fn by_gates(candidates: &[Candidate], requests: &[(u64, u8, u64)]) -> Vec<(u64, 
     each.collect()
 }
 
-fn tried(what_if: &WhatIf) -> Vec<(u64, u64, Vec<(String, u64)>)> {
+fn tried(what_if: &WhatIf) -> Vec<Denials> {
     let hit = |outcome: &WhatIfOutcome| outcome.hit.iter().map(|hit| (hit.key.clone(), hit.denied)).collect();
     what_if.outcomes().iter().map(|outcome| (outcome.denied, outcome.keys_hit, hit(outcome))).collect()
 }
