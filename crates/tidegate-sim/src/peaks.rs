@@ -8,6 +8,7 @@ mod distinct;
 mod frequent;
 mod given_hash;
 mod key_peak;
+mod sliding_peak;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -17,25 +18,13 @@ use foldhash::quality::RandomState;
 use tidegate::Tick;
 
 pub use self::distinct::Distinct;
-use self::distinct::Sketch;
+pub(crate) use self::distinct::Sketch;
 pub use self::frequent::PathCount;
 use self::frequent::{Frequent, shape};
-use self::given_hash::GivenHash;
+pub(crate) use self::given_hash::GivenHash;
 pub(crate) use self::key_peak::maybe_nanos;
 pub use self::key_peak::{KeyDetail, KeyPeak, RankedKey};
-
-const PARTS: usize = 8;
-
-/// What every request of a key touches, in one cache line: with many keys, waiting for memory is most of the cost.
-#[derive(Clone, Debug, Default)]
-#[repr(align(64))]
-struct Hot {
-    total: u64,
-    slot: u64,
-    sum: u64,
-    peak: u64,
-    parts: [u32; PARTS],
-}
+pub(crate) use self::sliding_peak::SlidingPeak;
 
 /// The rest of what is kept of one key.
 #[derive(Clone, Debug)]
@@ -67,7 +56,7 @@ pub struct Peaks {
     hasher: RandomState,
     /// Where each hash has its entry. Keys are not compared: the hash decides, which saves a walk to the key's bytes.
     places: HashMap<u64, u32, GivenHash>,
-    hot: Vec<Hot>,
+    hot: Vec<SlidingPeak>,
     cold: Vec<Cold>,
     /// One for each key where details are kept, else none.
     details: Option<Vec<Detail>>,
@@ -119,7 +108,7 @@ impl Peaks {
         let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
         Self {
             window,
-            part: window.div_ceil(PARTS as u64),
+            part: SlidingPeak::part(Duration::from_nanos(window)),
             capacity: capacity.clamp(2, u32::MAX as usize),
             hasher: RandomState::default(),
             places: HashMap::default(),
@@ -168,7 +157,7 @@ impl Peaks {
         }
         // `capacity` fits 32 bits.
         let place = self.hot.len() as u32;
-        self.hot.push(Hot::default());
+        self.hot.push(SlidingPeak::default());
         self.cold.push(Cold {
             key: key.into(),
             missed: self.floor,
@@ -186,7 +175,7 @@ impl Peaks {
     }
 
     fn forget_the_lighter_half(&mut self) {
-        let weight = |(hot, cold): (&Hot, &Cold)| hot.total + cold.missed;
+        let weight = |(hot, cold): (&SlidingPeak, &Cold)| hot.total() + cold.missed;
         let mut weights: Vec<u64> = self.entries().map(weight).collect();
         let middle = weights.len() / 2;
         let floor = *weights.select_nth_unstable(middle).1;
@@ -205,7 +194,7 @@ impl Peaks {
         self.places.extend(places.map(|(place, cold)| (hasher.hash_one(&*cold.key), place as u32)));
     }
 
-    fn entries(&self) -> impl Iterator<Item = (&Hot, &Cold)> {
+    fn entries(&self) -> impl Iterator<Item = (&SlidingPeak, &Cold)> {
         self.hot.iter().zip(&self.cold)
     }
 
@@ -234,7 +223,7 @@ impl Peaks {
     /// Returns the peaks of all keys kept, falling.
     #[must_use]
     pub fn falling(&self) -> Vec<u64> {
-        let mut peaks: Vec<u64> = self.hot.iter().map(|hot| hot.peak).collect();
+        let mut peaks: Vec<u64> = self.hot.iter().map(SlidingPeak::peak).collect();
         peaks.sort_unstable_by(|a, b| b.cmp(a));
         peaks
     }
@@ -242,9 +231,9 @@ impl Peaks {
     /// Returns all keys kept by their peaks, highest first; among equals those denied most first.
     #[must_use]
     pub fn ranking<'p>(&'p self) -> Vec<RankedKey<'p>> {
-        let ranked = |(hot, cold): (&Hot, &'p Cold)| RankedKey {
+        let ranked = |(hot, cold): (&SlidingPeak, &'p Cold)| RankedKey {
             key: &cold.key,
-            peak: hot.peak,
+            peak: hot.peak(),
             denied: cold.denied,
             signed_in: cold.is_known,
         };
@@ -309,45 +298,15 @@ impl Peaks {
     }
 }
 
-impl Hot {
-    /// Counts an amount; says whether it made a new peak.
-    #[inline]
-    fn count(&mut self, at: u64, part: u64, amount: u64) -> bool {
-        self.total = self.total.saturating_add(amount);
-        // Back in time stands still, as limits do.
-        let slot = (at / part).max(self.slot);
-        if slot - self.slot >= PARTS as u64 {
-            self.parts = [0; PARTS];
-            self.sum = 0;
-        } else {
-            for passed in self.slot + 1..=slot {
-                let old = &mut self.parts[passed as usize % PARTS];
-                self.sum -= u64::from(*old);
-                *old = 0;
-            }
-        }
-        self.slot = slot;
-        let here = &mut self.parts[slot as usize % PARTS];
-        let added = u32::try_from(amount).unwrap_or(u32::MAX).min(u32::MAX - *here);
-        *here += added;
-        self.sum += u64::from(added);
-        let is_peak = self.sum > self.peak;
-        if is_peak {
-            self.peak = self.sum;
-        }
-        is_peak
-    }
-}
-
-fn show(hot: &Hot, cold: &Cold) -> KeyPeak {
+fn show(hot: &SlidingPeak, cold: &Cold) -> KeyPeak {
     KeyPeak {
         key: crate::log::text(&cold.key).into_owned(),
-        total: hot.total,
+        total: hot.total(),
         missed: cold.missed,
         denied: cold.denied,
         denied_units: cold.denied_units,
         first_denied: cold.first_denied.map(Tick::from_nanos),
-        peak: hot.peak,
+        peak: hot.peak(),
         peak_at: Tick::from_nanos(cold.peak_at),
     }
 }

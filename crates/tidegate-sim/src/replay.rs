@@ -27,8 +27,8 @@ use crate::series::Series;
 pub(crate) use lanes::{ADMITTED, DENIED, OFFERED};
 pub use options::ReplayOptions;
 
-pub(crate) use account::written_rate;
 use account::{Account, PolicyAccount};
+pub(crate) use account::{key_name, written_rate};
 pub use granted::Granted;
 use inside::{Inside, Leaving};
 pub(crate) use outcome::share;
@@ -128,8 +128,7 @@ impl Replay {
     /// without one stays charged there, as one that nobody reports does live.
     pub fn feed(&mut self, record: &Record<'_>) {
         self.is_recorded = true;
-        let signed_in = !record.user.is_empty() && record.status.is_some_and(|status| status < 400);
-        let told = Told { status: record.status, signed_in, took: record.duration };
+        let told = Told { status: record.status, signed_in: record.is_signed_in(), took: record.duration };
         self.ask(record.time, &record.describe(), None, told);
     }
 

@@ -38,7 +38,7 @@ const REGISTERS: usize = 4_096;
 /// # Source
 /// Flajolet, Fusy, Gandouet, Meunier: HyperLogLog, 2007; linear counting where many registers are empty.
 #[derive(Clone, Debug)]
-pub(super) struct Sketch {
+pub(crate) struct Sketch {
     registers: Box<[u8; REGISTERS]>,
 }
 
@@ -49,7 +49,7 @@ impl Default for Sketch {
 }
 
 impl Sketch {
-    pub(super) fn add(&mut self, hash: u64) {
+    pub(crate) fn add(&mut self, hash: u64) {
         let register = &mut self.registers[hash as usize % REGISTERS];
         // Twelve bits chose the register; the marker bit bounds the run.
         let run = ((hash >> 12) | 1 << 52).trailing_zeros() as u8 + 1;
@@ -57,7 +57,7 @@ impl Sketch {
     }
 
     /// Returns the number of different hashes, with a standard error of 1.6 %.
-    pub(super) fn estimate(&self) -> u64 {
+    pub(crate) fn estimate(&self) -> u64 {
         let count = REGISTERS as f64;
         let sum: f64 = self.registers.iter().map(|run| (-f64::from(*run)).exp2()).sum();
         let empty = self.registers.iter().filter(|run| **run == 0).count();

@@ -199,6 +199,16 @@ impl Account {
     }
 }
 
+/// Returns the name of a request's key under a policy, for people.
+pub(crate) fn key_name(policy: &Policy, request: &Descriptor<'_>, ipv6_prefix: u8) -> String {
+    let mut name = Vec::new();
+    if policy.by.is_empty() {
+        return "(all)".to_owned();
+    }
+    name_key(&mut name, policy, request, ipv6_prefix);
+    crate::log::text(&name).into_owned()
+}
+
 /// Writes the parts of a key behind each other, an IPv6 client as the network that shares its capacity.
 fn name_key<'k>(
     out: &'k mut Vec<u8>,
