@@ -5,15 +5,17 @@
 
 mod axis;
 mod falling;
+mod movable;
 mod over_time;
 mod paint;
 mod panels;
 mod terminal;
 
 pub use axis::TimeAxis;
-pub(crate) use falling::Scale;
 pub use falling::{Falling, PeakOfKey};
+pub(crate) use movable::Movable;
 pub use over_time::OverTime;
+pub(crate) use paint::style;
 pub use panels::{Panel, Panels};
 pub use terminal::{Bars, sparkline};
 

@@ -1,11 +1,20 @@
-//! One HTML page of a replay: tables and charts, nothing to load, light or dark as the reader's system.
+//! One HTML page of a replay, on which a limit is decided: tables, charts, the keys hit, and a line to move along other limits.
+//!
+//! Nothing to load, light or dark as the reader's system, complete without its script. Names and lines of logs are a stranger's words:
+//! they are escaped as HTML, within the data of the script as JSON, and by the script set as text; under the page's policy of contents
+//! a browser would run none of them anyway.
 
+mod content_policy;
+mod hit_keys;
 mod pictures;
+mod trial;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tidegate::visible;
 
-use crate::chart::{ChartError, TimeAxis};
+use self::content_policy::content_policy;
+use crate::chart::{self, ChartError, TimeAxis};
+use crate::ladder::Ladders;
 use crate::log::Tally;
 use crate::replay::{Doubt, Outcome, Replay};
 use crate::suggest::percent;
@@ -13,46 +22,67 @@ use crate::thousands::grouped;
 
 pub use self::pictures::{Picture, pictures};
 
-const STYLE: &str = "
-:root{color-scheme:light dark;--ink:#24292f;--quiet:#57606a;--paper:#fefefe;--line:#d8dee4;--bad:#b3261e}
-@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--quiet:#9da7b1;--paper:#0d1117;--line:#30363d;--bad:#ff8a80}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1080px;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2rem 0 .5rem}p{margin:.4rem 0}.quiet{color:var(--quiet)}
-.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}
-th{font-weight:600;color:var(--quiet);font-size:.85rem}.n{text-align:right}.bad{color:var(--bad);font-weight:600}
-svg{max-width:100%;height:auto;margin:.5rem 0}code{font-size:.9em;overflow-wrap:anywhere}
-";
+const STYLE: &str = include_str!("report/page.css");
 
-/// Writes the page. `log` is what was read, if a log was, and `doubts` why no verdict should rest on it.
+/// What a page is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    /// What was replayed, as its heading.
+    pub title: &'a str,
+    /// The replay; of several runs the keys of the first are shown.
+    pub replay: &'a Replay,
+    /// What was read, if a log was.
+    pub log: Option<&'a Tally>,
+    /// Why no verdict should rest on it.
+    pub doubts: &'a [Doubt],
+    /// The limits that were tried beside those of the first run, on the same requests.
+    pub ladders: &'a Ladders,
+    /// How many of the keys hit are listed for each policy.
+    pub keys: usize,
+}
+
+/// Writes the page: one file that loads nothing.
 ///
 /// # Errors
 /// [`ChartError`], which drawing into memory does not give.
-pub fn page(
-    title: &str,
-    replay: &Replay,
-    log: Option<&Tally>,
-    doubts: &[Doubt],
-) -> Result<String, ChartError> {
+pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
+    let Report { title, replay, .. } = *report;
     let outcomes = replay.outcomes();
-    let axis = if replay.is_recorded() { TimeAxis::Utc } else { TimeAxis::Elapsed };
-    let pictures = pictures(replay)?;
+    let axis = pictures::axis(replay);
+    let over_time = pictures::over_time(replay, &outcomes)?;
+    let sections = match outcomes.first() {
+        Some(first) => pictures::keyed(first)
+            .enumerate()
+            .map(|(number, (row, policy))| trial::section(number, replay, row, policy, report.ladders))
+            .collect::<Result<Vec<_>, _>>()?,
+        None => Vec::new(),
+    };
+    let policy = content_policy(&[trial::SCRIPT], &[STYLE, &chart::style()]);
     let page = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy);
                 meta name="viewport" content="width=device-width";
                 title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 h1 { (title) }
-                @if let Some(tally) = log { (source(tally)) }
-                @for doubt in doubts { p class="bad" { "No verdict: " (doubt) "." } }
+                @if let Some(tally) = report.log { (source(tally)) }
+                @for doubt in report.doubts { p class="bad" { "No verdict: " (doubt) "." } }
                 @for outcome in &outcomes { (run(outcome, axis, outcomes.len() > 1)) }
-                h2 { "Charts" }
-                @for picture in &pictures { (PreEscaped(&picture.svg)) }
+                h2 { "Over time" }
+                (PreEscaped(&over_time.svg))
+                @if !sections.is_empty() {
+                    h2 { "Key by key" }
+                    @for section in &sections { (section) }
+                }
+                @if let Some(first) = outcomes.first() {
+                    (hit_keys::tables(replay, &first.policies, axis, first.first.unwrap_or_default(), report.keys))
+                }
+                script { (PreEscaped(trial::SCRIPT)) }
             }
         }
     };

@@ -13,10 +13,10 @@ use crate::thousands::grouped;
 const FAR: f64 = 30.0;
 
 /// The edges of the plot within the picture, in its units: what [`ChartBuilder`] is told below.
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = paint::WIDTH as f64 - 28.0;
-const TOP: f64 = 90.0;
-const BOTTOM: f64 = paint::HEIGHT as f64 - 54.0;
+pub(super) const LEFT: f64 = 64.0;
+pub(super) const RIGHT: f64 = paint::WIDTH as f64 - 28.0;
+pub(super) const TOP: f64 = 90.0;
+pub(super) const BOTTOM: f64 = paint::HEIGHT as f64 - 54.0;
 
 /// One key of a chart of peaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub struct Falling<'a> {
 
 /// Where ranks and peaks lie in the picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Scale {
+pub(super) struct Scale {
     /// The logarithm of the rank at the right edge.
     ranks: f64,
     /// The logarithms of the values at the lower and the upper edge.
@@ -65,7 +65,7 @@ struct Column {
 
 impl Scale {
     /// Makes a scale for keys by falling peaks, wide enough for levels.
-    pub(crate) fn new(keys: &[PeakOfKey], levels: impl Iterator<Item = f64> + Clone) -> Self {
+    pub(super) fn new(keys: &[PeakOfKey], levels: impl Iterator<Item = f64> + Clone) -> Self {
         let value = |peak: Option<&PeakOfKey>| peak.map_or(1, |key| key.peak.max(1)) as f64;
         let (highest, lowest) = (value(keys.first()), value(keys.last()));
         let drawn = levels.filter(|level| is_near(*level, highest));
@@ -79,7 +79,7 @@ impl Scale {
     }
 
     /// Returns where a value lies, from the top of the picture; within the plot, whatever the value.
-    pub(crate) fn y(&self, value: f64) -> f64 {
+    pub(super) fn y(&self, value: f64) -> f64 {
         let share = (value.max(f64::MIN_POSITIVE).log10() - self.low) / (self.high - self.low);
         BOTTOM - share.clamp(0.0, 1.0) * (BOTTOM - TOP)
     }
@@ -92,7 +92,9 @@ impl Scale {
             while end < keys.len() && self.x(end + 1) - self.x(place + 1) < 1.0 {
                 end += 1;
             }
-            let hit = (place..end).filter(|place| is_hit(*place)).count() as f64 / (end - place) as f64;
+            // In eighths, so that neighbours are often equal and drawn as one; rounded up, so that one hit key is seen.
+            let hit = (place..end).filter(|place| is_hit(*place)).count();
+            let hit = (hit as f64 / (end - place) as f64 * 8.0).ceil() / 8.0;
             match out.last_mut() {
                 Some(last) if last.peak == first.peak && last.hit == hit => last.to = end + 1,
                 _ => out.push(Column { from: place + 1, to: end + 1, peak: first.peak, hit }),
@@ -103,7 +105,7 @@ impl Scale {
     }
 
     /// Returns the outline of the keys that were hit, as the data of an SVG path: a column of which a half was hit is half as high.
-    pub(crate) fn outline(&self, keys: &[PeakOfKey], is_hit: impl Fn(usize) -> bool) -> String {
+    pub(super) fn outline(&self, keys: &[PeakOfKey], is_hit: impl Fn(usize) -> bool) -> String {
         use std::fmt::Write as _;
         let mut out = String::new();
         for column in self.columns(keys, is_hit).iter().filter(|column| column.hit > 0.0) {
@@ -141,13 +143,13 @@ impl Falling<'_> {
     pub fn svg(&self) -> Result<String, ChartError> {
         let scale = Scale::new(self.keys, self.level.iter().map(|level| level.value));
         let hits = scale.outline(self.keys, |place| self.keys[place].is_hit);
-        let svg = self.axes(&scale)?;
+        let svg = self.axes(&scale, &self.caption())?;
         let hits = format!("<path d=\"{hits}\" fill=\"{}\" fill-opacity=\"0.75\"/>", paint::hex(HIT));
         Ok(paint::behind(&svg, &hits))
     }
 
     /// Draws all but the keys that were hit, which lie behind it.
-    pub(crate) fn axes(&self, scale: &Scale) -> Result<String, ChartError> {
+    pub(super) fn axes(&self, scale: &Scale, caption: &str) -> Result<String, ChartError> {
         let highest = self.keys.first().map_or(1.0, |key| key.peak as f64);
         let (near, far): (Vec<&Level>, Vec<&Level>) =
             self.level.iter().partition(|level| is_near(level.value, highest));
@@ -195,7 +197,7 @@ impl Falling<'_> {
                 let (x, y) = chart.backend_coord(&(scale.ranks, height));
                 paint::write(page, &level.name, (x - 4, y - 9), 12.0, &INK, HPos::Right)?;
             }
-            paint::write(page, &self.caption(), (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
+            paint::write(page, caption, (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
         })
     }
 

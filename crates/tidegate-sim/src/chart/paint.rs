@@ -150,6 +150,16 @@ fn finish(svg: &str, title: &str) -> String {
         dashed(&mut out, colour, dash);
     }
     dashed(&mut out, LIMIT, "4 3");
+    let title = title.replace('&', "&amp;").replace('<', "&lt;");
+    let head = format!("<title>{title}</title><style>{}</style>", style());
+    if let Some(end) = out.find('>') {
+        out.insert_str(end + 1, &head);
+    }
+    out.replacen("<svg ", "<svg role=\"img\" ", 1)
+}
+
+/// The style sheet of every picture: the reader's own font, and the dark scheme.
+pub(crate) fn style() -> String {
     let dark: String = CURVES
         .iter()
         .map(|(colour, _, dark)| (*colour, *dark))
@@ -167,15 +177,10 @@ fn finish(svg: &str, title: &str) -> String {
             format!("[fill=\"{colour}\"]{{fill:{dark}}}[stroke=\"{colour}\"]{{stroke:{dark}}}")
         })
         .collect();
-    let title = title.replace('&', "&amp;").replace('<', "&lt;");
-    let head = format!(
-        "<title>{title}</title><style>text{{font-family:system-ui,sans-serif;\
-         font-variant-numeric:tabular-nums}}@media(prefers-color-scheme:dark){{{dark}}}</style>"
-    );
-    if let Some(end) = out.find('>') {
-        out.insert_str(end + 1, &head);
-    }
-    out.replacen("<svg ", "<svg role=\"img\" ", 1)
+    format!(
+        "text{{font-family:system-ui,sans-serif;font-variant-numeric:tabular-nums}}\
+         @media(prefers-color-scheme:dark){{{dark}}}"
+    )
 }
 
 fn dashed(svg: &mut String, colour: RGBColor, dash: &str) {

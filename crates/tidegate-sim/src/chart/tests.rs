@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::falling::Scale;
 use super::*;
 use crate::peaks::Distinct;
 use crate::traffic::Traffic;
