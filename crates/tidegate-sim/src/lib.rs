@@ -32,6 +32,7 @@
 //! ```
 
 pub mod chart;
+pub mod json_units;
 pub mod ladder;
 pub mod log;
 mod meter;
@@ -42,7 +43,7 @@ pub mod report;
 pub mod series;
 pub mod source;
 pub mod suggest;
-mod thousands;
+pub mod thousands;
 pub mod trace;
 pub mod traffic;
 pub mod what_if;

@@ -22,7 +22,6 @@ pub(crate) use self::distinct::Sketch;
 pub use self::frequent::PathCount;
 use self::frequent::{Frequent, shape};
 pub(crate) use self::given_hash::GivenHash;
-pub(crate) use self::key_peak::maybe_nanos;
 pub use self::key_peak::{KeyDetail, KeyPeak, RankedKey};
 pub(crate) use self::sliding_peak::SlidingPeak;
 

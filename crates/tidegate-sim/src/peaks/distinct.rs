@@ -1,10 +1,10 @@
 //! How many different keys there were: counted, or estimated from their hashes in 4 KiB.
 
-use serde::Serialize;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 
-/// How many different keys there were.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+/// How many different keys there were. In JSON two values of the document around it: `keys`, and `keys_estimated`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distinct {
     /// Counted.
     Exactly(u64),
@@ -18,6 +18,15 @@ impl Distinct {
         match self {
             Self::Exactly(count) | Self::About(count) => count,
         }
+    }
+}
+
+impl Serialize for Distinct {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("Distinct", 2)?;
+        fields.serialize_field("keys", &self.about())?;
+        fields.serialize_field("keys_estimated", &matches!(self, Self::About(_)))?;
+        fields.end()
     }
 }
 

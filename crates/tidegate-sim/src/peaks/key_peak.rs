@@ -4,6 +4,7 @@ use serde::Serialize;
 use tidegate::Tick;
 
 use super::frequent::PathCount;
+use crate::json_units;
 
 /// The peak of one key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -18,22 +19,14 @@ pub struct KeyPeak {
     pub denied: u64,
     /// What those requests asked, in cost units.
     pub denied_units: u64,
-    /// When it was first denied, in nanoseconds since 1970 or the beginning.
-    #[serde(serialize_with = "maybe_nanos")]
+    /// When it was first denied.
+    #[serde(rename = "first_denied_at", serialize_with = "json_units::maybe_time")]
     pub first_denied: Option<Tick>,
     /// The most it asked in one window, in cost units.
     pub peak: u64,
     /// When that window ended.
-    #[serde(serialize_with = "nanos")]
+    #[serde(serialize_with = "json_units::time")]
     pub peak_at: Tick,
-}
-
-fn nanos<S: serde::Serializer>(at: &Tick, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_u64(at.as_nanos())
-}
-
-pub(crate) fn maybe_nanos<S: serde::Serializer>(at: &Option<Tick>, to: S) -> Result<S::Ok, S::Error> {
-    at.map(Tick::as_nanos).serialize(to)
 }
 
 /// A key in the ranking of all keys by their peaks.
