@@ -5,6 +5,7 @@
 //! kept per request: memory is that of the gates' stores, of [`Peaks`] and of [`Series`], all bounded beforehand.
 
 mod account;
+mod granted;
 mod inside;
 mod lanes;
 mod options;
@@ -27,9 +28,11 @@ use crate::series::Series;
 pub(crate) use lanes::{ADMITTED, DENIED, OFFERED};
 pub use options::ReplayOptions;
 
-pub(crate) use account::written_rate;
 use account::{Account, PolicyAccount};
+pub(crate) use account::{key_name, written_rate};
+pub use granted::Granted;
 use inside::{Inside, Leaving};
+pub(crate) use outcome::share;
 pub use outcome::{Outcome, PeakRate, PolicyOutcome, shadow_limit_name};
 pub use threshold::{Threshold, ThresholdError, Verdict};
 pub use trust::{Doubt, Trust};
@@ -141,8 +144,7 @@ impl Replay {
     /// without one stays charged there, as one that nobody reports does live.
     pub fn feed(&mut self, record: &Record<'_>) {
         self.is_recorded = true;
-        let signed_in = !record.user.is_empty() && record.status.is_some_and(|status| status < 400);
-        let told = Told { status: record.status, signed_in, took: record.duration };
+        let told = Told { status: record.status, signed_in: record.is_signed_in(), took: record.duration };
         self.ask(record.time, &record.describe(), None, told);
     }
 
@@ -233,6 +235,13 @@ impl Replay {
     #[must_use]
     pub fn policy_series(&self, run: usize, row: usize) -> Option<&Series> {
         Some(&self.runs.get(run)?.row(row)?.series)
+    }
+
+    /// Returns what the limits of one policy or shadow limit of a run grant to a key in the window of [`Replay::policy_peaks`], by its
+    /// place in [`Outcome::policies`]; `None` where they cannot tell.
+    #[must_use]
+    pub fn granted(&self, run: usize, row: usize) -> Option<&Granted> {
+        self.runs.get(run)?.row(row)?.granted.as_ref()
     }
 
     /// Returns the peaks of the keys of one policy or shadow limit of a run, by its place in [`Outcome::policies`].
