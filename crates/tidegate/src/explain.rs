@@ -280,7 +280,6 @@ mod tests {
     use super::*;
     use crate::policy::{Kept, Match};
     use crate::{ManualClock, Tick};
-    use tidegate_core::Cost;
     use tidegate_core::rate::CalendarUnit;
 
     #[test]
@@ -292,7 +291,7 @@ mod tests {
         let mut login = Policy::new("login", Limit::new(quota(1, 1), "gcra 1/s"));
         login.matching = Match::any().path("/login").unwrap();
         let set = PolicySet::new(vec![shield, client, login]).unwrap();
-        let gate = Gate::in_memory(set, 100).with_clock(ManualClock::at(Tick::from_secs(1)));
+        let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
         let request = Descriptor::new().with("client.ip", "203.0.113.9").with("request.path", "/");
         let before = gate.explain(&request).unwrap().to_string();
         assert!(before.contains("needs 1, has 1 of 1"), "what is there, not what would be left: {before}");
@@ -323,15 +322,15 @@ mod tests {
             (hour().sliding_log(), "rate >= 1100 per window"),
         ] {
             let set = PolicySet::new(vec![Policy::new("p", Limit::new(quota.unwrap(), "l"))]).unwrap();
-            let gate = Gate::in_memory(set, 100).with_clock(ManualClock::at(Tick::from_secs(1)));
+            let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
             let request = Descriptor::new();
-            assert!(gate.check(Check::of(&request).cost(Cost::new(800))).unwrap().allowed);
-            let told = gate.explain(Check::of(&request).cost(Cost::new(300))).unwrap().to_string();
+            assert!(gate.check(Check::of(&request).cost(800)).unwrap().allowed);
+            let told = gate.explain(Check::of(&request).cost(300)).unwrap().to_string();
             assert!(
                 told.ends_with(&format!("would be allowed with   {expected}   or   cost <= 200\n")),
                 "{told}"
             );
-            let told = gate.explain(Check::of(&request).cost(Cost::new(Rate::MAX_COUNT))).unwrap().to_string();
+            let told = gate.explain(Check::of(&request).cost(Rate::MAX_COUNT)).unwrap().to_string();
             assert!(told.ends_with("would be allowed with   cost <= 200\n"), "{told}");
         }
     }
@@ -341,20 +340,20 @@ mod tests {
         let mut limit = Limit::new(Quota::per_hour(10).gcra().unwrap(), "gcra 10/h");
         limit.keep_for = KeepFor::default().with(Criticality::Critical, Kept::Percent(20));
         let set = PolicySet::new(vec![Policy::new("p", limit)]).unwrap();
-        let gate = Gate::in_memory(set, 100).with_clock(ManualClock::at(Tick::from_secs(1)));
+        let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
         let request = Descriptor::new();
         let report = Check::of(&request).priority(Criticality::Sheddable);
-        assert!(gate.check(report.cost(Cost::new(7))).unwrap().allowed);
+        assert!(gate.check(report.cost(7)).unwrap().allowed);
         assert_eq!(
-            gate.explain(report.cost(Cost::new(2))).unwrap().to_string(),
+            gate.explain(report.cost(2)).unwrap().to_string(),
             "DENIED by p, retry after 360.00 s
   1 p   DENIED      gcra 10/h: needs 2, has 3 of 10, keeps 2 for higher priority; key (all)
     would be allowed with   burst >= 12   or   cost <= 1   or   priority >= critical
 "
         );
-        let never = gate.explain(report.cost(Cost::new(9))).unwrap().to_string();
+        let never = gate.explain(report.cost(9)).unwrap().to_string();
         assert!(never.starts_with("DENIED by p, at this cost and priority for ever\n"), "{never}");
-        let critical = gate.explain(Check::of(&request).cost(Cost::new(2))).unwrap().to_string();
+        let critical = gate.explain(Check::of(&request).cost(2)).unwrap().to_string();
         assert!(critical.contains("allowed     gcra 10/h: needs 2, has 3 of 10; key (all)"), "{critical}");
     }
 
@@ -363,11 +362,11 @@ mod tests {
         let places = Quota::concurrency(2, Duration::from_secs(30)).unwrap();
         let set =
             PolicySet::new(vec![Policy::new("work", Limit::new(places, "concurrency 2 ttl 30s"))]).unwrap();
-        let gate = Gate::in_memory(set, 100).with_clock(ManualClock::at(Tick::from_secs(1)));
+        let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
         let request = Descriptor::new();
         for _ in 0..2 {
             assert!(
-                gate.check(Check::of(&request).cost(Cost::new(800))).unwrap().allowed,
+                gate.check(Check::of(&request).cost(800)).unwrap().allowed,
                 "one place, whatever it costs others"
             );
         }

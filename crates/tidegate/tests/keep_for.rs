@@ -94,7 +94,7 @@ proptest! {
 
 fn gate(limit: Limit) -> Gate {
     let set = PolicySet::new(vec![Policy::new("p", limit)]).unwrap();
-    Gate::in_memory(set, 100).with_clock(ManualClock::at(NOW))
+    Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(NOW))
 }
 
 fn kept(quota: Quota, level: Criticality, kept: Kept) -> Limit {
@@ -167,7 +167,7 @@ fn a_share_is_one_of_the_limit_that_holds() {
 fn a_learned_estimate_leaves_what_is_kept_back() {
     let mut policy = Policy::new("p", kept(gcra(100), Critical, Kept::Percent(30)));
     policy.cost = Some(CostRule::Learned(Learning::from(units(1_000_000))));
-    let gate = Gate::in_memory(PolicySet::new(vec![policy]).unwrap(), 10).with_clock(ManualClock::at(NOW));
+    let gate = Gate::in_memory(PolicySet::new(vec![policy]).unwrap(), 10).unwrap().with_clock(ManualClock::at(NOW));
     let request = Descriptor::new();
     let peek = |level: Criticality| gate.peek(Check::of(&request).priority(level)).unwrap();
     assert_eq!((peek(Critical).allowed, peek(Critical).limits[0].cost), (true, units(100)));
@@ -238,7 +238,7 @@ fn while_the_engine_is_gone_each_node_keeps_the_part() {
 #[test]
 fn the_table_of_words_refuses_like_any_other() {
     let quota = Arc::new(gcra(10));
-    let (table, plain) = (MemoryStore::with_capacity(100), PlainStore::default());
+    let (table, plain) = (MemoryStore::with_capacity(100).unwrap(), PlainStore::default());
     for (secs, cost, kept_back) in [(0, 3, 4), (0, 3, 4), (0, 1, 4), (0, 4, 0), (360, 1, 4), (3600, 1, 9), (7200, 1, 10), (7200, 10, 0)] {
         for key in [&b"one"[..], b"two"] {
             let charges = [Charge { kept_back, ..Charge::new(key, &quota, units(cost)) }];

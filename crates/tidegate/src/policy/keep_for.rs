@@ -50,7 +50,7 @@ impl fmt::Display for Kept {
 ///
 /// let mut limit = Limit::new(Quota::per_minute(10).gcra()?, "10/min");
 /// limit.keep_for = KeepFor::default().with(Criticality::Critical, Kept::Percent(20));
-/// let gate = Gate::in_memory(PolicySet::new(vec![Policy::new("all", limit)])?, 1000).with_clock(ManualClock::default());
+/// let gate = Gate::in_memory(PolicySet::new(vec![Policy::new("all", limit)])?, 1000)?.with_clock(ManualClock::default());
 /// let request = Descriptor::new();
 /// let report = Check::of(&request).priority(Criticality::Sheddable);
 /// let allowed = (0..20).filter(|_| gate.check(report).is_ok_and(|decision| decision.allowed)).count();

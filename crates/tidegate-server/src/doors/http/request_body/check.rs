@@ -29,7 +29,7 @@ pub(crate) struct CheckBody<'a> {
 impl<'a> CheckBody<'a> {
     /// Returns it as a gate is asked, of all policies.
     pub(crate) fn check(&self) -> Check<'_, 'a> {
-        Check::of(&self.request).cost(self.cost).priority(self.priority)
+        Check::of(&self.request).maybe_cost(self.cost).priority(self.priority)
     }
 }
 
