@@ -14,7 +14,6 @@ use tidegate::store::{
 use tidegate::{
     Cost, Criticality, Descriptor, Gate, GateDecision, ManualClock, Policy, PolicySet, Quota, Retry, Tick,
 };
-use tidegate_core::Algorithm as _;
 
 use Criticality::{Critical, CriticalPlus, Sheddable};
 
