@@ -316,7 +316,7 @@ fn an_engine_that_returns_fewer_values_than_keys_has_not_answered() {
 fn what_a_rate_charged_before_a_guard_is_void_after_it() {
     let slow = Arc::new(Quota::per_day(1).gcra().unwrap());
     let places = Arc::new(Quota::concurrency(1, Duration::from_secs(10)).unwrap());
-    let at = |secs| Tick::from_secs(1_000_000 + secs);
+    let at = |secs: u64| Tick::from_secs(1_000_000 + secs);
     for store in [Box::new(Timed::new()) as Box<dyn Store>, Box::new(PlainStore::default())] {
         let settle = |secs, op: Op<'_>, quota| {
             store.blocking_settle(&Step::new(at(secs), op, &[Charge::new(b"key", quota, Cost::ONE)])).unwrap()
