@@ -171,7 +171,8 @@ mod tests {
         for text in ["", "Critical", "critical ", "important", "critical_plus", "/3", "sheddableplus"] {
             assert_eq!(text.parse::<Priority>(), Err(ParsePriorityError::Level), "{text:?}");
         }
-        for text in ["critical/", "critical/128", "critical/-1", "critical/+1", "critical/1/2", "sheddable/x"] {
+        for text in ["critical/", "critical/128", "critical/-1", "critical/+1", "critical/1/2", "sheddable/x"]
+        {
             assert_eq!(text.parse::<Priority>(), Err(ParsePriorityError::Cohort), "{text:?}");
         }
         assert_eq!("critical/000".parse(), Ok(Priority::default()));

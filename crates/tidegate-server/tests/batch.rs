@@ -11,7 +11,8 @@ use http::StatusCode;
 use running::{Running, start_with};
 use serde_json::{Value, json};
 use tidegate::store::{
-    Answer, Caps, DecidedBy, Home, Later, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store, StoreError,
+    Answer, Caps, DecidedBy, Home, Later, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store,
+    StoreError,
 };
 
 const FILE: &str = "
@@ -120,7 +121,8 @@ async fn a_batch_is_one_exchange_and_each_check_has_its_own_answer() {
     assert_eq!(answers[4]["retry"], "never", "three of two");
     assert_eq!(answers[5]["policies"], json!([]), "no policy limits it");
     assert!(answers[6]["store_error"].as_str().unwrap().contains("conflicting writes"), "{}", answers[6]);
-    let ids: std::collections::HashSet<_> = answers.iter().map(|one| one["decision_id"].as_str().unwrap()).collect();
+    let ids: std::collections::HashSet<_> =
+        answers.iter().map(|one| one["decision_id"].as_str().unwrap()).collect();
     assert_eq!(ids.len(), answers.len());
 
     let tickets: Vec<_> = answers.iter().map(|one| one["ticket"].as_str()).collect();
@@ -131,7 +133,10 @@ async fn a_batch_is_one_exchange_and_each_check_has_its_own_answer() {
     assert_eq!(server.post("/v1/refund", &refund(tickets[0].unwrap())).await.status, StatusCode::CONFLICT);
     assert_eq!(statuses(&batch(&server, &json!([of("a"), of("a")])).await), [200, 429]);
     let metrics = server.get("/metrics").await.text;
-    assert!(metrics.contains("tidegate_decision_duration_seconds_count{transport=\"http\"} 9\n"), "{metrics}");
+    assert!(
+        metrics.contains("tidegate_decision_duration_seconds_count{transport=\"http\"} 9\n"),
+        "{metrics}"
+    );
 }
 
 /// A place that nobody could return is given back, and that check alone is an error.
@@ -153,23 +158,36 @@ policies:
     assert_eq!(engine.exchanges(), 2, "one for the batch, and one that undoes the place");
     assert_eq!(statuses(&answers), [200, 400, 503]);
     assert!(answers[0]["ticket"].is_string() && answers[1].get("ticket").is_none());
-    assert!(answers[1]["detail"].as_str().unwrap().contains("nobody could return the place"), "{}", answers[1]);
+    assert!(
+        answers[1]["detail"].as_str().unwrap().contains("nobody could return the place"),
+        "{}",
+        answers[1]
+    );
 }
 
 /// Some 5 MB are the most that is answered, whatever the checks ask.
 #[tokio::test]
 async fn an_answer_is_bounded_by_the_limits_that_it_tells_of() {
-    let limits: String = (0..100).map(|at| format!("  - {{ name: p{at}, limit: {{ rate: {}/s }} }}\n", 5000 + at)).collect();
+    let limits: String =
+        (0..100).map(|at| format!("  - {{ name: p{at}, limit: {{ rate: {}/s }} }}\n", 5000 + at)).collect();
     let (server, engine) = start(&format!("version: 1\npolicies:\n{limits}")).await;
     let check = json!({ "attributes": {} });
     let answers = batch(&server, &Value::from(vec![check.clone(); 300])).await;
     assert_eq!((engine.exchanges(), answers.len()), (1, 300));
     assert!(statuses(&answers)[..200].iter().all(|status| *status == 200));
     assert!(statuses(&answers)[200..].iter().all(|status| *status == 413), "20,000 limits are told");
-    assert_eq!(server.post("/v1/peek", &check.to_string()).await.json()["remaining"], 4800, "and no more is charged");
+    assert_eq!(
+        server.post("/v1/peek", &check.to_string()).await.json()["remaining"],
+        4800,
+        "and no more is charged"
+    );
     let mut asks = vec![check; 150];
     asks[149]["ticket"] = json!(true);
     let answers = batch(&server, &Value::from(asks)).await;
-    assert_eq!(statuses(&answers).iter().filter(|status| **status == 200).count(), 100, "10,000 with tickets");
+    assert_eq!(
+        statuses(&answers).iter().filter(|status| **status == 200).count(),
+        100,
+        "10,000 with tickets"
+    );
     assert!(answers[120]["detail"].as_str().unwrap().contains("answered with 10000 limits"));
 }

@@ -37,16 +37,22 @@ async fn a_check_says_its_priority_and_a_refusal_what_is_kept() {
     let explained = server.get(&format!("/v1/explain?id={id}&reveal=true")).await.json();
     let lines = explained["lines"].as_array().unwrap();
     assert_eq!(lines[0], "DENIED by backend, retry after 6.00 s", "{lines:?}");
-    assert!(lines[1].as_str().unwrap().contains("needs 2, has 3 of 10, keeps 2 for higher priority"), "{lines:?}");
+    assert!(
+        lines[1].as_str().unwrap().contains("needs 2, has 3 of 10, keeps 2 for higher priority"),
+        "{lines:?}"
+    );
     assert_eq!(
         explained["reasons"][0]["limits"][0]["allowed_with"],
         json!({ "burst_at_least": 12, "cost_at_most": 1, "priority_at_least": "critical" })
     );
-    let asked = server.post("/v1/explain", r#"{"attributes": {}, "priority": "critical", "cost": 2}"#).await.json();
+    let asked =
+        server.post("/v1/explain", r#"{"attributes": {}, "priority": "critical", "cost": 2}"#).await.json();
     assert_eq!(asked["decision"], "allowed");
 
     let never = check(&server, r#", "priority": "sheddable", "cost": 9"#).await;
-    assert!(never.detail().ends_with("never grants a cost of 9: its limit is 10, 2 kept for higher priority; ask for less at a time"));
+    assert!(never.detail().ends_with(
+        "never grants a cost of 9: its limit is 10, 2 kept for higher priority; ask for less at a time"
+    ));
     assert_eq!(check(&server, r#", "cost": 2"#).await.status, StatusCode::OK, "critical unless it is said");
     assert_eq!(check(&server, r#", "priority": null"#).await.status, StatusCode::TOO_MANY_REQUESTS);
     let last = check(&server, r#", "priority": "critical-plus""#).await;
@@ -58,8 +64,14 @@ async fn a_check_says_its_priority_and_a_refusal_what_is_kept() {
 async fn what_is_no_priority_is_named() {
     let server = start(FILE).await;
     for (field, says) in [
-        (r#""priority": "important""#, "`priority` \"important\" is no priority; use critical-plus, critical, sheddable-plus or sheddable"),
-        (r#""priority": "critical/128""#, "`priority` \"critical/128\" names no cohort after its slash; use a whole number from 0 to 127"),
+        (
+            r#""priority": "important""#,
+            "`priority` \"important\" is no priority; use critical-plus, critical, sheddable-plus or sheddable",
+        ),
+        (
+            r#""priority": "critical/128""#,
+            "`priority` \"critical/128\" names no cohort after its slash; use a whole number from 0 to 127",
+        ),
         (r#""priority": 3"#, "expected `priority` as a text such as \"sheddable\""),
         (r#""priority": "critical", "priority": "critical""#, "`priority` is given twice"),
         (r#""prioritty": "critical""#, "did you mean `priority`?"),
@@ -69,7 +81,15 @@ async fn what_is_no_priority_is_named() {
         assert!(answer.detail().contains(says), "{}", answer.detail());
     }
     let batch = r#"[{"attributes": {}, "priority": "sheddable", "cost": 8}, {"attributes": {}, "priority": "sheddable"}, {"attributes": {}}]"#;
-    let statuses: Vec<_> = server.post("/v1/check/batch", batch).await.json().as_array().unwrap().iter().map(|one| one["status"].clone()).collect();
+    let statuses: Vec<_> = server
+        .post("/v1/check/batch", batch)
+        .await
+        .json()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["status"].clone())
+        .collect();
     assert_eq!(statuses, [200, 429, 200]);
 }
 
@@ -103,9 +123,16 @@ async fn a_proxy_of_ours_tells_the_priority_of_what_it_asks() {
         assert!(!refused.text.contains("kept"), "strangers are not told: {refused:?}");
     }
     let twice = ask(&server, &["critical-plus", "sheddable"]).await;
-    assert!(twice.detail().contains("x-priority came several times; the proxy must set it itself"), "{twice:?}");
+    assert!(
+        twice.detail().contains("x-priority came several times; the proxy must set it itself"),
+        "{twice:?}"
+    );
     let unknown = ask(&server, &["vip"]).await;
-    assert_eq!((unknown.status, unknown.detail().contains("x-priority: `vip` is no priority")), (StatusCode::BAD_REQUEST, true), "{unknown:?}");
+    assert_eq!(
+        (unknown.status, unknown.detail().contains("x-priority: `vip` is no priority")),
+        (StatusCode::BAD_REQUEST, true),
+        "{unknown:?}"
+    );
 }
 
 /// Whoever reaches the door without one of our proxies has the priority of everybody, whatever he sends.

@@ -153,7 +153,7 @@ async fn nginx_can_name_the_policy_that_refused() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nginx_can_say_how_much_a_request_matters() {
     let file = "
 version: 1

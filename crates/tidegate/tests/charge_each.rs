@@ -111,6 +111,9 @@ fn no_more_are_decided_than_the_answer_has_room_for() {
             assert_eq!(charged.len(), decided);
         }
         let left = run(gate.check_async(Check::of(&Descriptor::new()).peek())).unwrap();
-        assert_eq!(left.limits[0].decision.standing.remaining, 98, "two were allowed, and those not asked took nothing");
+        assert_eq!(
+            left.limits[0].decision.standing.remaining, 98,
+            "two were allowed, and those not asked took nothing"
+        );
     }
 }

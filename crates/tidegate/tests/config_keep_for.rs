@@ -48,7 +48,11 @@ fn a_part_is_a_share_or_so_many_units_of_any_limit_that_can_keep_one() {
         let limit = limit(written);
         let capacity = limit.terms.quota.as_ref().unwrap().capacity();
         let kept_back = |level: tidegate::Criticality| limit.keep_for.kept_back(level.into(), capacity);
-        assert_eq!([Sheddable, SheddablePlus, Critical, CriticalPlus].map(kept_back), [20, 20, 5, 0], "{written}");
+        assert_eq!(
+            [Sheddable, SheddablePlus, Critical, CriticalPlus].map(kept_back),
+            [20, 20, 5, 0],
+            "{written}"
+        );
         assert!(fits_the_schema(&file(written)), "{written}");
     }
     let all = limit("{ rate: 10/s, keep_for: { sheddable-plus: 100%, critical: 0% } }").keep_for;
@@ -86,10 +90,7 @@ fn what_cannot_be_kept_is_named_where_it_stands() {
             "{ rate: 10/s, keep_for: { critcal: 2 } }",
             "t:4:36  error  policy \"p\": unknown key \"critcal\" in keep_for; did you mean \"critical\"?",
         ),
-        (
-            "{ rate: 10/s, keep_for: 20% }",
-            "t:4:34  error  policy \"p\": keep_for is a map, found a text",
-        ),
+        ("{ rate: 10/s, keep_for: 20% }", "t:4:34  error  policy \"p\": keep_for is a map, found a text"),
         (
             "{ algorithm: warm-up, warm_up: 1s, rate: 10/s, keep_for: { critical: 2 } }",
             "t:4:57  error  policy \"p\": keep_for does not belong to warm-up; it belongs to gcra, token-bucket, leaky-bucket, fixed-window, sliding-window, sliding-counter, sliding-log, x-time, uber-pacer, concurrency",
@@ -98,7 +99,9 @@ fn what_cannot_be_kept_is_named_where_it_stands() {
         assert_eq!(parse(&file(written)).unwrap_err(), [expected], "{written}");
     }
     assert!(!fits_the_schema(&file("{ rate: 10/s, keep_for: { sheddable: 2 } }")));
-    assert!(!fits_the_schema(&file("{ algorithm: warm-up, warm_up: 1s, rate: 10/s, keep_for: { critical: 2 } }")));
+    assert!(!fits_the_schema(&file(
+        "{ algorithm: warm-up, warm_up: 1s, rate: 10/s, keep_for: { critical: 2 } }"
+    )));
 }
 
 #[test]
@@ -107,7 +110,9 @@ fn a_cost_that_the_lowest_level_never_pays_is_a_warning() {
     let (_, warnings) = parse(text).unwrap();
     assert_eq!(
         warnings,
-        ["t:5:36  warning  policy \"p\": keep_for: a request may cost 8, and of gcra 10/s only 7 are left for sheddable requests: at that cost they never pass"]
+        [
+            "t:5:36  warning  policy \"p\": keep_for: a request may cost 8, and of gcra 10/s only 7 are left for sheddable requests: at that cost they never pass"
+        ]
     );
 }
 

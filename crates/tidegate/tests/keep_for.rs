@@ -9,7 +9,8 @@ use proptest::prelude::*;
 use tidegate::gate::Check;
 use tidegate::policy::{Choice, CostRule, KeepFor, Kept, Learning, Limit, PolicySetError, Terms};
 use tidegate::store::{
-    Charge, Fallback, MemoryStore, Occupancy, Op, PlainStore, Settled, Settling, Step, Store, StoreError, conformance,
+    Charge, Fallback, MemoryStore, Occupancy, Op, PlainStore, Settled, Settling, Step, Store, StoreError,
+    conformance,
 };
 use tidegate::{
     Cost, Criticality, Descriptor, Gate, GateDecision, ManualClock, Policy, PolicySet, Quota, Retry, Tick,
@@ -129,7 +130,10 @@ fn each_level_takes_what_is_not_kept_for_those_above_it() {
         assert_eq!((first.limits[0].remaining(), first.limits[0].decision.standing.remaining), (9, 19));
         assert_eq!(allowed(&gate, &request, Sheddable), 9);
         let refused = passes(&gate, &request, Criticality::SheddablePlus);
-        assert_eq!((refused.allowed, refused.limits[0].kept_back, refused.limits[0].remaining()), (false, 10, 0));
+        assert_eq!(
+            (refused.allowed, refused.limits[0].kept_back, refused.limits[0].remaining()),
+            (false, 10, 0)
+        );
         assert_eq!(allowed(&gate, &request, Critical), 7);
         assert_eq!(allowed(&gate, &request, CriticalPlus), 3);
     }
@@ -166,7 +170,8 @@ fn a_share_is_one_of_the_limit_that_holds() {
 fn a_learned_estimate_leaves_what_is_kept_back() {
     let mut policy = Policy::new("p", kept(gcra(100), Critical, Kept::Percent(30)));
     policy.cost = Some(CostRule::Learned(Learning::from(units(1_000_000))));
-    let gate = Gate::in_memory(PolicySet::new(vec![policy]).unwrap(), 10).unwrap().with_clock(ManualClock::at(NOW));
+    let gate =
+        Gate::in_memory(PolicySet::new(vec![policy]).unwrap(), 10).unwrap().with_clock(ManualClock::at(NOW));
     let request = Descriptor::new();
     let peek = |level: Criticality| gate.peek(Check::of(&request).priority(level)).unwrap();
     assert_eq!((peek(Critical).allowed, peek(Critical).limits[0].cost), (true, units(100)));
@@ -229,7 +234,10 @@ fn while_the_engine_is_gone_each_node_keeps_the_part() {
     assert_eq!(allowed(&node, &request, Sheddable), 6, "a third of the 18 that are not kept");
     assert_eq!(allowed(&node, &request, Critical), 4, "and the rest of a third of 30");
     let large = |cost| Check::of(&request).priority(Sheddable).cost(units(cost));
-    assert!(make().check(large(18)).unwrap().allowed, "it would pass the engine, and passes where the node's limit is full");
+    assert!(
+        make().check(large(18)).unwrap().allowed,
+        "it would pass the engine, and passes where the node's limit is full"
+    );
     assert_eq!(make().check(large(19)).unwrap().retry(), Retry::Never);
 }
 
@@ -238,7 +246,9 @@ fn while_the_engine_is_gone_each_node_keeps_the_part() {
 fn the_table_of_words_refuses_like_any_other() {
     let quota = Arc::new(gcra(10));
     let (table, plain) = (MemoryStore::with_capacity(100).unwrap(), PlainStore::default());
-    for (secs, cost, kept_back) in [(0, 3, 4), (0, 3, 4), (0, 1, 4), (0, 4, 0), (360, 1, 4), (3600, 1, 9), (7200, 1, 10), (7200, 10, 0)] {
+    for (secs, cost, kept_back) in
+        [(0, 3, 4), (0, 3, 4), (0, 1, 4), (0, 4, 0), (360, 1, 4), (3600, 1, 9), (7200, 1, 10), (7200, 10, 0)]
+    {
         for key in [&b"one"[..], b"two"] {
             let charges = [Charge { kept_back, ..Charge::new(key, &quota, units(cost)) }];
             for op in [Op::Peek, Op::Take] {

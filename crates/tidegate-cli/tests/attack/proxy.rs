@@ -100,7 +100,11 @@ impl Proxy {
     }
 
     /// As [`Proxy::nginx_by_recipes`] with one recipe, some words of which are replaced.
-    pub(crate) fn nginx_by_recipe(tidegate: SocketAddr, begins: &str, words: &[(&str, String)]) -> Option<Self> {
+    pub(crate) fn nginx_by_recipe(
+        tidegate: SocketAddr,
+        begins: &str,
+        words: &[(&str, String)],
+    ) -> Option<Self> {
         let block = cooked(manual("http {"), &in_place(manual(begins), words));
         Self::nginx_of(block, &format!("server {tidegate};"), "")
     }

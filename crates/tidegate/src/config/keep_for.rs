@@ -18,7 +18,12 @@ pub(super) fn kept(text: &str) -> Option<Kept> {
 }
 
 /// Builds what a limit keeps, and checks it against each of the limit's terms.
-pub(super) fn keep_for(words: &Words<'_>, limit: &Limit, owner: Owner<'_>, findings: &mut Findings) -> KeepFor {
+pub(super) fn keep_for(
+    words: &Words<'_>,
+    limit: &Limit,
+    owner: Owner<'_>,
+    findings: &mut Findings,
+) -> KeepFor {
     let Some(node) = words.get("keep_for") else { return KeepFor::default() };
     let keep_for = Criticality::ALL.into_iter().fold(KeepFor::default(), |keep_for, level| {
         let written = node.get(level.as_str()).and_then(Node::text).and_then(kept);

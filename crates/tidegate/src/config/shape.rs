@@ -245,9 +245,13 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
             percent(text).map(drop).ok_or_else(|| format!("\"{shown}\" is not a share; use 1% to 100%"))
         }
         Kind::Kept => match keep_for::kept(text) {
-            Some(Kept::Units(units)) if units > Rate::MAX_COUNT => Err(format!("{units} is out of range; use {}", range(0, Rate::MAX_COUNT))),
+            Some(Kept::Units(units)) if units > Rate::MAX_COUNT => {
+                Err(format!("{units} is out of range; use {}", range(0, Rate::MAX_COUNT)))
+            }
             Some(_) => Ok(()),
-            None => Err(format!("\"{shown}\" is neither a share nor a number of units; use 0% to 100%, or 20")),
+            None => {
+                Err(format!("\"{shown}\" is neither a share nor a number of units; use 0% to 100%, or 20"))
+            }
         },
         Kind::Socket => text
             .parse::<std::net::SocketAddr>()

@@ -151,10 +151,14 @@ const fn grants_any_cost(quota: &Quota) -> bool {
 #[non_exhaustive]
 pub enum KeepForError {
     /// The algorithm grants all of the limit whenever it grants anything.
-    #[error("keep_for: this limit grants any cost as soon as it grants one, so nothing of it can be kept; use gcra or token-bucket")]
+    #[error(
+        "keep_for: this limit grants any cost as soon as it grants one, so nothing of it can be kept; use gcra or token-bucket"
+    )]
     AnyCost,
     /// A part is kept for everybody.
-    #[error("keep_for.sheddable keeps a part for everybody, since no request is below sheddable; name a higher level")]
+    #[error(
+        "keep_for.sheddable keeps a part for everybody, since no request is below sheddable; name a higher level"
+    )]
     Everybody,
     /// A share above 100 %.
     #[error("keep_for.{level}: {percent}% is more than all; use 0% to 100%")]
@@ -165,7 +169,9 @@ pub enum KeepForError {
         percent: u8,
     },
     /// All of the limit is kept.
-    #[error("keep_for.{level}: {kept} is all of a limit of {capacity}, and nothing would be left for others; keep less, or write 100%")]
+    #[error(
+        "keep_for.{level}: {kept} is all of a limit of {capacity}, and nothing would be left for others; keep less, or write 100%"
+    )]
     All {
         /// The level that it is kept for.
         level: Criticality,

@@ -53,7 +53,12 @@ pub(in crate::config) const ALGORITHMS: &[AlgorithmKeys] = &[
         needs: &["warm_up"],
     },
     AlgorithmKeys { name: "x-time", common: RATED, takes: &["burst", "max_wait", "keep_for"], needs: &[] },
-    AlgorithmKeys { name: "uber-pacer", common: RATED, takes: &["slack", "max_wait", "keep_for"], needs: &[] },
+    AlgorithmKeys {
+        name: "uber-pacer",
+        common: RATED,
+        takes: &["slack", "max_wait", "keep_for"],
+        needs: &[],
+    },
     AlgorithmKeys { name: "guava-bursty", common: RATED, takes: &["max_wait"], needs: &[] },
     AlgorithmKeys {
         name: "guava-warming",
@@ -61,7 +66,12 @@ pub(in crate::config) const ALGORITHMS: &[AlgorithmKeys] = &[
         takes: &["warm_up", "cold_factor", "max_wait"],
         needs: &["warm_up"],
     },
-    AlgorithmKeys { name: CONCURRENCY, common: GUARDING, takes: &["max", "ttl", "keep_for"], needs: &["max"] },
+    AlgorithmKeys {
+        name: CONCURRENCY,
+        common: GUARDING,
+        takes: &["max", "ttl", "keep_for"],
+        needs: &["max"],
+    },
 ];
 
 const ALGORITHM_NAMES: &[&str] = &{
@@ -89,9 +99,24 @@ const OVERRIDE: Table = Table {
 const KEEP_FOR: Table = Table {
     name: "keep_for",
     keys: &[
-        key("critical-plus", Kind::Kept, None, "What only critical-plus requests may use: a share of the limit, or units"),
-        key("critical", Kind::Kept, None, "What only requests that are critical or above may use; the part of critical-plus included"),
-        key("sheddable-plus", Kind::Kept, None, "What all but sheddable requests may use; the parts of higher levels included"),
+        key(
+            "critical-plus",
+            Kind::Kept,
+            None,
+            "What only critical-plus requests may use: a share of the limit, or units",
+        ),
+        key(
+            "critical",
+            Kind::Kept,
+            None,
+            "What only requests that are critical or above may use; the part of critical-plus included",
+        ),
+        key(
+            "sheddable-plus",
+            Kind::Kept,
+            None,
+            "What all but sheddable requests may use; the parts of higher levels included",
+        ),
     ],
     required: &[],
 };

@@ -181,8 +181,7 @@ impl Table {
         key: Sought,
         settled: &mut Settled,
     ) -> bool {
-        let plain =
-            charge.max_wait.is_zero() && charge.binding && !charge.passing && charge.kept_back == 0;
+        let plain = charge.max_wait.is_zero() && charge.binding && !charge.passing && charge.kept_back == 0;
         if !plain || !matches!(step.op, Op::Take) {
             return false;
         }

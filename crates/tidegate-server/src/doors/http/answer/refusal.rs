@@ -119,7 +119,9 @@ fn detail_of(decision: &GateDecision) -> String {
             millis_up(wait)
         ),
         Retry::Unknown => {
-            format!("policy {name:?} has no room for {cost} now{kept}, and nobody can say when; try again later")
+            format!(
+                "policy {name:?} has no room for {cost} now{kept}, and nobody can say when; try again later"
+            )
         }
         Retry::Never => format!(
             "policy {name:?} never grants a cost of {cost}: its limit is {}{kept}; ask for less at a time",

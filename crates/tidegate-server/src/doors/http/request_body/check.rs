@@ -5,9 +5,9 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use smallvec::SmallVec;
-use tidegate::{Cost, Priority};
 use tidegate::gate::Check;
 use tidegate::policy::Descriptor;
+use tidegate::{Cost, Priority};
 
 use super::attributes::AttributesSeed;
 use super::bounds::{MAX_BATCH, MAX_POLICIES};

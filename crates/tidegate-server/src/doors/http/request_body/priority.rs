@@ -28,7 +28,8 @@ impl Visitor<'_> for PrioritySeed {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        let priority = text.parse().map_err(|error| E::custom(format_args!("`priority` {text:.40?} {error}")));
+        let priority =
+            text.parse().map_err(|error| E::custom(format_args!("`priority` {text:.40?} {error}")));
         priority.map(Some)
     }
 }
