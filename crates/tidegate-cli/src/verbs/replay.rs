@@ -29,7 +29,13 @@ const NO_HOLD: &str = "a concurrency limit counts what is in flight, and the log
 
 pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     let thresholds = thresholds(&replay.fail_if)?;
+    let is_spelled = LimitWords::of(&replay.limit)?.is_some();
     let sets = sets(replay, printer)?;
+    if let Some(folder) = &replay.plot {
+        // Before the log is read, which takes a while.
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("--plot: cannot make {}", folder.display()))?;
+    }
     for threshold in &thresholds {
         known(threshold, &sets[0].1)?;
     }
@@ -44,7 +50,8 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         return Err(Mistake(NO_HOLD.to_owned()).into());
     }
     let outcomes = runs.outcomes();
-    judgement::matched(&runs, &outcomes)?;
+    judgement::columns(&log, printer)?;
+    judgement::matched(&runs, &outcomes, is_spelled.then_some(&replay.by[..]))?;
     let doubts = Trust { max_malformed: replay.max_malformed, max_late: replay.max_late }.doubts(tally);
     let verdicts = outcome::verdicts(&thresholds, &outcomes[0], tally, !doubts.is_empty())?;
     let guessed = guessed_costs(&policies);
@@ -197,7 +204,6 @@ fn headline(tally: &Tally, took: Duration) -> String {
 
 /// Writes the pictures, and a page that holds them with the tables.
 fn draw(runs: &Replay, tally: &Tally, doubts: &[Doubt], folder: &Path, printer: &Printer) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let page = report::page(&reading::title(tally), runs, Some(tally), doubts)?;
     let mut files = vec![("report.html".to_owned(), page)];
     files.extend(report::pictures(runs)?.into_iter().map(|picture| (picture.name, picture.svg)));
