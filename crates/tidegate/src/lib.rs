@@ -25,6 +25,9 @@ pub mod config;
 mod deadline;
 pub mod explain;
 pub mod gate;
+mod header_form;
+#[cfg(feature = "http")]
+pub mod http_answer;
 mod key;
 mod keyed;
 mod limiter;
@@ -46,6 +49,7 @@ pub use bulkhead::{Bulkhead, Enter, Permit};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use deadline::Deadline;
 pub use gate::{Admission, Charged, Check, Gate, GateDecision, InForce, LimitDecision};
+pub use header_form::HeaderForm;
 pub use key::Key;
 pub use keyed::KeyedLimiter;
 pub use limiter::Limiter;
