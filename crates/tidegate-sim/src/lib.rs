@@ -30,6 +30,7 @@
 //! ```
 
 pub mod chart;
+pub mod json_units;
 pub mod log;
 pub mod order;
 pub mod peaks;
@@ -38,7 +39,7 @@ pub mod report;
 pub mod series;
 pub mod source;
 pub mod suggest;
-mod thousands;
+pub mod thousands;
 pub mod trace;
 pub mod traffic;
 mod words;

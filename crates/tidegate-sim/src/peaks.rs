@@ -12,11 +12,13 @@ use std::hash::BuildHasher;
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
-use serde::Serialize;
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
 use tidegate::Tick;
 
 use self::distinct::Sketch;
 use self::given_hash::GivenHash;
+use crate::json_units;
 
 const PARTS: usize = 8;
 
@@ -57,27 +59,18 @@ pub struct KeyPeak {
     pub denied: u64,
     /// What those requests asked, in cost units.
     pub denied_units: u64,
-    /// When it was first denied, in nanoseconds since 1970 or the beginning.
-    #[serde(serialize_with = "maybe_nanos")]
+    /// When it was first denied.
+    #[serde(rename = "first_denied_at", serialize_with = "json_units::maybe_time")]
     pub first_denied: Option<Tick>,
     /// The most it asked in one window, in cost units.
     pub peak: u64,
     /// When that window ended.
-    #[serde(serialize_with = "nanos")]
+    #[serde(serialize_with = "json_units::time")]
     pub peak_at: Tick,
 }
 
-pub(crate) fn nanos<S: serde::Serializer>(at: &Tick, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_u64(at.as_nanos())
-}
-
-pub(crate) fn maybe_nanos<S: serde::Serializer>(at: &Option<Tick>, to: S) -> Result<S::Ok, S::Error> {
-    at.map(Tick::as_nanos).serialize(to)
-}
-
-/// How many different keys there were.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+/// How many different keys there were. In JSON two values of the document around it: `keys`, and `keys_estimated`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distinct {
     /// Counted.
     Exactly(u64),
@@ -91,6 +84,15 @@ impl Distinct {
         match self {
             Self::Exactly(count) | Self::About(count) => count,
         }
+    }
+}
+
+impl Serialize for Distinct {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("Distinct", 2)?;
+        fields.serialize_field("keys", &self.about())?;
+        fields.serialize_field("keys_estimated", &matches!(self, Self::About(_)))?;
+        fields.end()
     }
 }
 

@@ -2,7 +2,7 @@
 
 mod judgement;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,15 +11,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use tidegate::policy::PolicySet;
-use tidegate_sim::log::{Log, LogOptions, Tally};
+use tidegate_sim::log::{Log, Tally};
 use tidegate_sim::replay::{Doubt, Replay, ReplayOptions, Threshold, Trust, shadow_limit_name};
 use tidegate_sim::report;
+use tidegate_sim::thousands::grouped;
 
 use crate::args::{self, Speed};
 use crate::exit::{Exit, Mistake};
-use crate::output::{Printer, thousands};
-use crate::policies::{self, LimitWords};
-use crate::{outcome, reading, writing};
+use crate::limit_words::LimitWords;
+use crate::output::Printer;
+use crate::styled::{Look, Styled};
+use crate::{outcome, policies, reading, writing};
 
 /// The remark where places are held and the log does not say how long requests took.
 const NO_HOLD: &str = "a concurrency limit counts what is in flight, and the log does not say how long requests took: \
@@ -34,10 +36,10 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     let options = ReplayOptions { store_keys: replay.keys, hold: replay.hold, ..ReplayOptions::default() };
     let policies = Arc::clone(&sets[0].1);
     let mut runs = Replay::try_new(sets, options)?;
-    let mut log = reading::open(&replay.reading)?;
+    let mut log = reading::open(&replay.reading, printer)?;
     let took = feed(&mut log, &mut runs, replay.speed, printer)?;
     let tally = log.tally();
-    judgement::parsed(tally)?;
+    judgement::parsed(tally, &replay.reading)?;
     if runs.unheld() > 0 && runs.unheld() == tally.records {
         return Err(Mistake(NO_HOLD.to_owned()).into());
     }
@@ -49,20 +51,20 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
 
     let value = json!({
         "log": reading::describe(tally),
-        "costs_taken_as_1": guessed.iter().cloned().collect::<HashMap<_, _>>(),
+        "costs_taken_as_1": guessed.iter().cloned().collect::<BTreeMap<_, _>>(),
         "runs": outcomes,
         "no_verdict": doubts.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "thresholds": verdicts.iter().map(outcome::VerdictLine::json).collect::<Vec<_>>(),
-        "seconds": took.as_secs_f64(),
     });
     printer.value(&value, |printer| {
-        let mut text = headline(tally, took);
-        text.push_str(&outcome::text(&runs, &outcomes, printer));
+        let mut text = Styled::from(headline(tally, took));
+        text.push(outcome::text(&runs, &outcomes, printer));
         for doubt in &doubts {
-            text.push_str(&format!("NO VERDICT  {doubt}\n"));
+            text.push_as(Look::Bad, "NO VERDICT");
+            text.push(format!("  {doubt}\n"));
         }
         for verdict in &verdicts {
-            text.push_str(&format!("{verdict}\n"));
+            text.push(verdict.line());
         }
         Ok(text)
     })?;
@@ -70,14 +72,14 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     if runs.unheld() > 0 {
         printer.remark(&format!(
             "of {} requests the log does not say how long they took: they left their places at once; --hold says how long instead",
-            thousands(runs.unheld())
+            grouped(runs.unheld())
         ));
     }
     for (policy, requests) in &guessed {
         printer.remark(&format!(
             "{} requests have no cost that {policy} can compute and were charged 1: attributes are text, so write \
              int(tokens), and every name must be in the log",
-            thousands(*requests)
+            grouped(*requests)
         ));
     }
     judgement::remark_unseen(&runs, printer);
@@ -118,9 +120,8 @@ fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<Pol
 }
 
 fn single(words: &LimitWords, replay: &args::Replay) -> Result<Arc<PolicySet>> {
-    let text = words.file(&replay.by, replay.cost.as_deref());
-    let outcome = policies::parse_quietly(&text);
-    outcome.map(|config| config.policies).map_err(|why| Mistake(why).into())
+    let read = words.file(&replay.by, replay.cost.as_deref()).read();
+    read.map(|config| config.policies).map_err(|why| Mistake(why).into())
 }
 
 /// Policies that could not compute the cost of some requests, and of how many: whoever misspells a column would otherwise
@@ -188,9 +189,9 @@ fn headline(tally: &Tally, took: Duration) -> String {
     let rate = tally.records as f64 / took.as_secs_f64().max(1e-9);
     format!(
         "{} requests over {span}, read in {:.2} s ({} a second)\n",
-        thousands(tally.records),
+        grouped(tally.records),
         took.as_secs_f64(),
-        thousands(rate as u64)
+        grouped(rate as u64)
     )
 }
 
@@ -206,28 +207,6 @@ fn draw(runs: &Replay, tally: &Tally, doubts: &[Doubt], folder: &Path, printer: 
         printer.remark(&format!("wrote {}", path.display()));
     }
     Ok(())
-}
-
-/// How logs are read, in the words of the library.
-impl From<&args::Reading> for LogOptions {
-    fn from(reading: &args::Reading) -> Self {
-        use tidegate_sim::log::Format;
-        use tidegate_sim::order::Order;
-        let format = match reading.format {
-            args::LogFormat::Auto => Format::Auto,
-            args::LogFormat::Combined => Format::Combined,
-            args::LogFormat::Common => Format::Common,
-            args::LogFormat::Vhost => Format::Vhost,
-            args::LogFormat::Json => Format::Json,
-            args::LogFormat::Csv => Format::Csv,
-        };
-        let order = match (reading.order, Order::default()) {
-            (args::Order::Clamp, _) => Order::Clamp,
-            (args::Order::Sort, Order::Sort { bytes, .. }) => Order::Sort { window: reading.reorder, bytes },
-            (args::Order::Sort, other) => other,
-        };
-        Self { format, columns: reading.column.clone(), order }
-    }
 }
 
 #[cfg(test)]

@@ -9,10 +9,13 @@ mod golden;
 mod init;
 mod readme;
 mod replay;
+mod schemas;
 #[cfg(unix)]
 mod serve;
 mod simulate;
 mod suggest;
+#[cfg(unix)]
+mod terminal;
 mod trace;
 mod verdict;
 
