@@ -5,6 +5,8 @@
 //! * [`Bulkhead`]: so much at once; a permit returns its place by itself
 //! * [`queue`]: jobs run in order at a constant rate
 //! * [`observer`]: who is told about decisions
+//! * [`Key`], [`Cost`], [`Deadline`]: what is handed to them
+//! * `http_answer`, a feature: an answer's headers, and the 429 with its problem
 //! * [`clock`]: where ticks come from; a virtual clock for tests
 //! * [`explain`]: why a request was denied, and by which policy
 //! * [`gate`]: policies, store and clock together: one check over many limits, and what becomes of what it charged
@@ -14,6 +16,8 @@
 //! * [`visible`]: text from elsewhere, made safe to print
 //! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]
 #![doc = include_str!("docs/limiting.md")]
+#![doc = include_str!("docs/features.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod answer;
 mod background;
