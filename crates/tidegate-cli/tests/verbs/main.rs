@@ -7,6 +7,7 @@ mod everywhere;
 mod explain;
 mod golden;
 mod init;
+mod keys_hit;
 mod readme;
 mod replay;
 mod schemas;
