@@ -194,8 +194,6 @@ impl Falling<'_> {
                 let height = level.value.log10().max(scale.low);
                 let line = [(0.0, height), (scale.ranks, height)];
                 chart.draw_series(LineSeries::new(line, LIMIT.stroke_width(1))).map_err(failed)?;
-                let (x, y) = chart.backend_coord(&(scale.ranks, height));
-                paint::write(page, &level.name, (x - 4, y - 9), 12.0, &INK, HPos::Right)?;
             }
             paint::write(page, caption, (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
         })
