@@ -5,6 +5,7 @@
 mod config;
 mod everywhere;
 mod explain;
+mod flags;
 mod golden;
 mod init;
 mod keys_hit;
@@ -15,6 +16,8 @@ mod schemas;
 mod serve;
 mod simulate;
 mod suggest;
+#[cfg(unix)]
+mod terminal;
 mod trace;
 mod verdict;
 
@@ -23,7 +26,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 /// What a run of the command came to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
     pub(crate) out: String,
