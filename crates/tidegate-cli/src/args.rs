@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint};
+use tidegate::Priority;
 
 pub(crate) use self::logs::{Replay, Suggest};
 pub(crate) use self::reading::{LineFormat, Order, Reading};
 pub(crate) use self::serving::{Init, Preset, Proxy, Serve};
 pub(crate) use self::values::Speed;
-use self::values::{duration, pair, whole};
+use self::values::{duration, pair, priority, whole};
 use crate::schemas::Document;
 
 /// Decides which requests may pass, which must wait and which are shed.
@@ -252,6 +253,9 @@ pub(crate) struct Explain {
     /// What the request costs [default: what the policies say]
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) cost: Option<u64>,
+    /// How much the request matters: critical-plus, critical, sheddable-plus or sheddable [default: critical]
+    #[arg(long, value_name = "LEVEL", conflicts_with = "id", value_parser = priority)]
+    pub(crate) priority: Option<Priority>,
     #[command(flatten)]
     pub(crate) policies: PolicyFile,
 }

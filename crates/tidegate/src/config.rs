@@ -10,6 +10,7 @@ mod diagnostic;
 mod file;
 mod format;
 mod forward_auth;
+mod keep_for;
 mod keys;
 mod kind;
 mod limits;

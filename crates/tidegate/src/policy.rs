@@ -20,6 +20,7 @@ mod descriptor;
 mod explain;
 mod glob;
 mod index;
+mod keep_for;
 mod key;
 mod learned;
 mod matching;
@@ -50,6 +51,7 @@ pub(crate) use cost_error::MAX_EXPRESSION;
 pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
+pub use keep_for::{KeepFor, KeepForError, Kept};
 pub(crate) use key::{policy_of_key, tag_of_key};
 pub use learned::Learning;
 #[cfg(feature = "config")]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
+use tidegate::gate::Check;
 use tidegate::policy::Descriptor;
 use tidegate::{Cost, Gate};
 
@@ -99,7 +100,8 @@ pub(crate) fn run(explain: &Explain, global: &Global, printer: &Printer) -> Resu
                 ),
                 None => None,
             };
-            let explanation = gate.explain(&request, cost).context("no decision could be made")?;
+            let check = Check::of(&request).maybe_cost(cost).priority(explain.priority.unwrap_or_default());
+            let explanation = gate.explain(check).context("no decision could be made")?;
             asked.print(serde_json::to_value(&explanation)?, &explanation.to_string(), printer)
         }
     }
@@ -153,6 +155,9 @@ fn ask_server(asked: &Asked, url: &ServerUrl, explain: &Explain, printer: &Print
             let mut body = json!({ "attributes": attributes });
             if let Some(cost) = explain.cost {
                 body["cost"] = cost.into();
+            }
+            if let Some(priority) = explain.priority {
+                body["priority"] = priority.to_string().into();
             }
             online::ask(url, "/v1/explain?reveal=true", Some(&body))?
         }

@@ -114,6 +114,12 @@ const FORWARD_AUTH: Table = Table {
             Some("pass"),
             "Whether a browser's preflight passes uncharged or is limited like any request",
         ),
+        key(
+            "priority_header",
+            Kind::Header,
+            None,
+            "The header in which the proxy tells the request's priority, in place of what its caller sent; read of trusted_proxies alone",
+        ),
     ],
     required: &[],
 };
