@@ -56,7 +56,12 @@ impl Log {
             let people = builder.without_time().with_target(false).with_level(false);
             people.map_event_format(|inner| Bounded { inner, json: false }).finish().with(filter).init();
         } else {
-            builder.json().map_event_format(|inner| Bounded { inner, json: true }).finish().with(filter).init();
+            builder
+                .json()
+                .map_event_format(|inner| Bounded { inner, json: true })
+                .finish()
+                .with(filter)
+                .init();
         }
         Ok(Self { queue, is_colored })
     }

@@ -54,6 +54,9 @@ impl Reader {
             Self::Clf(_) => false,
             Self::Json(json) => json.fields().have_met(column),
             Self::Csv(csv) => csv.fields().have_met(column),
+            Self::Alb(alb) => alb.fields().have_met(column),
+            Self::CloudFront(cloudfront) => cloudfront.fields().have_met(column),
+            Self::LogFormat(cutter) => cutter.fields().have_met(column),
         }
     }
 
