@@ -19,7 +19,7 @@ use tidegate::gate::{ChargedLine, Check, Part};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Policy, PolicySet};
 use tidegate::{Charged, Cost, Gate, ManualClock, Outcome as Ended, Tick};
 
-use crate::log::Record;
+use crate::log::{Record, Wanted};
 use crate::peaks::Peaks;
 use crate::series::Series;
 
@@ -75,6 +75,8 @@ pub struct Replay {
     unseen: Vec<String>,
     /// What the first request had.
     attributes: Vec<String>,
+    /// What the policies look at.
+    wanted: Wanted,
 }
 
 /// How many attributes of the first request are remembered, to be named where one is missing.
@@ -109,13 +111,14 @@ impl Replay {
             .collect();
         Self {
             clock,
-            runs,
             options,
             first: None,
             last: None,
             is_recorded: false,
             inside: Inside::default(),
             unheld: 0,
+            wanted: Wanted::by(runs.iter().map(|run| run.policies.named()).collect()),
+            runs,
             unseen,
             attributes: Vec::new(),
         }
@@ -127,7 +130,12 @@ impl Replay {
         self.is_recorded = true;
         let signed_in = !record.user.is_empty() && record.status.is_some_and(|status| status < 400);
         let told = Told { status: record.status, signed_in, took: record.duration };
-        self.ask(record.time, &record.describe(), None, told);
+        // Of the first request all attributes are remembered.
+        let request = match self.first {
+            None => record.describe(),
+            Some(_) => record.describe_only(&self.wanted),
+        };
+        self.ask(record.time, &request, None, told);
     }
 
     /// Asks every gate about any request, as made-up traffic brings them. Without a cost the policies compute it. Nobody reports how

@@ -7,12 +7,15 @@ mod everywhere;
 mod explain;
 mod golden;
 mod init;
+mod reading;
 mod readme;
 mod replay;
 #[cfg(unix)]
 mod serve;
 mod simulate;
 mod suggest;
+#[cfg(unix)]
+mod terminal;
 mod trace;
 mod verdict;
 
