@@ -1,23 +1,32 @@
 //! The `tidegate` command: parses, calls, maps outcomes to exit codes.
 
 mod args;
+mod diagnostics;
 mod exit;
+mod keys_hit;
+mod limit_words;
 mod log;
 mod online;
 mod outcome;
 mod output;
+mod pictures;
 mod policies;
 mod reading;
+mod schemas;
+mod styled;
+mod table;
 mod verbs;
 mod writing;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
+use anstream::AutoStream;
 use anyhow::Result;
 use tidegate::visible;
 
 use crate::args::{Cli, Verb};
-use crate::exit::{Exit, Mistake};
+use crate::exit::{Exit, Mistake, Told};
 use crate::log::Log;
 use crate::output::Printer;
 
@@ -38,11 +47,12 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         // A reader that closes the pipe, as `head` does, has seen enough.
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Told>() => Exit::Bad.into(),
         Err(error) => {
             let text = format!("{error:#}");
             match cli.verb {
                 // A server ends even when nobody reads why.
-                Verb::Serve(_) => log.say(&text),
+                Verb::Serve(_) => log.say(output::error(&text)),
                 _ => printer.error(&text),
             }
             if error.is::<Mistake>() { Exit::Bad.into() } else { Exit::No.into() }
@@ -67,12 +77,18 @@ fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
 /// Prints what was wrong with the words, or the help that was asked for. A word that came from elsewhere may hold what a
 /// terminal acts on; then the message goes without its colours.
 fn misunderstood(error: &clap::Error) -> ExitCode {
-    let text = error.render().to_string();
-    if visible::lines(&text) == text {
-        // Nobody is left to tell when the stream is closed.
-        let _ = error.print();
+    let text = error.render();
+    let plain = text.to_string();
+    let shown = match visible::lines(&plain) {
+        safe if safe == plain => text.ansi().to_string(),
+        safe => safe.into_owned(),
+    };
+    let color = output::typed_color();
+    if error.use_stderr() {
+        output::say(&shown, color);
     } else {
-        output::error(&text, anstream::ColorChoice::Never);
+        // Nobody is left to tell when the stream is closed.
+        let _ = AutoStream::new(std::io::stdout(), color).write_all(shown.as_bytes());
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }

@@ -50,7 +50,7 @@ use self::kind::Kind;
 use self::node::{Node, Spot};
 use crate::policy::{ClientIp, ForwardHeader, PolicySet};
 use crate::policy::{span, whole_number};
-use crate::store::MemoryStore;
+use crate::store::{CapacityError, MemoryStore};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +87,10 @@ pub enum StoreSettings {
 
 impl StoreSettings {
     /// Makes the store, with room for `keys` in place of its own number where one is named.
-    #[must_use]
-    pub fn memory(&self, keys: Option<usize>) -> MemoryStore {
+    ///
+    /// # Errors
+    /// [`CapacityError`] for a number out of range, or where the system hands out no memory for so many.
+    pub fn memory(&self, keys: Option<usize>) -> Result<MemoryStore, CapacityError> {
         match *self {
             Self::Memory { keys: own, full_keys: false } => MemoryStore::with_capacity(keys.unwrap_or(own)),
             Self::Memory { keys: own, full_keys: true } => MemoryStore::with_full_keys(keys.unwrap_or(own)),
@@ -185,11 +187,11 @@ impl Config {
     /// # Examples
     /// ```
     /// use tidegate::config::{Config, Format};
-    /// let text = "version: 1\npolicies:\n  - name: all\n    limit: { rate: 60/m }\n";
+    /// let text = "version: 1\npolicies:\n  - name: all\n    limit: { rate: 60/M }\n";
     /// let mistakes = Config::parse(text, "tidegate.yaml", Format::Yaml).unwrap_err();
     /// assert_eq!(
     ///     mistakes[0].to_string(),
-    ///     "tidegate.yaml:4:20  error  policy \"all\": rate: \"m\" could be minute or month; write min or month"
+    ///     "tidegate.yaml:4:20  error  policy \"all\": rate: \"M\" could be minute or month; write min or month"
     /// );
     /// ```
     pub fn parse(text: &str, name: &str, format: Format) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {

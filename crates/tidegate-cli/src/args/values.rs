@@ -4,14 +4,19 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write 500ms, 10s, 5m or 1h"))
+    tidegate::policy::span(text).map_err(|error| error.to_string())
 }
 
 pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is no NAME=VALUE")),
+        _ => Err("write a name, = and a value".to_owned()),
     }
+}
+
+/// Reads a whole number, 0 included: whoever takes it says what 0 means.
+pub(super) fn whole(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is no whole number; write one as 20"))
 }
 
 /// Room for a billion keys takes 4 GiB before the first has come; more is a slip of the finger.
@@ -20,6 +25,18 @@ const MAX_KEYS: usize = 1_000_000_000;
 pub(super) fn keys(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_KEYS).contains(number));
     number.ok_or_else(|| format!("`{text}` is no number of keys; use 1 to {MAX_KEYS}"))
+}
+
+/// More lines than anybody reads.
+const MAX_LISTED: usize = 100_000;
+
+pub(super) fn listed(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MAX_LISTED).contains(number));
+    number.ok_or_else(|| {
+        format!(
+            "`{text}` is no number of keys to list; use 1 to {MAX_LISTED}, or write the option behind the log"
+        )
+    })
 }
 
 /// Far more than one machine serves.
@@ -104,6 +121,13 @@ mod tests {
         assert_eq!(speed("max"), Ok(Speed::Max));
         assert_eq!(speed("60x"), Ok(Speed::Times(60.0)));
         assert!(speed("-1x").is_err() && speed("inf").is_err());
+    }
+
+    #[test]
+    fn a_log_behind_the_option_is_no_number() {
+        assert_eq!(listed("20"), Ok(20));
+        assert!(listed("access.log").unwrap_err().ends_with("or write the option behind the log"));
+        assert!(listed("0").is_err());
     }
 
     #[test]

@@ -10,9 +10,12 @@ mod init;
 mod reading;
 mod readme;
 mod replay;
+mod schemas;
 #[cfg(unix)]
 mod serve;
 mod simulate;
+#[cfg(unix)]
+mod stdin_terminal;
 mod suggest;
 #[cfg(unix)]
 mod terminal;

@@ -30,6 +30,7 @@ pub struct Suggestion {
     /// Requests that have a key.
     pub requests: u64,
     /// Different keys.
+    #[serde(flatten)]
     pub keys: Distinct,
     /// Peaks of the keys in one window, as (percent of keys, peak): that share of the keys never went above.
     pub percentiles: Vec<(f64, u64)>,
