@@ -14,7 +14,7 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 
 pub(crate) use self::limit::{LimitArgs, PolicyFile};
 pub(crate) use self::logs::{Replay, Suggest};
-pub(crate) use self::reading::{LogFormat, Order, Reading};
+pub(crate) use self::reading::{LineFormat, Order, Reading};
 pub(crate) use self::serving::{Init, Preset, Proxy, Serve};
 pub(crate) use self::values::Speed;
 use self::values::{duration, pair, whole};
@@ -198,7 +198,7 @@ pub(crate) struct Simulate {
     /// Other algorithms to run on the same traffic, with the same rate and burst
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) compare: Vec<String>,
-    /// Draw offered and admitted load into this SVG file
+    /// Draw the load, or what each algorithm denies, into this SVG file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plot: Option<PathBuf>,
     /// How long each request is in flight, for limits of the algorithm concurrency; such as 200ms

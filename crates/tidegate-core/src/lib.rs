@@ -11,6 +11,7 @@
 //! * [`rate`]: one file per algorithm, one shape
 //! * [`concurrency`]: how much may be in flight
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
 pub mod bytes;
@@ -25,7 +26,7 @@ pub mod rate;
 pub mod time;
 
 pub use algorithm::Algorithm;
-pub use decision::{Ask, Cost, Decision, Receipt, Replace, Retry, Standing, Transition};
+pub use decision::{Ask, Cost, Decision, NotACost, Receipt, Replace, Retry, Standing, Transition};
 pub use error::QuotaError;
 pub use guard::{Finish, Guard, Outcome};
 pub use quota::{Quota, QuotaBuilder, State};

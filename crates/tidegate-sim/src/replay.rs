@@ -5,6 +5,7 @@
 //! kept per request: memory is that of the gates' stores, of [`Peaks`] and of [`Series`], all bounded beforehand.
 
 mod account;
+mod granted;
 mod inside;
 mod lanes;
 mod options;
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use tidegate::gate::{ChargedLine, Check, Part};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Policy, PolicySet};
+use tidegate::store::CapacityError;
 use tidegate::{Charged, Cost, Gate, ManualClock, Outcome as Ended, Tick};
 
 use crate::log::Record;
@@ -26,9 +28,11 @@ use crate::series::Series;
 pub(crate) use lanes::{ADMITTED, DENIED, OFFERED};
 pub use options::ReplayOptions;
 
-pub(crate) use account::written_rate;
 use account::{Account, PolicyAccount};
+pub(crate) use account::{key_name, written_rate};
+pub use granted::Granted;
 use inside::{Inside, Leaving};
+pub(crate) use outcome::share;
 pub use outcome::{Outcome, PeakRate, PolicyOutcome, shadow_limit_name};
 pub use threshold::{Threshold, ThresholdError, Verdict};
 pub use trust::{Doubt, Trust};
@@ -82,19 +86,33 @@ const ATTRIBUTES: usize = 32;
 
 impl Replay {
     /// Makes a replay of named policy sets.
+    ///
+    /// # Panics
+    /// Where [`Replay::try_new`] fails.
     #[must_use]
     pub fn new(sets: Vec<(String, Arc<PolicySet>)>, options: ReplayOptions) -> Self {
+        Self::try_new(sets, options).expect("the system has memory for the tables")
+    }
+
+    /// Makes a replay of named policy sets, each with room for [`ReplayOptions::store_keys`].
+    ///
+    /// # Errors
+    /// [`CapacityError`] for a number of keys out of range, or where the system hands out no memory for so many.
+    pub fn try_new(
+        sets: Vec<(String, Arc<PolicySet>)>,
+        options: ReplayOptions,
+    ) -> Result<Self, CapacityError> {
         let clock = ManualClock::default();
         let applied =
             sets.iter().flat_map(|(_, set)| set.policies()).filter(|policy| policy.mode != Mode::Off);
         let mut unseen: Vec<String> = applied.flat_map(|policy| policy.by.iter().cloned()).collect();
         unseen.sort();
         unseen.dedup();
-        let runs: Vec<Run> = sets
-            .into_iter()
-            .map(|(name, policies)| Run {
+        let run = |(name, policies): (String, Arc<PolicySet>)| {
+            let gate = Gate::in_memory(Arc::clone(&policies), options.store_keys)?;
+            Ok(Run {
                 name,
-                gate: Gate::in_memory(Arc::clone(&policies), options.store_keys).with_clock(clock.clone()),
+                gate: gate.with_clock(clock.clone()),
                 reports: policies.policies().iter().any(|policy| policy.charge == ChargeOn::Failure),
                 holds: policies.policies().iter().any(has_guards),
                 totals: Totals::default(),
@@ -106,8 +124,9 @@ impl Replay {
                 series: Series::new(3, options.bins, options.bin_width),
                 policies,
             })
-            .collect();
-        Self {
+        };
+        let runs = sets.into_iter().map(run).collect::<Result<Vec<Run>, CapacityError>>()?;
+        Ok(Self {
             clock,
             runs,
             options,
@@ -118,15 +137,14 @@ impl Replay {
             unheld: 0,
             unseen,
             attributes: Vec::new(),
-        }
+        })
     }
 
     /// Asks every gate about a request of a log. It stays in places of guards for as long as the log says that it took. The status that the log recorded is reported to `charge: on-failure`; a request
     /// without one stays charged there, as one that nobody reports does live.
     pub fn feed(&mut self, record: &Record<'_>) {
         self.is_recorded = true;
-        let signed_in = !record.user.is_empty() && record.status.is_some_and(|status| status < 400);
-        let told = Told { status: record.status, signed_in, took: record.duration };
+        let told = Told { status: record.status, signed_in: record.is_signed_in(), took: record.duration };
         self.ask(record.time, &record.describe(), None, told);
     }
 
@@ -219,6 +237,13 @@ impl Replay {
         Some(&self.runs.get(run)?.row(row)?.series)
     }
 
+    /// Returns what the limits of one policy or shadow limit of a run grant to a key in the window of [`Replay::policy_peaks`], by its
+    /// place in [`Outcome::policies`]; `None` where they cannot tell.
+    #[must_use]
+    pub fn granted(&self, run: usize, row: usize) -> Option<&Granted> {
+        self.runs.get(run)?.row(row)?.granted.as_ref()
+    }
+
     /// Returns the peaks of the keys of one policy or shadow limit of a run, by its place in [`Outcome::policies`].
     #[must_use]
     pub fn policy_peaks(&self, run: usize, row: usize) -> Option<&Peaks> {
@@ -253,9 +278,9 @@ impl Run {
         self.series.add(at, OFFERED, 1);
         let mut charged = Charged::default();
         let decided = match told.status {
-            Some(_) if self.reports => self.gate.charge(Check::of(request).cost(cost), &mut charged),
-            _ if self.holds => self.gate.charge(Check::of(request).cost(cost), &mut charged),
-            _ => self.gate.check(Check::of(request).cost(cost)),
+            Some(_) if self.reports => self.gate.charge(Check::of(request).maybe_cost(cost), &mut charged),
+            _ if self.holds => self.gate.charge(Check::of(request).maybe_cost(cost), &mut charged),
+            _ => self.gate.check(Check::of(request).maybe_cost(cost)),
         };
         let Ok(decision) = decided else {
             self.totals.errors += 1;

@@ -31,6 +31,7 @@ mod show;
 mod suggest;
 mod words;
 
+pub use crate::header_form::HeaderForm;
 pub use diagnostic::{Diagnostic, Severity, report};
 pub use file::{ReadError, read_file, read_text};
 pub use format::Format;
@@ -50,7 +51,7 @@ use self::kind::Kind;
 use self::node::{Node, Spot};
 use crate::policy::{ClientIp, ForwardHeader, PolicySet};
 use crate::policy::{span, whole_number};
-use crate::store::MemoryStore;
+use crate::store::{CapacityError, MemoryStore};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,8 +83,10 @@ pub enum StoreSettings {
 
 impl StoreSettings {
     /// Makes the store, with room for `keys` in place of its own number where one is named.
-    #[must_use]
-    pub fn memory(&self, keys: Option<usize>) -> MemoryStore {
+    ///
+    /// # Errors
+    /// [`CapacityError`] for a number out of range, or where the system hands out no memory for so many.
+    pub fn memory(&self, keys: Option<usize>) -> Result<MemoryStore, CapacityError> {
         match *self {
             Self::Memory { keys: own, full_keys: false } => MemoryStore::with_capacity(keys.unwrap_or(own)),
             Self::Memory { keys: own, full_keys: true } => MemoryStore::with_full_keys(keys.unwrap_or(own)),
@@ -112,21 +115,6 @@ pub struct TicketSettings {
 
 /// The most bytes of a file.
 pub const MAX_BYTES: usize = budget::TEXT;
-
-/// Which rate limit headers answers carry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum HeaderForm {
-    /// `RateLimit` and `RateLimit-Policy` as lists of items.
-    #[default]
-    Draft11,
-    /// The triple, with the items that Envoy knows.
-    Draft03,
-    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset` in delta seconds.
-    XRateLimit,
-    /// None.
-    None,
-}
 
 /// A whole validated file.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,6 @@
 //! Proposes a limit from recorded traffic, with the evidence.
 
 use anyhow::Result;
-use tidegate_sim::log::LogOptions;
 use tidegate_sim::source::Input;
 use tidegate_sim::suggest::{self, Evidence, KeepOf, SuggestError, SuggestOptions, Suggestion};
 use tidegate_sim::thousands::grouped;
@@ -9,6 +8,7 @@ use tidegate_sim::thousands::grouped;
 use crate::args::Suggest;
 use crate::exit::{Exit, Mistake};
 use crate::output::Printer;
+use crate::reading;
 use crate::styled::Styled;
 use crate::table::table;
 
@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
         of: if arguments.of_requests { KeepOf::Requests } else { KeepOf::Keys },
         ..SuggestOptions::default()
     };
-    let suggestion = suggest::suggest(&inputs, &LogOptions::from(&arguments.reading), &options, |_| {});
+    let suggestion = suggest::suggest(&inputs, &reading::options(&arguments.reading)?, &options, |_| {});
     let suggestion = suggestion.map_err(|error| match error {
         SuggestError::Log(error) => anyhow::Error::from(error),
         mistake => Mistake(mistake.to_string()).into(),

@@ -8,6 +8,7 @@ mod explain;
 mod flags;
 mod golden;
 mod init;
+mod keys_hit;
 mod readme;
 mod replay;
 mod schemas;

@@ -70,6 +70,12 @@ impl<'a> Record<'a> {
         self.tail.referer()
     }
 
+    /// Says whether somebody signed in with this request and was served: the log names a user, and the status is below 400.
+    #[must_use]
+    pub fn is_signed_in(&self) -> bool {
+        !self.user.is_empty() && self.status.is_some_and(|status| status < 400)
+    }
+
     /// Returns whatever else the log says, as (name, value): columns and JSON fields that are none of the above.
     pub fn extras(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
         self.extras.iter()
