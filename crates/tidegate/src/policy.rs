@@ -66,7 +66,7 @@ pub(crate) use policy::Shares;
 pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy, Share, Terms};
 #[cfg(feature = "config")]
 pub(crate) use rate_grammar::whole_number;
-pub use rate_grammar::{GrammarError, Unit, WrittenRate, span};
+pub use rate_grammar::{GrammarError, Unit, UnitError, WrittenRate, span};
 pub use real_cost::{RealCost, UnknownUsage};
 pub use set::{PolicySet, PolicySetError};
 pub use settle_rule::{SettleBy, SettleRule};

@@ -23,9 +23,9 @@ const SERVER: Table = Table {
         key("http", Kind::Socket, Some("127.0.0.1:8080"), "Where checks are answered over HTTP"),
         key(
             "admin",
-            Kind::Socket,
+            Kind::Unavailable,
             None,
-            "Kept for a separate address: nothing listens there in this version",
+            "Where metrics and administration are answered; they are at http",
         ),
         key("grpc", Kind::Unavailable, None, "Where Envoy's rate limit protocol is answered"),
         key("resp", Kind::Unavailable, None, "Where the Redis protocol is answered"),
