@@ -6,7 +6,6 @@
 
 mod distinct;
 mod given_hash;
-mod sliding_peak;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -18,7 +17,19 @@ use tidegate::Tick;
 
 pub(crate) use self::distinct::Sketch;
 pub(crate) use self::given_hash::GivenHash;
-pub(crate) use self::sliding_peak::SlidingPeak;
+
+const PARTS: usize = 8;
+
+/// What every request of a key touches, in one cache line: with many keys, waiting for memory is most of the cost.
+#[derive(Clone, Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Hot {
+    total: u64,
+    slot: u64,
+    sum: u64,
+    pub(crate) peak: u64,
+    parts: [u32; PARTS],
+}
 
 /// The rest of what is kept of one key.
 #[derive(Clone, Debug)]
@@ -102,7 +113,7 @@ pub struct Peaks {
     hasher: RandomState,
     /// Where each hash has its entry. Keys are not compared: the hash decides, which saves a walk to the key's bytes.
     places: HashMap<u64, u32, GivenHash>,
-    hot: Vec<SlidingPeak>,
+    hot: Vec<Hot>,
     cold: Vec<Cold>,
     /// The most that a forgotten key can have asked.
     floor: u64,
@@ -138,7 +149,7 @@ impl Peaks {
         let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
         Self {
             window,
-            part: SlidingPeak::part(Duration::from_nanos(window)),
+            part: window.div_ceil(PARTS as u64),
             capacity: capacity.clamp(2, u32::MAX as usize),
             hasher: RandomState::default(),
             places: HashMap::default(),
@@ -178,7 +189,7 @@ impl Peaks {
         }
         // `capacity` fits 32 bits.
         let place = self.hot.len() as u32;
-        self.hot.push(SlidingPeak::default());
+        self.hot.push(Hot::default());
         self.cold.push(Cold {
             key: key.into(),
             missed: self.floor,
@@ -193,7 +204,7 @@ impl Peaks {
     }
 
     fn forget_the_lighter_half(&mut self) {
-        let weight = |(hot, cold): (&SlidingPeak, &Cold)| hot.total() + cold.missed;
+        let weight = |(hot, cold): (&Hot, &Cold)| hot.total + cold.missed;
         let mut weights: Vec<u64> = self.entries().map(weight).collect();
         let middle = weights.len() / 2;
         let floor = *weights.select_nth_unstable(middle).1;
@@ -207,7 +218,7 @@ impl Peaks {
         self.places.extend(places.map(|(place, cold)| (hasher.hash_one(&*cold.key), place as u32)));
     }
 
-    fn entries(&self) -> impl Iterator<Item = (&SlidingPeak, &Cold)> {
+    fn entries(&self) -> impl Iterator<Item = (&Hot, &Cold)> {
         self.hot.iter().zip(&self.cold)
     }
 
@@ -236,7 +247,7 @@ impl Peaks {
     /// Returns the peaks of all keys kept, falling.
     #[must_use]
     pub fn falling(&self) -> Vec<u64> {
-        let mut peaks: Vec<u64> = self.hot.iter().map(SlidingPeak::peak).collect();
+        let mut peaks: Vec<u64> = self.hot.iter().map(|hot| hot.peak).collect();
         peaks.sort_unstable_by(|a, b| b.cmp(a));
         peaks
     }
@@ -269,15 +280,50 @@ impl Peaks {
     }
 }
 
-fn show(hot: &SlidingPeak, cold: &Cold) -> KeyPeak {
+impl Hot {
+    /// Returns the part of a window that peaks are counted by, in nanoseconds.
+    pub(crate) fn part(window: Duration) -> u64 {
+        u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1).div_ceil(PARTS as u64)
+    }
+
+    /// Counts an amount; says whether it made a new peak.
+    #[inline]
+    pub(crate) fn count(&mut self, at: u64, part: u64, amount: u64) -> bool {
+        self.total = self.total.saturating_add(amount);
+        // Back in time stands still, as limits do.
+        let slot = (at / part).max(self.slot);
+        if slot - self.slot >= PARTS as u64 {
+            self.parts = [0; PARTS];
+            self.sum = 0;
+        } else {
+            for passed in self.slot + 1..=slot {
+                let old = &mut self.parts[passed as usize % PARTS];
+                self.sum -= u64::from(*old);
+                *old = 0;
+            }
+        }
+        self.slot = slot;
+        let here = &mut self.parts[slot as usize % PARTS];
+        let added = u32::try_from(amount).unwrap_or(u32::MAX).min(u32::MAX - *here);
+        *here += added;
+        self.sum += u64::from(added);
+        let is_peak = self.sum > self.peak;
+        if is_peak {
+            self.peak = self.sum;
+        }
+        is_peak
+    }
+}
+
+fn show(hot: &Hot, cold: &Cold) -> KeyPeak {
     KeyPeak {
         key: crate::log::text(&cold.key).into_owned(),
-        total: hot.total(),
+        total: hot.total,
         missed: cold.missed,
         denied: cold.denied,
         denied_units: cold.denied_units,
         first_denied: cold.first_denied.map(Tick::from_nanos),
-        peak: hot.peak(),
+        peak: hot.peak,
         peak_at: Tick::from_nanos(cold.peak_at),
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tidegate::policy::{Descriptor, Policy, PolicySetError};
 use tidegate::{Cost, Quota, QuotaError, Rate, Tick};
 
-use self::ask::Asking;
+pub(crate) use self::ask::Asking;
 use self::key_table::KeyTable;
 pub use self::outcome::{KeyHit, WhatIfOutcome};
 use crate::log::Record;

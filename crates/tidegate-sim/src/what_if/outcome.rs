@@ -74,7 +74,7 @@ pub(super) fn outcomes(what_if: &WhatIf) -> Vec<WhatIfOutcome> {
             key: key.name.to_string(),
             denied: *denied,
             requests: key.requests,
-            peak: key.peak.peak(),
+            peak: key.peak.peak,
             signed_in: key.signed_in,
         };
         outcome.hit = hit.iter().map(named).collect();
