@@ -15,7 +15,8 @@ pub(crate) use self::logs::{Replay, Suggest};
 pub(crate) use self::reading::{LogFormat, Order, Reading};
 pub(crate) use self::serving::{Init, Preset, Proxy, Serve};
 pub(crate) use self::values::Speed;
-use self::values::{duration, pair};
+use self::values::{duration, pair, whole};
+use crate::schemas::Document;
 
 /// Decides which requests may pass, which must wait and which are shed.
 ///
@@ -167,8 +168,12 @@ pub(crate) enum Config {
         #[arg(long)]
         origin: bool,
     },
-    /// Print the JSON Schema of the policy file
-    Schema,
+    /// Print the JSON Schema of the policy file, or of what a verb prints with -o json
+    Schema {
+        /// Of which document
+        #[arg(long, value_enum, default_value_t = Document::PolicyFile, value_name = "DOCUMENT")]
+        of: Document,
+    },
     /// Tidy a policy file in place; comments stay
     Fmt {
         /// Policy files
@@ -194,7 +199,7 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<String>,
     /// Largest cost granted at once [default: the count of the rate]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole)]
     pub(crate) burst: Option<u64>,
     /// Any other key of a limit, such as buckets=10 or calendar=Europe/Paris; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
@@ -210,7 +215,7 @@ pub(crate) struct Simulate {
     pub(crate) policies: PolicyFile,
     #[command(flatten)]
     pub(crate) limit: LimitArgs,
-    /// Synthetic traffic, such as 'steady 80/s 1m, burst 500, steady 150/s 1m'
+    /// Synthetic traffic, such as 'steady 80/s 1min, burst 500, steady 150/s 1min'
     #[arg(long, value_name = "TRAFFIC", conflicts_with = "trace")]
     pub(crate) traffic: Option<String>,
     /// Timed operations as JSON lines, one decision a line out; `-` reads standard input
@@ -229,7 +234,7 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) hold: Option<Duration>,
     /// Seed of the random parts of the traffic
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole)]
     pub(crate) seed: u64,
 }
 
@@ -242,7 +247,7 @@ pub(crate) struct Explain {
     #[arg(long, value_name = "DECISION_ID", conflicts_with_all = ["attributes", "config"])]
     pub(crate) id: Option<String>,
     /// What the request costs [default: what the policies say]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole)]
     pub(crate) cost: Option<u64>,
     #[command(flatten)]
     pub(crate) policies: PolicyFile,

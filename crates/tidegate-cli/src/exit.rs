@@ -37,3 +37,15 @@ impl std::fmt::Display for Mistake {
 }
 
 impl std::error::Error for Mistake {}
+
+/// The caller's mistakes, which were printed where they were found. Ends with exit code 2.
+#[derive(Debug)]
+pub(crate) struct Told;
+
+impl std::fmt::Display for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("mistakes were found")
+    }
+}
+
+impl std::error::Error for Told {}

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use anstream::{AutoStream, ColorChoice};
 use tidegate::visible;
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
@@ -20,8 +21,9 @@ use tracing_subscriber::EnvFilter;
 use self::format::Bounded;
 use self::queue::Queue;
 use self::seldom::Seldom;
-use crate::args::{Color, Global};
+use crate::args::Global;
 use crate::exit::Mistake;
+use crate::styled::Styled;
 
 /// How long an ending program waits for its log to be written: whoever reads it has been slow already.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -30,6 +32,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Log {
     queue: Arc<Queue>,
+    is_colored: bool,
 }
 
 impl Log {
@@ -41,22 +44,26 @@ impl Log {
         let queue = Queue::start(queue::standard_error());
         let filter = filter(global)?;
         let terminal = std::io::stderr().is_terminal();
+        // `--color` and NO_COLOR; lines for programs are never coloured.
+        let is_colored = terminal && AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
         let builder = tracing_subscriber::fmt()
             .with_env_filter(filter)
             .with_writer(Seldom::new(Arc::clone(&queue)))
-            .with_ansi(terminal && global.color != Color::Never);
+            .with_ansi(is_colored);
         if terminal {
             let people = builder.without_time().with_target(false).with_level(false);
             people.map_event_format(|inner| Bounded { inner, json: false }).init();
         } else {
             builder.json().map_event_format(|inner| Bounded { inner, json: true }).init();
         }
-        Ok(Self { queue })
+        Ok(Self { queue, is_colored })
     }
 
     /// Prints a text for people as it is, after the lines that wait.
-    pub(crate) fn say(&self, text: &str) {
-        let text = visible::lines(text.trim_end_matches('\n'));
+    pub(crate) fn say(&self, text: impl Into<Styled>) {
+        let text = text.into();
+        let text = if self.is_colored { text.render() } else { visible::lines(&text).into_owned() };
+        let text = text.trim_end_matches('\n');
         self.queue.push(format!("{text}\n").into_bytes());
     }
 

@@ -1,13 +1,18 @@
 //! The `tidegate` command: parses, calls, maps outcomes to exit codes.
 
 mod args;
+mod diagnostics;
 mod exit;
+mod limit_words;
 mod log;
 mod online;
 mod outcome;
 mod output;
 mod policies;
 mod reading;
+mod schemas;
+mod styled;
+mod table;
 mod verbs;
 mod writing;
 
@@ -17,7 +22,7 @@ use anyhow::Result;
 use tidegate::visible;
 
 use crate::args::{Cli, Verb};
-use crate::exit::{Exit, Mistake};
+use crate::exit::{Exit, Mistake, Told};
 use crate::log::Log;
 use crate::output::Printer;
 
@@ -38,11 +43,12 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         // A reader that closes the pipe, as `head` does, has seen enough.
         Err(error) if broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<Told>() => Exit::Bad.into(),
         Err(error) => {
             let text = format!("{error:#}");
             match cli.verb {
                 // A server ends even when nobody reads why.
-                Verb::Serve(_) => log.say(&text),
+                Verb::Serve(_) => log.say(output::error(&text)),
                 _ => printer.error(&text),
             }
             if error.is::<Mistake>() { Exit::Bad.into() } else { Exit::No.into() }
@@ -72,7 +78,7 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
         // Nobody is left to tell when the stream is closed.
         let _ = error.print();
     } else {
-        output::error(&text, anstream::ColorChoice::Never);
+        output::say(&visible::lines(&text), anstream::ColorChoice::Never);
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }

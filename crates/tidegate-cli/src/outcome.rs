@@ -1,6 +1,5 @@
 //! Outcomes of replays and simulations as tables, charts and verdicts: one form for both verbs.
 
-use std::fmt;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -9,9 +8,12 @@ use tidegate::Tick;
 use tidegate_sim::chart::{Bars, Curve, TimeAxis};
 use tidegate_sim::log::Tally;
 use tidegate_sim::replay::{Outcome, PolicyOutcome, Replay, Threshold};
+use tidegate_sim::thousands::grouped;
 
 use crate::exit::Mistake;
-use crate::output::{Printer, table, thousands};
+use crate::output::Printer;
+use crate::styled::{Look, Styled};
+use crate::table::{Cell, table};
 
 /// Lanes of a run's curves.
 const OFFERED: usize = 0;
@@ -29,23 +31,30 @@ pub(crate) struct VerdictLine {
 
 impl VerdictLine {
     pub(crate) fn json(&self) -> Value {
-        json!({
-            "condition": self.condition, "holds": self.failed, "measured": self.measured,
-            "unit": if self.percent { "percent" } else { "count" },
-        })
+        let mut value = json!({ "condition": self.condition, "holds": self.failed });
+        if self.percent {
+            value["measured_share"] = json!(self.measured / 100.0);
+        } else {
+            value["measured"] = json!(self.measured as u64);
+        }
+        value
     }
 }
 
-impl fmt::Display for VerdictLine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl VerdictLine {
+    /// Returns the line for people.
+    pub(crate) fn line(&self) -> Styled {
         let unit = if self.percent { " %" } else { "" };
         let digits = if self.percent { 3 } else { 0 };
-        let word = match self.failed {
-            Some(true) => "FAILED",
-            Some(false) => "passed",
-            None => "no verdict",
+        let (look, word) = match self.failed {
+            Some(true) => (Look::Bad, "FAILED"),
+            Some(false) => (Look::Good, "passed"),
+            None => (Look::Doubtful, "no verdict"),
         };
-        write!(f, "{word}  fail if {}: measured {:.digits$}{unit}", self.condition, self.measured)
+        let mut line = Styled::default();
+        line.push_as(look, word);
+        line.push(format!("  fail if {}: measured {:.digits$}{unit}\n", self.condition, self.measured));
+        line
     }
 }
 
@@ -66,13 +75,13 @@ pub(crate) fn verdicts(
 }
 
 /// Tables of all runs, with a chart of the first where there is room.
-pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> String {
-    let mut text = String::new();
+pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> Styled {
+    let mut text = Styled::default();
     if outcomes.len() == 1 {
-        text.push_str(&policies(&outcomes[0], replay.is_recorded(), printer.wide()));
-        text.push_str(&remarks(&outcomes[0]));
+        text.push(policies(&outcomes[0], replay.is_recorded(), printer.wide()));
+        text.push(remarks(&outcomes[0]));
     } else {
-        text.push_str(&side_by_side(outcomes));
+        text.push(side_by_side(outcomes));
     }
     if let (Some(series), Some(outcome)) = (replay.series(0), outcomes.first())
         && outcome.requests > 0
@@ -88,13 +97,13 @@ pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> 
             admitted: &admitted,
             limit: None,
         };
-        text.push('\n');
-        text.push_str(&bars.draw(width(), 8));
+        text.push("\n");
+        text.push(bars.draw(width(), 8));
     }
     text
 }
 
-fn policies(outcome: &Outcome, recorded: bool, wide: bool) -> String {
+fn policies(outcome: &Outcome, recorded: bool, wide: bool) -> Styled {
     let mut header = vec![
         "POLICY",
         "MODE",
@@ -118,35 +127,40 @@ fn policies(outcome: &Outcome, recorded: bool, wide: bool) -> String {
         let refused = policy.denied + policy.shadow_denied;
         let share = if policy.matched == 0 { 0.0 } else { 100.0 * refused as f64 / policy.matched as f64 };
         let denied = if policy.mode == "shadow" {
-            format!("({})", thousands(policy.shadow_denied))
+            format!("({})", grouped(policy.shadow_denied))
         } else {
-            thousands(policy.denied)
+            grouped(policy.denied)
+        };
+        let look = match (policy.denied, refused) {
+            (0, 0) => None,
+            (0, _) => Some(Look::Doubtful),
+            _ => Some(Look::Bad),
         };
         let keyed = !policy.by.is_empty();
         let mut row = vec![
             policy.name.clone(),
             policy.mode.to_owned(),
-            thousands(policy.matched),
+            grouped(policy.matched),
             denied,
             format!("{share:.2}"),
             if keyed { policy.keys.to_string() } else { "(all)".to_owned() },
-            thousands(policy.keys_hit),
+            grouped(policy.keys_hit),
             policy.worst.as_ref().filter(|_| keyed).map_or_else(|| "-".to_owned(), |worst| worst.key.clone()),
             policy.peak.map_or_else(|| "-".to_owned(), |peak| peak.to_string()),
             policy.first_denied.map_or_else(|| "-".to_owned(), |at| when(at, recorded)),
         ];
         if guarded {
-            row.push(policy.most_in_use.map_or_else(|| "-".to_owned(), thousands));
+            row.push(policy.most_in_use.map_or_else(|| "-".to_owned(), grouped));
         }
         if wide {
             row.extend([
-                thousands(policy.delayed),
-                thousands(policy.shadow_denied),
+                grouped(policy.delayed),
+                grouped(policy.shadow_denied),
                 policy.by.join(" "),
                 policy.limits.join("; "),
             ]);
         }
-        row
+        cells(row, DENIED, look)
     };
     table(&header, &[2, 3, 4, 5, 6], outcome.policies.iter().map(row)) + "\n"
 }
@@ -157,8 +171,8 @@ fn remarks(outcome: &Outcome) -> String {
         if policy.keys_hit_signed_in > 0 {
             text.push_str(&format!(
                 "{} of {} keys hit by {} also signed in and were served: look at them before enforcing\n",
-                thousands(policy.keys_hit_signed_in),
-                thousands(policy.keys_hit),
+                grouped(policy.keys_hit_signed_in),
+                grouped(policy.keys_hit),
                 policy.name
             ));
         }
@@ -166,11 +180,11 @@ fn remarks(outcome: &Outcome) -> String {
     if outcome.left_early > 0 {
         text.push_str(&format!(
             "{} requests left their places early, because a million others were inside: denials are too few\n",
-            thousands(outcome.left_early)
+            grouped(outcome.left_early)
         ));
     }
     if outcome.evicted > 0 {
-        let evicted = thousands(outcome.evicted);
+        let evicted = grouped(outcome.evicted);
         text.push_str(&format!(
             "{evicted} live keys were given up for lack of room: raise --keys, or denials are too few\n"
         ));
@@ -178,26 +192,35 @@ fn remarks(outcome: &Outcome) -> String {
     text
 }
 
-fn side_by_side(outcomes: &[Outcome]) -> String {
+fn side_by_side(outcomes: &[Outcome]) -> Styled {
     let header = ["RUN", "REQUESTS", "ALLOWED", "DENIED", "%", "DELAYED", "KEYS HIT", "WORST KEY"];
     let row = |outcome: &Outcome| {
         let share = 100.0 * outcome.denied as f64 / outcome.requests.max(1) as f64;
-        let real = outcome.policies.iter().filter(|policy| policy.shadow_limit_of.is_none());
-        let hit = real.map(|policy| policy.keys_hit).sum();
+        let hit = outcome.keys_hit();
         let worst = outcome.policies.iter().filter(|policy| policy.denied > 0 && !policy.by.is_empty());
         let worst = worst.max_by_key(|policy| policy.denied).and_then(|policy| policy.worst.as_ref());
-        vec![
+        let row = vec![
             outcome.name.clone(),
-            thousands(outcome.requests),
-            thousands(outcome.allowed),
-            thousands(outcome.denied),
+            grouped(outcome.requests),
+            grouped(outcome.allowed),
+            grouped(outcome.denied),
             format!("{share:.2}"),
-            thousands(outcome.delayed),
-            thousands(hit),
+            grouped(outcome.delayed),
+            grouped(hit),
             worst.map_or_else(|| "-".to_owned(), |worst| worst.key.clone()),
-        ]
+        ];
+        cells(row, DENIED, (outcome.denied > 0).then_some(Look::Bad))
     };
     table(&header, &[1, 2, 3, 4, 5, 6], outcomes.iter().map(row)) + "\n"
+}
+
+/// The column DENIED of both tables, which stands out where anything was.
+const DENIED: usize = 3;
+
+/// Makes the cells of a row, of which one may stand out.
+fn cells(row: Vec<String>, place: usize, look: Option<Look>) -> Vec<Cell> {
+    let one = |(at, text)| Cell::looking(text, look.filter(|_| at == place));
+    row.into_iter().enumerate().map(one).collect()
 }
 
 fn axis(replay: &Replay) -> TimeAxis {

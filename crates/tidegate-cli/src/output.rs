@@ -7,11 +7,11 @@ use std::io::{self, IsTerminal, Write};
 
 use anstream::{AutoStream, ColorChoice};
 use anyhow::Result;
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use tidegate::visible;
 
 use crate::args::{Color, Global, Output};
+use crate::styled::{Look, Styled};
 
 /// Prints results on standard output and remarks on standard error.
 #[derive(Debug)]
@@ -32,6 +32,11 @@ impl Printer {
         Self { format: global.output, color, quiet: global.quiet }
     }
 
+    /// Returns a printer that makes no remarks.
+    pub(crate) fn silent(&self) -> Self {
+        Self { quiet: true, ..*self }
+    }
+
     /// Says whether all columns are wanted.
     pub(crate) fn wide(&self) -> bool {
         self.format == Output::Wide
@@ -50,12 +55,12 @@ impl Printer {
     /// Prints text meant for people.
     ///
     /// A reader that closes the pipe, as `head` does, has seen enough: that is no error, and the exit code is the verb's own.
-    pub(crate) fn text(&self, text: &str) -> Result<()> {
-        self.print(&visible::lines(text))
+    pub(crate) fn text(&self, text: impl Into<Styled>) -> Result<()> {
+        self.print(&text.into().render())
     }
 
-    /// Prints a text in which nothing is hidden.
-    fn print(&self, text: &str) -> Result<()> {
+    /// Prints a text that is safe already; its styles go where colours are not wanted.
+    pub(crate) fn print(&self, text: &str) -> Result<()> {
         let mut out = self.out();
         let end = if text.ends_with('\n') { "" } else { "\n" };
         let done = out.write_all(text.as_bytes()).and_then(|()| out.write_all(end.as_bytes()));
@@ -68,13 +73,23 @@ impl Printer {
     /// Prints a remark on standard error, unless asked to be quiet.
     pub(crate) fn remark(&self, text: &str) {
         if !self.quiet {
-            error(text, self.color);
+            say(&visible::lines(text), self.color);
         }
     }
 
     /// Prints an error on standard error, whether quiet or not.
     pub(crate) fn error(&self, text: &str) {
-        error(text, self.color);
+        say(&error(text).render(), self.color);
+    }
+
+    /// Prints on standard error a text that is safe already, whether quiet or not.
+    pub(crate) fn say(&self, text: &str) {
+        say(text, self.color);
+    }
+
+    /// Says whether a person reads the result: it goes to a terminal, in a form for people.
+    pub(crate) fn is_read(&self) -> bool {
+        matches!(self.format, Output::Table | Output::Wide) && io::stdout().is_terminal()
     }
 
     /// Says whether remarks are wanted.
@@ -96,13 +111,13 @@ impl Printer {
     }
 
     /// Prints a value in the form asked for; `people` makes the text for the forms that people read.
-    pub(crate) fn value<T: Serialize>(
+    pub(crate) fn value<T: Serialize, P: Into<Styled>>(
         &self,
         value: &T,
-        people: impl FnOnce(&Self) -> Result<String>,
+        people: impl FnOnce(&Self) -> Result<P>,
     ) -> Result<()> {
         match self.format {
-            Output::Table | Output::Wide => self.text(&people(self)?),
+            Output::Table | Output::Wide => self.text(people(self)?),
             Output::Json => self.print(&visible::json(&serde_json::to_string_pretty(value)?)),
             Output::Jsonl => self.print(&visible::json(&json_lines(&serde_json::to_value(value)?)?)),
             Output::Yaml => self.print(&yaml(value)?),
@@ -110,9 +125,17 @@ impl Printer {
     }
 }
 
-/// Prints a line on standard error. Nobody is left to tell when that is closed or full.
-pub(crate) fn error(text: &str, color: ColorChoice) {
-    let _ = writeln!(AutoStream::new(io::stderr(), color), "{}", visible::lines(text));
+/// Returns an error as people read it.
+pub(crate) fn error(text: &str) -> Styled {
+    let mut error = Styled::default();
+    error.push_as(Look::Bad, "error:");
+    error.push(format!(" {text}"));
+    error
+}
+
+/// Prints a line on standard error, of a text that is safe already. Nobody is left to tell when that is closed or full.
+pub(crate) fn say(text: &str, color: ColorChoice) {
+    let _ = writeln!(AutoStream::new(io::stderr(), color), "{}", text.trim_end_matches('\n'));
 }
 
 /// YAML quotes most of what a terminal acts on, and not marks of direction: a document that holds such is written as JSON,
@@ -132,52 +155,9 @@ fn json_lines(value: &serde_json::Value) -> Result<String> {
     Ok(lines.join("\n"))
 }
 
-/// Lays out columns; those named in `right` are numbers and stand at the right.
-pub(crate) fn table(header: &[&str], right: &[usize], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.iter().copied());
-    for row in rows {
-        // A line end within a cell would begin a row of its own.
-        table.add_row(row.iter().map(|cell| visible::line(cell)));
-    }
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 3));
-        if right.contains(&index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table.trim_fmt()
-}
-
-/// Writes a number with thousands apart.
-pub(crate) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn numbers_for_people() {
-        assert_eq!([0, 999, 1000, 1_204_331].map(thousands), ["0", "999", "1,000", "1,204,331"]);
-    }
-
-    #[test]
-    fn a_cell_is_one_line_and_moves_no_cursor() {
-        let drawn = table(&["KEY"], &[], [vec!["a\nFORGED\u{1b}[2J".to_owned()]]);
-        assert_eq!(drawn.lines().count(), 2, "{drawn}");
-        assert!(drawn.contains(r"a\nFORGED\u{1b}[2J"), "{drawn}");
-    }
 
     #[test]
     fn yaml_hides_nothing() {

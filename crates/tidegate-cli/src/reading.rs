@@ -5,13 +5,15 @@ use std::cell::Cell;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
+use tidegate_sim::json_units::{millis, rfc3339};
 use tidegate_sim::log::{Log, LogOptions, Tally, Watch};
 use tidegate_sim::source::Input;
+use tidegate_sim::thousands::grouped;
 
 use crate::args::Reading;
 use crate::exit::Mistake;
 use crate::outcome;
-use crate::output::{Printer, thousands};
+use crate::output::Printer;
 
 /// Opens the logs named, or standard input.
 pub(crate) fn open(reading: &Reading) -> Result<Log> {
@@ -86,9 +88,9 @@ pub(crate) fn describe(tally: &Tally) -> Value {
         "back_in_time": tally.order.back,
         "put_in_order": tally.order.ordered,
         "clamped": tally.order.clamped,
-        "largest_step_back_seconds": tally.order.largest_step.as_secs_f64(),
-        "first": tally.first.map(outcome::time),
-        "last": tally.last.map(outcome::time),
+        "largest_step_back_ms": millis(tally.order.largest_step),
+        "first_at": tally.first.map(rfc3339),
+        "last_at": tally.last.map(rfc3339),
     })
 }
 
@@ -98,10 +100,10 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
     if order.back > 0 {
         printer.remark(&format!(
             "time goes back {} times, by up to {}: {} lines were put in order, {} taken at the latest time seen",
-            thousands(order.back),
+            grouped(order.back),
             outcome::span(order.largest_step),
-            thousands(order.ordered),
-            thousands(order.clamped),
+            grouped(order.ordered),
+            grouped(order.clamped),
         ));
         if let Some(window) = order.window_needed() {
             printer.remark(&format!("  with --reorder {}s none would come too late", window.as_secs()));
@@ -123,7 +125,7 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
 }
 
 fn lines(count: u64) -> String {
-    if count == 1 { "1 line is".to_owned() } else { format!("{} lines are", thousands(count)) }
+    if count == 1 { "1 line is".to_owned() } else { format!("{} lines are", grouped(count)) }
 }
 
 /// A title for pictures: what was read.

@@ -133,7 +133,7 @@ async fn a_reload_keeps_counters_and_a_bad_file_changes_nothing() {
     assert_eq!((reloaded.status, &reloaded.json()["policies"]), (StatusCode::OK, &json!(1)));
     assert_eq!(server.check("a").await.json()["remaining"], 2, "two of five were spent before");
 
-    std::fs::write(&server.file, FILE.replace("rate: 10/min", "rate: 10/m").replace("client.ip", ""))
+    std::fs::write(&server.file, FILE.replace("rate: 10/min", "rate: 10/M").replace("client.ip", ""))
         .unwrap();
     let refused = server.post("/v1/reload", "").await;
     assert_eq!(refused.status, StatusCode::UNPROCESSABLE_ENTITY);

@@ -7,6 +7,7 @@
 //! * [`chart`]: pictures, as SVG and for a terminal
 //! * [`replay`]: real gates driven by a log or by traffic, and the account of it
 //! * [`what_if`]: many limits tried side by side on one reading of a log
+//! * [`ladder`]: limits around the one that is replayed, for a line that can be moved
 //! * [`suggest`]: a limit proposed from a log, with the evidence
 //! * [`report`]: one page with the tables and charts of a replay
 //! * [`series`], [`peaks`]: what happened over time, and who was fastest, in bounded memory
@@ -31,6 +32,8 @@
 //! ```
 
 pub mod chart;
+pub mod json_units;
+pub mod ladder;
 pub mod log;
 mod meter;
 pub mod order;
@@ -40,7 +43,7 @@ pub mod report;
 pub mod series;
 pub mod source;
 pub mod suggest;
-mod thousands;
+pub mod thousands;
 pub mod trace;
 pub mod traffic;
 pub mod what_if;

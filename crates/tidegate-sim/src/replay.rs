@@ -5,6 +5,7 @@
 //! kept per request: memory is that of the gates' stores, of [`Peaks`] and of [`Series`], all bounded beforehand.
 
 mod account;
+mod granted;
 mod inside;
 mod lanes;
 mod options;
@@ -28,7 +29,9 @@ pub use options::ReplayOptions;
 
 use account::{Account, PolicyAccount};
 pub(crate) use account::{key_name, written_rate};
+pub use granted::Granted;
 use inside::{Inside, Leaving};
+pub(crate) use outcome::share;
 pub use outcome::{Outcome, PeakRate, PolicyOutcome, shadow_limit_name};
 pub use threshold::{Threshold, ThresholdError, Verdict};
 pub use trust::{Doubt, Trust};
@@ -216,6 +219,13 @@ impl Replay {
     #[must_use]
     pub fn policy_series(&self, run: usize, row: usize) -> Option<&Series> {
         Some(&self.runs.get(run)?.row(row)?.series)
+    }
+
+    /// Returns what the limits of one policy or shadow limit of a run grant to a key in the window of [`Replay::policy_peaks`], by its
+    /// place in [`Outcome::policies`]; `None` where they cannot tell.
+    #[must_use]
+    pub fn granted(&self, run: usize, row: usize) -> Option<&Granted> {
+        self.runs.get(run)?.row(row)?.granted.as_ref()
     }
 
     /// Returns the peaks of the keys of one policy or shadow limit of a run, by its place in [`Outcome::policies`].

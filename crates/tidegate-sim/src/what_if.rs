@@ -21,7 +21,7 @@ use tidegate::{Cost, Quota, QuotaError, Rate, Tick};
 
 pub(crate) use self::ask::Asking;
 use self::key_table::KeyTable;
-pub use self::outcome::{KeyHit, WhatIfOutcome};
+pub use self::outcome::{HitName, KeyHit, WhatIfOutcome};
 use crate::log::Record;
 use crate::meter::Meter;
 use crate::peaks::Distinct;

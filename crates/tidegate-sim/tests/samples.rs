@@ -6,25 +6,35 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use tidegate::config::{Config, Format};
+use tidegate_sim::ladder::Ladders;
 use tidegate_sim::log::{Log, LogOptions, Tally};
 use tidegate_sim::replay::{Outcome, Replay, ReplayOptions, Threshold};
-use tidegate_sim::report;
+use tidegate_sim::report::{self, Report};
 use tidegate_sim::source::Input;
 
 fn replay(name: &str, policies: &str) -> (Outcome, String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
     let text = format!("version: 1\npolicies:\n{policies}");
     let (config, _) = Config::parse(&text, "test.yaml", Format::Yaml).unwrap();
-    let mut replay = Replay::new(vec![("policies".to_owned(), config.policies)], ReplayOptions::default());
+    let options = ReplayOptions { details: true, ..ReplayOptions::default() };
+    let mut ladders = Ladders::new(&config.policies, &options);
+    let mut replay = Replay::new(vec![("policies".to_owned(), config.policies)], options);
     let mut log = Log::open(vec![Input::File(path)], LogOptions::default()).unwrap();
     log.read(|record| {
         replay.feed(record);
+        ladders.feed(record);
         ControlFlow::Continue(())
     })
     .unwrap();
     let tally = log.tally();
     assert_eq!((tally.malformed, tally.order.clamped), (0, 0), "{:?}", tally.first_malformed);
-    let page = report::page(name, &replay, Some(tally), &[]).unwrap();
+    let report =
+        Report { title: name, replay: &replay, log: Some(tally), doubts: &[], ladders: &ladders, keys: 20 };
+    let page = report::page(&report).unwrap();
+    // For eyes and browsers: `TIDEGATE_CHARTS=dir cargo test -p tidegate-sim --test samples` leaves the pages there.
+    if let Some(dir) = std::env::var_os("TIDEGATE_CHARTS") {
+        std::fs::write(Path::new(&dir).join(format!("{name}.html")), &page).unwrap();
+    }
     (replay.outcomes().remove(0), page)
 }
 
@@ -44,8 +54,10 @@ fn the_scraper_and_the_guesser_are_found_and_nobody_else() {
     assert!(threshold.measure(&outcome, &Tally::default()).unwrap().failed);
     // One page, nothing to load.
     assert!(page.contains("203.0.113.9") && page.matches("<svg").count() == 3);
-    let references = ["src=", "href=", "@import", "url(", "<script"];
-    assert!(references.iter().all(|reference| !page.contains(reference)));
+    for reference in ["src=", "href=", "@import", "url(", "style=\"", "<script src", " onload"] {
+        assert!(!page.contains(reference), "{reference}");
+    }
+    assert!(page.contains("Content-Security-Policy") && page.contains("default-src 'none'"));
 }
 
 #[test]

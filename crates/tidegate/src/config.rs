@@ -185,11 +185,11 @@ impl Config {
     /// # Examples
     /// ```
     /// use tidegate::config::{Config, Format};
-    /// let text = "version: 1\npolicies:\n  - name: all\n    limit: { rate: 60/m }\n";
+    /// let text = "version: 1\npolicies:\n  - name: all\n    limit: { rate: 60/M }\n";
     /// let mistakes = Config::parse(text, "tidegate.yaml", Format::Yaml).unwrap_err();
     /// assert_eq!(
     ///     mistakes[0].to_string(),
-    ///     "tidegate.yaml:4:20  error  policy \"all\": rate: \"m\" could be minute or month; write min or month"
+    ///     "tidegate.yaml:4:20  error  policy \"all\": rate: \"M\" could be minute or month; write min or month"
     /// );
     /// ```
     pub fn parse(text: &str, name: &str, format: Format) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {

@@ -21,7 +21,7 @@ pub(crate) struct Reading {
     #[arg(long, value_enum, default_value_t = Order::Sort)]
     pub(crate) order: Order,
     /// How far back a line may lie and still be put in its place
-    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = duration)]
     pub(crate) reorder: Duration,
     /// Which column is which attribute, such as client.ip=host; may be repeated
     #[arg(long, value_name = "NAME=COLUMN", value_parser = pair)]

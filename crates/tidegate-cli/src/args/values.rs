@@ -4,14 +4,19 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write 500ms, 10s, 5m or 1h"))
+    tidegate::policy::span(text).map_err(|error| error.to_string())
 }
 
 pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is no NAME=VALUE")),
+        _ => Err("write a name, = and a value".to_owned()),
     }
+}
+
+/// Reads a whole number, 0 included: whoever takes it says what 0 means.
+pub(super) fn whole(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is no whole number; write one as 20"))
 }
 
 /// Room for a billion keys takes 4 GiB before the first has come; more is a slip of the finger.

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use serde_json::json;
-use tidegate::config::{Config as PolicyConfig, Diagnostic, MAX_BYTES, Severity, read_text, schema};
+use tidegate::config::{Config as PolicyConfig, Diagnostic, MAX_BYTES, Severity, read_text};
 
 use crate::args::{Config, PolicyFile};
+use crate::diagnostics;
 use crate::exit::{Exit, Mistake};
-use crate::output::{Printer, table};
+use crate::output::Printer;
+use crate::table::table;
 use crate::{policies, writing};
 
 pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
@@ -19,8 +21,8 @@ pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
         }
         Config::Check { files, .. } => check(files, printer),
         Config::Show { policies, origin } => show(policies, *origin, printer),
-        Config::Schema => {
-            let schema = schema();
+        Config::Schema { of } => {
+            let schema = of.schema()?;
             // People want it as JSON too: it goes into a file.
             printer.value(&schema, |_| Ok(serde_json::to_string_pretty(&schema)?))?;
             Ok(Exit::Done)
@@ -31,12 +33,14 @@ pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
 
 /// Reports every mistake of every file.
 pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
-    let mut found: Vec<Diagnostic> = Vec::new();
+    let (mut found, mut sources) = (Vec::<Diagnostic>::new(), Vec::new());
     for file in files {
-        match policies::load(file)? {
+        let loaded = policies::load(file)?;
+        match loaded.outcome {
             Ok((_, warnings)) => found.extend(warnings),
             Err(mistakes) => found.extend(mistakes),
         }
+        sources.push(loaded.source);
     }
     let errors = found.iter().filter(|one| one.severity == Severity::Error).count();
     let value = json!({
@@ -50,7 +54,12 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
         })).collect::<Vec<_>>(),
     });
     printer.value(&value, |_| {
-        let mut text: String = found.iter().map(|one| format!("{one}\n")).collect();
+        let mut text = String::new();
+        if printer.is_read() {
+            printer.print(&diagnostics::with_lines(&found, &sources))?;
+        } else {
+            text = found.iter().map(|one| format!("{one}\n")).collect();
+        }
         let plural = |count, word| if count == 1 { format!("1 {word}") } else { format!("{count} {word}s") };
         text.push_str(&match (found.len(), errors) {
             (0, _) => format!("{} fine", if files.len() == 1 { "The file is" } else { "The files are" }),

@@ -12,6 +12,7 @@ use crate::exit::{Exit, Mistake};
 use crate::online::{self, ServerUrl};
 use crate::output::Printer;
 use crate::policies;
+use crate::styled::{Look, Styled};
 
 /// The server asked where nothing else is said and no policy file is there.
 const USUAL_SERVER: &str = "http://127.0.0.1:8080";
@@ -63,7 +64,11 @@ impl Asked {
             };
             answer.insert("asked".to_owned(), asked);
         }
-        printer.value(&answer, |_| Ok(format!("{}\n{}", text.trim_end(), self.line())))?;
+        printer.value(&answer, |_| {
+            let mut shown = styled(text);
+            shown.push(self.line());
+            Ok(shown)
+        })?;
         Ok(if denied { Exit::No } else { Exit::Done })
     }
 }
@@ -100,9 +105,48 @@ pub(crate) fn run(explain: &Explain, global: &Global, printer: &Printer) -> Resu
     }
 }
 
+/// Styles the lines of an explanation: the decision that they begin with, and what each policy says.
+fn styled(text: &str) -> Styled {
+    const DECISIONS: [(&str, Look); 3] =
+        [("ALLOWED", Look::Good), ("DELAYED", Look::Doubtful), ("DENIED", Look::Bad)];
+    // They stand behind the name of a policy, with blanks on both sides.
+    const RESULTS: [(&str, Look); 2] = [(" DENIED ", Look::Bad), (" would deny ", Look::Doubtful)];
+    let mut out = Styled::default();
+    for (at, line) in text.trim_end().lines().enumerate() {
+        let (is_first, is_row) = (at == 0, line.trim_start().starts_with(|c: char| c.is_ascii_digit()));
+        let decision = DECISIONS.iter().find(|(word, _)| is_first && line.starts_with(word));
+        let result =
+            RESULTS.iter().filter(|_| is_row).filter_map(|(word, look)| Some((line.find(word)?, word, look)));
+        match (decision, result.min_by_key(|(place, ..)| *place)) {
+            (Some((word, look)), _) => {
+                out.push_as(*look, word);
+                out.push(&line[word.len()..]);
+            }
+            (None, Some((place, word, look))) => {
+                out.push(&line[..place]);
+                out.push_as(*look, word);
+                out.push(&line[place + word.len()..]);
+            }
+            (None, None) => out.push(line),
+        }
+        out.push("\n");
+    }
+    out
+}
+
 fn ask_server(asked: &Asked, url: &ServerUrl, explain: &Explain, printer: &Printer) -> Result<Exit> {
     let answer = match &explain.id {
-        Some(id) => online::ask(url, &format!("/v1/explain?id={id}&reveal=true"), None)?,
+        Some(id) => online::ask(
+            url,
+            &format!(
+                "/v1/explain?{}",
+                form_urlencoded::Serializer::new(String::new())
+                    .append_pair("id", id)
+                    .append_pair("reveal", "true")
+                    .finish()
+            ),
+            None,
+        )?,
         None => {
             let attributes: Map<_, _> =
                 explain.attributes.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();

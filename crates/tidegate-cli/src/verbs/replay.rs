@@ -2,7 +2,7 @@
 
 mod judgement;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,12 +14,14 @@ use tidegate::policy::PolicySet;
 use tidegate_sim::log::{Log, LogOptions, Tally};
 use tidegate_sim::replay::{Doubt, Replay, ReplayOptions, Threshold, Trust, shadow_limit_name};
 use tidegate_sim::report;
+use tidegate_sim::thousands::grouped;
 
 use crate::args::{self, Speed};
 use crate::exit::{Exit, Mistake};
-use crate::output::{Printer, thousands};
-use crate::policies::{self, LimitWords};
-use crate::{outcome, reading, writing};
+use crate::limit_words::LimitWords;
+use crate::output::Printer;
+use crate::styled::{Look, Styled};
+use crate::{outcome, policies, reading, writing};
 
 /// The remark where places are held and the log does not say how long requests took.
 const NO_HOLD: &str = "a concurrency limit counts what is in flight, and the log does not say how long requests took: \
@@ -49,20 +51,20 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
 
     let value = json!({
         "log": reading::describe(tally),
-        "costs_taken_as_1": guessed.iter().cloned().collect::<HashMap<_, _>>(),
+        "costs_taken_as_1": guessed.iter().cloned().collect::<BTreeMap<_, _>>(),
         "runs": outcomes,
         "no_verdict": doubts.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "thresholds": verdicts.iter().map(outcome::VerdictLine::json).collect::<Vec<_>>(),
-        "seconds": took.as_secs_f64(),
     });
     printer.value(&value, |printer| {
-        let mut text = headline(tally, took);
-        text.push_str(&outcome::text(&runs, &outcomes, printer));
+        let mut text = Styled::from(headline(tally, took));
+        text.push(outcome::text(&runs, &outcomes, printer));
         for doubt in &doubts {
-            text.push_str(&format!("NO VERDICT  {doubt}\n"));
+            text.push_as(Look::Bad, "NO VERDICT");
+            text.push(format!("  {doubt}\n"));
         }
         for verdict in &verdicts {
-            text.push_str(&format!("{verdict}\n"));
+            text.push(verdict.line());
         }
         Ok(text)
     })?;
@@ -70,14 +72,14 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     if runs.unheld() > 0 {
         printer.remark(&format!(
             "of {} requests the log does not say how long they took: they left their places at once; --hold says how long instead",
-            thousands(runs.unheld())
+            grouped(runs.unheld())
         ));
     }
     for (policy, requests) in &guessed {
         printer.remark(&format!(
             "{} requests have no cost that {policy} can compute and were charged 1: attributes are text, so write \
              int(tokens), and every name must be in the log",
-            thousands(*requests)
+            grouped(*requests)
         ));
     }
     judgement::remark_unseen(&runs, printer);
@@ -118,9 +120,8 @@ fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<Pol
 }
 
 fn single(words: &LimitWords, replay: &args::Replay) -> Result<Arc<PolicySet>> {
-    let text = words.file(&replay.by, replay.cost.as_deref());
-    let outcome = policies::parse_quietly(&text);
-    outcome.map(|config| config.policies).map_err(|why| Mistake(why).into())
+    let read = words.file(&replay.by, replay.cost.as_deref()).read();
+    read.map(|config| config.policies).map_err(|why| Mistake(why).into())
 }
 
 /// Policies that could not compute the cost of some requests, and of how many: whoever misspells a column would otherwise
@@ -188,9 +189,9 @@ fn headline(tally: &Tally, took: Duration) -> String {
     let rate = tally.records as f64 / took.as_secs_f64().max(1e-9);
     format!(
         "{} requests over {span}, read in {:.2} s ({} a second)\n",
-        thousands(tally.records),
+        grouped(tally.records),
         took.as_secs_f64(),
-        thousands(rate as u64)
+        grouped(rate as u64)
     )
 }
 

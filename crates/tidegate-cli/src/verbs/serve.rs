@@ -24,19 +24,18 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     if serve.check {
         let file = file.unwrap_or_else(|| PathBuf::from(policies::DEFAULT_FILE));
         // The mistakes of a file that is not good are told by the check.
-        if let Ok((config, _)) = policies::load(&file)? {
+        if let Ok((config, _)) = policies::load(&file)?.outcome {
             for warning in secrets(serve, &config)?.0.warnings {
                 printer.remark(&warning);
             }
         }
         return super::config::check(&[file], printer);
     }
-    let first = match file.clone() {
-        // The server reads the file again, and waits as long for it.
-        Some(file) => policies::patiently(&file, |file| load(Some(file)))?,
-        None => load(None),
+    let config = match &file {
+        // The server reads the file again, waits as long for it, and logs its warnings.
+        Some(file) => policies::read(file, &printer.silent())?,
+        None => load(None).map_err(|refused| Mistake(refused.to_string()))?.0,
     };
-    let (config, _) = first.map_err(|refused| Mistake(refused.to_string()))?;
     let mut options = options(serve, &config)?;
     options.log_lines_dropped = log.dropped();
     log.take_panics();
@@ -62,7 +61,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let ended = runtime.block_on(async {
         let server = Server::bind(options, source).await.map_err(refusal)?;
         if printer.remarks() {
-            log.say(&greeting(&server, quickstart));
+            log.say(greeting(&server, quickstart));
         }
         server.run().await;
         Ok(Exit::Done)

@@ -11,25 +11,28 @@ use tidegate::Tick;
 use tidegate::policy::{Descriptor, Match, PolicySet};
 use tidegate_sim::replay::{Replay, ReplayOptions};
 use tidegate_sim::report;
+use tidegate_sim::thousands::grouped;
 use tidegate_sim::trace::Trace;
 use tidegate_sim::traffic::Traffic;
 
 use crate::args::Simulate;
 use crate::exit::{Exit, Mistake};
+use crate::limit_words::LimitWords;
 use crate::outcome;
-use crate::output::{Printer, thousands};
-use crate::policies::{self, LimitWords};
-use crate::writing;
+use crate::output::Printer;
+use crate::styled::Styled;
+use crate::{policies, writing};
 
 pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     if let Some(trace) = &simulate.trace {
         return run_trace(simulate, trace, printer);
     }
     let Some(traffic) = &simulate.traffic else {
-        let what = "no traffic: describe some with --traffic 'steady 80/s 1m, burst 500', or name a --trace";
+        let what =
+            "no traffic: describe some with --traffic 'steady 80/s 1min, burst 500', or name a --trace";
         return Err(Mistake(what.to_owned()).into());
     };
-    let traffic: Traffic = traffic.parse().map_err(|error| Mistake(format!("--traffic: {error}")))?;
+    let traffic: Traffic = traffic.parse().map_err(|error| Mistake(format!("--{error}")))?;
     let sets = sets(simulate, printer)?;
     let names: Vec<String> = sets[0].1.policies().iter().flat_map(|policy| policy.by.clone()).collect();
     let mut replay = Replay::new(sets, ReplayOptions { hold: simulate.hold, ..ReplayOptions::default() });
@@ -50,11 +53,13 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
         let requests = outcomes.first().map_or(0, |outcome| outcome.requests);
         let head = format!(
             "{} requests over {}, seed {}\n",
-            thousands(requests),
+            grouped(requests),
             outcome::span(traffic.span()),
             simulate.seed
         );
-        Ok(head + &outcome::text(&replay, &outcomes, printer))
+        let mut text = Styled::from(head);
+        text.push(outcome::text(&replay, &outcomes, printer));
+        Ok(text)
     })?;
     if let Some(path) = &simulate.plot {
         // The first picture is the load over time, or the algorithms side by side.
@@ -70,8 +75,8 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
 fn sets(simulate: &Simulate, printer: &Printer) -> Result<Vec<(String, Arc<PolicySet>)>> {
     let by = ["key".to_owned()];
     let single = |words: &LimitWords| {
-        let outcome = policies::parse_quietly(&words.file(&by, None));
-        outcome.map(|config| config.policies).map_err(|why| anyhow::Error::from(Mistake(why)))
+        let read = words.file(&by, None).read();
+        read.map(|config| config.policies).map_err(|why| anyhow::Error::from(Mistake(why)))
     };
     if let Some(words) = LimitWords::of(&simulate.limit)? {
         let mut sets = vec![(words.algorithm().to_owned(), single(&words)?)];
@@ -149,9 +154,9 @@ fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit
     })?;
     printer.remark(&format!(
         "{} operations, {} allowed, {} denied",
-        thousands(tally.lines),
-        thousands(tally.allowed),
-        thousands(tally.denied)
+        grouped(tally.lines),
+        grouped(tally.allowed),
+        grouped(tally.denied)
     ));
     Ok(Exit::Done)
 }

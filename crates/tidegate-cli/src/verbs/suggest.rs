@@ -4,10 +4,13 @@ use anyhow::Result;
 use tidegate_sim::log::LogOptions;
 use tidegate_sim::source::Input;
 use tidegate_sim::suggest::{self, Evidence, KeepOf, SuggestError, SuggestOptions, Suggestion};
+use tidegate_sim::thousands::grouped;
 
 use crate::args::Suggest;
 use crate::exit::{Exit, Mistake};
-use crate::output::{Printer, table, thousands};
+use crate::output::Printer;
+use crate::styled::Styled;
+use crate::table::table;
 
 pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
     let inputs: Vec<Input> =
@@ -31,24 +34,23 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn text(suggestion: &Suggestion, arguments: &Suggest) -> String {
+fn text(suggestion: &Suggestion, arguments: &Suggest) -> Styled {
     let by = suggestion.by.join(", ");
     let kept = if arguments.of_requests { "requests" } else { "keys" };
-    let mut text = format!(
+    let mut text = Styled::from(format!(
         "{} requests of {} keys ({by})\n\nPeaks of the keys in one window: that share of them never went above.\n\n",
-        thousands(suggestion.requests),
+        grouped(suggestion.requests),
         suggestion.keys
-    );
-    let peaks =
-        suggestion.percentiles.iter().map(|(share, peak)| vec![format!("{share} %"), thousands(*peak)]);
-    text.push_str(&table(&["KEYS", "PEAK"], &[0, 1], peaks));
+    ));
+    let peaks = suggestion.percentiles.iter().map(|(share, peak)| vec![format!("{share} %"), grouped(*peak)]);
+    text.push(table(&["KEYS", "PEAK"], &[0, 1], peaks));
     let row = |name: &str, evidence: &Evidence| {
         vec![
             name.to_owned(),
-            thousands(evidence.count),
-            thousands(evidence.denied),
+            grouped(evidence.count),
+            grouped(evidence.denied),
             format!("{:.3}", 100.0 * evidence.denied_share),
-            thousands(evidence.keys_hit),
+            grouped(evidence.keys_hit),
             format!("{:.3}", 100.0 * evidence.keys_hit_share),
         ]
     };
@@ -57,14 +59,10 @@ fn text(suggestion: &Suggestion, arguments: &Suggest) -> String {
         row("proposed", &suggestion.proposed),
         row("double", &suggestion.double),
     ];
-    text.push_str("\n\nWhat a limit would have done, replayed on this log.\n\n");
-    text.push_str(&table(&["LIMIT", "PER WINDOW", "DENIED", "%", "KEYS HIT", "%"], &[1, 2, 3, 4, 5], rows));
+    text.push("\n\nWhat a limit would have done, replayed on this log.\n\n");
+    text.push(table(&["LIMIT", "PER WINDOW", "DENIED", "%", "KEYS HIT", "%"], &[1, 2, 3, 4, 5], rows));
     let verdict = if suggestion.keeps { "keeps" } else { "comes nearest to keeping" };
-    text.push_str(&format!(
-        "\n\n{} {verdict} {} % of the {kept}:\n\n",
-        suggestion.rate,
-        100.0 * arguments.keep
-    ));
-    text.push_str(&suggestion.yaml("suggested"));
+    text.push(format!("\n\n{} {verdict} {} % of the {kept}:\n\n", suggestion.rate, 100.0 * arguments.keep));
+    text.push(suggestion.yaml("suggested"));
     text
 }

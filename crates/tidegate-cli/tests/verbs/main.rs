@@ -9,6 +9,7 @@ mod golden;
 mod init;
 mod readme;
 mod replay;
+mod schemas;
 #[cfg(unix)]
 mod serve;
 mod simulate;

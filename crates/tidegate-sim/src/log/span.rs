@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tidegate::policy::span;
+
 /// What one is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
@@ -29,7 +31,7 @@ impl Unit {
     /// Reads a value: a number of these units, or one with a unit of its own, as `12ms`. `None` where it is neither.
     pub(super) fn read(self, value: &[u8]) -> Option<Duration> {
         let text = std::str::from_utf8(value).ok()?;
-        let Ok(number) = text.parse::<f64>() else { return humantime::parse_duration(text).ok() };
+        let Ok(number) = text.parse::<f64>() else { return span(text).ok() };
         let nanos = match self {
             Self::Nanos(nanos) => nanos,
             Self::Unsaid if text.contains('.') => 1_000_000_000,

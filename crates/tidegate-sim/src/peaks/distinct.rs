@@ -1,4 +1,43 @@
-//! How many different keys there were, estimated from their hashes in 4 KiB.
+//! How many different keys there were: counted, or estimated from their hashes in 4 KiB.
+
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+
+/// How many different keys there were. In JSON two values of the document around it: `keys`, and `keys_estimated`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distinct {
+    /// Counted.
+    Exactly(u64),
+    /// Estimated, with a standard error of 1.6 %.
+    About(u64),
+}
+
+impl Distinct {
+    /// Returns the number, counted or estimated.
+    pub(crate) fn about(self) -> u64 {
+        match self {
+            Self::Exactly(count) | Self::About(count) => count,
+        }
+    }
+}
+
+impl Serialize for Distinct {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("Distinct", 2)?;
+        fields.serialize_field("keys", &self.about())?;
+        fields.serialize_field("keys_estimated", &matches!(self, Self::About(_)))?;
+        fields.end()
+    }
+}
+
+impl std::fmt::Display for Distinct {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exactly(count) => count.fmt(f),
+            Self::About(count) => write!(f, "~{count}"),
+        }
+    }
+}
 
 /// The error falls with the square root of their number.
 const REGISTERS: usize = 4_096;

@@ -7,7 +7,8 @@ use serde::Serialize;
 use tidegate::Tick;
 use tidegate::policy::Unit;
 
-use crate::peaks::{Distinct, KeyPeak, maybe_nanos};
+use crate::json_units;
+use crate::peaks::{Distinct, KeyPeak};
 
 /// What one policy set did to all requests.
 #[derive(Clone, Debug, Serialize)]
@@ -32,14 +33,23 @@ pub struct Outcome {
     pub left_early: u64,
     /// Live keys that the store gave up for lack of room: above zero, denials may be too few.
     pub evicted: u64,
-    /// The first request, in nanoseconds since 1970 or the beginning.
-    #[serde(serialize_with = "maybe_nanos")]
+    /// The first request.
+    #[serde(rename = "first_at", serialize_with = "json_units::maybe_time")]
     pub first: Option<Tick>,
     /// The last request.
-    #[serde(serialize_with = "maybe_nanos")]
+    #[serde(rename = "last_at", serialize_with = "json_units::maybe_time")]
     pub last: Option<Tick>,
     /// One per policy that is not switched off, each followed by its shadow limit, if it has one.
     pub policies: Vec<PolicyOutcome>,
+}
+
+impl Outcome {
+    /// Returns how many keys were refused anything, summed over the policies, shadow limits left out.
+    #[must_use]
+    pub fn keys_hit(&self) -> u64 {
+        let real = self.policies.iter().filter(|policy| policy.shadow_limit_of.is_none());
+        real.map(|policy| policy.keys_hit).sum()
+    }
 }
 
 /// What one policy did, or its shadow limit.
@@ -65,6 +75,7 @@ pub struct PolicyOutcome {
     /// Requests it would have refused, in shadow.
     pub shadow_denied: u64,
     /// How many different keys it saw.
+    #[serde(flatten)]
     pub keys: Distinct,
     /// How many of them it refused, or would have, at least once.
     pub keys_hit: u64,
@@ -78,7 +89,7 @@ pub struct PolicyOutcome {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub most_in_use: Option<u64>,
     /// When it first refused anything.
-    #[serde(serialize_with = "maybe_nanos")]
+    #[serde(rename = "first_denied_at", serialize_with = "json_units::maybe_time")]
     pub first_denied: Option<Tick>,
 }
 
@@ -114,19 +125,28 @@ pub struct PeakRate {
     /// Cost units.
     pub count: u64,
     /// The window.
+    #[serde(rename = "window_ms", serialize_with = "json_units::span")]
     pub window: Duration,
 }
 
 impl fmt::Display for PeakRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [Unit; 6] =
-            [Unit::Week, Unit::Day, Unit::Hour, Unit::Minute, Unit::Second, Unit::Millisecond];
+        const UNITS: [Unit; 8] = [
+            Unit::Week,
+            Unit::Day,
+            Unit::Hour,
+            Unit::Minute,
+            Unit::Second,
+            Unit::Millisecond,
+            Unit::Microsecond,
+            Unit::Nanosecond,
+        ];
         let window = self.window.as_nanos().max(1);
-        let fitting = UNITS.into_iter().find(|unit| window.is_multiple_of(unit.length().as_nanos()));
-        match fitting {
-            Some(unit) if window == unit.length().as_nanos() => write!(f, "{}/{}", self.count, unit.name()),
-            Some(unit) => write!(f, "{}/{}{}", self.count, window / unit.length().as_nanos(), unit.name()),
-            None => write!(f, "{}/{window}ns", self.count),
+        let fits = |unit: &Unit| window.is_multiple_of(unit.length().as_nanos());
+        let unit = UNITS.into_iter().find(fits).unwrap_or(Unit::Nanosecond);
+        match window / unit.length().as_nanos() {
+            1 => write!(f, "{}/{}", self.count, unit.name()),
+            times => write!(f, "{}/{times}{}", self.count, unit.name()),
         }
     }
 }

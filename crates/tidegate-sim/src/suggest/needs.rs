@@ -13,7 +13,7 @@ use tidegate::{Rate, Tick};
 
 use crate::log::Record;
 use crate::meter::Meter;
-use crate::peaks::{Distinct, GivenHash, Hot, Sketch};
+use crate::peaks::{Distinct, GivenHash, Sketch, SlidingPeak};
 use crate::what_if::Asking;
 
 /// What one key needs.
@@ -23,7 +23,7 @@ pub(super) struct KeyNeed {
     pub(super) hash: u64,
     pub(super) signed_in: bool,
     last: u64,
-    peak: Hot,
+    peak: SlidingPeak,
     levels: Box<[u64]>,
     /// The highest level at each rate.
     highest: Box<[u64]>,
@@ -32,7 +32,7 @@ pub(super) struct KeyNeed {
 impl KeyNeed {
     /// Returns the most it asked in one period.
     pub(super) const fn peak(&self) -> u64 {
-        self.peak.peak
+        self.peak.peak()
     }
 }
 
@@ -68,7 +68,7 @@ impl Needs {
         Ok(Self {
             meters: meters.collect::<Result<_, _>>()?,
             counts,
-            part: Hot::part(per),
+            part: SlidingPeak::part(per),
             capacity: capacity.clamp(2, u32::MAX as usize),
             hasher,
             places: HashMap::default(),
@@ -114,7 +114,7 @@ impl Needs {
         }
         let (place, none) = (self.keys.len(), vec![0; self.meters.len()]);
         let (levels, highest) = (none.clone().into(), none.into());
-        let (name, peak) = (name.into(), Hot::default());
+        let (name, peak) = (name.into(), SlidingPeak::default());
         self.keys.push(KeyNeed { name, hash, signed_in: false, last: at, peak, levels, highest });
         // `capacity` fits 32 bits.
         self.places.insert(hash, place as u32);
@@ -165,7 +165,7 @@ impl Needs {
 
     /// Returns the peaks of the keys in one period, falling.
     pub(super) fn falling_peaks(&self) -> Vec<u64> {
-        let mut peaks: Vec<u64> = self.keys.iter().map(|key| key.peak.peak).collect();
+        let mut peaks: Vec<u64> = self.keys.iter().map(|key| key.peak.peak()).collect();
         peaks.sort_unstable_by(|a, b| b.cmp(a));
         peaks
     }

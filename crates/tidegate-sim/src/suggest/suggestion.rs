@@ -7,6 +7,7 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use super::cut::Purpose;
+use crate::json_units::millis;
 use crate::peaks::Distinct;
 use crate::replay::PeakRate;
 use crate::what_if::KeyHit;
@@ -222,10 +223,6 @@ impl Suggestion {
             proposal.burst,
         )
     }
-}
-
-fn millis(span: Duration) -> f64 {
-    span.as_nanos() as f64 / 1e6
 }
 
 fn in_words<S: Serializer>(rate: &PeakRate, to: S) -> Result<S::Ok, S::Error> {

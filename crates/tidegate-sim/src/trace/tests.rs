@@ -58,8 +58,8 @@ fn mistakes_name_their_line() {
         ),
         (r#"{"t":0,"op":"change"}"#, "line 1: op `change` needs a `rate`, a `burst` or both"),
         (
-            r#"{"t":0,"op":"change","rate":"5/m"}"#,
-            "line 1: \"m\" could be minute or month; write min or month",
+            r#"{"t":0,"op":"change","rate":"5/M"}"#,
+            "line 1: \"M\" could be minute or month; write min or month",
         ),
         (r#"{"t":0,"op":"allow","max_wait":5}"#, "line 1: `max_wait` means nothing to op `allow`"),
         (

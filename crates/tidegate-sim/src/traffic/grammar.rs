@@ -68,14 +68,8 @@ impl Word<'_> {
         }
     }
 
-    /// Reads a span. A bare `m` is a minute here: nobody simulates months by mistake.
     fn span(self) -> Result<u64, TrafficError> {
-        let minutes = self.text.strip_suffix('m').filter(|number| number.bytes().all(|b| b.is_ascii_digit()));
-        let read = match minutes {
-            Some(number) => span(&format!("{number}min")),
-            None => span(self.text),
-        };
-        let nanos = read.map_err(|error| self.error(error.to_string()))?.as_nanos();
+        let nanos = span(self.text).map_err(|error| self.error(error.to_string()))?.as_nanos();
         u64::try_from(nanos)
             .ok()
             .filter(|nanos| (1..=MAX_SPAN).contains(nanos))
@@ -174,7 +168,7 @@ mod tests {
             ),
             (
                 "steady 1/s 1x",
-                "traffic, column 12: unknown unit \"x\"; use ms, s, min, h, day, week, month or year",
+                "traffic, column 12: unknown unit \"x\"; use ns, us, ms, s, min, h, day, week, month or year",
             ),
             (
                 "burst 5,steady 1000000000/s 366d",

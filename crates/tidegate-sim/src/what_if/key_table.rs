@@ -8,7 +8,7 @@ use foldhash::quality::RandomState;
 use tidegate::Tick;
 
 use crate::meter::Meter;
-use crate::peaks::{Distinct, GivenHash, Hot, Sketch};
+use crate::peaks::{Distinct, GivenHash, Sketch, SlidingPeak};
 
 /// What is remembered of one key.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Key {
     pub(super) signed_in: bool,
     /// Its latest tick, in nanoseconds.
     last: u64,
-    pub(super) peak: Hot,
+    pub(super) peak: SlidingPeak,
     /// How full each rate would be if nothing were ever denied.
     pub(super) levels: Box<[u64]>,
     /// The candidates that have denied it something, in their order.
@@ -54,7 +54,7 @@ impl KeyTable {
     pub(super) fn new(capacity: usize, window: Duration, meters: Box<[Meter]>) -> Self {
         Self {
             capacity: capacity.clamp(2, u32::MAX as usize),
-            part: Hot::part(window),
+            part: SlidingPeak::part(window),
             meters,
             hasher: RandomState::default(),
             places: HashMap::default(),
@@ -99,7 +99,7 @@ impl KeyTable {
             requests: 0,
             signed_in: false,
             last: at,
-            peak: Hot::default(),
+            peak: SlidingPeak::default(),
             levels: vec![0; self.meters.len()].into(),
             states: Vec::new(),
         });

@@ -39,6 +39,32 @@ pub struct KeyHit {
     pub signed_in: bool,
 }
 
+/// A key that a limit would have hit, where only who it is matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HitName<'w> {
+    /// The key, as replays show it.
+    pub key: &'w str,
+    /// How many of its requests would have been denied.
+    pub denied: u64,
+    /// Whether somebody signed in with it and was served.
+    pub signed_in: bool,
+}
+
+impl WhatIf {
+    /// Returns all keys that a candidate would have hit, by its place in the list that was given; in no order. Walks all keys.
+    pub fn hit_by(&self, candidate: usize) -> impl Iterator<Item = HitName<'_>> {
+        let ordered = self.ordered.iter().position(|ordered| ordered.given == candidate);
+        let hit = move |key: &'_ Key| {
+            let wanted = ordered?;
+            let place = key.states.binary_search_by_key(&wanted, |state| state.candidate).ok()?;
+            Some(key.states[place].denied)
+        };
+        let named = move |key| hit(key).map(|denied| (key, denied));
+        let named = self.keys.iter().filter_map(named);
+        named.map(|(key, denied)| HitName { key: &key.name, denied, signed_in: key.signed_in })
+    }
+}
+
 pub(super) fn outcomes(what_if: &WhatIf) -> Vec<WhatIfOutcome> {
     let (all, keys) = (what_if.requests, what_if.keys().about());
     let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
@@ -74,7 +100,7 @@ pub(super) fn outcomes(what_if: &WhatIf) -> Vec<WhatIfOutcome> {
             key: key.name.to_string(),
             denied: *denied,
             requests: key.requests,
-            peak: key.peak.peak,
+            peak: key.peak.peak(),
             signed_in: key.signed_in,
         };
         outcome.hit = hit.iter().map(named).collect();

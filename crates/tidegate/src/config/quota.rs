@@ -125,7 +125,7 @@ fn calendar_unit(times: u64, unit: Unit) -> Result<CalendarUnit, QuotaError> {
         Unit::Week => Some(CalendarUnit::Week),
         Unit::Month => Some(CalendarUnit::Month),
         Unit::Year => Some(CalendarUnit::Year),
-        Unit::Second | Unit::Millisecond => None,
+        Unit::Second | Unit::Millisecond | Unit::Microsecond | Unit::Nanosecond => None,
     };
     calendar.filter(|_| times == 1).ok_or_else(|| QuotaError::Parameter {
         name: "a calendar window of",

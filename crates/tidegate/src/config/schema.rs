@@ -107,12 +107,12 @@ fn of(kind: &Kind) -> Option<Value> {
         ] }),
         Kind::Rate => json!({
             "type": "string",
-            "pattern": "^\\s*([uU][nN][lL][iI][mM][iI][tT][eE][dD]|[0-9][0-9_]*[kK]?\\s*/\\s*[0-9]*\\s*[A-Za-z]+)\\s*$",
+            "pattern": "^\\s*([uU][nN][lL][iI][mM][iI][tT][eE][dD]|[0-9][0-9_]*[kK]?\\s*/\\s*[0-9]*\\s*[A-Za-z\u{b5}\u{3bc}]+)\\s*$",
             "examples": ["100/s", "60/min", "100/10min", "unlimited"],
         }),
         Kind::Span => json!({
             "type": "string",
-            "pattern": "^\\s*([0-9][0-9_]*\\s*[A-Za-z]+\\s*)+$",
+            "pattern": "^\\s*([0-9][0-9_]*(\\.[0-9]+)?\\s*[A-Za-z\u{b5}\u{3bc}]+\\s*)+$",
             "examples": ["200ms", "10s", "1h30min"],
         }),
         Kind::Percent => json!({ "type": "string", "pattern": "^[0-9]{1,3}\\s*%$", "examples": ["80%"] }),

@@ -1,89 +1,20 @@
 //! How a rate and a span of time are written: `100/s`, `60/min`, `100/10min`, `unlimited`; `200ms`, `1h30min`.
 //!
-//! One grammar for the file, the command line and what is printed. `m` by itself is refused because it could be minute or month, and a
-//! limit of the wrong unit would not be noticed until it is needed. A month is 30 days and a year 365 days:
-//! spans must have one length. Where the calendar's own months are meant, a window says `calendar: ZONE`.
+//! One grammar for the file, the command line, traffic, logs and what is printed. `m` is a minute, as everywhere but in patterns of
+//! dates; `M` is refused, because some programs read it as a month. A month is 30 days and a year 365 days: spans must have one length.
+//! Where the calendar's own months are meant, a window says `calendar: ZONE`.
 
 mod meant;
+mod span;
+mod unit;
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A unit of time as written in rates and spans.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Unit {
-    /// `ms`
-    Millisecond,
-    /// `s`, `sec`, `second`
-    Second,
-    /// `min`, `minute`; never `m`
-    Minute,
-    /// `h`, `hour`
-    Hour,
-    /// `d`, `day`: 24 hours
-    Day,
-    /// `w`, `week`: 7 days
-    Week,
-    /// `month`: 30 days
-    Month,
-    /// `y`, `year`: 365 days
-    Year,
-}
-
-/// Every unit with its spellings, the one it is printed with first.
-const UNITS: [(Unit, &[&str]); 8] = [
-    (Unit::Millisecond, &["ms", "millisecond", "milliseconds"]),
-    (Unit::Second, &["s", "sec", "second", "seconds"]),
-    (Unit::Minute, &["min", "minute", "minutes"]),
-    (Unit::Hour, &["h", "hour", "hours"]),
-    (Unit::Day, &["day", "d", "days"]),
-    (Unit::Week, &["week", "w", "weeks"]),
-    (Unit::Month, &["month", "months"]),
-    (Unit::Year, &["year", "y", "years"]),
-];
-
-const UNIT_NAMES: &str = "ms, s, min, h, day, week, month or year";
-
-impl Unit {
-    /// Returns the length of one unit; a month is 30 days, a year 365.
-    #[must_use]
-    pub const fn length(self) -> Duration {
-        const DAY: u64 = 86_400;
-        match self {
-            Self::Millisecond => Duration::from_millis(1),
-            Self::Second => Duration::from_secs(1),
-            Self::Minute => Duration::from_secs(60),
-            Self::Hour => Duration::from_secs(3600),
-            Self::Day => Duration::from_secs(DAY),
-            Self::Week => Duration::from_secs(7 * DAY),
-            Self::Month => Duration::from_secs(30 * DAY),
-            Self::Year => Duration::from_secs(365 * DAY),
-        }
-    }
-
-    /// Returns the spelling that is printed.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        UNITS.iter().find(|(unit, _)| *unit == self).map_or("", |(_, names)| names[0])
-    }
-}
-
-impl FromStr for Unit {
-    type Err = GrammarError;
-
-    fn from_str(text: &str) -> Result<Self, GrammarError> {
-        let lower = text.to_ascii_lowercase();
-        if lower == "m" {
-            return Err(GrammarError::MinuteOrMonth { text: text.to_owned() });
-        }
-        UNITS
-            .iter()
-            .find(|(_, names)| names.contains(&lower.as_str()))
-            .map(|(unit, _)| *unit)
-            .ok_or_else(|| GrammarError::Unit { text: text.to_owned() })
-    }
-}
+pub use self::span::span;
+use self::unit::UNIT_NAMES;
+pub use self::unit::Unit;
 
 /// Why a text is no rate or no span.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -109,7 +40,7 @@ pub enum GrammarError {
         /// The text.
         text: String,
     },
-    /// The ambiguous unit.
+    /// The unit `M`.
     #[error("\"{text}\" could be minute or month; write min or month")]
     MinuteOrMonth {
         /// The unit as written.
@@ -143,6 +74,20 @@ pub enum GrammarError {
     #[error("\"{text}\" is not a span of time; write 200ms, 10s or 1h30min")]
     Span {
         /// The text.
+        text: String,
+    },
+    /// A span that is a number alone.
+    #[error("\"{text}\" has no unit; write {text}ms, {text}s or {text}min")]
+    NoUnit {
+        /// The text.
+        text: String,
+    },
+    /// A number with decimals that are too many or too fine.
+    #[error(
+        "\"{text}\" has decimals that are no whole number of nanoseconds, or more than nine; write 1.5s or 1500ms"
+    )]
+    Decimals {
+        /// The number.
         text: String,
     },
 }
@@ -254,49 +199,6 @@ fn counted_unit(text: &str) -> Result<(u64, Unit), GrammarError> {
         return Err(GrammarError::Number { text: digits.to_owned() });
     }
     Ok((times, unit))
-}
-
-/// Reads a span of time: one or more of number and unit, as `200ms`, `10s`, `1h30min`, `2 min`.
-///
-/// # Errors
-/// [`GrammarError`] says which part is wrong.
-///
-/// # Examples
-/// ```
-/// use std::time::Duration;
-/// use tidegate::policy::span;
-/// assert_eq!(span("1h30min"), Ok(Duration::from_secs(5400)));
-/// assert!(span("10m").is_err(), "minute or month?");
-/// ```
-pub fn span(text: &str) -> Result<Duration, GrammarError> {
-    let refuse = || GrammarError::Span { text: text.to_owned() };
-    let too_long = || GrammarError::TooLong { text: text.to_owned() };
-    let mut rest = text.trim();
-    let mut total = Duration::ZERO;
-    if rest.is_empty() {
-        return Err(refuse());
-    }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '_').ok_or_else(refuse)?;
-        if digits == 0 {
-            return Err(refuse());
-        }
-        let number = whole_number(&rest[..digits])?;
-        rest = rest[digits..].trim_start();
-        let letters = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
-        if letters == 0 {
-            return Err(refuse());
-        }
-        let unit: Unit = rest[..letters].parse()?;
-        let part = if number == 0 {
-            Duration::ZERO
-        } else {
-            multiply(unit.length(), number).ok_or_else(too_long)?
-        };
-        total = total.checked_add(part).filter(|total| *total <= MAX_PERIOD).ok_or_else(too_long)?;
-        rest = rest[letters..].trim_start();
-    }
-    Ok(total)
 }
 
 #[cfg(test)]

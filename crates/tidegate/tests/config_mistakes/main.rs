@@ -61,19 +61,19 @@ fn mistakes_of_a_file() {
             &["t:2:1  error  cannot be read as YAML: the file holds more than one document"][..],
         ),
         (
-            "version: 1\npolicies:\n  - { name: a, limit: { rate: 1/s } }\n  - { name: a, limit: { rate: 1/s } }\n  - { limit: { rate: 1/m } }\n  - { name: '', limit: { rate: 1/s } }\n  - 7\n",
+            "version: 1\npolicies:\n  - { name: a, limit: { rate: 1/s } }\n  - { name: a, limit: { rate: 1/s } }\n  - { limit: { rate: 1/M } }\n  - { name: '', limit: { rate: 1/s } }\n  - 7\n",
             &[
                 "t:4:13  error  policy \"a\": the name is taken by the policy in line 3",
                 "t:5:5  error  policy 3: policy has no name",
-                "t:5:22  error  policy 3: rate: \"m\" could be minute or month; write min or month",
+                "t:5:22  error  policy 3: rate: \"M\" could be minute or month; write min or month",
                 "t:6:5  warn   policy \"\": charges the same requests under the same limits as \"a\"; one is enough",
                 "t:6:13  error  policy \"\": name: an empty text says nothing; leave it out",
                 "t:7:5  error  policy 5: policy is a map, found a number",
             ][..],
         ),
         (
-            "version: 1\nx-base: &base { rate: 5/s, burst: 7 }\npolicies:\n  - { name: a, limit: *base }\n  - { name: b, limit: { <<: *base, rate: 9/s } }\n  - { name: c, limit: { <<: *base, rate: 9/m } }\n",
-            &["t:6:42  error  policy \"c\": rate: \"m\" could be minute or month; write min or month"][..],
+            "version: 1\nx-base: &base { rate: 5/s, burst: 7 }\npolicies:\n  - { name: a, limit: *base }\n  - { name: b, limit: { <<: *base, rate: 9/s } }\n  - { name: c, limit: { <<: *base, rate: 9/M } }\n",
+            &["t:6:42  error  policy \"c\": rate: \"M\" could be minute or month; write min or month"][..],
         ),
         (
             "version: 1\n? [a, b]\n: 1\n3: 4\npolicies: []\n",

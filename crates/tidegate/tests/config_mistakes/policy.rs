@@ -7,8 +7,8 @@ fn mistakes_of_a_policy() {
     for (lines, expected) in [
         (&["limit: { rate: 100/s }"][..], &[][..]),
         (
-            &["limit: { rate: 100/m }"][..],
-            &["t:5:20  error  policy \"p\": rate: \"m\" could be minute or month; write min or month"][..],
+            &["limit: { rate: 100/M }"][..],
+            &["t:5:20  error  policy \"p\": rate: \"M\" could be minute or month; write min or month"][..],
         ),
         (
             &["limit: { rate: 100 }"][..],
@@ -25,7 +25,7 @@ fn mistakes_of_a_policy() {
         (
             &["limit: { rate: 1/fortnight }"][..],
             &[
-                "t:5:20  error  policy \"p\": rate: unknown unit \"fortnight\"; use ms, s, min, h, day, week, month or year",
+                "t:5:20  error  policy \"p\": rate: unknown unit \"fortnight\"; use ns, us, ms, s, min, h, day, week, month or year",
             ][..],
         ),
         (
@@ -144,8 +144,8 @@ fn mistakes_of_a_policy() {
             ][..],
         ),
         (
-            &["limit: { rate: 5/s, max_wait: 10m }"][..],
-            &["t:5:35  error  policy \"p\": max_wait: \"m\" could be minute or month; write min or month"][..],
+            &["limit: { rate: 5/s, max_wait: 10M }"][..],
+            &["t:5:35  error  policy \"p\": max_wait: \"M\" could be minute or month; write min or month"][..],
         ),
         (
             &["limit: { rate: 5/s, rate_by: user.tier }"][..],
@@ -158,8 +158,8 @@ fn mistakes_of_a_policy() {
             &["t:5:14  error  policy \"p\": rates by tier need otherwise too"][..],
         ),
         (
-            &["limit: { rate_by: user.tier, rates: { a: 1/m }, otherwise: 1/s }"][..],
-            &["t:5:46  error  policy \"p\": rates.a: \"m\" could be minute or month; write min or month"][..],
+            &["limit: { rate_by: user.tier, rates: { a: 1/M }, otherwise: 1/s }"][..],
+            &["t:5:46  error  policy \"p\": rates.a: \"M\" could be minute or month; write min or month"][..],
         ),
         (
             &["limit: { rate: 5/s }", "cost: 6"][..],

@@ -3,10 +3,11 @@
 use anyhow::Result;
 use tidegate_sim::log::Tally;
 use tidegate_sim::replay::{Doubt, Outcome, Replay};
+use tidegate_sim::thousands::grouped;
 
 use crate::args::Order;
 use crate::exit::Mistake;
-use crate::output::{Printer, thousands};
+use crate::output::Printer;
 
 /// Refuses a log without a request.
 pub(super) fn parsed(tally: &Tally) -> Result<()> {
@@ -20,7 +21,7 @@ pub(super) fn parsed(tally: &Tally) -> Result<()> {
         (_, None) => what.push_str(", which has only blank lines, comments or a header"),
         (malformed, Some(first)) => what.push_str(&format!(
             ": malformed lines {}, the first is {first}; --format says how they are written, --column what is what",
-            thousands(malformed)
+            grouped(malformed)
         )),
     }
     Err(Mistake(what).into())
@@ -34,7 +35,7 @@ pub(super) fn matched(runs: &Replay, outcomes: &[Outcome]) -> Result<()> {
         return Ok(());
     }
     let requests = outcomes.first().map_or(0, |run| run.requests);
-    let mut what = format!("nothing matched: no policy is for any of the {} requests", thousands(requests));
+    let mut what = format!("nothing matched: no policy is for any of the {} requests", grouped(requests));
     if runs.unseen().is_empty() {
         what.push_str("; look at match, direction, mode and the allow-lists");
     } else {

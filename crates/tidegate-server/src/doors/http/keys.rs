@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tidegate::policy::Descriptor;
 
 use super::policies::find;
-use super::query::{Query, decoded};
+use super::query::Query;
 use crate::app::App;
 use crate::json;
 use crate::live::{Facts, Live};
@@ -78,9 +78,7 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
 fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {
     let by = &live.set.policies()[policy].by;
     let mut key = Descriptor::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let name = decoded(name);
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         if !by.iter().any(|have| *have == name) {
             let detail =
                 format!("{} is no part of the key; the key is made of `{}`", quoted(&name), by.join("`, `"));
@@ -92,7 +90,7 @@ fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<Descriptor<'
                 quoted(&name)
             )));
         }
-        key.push(name, decoded(value));
+        key.push(name, value);
     }
     // Forgetting the one key of those who lack an attribute must be meant: `name=` is the empty text, not its absence.
     if let Some(missing) = by.iter().find(|name| key.value(name).is_none()) {

@@ -7,12 +7,12 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{ETAG, HeaderValue, IF_NONE_MATCH};
 use http::{Request, StatusCode};
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tidegate::Cost;
 use tidegate::policy::{ChargeOn, Direction, Learning, Limit, OnStoreError, Policy, Share};
 
 use super::answer::mode;
-use super::query::decoded_path;
 use crate::app::App;
 use crate::json;
 use crate::problem::Problem;
@@ -51,7 +51,7 @@ pub(crate) fn find<'s>(
     set: &'s tidegate::policy::PolicySet,
     name: &str,
 ) -> Result<(usize, &'s Policy), Problem> {
-    let name = decoded_path(name);
+    let name = percent_decode_str(name).decode_utf8_lossy();
     set.find(&name).ok_or_else(|| {
         let known = set.policies().iter().map(|policy| policy.name.as_str());
         let advice =

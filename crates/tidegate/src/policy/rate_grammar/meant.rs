@@ -18,17 +18,14 @@ const DECIMALS: usize = 9;
 /// Returns the rate as it is written here; `None` where it is not clear which was meant. The text is that of a file: any length,
 /// any letters.
 pub(super) fn meant(text: &str) -> Option<WrittenRate> {
-    let lower = text.trim().to_ascii_lowercase();
-    let end = lower.find(|c: char| !matches!(c, '0'..='9' | '.' | '_')).unwrap_or(lower.len());
-    let (count, rest) = lower.split_at(end);
+    let text = text.trim();
+    let end = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '_')).unwrap_or(text.len());
+    let (count, rest) = text.split_at(end);
     let (mut times, unit) = match rest.split_once('/').or_else(|| rest.split_once(" per ")) {
-        Some((thing, period)) if is_thing(thing) => {
-            // In nginx, from which `10r/m` comes, m is a minute.
-            let is_nginx = thing.trim() == "r" && period.trim() == "m";
-            if is_nginx { (1, Unit::Minute) } else { counted_unit(period.trim()).ok()? }
-        }
+        Some((thing, period)) if is_thing(thing) => counted_unit(period.trim()).ok()?,
         Some(_) => return None,
         None => {
+            let rest = rest.to_ascii_lowercase();
             let (thing, per) = rest.trim().rsplit_once('p')?;
             let (_, unit) = PER.iter().find(|(letter, _)| per.chars().eq([*letter]))?;
             (!thing.is_empty() && is_thing(thing)).then_some((1, *unit))?
@@ -56,8 +53,8 @@ pub(super) fn meant(text: &str) -> Option<WrittenRate> {
 }
 
 fn is_thing(text: &str) -> bool {
-    let text = text.trim();
-    text.is_empty() || THINGS.contains(&text)
+    let text = text.trim().to_ascii_lowercase();
+    text.is_empty() || THINGS.contains(&text.as_str())
 }
 
 fn greatest_divisor(a: u64, b: u64) -> u64 {

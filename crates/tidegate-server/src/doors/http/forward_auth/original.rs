@@ -16,6 +16,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, COOKIE, FORWARDED,
     HOST, HeaderMap, HeaderName, HeaderValue, VIA,
 };
+use percent_encoding::percent_encode_byte;
 use tidegate::policy::{Descriptor, IpSource};
 
 use super::super::request_body::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
@@ -162,7 +163,6 @@ fn joined<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Cow<'r, str> {
 
 /// Returns a value as text; bytes that are no UTF-8 are percent-encoded, as RFC 3986 has them in a path.
 fn text(value: &HeaderValue) -> Cow<'_, str> {
-    use std::fmt::Write as _;
     let mut chunks = value.as_bytes().utf8_chunks();
     let Some(first) = chunks.next() else { return Cow::Borrowed("") };
     if first.invalid().is_empty() {
@@ -172,10 +172,7 @@ fn text(value: &HeaderValue) -> Cow<'_, str> {
     let mut out = String::new();
     for chunk in std::iter::once(first).chain(chunks) {
         out.push_str(chunk.valid());
-        for byte in chunk.invalid() {
-            // Writing to a string does not fail.
-            let _ = write!(out, "%{byte:02X}");
-        }
+        out.extend(chunk.invalid().iter().map(|byte| percent_encode_byte(*byte)));
     }
     Cow::Owned(out)
 }

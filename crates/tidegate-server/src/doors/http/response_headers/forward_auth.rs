@@ -1,8 +1,7 @@
 //! What forward-auth tells the proxy and the application behind it: which decision it was, which policy refused, and with what to settle it.
 
-use std::fmt::Write as _;
-
 use http::header::{HeaderMap, HeaderName};
+use percent_encoding::percent_encode_byte;
 use ulid::Ulid;
 
 use super::insert::insert;
@@ -27,8 +26,7 @@ pub(crate) fn write_refusing_policy(name: &str, out: &mut HeaderMap) {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             value.push(char::from(byte));
         } else {
-            // Writing to a string does not fail.
-            let _ = write!(value, "%{byte:02X}");
+            value.push_str(percent_encode_byte(byte));
         }
         if value.len() > LONGEST_POLICY {
             value.truncate(before);

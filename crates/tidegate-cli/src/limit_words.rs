@@ -1,0 +1,290 @@
+//! A limit spelled out on the command line.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+use tidegate::Quota;
+use tidegate::config::{Config, Diagnostic, Format, Severity};
+
+use crate::args::LimitArgs;
+use crate::exit::Mistake;
+
+/// A limit in the words of the policy file, from flags or from `--limit`.
+#[derive(Clone, Debug)]
+pub(crate) struct LimitWords {
+    words: Map<String, Value>,
+    /// Which flag said each of them.
+    said_by: BTreeMap<String, String>,
+    /// The flag that made this limit of another one, which every mistake is then told of.
+    made_by: Option<String>,
+}
+
+/// A policy file of one policy around a limit.
+#[derive(Debug)]
+pub(crate) struct Spelled {
+    text: String,
+    /// The policy.
+    name: String,
+    /// The flag that each line is from, empty for none, and the key that it says.
+    flags: Vec<(String, String)>,
+}
+
+/// Algorithms whose count is all they grant at once: a burst is not one of their words.
+const WINDOWS: [&str; 4] = ["fixed-window", "sliding-window", "sliding-counter", "sliding-log"];
+
+/// Profiles of peers that take no burst either: they pace, or save up a second's worth.
+const PACERS: [&str; 3] = ["uber-pacer", "guava-bursty", "guava-warming"];
+
+/// Algorithms that know a cold start, and share its words.
+const WARMING: [&str; 2] = ["warm-up", "guava-warming"];
+
+impl LimitWords {
+    /// Reads the limit of the command line; `None` when it has none.
+    pub(crate) fn of(arguments: &LimitArgs) -> Result<Option<Self>> {
+        let mut words = Map::new();
+        if let Some(limit) = &arguments.limit {
+            let read: Value = serde_saphyr::from_str(limit).map_err(|error| {
+                // Only the first line: the parser's others show the text, which the caller has just typed.
+                let error = error.to_string().lines().next().unwrap_or_default().to_owned();
+                Mistake(format!("--limit cannot be read: {error}; write '{{algorithm: gcra, rate: 100/s}}'"))
+            })?;
+            let Value::Object(read) = read else {
+                return Err(
+                    Mistake("--limit is no map; write '{algorithm: gcra, rate: 100/s}'".to_owned()).into()
+                );
+            };
+            words = read;
+        }
+        let flags = [("algorithm", arguments.algorithm.as_ref()), ("rate", arguments.rate.as_ref())];
+        let mut said_by: BTreeMap<String, String> =
+            words.keys().map(|key| (key.clone(), "--limit".to_owned())).collect();
+        let mut say = |key: &str, value: Value, flag: String| {
+            if let Some(first) = said_by.insert(key.to_owned(), flag.clone()) {
+                let before = words.get(key).map_or_else(String::new, plain);
+                let after = plain(&value);
+                let [first, flag] = [&first, &flag].map(|flag| flag.split(' ').next().unwrap_or_default());
+                return Err(Mistake(format!(
+                    "{first} says {key} {before} and {flag} says {key} {after}; say it in one of them"
+                )));
+            }
+            words.insert(key.to_owned(), value);
+            Ok(())
+        };
+        for (key, value) in flags.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+            say(key, Value::from(value.as_str()), format!("--{key}"))?;
+        }
+        if let Some(burst) = arguments.burst {
+            say("burst", Value::from(burst), "--burst".to_owned())?;
+        }
+        for (key, value) in &arguments.set {
+            // A number stays one; everything else is text, as in the file.
+            let value = value.parse::<u64>().map_or_else(|_| Value::from(value.as_str()), Value::from);
+            say(key, value, format!("--set {key}"))?;
+        }
+        if words.is_empty() {
+            return Ok(None);
+        }
+        let guards = words.get("algorithm").and_then(Value::as_str) == Some("concurrency");
+        if !words.contains_key("rate") && !guards {
+            return Err(Mistake("a limit needs --rate, such as --rate 100/s".to_owned()).into());
+        }
+        Ok(Some(Self { words, said_by, made_by: None }))
+    }
+
+    /// Returns the name of its algorithm.
+    pub(crate) fn algorithm(&self) -> &str {
+        self.words.get("algorithm").and_then(Value::as_str).unwrap_or("gcra")
+    }
+
+    /// Returns the limit with another rate and burst, which no flag said.
+    pub(crate) fn changed(&self, rate: Option<&str>, burst: Option<u64>) -> Self {
+        let mut changed = self.clone();
+        let rate = rate.map(|rate| ("rate", Value::from(rate)));
+        for (key, value) in rate.into_iter().chain(burst.map(|burst| ("burst", Value::from(burst)))) {
+            changed.words.insert(key.to_owned(), value);
+            changed.said_by.remove(key);
+        }
+        changed
+    }
+
+    /// Returns another algorithm at the same rate and burst, as `--compare` has it: its other words are those of this one and would not
+    /// fit, but for those of a cold start between two that know one.
+    pub(crate) fn as_algorithm(&self, name: &str) -> Self {
+        let kept = |key: &str| match key {
+            "rate" => true,
+            "burst" => !WINDOWS.contains(&name) && !PACERS.contains(&name),
+            "warm_up" | "cold_factor" => WARMING.contains(&name),
+            _ => false,
+        };
+        let kept = self.words.iter().filter(|(key, _)| kept(key));
+        let mut words: Map<String, Value> = kept.map(|(key, value)| (key.clone(), value.clone())).collect();
+        words.insert("algorithm".to_owned(), Value::from(name));
+        Self { words, said_by: BTreeMap::new(), made_by: Some(format!("--compare {name}")) }
+    }
+
+    /// Returns a policy file of one policy around the limit.
+    pub(crate) fn file(&self, by: &[String], cost: Option<&str>) -> Spelled {
+        // What is no name of a policy is no algorithm either, and one mistake is enough.
+        let algorithm = self.algorithm();
+        let is_name = algorithm.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        let name = if is_name && !algorithm.is_empty() { algorithm } else { "limit" };
+        let flag =
+            |key: &str| self.made_by.as_ref().or_else(|| self.said_by.get(key)).map_or("", String::as_str);
+        let whole = ["algorithm", "rate"].into_iter().map(flag).find(|flag| !flag.is_empty());
+        let whole = whole.or_else(|| self.said_by.values().next().map(String::as_str)).unwrap_or_default();
+
+        let mut file = Spelled { text: String::new(), name: name.to_owned(), flags: Vec::new() };
+        // JSON is YAML, and quotes what needs it. One key a line, so that the line of a mistake tells the flag.
+        file.line("{\"version\":1,\"client_ip\":{\"trusted_proxies\":[]},\"policies\":[{", "", whole);
+        file.line(&format!("\"name\":{},", Value::from(name)), "", whole);
+        // `--by ''` is one limit for everyone.
+        let by: Vec<&String> = by.iter().filter(|name| !name.is_empty()).collect();
+        if !by.is_empty() {
+            file.line(&format!("\"by\":{},", json!(by)), "by", "--by");
+        }
+        if let Some(cost) = cost {
+            let cost = cost.parse::<u64>().map_or_else(|_| Value::from(cost), Value::from);
+            file.line(&format!("\"cost\":{cost},"), "cost", "--cost");
+        }
+        file.line("\"limit\":{", "", whole);
+        for (at, (key, value)) in self.words.iter().enumerate() {
+            let comma = if at + 1 < self.words.len() { "," } else { "" };
+            // The keys of another algorithm are told with the name of theirs.
+            let told = if self.made_by.is_some() { "" } else { key };
+            file.line(&format!("{}:{value}{comma}", Value::from(key.as_str())), told, flag(key));
+        }
+        file.line("}}]}", "", whole);
+        file
+    }
+
+    /// Makes the quota.
+    ///
+    /// # Errors
+    /// Every mistake in its words.
+    pub(crate) fn quota(&self) -> Result<Arc<Quota>, String> {
+        let config = self.file(&[], None).read()?;
+        let limit = config.policies.policies().first().and_then(|policy| policy.limits.first());
+        let quota = limit.and_then(|limit| limit.terms.quota.clone());
+        quota.ok_or_else(|| "--rate: unlimited is no limit to run".to_owned())
+    }
+}
+
+impl Spelled {
+    fn line(&mut self, text: &str, key: &str, flag: &str) {
+        self.text.push_str(text);
+        self.text.push('\n');
+        self.flags.push((flag.to_owned(), key.to_owned()));
+    }
+
+    /// Reads the file; nobody would read its warnings.
+    ///
+    /// # Errors
+    /// Every mistake, each behind the flag that made it.
+    pub(crate) fn read(&self) -> Result<Config, String> {
+        match Config::parse(&self.text, "limit", Format::Yaml) {
+            Ok((config, _)) => Ok(config),
+            Err(mistakes) => {
+                let errors = mistakes.iter().filter(|one| one.severity == Severity::Error);
+                Err(errors.map(|one| self.told(one)).collect::<Vec<_>>().join("; "))
+            }
+        }
+    }
+
+    /// Returns a mistake with its flag, without its place and its policy: those are of a file that nobody wrote.
+    fn told(&self, mistake: &Diagnostic) -> String {
+        let policy = format!("policy \"{}\": ", self.name);
+        let what = mistake.message.strip_prefix(&policy).unwrap_or(&mistake.message);
+        match mistake.line.checked_sub(1).and_then(|line| self.flags.get(line)) {
+            Some((flag, key)) if !flag.is_empty() => {
+                let what = what.strip_prefix(key).and_then(|what| what.strip_prefix(": ")).unwrap_or(what);
+                format!("{flag}: {what}")
+            }
+            _ => what.to_owned(),
+        }
+    }
+}
+
+/// Returns a value as it is typed.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(algorithm: &str, set: &[(&str, &str)]) -> LimitWords {
+        let arguments = LimitArgs {
+            algorithm: Some(algorithm.to_owned()),
+            rate: Some("10/s".to_owned()),
+            burst: Some(5),
+            set: set.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            ..LimitArgs::default()
+        };
+        LimitWords::of(&arguments).unwrap().unwrap()
+    }
+
+    #[test]
+    fn flags_make_limits_of_every_algorithm() {
+        let gcra = words("gcra", &[]);
+        assert!(gcra.quota().is_ok());
+        for name in ["token-bucket", "leaky-bucket", "x-time"].into_iter().chain(WINDOWS) {
+            assert_eq!(gcra.as_algorithm(name).quota().map(drop), Ok(()), "{name}");
+        }
+    }
+
+    /// A mistake was told of a policy that nobody wrote, as `policy "gcra": rate: ..`, and not of the flag.
+    #[test]
+    fn a_mistake_names_its_flag() {
+        let says = |words: &LimitWords| words.quota().unwrap_err();
+        let refill = words("leaky-bucket", &[("refill", "interval")]);
+        assert!(
+            says(&refill).starts_with("--set refill: refill does not belong to leaky-bucket"),
+            "{}",
+            says(&refill)
+        );
+        assert!(says(&words("gcro", &[])).starts_with("--algorithm: unknown word \"gcro\""));
+        assert!(says(&words("g c", &[])).starts_with("--algorithm: unknown word \"g c\""));
+        assert!(says(&words("gcra", &[("bukets", "3")])).starts_with("--set bukets: unknown key \"bukets\""));
+        let window = says(&words("gcra", &[]).as_algorithm("sliding-log2"));
+        assert!(window.starts_with("--compare sliding-log2: algorithm: unknown word"), "{window}");
+        let rate = LimitArgs { rate: Some("10rps".to_owned()), ..LimitArgs::default() };
+        let rate = LimitWords::of(&rate).unwrap().unwrap();
+        assert_eq!(says(&rate), "--rate: \"10rps\" is not how a rate is written here; write 10/s");
+        assert_eq!(
+            says(&rate.changed(Some("5rps"), None)),
+            "rate: \"5rps\" is not how a rate is written here; write 5/s"
+        );
+        let whole = LimitArgs { limit: Some("{rate: 1/s, burst: many}".to_owned()), ..LimitArgs::default() };
+        let whole = says(&LimitWords::of(&whole).unwrap().unwrap());
+        assert!(whole.starts_with("--limit: \"many\" is not a whole number"), "{whole}");
+        let places = LimitArgs { algorithm: Some("concurrency".to_owned()), ..LimitArgs::default() };
+        assert_eq!(says(&LimitWords::of(&places).unwrap().unwrap()), "--algorithm: concurrency needs max");
+        let file = rate.changed(Some("1/s"), None).file(&["clientip".to_owned()], Some("tokens"));
+        let both = file.read().unwrap_err();
+        assert!(
+            both.starts_with(
+                "--by: no request has \"clientip\"; write client.ip; --cost: \"tokens\" is one word"
+            ),
+            "{both}"
+        );
+    }
+
+    #[test]
+    fn another_algorithm_takes_over_the_words_it_knows() {
+        let warm = words("warm-up", &[("warm_up", "2s")]);
+        let kept = |name: &str| warm.as_algorithm(name).words.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(kept("gcra"), ["algorithm", "burst", "rate"]);
+        assert_eq!(kept("fixed-window"), ["algorithm", "rate"]);
+        assert_eq!(kept("uber-pacer"), ["algorithm", "rate"]);
+        assert_eq!(kept("guava-warming"), ["algorithm", "rate", "warm_up"]);
+    }
+
+    #[test]
+    fn a_limit_needs_a_rate() {
+        assert!(LimitWords::of(&LimitArgs { burst: Some(1), ..LimitArgs::default() }).is_err());
+        assert!(LimitWords::of(&LimitArgs::default()).unwrap().is_none());
+    }
+}

@@ -1,0 +1,71 @@
+//! The JSON Schemas of what `-o json` prints, one document a file. The tests hold every verb to its own.
+//!
+//! They are written by hand: what they say of a value, its meaning and when it is absent, is in no type.
+
+use std::collections::BTreeMap;
+
+use clap::ValueEnum;
+use serde_json::Value;
+
+/// A document that a schema describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Document {
+    /// The policy file; `config show` prints such a document too
+    PolicyFile,
+    /// What `replay` prints
+    Replay,
+    /// What `simulate` prints
+    Simulate,
+    /// What `suggest` prints
+    Suggest,
+    /// What `explain` prints
+    Explain,
+    /// What `config check` and `serve --check` print
+    ConfigCheck,
+    /// What `config show --origin` prints
+    ConfigOrigin,
+    /// What `config fmt` prints
+    ConfigFmt,
+    /// What `init` prints
+    Init,
+    /// What `completions` prints
+    Completions,
+    /// What `man` prints
+    Man,
+}
+
+/// What several documents are made of: their schemas name it as `#/$defs/..`.
+const SHARED: &str = include_str!("../schemas/shared.json");
+
+impl Document {
+    /// Returns the schema, by JSON Schema 2020-12.
+    ///
+    /// # Errors
+    /// Never with the files that this was built of: a test reads them all.
+    pub(crate) fn schema(self) -> serde_json::Result<Value> {
+        let own = match self {
+            Self::PolicyFile => return Ok(tidegate::config::schema()),
+            Self::Replay => include_str!("../schemas/replay.json"),
+            Self::Simulate => include_str!("../schemas/simulate.json"),
+            Self::Suggest => include_str!("../schemas/suggest.json"),
+            Self::Explain => include_str!("../schemas/explain.json"),
+            Self::ConfigCheck => include_str!("../schemas/config-check.json"),
+            Self::ConfigOrigin => include_str!("../schemas/config-origin.json"),
+            Self::ConfigFmt => include_str!("../schemas/config-fmt.json"),
+            Self::Init => include_str!("../schemas/init.json"),
+            Self::Completions => include_str!("../schemas/completions.json"),
+            Self::Man => include_str!("../schemas/man.json"),
+        };
+        let mut schema: Value = serde_json::from_str(own)?;
+        let shared: BTreeMap<String, Value> = serde_json::from_str(SHARED)?;
+        // Each definition may name another one.
+        while let Some((name, definition)) = shared.iter().find(|(name, _)| lacks(&schema, name)) {
+            schema["$defs"][name] = definition.clone();
+        }
+        Ok(schema)
+    }
+}
+
+fn lacks(schema: &Value, name: &str) -> bool {
+    schema["$defs"].get(name).is_none() && schema.to_string().contains(&format!("\"#/$defs/{name}\""))
+}

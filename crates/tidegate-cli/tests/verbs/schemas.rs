@@ -1,0 +1,250 @@
+//! What `-o json` prints is what its schema says, and every document keeps the same conventions.
+//!
+//! A verb that prints something new fails here: its property goes into the file in `schemas/`, and if a run below does not print it, into
+//! one of the runs.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::{Desk, sample};
+
+const FILE: &str = "version: 1
+client_ip: { trusted_proxies: [] }
+policies:
+  - name: per-ip
+    by: [client.ip]
+    limit: { rate: 10/s, burst: 20 }
+    shadow_limit: { rate: 2/min }
+  - name: work
+    limit: { algorithm: concurrency, max: 3 }
+  - name: search
+    match: { path: /api/search }
+    limit: { rate: 1/min, max_wait: 1s, algorithm: leaky-bucket }
+";
+
+/// Returns the schema of a document, as the command prints it.
+pub(crate) fn schema(desk: &Desk, document: &str) -> Value {
+    desk.run(&["config", "schema", "--of", document]).code(0).json()
+}
+
+/// Runs of each document that together print all that it can hold.
+fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
+    let csv = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/llm-calls.csv");
+    let limit = ["--rate", "5/s", "--burst", "20"];
+    vec![
+        (
+            "replay",
+            vec![
+                vec![
+                    "replay",
+                    log,
+                    "-c",
+                    "p.yaml",
+                    "--hold",
+                    "20ms",
+                    "--fail-if",
+                    "denied > 5%",
+                    "--fail-if",
+                    "late > 9",
+                ],
+                [&["replay", log, "--compare", "fixed-window,sliding-log"][..], &limit].concat(),
+                [&["replay", log, "odd.log", "--max-malformed", "0%"][..], &limit].concat(),
+                [&["replay", csv, "--by", "tenant", "--cost", "int(nothing)"][..], &limit].concat(),
+                [&["replay", csv, "--by", ""][..], &limit].concat(),
+            ],
+        ),
+        (
+            "simulate",
+            vec![
+                [&["simulate", "--traffic", "burst 50, idle 1min"][..], &limit].concat(),
+                vec!["simulate", "-c", "p.yaml", "--traffic", "steady 10/s 3s", "--hold", "1.5s"],
+                vec!["simulate", "--rate", "5/us", "--traffic", "burst 50"],
+            ],
+        ),
+        ("suggest", vec![vec!["suggest", log]]),
+        (
+            "explain",
+            vec![
+                vec!["explain", "-c", "p.yaml", "--attr", "client.ip=203.0.113.9"],
+                vec!["explain", "-c", "p.yaml", "--attr", "client.ip=203.0.113.9", "--cost", "21"],
+                vec!["explain", "-c", "p.yaml", "--attr", "request.path=/api/search"],
+            ],
+        ),
+        (
+            "config-check",
+            vec![
+                vec!["config", "check", "p.yaml", "bad.yaml", "gone.yaml"],
+                vec!["serve", "-c", "p.yaml", "--check"],
+            ],
+        ),
+        ("config-origin", vec![vec!["config", "show", "-c", "p.yaml", "--origin"]]),
+        ("config-fmt", vec![vec!["config", "fmt", "p.yaml", "--check"], vec!["config", "fmt", "p.yaml"]]),
+        ("init", vec![vec!["init", "new.yaml"], vec!["init", "-"]]),
+        ("completions", vec![vec!["completions", "bash"]]),
+        ("man", vec![vec!["man", "pages"]]),
+    ]
+}
+
+/// Properties that no run above prints.
+const SELDOM: [&str; 13] = [
+    // Of a running server: the tests of `serve` hold its explanation to the schema.
+    "charged",
+    "cost",
+    "debt",
+    "decision_id",
+    "line",
+    "lines",
+    "name",
+    "remaining",
+    "reset_after_ms",
+    "reset_at",
+    "server",
+    "shadow",
+    "store_error",
+];
+
+#[test]
+fn every_document_is_what_its_schema_says() {
+    let desk = Desk::new();
+    desk.write("p.yaml", FILE);
+    desk.write("bad.yaml", "version: 1\npolicies:\n  - name: a\n    limit: { rate: 5/M, bust: 1 }\n");
+    let good = "203.0.113.9 - - [02/Mar/2026:09:00:00 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n";
+    desk.write("odd.log", format!("{good}rubbish\n"));
+    let log = sample("access.log");
+    for (document, runs) in runs(&log) {
+        let schema = schema(&desk, document);
+        let mut printed = BTreeSet::new();
+        for run in runs {
+            let value = desk.run(&[&run[..], &["-o", "json"]].concat()).json();
+            holds(&schema, &value, &format!("{run:?}; the schema is schemas/{document}.json or shared.json"));
+            names(&value, &mut printed);
+        }
+        let told = properties(&schema);
+        for name in told.iter().filter(|name| !printed.contains(*name) && !SELDOM.contains(&name.as_str())) {
+            panic!(
+                "schemas/{document}.json has `{name}`, which no run printed: take it out, or add a run that does"
+            );
+        }
+    }
+}
+
+/// Requires that a document is as its schema says.
+#[track_caller]
+pub(crate) fn holds(schema: &Value, value: &Value, what: &str) {
+    let validator = jsonschema::options().should_validate_formats(true).build(schema).unwrap();
+    let faults: Vec<String> =
+        validator.iter_errors(value).map(|fault| format!("{}: {fault}", fault.instance_path())).collect();
+    assert!(faults.is_empty(), "{what}: {faults:#?}");
+}
+
+fn names(value: &Value, into: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                into.insert(name.clone());
+                names(value, into);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| names(item, into)),
+        _ => {}
+    }
+}
+
+/// Returns the names of all properties of a schema.
+fn properties(schema: &Value) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    each_property(schema, &mut |name, _| {
+        found.insert(name.to_owned());
+    });
+    found
+}
+
+fn each_property(schema: &Value, with: &mut impl FnMut(&str, &Value)) {
+    match schema {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                if let ("properties", Value::Object(properties)) = (name.as_str(), value) {
+                    properties.iter().for_each(|(name, property)| with(name, property));
+                }
+                each_property(value, with);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| each_property(item, with)),
+        _ => {}
+    }
+}
+
+/// One set of units, told by the name: `_ms` milliseconds, `_share` 0 to 1, `_at` RFC 3339. There were seconds, nanoseconds, percent and
+/// Rust's own `{"secs":1,"nanos":0}`.
+#[test]
+fn a_name_tells_the_unit() {
+    let desk = Desk::new();
+    for (document, _) in runs("") {
+        let schema = schema(&desk, document);
+        assert!(schema["title"].as_str().unwrap().starts_with("What `tidegate "), "{document}");
+        let definitions = schema["$defs"].clone();
+        each_property(&schema, &mut |name, property| {
+            let property = match property["$ref"].as_str() {
+                Some(path) if property.get("type").is_none() => {
+                    &definitions[path.rsplit('/').next().unwrap()]
+                }
+                _ => property,
+            };
+            let is_snake = name.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+            assert!(is_snake, "{document}: {name}");
+            for unit in ["_secs", "_seconds", "_nanos", "_ns", "_us", "_micros", "_percent", "_pct", "_ratio"]
+            {
+                assert!(!name.ends_with(unit), "{document}: {name}");
+            }
+            assert!(
+                !["secs", "seconds", "nanos", "elapsed", "percent"].contains(&name),
+                "{document}: {name}"
+            );
+            let is = |kind: &str| match &property["type"] {
+                Value::Array(kinds) => kinds.contains(&kind.into()),
+                one => one == kind,
+            };
+            if name.ends_with("_ms") {
+                assert!(is("number") || is("integer"), "{document}: {name}");
+            }
+            if name.ends_with("_share") {
+                assert_eq!(
+                    (&property["minimum"], &property["maximum"]),
+                    (&0.into(), &1.into()),
+                    "{document}: {name}"
+                );
+            }
+            assert_eq!(name.ends_with("_at"), property["format"] == "date-time", "{document}: {name}");
+        });
+    }
+}
+
+#[test]
+fn the_file_in_effect_is_a_policy_file() {
+    let desk = Desk::new();
+    desk.write("p.yaml", FILE);
+    let schema = schema(&desk, "policy-file");
+    assert_eq!(schema, desk.run(&["config", "schema"]).code(0).json());
+    holds(
+        &schema,
+        &desk.run(&["config", "show", "-c", "p.yaml", "-o", "json"]).code(0).json(),
+        "config show",
+    );
+}
+
+/// The time that a replay took was in its document.
+#[test]
+fn a_document_is_the_same_on_every_run() {
+    let desk = Desk::new();
+    desk.write("p.yaml", FILE);
+    let log = sample("access.log");
+    for (document, runs) in runs(&log) {
+        if ["replay", "simulate", "suggest"].contains(&document) {
+            for run in runs.iter().filter(|run| !run.contains(&"odd.log")) {
+                let print = || desk.run(&[&run[..], &["-o", "json"]].concat()).out;
+                assert_eq!(print(), print(), "{run:?}");
+            }
+        }
+    }
+}

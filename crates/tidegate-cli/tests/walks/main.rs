@@ -1,0 +1,35 @@
+//! The first hour of those who try the product, as scripts: what they type, in order, and what they must see.
+//!
+//! | walk | who | with |
+//! |---|---|---|
+//! | `platform_engineer` | puts one server beside a proxy | the real nginx and the real Caddy, configured as the manual says |
+//! | `on_call` | has a log, and a service that somebody floods | the sample log |
+//!
+//! The Rust engineer's walk is the README's program, built and run as it is copied: `verbs/readme.rs`. The report in a browser is
+//! `verbs/report.rs`.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod on_call;
+mod platform_engineer;
+#[path = "../attack/proxy.rs"]
+mod proxy;
+#[allow(dead_code, reason = "the attacks send what no walk does")]
+#[path = "../attack/raw.rs"]
+mod raw;
+#[allow(dead_code, reason = "the attacks ask more of a server")]
+#[path = "../attack/serving.rs"]
+mod serving;
+#[path = "../attack/waiting.rs"]
+mod waiting;
+
+use crate::serving::Desk;
+
+/// Runs a command line of `tidegate` to its end; returns its exit code and all that it printed.
+#[track_caller]
+fn run(desk: &Desk, line: &str) -> (i32, String) {
+    let arguments: Vec<&str> = line.split_whitespace().collect();
+    let output = serving::ended(desk.command(&arguments));
+    (output.status.code().unwrap(), serving::words(&output))
+}

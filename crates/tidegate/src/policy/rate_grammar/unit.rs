@@ -1,0 +1,91 @@
+//! The units of time, and how each may be spelt.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::GrammarError;
+
+/// A unit of time as written in rates and spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unit {
+    /// `ns`
+    Nanosecond,
+    /// `us`, `µs`
+    Microsecond,
+    /// `ms`
+    Millisecond,
+    /// `s`, `sec`, `second`
+    Second,
+    /// `min`, `minute`, `m`
+    Minute,
+    /// `h`, `hour`
+    Hour,
+    /// `d`, `day`: 24 hours
+    Day,
+    /// `w`, `week`: 7 days
+    Week,
+    /// `month`: 30 days
+    Month,
+    /// `y`, `year`: 365 days
+    Year,
+}
+
+/// Every unit with its spellings, the one it is printed with first. Those of humantime and of Go, which log durations are written in,
+/// are among them.
+pub(super) const UNITS: [(Unit, &[&str]); 10] = [
+    (Unit::Nanosecond, &["ns", "nsec", "nanos", "nanosecond", "nanoseconds"]),
+    // The micro sign, and the letter mu that looks like it.
+    (Unit::Microsecond, &["us", "\u{b5}s", "\u{3bc}s", "usec", "micros", "microsecond", "microseconds"]),
+    (Unit::Millisecond, &["ms", "msec", "millis", "millisecond", "milliseconds"]),
+    (Unit::Second, &["s", "sec", "secs", "second", "seconds"]),
+    (Unit::Minute, &["min", "m", "mins", "minute", "minutes"]),
+    (Unit::Hour, &["h", "hr", "hrs", "hour", "hours"]),
+    (Unit::Day, &["day", "d", "days"]),
+    (Unit::Week, &["week", "w", "wk", "wks", "weeks"]),
+    (Unit::Month, &["month", "months"]),
+    (Unit::Year, &["year", "y", "yr", "yrs", "years"]),
+];
+
+pub(super) const UNIT_NAMES: &str = "ns, us, ms, s, min, h, day, week, month or year";
+
+impl Unit {
+    /// Returns the length of one unit; a month is 30 days, a year 365.
+    #[must_use]
+    pub const fn length(self) -> Duration {
+        const DAY: u64 = 86_400;
+        match self {
+            Self::Nanosecond => Duration::from_nanos(1),
+            Self::Microsecond => Duration::from_micros(1),
+            Self::Millisecond => Duration::from_millis(1),
+            Self::Second => Duration::from_secs(1),
+            Self::Minute => Duration::from_secs(60),
+            Self::Hour => Duration::from_secs(3600),
+            Self::Day => Duration::from_secs(DAY),
+            Self::Week => Duration::from_secs(7 * DAY),
+            Self::Month => Duration::from_secs(30 * DAY),
+            Self::Year => Duration::from_secs(365 * DAY),
+        }
+    }
+
+    /// Returns the spelling that is printed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        UNITS.iter().find(|(unit, _)| *unit == self).map_or("", |(_, names)| names[0])
+    }
+}
+
+impl FromStr for Unit {
+    type Err = GrammarError;
+
+    fn from_str(text: &str) -> Result<Self, GrammarError> {
+        if text == "M" {
+            return Err(GrammarError::MinuteOrMonth { text: text.to_owned() });
+        }
+        let lower = text.to_ascii_lowercase();
+        UNITS
+            .iter()
+            .find(|(_, names)| names.contains(&lower.as_str()))
+            .map(|(unit, _)| *unit)
+            .ok_or_else(|| GrammarError::Unit { text: text.to_owned() })
+    }
+}
