@@ -16,8 +16,10 @@ mod table;
 mod verbs;
 mod writing;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
+use anstream::AutoStream;
 use anyhow::Result;
 use tidegate::visible;
 
@@ -73,12 +75,18 @@ fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
 /// Prints what was wrong with the words, or the help that was asked for. A word that came from elsewhere may hold what a
 /// terminal acts on; then the message goes without its colours.
 fn misunderstood(error: &clap::Error) -> ExitCode {
-    let text = error.render().to_string();
-    if visible::lines(&text) == text {
-        // Nobody is left to tell when the stream is closed.
-        let _ = error.print();
+    let text = error.render();
+    let plain = text.to_string();
+    let shown = match visible::lines(&plain) {
+        safe if safe == plain => text.ansi().to_string(),
+        safe => safe.into_owned(),
+    };
+    let color = output::typed_color();
+    if error.use_stderr() {
+        output::say(&shown, color);
     } else {
-        output::say(&visible::lines(&text), anstream::ColorChoice::Never);
+        // Nobody is left to tell when the stream is closed.
+        let _ = AutoStream::new(std::io::stdout(), color).write_all(shown.as_bytes());
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }

@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 
 use anstream::{AutoStream, ColorChoice};
 use anyhow::Result;
+use clap::ValueEnum as _;
 use serde::Serialize;
 use tidegate::visible;
 
@@ -23,11 +24,7 @@ pub(crate) struct Printer {
 
 impl Printer {
     pub(crate) fn new(global: &Global) -> Self {
-        let color = match global.color {
-            Color::Auto => ColorChoice::Auto,
-            Color::Always => ColorChoice::Always,
-            Color::Never => ColorChoice::Never,
-        };
+        let color = choice(global.color);
         color.write_global();
         Self { format: global.output, color, quiet: global.quiet }
     }
@@ -123,6 +120,23 @@ impl Printer {
             Output::Yaml => self.print(&yaml(value)?),
         }
     }
+}
+
+fn choice(color: Color) -> ColorChoice {
+    match color {
+        Color::Auto => ColorChoice::Auto,
+        Color::Always => ColorChoice::Always,
+        Color::Never => ColorChoice::Never,
+    }
+}
+
+/// Returns what `--color` says where the other words were not understood.
+pub(crate) fn typed_color() -> ColorChoice {
+    let words: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let joined = words.iter().filter_map(|word| word.strip_prefix("--color="));
+    let apart = words.windows(2).filter(|pair| pair[0] == "--color").map(|pair| pair[1].as_str());
+    let said = joined.chain(apart).find_map(|word| Color::from_str(word, false).ok());
+    said.map_or(ColorChoice::Auto, choice)
 }
 
 /// Returns an error as people read it.

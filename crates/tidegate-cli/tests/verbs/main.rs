@@ -14,6 +14,8 @@ mod schemas;
 mod serve;
 mod simulate;
 mod suggest;
+#[cfg(unix)]
+mod terminal;
 mod trace;
 mod verdict;
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::Desk;
+use crate::schemas::{holds, schema};
 
 const FIVE: &str = "version: 1
 client_ip: { trusted_proxies: [] }
@@ -190,7 +191,9 @@ fn explaining_asks_the_server_what_it_has_counted() {
     assert_eq!(serving.statuses("203.0.113.9", 6), [200, 200, 200, 200, 200, 429]);
     let told = elsewhere.run(&explain).code(1);
     assert!(told.out.starts_with("DENIED by per-ip") && told.out.contains("203.0.113.9"), "{told:?}");
-    assert_eq!(elsewhere.run(&[&explain[..], &["-o", "json"]].concat()).code(1).json()["policy"], "per-ip");
+    let json = elsewhere.run(&[&explain[..], &["-o", "json"]].concat()).code(1).json();
+    assert_eq!(json["policy"], "per-ip");
+    holds(&schema(&elsewhere, "explain"), &json, "explain, asked of a server");
     let unknown = elsewhere.run(&["explain", "--server", &serving.url, "--id", "nonsense"]).code(1);
     assert!(unknown.err.contains("answered 4"), "{unknown:?}");
     assert_eq!(serving.stop(), Some(0));

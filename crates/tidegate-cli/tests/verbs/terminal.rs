@@ -1,0 +1,107 @@
+//! What a person at a terminal sees: colours, and the lines that mistakes are in. Whoever reads through a pipe sees neither.
+
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+
+use crate::Desk;
+
+const GOOD: &str = "version: 1
+client_ip: { trusted_proxies: [] }
+policies:
+  - name: per-ip
+    by: [client.ip]
+    limit: { rate: 2/min, burst: 3 }
+";
+
+const BAD: &str = "version: 1
+policies:
+  - name: per-ip
+    limit: { rate: 5/M, bust: 3 }
+";
+
+/// Runs the command with its output and its errors on a terminal; returns both as they come.
+fn seen(desk: &Desk, arguments: &[&str], variable: Option<(&str, &str)>) -> String {
+    let terminal = nix::pty::openpty(None, None).unwrap();
+    let mut child = {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy();
+            if name.starts_with("TIDEGATE_") || name.starts_with("CLICOLOR") || name == "NO_COLOR" {
+                command.env_remove(&*name);
+            }
+        }
+        command.env("TERM", "xterm").envs(variable).current_dir(desk.path("")).args(arguments);
+        command.stdin(Stdio::null()).stdout(terminal.slave.try_clone().unwrap()).stderr(terminal.slave);
+        command.spawn().unwrap()
+        // The command goes, and its ends of the terminal with it: only the child has some.
+    };
+    let (mut master, mut bytes) = (std::fs::File::from(terminal.master), Vec::new());
+    // Linux ends it with an error once the last writer is gone.
+    let _ = master.read_to_end(&mut bytes);
+    child.wait().unwrap();
+    String::from_utf8(bytes).unwrap().replace("\r\n", "\n")
+}
+
+#[test]
+fn a_mistake_of_a_file_is_shown_in_its_line_on_a_terminal_only() {
+    let desk = Desk::new();
+    desk.write("bad.yaml", BAD);
+    let marks = "4 |     limit: { rate: 5/M, bust: 3 }\n  |                    ^^^\n";
+    let lines =
+        "bad.yaml:4:20  error  policy \"per-ip\": rate: \"M\" could be minute or month; write min or month\n";
+    let plain = Some(("NO_COLOR", "1"));
+    for verb in [
+        &["config", "check", "bad.yaml"][..],
+        &["serve", "-c", "bad.yaml"],
+        &["serve", "-c", "bad.yaml", "--check"],
+        &["explain", "-c", "bad.yaml"],
+        &["simulate", "-c", "bad.yaml", "--traffic", "burst 1"],
+    ] {
+        let told = seen(&desk, verb, plain);
+        assert!(told.contains(marks) && told.contains(" --> bad.yaml:4:20\n"), "{told}");
+        assert!(told.contains("2 problems (2 errors") && !told.contains('\u{1b}'), "{told:?}");
+        let piped = desk.run(verb).code(2);
+        let piped = piped.out + &piped.err;
+        assert!(piped.contains(lines) && !piped.contains('^'), "{piped}");
+    }
+    let json = seen(&desk, &["config", "check", "bad.yaml", "-o", "json", "--color", "always"], None);
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap()["errors"], 2);
+    let colored = seen(&desk, &["config", "check", "bad.yaml"], None);
+    assert!(colored.contains("\u{1b}[1m\u{1b}[91merror") && colored.contains("2 problems"), "{colored:?}");
+}
+
+/// `--color` coloured nothing but clap's own messages, and NO_COLOR left the log coloured.
+#[test]
+fn colours_are_where_they_are_wanted_and_nowhere_else() {
+    const RED: &str = "\u{1b}[1m\u{1b}[31m";
+    let desk = Desk::new();
+    desk.write("good.yaml", GOOD);
+    let denied = ["explain", "-c", "good.yaml", "--cost", "9", "--attr", "client.ip=203.0.113.9"];
+    let table = ["simulate", "-c", "good.yaml", "--traffic", "burst 7"];
+    let failed = ["simulate", "--rate", "10rps", "--traffic", "burst 7"];
+    let usage = ["simulate", "--nonsense"];
+    let shown = [
+        (&denied[..], format!("{RED}DENIED\u{1b}[0m by per-ip")),
+        (&denied[..], format!("per-ip  {RED} DENIED \u{1b}[0m")),
+        (&table[..], "\u{1b}[1mPOLICY   MODE".to_owned()),
+        (&table[..], format!("7        {RED}4\u{1b}[0m")),
+        (&failed[..], format!("{RED}error:\u{1b}[0m --rate: \"10rps\"")),
+        (&usage[..], format!("{RED}error:\u{1b}[0m unexpected")),
+    ];
+    for (verb, part) in shown {
+        let told = seen(&desk, verb, None);
+        assert!(told.contains(&part), "{part:?}: {told:?}");
+        for (variable, words) in [(Some(("NO_COLOR", "1")), &[][..]), (None, &["--color", "never"])] {
+            let told = seen(&desk, &[verb, words].concat(), variable);
+            assert!(!told.contains('\u{1b}'), "{told:?}");
+        }
+        let piped = desk.run(verb);
+        assert!(!(piped.out + &piped.err).contains('\u{1b}'), "{verb:?}");
+        let piped = desk.run(&[verb, &["--color", "always"]].concat());
+        assert!((piped.out + &piped.err).contains(&part), "{verb:?}");
+        for form in ["json", "jsonl", "yaml"] {
+            let printed = desk.run(&[verb, &["--color", "always", "-o", form]].concat());
+            assert!(!printed.out.contains('\u{1b}'), "{printed:?}");
+        }
+    }
+}
