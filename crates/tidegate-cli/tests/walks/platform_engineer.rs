@@ -23,7 +23,9 @@ fn get_from(client: u8, proxy: SocketAddr) -> Answer {
         let socket = TcpSocket::new_v4()?;
         socket.bind(SocketAddr::from(([127, 0, 0, client], 0)))?;
         let mut stream = socket.connect(proxy).await?;
-        stream.write_all(b"GET /api/thing HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n").await?;
+        stream
+            .write_all(b"GET /api/thing HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n")
+            .await?;
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await?;
         Ok::<_, std::io::Error>(answer)
@@ -48,7 +50,10 @@ fn edit(desk: &Desk, from: &str, to: &str) {
 }
 
 /// Everything up to the stopping of the server, which differs by proxy.
-fn first_hour(proxy_name: &str, start_proxy: impl FnOnce(SocketAddr) -> Option<Proxy>) -> Option<(Desk, Serving, Proxy)> {
+fn first_hour(
+    proxy_name: &str,
+    start_proxy: impl FnOnce(SocketAddr) -> Option<Proxy>,
+) -> Option<(Desk, Serving, Proxy)> {
     let desk = Desk::with("");
     let (code, told) = run(&desk, "init");
     assert_eq!(code, 0, "{told}");
@@ -72,16 +77,17 @@ fn first_hour(proxy_name: &str, start_proxy: impl FnOnce(SocketAddr) -> Option<P
     assert_eq!(denied.status, 429, "{denied:?}");
     let head = denied.text.to_ascii_lowercase();
     assert!(head.contains("retry-after: ") && head.contains("\"per-ip\";r=0;t="), "{denied:?}");
-    assert!(denied.text.contains("\"violated-policies\":[\"per-ip\"]"), "the body names the policy: {denied:?}");
+    assert!(
+        denied.text.contains("\"violated-policies\":[\"per-ip\"]"),
+        "the body names the policy: {denied:?}"
+    );
     assert!(!denied.text.contains("127.0.0."), "no address of anybody: {denied:?}");
     assert_eq!(get_from(3, proxy.addr).status, 200, "and nobody else is refused");
 
     // A policy file lies in this folder; whoever names the server asks the server.
     let server = format!("--server http://{}", serving.addr);
-    let (code, told) = run(
-        &desk,
-        &format!("explain {server} --attr client.ip=127.0.0.2 --attr request.path=/api/thing"),
-    );
+    let (code, told) =
+        run(&desk, &format!("explain {server} --attr client.ip=127.0.0.2 --attr request.path=/api/thing"));
     assert_eq!(code, 1, "{told}");
     assert!(told.starts_with("DENIED by per-ip") && told.contains(&serving.addr.to_string()), "{told}");
 
@@ -93,7 +99,11 @@ fn first_hour(proxy_name: &str, start_proxy: impl FnOnce(SocketAddr) -> Option<P
     assert_eq!(statuses(&[2, 5], proxy.addr), [429, 200]);
     edit(&desk, "rate: 10rps", "rate: 5/day");
     serving.hears("configuration reloaded");
-    assert_eq!(statuses(&[2, 2, 2], proxy.addr), [200, 200, 429], "what was spent counts under the new limit");
+    assert_eq!(
+        statuses(&[2, 2, 2], proxy.addr),
+        [200, 200, 429],
+        "what was spent counts under the new limit"
+    );
     Some((desk, serving, proxy))
 }
 
@@ -105,7 +115,10 @@ fn stop(mut serving: Serving) {
 #[test]
 fn beside_nginx() {
     let recipes = [FAILS_OPEN, NAMES_THE_POLICY];
-    let Some((_desk, serving, nginx)) = first_hour("nginx", |addr| Proxy::nginx_by_recipes(addr, &recipes)) else { return };
+    let Some((_desk, serving, nginx)) = first_hour("nginx", |addr| Proxy::nginx_by_recipes(addr, &recipes))
+    else {
+        return;
+    };
     stop(serving);
     assert_eq!(get_from(2, nginx.addr).status, 200, "by the recipe that lets requests pass");
 }
