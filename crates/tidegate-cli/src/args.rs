@@ -227,7 +227,7 @@ pub(crate) struct Simulate {
     /// Other algorithms to run on the same traffic, with the same rate and burst
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) compare: Vec<String>,
-    /// Draw offered and admitted load into this SVG file
+    /// Draw the load, or what each algorithm denies, into this SVG file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plot: Option<PathBuf>,
     /// How long each request stays in its place, under a limit of what is in flight, such as 200ms

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueHint};
 
-use super::values::{Speed, duration, keys, share, speed};
+use super::values::{Speed, duration, keys, listed, share, speed};
 use super::{LimitArgs, PolicyFile, Reading};
 
 #[derive(Args, Debug)]
@@ -28,6 +28,9 @@ pub(crate) struct Replay {
     /// Write pictures and a report.html into this folder
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) plot: Option<PathBuf>,
+    /// List the keys hit, the N denied most of each policy; 20 without a number
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20", value_parser = listed)]
+    pub(crate) hit: Option<usize>,
     /// Exit 3 when this holds, such as 'denied{policy=per-ip} > 0.5%'; may be repeated
     #[arg(long, value_name = "CONDITION")]
     pub(crate) fail_if: Vec<String>,

@@ -27,6 +27,18 @@ pub(super) fn keys(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("`{text}` is no number of keys; use 1 to {MAX_KEYS}"))
 }
 
+/// More lines than anybody reads.
+const MAX_LISTED: usize = 100_000;
+
+pub(super) fn listed(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MAX_LISTED).contains(number));
+    number.ok_or_else(|| {
+        format!(
+            "`{text}` is no number of keys to list; use 1 to {MAX_LISTED}, or write the option behind the log"
+        )
+    })
+}
+
 /// Far more than one machine serves.
 const MAX_CONNECTIONS: usize = 1_000_000;
 
@@ -109,6 +121,13 @@ mod tests {
         assert_eq!(speed("max"), Ok(Speed::Max));
         assert_eq!(speed("60x"), Ok(Speed::Times(60.0)));
         assert!(speed("-1x").is_err() && speed("inf").is_err());
+    }
+
+    #[test]
+    fn a_log_behind_the_option_is_no_number() {
+        assert_eq!(listed("20"), Ok(20));
+        assert!(listed("access.log").unwrap_err().ends_with("or write the option behind the log"));
+        assert!(listed("0").is_err());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::limit_words::LimitWords;
 use crate::outcome;
 use crate::output::Printer;
 use crate::styled::Styled;
-use crate::{policies, writing};
+use crate::{pictures, policies, writing};
 
 pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     if let Some(trace) = &simulate.trace {
@@ -32,6 +32,9 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
             "no traffic: describe some with --traffic 'steady 80/s 1min, burst 500', or name a --trace";
         return Err(Mistake(what.to_owned()).into());
     };
+    if let Some(path) = &simulate.plot {
+        pictures::is_svg(path)?;
+    }
     let traffic: Traffic = traffic.parse().map_err(|error| Mistake(format!("--{error}")))?;
     let sets = sets(simulate, printer)?;
     let names: Vec<String> = sets[0].1.policies().iter().flat_map(|policy| policy.by.clone()).collect();

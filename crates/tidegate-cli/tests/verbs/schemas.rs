@@ -49,6 +49,7 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                     "late > 9",
                 ],
                 [&["replay", log, "--compare", "fixed-window,sliding-log"][..], &limit].concat(),
+                [&["replay", log, "--hit", "3"][..], &limit].concat(),
                 [&["replay", log, "odd.log", "--max-malformed", "0%"][..], &limit].concat(),
                 [&["replay", csv, "--by", "tenant", "--cost", "int(nothing)"][..], &limit].concat(),
                 [&["replay", csv, "--by", ""][..], &limit].concat(),
