@@ -1,4 +1,4 @@
-//! Any bytes are a log of requests and malformed lines, whatever format is claimed.
+//! Any bytes are a log of requests and malformed lines, whatever format is claimed; and any text is a `log_format` or a mistake.
 #![no_main]
 
 use std::io::Write as _;
@@ -9,11 +9,28 @@ use tidegate_sim::log::{Format, Log, LogOptions};
 use tidegate_sim::source::Input;
 
 fuzz_target!(|input: (u8, &[u8])| {
-    let formats = [Format::Auto, Format::Common, Format::Combined, Format::Vhost, Format::Json, Format::Csv];
+    let (chosen, mut bytes) = input;
+    let mut formats = vec![
+        Format::Auto,
+        Format::Common,
+        Format::Combined,
+        Format::Vhost,
+        Format::Json,
+        Format::Csv,
+        Format::Alb,
+        Format::CloudFront,
+    ];
+    let at = usize::from(chosen) % (formats.len() + 1);
+    if at == formats.len() {
+        // The first line is the format of the others; a form feed in it stands for a line end.
+        let (first, rest) = bytes.split_at(bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len()));
+        let Ok(format) = String::from_utf8_lossy(first).replace('\x0c', "\n").parse() else { return };
+        formats.push(Format::LogFormat(format));
+        bytes = rest.strip_prefix(b"\n").unwrap_or(rest);
+    }
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
-    file.write_all(input.1).expect("room for it");
-    let format = formats[usize::from(input.0) % formats.len()];
-    let options = LogOptions { format, ..LogOptions::default() };
+    file.write_all(bytes).expect("room for it");
+    let options = LogOptions { format: formats.swap_remove(at), ..LogOptions::default() };
     if let Ok(mut log) = Log::open(vec![Input::File(file.path().to_owned())], options) {
         let _ = log.read(|record| {
             let _ = record.describe();

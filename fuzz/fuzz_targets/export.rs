@@ -15,7 +15,7 @@ static SEED: LazyLock<Seed> = LazyLock::new(|| Seed::from_bytes([7; 32]));
 
 /// An export of one key, in its pieces: the first is taken as it is, for it says under which seed the table was.
 static PIECES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
-    let store = MemoryStore::with_seed(64, &SEED);
+    let store = MemoryStore::with_seed(64, &SEED).expect("room for few keys");
     let quota = Arc::new(Quota::per_hour(5).sliding_log().expect("constant parameters in range"));
     let charges = [Charge::new(b"key", &quota, Cost::ONE)];
     store.settle(&Step::new(Tick::from_secs(1), Op::Take, &charges)).expect("one key");

@@ -9,7 +9,7 @@ use tidegate::policy::Descriptor;
 fuzz_target!(|input: (bool, &str)| {
     let format = if input.0 { Format::Yaml } else { Format::Toml };
     if let Ok((config, _)) = Config::parse(input.1, "fuzz", format) {
-        let gate = Gate::in_memory(config.policies, 16);
+        let gate = Gate::in_memory(config.policies, 16).expect("room for few keys");
         let request = Descriptor::new()
             .with("client.ip", "203.0.113.9")
             .with("request.method", "GET")

@@ -120,7 +120,7 @@ fn gate(policies: usize, matching: usize) -> Result<()> {
         let every = policies / matching;
         let set = (0..policies).map(|at| policy(at, at % every == every / 2)).collect::<Result<Vec<_>>>()?;
         let set = PolicySet::new(set).map_err(|error| anyhow!("{error}"))?;
-        let gate = Gate::in_memory(set, 16 * clients.len() * matching).with_clock(Stepping::by(0));
+        let gate = Gate::in_memory(set, 16 * clients.len() * matching)?.with_clock(Stepping::by(0));
         let mut each = clients.iter().cycle();
         let mut check = move || {
             let request = Descriptor::from([

@@ -27,7 +27,7 @@ fn check(policies: usize, matching: usize) -> Result<f64> {
     let every = policies / matching;
     let set = (0..policies).map(|at| policy(at, at % every == every / 2)).collect::<Result<Vec<_>>>()?;
     let set = PolicySet::new(set).map_err(|error| anyhow!("{error}"))?;
-    let gate = Gate::in_memory(set, CLIENTS * matching * 2);
+    let gate = Gate::in_memory(set, CLIENTS * matching * 2)?;
     let stream = Stream::zipf(&clients());
     let mut next = stream.walk(0);
     let mut wrong = false;

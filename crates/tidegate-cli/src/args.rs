@@ -12,7 +12,7 @@ use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint};
 
 pub(crate) use self::logs::{Replay, Suggest};
-pub(crate) use self::reading::{LogFormat, Order, Reading};
+pub(crate) use self::reading::{LineFormat, Order, Reading};
 pub(crate) use self::serving::{Init, Preset, Proxy, Serve};
 pub(crate) use self::values::Speed;
 use self::values::{duration, pair, whole};

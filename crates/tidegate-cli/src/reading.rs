@@ -1,31 +1,80 @@
 //! Opens logs, shows how far their reading is, and says what was odd about them.
 
+mod matching;
+
 use std::cell::Cell;
+use std::io::IsTerminal as _;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use tidegate_sim::json_units::{millis, rfc3339};
-use tidegate_sim::log::{Log, LogOptions, Tally, Watch};
+use tidegate_sim::log::{Format, Log, LogOptions, Tally, Watch};
+use tidegate_sim::order::Order;
 use tidegate_sim::source::Input;
 use tidegate_sim::thousands::grouped;
 
-use crate::args::Reading;
+use crate::args::{self, LineFormat, Reading};
 use crate::exit::Mistake;
 use crate::outcome;
 use crate::output::Printer;
 
 /// Opens the logs named, or standard input.
-pub(crate) fn open(reading: &Reading) -> Result<Log> {
-    use std::io::IsTerminal as _;
+pub(crate) fn open(reading: &Reading, printer: &Printer) -> Result<Log> {
+    let options = options(reading)?;
     let mut inputs: Vec<Input> = reading.logs.iter().map(|log| Input::from_arg(log.as_os_str())).collect();
     if inputs.is_empty() {
         if std::io::stdin().is_terminal() {
-            return Err(Mistake("no log named; name files, or pipe one in".to_owned()).into());
+            let what = "no log named; name files, as in `tidegate replay access.log`, or pipe one in";
+            return Err(Mistake(what.to_owned()).into());
         }
         inputs.push(Input::Stdin);
     }
-    Ok(Log::open(inputs, LogOptions::from(reading))?)
+    if inputs.contains(&Input::Stdin) {
+        remark_terminal("tidegate replay access.log", printer);
+    }
+    Ok(Log::open(inputs, options)?)
+}
+
+/// Says that a terminal is read, where a verb would seem to hang.
+pub(crate) fn remark_terminal(instead: &str, printer: &Printer) {
+    if std::io::stdin().is_terminal() {
+        printer.remark(&format!(
+            "reading lines from this terminal; end them with Ctrl-D, or name a file: {instead}"
+        ));
+    }
+}
+
+/// Returns how logs are read, in the words of the library.
+///
+/// # Errors
+/// When the flags do not go together.
+pub(crate) fn options(reading: &Reading) -> Result<LogOptions> {
+    let format = match (&reading.log_format, reading.format) {
+        (Some(format), _) => {
+            if !format.tells_time(&reading.column) {
+                let what = "--log-format: no variable says when; there must be $time_iso8601, $time_local or $msec, or a variable that \
+                            is named as in --column time=NAME";
+                return Err(Mistake(what.to_owned()).into());
+            }
+            Format::LogFormat(format.clone())
+        }
+        (None, LineFormat::Auto) => Format::Auto,
+        (None, LineFormat::Combined) => Format::Combined,
+        (None, LineFormat::Common) => Format::Common,
+        (None, LineFormat::Vhost) => Format::Vhost,
+        (None, LineFormat::Json) => Format::Json,
+        (None, LineFormat::Csv) => Format::Csv,
+        (None, LineFormat::Alb) => Format::Alb,
+        (None, LineFormat::CloudFront) => Format::CloudFront,
+    };
+    let order = match (reading.order, Order::default()) {
+        (args::Order::Clamp, _) => Order::Clamp,
+        (args::Order::Sort, Order::Sort { bytes, .. }) => Order::Sort { window: reading.reorder, bytes },
+        (args::Order::Sort, other) => other,
+    };
+    let matching = matching::matching(&reading.matching)?;
+    Ok(LogOptions { format, columns: reading.column.clone(), order, matching })
 }
 
 /// A bar for whoever waits; nothing when nobody watches.
@@ -91,6 +140,7 @@ pub(crate) fn describe(tally: &Tally) -> Value {
         "files": files,
         "lines": tally.lines,
         "requests": tally.records,
+        "unmatched": tally.unmatched,
         "malformed": tally.malformed,
         "malformed_examples": tally.first_malformed.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "back_in_time": tally.order.back,
@@ -125,6 +175,11 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
         for line in &tally.first_malformed {
             printer.remark(&format!("  {line}"));
         }
+    }
+    if tally.unmatched > 0 {
+        let requests = if tally.unmatched == 1 { "request" } else { "requests" };
+        printer
+            .remark(&format!("left out: {} {requests} that --match does not fit", grouped(tally.unmatched)));
     }
     if tally.files_sorted {
         let files: Vec<&str> = tally.files.iter().map(|(file, _)| file.as_str()).collect();

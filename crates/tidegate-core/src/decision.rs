@@ -1,14 +1,30 @@
 //! What is asked of a limit, and what it answers.
 
 use core::fmt;
-use core::num::NonZeroU64;
+use core::num::{NonZero, NonZeroU64};
 use core::time::Duration;
 
 use crate::time::Tick;
 
 /// How much one check asks for: 1 or more units.
 ///
-/// Zero is refused at construction: asking for nothing is a peek, and has its own call.
+/// Zero is no cost: asking for nothing is a peek, and has its own call. So a cost is made of a plain number by [`TryFrom`], of a
+/// `NonZero` by [`From`], and of a literal in a constant, where a zero does not compile. Calls that take `impl TryInto<Cost>` take any of
+/// these; each says what it does with a number that is no cost.
+///
+/// # Examples
+/// ```
+/// use tidegate_core::Cost;
+/// const UPLOAD: Cost = Cost::new(5).unwrap();
+/// assert_eq!(Cost::try_from(5), Ok(UPLOAD));
+/// assert_eq!(Cost::try_from(0).unwrap_err().to_string(), "0 is not a cost; use 1 or more, or peek to look without spending");
+/// ```
+/// A constant of zero does not compile:
+/// ```compile_fail,E0080
+/// use tidegate_core::Cost;
+/// const UPLOAD: Cost = Cost::new(0).unwrap();
+/// # let _ = UPLOAD;
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cost(NonZeroU64);
 
@@ -18,7 +34,7 @@ impl Cost {
     /// The largest cost that can be asked for; more than any burst, so it is always refused.
     pub const MAX: Self = Self(NonZeroU64::MAX);
 
-    /// Makes a cost; `None` for zero.
+    /// Makes a cost; `None` for zero. In a constant, `Cost::new(5).unwrap()` is checked when the program is compiled.
     #[must_use]
     pub const fn new(units: u64) -> Option<Self> {
         match NonZeroU64::new(units) {
@@ -40,9 +56,59 @@ impl Default for Cost {
     }
 }
 
-impl From<NonZeroU64> for Cost {
-    fn from(units: NonZeroU64) -> Self {
-        Self(units)
+/// Why a number is no cost: zero, below zero, or above [`u64::MAX`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{found} is not a cost; use 1 or more, or peek to look without spending")]
+pub struct NotACost {
+    /// The number; beyond the range of an `i128`, the nearest in it.
+    pub found: i128,
+}
+
+/// For calls that take a cost in any form: a finished one cannot fail.
+impl From<core::convert::Infallible> for NotACost {
+    fn from(never: core::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// Costs of plain numbers. `i32` is among them for literals, which are of that type where nothing else says what they are.
+macro_rules! from_numbers {
+    ($($number:ty),*) => {$(
+        impl TryFrom<$number> for Cost {
+            type Error = NotACost;
+
+            #[inline]
+            fn try_from(units: $number) -> Result<Self, NotACost> {
+                match u64::try_from(units).ok().and_then(Self::new) {
+                    Some(cost) => Ok(cost),
+                    None => Err(NotACost { found: i128::try_from(units).unwrap_or(i128::MAX) }),
+                }
+            }
+        }
+    )*};
+}
+
+from_numbers!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
+
+/// Costs of numbers that are not zero.
+macro_rules! from_non_zero {
+    ($($number:ty),*) => {$(
+        impl From<NonZero<$number>> for Cost {
+            #[inline]
+            fn from(units: NonZero<$number>) -> Self {
+                Self(units.into())
+            }
+        }
+    )*};
+}
+
+from_non_zero!(u8, u16, u32, u64);
+
+impl From<NonZero<usize>> for Cost {
+    #[inline]
+    fn from(units: NonZero<usize>) -> Self {
+        // No platform has a `usize` of more than 64 bits.
+        Self(NonZeroU64::MIN.saturating_add(units.get() as u64 - 1))
     }
 }
 
@@ -268,8 +334,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_no_cost() {
+    fn zero_and_less_are_no_costs() {
         assert_eq!(Cost::new(0), None);
         assert_eq!(Cost::new(3).map(Cost::units), Some(3));
+        for found in [0, -1, i64::MIN] {
+            assert_eq!(Cost::try_from(found), Err(NotACost { found: i128::from(found) }));
+        }
+        assert_eq!(Cost::try_from(u128::MAX), Err(NotACost { found: i128::MAX }));
+        assert_eq!(Cost::try_from(u64::MAX), Ok(Cost::MAX));
+        assert_eq!(Cost::from(NonZero::<usize>::MAX).units(), usize::MAX as u64);
+        assert_eq!(Cost::from(NonZero::<u8>::MIN), Cost::ONE);
     }
 }

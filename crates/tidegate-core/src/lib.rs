@@ -25,7 +25,7 @@ pub mod rate;
 pub mod time;
 
 pub use algorithm::Algorithm;
-pub use decision::{Ask, Cost, Decision, Receipt, Replace, Retry, Standing, Transition};
+pub use decision::{Ask, Cost, Decision, NotACost, Receipt, Replace, Retry, Standing, Transition};
 pub use error::QuotaError;
 pub use guard::{Finish, Guard, Outcome};
 pub use quota::{Quota, QuotaBuilder, State};

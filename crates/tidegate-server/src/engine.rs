@@ -163,7 +163,7 @@ impl Engine {
         let mut unwanted = Held::default();
         let held = held.unwrap_or(&mut unwanted);
         let among = only.map(|only| Among::new(Arc::clone(&live.set), only.iter().copied()));
-        let check = Check::of(request).cost(cost).among(among.as_ref());
+        let check = Check::of(request).maybe_cost(cost).among(among.as_ref());
         let deciding = async {
             match want {
                 Want::Take if keeps => self.gate.charge_async(check, &mut held.charged).await,

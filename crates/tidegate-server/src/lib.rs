@@ -52,7 +52,7 @@ mod ticket_options;
 mod top_keys;
 
 pub use auth::{Token, TokenError};
-pub use options::{ServerOptions, Timeouts};
+pub use options::{OptionsError, ServerOptions, Timeouts};
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, Source};
 pub use ticket_options::{TicketKeyError, TicketOptions};

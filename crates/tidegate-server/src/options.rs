@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tidegate::config::{Config, StoreSettings};
-use tidegate::store::Store;
+use tidegate::store::{CapacityError, Store};
 use tidegate::{Clock, SystemClock};
 
 use crate::auth::Token;
@@ -82,7 +82,7 @@ impl Default for ServerOptions {
             drain: Duration::from_secs(10),
             connections: 10_000,
             timeouts: Timeouts::default(),
-            store: Arc::new(StoreSettings::default().memory(None)),
+            store: Arc::new(StoreSettings::default().memory(None).expect("a machine that serves has 24 MB")),
             store_kind: "memory",
             tickets: TicketOptions::default(),
             clock: Arc::new(SystemClock::new()),
@@ -92,14 +92,26 @@ impl Default for ServerOptions {
     }
 }
 
+/// Why a config file makes no options.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// There is no store for so many keys.
+    #[error(transparent)]
+    Store(#[from] CapacityError),
+    /// The keys of tickets cannot be read.
+    #[error(transparent)]
+    Tickets(#[from] TicketKeyError),
+}
+
 impl ServerOptions {
     /// Takes from a config file what cannot change while the server runs: where it listens, its store, and the keys of its tickets, which
     /// the environment may name too.
     ///
     /// # Errors
-    /// [`TicketKeyError`] when the keys cannot be read.
-    pub fn of(config: &Config) -> Result<Self, TicketKeyError> {
-        let store = Arc::new(config.store.memory(None));
+    /// [`OptionsError`] when the keys cannot be read, or there is no memory for the store.
+    pub fn of(config: &Config) -> Result<Self, OptionsError> {
+        let store = Arc::new(config.store.memory(None)?);
         let tickets = TicketOptions::of(&config.tickets)?;
         Ok(Self { http: config.server.http, store, tickets, ..Self::default() })
     }

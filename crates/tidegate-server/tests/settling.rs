@@ -241,7 +241,7 @@ async fn nodes_with_one_key_settle_what_they_share_and_name_whose_the_rest_is() 
     assert!(elsewhere.detail().contains("made by `one`"), "{elsewhere:?}");
     assert_eq!(settle(&one, &ticket, told).await.status, StatusCode::OK);
     // Two doors of one process: one name, one store. What one has charged the other settles, and once.
-    let store = MemoryStore::with_capacity(1000);
+    let store = MemoryStore::with_capacity(1000).unwrap();
     let (left, right) = (node("both", Some(store.clone())).await, node("both", Some(store)).await);
     let ticket = ticket_of(&left.post("/v1/check", CALL).await);
     let settled = settle(&right, &ticket, told).await;

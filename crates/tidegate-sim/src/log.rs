@@ -7,13 +7,16 @@
 //!
 //! The stream is handed to a closure, not pulled: a record borrows the line it came from, and nothing is copied for it.
 
+mod alb;
 mod clf;
+mod cloudfront;
 mod csv;
 mod detect;
 mod extras;
 mod fields;
 mod format;
 mod json;
+mod log_format;
 mod malformed;
 mod quoting;
 mod reader;
@@ -28,12 +31,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::Tick;
+use tidegate::policy::Match;
 
 use crate::order::{Clamp, Order, OrderTally, Reorder};
 use crate::source::{Input, Lines, Opened, Progress, SourceError, total_bytes};
 
 pub use detect::FormatError;
 pub use format::Format;
+pub use log_format::{LogFormat, LogFormatError};
 use malformed::excerpt;
 pub use malformed::{Malformed, MalformedLine};
 use reader::{Reader, is_blank};
@@ -51,6 +56,8 @@ pub struct LogOptions {
     pub columns: Vec<(String, String)>,
     /// What happens to lines that go back in time.
     pub order: Order,
+    /// Which requests are handed out; the others are counted and left out. A request is described for it a second time.
+    pub matching: Match,
 }
 
 /// Malformed lines kept to show.
@@ -63,6 +70,8 @@ pub struct Tally {
     pub lines: u64,
     /// Requests handed out.
     pub records: u64,
+    /// Requests left out, because [`LogOptions::matching`] does not fit them.
+    pub unmatched: u64,
     /// Lines that are no request.
     pub malformed: u64,
     /// The first of them.
@@ -168,6 +177,17 @@ impl Log {
     /// # Errors
     /// [`LogError`] when a file cannot be read to its end.
     pub fn read(&mut self, mut each: impl FnMut(&Record<'_>) -> ControlFlow<()>) -> Result<&Tally, LogError> {
+        let matching = (self.options.matching != Match::any()).then(|| self.options.matching.clone());
+        let mut each = |tally: &mut Tally, record: &Record<'_>| {
+            if matching.as_ref().is_some_and(|matching| !matching.matches(&record.describe())) {
+                tally.unmatched += 1;
+                return ControlFlow::Continue(());
+            }
+            tally.records += 1;
+            tally.first.get_or_insert(record.time);
+            tally.last = Some(record.time);
+            each(record)
+        };
         match self.options.order {
             Order::Clamp => {
                 let mut clamp = Clamp::default();
@@ -177,7 +197,7 @@ impl Log {
                         Ok(None) => ControlFlow::Continue(()),
                         Ok(Some(mut record)) => {
                             record.time = Tick::from_nanos(clamp.time(record.time.as_nanos()));
-                            hand_out(tally, &record, &mut each)
+                            each(tally, &record)
                         }
                         Err(why) => {
                             note(tally, mark, line, why);
@@ -228,7 +248,7 @@ impl Log {
                 continue;
             }
             let Some((place, _)) = lagging else { break };
-            let Running { lines, file, reached } = &mut open[place];
+            let Running { lines, file, reached, fits } = &mut open[place];
             let Some(line) = lines.next_line()? else {
                 open.swap_remove(place);
                 continue;
@@ -237,7 +257,13 @@ impl Log {
             let mark = ((*file as u64) << LINE_BITS) | line.number;
             if line.too_long {
                 note(&mut self.tally, mark, b"", Malformed::TooLong);
-            } else if !is_blank(line.bytes) {
+            } else if is_blank(line.bytes) {
+                if line.bytes.starts_with(b"#") {
+                    *fits = self.readers[*file].goes_on_below(line.bytes, *fits);
+                }
+            } else if !*fits {
+                note(&mut self.tally, mark, line.bytes, Malformed::OtherFields);
+            } else {
                 if several && let Ok(Some(time)) = self.readers[*file].time(line.bytes) {
                     *reached = time.max(*reached);
                 }
@@ -256,7 +282,8 @@ impl Log {
         let (format, reader) = detect(&mut lines, input, &self.options)?;
         self.tally.files.push((input.name(), format));
         self.readers.push(reader);
-        Ok(Running { lines, file: self.readers.len() - 1, reached: self.firsts[place].unwrap_or(0) })
+        let reached = self.firsts[place].unwrap_or(0);
+        Ok(Running { lines, file: self.readers.len() - 1, reached, fits: true })
     }
 }
 
@@ -268,11 +295,13 @@ struct Running {
     file: usize,
     /// The latest time in it so far.
     reached: u64,
+    /// Whether its reader reads the lines that come: not below a comment that names other fields.
+    fits: bool,
 }
 
 fn detect(lines: &mut Lines, input: &Input, options: &LogOptions) -> Result<(Format, Reader), LogError> {
     let sample = lines.sample()?;
-    detect::reader(options.format, &options.columns, sample)
+    detect::reader(&options.format, &options.columns, sample)
         .map_err(|error| LogError::Format { file: input.name(), error })
 }
 
@@ -296,31 +325,19 @@ fn drain(
     order: &mut Reorder,
     readers: &mut [Reader],
     tally: &mut Tally,
-    each: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
+    each: &mut impl FnMut(&mut Tally, &Record<'_>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     while let Some(held) = order.pop() {
         match readers[(held.mark >> LINE_BITS) as usize].read(held.line) {
             Ok(None) => {}
             Ok(Some(mut record)) => {
                 record.time = Tick::from_nanos(held.time);
-                hand_out(tally, &record, each)?;
+                each(tally, &record)?;
             }
             Err(why) => note(tally, held.mark, held.line, why),
         }
     }
     ControlFlow::Continue(())
-}
-
-#[inline]
-fn hand_out(
-    tally: &mut Tally,
-    record: &Record<'_>,
-    each: &mut impl FnMut(&Record<'_>) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    tally.records += 1;
-    tally.first.get_or_insert(record.time);
-    tally.last = Some(record.time);
-    each(record)
 }
 
 #[cold]

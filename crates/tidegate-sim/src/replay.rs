@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use tidegate::gate::{ChargedLine, Check, Part};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Policy, PolicySet};
+use tidegate::store::CapacityError;
 use tidegate::{Charged, Cost, Gate, ManualClock, Outcome as Ended, Tick};
 
 use crate::log::Record;
@@ -85,19 +86,33 @@ const ATTRIBUTES: usize = 32;
 
 impl Replay {
     /// Makes a replay of named policy sets.
+    ///
+    /// # Panics
+    /// Where [`Replay::try_new`] fails.
     #[must_use]
     pub fn new(sets: Vec<(String, Arc<PolicySet>)>, options: ReplayOptions) -> Self {
+        Self::try_new(sets, options).expect("the system has memory for the tables")
+    }
+
+    /// Makes a replay of named policy sets, each with room for [`ReplayOptions::store_keys`].
+    ///
+    /// # Errors
+    /// [`CapacityError`] for a number of keys out of range, or where the system hands out no memory for so many.
+    pub fn try_new(
+        sets: Vec<(String, Arc<PolicySet>)>,
+        options: ReplayOptions,
+    ) -> Result<Self, CapacityError> {
         let clock = ManualClock::default();
         let applied =
             sets.iter().flat_map(|(_, set)| set.policies()).filter(|policy| policy.mode != Mode::Off);
         let mut unseen: Vec<String> = applied.flat_map(|policy| policy.by.iter().cloned()).collect();
         unseen.sort();
         unseen.dedup();
-        let runs: Vec<Run> = sets
-            .into_iter()
-            .map(|(name, policies)| Run {
+        let run = |(name, policies): (String, Arc<PolicySet>)| {
+            let gate = Gate::in_memory(Arc::clone(&policies), options.store_keys)?;
+            Ok(Run {
                 name,
-                gate: Gate::in_memory(Arc::clone(&policies), options.store_keys).with_clock(clock.clone()),
+                gate: gate.with_clock(clock.clone()),
                 reports: policies.policies().iter().any(|policy| policy.charge == ChargeOn::Failure),
                 holds: policies.policies().iter().any(has_guards),
                 totals: Totals::default(),
@@ -109,8 +124,9 @@ impl Replay {
                 series: Series::new(3, options.bins, options.bin_width),
                 policies,
             })
-            .collect();
-        Self {
+        };
+        let runs = sets.into_iter().map(run).collect::<Result<Vec<Run>, CapacityError>>()?;
+        Ok(Self {
             clock,
             runs,
             options,
@@ -121,7 +137,7 @@ impl Replay {
             unheld: 0,
             unseen,
             attributes: Vec::new(),
-        }
+        })
     }
 
     /// Asks every gate about a request of a log. It stays in places of guards for as long as the log says that it took. The status that the log recorded is reported to `charge: on-failure`; a request
@@ -262,9 +278,9 @@ impl Run {
         self.series.add(at, OFFERED, 1);
         let mut charged = Charged::default();
         let decided = match told.status {
-            Some(_) if self.reports => self.gate.charge(Check::of(request).cost(cost), &mut charged),
-            _ if self.holds => self.gate.charge(Check::of(request).cost(cost), &mut charged),
-            _ => self.gate.check(Check::of(request).cost(cost)),
+            Some(_) if self.reports => self.gate.charge(Check::of(request).maybe_cost(cost), &mut charged),
+            _ if self.holds => self.gate.charge(Check::of(request).maybe_cost(cost), &mut charged),
+            _ => self.gate.check(Check::of(request).maybe_cost(cost)),
         };
         let Ok(decision) = decided else {
             self.totals.errors += 1;

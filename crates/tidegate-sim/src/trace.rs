@@ -32,6 +32,7 @@ pub use self::algorithm::algorithm;
 use self::line::{LineIn, Op, ReplaceWord};
 use self::subject::{Asked, Policies, Spelled, Subject};
 use crate::source::MAX_LINE;
+use crate::thousands::grouped;
 
 /// Why a trace ended early.
 #[derive(Debug, thiserror::Error)]
@@ -69,20 +70,26 @@ pub struct TraceTally {
 
 /// A limit, or the policies of a file, that traces are run through, with the states of the keys.
 ///
-/// States are kept for every key of the trace, a number for every `id`, receipts until they are settled: memory grows with all three.
+/// States are kept for every key of the trace, receipts and their `id`s until they are settled, a million of them at most: memory
+/// grows with the keys alone.
 pub struct Trace<'m> {
     subject: Subject<'m>,
     shows_states: bool,
     cells: HashMap<Box<[u8]>, Cell, foldhash::fast::RandomState>,
+    /// By their ids, what was allowed and is not settled yet: an id names one charge at a time.
     held: HashMap<String, Held, foldhash::fast::RandomState>,
-    /// The line of each id that was allowed, settled or not: an id names one charge.
-    id_lines: HashMap<String, u64, foldhash::fast::RandomState>,
+    most_held: usize,
     /// The number of the line at hand, from 1.
     line: u64,
 }
 
+/// The most charges with an `id` that may wait to be settled, some 300 bytes each under one limit.
+const MOST_HELD: usize = 1_000_000;
+
 /// An allowed line that can be settled.
 struct Held {
+    /// Its number, from 1.
+    line: u64,
     key: String,
     lines: Vec<(Asked, Receipt)>,
 }
@@ -120,7 +127,7 @@ impl<'m> Trace<'m> {
             shows_states: false,
             cells: HashMap::default(),
             held: HashMap::default(),
-            id_lines: HashMap::default(),
+            most_held: MOST_HELD,
             line: 0,
         }
     }
@@ -182,10 +189,8 @@ impl<'m> Trace<'m> {
     }
 
     fn ask(&mut self, line: &LineIn<'_>, out: &mut String, tally: &mut TraceTally) -> Result<(), String> {
-        if let Some(id) = &line.id
-            && let Some(before) = self.id_lines.get(id.as_ref())
-        {
-            return Err(format!("the id {id:?} is that of line {before}; give each line an id of its own"));
+        if let Some(id) = &line.id {
+            self.check_id(id)?;
         }
         let found = self.subject.find(line)?;
         answer::head(out, line.t, &line.key, line.op);
@@ -219,9 +224,25 @@ impl<'m> Trace<'m> {
             let receipts = settled.lines.iter().map(|line| line.receipt);
             let lines =
                 asked.into_iter().zip(receipts).filter_map(|(asked, receipt)| Some((asked, receipt?)));
-            let held = Held { key: line.key.to_string(), lines: lines.collect() };
+            let held = Held { line: self.line, key: line.key.to_string(), lines: lines.collect() };
             self.held.insert(id.to_string(), held);
-            self.id_lines.insert(id.to_string(), self.line);
+        }
+        Ok(())
+    }
+
+    /// Refuses an id that could not be told from another, or for which there is no room.
+    fn check_id(&self, id: &str) -> Result<(), String> {
+        if let Some(Held { line, .. }) = self.held.get(id) {
+            return Err(format!(
+                "the id {id:?} is that of line {line}, which is not settled yet; settle that first, or take another id"
+            ));
+        }
+        if self.held.len() >= self.most_held {
+            return Err(format!(
+                "{} charges with an `id` are not settled yet, and a trace holds no more; settle or cancel some, or leave out the `id` of those \
+                 that never are",
+                grouped(self.most_held as u64)
+            ));
         }
         Ok(())
     }

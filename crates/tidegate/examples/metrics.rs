@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tidegate::observer::{Event, Observer};
-use tidegate::{Cost, KeyedLimiter, ManualClock, Quota};
+use tidegate::{KeyedLimiter, ManualClock, Quota};
 
 /// Counters that any exporter can read. Relaxed throughout: counts for people, ordered with nothing.
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         clock.advance(Duration::from_millis(100));
     }
-    limiter.reserve("eve", Cost::ONE, Duration::from_secs(60))?.cancel();
+    limiter.reserve("eve", 1, Duration::from_secs(60))?.cancel();
     print!("{metrics}");
     Ok(())
 }

@@ -20,11 +20,12 @@ use line::Line;
 pub use permit::Permit;
 use permit::Shared;
 use tidegate_core::concurrency::Concurrency;
-use tidegate_core::{Cost, QuotaError, Standing};
+use tidegate_core::{Cost, QuotaError, Retry, Standing};
 
 use crate::answer::Denied;
 use crate::block_on::block_on;
 use crate::clock::{Clock, SystemClock};
+use crate::deadline::Deadline;
 
 /// How many callers may wait unless told otherwise: as many as there can be places.
 const ROOM: usize = Concurrency::MAX_PLACES as usize;
@@ -86,7 +87,7 @@ impl Bulkhead {
     /// Enters with one place, now or not at all.
     ///
     /// # Errors
-    /// [`Denied`] with [`Retry::Unknown`](tidegate_core::Retry::Unknown) when all places are taken, or others wait for one.
+    /// [`Denied`] with [`Retry::Unknown`] when all places are taken, or others wait for one.
     pub fn try_enter(&self) -> Result<Permit, Denied> {
         self.try_enter_n(Cost::ONE)
     }
@@ -94,9 +95,15 @@ impl Bulkhead {
     /// Enters with several places, all now or none.
     ///
     /// # Errors
-    /// As [`Bulkhead::try_enter`]; with [`Retry::Never`](tidegate_core::Retry::Never) when there are not so many places.
-    pub fn try_enter_n(&self, places: Cost) -> Result<Permit, Denied> {
-        let answer = self.shared.line.lock().enter(places);
+    /// As [`Bulkhead::try_enter`]; with [`Retry::Never`] when there are not so many places, and for zero and less.
+    pub fn try_enter_n(&self, places: impl TryInto<Cost>) -> Result<Permit, Denied> {
+        let places = places.try_into().ok();
+        let mut line = self.shared.line.lock();
+        let answer = match places {
+            Some(places) => line.enter(places),
+            None => Err(line.refused(Retry::Never)),
+        };
+        drop(line);
         self.shared.permit(answer)
     }
 
@@ -120,8 +127,8 @@ impl Bulkhead {
     }
 
     /// Enters with several places, when it is this caller's turn.
-    pub fn enter_n(&self, places: Cost) -> Enter {
-        Enter::new(Arc::clone(&self.shared), places)
+    pub fn enter_n(&self, places: impl TryInto<Cost>) -> Enter {
+        Enter::new(Arc::clone(&self.shared), places.try_into().ok())
     }
 
     /// Enters with one place within `timeout`, holding the calling thread meanwhile.
@@ -130,6 +137,14 @@ impl Bulkhead {
     /// As [`Enter`].
     pub fn blocking_enter(&self, timeout: Duration) -> Result<Permit, Denied> {
         block_on(self.enter().within(timeout))
+    }
+
+    /// Enters with one place until `deadline`, holding the calling thread meanwhile.
+    ///
+    /// # Errors
+    /// As [`Enter`].
+    pub fn blocking_enter_until(&self, deadline: impl Into<Deadline>) -> Result<Permit, Denied> {
+        block_on(self.enter().until(deadline))
     }
 
     /// Changes the number of places. Whoever is inside stays inside: a lowered number admits nobody until enough have left. A waiter who

@@ -26,7 +26,7 @@ pub use tokio::TokioClock;
 use std::fmt::Debug;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_core::Tick;
 
@@ -48,6 +48,21 @@ pub trait Clock: Debug + Send + Sync {
     /// The default is `now` itself: a clock without a cheaper answer has no staleness.
     fn recent(&self) -> Tick {
         self.now()
+    }
+
+    /// Returns the tick of an `Instant` of the machine's monotonic clock. Called once per wait whose deadline is an `Instant`.
+    ///
+    /// The default lays it as far from this clock's present as it lies from the machine's, exact to the time between two readings: right for
+    /// every clock that runs with real time.
+    #[allow(clippy::disallowed_methods, reason = "where the machine's clock and this one are compared")]
+    fn tick_of(&self, instant: Instant) -> Tick {
+        // This clock first: a tick is then early by the time between the readings, and no wait ends after its deadline.
+        let now = self.now();
+        let here = Instant::now();
+        match instant.checked_duration_since(here) {
+            Some(ahead) => now.after(ahead),
+            None => now.before(here.duration_since(instant)),
+        }
     }
 
     /// Returns a future that ends when the clock has come to `tick`. Called when an async waiter has to wait, once or more
@@ -82,6 +97,10 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 
     fn recent(&self) -> Tick {
         (**self).recent()
+    }
+
+    fn tick_of(&self, instant: Instant) -> Tick {
+        (**self).tick_of(instant)
     }
 
     fn sleep_until(&self, tick: Tick) -> Sleep {

@@ -50,7 +50,7 @@ use self::kind::Kind;
 use self::node::{Node, Spot};
 use crate::policy::{ClientIp, ForwardHeader, PolicySet};
 use crate::policy::{span, whole_number};
-use crate::store::MemoryStore;
+use crate::store::{CapacityError, MemoryStore};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +87,10 @@ pub enum StoreSettings {
 
 impl StoreSettings {
     /// Makes the store, with room for `keys` in place of its own number where one is named.
-    #[must_use]
-    pub fn memory(&self, keys: Option<usize>) -> MemoryStore {
+    ///
+    /// # Errors
+    /// [`CapacityError`] for a number out of range, or where the system hands out no memory for so many.
+    pub fn memory(&self, keys: Option<usize>) -> Result<MemoryStore, CapacityError> {
         match *self {
             Self::Memory { keys: own, full_keys: false } => MemoryStore::with_capacity(keys.unwrap_or(own)),
             Self::Memory { keys: own, full_keys: true } => MemoryStore::with_full_keys(keys.unwrap_or(own)),

@@ -108,7 +108,7 @@ impl Gate {
     /// # Errors
     /// [`StoreError`] when no decision could be made.
     pub fn explain(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<Explanation, StoreError> {
-        Ok(Explanation::of_peek(request, &self.peek(Check::of(request).cost(cost))?))
+        Ok(Explanation::of_peek(request, &self.peek(Check::of(request).maybe_cost(cost))?))
     }
 
     /// Explains like [`Gate::explain`], and waits for engines that answer later.
@@ -120,7 +120,7 @@ impl Gate {
         request: &Descriptor<'_>,
         cost: Option<Cost>,
     ) -> Result<Explanation, StoreError> {
-        let peek = Check::of(request).cost(cost).peek();
+        let peek = Check::of(request).maybe_cost(cost).peek();
         Ok(Explanation::of_peek(request, &self.check_async(peek).await?))
     }
 }
@@ -275,7 +275,7 @@ mod tests {
         let mut login = Policy::new("login", Limit::new(quota(1, 1), "gcra 1/s"));
         login.matching = Match::any().path("/login").unwrap();
         let set = PolicySet::new(vec![shield, client, login]).unwrap();
-        let gate = Gate::in_memory(set, 100).with_clock(ManualClock::at(Tick::from_secs(1)));
+        let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
         let request = Descriptor::new().with("client.ip", "203.0.113.9").with("request.path", "/");
         let before = gate.explain(&request, None).unwrap().to_string();
         assert!(before.contains("needs 1, has 1 of 1"), "what is there, not what would be left: {before}");
@@ -306,9 +306,9 @@ mod tests {
             (hour().sliding_log(), "rate >= 1100 per window"),
         ] {
             let set = PolicySet::new(vec![Policy::new("p", Limit::new(quota.unwrap(), "l"))]).unwrap();
-            let gate = Gate::in_memory(set, 100).with_clock(ManualClock::at(Tick::from_secs(1)));
+            let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
             let request = Descriptor::new();
-            assert!(gate.check(Check::of(&request).cost(Cost::new(800))).unwrap().allowed);
+            assert!(gate.check(Check::of(&request).cost(800)).unwrap().allowed);
             let told = gate.explain(&request, Cost::new(300)).unwrap().to_string();
             assert!(
                 told.ends_with(&format!("would be allowed with   {expected}   or   cost <= 200\n")),
@@ -324,11 +324,11 @@ mod tests {
         let places = Quota::concurrency(2, Duration::from_secs(30)).unwrap();
         let set =
             PolicySet::new(vec![Policy::new("work", Limit::new(places, "concurrency 2 ttl 30s"))]).unwrap();
-        let gate = Gate::in_memory(set, 100).with_clock(ManualClock::at(Tick::from_secs(1)));
+        let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
         let request = Descriptor::new();
         for _ in 0..2 {
             assert!(
-                gate.check(Check::of(&request).cost(Cost::new(800))).unwrap().allowed,
+                gate.check(Check::of(&request).cost(800)).unwrap().allowed,
                 "one place, whatever it costs others"
             );
         }

@@ -46,7 +46,7 @@ use crate::background::Background;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::policy::{PolicySet, Refusal, Share};
 use crate::precision::Precision;
-use crate::store::{DecidedBy, Later, MemoryStore, Occupancy, Store};
+use crate::store::{CapacityError, DecidedBy, Later, MemoryStore, Occupancy, Store};
 
 /// The longest name of a node, in bytes: enough for a usual host name and a port.
 const LONGEST_ISSUER: usize = 128;
@@ -179,10 +179,12 @@ impl Gate {
         }
     }
 
-    /// Makes a gate with room for `keys` live keys in memory.
-    #[must_use]
-    pub fn in_memory(policies: impl Into<Arc<PolicySet>>, keys: usize) -> Self {
-        Self::new(policies, MemoryStore::with_capacity(keys))
+    /// Makes a gate with room for `keys` live keys in memory, 1 to [`MemoryStore::MAX_KEYS`].
+    ///
+    /// # Errors
+    /// [`CapacityError`] for a number out of range, or where the system hands out no memory for so many.
+    pub fn in_memory(policies: impl Into<Arc<PolicySet>>, keys: usize) -> Result<Self, CapacityError> {
+        Ok(Self::new(policies, MemoryStore::with_capacity(keys)?))
     }
 
     /// Replaces the clock: a virtual one for tests and replays.

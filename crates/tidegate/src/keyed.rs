@@ -19,6 +19,8 @@ use tidegate_core::{Cost, Quota, QuotaError, Replace, Standing};
 use self::shared::{KeySource, Shared, Standard, Terms};
 use crate::answer::{Answer, Denied};
 use crate::clock::{Clock, SystemClock, Time};
+use crate::deadline::Deadline;
+use crate::key::Key;
 use crate::observer::{KeyDigest, Observer};
 use crate::precision::Precision;
 use crate::reservation::Reservation;
@@ -27,8 +29,8 @@ use crate::wait::Wait;
 
 /// One limit per key, for at most a chosen number of live keys.
 ///
-/// Keys are bytes (`&str`, `String`, `[u8; 4]` of an address, a digest), hashed by the store under a secret seed and not
-/// kept. A clone shares the state; it costs one count of references.
+/// A [`Key`] is text, bytes, an IP address, a whole number, or a tuple of these. It is hashed under a secret seed and not kept. A clone shares
+/// the state; it costs one count of references.
 ///
 /// # Examples
 /// ```
@@ -47,10 +49,11 @@ pub struct KeyedLimiter {
 }
 
 impl KeyedLimiter {
-    /// Makes a limiter in which every key starts full, with room for `capacity` live keys, living by the [`SystemClock`].
+    /// Makes a limiter in which every key starts full, with room for `capacity` live keys, 1 to [`MemoryStore::MAX_KEYS`], living by the
+    /// [`SystemClock`].
     ///
     /// # Errors
-    /// [`QuotaError`] names the number that is no limit.
+    /// [`QuotaError`] names the number that is no limit, or the capacity where it is out of range or more than the system has memory for.
     pub fn new<Q>(quota: Q, capacity: usize) -> Result<Self, QuotaError>
     where
         Q: TryInto<Quota>,
@@ -61,7 +64,7 @@ impl KeyedLimiter {
             fast_class: AtomicU64::new(0),
             precision: Precision::default(),
             time: Time::new(SystemClock::new()),
-            store: MemoryStore::with_capacity(capacity),
+            store: MemoryStore::with_capacity(capacity)?,
             standard: ArcSwap::from_pointee(standard),
             publishing: Mutex::new(()),
             resolver: None,
@@ -75,6 +78,9 @@ impl KeyedLimiter {
 
     /// Returns a limiter that lives by `clock`. A step of construction: the result starts full and shares nothing with
     /// earlier clones, for ticks of two clocks cannot be compared.
+    ///
+    /// # Panics
+    /// Where the system has no memory for the table once more.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         self.rebuilt(|shared| shared.time = Time::new(clock))
@@ -90,7 +96,10 @@ impl KeyedLimiter {
     /// the cost of a check; see [`MemoryStore::with_full_keys`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
     #[must_use]
     pub fn with_full_keys(self) -> Self {
-        self.rebuilt(|shared| shared.store = MemoryStore::with_full_keys(shared.capacity))
+        self.rebuilt(|shared| {
+            let full = MemoryStore::with_full_keys(shared.capacity);
+            shared.store = full.expect("the system has memory for twice the table");
+        })
     }
 
     /// Returns a limiter whose decisions `observer` is told; hand in an `Arc` to keep a hold of it. A step of construction, as
@@ -103,7 +112,7 @@ impl KeyedLimiter {
     /// Returns a limiter that asks `own` for the limit of each key; `None` means the standard one. A step of construction, as
     /// [`KeyedLimiter::with_clock`] is.
     ///
-    /// `own` is called once per operation, outside every lock, so it should look up rather than compute, and hand out
+    /// `own` is handed the key's bytes, of a tuple those that [`Key`] says. It is called once per operation, outside every lock, so it should look up rather than compute, and hand out
     /// clones of one `Arc` per class of keys. When its answer for a key changes, what was spent is carried over.
     ///
     /// # Examples
@@ -131,7 +140,7 @@ impl KeyedLimiter {
             fast_class: AtomicU64::new(0),
             precision: old.precision,
             time: old.time.again(),
-            store: old.store.again(old.capacity),
+            store: old.store.again(old.capacity).expect("the system has memory for the table once more"),
             standard: ArcSwap::new(old.standard.load_full()),
             publishing: Mutex::new(()),
             resolver: old.resolver.clone(),
@@ -151,29 +160,33 @@ impl KeyedLimiter {
     /// known key and a quota whose state is of fixed size.
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
-    pub fn allow(&self, key: impl AsRef<[u8]>) -> Answer {
-        self.allow_n(key, Cost::ONE)
+    pub fn allow(&self, key: impl Key) -> Answer {
+        key.with_bytes(|key| self.shared.decide(key, Cost::ONE))
     }
 
-    /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is refused for ever.
+    /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is refused for good, and so is a number that is
+    /// no cost, zero or less; see [`Limiter::allow_n`](crate::Limiter::allow_n).
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
-    pub fn allow_n(&self, key: impl AsRef<[u8]>, cost: Cost) -> Answer {
-        self.shared.decide(key.as_ref(), cost)
+    pub fn allow_n(&self, key: impl Key, cost: impl TryInto<Cost>) -> Answer {
+        match cost.try_into() {
+            Ok(cost) => key.with_bytes(|key| self.shared.decide(key, cost)),
+            Err(_) => key.with_bytes(|key| self.shared.never(key)),
+        }
     }
 
     /// Spends one unit of the key now and says whether it did: [`KeyedLimiter::allow`] where nothing else of the answer is wanted.
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
-    pub fn admit(&self, key: impl AsRef<[u8]>) -> bool {
-        self.admit_n(key, Cost::ONE)
+    pub fn admit(&self, key: impl Key) -> bool {
+        key.with_bytes(|key| self.shared.decide(key, Cost::ONE))
     }
 
     /// Spends `cost` of the key now and says whether it did; see [`KeyedLimiter::admit`].
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
-    pub fn admit_n(&self, key: impl AsRef<[u8]>, cost: Cost) -> bool {
-        self.shared.decide(key.as_ref(), cost)
+    pub fn admit_n(&self, key: impl Key, cost: impl TryInto<Cost>) -> bool {
+        cost.try_into().is_ok_and(|cost| key.with_bytes(|key| self.shared.decide(key, cost)))
     }
 
     /// Spends one unit of each of `keys`, in order, as [`KeyedLimiter::allow`] would one by one, and hands each with its answer to
@@ -197,23 +210,25 @@ impl KeyedLimiter {
     /// assert_eq!(allowed, ["ann", "bob"]);
     /// # Ok::<(), tidegate::QuotaError>(())
     /// ```
-    pub fn allow_each<K: AsRef<[u8]>>(&self, keys: &[K], tell: impl FnMut(&K, Answer)) {
+    pub fn allow_each<K: Key>(&self, keys: &[K], tell: impl FnMut(&K, Answer)) {
         self.shared.decide_each(keys, tell);
     }
 
     /// Spends one unit of each of `keys` and says whether it did: [`KeyedLimiter::allow_each`] where nothing else of the answers
     /// is wanted.
-    pub fn admit_each<K: AsRef<[u8]>>(&self, keys: &[K], tell: impl FnMut(&K, bool)) {
+    pub fn admit_each<K: Key>(&self, keys: &[K], tell: impl FnMut(&K, bool)) {
         self.shared.decide_each(keys, tell);
     }
 
     /// Spends `cost` of the key under a limit the caller names for this call, in place of what would hold for the key. What
     /// was spent under another limit is carried over. Hand in clones of one `Arc`, not a new one each time.
     #[must_use = "a refusal goes unnoticed otherwise"]
-    pub fn allow_with(&self, key: impl AsRef<[u8]>, cost: Cost, quota: &Arc<Quota>) -> Answer {
+    pub fn allow_with(&self, key: impl Key, cost: impl TryInto<Cost>, quota: &Arc<Quota>) -> Answer {
+        let Ok(cost) = cost.try_into() else { return key.with_bytes(|key| self.shared.never(key)) };
         let standard = self.shared.standard.load();
         let terms = Terms { quota, replace: standard.replace, count: standard.terms };
-        self.shared.take(key.as_ref(), terms, self.shared.asked(cost, Duration::ZERO)).1.answer()
+        let asked = self.shared.asked(cost, Duration::ZERO);
+        key.with_bytes(|key| self.shared.take(key, terms, asked)).1.answer()
     }
 
     /// Spends `cost` of the key now for work that acts after a delay of at most `max_wait`; see [`crate::Limiter::reserve`].
@@ -222,12 +237,16 @@ impl KeyedLimiter {
     /// [`Denied`] when the delay would be longer.
     pub fn reserve(
         &self,
-        key: impl AsRef<[u8]>,
-        cost: Cost,
+        key: impl Key,
+        cost: impl TryInto<Cost>,
         max_wait: Duration,
     ) -> Result<Reservation, Denied> {
-        let held = self.shared.charge(key.as_ref(), self.shared.time.now(), cost, max_wait)?;
-        Ok(Reservation::new(KeySource::of(&self.shared, key.as_ref()), held))
+        let cost = cost.try_into().ok();
+        key.with_bytes(|key| {
+            let Some(cost) = cost else { return Err(self.shared.never(key).into()) };
+            let held = self.shared.charge(key, self.shared.time.now(), cost, max_wait)?;
+            Ok(Reservation::new(KeySource::of(&self.shared, key), held))
+        })
     }
 
     /// Waits until `cost` of the key may be spent: first come, first served per key. The future holds a copy of the key.
@@ -235,17 +254,17 @@ impl KeyedLimiter {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::{Cost, KeyedLimiter, Quota};
+    /// use tidegate::{KeyedLimiter, Quota};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = KeyedLimiter::new(Quota::per_second(10), 1000)?;
-    /// limiter.wait("ann", Cost::ONE).within(Duration::from_millis(500)).await?;
+    /// limiter.wait("ann", 1).within(Duration::from_millis(500)).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub fn wait(&self, key: impl AsRef<[u8]>, cost: Cost) -> Wait {
-        Wait::new(KeySource::of(&self.shared, key.as_ref()), cost)
+    pub fn wait(&self, key: impl Key, cost: impl TryInto<Cost>) -> Wait {
+        Wait::new(key.with_bytes(|key| KeySource::of(&self.shared, key)), cost.try_into().ok())
     }
 
     /// Holds the calling thread until `cost` of the key may be spent, at most for `timeout`. Not for async code.
@@ -254,35 +273,52 @@ impl KeyedLimiter {
     /// [`Denied`], at once and with nothing spent, when `timeout` cannot be met.
     pub fn blocking_wait(
         &self,
-        key: impl AsRef<[u8]>,
-        cost: Cost,
+        key: impl Key,
+        cost: impl TryInto<Cost>,
         timeout: Duration,
     ) -> Result<Answer, Denied> {
-        Ok(self.reserve(key, cost, timeout)?.block())
+        self.wait(key, cost).within(timeout).block()
+    }
+
+    /// Holds the calling thread until `cost` of the key may be spent, `deadline` at the latest; see [`KeyedLimiter::blocking_wait`].
+    ///
+    /// # Errors
+    /// [`Denied`], at once and with nothing spent, when `deadline` cannot be met or has passed.
+    pub fn blocking_wait_until(
+        &self,
+        key: impl Key,
+        cost: impl TryInto<Cost>,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Answer, Denied> {
+        self.wait(key, cost).until(deadline).block()
     }
 
     /// Says what [`KeyedLimiter::allow`] would answer, with the standing of now; changes nothing, takes no room for the key and
     /// tells no observer.
     #[must_use]
-    pub fn peek(&self, key: impl AsRef<[u8]>) -> Answer {
-        self.peek_n(key.as_ref(), Cost::ONE)
+    pub fn peek(&self, key: impl Key) -> Answer {
+        key.with_bytes(|key| self.shared.peek(key, Cost::ONE))
     }
 
     /// Says what [`KeyedLimiter::allow_n`] would answer; see [`KeyedLimiter::peek`].
     #[must_use]
-    pub fn peek_n(&self, key: impl AsRef<[u8]>, cost: Cost) -> Answer {
-        self.shared.peek(key.as_ref(), cost)
+    pub fn peek_n(&self, key: impl Key, cost: impl TryInto<Cost>) -> Answer {
+        let cost = cost.try_into().ok();
+        key.with_bytes(|key| match cost {
+            Some(cost) => self.shared.peek(key, cost),
+            None => self.shared.never(key),
+        })
     }
 
     /// Forgets the key: its limit is full again, and of reservations made before nothing comes back, unless the key is pushed out of a
     /// full limiter and comes again.
-    pub fn reset(&self, key: impl AsRef<[u8]>) {
-        self.shared.reset(key.as_ref());
+    pub fn reset(&self, key: impl Key) {
+        key.with_bytes(|key| self.shared.reset(key));
     }
 
     /// Returns how the key stands now.
     #[must_use]
-    pub fn standing(&self, key: impl AsRef<[u8]>) -> Standing {
+    pub fn standing(&self, key: impl Key) -> Standing {
         self.peek(key).standing()
     }
 
@@ -316,8 +352,8 @@ impl KeyedLimiter {
 
     /// Returns the digest by which events name the key.
     #[must_use]
-    pub fn digest(&self, key: impl AsRef<[u8]>) -> KeyDigest {
-        self.shared.digest(key.as_ref())
+    pub fn digest(&self, key: impl Key) -> KeyDigest {
+        key.with_bytes(|key| self.shared.digest(key))
     }
 }
 

@@ -22,8 +22,10 @@ mod bulkhead;
 pub mod clock;
 #[cfg(feature = "config")]
 pub mod config;
+mod deadline;
 pub mod explain;
 pub mod gate;
+mod key;
 mod keyed;
 mod limiter;
 pub mod observer;
@@ -42,7 +44,9 @@ mod wait;
 pub use answer::{Answer, Denied};
 pub use bulkhead::{Bulkhead, Enter, Permit};
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use gate::{Admission, Charged, Gate, GateDecision, InForce, LimitDecision};
+pub use deadline::Deadline;
+pub use gate::{Admission, Charged, Check, Gate, GateDecision, InForce, LimitDecision};
+pub use key::Key;
 pub use keyed::KeyedLimiter;
 pub use limiter::Limiter;
 pub use policy::{Descriptor, Policy, PolicySet};
@@ -50,8 +54,8 @@ pub use precision::Precision;
 pub use queue::JobQueue;
 pub use reservation::Reservation;
 pub use tidegate_core::{
-    Ask, Cost, Decision, Finish, Outcome, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace, Retry,
-    Standing, Tick,
+    Ask, Cost, Decision, Finish, NotACost, Outcome, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace,
+    Retry, Standing, Tick,
 };
 pub use wait::Wait;
 

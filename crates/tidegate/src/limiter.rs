@@ -25,6 +25,7 @@ use tidegate_core::{Algorithm, Cost, Quota, QuotaError, Replace, Standing};
 use self::shared::Shared;
 use crate::answer::{Answer, Denied};
 use crate::clock::{Clock, SystemClock, Time};
+use crate::deadline::Deadline;
 use crate::observer::Observer;
 use crate::precision::Precision;
 use crate::reservation::{Reservation, Source};
@@ -139,15 +140,39 @@ impl Limiter {
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn allow(&self) -> Answer {
-        self.allow_n(Cost::ONE)
+        self.shared.decide(Cost::ONE)
     }
 
-    /// Spends `cost` now, or refuses and changes nothing. A cost above the burst is refused for good: the answer's `retry()` is
-    /// [`Retry::Never`](tidegate_core::Retry::Never).
+    /// Spends `cost` now, or refuses and changes nothing: a number, a `NonZero` or a [`Cost`]. A cost above the burst is refused for good:
+    /// the answer's `retry()` is [`Retry::Never`](tidegate_core::Retry::Never). So is a number that is no cost, zero or less; observers are
+    /// not told of that.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::{Limiter, ManualClock, Quota, Retry};
+    ///
+    /// let limiter = Limiter::new(Quota::per_minute(10))?.with_clock(ManualClock::default());
+    /// assert!(limiter.allow_n(5).is_allowed());
+    /// let body = [0_u8; 7];
+    /// assert!(matches!(limiter.allow_n(body.len()).retry(), Retry::After(_)), "two are missing");
+    /// assert_eq!(limiter.allow_n(11).retry(), Retry::Never);
+    /// assert_eq!(limiter.allow_n(0).retry(), Retry::Never);
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
-    pub fn allow_n(&self, cost: Cost) -> Answer {
-        self.shared.decide(cost)
+    pub fn allow_n(&self, cost: impl TryInto<Cost>) -> Answer {
+        match cost.try_into() {
+            Ok(cost) => self.shared.decide(cost),
+            Err(_) => self.never(),
+        }
+    }
+
+    /// Returns the answer to what is no cost.
+    #[cold]
+    #[inline(never)]
+    fn never(&self) -> Answer {
+        self.shared.peek(Cost::ONE).never()
     }
 
     /// Spends one unit now and says whether it did: [`Limiter::allow`] where nothing else of the answer is wanted, at half the cost.
@@ -163,14 +188,14 @@ impl Limiter {
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn admit(&self) -> bool {
-        self.admit_n(Cost::ONE)
+        self.shared.decide(Cost::ONE)
     }
 
     /// Spends `cost` now and says whether it did; see [`Limiter::admit`].
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
-    pub fn admit_n(&self, cost: Cost) -> bool {
-        self.shared.decide(cost)
+    pub fn admit_n(&self, cost: impl TryInto<Cost>) -> bool {
+        cost.try_into().is_ok_and(|cost| self.shared.decide(cost))
     }
 
     /// Spends `cost` now for work that acts after a delay of at most `max_wait`, or refuses and changes nothing.
@@ -180,22 +205,23 @@ impl Limiter {
     ///
     /// # Errors
     /// [`Denied`] when the delay would be longer; its `retry()` has the wait after which the same ask, with the same
-    /// `max_wait`, succeeds.
+    /// `max_wait`, succeeds. [`Retry::Never`](tidegate_core::Retry::Never) for a cost above the burst, or zero and less.
     ///
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::{Cost, Limiter, ManualClock, Quota};
+    /// use tidegate::{Limiter, ManualClock, Quota};
     ///
     /// let limiter = Limiter::new(Quota::per_second(1))?.with_clock(ManualClock::default());
-    /// let _now = limiter.reserve(Cost::ONE, Duration::ZERO).expect("full");
-    /// let later = limiter.reserve(Cost::ONE, Duration::from_secs(5)).expect("within five seconds");
+    /// let _now = limiter.reserve(1, Duration::ZERO).expect("full");
+    /// let later = limiter.reserve(1, Duration::from_secs(5)).expect("within five seconds");
     /// assert_eq!(later.wait(), Duration::from_secs(1));
     /// later.cancel();
-    /// assert_eq!(limiter.peek(Cost::ONE).retry().after(), Some(Duration::from_secs(1)), "as if it had not been");
+    /// assert_eq!(limiter.peek().retry().after(), Some(Duration::from_secs(1)), "as if it had not been");
     /// # Ok::<(), tidegate::QuotaError>(())
     /// ```
-    pub fn reserve(&self, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied> {
+    pub fn reserve(&self, cost: impl TryInto<Cost>, max_wait: Duration) -> Result<Reservation, Denied> {
+        let Ok(cost) = cost.try_into() else { return Err(self.never().into()) };
         let held = self.shared.charge(self.shared.now(), cost, max_wait)?;
         Ok(Reservation::new(self.source(), held))
     }
@@ -205,20 +231,20 @@ impl Limiter {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::{Cost, Limiter, Quota};
+    /// use tidegate::{Limiter, Quota};
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// let limiter = Limiter::new(Quota::per_minute(1))?;
-    /// limiter.wait(Cost::ONE).await?;
+    /// limiter.wait(1).await?;
     ///
-    /// let refused = limiter.wait(Cost::ONE).within(Duration::from_secs(1)).await;
+    /// let refused = limiter.wait(1).within(Duration::from_secs(1)).await;
     /// assert!(refused.is_err(), "at once: the next unit is a minute away");
     /// # Ok(())
     /// # }
     /// ```
-    pub fn wait(&self, cost: Cost) -> Wait {
-        Wait::new(self.source(), cost)
+    pub fn wait(&self, cost: impl TryInto<Cost>) -> Wait {
+        Wait::new(self.source(), cost.try_into().ok())
     }
 
     /// Holds the calling thread until `cost` may be spent, at most for `timeout`. Not for async code: it would hold the
@@ -226,14 +252,35 @@ impl Limiter {
     ///
     /// # Errors
     /// [`Denied`], at once and with nothing spent, when `timeout` cannot be met.
-    pub fn blocking_wait(&self, cost: Cost, timeout: Duration) -> Result<Answer, Denied> {
-        Ok(self.reserve(cost, timeout)?.block())
+    pub fn blocking_wait(&self, cost: impl TryInto<Cost>, timeout: Duration) -> Result<Answer, Denied> {
+        self.wait(cost).within(timeout).block()
     }
 
-    /// Says what [`Limiter::allow_n`] would answer, with the standing of now; changes nothing and tells no observer.
+    /// Holds the calling thread until `cost` may be spent, `deadline` at the latest; see [`Limiter::blocking_wait`].
+    ///
+    /// # Errors
+    /// [`Denied`], at once and with nothing spent, when `deadline` cannot be met or has passed.
+    pub fn blocking_wait_until(
+        &self,
+        cost: impl TryInto<Cost>,
+        deadline: impl Into<Deadline>,
+    ) -> Result<Answer, Denied> {
+        self.wait(cost).until(deadline).block()
+    }
+
+    /// Says what [`Limiter::allow`] would answer, with the standing of now; changes nothing and tells no observer.
     #[must_use]
-    pub fn peek(&self, cost: Cost) -> Answer {
-        self.shared.peek(cost)
+    pub fn peek(&self) -> Answer {
+        self.shared.peek(Cost::ONE)
+    }
+
+    /// Says what [`Limiter::allow_n`] would answer; see [`Limiter::peek`].
+    #[must_use]
+    pub fn peek_n(&self, cost: impl TryInto<Cost>) -> Answer {
+        match cost.try_into() {
+            Ok(cost) => self.shared.peek(cost),
+            Err(_) => self.never(),
+        }
     }
 
     /// Returns how the limit stands now: of several quotas, the one with the least remaining.
@@ -270,10 +317,10 @@ impl Limiter {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::{Cost, Limiter, ManualClock, Quota, Replace};
+    /// use tidegate::{Limiter, ManualClock, Quota, Replace};
     ///
     /// let limiter = Limiter::new(Quota::per_second(100))?.with_clock(ManualClock::default());
-    /// assert!(limiter.allow_n(Cost::new(70).unwrap()).is_allowed());
+    /// assert!(limiter.allow_n(70).is_allowed());
     /// limiter.change(Quota::per_second(80), Replace::AsIs)?;
     /// assert_eq!(limiter.standing().remaining, 10);
     /// # Ok::<(), tidegate::QuotaError>(())

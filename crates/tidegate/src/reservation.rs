@@ -89,13 +89,12 @@ impl Reservation {
     /// # Examples
     /// ```
     /// use std::time::Duration;
-    /// use tidegate::{Cost, Limiter, ManualClock, Quota};
+    /// use tidegate::{Limiter, ManualClock, Quota};
     ///
     /// let tokens = Limiter::new(Quota::per_minute(1000))?.with_clock(ManualClock::default());
-    /// let estimate = Cost::new(800).expect("not zero");
-    /// tokens.reserve(estimate, Duration::ZERO)?.settle(300);
+    /// tokens.reserve(800, Duration::ZERO)?.settle(300);
     /// assert_eq!(tokens.standing().remaining, 700);
-    /// tokens.reserve(Cost::new(500).expect("not zero"), Duration::ZERO)?.settle(900);
+    /// tokens.reserve(500, Duration::ZERO)?.settle(900);
     /// assert_eq!((tokens.standing().remaining, tokens.standing().debt), (0, 200));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

@@ -22,7 +22,7 @@ mod take;
 pub use cas::{ByteMap, CasStore, Read, Versioned, Write};
 pub use cell::Cell;
 pub use fallback::Fallback;
-pub use memory::{Export, MemoryStore, RestoreError, Seed};
+pub use memory::{CapacityError, Export, MemoryStore, RestoreError, Seed};
 pub(crate) use memory::{KeptClass, Print, Reading, Taken};
 pub use owned::OwnedStep;
 pub use plain::PlainStore;
@@ -266,6 +266,9 @@ pub enum StoreError {
         /// The policy's name.
         policy: String,
     },
+    /// What a check gives as its cost is none: zero or less. Nothing was asked of a store.
+    #[error("a check asks for zero units or fewer; use 1 or more, or peek to look without spending")]
+    NotACost,
     /// Compare-and-set lost against other writers too often.
     #[error("gave up after {attempts} conflicting writes; the key is too contended for this store")]
     Contended {

@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate_core::{Cost, Tick};
+use tidegate_core::Cost;
 
 use crate::answer::{Answer, Denied};
 use crate::clock::Sleep;
+use crate::deadline::Deadline;
 use crate::observer::Event;
 use crate::reservation::{Reservation, Source};
 use crate::time_bound::TimeBound;
@@ -27,7 +28,8 @@ use crate::time_bound::TimeBound;
 /// the limiter's clock. A wait that need not wait does not allocate.
 ///
 /// # Errors
-/// [`Denied`], at the first poll and with nothing spent, when the deadline cannot be met or the cost can never be allowed.
+/// [`Denied`], at the first poll and with nothing spent, when the deadline cannot be met or the cost can never be allowed; zero and less
+/// never can.
 ///
 /// # Cancel safety
 /// Dropping it before it ends takes the charge back, as [`Reservation::cancel`] does: what nobody later relied on is there
@@ -38,7 +40,8 @@ use crate::time_bound::TimeBound;
 #[derive(Debug)]
 #[must_use = "a wait does nothing unless awaited"]
 pub struct Wait {
-    cost: Cost,
+    /// `None` where what was asked for is no cost.
+    cost: Option<Cost>,
     bound: TimeBound,
     stage: Stage,
 }
@@ -60,7 +63,7 @@ impl std::fmt::Debug for Stage {
 }
 
 impl Wait {
-    pub(crate) const fn new(source: Arc<dyn Source>, cost: Cost) -> Self {
+    pub(crate) const fn new(source: Arc<dyn Source>, cost: Option<Cost>) -> Self {
         Self { cost, bound: TimeBound::NONE, stage: Stage::New(source) }
     }
 
@@ -70,16 +73,40 @@ impl Wait {
         self
     }
 
-    /// Waits until `deadline` at the latest, a tick of the limiter's clock. A deadline that has passed is refused for good, even
-    /// with capacity to spare: nobody is waiting for the result any more.
-    pub const fn until(mut self, deadline: Tick) -> Self {
-        self.bound = TimeBound::Until(deadline);
+    /// Waits until `deadline` at the latest: an `Instant`, or a tick of the limiter's clock. A deadline that has passed is refused for
+    /// good, even with capacity to spare: nobody is waiting for the result any more.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use tidegate::{Limiter, Quota};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let limiter = Limiter::new(Quota::per_second(100).burst(1))?;
+    /// let deadline = Instant::now() + Duration::from_secs(5);
+    /// limiter.wait(1).until(deadline).await?;
+    /// limiter.wait(1).until(deadline).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {
+        self.bound = TimeBound::Until(deadline.into());
         self
     }
 
+    /// Holds the calling thread until the wait is over.
+    pub(crate) fn block(mut self) -> Result<Answer, Denied> {
+        match std::mem::replace(&mut self.stage, Stage::Ended) {
+            Stage::New(source) => Ok(self.reserve(&source)?.block()),
+            Stage::Asleep(..) | Stage::Ended => unreachable!("a wait that blocks is never polled"),
+        }
+    }
+
     fn reserve(&self, source: &Arc<dyn Source>) -> Result<Reservation, Denied> {
-        let (now, cost) = (source.now(), self.cost);
-        match self.bound.max_wait(now) {
+        let Some(cost) = self.cost else { return Err(source.peek(Cost::ONE).never().into()) };
+        let now = source.now();
+        match self.bound.max_wait(now, source.clock()) {
             Some(max_wait) => {
                 let held = source.charge(now, cost, max_wait)?;
                 Ok(Reservation::new(Arc::clone(source), held))

@@ -25,12 +25,12 @@ fn per_hour(count: u64) -> Quota {
 
 fn gate(policies: Vec<Policy>) -> (Arc<Gate>, ManualClock) {
     let clock = ManualClock::default();
-    let gate = Gate::in_memory(PolicySet::new(policies).unwrap(), 100).with_clock(clock.clone());
+    let gate = Gate::in_memory(PolicySet::new(policies).unwrap(), 100).unwrap().with_clock(clock.clone());
     (Arc::new(gate), clock)
 }
 
 fn admit(gate: &Gate, cost: u64) -> Option<Admission<&Gate>> {
-    gate.admit(Check::of(&Descriptor::new()).cost(Cost::new(cost))).unwrap().admitted()
+    gate.admit(Check::of(&Descriptor::new()).cost(cost)).unwrap().admitted()
 }
 
 /// What is left of every limit, debts below zero.
@@ -270,7 +270,7 @@ fn an_ending_that_fails_is_tried_once_more_and_never_returns_anything_twice() {
     for (finishes, undo, landed, error, left) in cases {
         let told = format!("finishes: {finishes}, undo: {undo}, landed: {landed}, {error}");
         let fails = Arc::new(Mutex::new(None));
-        let store = Failing(MemoryStore::with_capacity(100), Arc::clone(&fails));
+        let store = Failing(MemoryStore::with_capacity(100).unwrap(), Arc::clone(&fails));
         let places = Quota::concurrency(1, Duration::from_secs(3600)).unwrap();
         let set = PolicySet::new(vec![policy("places", places), policy("all", per_hour(10))]).unwrap();
         let gate = Gate::new(set, store).with_clock(ManualClock::default());
@@ -310,7 +310,7 @@ fn halves_of_one_check_are_settled_apart() {
     let (gate, _) = gate(vec![login, policy("all", per_hour(10))]);
     let mut charged = tidegate::Charged::default();
     let request = Descriptor::new();
-    assert!(gate.charge(Check::of(&request).cost(Cost::new(2)), &mut charged).unwrap().allowed);
+    assert!(gate.charge(Check::of(&request).cost(2), &mut charged).unwrap().allowed);
     assert_eq!(levels(&gate), [1, 8]);
     gate.finish(&charged, Part::Outcome, Outcome::Failure, |_| None).unwrap();
     assert_eq!(levels(&gate), [3, 8]);

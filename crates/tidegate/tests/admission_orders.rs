@@ -122,7 +122,7 @@ fn run_all(asks: Asks, places: u64, limit: Quota, units: u64, pause: Duration) -
     bulkhead.cost = Some(CostRule::Fixed(Cost::ONE));
     let policies = vec![bulkhead, Policy::new("units", Limit::new(limit, "units"))];
     let clock = ManualClock::default();
-    let gate = Gate::in_memory(PolicySet::new(policies).unwrap(), 100).with_clock(clock.clone());
+    let gate = Gate::in_memory(PolicySet::new(policies).unwrap(), 100).unwrap().with_clock(clock.clone());
     let gate = Arc::new(gate);
     let left = || {
         let limits = gate.peek(&Descriptor::new()).unwrap().limits;
@@ -136,7 +136,7 @@ fn run_all(asks: Asks, places: u64, limit: Quota, units: u64, pause: Duration) -
         for event in history {
             match *event {
                 Event::Admit => {
-                    let cost = Cost::new(1 << model.asked);
+                    let cost = 1_u64 << model.asked;
                     let admission =
                         gate.admit_owned(Check::of(&Descriptor::new()).cost(cost)).unwrap().admitted();
                     assert_eq!(admission.is_some(), model.admit(), "{history:?}");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tidegate::gate::{Check, Entry};
 use tidegate::policy::Limit;
 use tidegate::store::{CasStore, Later};
-use tidegate::{Cost, Descriptor, Gate, Outcome, Policy, PolicySet, Quota};
+use tidegate::{Descriptor, Gate, Outcome, Policy, PolicySet, Quota};
 
 mod byte_map;
 
@@ -23,7 +23,7 @@ async fn calls_over_an_engine_are_spawned() {
         let gate = Arc::clone(&gate);
         async move {
             let request = Descriptor::new();
-            let two = Check::of(&request).cost(Cost::new(2));
+            let two = Check::of(&request).cost(2);
             let mut charged = tidegate::Charged::default();
             let first = gate.charge_async(two, &mut charged).await.unwrap();
             let finished =

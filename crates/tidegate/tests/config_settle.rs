@@ -268,7 +268,7 @@ fn a_ticket_that_expires_before_its_place_is_a_warning() {
 #[test]
 fn a_policy_learns_what_requests_cost_and_keeps_it_over_a_reload() {
     const COST: &str = "cost: { estimate: learned, start: 250, quantile: 50%, settle: llm.total }";
-    let gate = Gate::in_memory(set(COST), 100);
+    let gate = Gate::in_memory(set(COST), 100).unwrap();
     let estimate = |gate: &Gate| taken(&gate.policies(), &Descriptor::new()).0;
     (0..19).for_each(|_| gate.policies().learn(0, 480));
     assert_eq!((estimate(&gate), gate.policies().estimate(0)), (250, None), "nineteen say too little");
@@ -309,7 +309,7 @@ fn a_first_call_is_never_refused_by_its_own_estimate() {
         let lines = "cost: { estimate: learned, start: 250, settle: llm.total }";
         let text = file(lines).replace("limit: { rate: 1000/min }", limit);
         let (config, _) = Config::parse(&text, "t", Format::Yaml).unwrap();
-        let gate = Gate::in_memory(config.policies, 100);
+        let gate = Gate::in_memory(config.policies, 100).unwrap();
         (0..30).for_each(|_| gate.policies().learn(0, 5_000_000));
         let first = gate.check(&Descriptor::new()).unwrap();
         assert!(first.allowed, "{limit}: {:?}", first.limits);

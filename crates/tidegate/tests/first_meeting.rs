@@ -54,7 +54,7 @@ fn a_gates_bucket_that_starts_empty_fills_while_it_denies() {
         PolicySet::new(vec![policy]).unwrap()
     };
     for shadow in [false, true] {
-        let gate = Gate::in_memory(policies(shadow), 100).with_clock(clock.clone());
+        let gate = Gate::in_memory(policies(shadow), 100).unwrap().with_clock(clock.clone());
         let request = Descriptor::new();
         let asked = || gate.check(&request).unwrap().limits[0].decision;
         assert_eq!(asked().retry().after(), Some(UNIT), "shadow: {shadow}");
@@ -67,16 +67,15 @@ fn a_gates_bucket_that_starts_empty_fills_while_it_denies() {
 #[test]
 fn only_the_denial_of_a_limit_that_starts_below_full_takes_room() {
     let clock = ManualClock::default();
-    let store = MemoryStore::with_capacity(100);
+    let store = MemoryStore::with_capacity(100).unwrap();
     let mut slow = Policy::new("slow-start", Limit::new(empty_at_first(), "10/s initial 0"));
     slow.by = vec!["client.id".to_owned()];
     let mut full = Policy::new("full", Limit::new(Quota::per_second(5).gcra().unwrap(), "5/s"));
     full.by = vec!["client.id".to_owned()];
     let set = PolicySet::new(vec![slow, full]).unwrap();
     let gate = Gate::new(set, store.clone()).with_clock(clock);
-    let ask = |id: &str, cost| {
-        gate.check(Check::of(&Descriptor::new().with("client.id", id)).cost(Cost::new(cost))).unwrap()
-    };
+    let ask =
+        |id: &str, cost| gate.check(Check::of(&Descriptor::new().with("client.id", id)).cost(cost)).unwrap();
     assert!(!ask("greedy", 11).allowed);
     assert_eq!(store.occupancy().used, 0, "more than either ever grants");
     assert!(!ask("ann", 1).allowed);

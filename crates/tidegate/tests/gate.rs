@@ -17,7 +17,7 @@ fn policy(name: &str, per_hour: u64) -> Policy {
 }
 
 fn gate(policies: Vec<Policy>) -> Gate {
-    Gate::in_memory(PolicySet::new(policies).unwrap(), 100).with_clock(ManualClock::default())
+    Gate::in_memory(PolicySet::new(policies).unwrap(), 100).unwrap().with_clock(ManualClock::default())
 }
 
 fn remaining(gate: &Gate, request: &Descriptor<'_>) -> Vec<u64> {
@@ -57,13 +57,13 @@ fn a_refund_of_a_part_gives_back_that_part_and_never_more_than_was_charged() {
     let request = Descriptor::new();
     let cost = |units| Cost::new(units);
 
-    let first = charge(&gate, Check::of(&request).cost(cost(4))).unwrap();
+    let first = charge(&gate, Check::of(&request).cost(4)).unwrap();
     assert_eq!(remaining(&gate, &request), [96, 90]);
     assert_eq!(first.refundable(), 10);
     refund(&gate, &first, cost(3));
     assert_eq!(remaining(&gate, &request), [99, 93]);
 
-    let second = charge(&gate, Check::of(&request).cost(cost(20))).unwrap();
+    let second = charge(&gate, Check::of(&request).cost(20)).unwrap();
     assert_eq!(remaining(&gate, &request), [79, 83]);
     let each = refund(&gate, &second, cost(15));
     let told: Vec<_> = each.iter().map(|one| (one.policy, one.charged.units(), one.fate)).collect();
@@ -77,10 +77,10 @@ fn a_refund_of_a_part_gives_back_that_part_and_never_more_than_was_charged() {
 fn after_a_reload_a_refund_reaches_the_charges_that_were_made() {
     let gate = gate(vec![policy("stays", 100), policy("goes", 100), policy("changes", 100)]);
     let request = Descriptor::new();
-    let first = charge(&gate, Check::of(&request).cost(Cost::new(5))).unwrap();
+    let first = charge(&gate, Check::of(&request).cost(5)).unwrap();
     let set = |policies| PolicySet::new(policies).unwrap();
     gate.replace(set(vec![policy("comes", 100), policy("stays", 100), policy("changes", 200)]));
-    assert!(gate.check(Check::of(&request).cost(Cost::new(7))).unwrap().allowed);
+    assert!(gate.check(Check::of(&request).cost(7)).unwrap().allowed);
     assert_eq!(remaining(&gate, &request), [93, 88, 188]);
     let fates: Vec<_> = refund(&gate, &first, None).iter().map(|one| (one.policy, one.fate)).collect();
     let returned = Fate::Returned;

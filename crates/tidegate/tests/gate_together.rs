@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tidegate::gate::{Check, Part, Together};
 use tidegate::policy::{Access, AccessEntry, AccessList, Limit, Share};
 use tidegate::store::{CasStore, StoreError};
-use tidegate::{Charged, Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota, Retry};
+use tidegate::{Charged, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota, Retry};
 
 use byte_map::{Bytes, OnTheSpot};
 use tidegate::store::conformance::Random;
@@ -33,6 +33,7 @@ fn gate(shared: bool) -> Gate {
     let mut all = policy("all", &[]);
     all.share = shared.then_some(Share::Central);
     let gate = Gate::in_memory(PolicySet::new(vec![policy("user", &["user.id"]), all]).unwrap(), 100)
+        .unwrap()
         .with_clock(ManualClock::default());
     if shared { gate.with_store(Share::Central, OnTheSpot(CasStore::new(Bytes::default()))) } else { gate }
 }
@@ -57,7 +58,7 @@ fn calls_agree_with_a_plain_count() {
                 let checks: Vec<_> = requests
                     .iter()
                     .zip(&asked)
-                    .map(|(request, (_, cost))| Check::of(request).cost(Cost::new(*cost)))
+                    .map(|(request, (_, cost))| Check::of(request).cost(*cost))
                     .collect();
                 let mut after = model;
                 let mut fits = true;
@@ -83,9 +84,9 @@ fn calls_agree_with_a_plain_count() {
 #[test]
 fn a_refused_call_names_the_check_that_refuses() {
     let gate = gate(false);
-    assert!(gate.check(Check::of(&user("eve")).cost(Cost::new(10))).unwrap().allowed);
+    assert!(gate.check(Check::of(&user("eve")).cost(10)).unwrap().allowed);
     let (ann, eve) = (user("ann"), user("eve"));
-    let together = gate.check_together(&[Check::of(&ann), Check::of(&eve).cost(Cost::new(3))]).unwrap();
+    let together = gate.check_together(&[Check::of(&ann), Check::of(&eve).cost(3)]).unwrap();
     assert!(!together.allowed);
     let refuses = |at: usize| {
         let decision = &together.decisions[at];
@@ -101,10 +102,10 @@ fn a_refused_call_names_the_check_that_refuses() {
 fn looks_refuse_and_charge_nothing() {
     let gate = gate(false);
     let (ann, eve) = (user("ann"), user("eve"));
-    let look = Check::of(&eve).cost(Cost::new(5)).peek();
+    let look = Check::of(&eve).cost(5).peek();
     assert!(gate.check_together(&[Check::of(&ann), look]).unwrap().allowed);
     assert_eq!(left(&gate), [11, 12, 12, 11], "the look has spent nothing");
-    assert!(gate.check(Check::of(&eve).cost(Cost::new(10))).unwrap().allowed);
+    assert!(gate.check(Check::of(&eve).cost(10)).unwrap().allowed);
     assert!(!gate.check_together(&[Check::of(&ann), look]).unwrap().allowed);
     assert_eq!(left(&gate), [11, 12, 2, 1]);
 }
@@ -114,7 +115,7 @@ fn a_list_that_refuses_one_refuses_the_call() {
     let deny = AccessList::from_iter(["user.id=eve".parse::<AccessEntry>().unwrap()]);
     let access = Access { deny, ..Access::default() };
     let set = PolicySet::with(vec![policy("all", &[])], access, 64).unwrap();
-    let gate = Gate::in_memory(set, 100).with_clock(ManualClock::default());
+    let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::default());
     let (ann, eve) = (user("ann"), user("eve"));
     let together = gate.check_together(&[Check::of(&ann), Check::of(&eve)]).unwrap();
     assert!(!together.allowed && together.decisions[1].denied_by_list.is_some());
@@ -126,7 +127,7 @@ async fn what_a_call_charged_is_settled_like_any_charge() {
     let gate = gate(true);
     let (ann, bob) = (user("ann"), user("bob"));
     let mut charged = Charged::default();
-    let checks = [Check::of(&ann).cost(Cost::new(3)), Check::of(&bob).cost(Cost::new(4))];
+    let checks = [Check::of(&ann).cost(3), Check::of(&bob).cost(4)];
     assert!(gate.charge_together_async(&checks, &mut charged).await.unwrap().allowed);
     assert_eq!(left(&gate), [9, 8, 12, 5]);
     gate.finish_async(&charged, Part::All, Outcome::Ignored, |_| Some(0)).await.unwrap();
@@ -158,14 +159,14 @@ fn one_key_under_two_quotas_is_a_mistake_that_names_the_policy() {
 fn a_check_that_was_not_asked_is_not_allowed_and_may_be_repeated() {
     let gate = gate(true);
     let (ann, eve) = (user("ann"), user("eve"));
-    assert!(gate.check(Check::of(&eve).cost(Cost::new(10))).unwrap().allowed);
-    let look = Check::of(&eve).cost(Cost::new(5)).peek();
+    assert!(gate.check(Check::of(&eve).cost(10)).unwrap().allowed);
+    let look = Check::of(&eve).cost(5).peek();
     let together = gate.check_together(&[Check::of(&ann), look]).unwrap();
     let unasked = &together.decisions[0];
     assert!(!unasked.allowed && unasked.limits.is_empty());
     assert_eq!(unasked.retry(), Retry::Unknown);
     // The second store was not asked, since the first had refused: of one whose limits are all there, nobody knows.
-    let together = gate.check_together(&[Check::of(&ann), Check::of(&eve).cost(Cost::new(5))]).unwrap();
+    let together = gate.check_together(&[Check::of(&ann), Check::of(&eve).cost(5)]).unwrap();
     let half = &together.decisions[0];
     assert_eq!((half.limits.len(), half.allowed, half.retry()), (1, false, Retry::Unknown));
 }
@@ -175,7 +176,7 @@ fn a_check_that_was_not_asked_is_not_allowed_and_may_be_repeated() {
 async fn places_that_two_checks_took_together_are_left_together() {
     let places = Quota::concurrency(3, std::time::Duration::from_secs(60)).unwrap();
     let set = PolicySet::new(vec![Policy::new("places", Limit::new(places, "3 at once"))]).unwrap();
-    let gate = Gate::in_memory(set, 100).with_clock(ManualClock::default());
+    let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::default());
     let request = Descriptor::new();
     let free = || gate.peek(&request).unwrap().limits[0].decision.standing.remaining;
     let mut charged = Charged::default();

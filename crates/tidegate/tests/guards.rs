@@ -8,7 +8,7 @@ use std::time::Duration;
 use tidegate::gate::{Check, Entry, Fate, Part};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{MemoryStore, PlainStore, conformance};
-use tidegate::{Charged, Cost, Gate, ManualClock, Outcome, Quota, Retry};
+use tidegate::{Charged, Gate, ManualClock, Outcome, Quota, Retry};
 use tidegate_core::concurrency::Concurrency;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -24,7 +24,7 @@ fn per_hour(name: &str, count: u64) -> Policy {
 fn gate(policies: Vec<Policy>) -> (Gate, ManualClock) {
     let clock = ManualClock::default();
     clock.advance(Duration::from_secs(1_000));
-    (Gate::in_memory(PolicySet::new(policies).unwrap(), 100).with_clock(clock.clone()), clock)
+    (Gate::in_memory(PolicySet::new(policies).unwrap(), 100).unwrap().with_clock(clock.clone()), clock)
 }
 
 fn remaining(gate: &Gate) -> Vec<u64> {
@@ -47,8 +47,8 @@ fn stores_carry_guards_as_they_carry_limits() {
     quotas.push(Arc::new(Quota::per_second(7).burst(5).gcra().unwrap()));
     assert_eq!(quotas.len(), 5);
     conformance::run(PlainStore::default, &quotas, 10_000);
-    conformance::run(|| MemoryStore::with_capacity(10_000), &quotas, 30_000);
-    conformance::run(|| MemoryStore::with_full_keys(10_000), &quotas, 30_000);
+    conformance::run(|| MemoryStore::with_capacity(10_000).unwrap(), &quotas, 30_000);
+    conformance::run(|| MemoryStore::with_full_keys(10_000).unwrap(), &quotas, 30_000);
 }
 
 #[test]
@@ -116,8 +116,7 @@ fn an_admission_that_is_dropped_leaves_its_place_and_keeps_what_it_spent() {
     assert_eq!(remaining(&gate), [8, 0]);
     drop(admission);
     assert_eq!(remaining(&gate), [8, 1]);
-    let Entry::Admitted(admission) = gate.admit(Check::of(&Descriptor::new()).cost(Cost::new(1))).unwrap()
-    else {
+    let Entry::Admitted(admission) = gate.admit(Check::of(&Descriptor::new()).cost(1)).unwrap() else {
         panic!()
     };
     admission.cancel().unwrap();
@@ -149,7 +148,7 @@ fn a_success_forgets_nobody_who_is_inside() {
 #[test]
 fn threads_never_meet_more_inside_than_there_are_places() {
     use std::sync::atomic::{AtomicU64, Ordering};
-    let gate = Gate::in_memory(PolicySet::new(vec![at_once("work", 2)]).unwrap(), 100);
+    let gate = Gate::in_memory(PolicySet::new(vec![at_once("work", 2)]).unwrap(), 100).unwrap();
     let inside = AtomicU64::new(0);
     let entered: usize = std::thread::scope(|scope| {
         let turns = || {

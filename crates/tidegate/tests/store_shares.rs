@@ -22,7 +22,7 @@ fn a_flood_of_used_up_keys_of_one_policy_frees_no_debtor_of_another() {
     for debts in [Quota::per_day(5).gcra().unwrap(), Quota::per_day(5).fixed_window().unwrap()] {
         for flood in [Quota::per_day(1).gcra().unwrap(), Quota::per_day(1).sliding_log().unwrap()] {
             let (debts, flood) = (Arc::new(debts.clone()), Arc::new(flood));
-            let store = MemoryStore::with_capacity(1000);
+            let store = MemoryStore::with_capacity(1000).unwrap();
             let take = |now, key: &[u8], quota, owner| {
                 let charges = [charge(key, quota, owner)];
                 store.blocking_settle(&Step::new(now, Op::Take, &charges)).unwrap().allowed
@@ -56,7 +56,7 @@ proptest! {
             Arc::new(Quota::per_minute(3).fixed_window().unwrap()),
             Arc::new(Quota::per_day(1).gcra().unwrap()),
         ];
-        let (store, plain) = (MemoryStore::with_capacity(1), PlainStore::default());
+        let (store, plain) = (MemoryStore::with_capacity(1).unwrap(), PlainStore::default());
         prop_assert_eq!(store.occupancy().capacity, 8);
         let mut now = Tick::from_secs(1_000_000);
         for (owner, key, pause, quota) in steps {

@@ -24,12 +24,12 @@ fn the_plain_map_conforms() {
 
 #[test]
 fn the_memory_table_conforms() {
-    conformance::run(|| MemoryStore::with_capacity(10_000), &conformance::quotas(), 50_000);
+    conformance::run(|| MemoryStore::with_capacity(10_000).unwrap(), &conformance::quotas(), 50_000);
 }
 
 #[test]
 fn the_memory_table_that_keeps_keys_conforms() {
-    conformance::run(|| MemoryStore::with_full_keys(10_000), &conformance::quotas(), 50_000);
+    conformance::run(|| MemoryStore::with_full_keys(10_000).unwrap(), &conformance::quotas(), 50_000);
 }
 
 /// Small enough that eight keys share two lines and fill them; none of them ever loses its place.
@@ -37,7 +37,7 @@ fn the_memory_table_that_keeps_keys_conforms() {
 fn a_table_of_two_full_lines_agrees_with_the_plain_map() {
     let quotas = conformance::quotas();
     for seed in 1..60u64 {
-        let (table, plain) = (MemoryStore::with_capacity(1), PlainStore::default());
+        let (table, plain) = (MemoryStore::with_capacity(1).unwrap(), PlainStore::default());
         let mut random = Random::seeded(seed);
         let mut below = |count: u64| random.below(count);
         let mut now = Tick::from_secs(1_000_000);
@@ -72,7 +72,7 @@ fn a_table_of_two_full_lines_agrees_with_the_plain_map() {
 #[test]
 fn threads_that_settle_overlapping_steps_admit_exactly_the_limit() {
     let (threads, keys, limit) = (8u64, 24u64, 500u64);
-    let store = MemoryStore::with_capacity(1000);
+    let store = MemoryStore::with_capacity(1000).unwrap();
     let quota = Arc::new(tidegate::Quota::per_hour(limit).sliding_window(10).unwrap());
     let now = Tick::from_secs(1_000_000);
     let spent: Vec<AtomicU64> = (0..keys).map(|_| AtomicU64::new(0)).collect();

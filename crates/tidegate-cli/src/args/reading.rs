@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
+use tidegate_sim::log::LogFormat;
 
 use super::values::{duration, pair};
 
@@ -15,8 +16,11 @@ pub(crate) struct Reading {
     #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
     pub(crate) logs: Vec<PathBuf>,
     /// Format of the lines
-    #[arg(long, value_enum, default_value_t = LogFormat::Auto)]
-    pub(crate) format: LogFormat,
+    #[arg(long, value_enum, default_value_t = LineFormat::Auto)]
+    pub(crate) format: LineFormat,
+    /// Lines as nginx's log_format writes them, such as '$time_iso8601 $remote_addr "$request" $status'
+    #[arg(long, value_name = "LOG_FORMAT", value_parser = str::parse::<LogFormat>, conflicts_with = "format")]
+    pub(crate) log_format: Option<LogFormat>,
     /// What to do with lines that go back in time
     #[arg(long, value_enum, default_value_t = Order::Sort)]
     pub(crate) order: Order,
@@ -26,10 +30,13 @@ pub(crate) struct Reading {
     /// Which column is which attribute, such as client.ip=host; may be repeated
     #[arg(long, value_name = "NAME=COLUMN", value_parser = pair)]
     pub(crate) column: Vec<(String, String)>,
+    /// Only requests that fit, in the words of a policy's match, such as path=/api/**; may be repeated
+    #[arg(long = "match", value_name = "NAME=PATTERN", value_parser = pair)]
+    pub(crate) matching: Vec<(String, String)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LogFormat {
+pub(crate) enum LineFormat {
     /// By the first lines
     Auto,
     /// Combined log format of Apache and nginx
@@ -42,6 +49,11 @@ pub(crate) enum LogFormat {
     Json,
     /// Comma- or tab-separated with a header line
     Csv,
+    /// Access logs of AWS Application Load Balancers
+    Alb,
+    /// Standard logs of Amazon CloudFront
+    #[value(name = "cloudfront")]
+    CloudFront,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

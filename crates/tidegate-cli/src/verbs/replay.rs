@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use serde_json::json;
 use tidegate::policy::PolicySet;
 use tidegate_sim::ladder::Ladders;
-use tidegate_sim::log::{Log, LogOptions, Record, Tally};
+use tidegate_sim::log::{Log, Record, Tally};
 use tidegate_sim::replay::{Replay, ReplayOptions, Threshold, Trust, shadow_limit_name};
 use tidegate_sim::report::{self, Report};
 use tidegate_sim::thousands::grouped;
@@ -52,14 +52,14 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         Some(_) => Ladders::new(&policies, &options),
         None => Ladders::default(),
     };
-    let mut runs = Replay::new(sets, options);
-    let mut log = reading::open(&replay.reading)?;
+    let mut runs = Replay::try_new(sets, options)?;
+    let mut log = reading::open(&replay.reading, printer)?;
     let took = feed(&mut log, replay.speed, printer, |record| {
         runs.feed(record);
         ladders.feed(record);
     })?;
     let tally = log.tally();
-    judgement::parsed(tally)?;
+    judgement::parsed(tally, &replay.reading)?;
     if runs.unheld() > 0 && runs.unheld() == tally.records {
         return Err(Mistake(NO_HOLD.to_owned()).into());
     }
@@ -246,28 +246,6 @@ fn draw(report: &Report<'_>, folder: &Path, printer: &Printer) -> Result<()> {
         printer.remark(&format!("wrote {}", path.display()));
     }
     Ok(())
-}
-
-/// How logs are read, in the words of the library.
-impl From<&args::Reading> for LogOptions {
-    fn from(reading: &args::Reading) -> Self {
-        use tidegate_sim::log::Format;
-        use tidegate_sim::order::Order;
-        let format = match reading.format {
-            args::LogFormat::Auto => Format::Auto,
-            args::LogFormat::Combined => Format::Combined,
-            args::LogFormat::Common => Format::Common,
-            args::LogFormat::Vhost => Format::Vhost,
-            args::LogFormat::Json => Format::Json,
-            args::LogFormat::Csv => Format::Csv,
-        };
-        let order = match (reading.order, Order::default()) {
-            (args::Order::Clamp, _) => Order::Clamp,
-            (args::Order::Sort, Order::Sort { bytes, .. }) => Order::Sort { window: reading.reorder, bytes },
-            (args::Order::Sort, other) => other,
-        };
-        Self { format, columns: reading.column.clone(), order }
-    }
 }
 
 #[cfg(test)]

@@ -128,7 +128,7 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     options.http = serve.http.unwrap_or(config.server.http);
     options.drain = serve.drain;
     options.connections = serve.connections;
-    options.store = Arc::new(config.store.memory(serve.keys));
+    options.store = Arc::new(config.store.memory(serve.keys)?);
     (options.tickets, options.token) = secrets(serve, config)?;
     Ok(options)
 }

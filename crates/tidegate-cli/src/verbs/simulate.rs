@@ -21,7 +21,7 @@ use crate::limit_words::LimitWords;
 use crate::outcome;
 use crate::output::Printer;
 use crate::styled::Styled;
-use crate::{pictures, policies, writing};
+use crate::{pictures, policies, reading, writing};
 
 pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     if let Some(trace) = &simulate.trace {
@@ -142,6 +142,7 @@ fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit
         trace = trace.with_states();
     }
     let input: Box<dyn BufRead> = if path.as_os_str() == "-" {
+        reading::remark_terminal("tidegate simulate --trace trace.jsonl", printer);
         Box::new(io::stdin().lock())
     } else {
         Box::new(BufReader::new(File::open(path).with_context(|| format!("cannot open {}", path.display()))?))

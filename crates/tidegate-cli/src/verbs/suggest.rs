@@ -3,7 +3,6 @@
 mod text;
 
 use anyhow::Result;
-use tidegate_sim::log::LogOptions;
 use tidegate_sim::replay::Trust;
 use tidegate_sim::source::Input;
 use tidegate_sim::suggest::{self, Step, SuggestError, SuggestOptions};
@@ -44,7 +43,7 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
         Step::Request => progress.iter().for_each(Progress::tick),
         Step::Ends => progress.iter().for_each(Progress::finish),
     };
-    let suggestion = match suggest::suggest(&inputs, &LogOptions::from(&arguments.reading), &options, watch) {
+    let suggestion = match suggest::suggest(&inputs, &reading::options(&arguments.reading)?, &options, watch) {
         Ok(suggestion) => suggestion,
         Err(SuggestError::Log(error)) => return Err(error.into()),
         Err(SuggestError::Doubtful { doubts, tally }) => {

@@ -1,8 +1,11 @@
 //! Tells the format of a log by its first lines.
 
+use super::alb::Alb;
 use super::clf::Clf;
+use super::cloudfront::{CloudFront, fields_line};
 use super::csv;
 use super::format::Format;
+use super::log_format::Cutter;
 use super::malformed::excerpt;
 use super::reader::{Reader, is_blank};
 use super::tail::Tail;
@@ -25,27 +28,32 @@ const LINES: usize = 20;
 
 /// Returns a reader for what the first bytes of a log look like.
 pub(super) fn reader(
-    format: Format,
+    format: &Format,
     columns: &[(String, String)],
     sample: &[u8],
 ) -> Result<(Format, Reader), FormatError> {
+    let named = fields_line(sample);
     let mut lines =
         sample.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end).filter(|line| !is_blank(line));
     let first = lines.clone().next().unwrap_or(b"");
     let first = first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first);
     let found = match format {
+        Format::Auto if named.is_some_and(CloudFront::is_named) => Format::CloudFront,
         Format::Auto if first.is_empty() => Format::Combined,
         Format::Auto if first.starts_with(b"{") => Format::Json,
         Format::Auto if csv::header(first, columns).is_some() => Format::Csv,
         Format::Auto => access(lines.by_ref().take(LINES)).ok_or_else(|| FormatError::new(first))?,
-        given => given,
+        given => given.clone(),
     };
-    let reader = match found {
+    let reader = match &found {
         Format::Json => Reader::Json(super::json::Json::new(columns)),
         Format::Csv => {
             let guess = if first.contains(&b'\t') { b'\t' } else { b',' };
             Reader::Csv(Box::new(csv::Csv::new(csv::header(first, columns).unwrap_or(guess), columns)))
         }
+        Format::Alb => Reader::Alb(Box::new(Alb::new(columns))),
+        Format::CloudFront => Reader::CloudFront(Box::new(CloudFront::new(named, columns))),
+        Format::LogFormat(format) => Reader::LogFormat(Box::new(Cutter::new(format, columns))),
         Format::Vhost => Reader::Clf(Clf::new(true)),
         Format::Auto | Format::Common | Format::Combined => Reader::Clf(Clf::new(false)),
     };
@@ -55,6 +63,12 @@ pub(super) fn reader(
 /// Tells the kinds of access log apart by the first line that is one.
 fn access<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Option<Format> {
     lines.find_map(|line| {
+        if Alb::new(&[]).read(line).is_ok() {
+            return Some(Format::Alb);
+        }
+        if CloudFront::new(None, &[]).read(line).is_ok() {
+            return Some(Format::CloudFront);
+        }
         let record = Clf::new(false).read(line).ok()?;
         let vhost = is_vhost(record.client) && Clf::new(true).read(line).is_ok();
         Some(match (vhost, record.tail) {

@@ -53,6 +53,19 @@ impl Fields {
         Some(number)
     }
 
+    /// Returns the number of a name whose meaning the format of the log tells: how it is shown, its role, and its place among the
+    /// names of the same role, lower first. What the user says of it goes before. `None` when too many are remembered already.
+    pub(super) fn define(&mut self, name: &str, shown: String, role: Option<(Role, usize)>) -> Option<u32> {
+        if self.numbers.contains_key(name) || self.columns.iter().any(|(_, column)| column == name) {
+            return self.number(name);
+        }
+        let number = u32::try_from(self.names.len()).ok().filter(|_| self.names.len() < MAX_NAMES)?;
+        let (role, rank) = role.unzip();
+        self.names.push(Name { shown, role, rank: rank.unwrap_or(0), unit: Unit::Nanos(1_000_000_000) });
+        self.numbers.insert(name.to_owned(), number);
+        Some(number)
+    }
+
     fn meaning(&self, name: &str) -> Name {
         if let Some((attribute, _)) = self.columns.iter().find(|(_, column)| column == name) {
             let role = WELL_KNOWN.iter().find(|(_, have, _)| have == attribute).map(|(role, ..)| *role);

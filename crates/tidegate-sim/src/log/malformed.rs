@@ -32,9 +32,31 @@ pub enum Malformed {
     /// Not one JSON object.
     #[error("not one JSON object")]
     Json,
+    /// The text that the `log_format` has behind its variable of this number, from 1, does not come; of 0, the text it begins with.
+    #[error("not as the log format has it: {}", misfit(*.variable))]
+    LogFormat {
+        /// The number of the variable.
+        variable: u16,
+    },
+    /// Fewer fields than an Application Load Balancer writes.
+    #[error("fewer fields than a line of an Application Load Balancer has")]
+    Alb,
+    /// Not the fields that the `#Fields` line names.
+    #[error("not as many fields as the #Fields line has")]
+    Fields,
+    /// A second `#Fields` line, with others, stands before it.
+    #[error("the #Fields line before it is not the one at the beginning; give the files one by one")]
+    OtherFields,
     /// Longer than [`crate::source::MAX_LINE`].
     #[error("longer than 64 KiB")]
     TooLong,
+}
+
+fn misfit(variable: u16) -> String {
+    match variable {
+        0 => "it begins otherwise".to_owned(),
+        number => format!("the text behind variable {number} does not come"),
+    }
 }
 
 /// A malformed line, to show.

@@ -1,8 +1,11 @@
 //! Reads the lines of one file, in whichever format it has.
 
+use super::alb::Alb;
 use super::clf::Clf;
+use super::cloudfront::CloudFront;
 use super::csv::Csv;
 use super::json::Json;
+use super::log_format::Cutter;
 use super::malformed::Malformed;
 use super::record::Record;
 
@@ -12,6 +15,9 @@ pub(super) enum Reader {
     Clf(Clf),
     Json(Json),
     Csv(Box<Csv>),
+    Alb(Box<Alb>),
+    CloudFront(Box<CloudFront>),
+    LogFormat(Box<Cutter>),
 }
 
 /// Says whether a line is blank or a comment, which is not counted.
@@ -27,6 +33,18 @@ impl Reader {
             Self::Clf(clf) => clf.read(line).map(Some),
             Self::Json(json) => json.read(line).map(Some),
             Self::Csv(csv) => csv.read(line),
+            Self::Alb(alb) => alb.read(line).map(Some),
+            Self::CloudFront(cloudfront) => cloudfront.read(line).map(Some),
+            Self::LogFormat(cutter) => cutter.read(line).map(Some),
+        }
+    }
+
+    /// Says whether the lines below a comment are written as this reader reads them, as those above it were or not.
+    #[cold]
+    pub(super) fn goes_on_below(&self, comment: &[u8], so_far: bool) -> bool {
+        match self {
+            Self::CloudFront(cloudfront) => cloudfront.goes_on_below(comment, so_far),
+            _ => true,
         }
     }
 
@@ -35,6 +53,7 @@ impl Reader {
     pub(super) fn time(&mut self, line: &[u8]) -> Result<Option<u64>, Malformed> {
         match self {
             Self::Clf(clf) => clf.time(line).map(Some),
+            Self::LogFormat(cutter) => cutter.time(line).map(Some),
             other => Ok(other.read(line)?.map(|record| record.time.as_nanos())),
         }
     }

@@ -98,7 +98,7 @@ fn tables_with_a_header() {
             "807256801 h2||GET||/|Some(304)|None| logname=-",
         ]
     );
-    assert_eq!((tally.files[0].1, tally.malformed), (Format::Csv, 1));
+    assert_eq!((&tally.files[0].1, tally.malformed), (&Format::Csv, 1));
 
     let csv = b"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,374,44\n";
     let (out, _) = read(csv, LogOptions::default());
@@ -122,15 +122,65 @@ fn formats_are_told_by_the_first_lines() {
         ),
         (format!("e.org:80 h - - {T} \"GET / HTTP/1.0\" 200 1 \"-\" \"a\""), Format::Vhost),
         (format!("::1 - - {T} \"GET / HTTP/1.0\" 200 1 \"-\" \"a\""), Format::Combined),
+        (
+            "h2 2015-05-17T10:05:03.000000Z app/x/1 192.0.2.7:2817 - 0.1 0.1 0.1 200 - 1 1 \"GET / HTTP/2.0\" \"a\"".to_owned(),
+            Format::Alb,
+        ),
+        (
+            "#Version: 1.0\n#Fields: date time c-ip x-edge-location\n2015-05-17\t10:05:03\th\tFRA1".to_owned(),
+            Format::CloudFront,
+        ),
+        (
+            "2015-05-17\t10:05:03\tFRA1\t1\th\tGET\te.org\t/\t200\t-\t-\t-".to_owned(),
+            Format::CloudFront,
+        ),
     ];
     for (bytes, want) in rows {
         let (out, tally) = read(bytes.as_bytes(), LogOptions::default());
-        assert_eq!((out.len(), tally.files[0].1), (1, want), "{bytes}");
+        assert_eq!((out.len(), &tally.files[0].1), (1, &want), "{bytes}");
     }
     let file = Temp::new(b"Nov 20 22:53:01 host sshd[1]: hello\nx\n");
     let mut log = Log::open(vec![file.input()], LogOptions::default()).unwrap();
     let error = log.read(|_| ControlFlow::Continue(())).unwrap_err().to_string();
     assert!(error.contains("--format") && error.ends_with("Nov 20 22:53:01 host sshd[1]: hello"), "{error}");
+}
+
+/// Files of CloudFront that were put together, one of which has other fields: its lines would be read as what they are not.
+#[test]
+fn lines_below_other_names_are_told_and_not_misread() {
+    const NAMES: &str = "#Fields: date time c-ip cs-method x-edge-location\n";
+    let line = |second: u32, rest: &str| format!("2015-05-17\t10:05:{second:02}\t{rest}\tGET\tFRA1\n");
+    let text = format!(
+        "#Version: 1.0\n{NAMES}{}#Version: 1.0\n{NAMES}{}#Fields: date time x-edge-location cs-method c-ip\n{}#Version: 1.0\n{NAMES}{}",
+        line(3, "a"),
+        line(4, "b"),
+        line(5, "FRA1"),
+        line(6, "c")
+    );
+    let (out, tally) = read(text.as_bytes(), LogOptions::default());
+    assert_eq!(
+        out.iter().map(|line| line.split(['|', ' ']).nth(1).unwrap()).collect::<Vec<_>>(),
+        ["a", "b", "c"]
+    );
+    assert_eq!((tally.malformed, tally.first_malformed[0].why), (1, Malformed::OtherFields));
+}
+
+#[test]
+fn only_requests_that_match_are_handed_out() {
+    let line = |second: u32, path: &str| {
+        format!("h - - [17/May/2015:10:05:{second:02} +0000] \"GET {path} HTTP/1.0\" 200 1\n")
+    };
+    let bytes = [line(1, "/"), line(3, "/api/a?b"), line(2, "//api/b"), line(4, "/api"), "junk\n".to_owned()]
+        .concat();
+    let matching = Match::any().path("/api/*").unwrap();
+    for order in [Order::default(), Order::Clamp] {
+        let (out, tally) =
+            read(bytes.as_bytes(), LogOptions { matching: matching.clone(), order, ..LogOptions::default() });
+        assert_eq!(out.len(), 2, "{out:?}");
+        assert_eq!((tally.records, tally.unmatched, tally.malformed, tally.lines), (2, 2, 1, 5));
+        let first = tally.first.unwrap().as_nanos() / 1_000_000_000;
+        assert_eq!(first, if order == Order::Clamp { 1_431_857_103 } else { 1_431_857_102 });
+    }
 }
 
 #[test]
@@ -182,9 +232,9 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_never_panic(bytes: Vec<u8>, text in "(\\{|\\}|\"ts\"|:|1|,|\n|\\[|\\]|time|\t|a|\"){0,60}") {
-        for format in [Format::Combined, Format::Vhost, Format::Json, Format::Csv] {
+        for format in [Format::Combined, Format::Vhost, Format::Json, Format::Csv, Format::Alb, Format::CloudFront] {
             for bytes in [&bytes[..], text.as_bytes()] {
-                let (_, tally) = read(bytes, LogOptions { format, ..LogOptions::default() });
+                let (_, tally) = read(bytes, LogOptions { format: format.clone(), ..LogOptions::default() });
                 prop_assert!(tally.records + tally.malformed <= tally.lines);
             }
         }

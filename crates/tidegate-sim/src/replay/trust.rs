@@ -112,10 +112,10 @@ impl fmt::Display for Doubt {
 
 /// Returns the malformed lines, and the lines that are not blank.
 pub(super) fn malformed(log: &Tally) -> (u64, u64) {
-    (log.malformed, log.malformed + log.records)
+    (log.malformed, log.malformed + log.records + log.unmatched)
 }
 
-/// Returns the requests that were taken at the latest time seen, and all of them.
+/// Returns the requests that were taken at the latest time seen, and all of them, those too that were not asked for.
 pub(super) fn late(log: &Tally) -> (u64, u64) {
-    (log.order.clamped, log.records)
+    (log.order.clamped, log.records + log.unmatched)
 }

@@ -69,9 +69,14 @@ fn mistakes_name_their_line() {
         (
             r#"{"t":0,"key":"a","id":"x"}
 
-{"t":1,"op":"cancel","id":"x"}
 {"t":2,"key":"a","id":"x"}"#,
-            "line 4: the id \"x\" is that of line 1; give each line an id of its own",
+            "line 3: the id \"x\" is that of line 1, which is not settled yet; settle that first, or take another id",
+        ),
+        (
+            r#"{"t":0,"key":"a","id":"x"}
+{"t":1,"op":"cancel","id":"x"}
+{"t":2,"op":"cancel","id":"x"}"#,
+            "line 3: no allowed line before has the id \"x\", or it was settled",
         ),
         (r#"{"t":0,"op":"settle","used":1}"#, "line 1: op `settle` needs the `id` of an earlier line"),
         (
@@ -123,4 +128,21 @@ fn an_earlier_time_counts_as_the_last_change() {
     // Before the change at 1 s, time stands still there.
     let out = run(&(line(second, 5) + &line(0, 1))).0;
     assert!(out.lines().last().unwrap().contains(r#""retry_after":100000000,"remaining":0"#), "{out}");
+}
+
+/// Every id was remembered for good: a long trace filled the memory.
+#[test]
+fn an_id_is_forgotten_once_it_is_settled() {
+    let mut trace = Trace::of_limit(|_, _| Ok(Quota::per_second(10).burst(5).gcra().unwrap())).unwrap();
+    trace.most_held = 2;
+    let mut run = |input: &str| {
+        let result = trace.run(input.as_bytes(), io::sink()).map(drop);
+        (result.map_err(|error| error.to_string()), trace.held.len())
+    };
+    let round = "{\"t\":0,\"id\":\"x\"}\n{\"t\":0,\"op\":\"cancel\",\"id\":\"x\"}\n";
+    assert_eq!(run(&round.repeat(100)), (Ok(()), 0));
+    let mistake = "line 3: 2 charges with an `id` are not settled yet, and a trace holds no more; settle or cancel some, or leave out \
+                   the `id` of those that never are";
+    let three = "{\"t\":0,\"id\":\"a\"}\n{\"t\":0,\"id\":\"b\"}\n{\"t\":0,\"id\":\"c\"}\n";
+    assert_eq!(run(three), (Err(mistake.to_owned()), 2));
 }

@@ -13,6 +13,7 @@ use super::line::Answer;
 use super::permit::{Permit, Shared};
 use crate::answer::Denied;
 use crate::clock::Sleep;
+use crate::deadline::Deadline;
 use crate::time_bound::TimeBound;
 
 /// A future that ends with a [`Permit`]; made by [`Bulkhead::enter`](crate::Bulkhead::enter).
@@ -33,7 +34,8 @@ use crate::time_bound::TimeBound;
 #[must_use = "nobody enters unless awaited"]
 pub struct Enter {
     shared: Arc<Shared>,
-    places: Cost,
+    /// `None` where what was asked for is no number of places.
+    places: Option<Cost>,
     bound: TimeBound,
     stage: Stage,
 }
@@ -45,7 +47,7 @@ enum Stage {
 }
 
 impl Enter {
-    pub(super) const fn new(shared: Arc<Shared>, places: Cost) -> Self {
+    pub(super) const fn new(shared: Arc<Shared>, places: Option<Cost>) -> Self {
         Self { shared, places, bound: TimeBound::NONE, stage: Stage::New }
     }
 
@@ -55,10 +57,10 @@ impl Enter {
         self
     }
 
-    /// Waits until `deadline` at the latest, a tick of the bulkhead's clock. A deadline that has passed is refused for good, even with
-    /// places to spare: nobody is waiting for the result any more.
-    pub const fn until(mut self, deadline: Tick) -> Self {
-        self.bound = TimeBound::Until(deadline);
+    /// Waits until `deadline` at the latest: an `Instant`, or a tick of the bulkhead's clock. A deadline that has passed is refused for good,
+    /// even with places to spare: nobody is waiting for the result any more.
+    pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {
+        self.bound = TimeBound::Until(deadline.into());
         self
     }
 
@@ -66,20 +68,23 @@ impl Enter {
     /// or must not.
     fn begin(&mut self, cx: &Context<'_>) -> Result<(u64, Option<Tick>), Answer> {
         let shared = &self.shared;
-        if self.bound.has_passed(|| shared.clock.now()) {
-            return Err(Err(shared.line.lock().refused(Retry::Never)));
+        let never = || Err(Err(shared.line.lock().refused(Retry::Never)));
+        let Some(places) = self.places else { return never() };
+        self.bound = self.bound.by(&*shared.clock);
+        if self.bound.has_passed(&*shared.clock) {
+            return never();
         }
         // Tried before the clock is read and the waker copied: a caller who need not wait needs neither.
-        let answer = shared.line.lock().enter(self.places);
+        let answer = shared.line.lock().enter(places);
         if !matches!(&answer, Err(refused) if refused.retry() == Retry::Unknown) {
             return Err(answer);
         }
         if self.bound.is_at_once() {
             return Err(answer);
         }
-        let deadline = self.bound.deadline(|| shared.clock.now());
+        let deadline = self.bound.deadline(&*shared.clock);
         let mut waker = Some(cx.waker().clone());
-        let number = shared.line.lock().join(self.places, &mut waker)?;
+        let number = shared.line.lock().join(places, &mut waker)?;
         Ok((number, deadline))
     }
 

@@ -53,6 +53,14 @@ impl Clock for TokioClock {
         self.anchor.after(self.origin.elapsed())
     }
 
+    fn tick_of(&self, instant: std::time::Instant) -> Tick {
+        let origin = self.origin.into_std();
+        match instant.checked_duration_since(origin) {
+            Some(after) => self.anchor.after(after),
+            None => self.anchor.before(origin.duration_since(instant)),
+        }
+    }
+
     /// # Panics
     /// Inside a runtime that was built without its timer (`enable_time`).
     fn sleep_until(&self, tick: Tick) -> Sleep {

@@ -67,9 +67,9 @@ impl<G: Deref<Target = Gate>> Entry<G> {
 /// use tidegate::{Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
 ///
 /// let tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
-/// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000).with_clock(ManualClock::default());
+/// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000)?.with_clock(ManualClock::default());
 /// let request = Descriptor::new();
-/// let Entry::Admitted(admission) = gate.admit(Check::of(&request).cost(Cost::new(800)))? else { panic!("800 of 1000") };
+/// let Entry::Admitted(admission) = gate.admit(Check::of(&request).cost(800))? else { panic!("800 of 1000") };
 /// admission.finish_with(Outcome::Success, |_| Some(300))?;
 /// assert_eq!(gate.peek(&request)?.limits[0].decision.standing.remaining, 700);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

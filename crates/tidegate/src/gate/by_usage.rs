@@ -92,7 +92,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     /// let requests = Policy::new("requests", Limit::new(Quota::per_minute(60).gcra()?, "60/min"));
     /// let mut tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
     /// tokens.settle = Some(SettleRule::new(SettleBy::Value("llm.output".to_owned())));
-    /// let gate = Gate::in_memory(PolicySet::new(vec![requests, tokens])?, 1000).with_clock(ManualClock::default());
+    /// let gate = Gate::in_memory(PolicySet::new(vec![requests, tokens])?, 1000)?.with_clock(ManualClock::default());
     /// let Entry::Admitted(call) = gate.admit(&Descriptor::new())? else { panic!("a full limit") };
     /// call.finish_by(Outcome::Success, &Usage::default().with("llm.output", 300))?;
     /// let left = |limit: usize| gate.peek(&Descriptor::new()).unwrap().limits[limit].decision.standing.remaining;
@@ -142,7 +142,7 @@ impl Gate {
     ///
     /// let mut tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
     /// tokens.settle = Some(SettleRule::new(SettleBy::Value("llm.output".to_owned())));
-    /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000).with_clock(ManualClock::default());
+    /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000)?.with_clock(ManualClock::default());
     /// let keys = TicketKeys::random()?;
     /// let Entry::Admitted(call) = gate.admit(&Descriptor::new())? else { panic!("a full limit") };
     /// let ticket = call.into_ticket(&keys, Duration::from_secs(600)).map_err(|refused| refused.0)?;

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{Cost, Quota, Tick};
+use tidegate_core::{Cost, Quota};
 
+use crate::deadline::Deadline;
 use crate::policy::{Among, Descriptor};
 
 /// A question to a gate: who asks, for how much, and of which policies.
 ///
-/// Made of a descriptor: `gate.check(&request)`; what is not usual is added: `gate.check(Check::of(&request).cost(Cost::new(5)))`.
+/// Made of a descriptor: `gate.check(&request)`; what is not usual is added: `gate.check(Check::of(&request).cost(5))`. Numbers are looked at
+/// when it is decided, so that a chain reads without question marks.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Check<'a, 'd> {
@@ -25,27 +27,49 @@ pub struct Check<'a, 'd> {
     /// Where a policy does not limit a caller (no match, an unlimited tier), nothing does. A store takes no note of the quota but in the
     /// keys that it charges, so callers may bring as many different ones as they like.
     pub quota: Option<&'a Arc<Quota>>,
-    /// The tick from which the answer is of no use any more, by the gate's clock.
+    /// When the answer is of no use any more: an `Instant`, or a tick of the gate's clock.
     ///
     /// A queue refuses what it would delay beyond this; if an engine takes time to decide, the delay ends that much later. An engine that
     /// has not answered by then is given up: the check is [`StoreError::Unavailable`](crate::store::StoreError::Unavailable), and what was
     /// taken is given back, as if the caller had gone away ([`Gate::check_async`](super::Gate::check_async)). No fallback decides in its
     /// place then: a [`Fallback`](crate::store::Fallback) goes by a deadline of its own. After the deadline no engine is asked. What is
     /// decided in this process takes no time and is decided all the same.
-    pub deadline: Option<Tick>,
+    pub deadline: Option<Deadline>,
+    /// Whether what was given as its cost is none.
+    pub(super) no_cost: bool,
 }
 
 impl<'a, 'd> Check<'a, 'd> {
     /// Makes a check that spends 1 unless the policies say otherwise.
     #[must_use]
     pub const fn of(request: &'a Descriptor<'d>) -> Self {
-        Self { request, cost: None, peek: false, among: None, quota: None, deadline: None }
+        Self { request, cost: None, peek: false, among: None, quota: None, deadline: None, no_cost: false }
     }
 
-    /// Says what it costs; see [`Check::cost`](field@Check::cost).
+    /// Says what it costs, as a number, a `NonZero` or a [`Cost`]; see [`Check::cost`](field@Check::cost). A number that is no cost, zero or
+    /// less, is told when the check is decided: [`StoreError::NotACost`](crate::store::StoreError::NotACost), and nothing is charged.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::{Check, Descriptor, Gate, PolicySet};
+    ///
+    /// let gate = Gate::in_memory(PolicySet::default(), 1000)?;
+    /// let request = Descriptor::new();
+    /// assert!(gate.check(Check::of(&request).cost(5))?.allowed);
+    /// let none = gate.check(Check::of(&request).cost(0)).unwrap_err();
+    /// assert_eq!(none.to_string(), "a check asks for zero units or fewer; use 1 or more, or peek to look without spending");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
-    pub fn cost(self, cost: impl Into<Option<Cost>>) -> Self {
-        Self { cost: cost.into(), ..self }
+    pub fn cost(self, cost: impl TryInto<Cost>) -> Self {
+        let cost = cost.try_into().ok();
+        Self { cost, no_cost: cost.is_none(), ..self }
+    }
+
+    /// Says what it costs where that may be unknown: `None` leaves it to the policies.
+    #[must_use]
+    pub const fn maybe_cost(self, cost: Option<Cost>) -> Self {
+        Self { cost, no_cost: false, ..self }
     }
 
     /// Decides and spends nothing.
@@ -66,10 +90,10 @@ impl<'a, 'd> Check<'a, 'd> {
         Self { quota: Some(quota), ..self }
     }
 
-    /// Sets a deadline; see [`Check::deadline`](field@Check::deadline).
+    /// Sets a deadline, an `Instant` or a tick of the gate's clock; see [`Check::deadline`](field@Check::deadline).
     #[must_use]
-    pub const fn deadline(self, deadline: Tick) -> Self {
-        Self { deadline: Some(deadline), ..self }
+    pub fn deadline(self, deadline: impl Into<Deadline>) -> Self {
+        Self { deadline: Some(deadline.into()), ..self }
     }
 }
 

@@ -18,7 +18,7 @@ impl Gate {
     /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
     ///
     /// let all = Policy::new("all", Limit::new(Quota::per_minute(2).gcra()?, "2/min"));
-    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000);
+    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
     /// let request = Descriptor::new();
     /// let decisions = gate.check_each(&[Check::of(&request); 3]);
     /// let allowed: Vec<bool> = decisions.into_iter().map(|decision| decision.is_ok_and(|decision| decision.allowed)).collect();
@@ -57,13 +57,20 @@ impl Gate {
         let mut asked = Vec::with_capacity(checks.len());
         let mut runs: Vec<Run<'_, '_>> = Vec::with_capacity(checks.len());
         for ((at, check), decision) in checks.iter().enumerate().zip(&mut decisions) {
+            if check.no_cost {
+                continue;
+            }
             if let Some(run) = self.run_of(check, &policies[at], decision) {
                 asked.push(at);
                 runs.push(run);
             }
         }
         self.settle_runs(&mut runs, false, waits).await;
-        let mut answers: Vec<_> = decisions.into_iter().map(Ok).collect();
+        let decided = |(decision, check): (GateDecision, &Check<'_, '_>)| match check.no_cost {
+            true => Err(StoreError::NotACost),
+            false => Ok(decision),
+        };
+        let mut answers: Vec<_> = decisions.into_iter().zip(checks).map(decided).collect();
         for (at, run) in asked.into_iter().zip(runs) {
             if let Ok(decision) = &mut answers[at]
                 && let Err(error) = run.conclude(decision, &mut ())

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Tick};
 
 use super::charged::{Charged, Keep};
-use super::decide::binding;
+use super::decide::{binding, shorten_waits};
 use super::several_stores::{Run, Settlements, furthest};
 use super::waits::{Waits, now};
 use super::{Check, Gate, GateDecision, InForce};
@@ -45,15 +45,14 @@ impl Gate {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::gate::Check;
     /// use tidegate::policy::Limit;
-    /// use tidegate::{Cost, Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate::{Check, Descriptor, Gate, Policy, PolicySet, Quota};
     ///
     /// let mut per_ip = Policy::new("per-ip", Limit::new(Quota::per_minute(5).gcra()?, "5/min"));
     /// per_ip.by = vec!["client.ip".to_owned()];
-    /// let gate = Gate::in_memory(PolicySet::new(vec![per_ip])?, 1000);
+    /// let gate = Gate::in_memory(PolicySet::new(vec![per_ip])?, 1000)?;
     /// let (one, other) = (Descriptor::new().with("client.ip", "192.0.2.1"), Descriptor::new().with("client.ip", "192.0.2.2"));
-    /// let three = |request| Check::of(request).cost(Cost::new(3));
+    /// let three = |request| Check::of(request).cost(3);
     /// assert!(gate.check_together(&[three(&one), three(&other)])?.allowed);
     /// // The second has 2 left: the first is not charged either.
     /// assert!(!gate.check_together(&[Check::of(&one), three(&other)])?.allowed);
@@ -97,6 +96,9 @@ impl Gate {
         keep: &mut K,
         waits: Waits,
     ) -> Result<Together, StoreError> {
+        if checks.iter().any(|check| check.no_cost) {
+            return Err(StoreError::NotACost);
+        }
         let mut decisions: Vec<GateDecision> = checks.iter().map(|check| self.undecided(check)).collect();
         // One set for all of them, although another may be put in force meanwhile.
         let in_force = InForce(self.policies.load());
@@ -106,7 +108,7 @@ impl Gate {
             }
         }
         let policies: Vec<_> = decisions.iter_mut().map(GateDecision::keep_policies).collect();
-        let deadline = checks.iter().filter_map(|check| check.deadline).min();
+        let deadline = checks.iter().filter_map(|check| self.tick_of(check)).min();
         let at = self.time.now();
         let mut together =
             Together { allowed: true, wait: Duration::ZERO, at, by: DecidedBy::Local, decisions: Vec::new() };
@@ -126,9 +128,10 @@ impl Gate {
             let looks = matches!(op, Op::Peek);
             let mut merged = Merged::default();
             for (place, check) in checks.iter().enumerate().filter(|(_, check)| check.peek == looks) {
+                let ends = self.tick_of(check);
                 let mut plan = Plan::default();
                 check.plan_into(&policies[place], &mut plan);
-                check.shorten_waits(at, &mut plan);
+                shorten_waits(at, ends, &mut plan);
                 merged.add(place, plan)?;
             }
             if merged.parts.is_empty() {

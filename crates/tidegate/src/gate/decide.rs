@@ -31,13 +31,13 @@ impl Gate {
     /// ```
     /// use tidegate::gate::Check;
     /// use tidegate::policy::Limit;
-    /// use tidegate::{Cost, Descriptor, Gate, Policy, PolicySet, Quota};
+    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
     ///
     /// let all = Policy::new("all", Limit::new(Quota::per_minute(60).gcra()?, "60/min"));
-    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000);
+    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
     /// let request = Descriptor::new();
     /// assert!(gate.check(&request)?.allowed);
-    /// assert!(!gate.check(Check::of(&request).cost(Cost::new(61)))?.allowed);
+    /// assert!(!gate.check(Check::of(&request).cost(61))?.allowed);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn check<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<GateDecision, StoreError> {
@@ -106,6 +106,9 @@ impl Gate {
         check: &Check<'_, '_>,
         keep: &mut K,
     ) -> Result<GateDecision, StoreError> {
+        if check.no_cost {
+            return Err(StoreError::NotACost);
+        }
         // Made where it is returned, and filled in there: it is large, and to move it costs a tenth of deciding one limit.
         let mut decided = Ok(self.undecided(check));
         let Ok(decision) = &mut decided else { return decided };
@@ -123,6 +126,9 @@ impl Gate {
         check: &Check<'_, '_>,
         keep: &mut K,
     ) -> Result<GateDecision, StoreError> {
+        if check.no_cost {
+            return Err(StoreError::NotACost);
+        }
         let mut decision = self.undecided(check);
         if self.routes.are_plain(decision.policies.shares()) {
             match self.decide_plain(check, &mut decision, keep) {
@@ -177,7 +183,7 @@ impl Gate {
             && !self.routes.own_waits()
             && plan.lines.iter().all(Line::is_plain);
         let at = if by_tick { self.time.recent() } else { self.time.now() };
-        check.shorten_waits(at, &mut plan);
+        shorten_waits(at, self.tick_of(check), &mut plan);
         let clock = if by_tick { StepClock::Fresh(self.time.clock()) } else { StepClock::Engine };
         self.settle_plan::<K>(&plan, (at, clock), check.op(), settled)?;
         if settled.allowed {
@@ -194,6 +200,12 @@ impl Gate {
         drop(plan);
         decision.conclude(settled);
         Ok(())
+    }
+
+    /// Returns the tick of a check's deadline, by the gate's clock.
+    #[inline]
+    pub(super) fn tick_of(&self, check: &Check<'_, '_>) -> Option<Tick> {
+        check.deadline.map(|deadline| deadline.tick(self.time.clock()))
     }
 
     fn settle_plan<K: Keep>(
@@ -244,17 +256,17 @@ impl<'c> Check<'c, '_> {
         }
     }
 
-    /// Shortens the delays that queues may accept, so that none ends beyond the deadline.
-    #[inline]
-    pub(super) fn shorten_waits(&self, at: Tick, plan: &mut Plan<'_>) {
-        let Some(deadline) = self.deadline else { return };
-        for line in &mut plan.lines {
-            line.max_wait = line.max_wait.min(deadline.since(at));
-        }
-    }
-
     pub(super) const fn op(&self) -> Op<'static> {
         if self.peek { Op::Peek } else { Op::Take }
+    }
+}
+
+/// Shortens the delays that queues may accept, so that none ends beyond the deadline.
+#[inline]
+pub(super) fn shorten_waits(at: Tick, deadline: Option<Tick>, plan: &mut Plan<'_>) {
+    let Some(deadline) = deadline else { return };
+    for line in &mut plan.lines {
+        line.max_wait = line.max_wait.min(deadline.since(at));
     }
 }
 

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use tidegate_core::Tick;
 
 use super::charged::Keep;
+use super::decide::shorten_waits;
 use super::waits::{Waits, now};
 use super::{Check, Gate, GateDecision};
 use crate::policy::{Plan, PolicySet};
@@ -310,8 +311,9 @@ impl Gate {
         }
         let mut plan = Plan::default();
         check.plan_into(policies, &mut plan);
-        check.shorten_waits(at, &mut plan);
-        Some(Run::new(self, plan, check.op(), (at, check.deadline)))
+        let deadline = self.tick_of(check);
+        shorten_waits(at, deadline, &mut plan);
+        Some(Run::new(self, plan, check.op(), (at, deadline)))
     }
 }
 

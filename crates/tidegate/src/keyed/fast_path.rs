@@ -14,6 +14,7 @@ use tidegate_core::{Cost, Tick};
 
 use super::shared::Shared;
 use crate::answer::Tell;
+use crate::key::Key;
 use crate::precision::Precision;
 use crate::store::{KeptClass, Print, Reading, Taken};
 
@@ -49,23 +50,24 @@ impl Shared {
         told.unwrap_or_else(|| T::of(self.decide_by_store(key, cost)))
     }
 
-    pub(super) fn decide_each<K: AsRef<[u8]>, T: Tell>(&self, keys: &[K], mut tell: impl FnMut(&K, T)) {
+    pub(super) fn decide_each<K: Key, T: Tell>(&self, keys: &[K], mut tell: impl FnMut(&K, T)) {
         for keys in keys.chunks(BATCH) {
             let Some(by) = self.reading(self.tick()) else {
-                keys.iter().for_each(|key| tell(key, self.decide_slowly(key.as_ref(), Cost::ONE)));
+                keys.iter()
+                    .for_each(|key| tell(key, key.with_bytes(|bytes| self.decide_slowly(bytes, Cost::ONE))));
                 continue;
             };
             let mut prints = [Print::default(); BATCH];
             let mut touched = 0;
             for (print, key) in prints.iter_mut().zip(keys) {
-                *print = self.store.print(key.as_ref());
+                *print = key.with_bytes(|bytes| self.store.print(bytes));
                 touched ^= self.store.touch(*print);
             }
             std::hint::black_box(touched);
             for (print, key) in prints.iter().zip(keys) {
                 let told = match self.store.permit_by(*print, &by, 1) {
                     Some(word) => T::permitted(by.form.report(word, by.now)),
-                    _ => self.decide_at_length(*print, key.as_ref(), &by, Cost::ONE),
+                    _ => key.with_bytes(|bytes| self.decide_at_length(*print, bytes, &by, Cost::ONE)),
                 };
                 tell(key, told);
             }

@@ -90,6 +90,10 @@ impl Shared {
         slack: Duration,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QuotaError> {
+        if places == 0 {
+            let want = "is no room for a job; use 1 or more";
+            return Err(QuotaError::Parameter { name: "places", value: places.to_string(), want });
+        }
         let room = u64::try_from(places).unwrap_or(u64::MAX).min(Rate::MAX_COUNT);
         let (pace, room) = (Gcra::new(rate, 1)?, Gcra::new(rate, room)?);
         let line = Line {

@@ -73,7 +73,7 @@ pub const PROBE_EVERY: Duration = Duration::from_secs(1);
 /// use tidegate::SystemClock;
 /// use tidegate::store::Fallback;
 /// # use tidegate::store::MemoryStore;
-/// # let engine = MemoryStore::with_capacity(8);
+/// # let engine = MemoryStore::with_capacity(8).expect("room for few keys");
 /// let store = Fallback::around(engine, SystemClock::new())
 ///     .nodes(3)
 ///     .on_change(|change| eprintln!("{}: {}", if change.up { "back" } else { "gone" }, change.reason))

@@ -35,6 +35,7 @@
 //! in the overflow, without a number.
 
 mod batch;
+mod capacity;
 mod cell_path;
 mod classes;
 mod eviction;
@@ -63,6 +64,8 @@ use tidegate_core::{Quota, Retry, Tick};
 use super::step::{Charge, DecidedBy, Op, Settled, Step, StepClock};
 use super::{Answer, Caps, Home, Later, Occupancy, Settling, Store, StoreError};
 use crate::clock::HeldTime;
+pub use capacity::CapacityError;
+use capacity::in_range;
 pub use export::Export;
 pub(crate) use limit::{First, KeptClass, Limit};
 use name::Class;
@@ -101,45 +104,63 @@ impl AsRef<Table> for Shared {
 }
 
 impl MemoryStore {
-    /// Makes an empty store with room for `keys` live keys: zero counts as one.
+    /// The most keys that a store has room for: 2³², in about 100 GB.
+    pub const MAX_KEYS: u64 = 1 << 32;
+
+    /// Makes an empty store with room for `keys` live keys, 1 to [`MemoryStore::MAX_KEYS`].
     ///
     /// Up to that many live keys, one is lost to crowding with odds of about 0.6 %; beyond, the nearest to full go first.
-    #[must_use]
-    pub fn with_capacity(keys: usize) -> Self {
-        Self::of(Table::new(keys, Keep::Fingerprints))
+    ///
+    /// # Errors
+    /// [`CapacityError`] for a number out of range, or where the system hands out no memory for so many.
+    pub fn with_capacity(keys: usize) -> Result<Self, CapacityError> {
+        Self::made(keys, |keys| Table::new(keys, Keep::Fingerprints))
     }
 
     /// Makes an empty store that tells keys apart by the keys and not by their fingerprints. Among a million keys, two have the same
-    /// fingerprint with odds of one in fifty million; this is for limits where that is too much. Zero keys count as one.
+    /// fingerprint with odds of one in fifty million; this is for limits where that is too much.
     ///
     /// Takes 48 bytes per key of the capacity. A check has a second miss of the cache, and takes about twice as long among a million
     /// keys. Keys of up to 15 bytes are kept as they are; of longer ones, 120 bits beside the fingerprint, so that memory does not grow
     /// with what callers send: among `n` of them two are taken for one with odds of about `n² · 2⁻¹⁶⁹`.
     ///
+    /// # Errors
+    /// As [`MemoryStore::with_capacity`].
+    ///
     /// # Examples
     /// ```
     /// use tidegate::store::{MemoryStore, Store};
     ///
-    /// let store = MemoryStore::with_full_keys(1_000_000);
+    /// let store = MemoryStore::with_full_keys(1_000_000)?;
     /// assert!(store.occupancy().capacity >= 1_000_000);
+    /// # Ok::<(), tidegate::store::CapacityError>(())
     /// ```
-    #[must_use]
-    pub fn with_full_keys(keys: usize) -> Self {
-        Self::of(Table::new(keys, Keep::Keys))
+    pub fn with_full_keys(keys: usize) -> Result<Self, CapacityError> {
+        Self::made(keys, |keys| Table::new(keys, Keep::Keys))
     }
 
     /// Makes an empty store whose keys are hashed under a seed that is handed in, so that it may be exported and restored in another
-    /// process ([`MemoryStore::export`]). Takes 27 bytes per key of the capacity; zero counts as one.
-    #[must_use]
-    pub fn with_seed(keys: usize, seed: &Seed) -> Self {
-        Self::of(Table::seeded(keys, Keep::Fingerprints, seed))
+    /// process ([`MemoryStore::export`]). Takes 27 bytes per key of the capacity.
+    ///
+    /// # Errors
+    /// As [`MemoryStore::with_capacity`].
+    pub fn with_seed(keys: usize, seed: &Seed) -> Result<Self, CapacityError> {
+        Self::made(keys, |keys| Table::seeded(keys, Keep::Fingerprints, seed))
     }
 
     /// Makes an empty store that tells keys apart by themselves, as [`MemoryStore::with_full_keys`], and may be exported, as
     /// [`MemoryStore::with_seed`]. Takes 51 bytes per key of the capacity.
-    #[must_use]
-    pub fn with_full_keys_and_seed(keys: usize, seed: &Seed) -> Self {
-        Self::of(Table::seeded(keys, Keep::Keys, seed))
+    ///
+    /// # Errors
+    /// As [`MemoryStore::with_capacity`].
+    pub fn with_full_keys_and_seed(keys: usize, seed: &Seed) -> Result<Self, CapacityError> {
+        Self::made(keys, |keys| Table::seeded(keys, Keep::Keys, seed))
+    }
+
+    /// Makes a store of a table that a caller asks for.
+    fn made(keys: usize, table: impl FnOnce(usize) -> Option<Table>) -> Result<Self, CapacityError> {
+        let table = table(in_range(keys)?).ok_or(CapacityError::NoMemory { keys })?;
+        Ok(Self::of(table))
     }
 
     fn of(table: Table) -> Self {
@@ -149,8 +170,11 @@ impl MemoryStore {
     }
 
     /// Returns an empty store of the same kind, for so many keys.
-    pub(crate) fn again(&self, keys: usize) -> Self {
-        Self::of(Table::new(keys, self.shared.table.keep()))
+    ///
+    /// # Errors
+    /// As [`MemoryStore::with_capacity`].
+    pub(crate) fn again(&self, keys: usize) -> Result<Self, CapacityError> {
+        Self::made(keys, |keys| Table::new(keys, self.shared.table.keep()))
     }
 
     /// Returns the fingerprint of a key.

@@ -83,7 +83,7 @@ fn whatever_threads_do_no_more_is_kept_than_burst_and_rate_allow() {
                     0
                 }
                 37 => i64::from(limiter.standing().remaining > 500) * 1_000_000,
-                _ => i64::from(limiter.peek(cost(units)).remaining() > 500) * 1_000_000,
+                _ => i64::from(limiter.peek_n(cost(units)).remaining() > 500) * 1_000_000,
             }
         });
         let most = 500 + passed.as_nanos() as i64 / 1_000_000;
@@ -142,7 +142,11 @@ fn whatever_threads_do_with_keys_no_more_is_kept_than_burst_and_rate_allow() {
 fn in_a_crowded_table_every_permit_is_held_or_was_given_up() {
     for full in [false, true] {
         for several in [false, true] {
-            let store = if full { MemoryStore::with_full_keys(1) } else { MemoryStore::with_capacity(1) };
+            let store = if full {
+                MemoryStore::with_full_keys(1).unwrap()
+            } else {
+                MemoryStore::with_capacity(1).unwrap()
+            };
             let quota = Arc::new(Quota::per_day(1).gcra().unwrap());
             let clock = ManualClock::default();
             let (permits, _) = race(None, steps(20_000), |random| {

@@ -68,7 +68,7 @@ fn a_word_answers_as_the_long_way_does_call_by_call() {
             let ask = cost(1 + random.below(4));
             match random.below(20) {
                 0..9 => assert_eq!(short.allow_n(ask), long.allow_n(ask), "{told}"),
-                9..11 => assert_eq!(short.peek(ask), long.peek(ask), "{told}"),
+                9..11 => assert_eq!(short.peek_n(ask), long.peek_n(ask), "{told}"),
                 11..15 => {
                     let wait =
                         [Duration::ZERO, Duration::from_millis(400), Duration::MAX][random.below(3) as usize];

@@ -12,7 +12,7 @@ use crate::witness;
 use crate::words::{Ask, Choices, FileWords, PolicyWords, request};
 
 /// Peeks at the policies it is handed, so that one does for all files.
-static GATE: LazyLock<Gate> = LazyLock::new(|| Gate::in_memory(PolicySet::default(), 64));
+static GATE: LazyLock<Gate> = LazyLock::new(|| Gate::in_memory(PolicySet::default(), 64).unwrap());
 
 /// Makes a file up; if it is accepted, compares what the model and the real matcher make of eight requests. Says whether it was.
 ///

@@ -8,7 +8,7 @@ use tidegate::gate::ticket::TicketError;
 use tidegate::gate::{Check, Part};
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Write};
-use tidegate::{Cost, Gate, ManualClock, Outcome, Quota};
+use tidegate::{Gate, ManualClock, Outcome, Quota};
 
 use super::byte_map::{Bytes, OnTheSpot};
 use super::{gate, open, remaining, settle, ticket};
@@ -39,7 +39,7 @@ fn a_settlement_whose_answer_is_lost_counts_once() {
         let set = PolicySet::new(vec![Policy::new(format!("tokens-{lost}"), limit)]).unwrap();
         let gate = Gate::new(set, OnTheSpot(CasStore::new(engine.clone()))).with_clock(clock.clone());
         let open = open(&gate, &ticket(&gate, 400)).unwrap();
-        let _ = gate.check(Check::of(&Descriptor::new()).cost(Cost::new(500))).unwrap();
+        let _ = gate.check(Check::of(&Descriptor::new()).cost(500)).unwrap();
         engine.0.loses_after.store(lost, Ordering::Relaxed);
         let first = settle(&gate, &open, 1300);
         engine.0.loses_after.store(0, Ordering::Relaxed);

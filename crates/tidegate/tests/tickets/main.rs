@@ -13,7 +13,7 @@ use tidegate::gate::ticket::{KeyError, OpenTicket, SealError, Ticket, TicketErro
 use tidegate::gate::{Check, Part};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{CasStore, MemoryStore, Store, StoreError};
-use tidegate::{Cost, Gate, ManualClock, Outcome, Quota};
+use tidegate::{Gate, ManualClock, Outcome, Quota};
 
 use byte_map::OnTheSpot;
 use failing_engine::Engine;
@@ -33,7 +33,7 @@ fn gate(store: impl Store + 'static, clock: &ManualClock, name: &str) -> Gate {
 }
 
 fn in_memory(clock: &ManualClock) -> Gate {
-    gate(MemoryStore::with_capacity(100), clock, "one:8080")
+    gate(MemoryStore::with_capacity(100).unwrap(), clock, "one:8080")
 }
 
 fn keys() -> TicketKeys {
@@ -41,8 +41,7 @@ fn keys() -> TicketKeys {
 }
 
 fn ticket(gate: &Gate, cost: u64) -> Ticket {
-    let admission =
-        gate.admit(Check::of(&Descriptor::new()).cost(Cost::new(cost))).unwrap().admitted().unwrap();
+    let admission = gate.admit(Check::of(&Descriptor::new()).cost(cost)).unwrap().admitted().unwrap();
     admission.into_ticket(&keys(), TTL).unwrap()
 }
 
@@ -258,7 +257,7 @@ fn nodes_of_one_store_settle_each_others_tickets() {
 #[test]
 fn a_ticket_of_another_nodes_memory_names_that_node() {
     let clock = ManualClock::default();
-    let (one, two) = (in_memory(&clock), gate(MemoryStore::with_capacity(100), &clock, "two:8080"));
+    let (one, two) = (in_memory(&clock), gate(MemoryStore::with_capacity(100).unwrap(), &clock, "two:8080"));
     let open = open(&one, &ticket(&one, 50)).unwrap();
     let error = settle(&two, &open, 0).unwrap_err();
     assert_eq!(error, TicketError::Elsewhere { issuer: "one:8080".into(), restarted: false });
@@ -278,7 +277,7 @@ fn a_flood_of_keys_does_not_wash_a_settled_ticket_away() {
     let clock = ManualClock::default();
     let mut by_name = Policy::new("by-name", Limit::new(Quota::per_hour(1).gcra().unwrap(), "1/h"));
     by_name.by = vec!["login.name".to_owned()];
-    let gate = Gate::in_memory(PolicySet::new(vec![by_name]).unwrap(), 64).with_clock(clock.clone());
+    let gate = Gate::in_memory(PolicySet::new(vec![by_name]).unwrap(), 64).unwrap().with_clock(clock.clone());
     let name = |made_up: u32| format!("made up {made_up}");
     let ask = |made_up| gate.admit(&Descriptor::new().with("login.name", name(made_up))).unwrap().admitted();
     let tickets: Vec<_> =
@@ -302,7 +301,7 @@ fn every_way_a_place_can_go_returns_it_once() {
         let clock = ManualClock::default();
         let places = Quota::concurrency(1, Duration::from_secs(60)).unwrap();
         let set = PolicySet::new(vec![Policy::new("places", Limit::new(places, "1"))]).unwrap();
-        let gate = Gate::in_memory(set, 100).with_clock(clock.clone());
+        let gate = Gate::in_memory(set, 100).unwrap().with_clock(clock.clone());
         let taken = || gate.admit(&Descriptor::new()).unwrap().admitted();
         let ticket = taken().unwrap().into_ticket(&keys(), TTL).unwrap();
         assert!(taken().is_none(), "a ticket holds the place");

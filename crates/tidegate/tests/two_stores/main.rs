@@ -75,7 +75,7 @@ impl World {
             both.reverse();
         }
         let plain = Arc::new(PlainStore::default());
-        let memory = MemoryStore::with_capacity(64);
+        let memory = MemoryStore::with_capacity(64).unwrap();
         let own = |policies: &[Policy], store: Arc<dyn Store>| {
             let mut policies = policies.to_vec();
             policies.iter_mut().for_each(|policy| policy.share = None);
@@ -116,7 +116,7 @@ impl World {
     /// One request, to its end or until its caller goes away.
     fn ask(&mut self, random: &mut Random) {
         let request = request(USERS[random.below(USERS.len() as u64) as usize]);
-        let check = Check::of(&request).cost(Cost::new(1 + random.below(3)));
+        let check = Check::of(&request).cost(1 + random.below(3));
         let whim = Whim::ALL[random.below(Whim::ALL.len() as u64) as usize];
         let polls = if random.below(3) == 0 { random.below(5) as u32 } else { 20 };
         let look = random.below(8) == 0;

@@ -163,10 +163,10 @@ fn a_reset_is_dated_by_the_clock_of_the_charges() {
     let (gate, other) = (node(), node());
     // The key of a limit without `by`: the policy's name after its length, the limit, no names.
     let key = [&[3], "all".as_bytes(), &[0, 0]].concat();
-    let before = gate.admit(Check::of(&Descriptor::new()).cost(Cost::new(5))).unwrap().admitted().unwrap();
+    let before = gate.admit(Check::of(&Descriptor::new()).cost(5)).unwrap().admitted().unwrap();
     other.reset_charges(&[Charge::new(&key, &quota, Cost::ONE)]).unwrap();
     clock.advance(Duration::from_secs(1));
-    let _after = gate.admit(Check::of(&Descriptor::new()).cost(Cost::new(5))).unwrap().admitted().unwrap();
+    let _after = gate.admit(Check::of(&Descriptor::new()).cost(5)).unwrap().admitted().unwrap();
     before.cancel().unwrap();
     assert_eq!(gate.peek(&Descriptor::new()).unwrap().limits[0].decision.standing.remaining, 0);
 }

@@ -5,14 +5,24 @@ use tidegate_sim::log::Tally;
 use tidegate_sim::replay::{Doubt, Outcome, Replay};
 use tidegate_sim::thousands::grouped;
 
-use crate::args::Order;
+use crate::args::{Order, Reading};
 use crate::exit::Mistake;
 use crate::output::Printer;
 
-/// Refuses a log without a request.
-pub(super) fn parsed(tally: &Tally) -> Result<()> {
+/// Refuses a log without a request, or with none that was asked for.
+pub(super) fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
     if tally.records > 0 {
         return Ok(());
+    }
+    if tally.unmatched > 0 {
+        let asked: Vec<String> =
+            reading.matching.iter().map(|(name, value)| format!("--match {name}={value}")).collect();
+        let what = format!(
+            "nothing to replay: none of the {} requests fits {}",
+            grouped(tally.unmatched),
+            asked.join(" ")
+        );
+        return Err(Mistake(what).into());
     }
     let files: Vec<&str> = tally.files.iter().map(|(name, _)| name.as_str()).collect();
     let mut what = format!("nothing to replay: no request in {}", files.join(", "));
@@ -20,7 +30,7 @@ pub(super) fn parsed(tally: &Tally) -> Result<()> {
         (_, None) if tally.lines == 0 => what.push_str(", which is empty"),
         (_, None) => what.push_str(", which has only blank lines, comments or a header"),
         (malformed, Some(first)) => what.push_str(&format!(
-            ": malformed lines {}, the first is {first}; --format says how they are written, --column what is what",
+            ": malformed lines {}, the first is {first}; --format or --log-format says how they are written, --column what is what",
             grouped(malformed)
         )),
     }

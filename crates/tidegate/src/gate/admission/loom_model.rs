@@ -204,7 +204,7 @@ impl World {
     fn run<const N: usize>(self, ends: [End; N], store: impl Store + 'static) -> usize {
         let (gate, open) = self.gate(store);
         let visit = move |gate: &Plain<Gate>, at: usize| {
-            let entry = gate.admit_owned(Check::of(&Descriptor::new()).cost(Cost::new(1 << at))).unwrap();
+            let entry = gate.admit_owned(Check::of(&Descriptor::new()).cost(1 << at)).unwrap();
             entry.admitted().map(|admission| ends[at].end(admission))
         };
         let others: Vec<_> = (1..N)
@@ -257,7 +257,7 @@ fn one_lock() -> OneLock {
 
 /// A memory store of two lines. Another key comes first, which looks at every cell, so that they are there before the threads are.
 fn memory() -> MemoryStore {
-    let store = MemoryStore::with_capacity(1);
+    let store = MemoryStore::with_capacity(1).unwrap();
     let quota = Plain::new(Quota::per_hour(1).gcra().unwrap());
     let charges = [Charge::new(b"another", &quota, Cost::ONE)];
     let step = Step::new(Tick::from_secs(1), Op::Take, &charges);

@@ -94,9 +94,9 @@ impl Gate {
     /// use tidegate::{Cost, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota};
     ///
     /// let tokens = Policy::new("tokens", Limit::new(Quota::per_minute(1000).gcra()?, "1000/min"));
-    /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000).with_clock(ManualClock::default());
+    /// let gate = Gate::in_memory(PolicySet::new(vec![tokens])?, 1000)?.with_clock(ManualClock::default());
     /// let keys = TicketKeys::random()?;
-    /// let Entry::Admitted(admission) = gate.admit(Check::of(&Descriptor::new()).cost(Cost::new(800)))? else { panic!("800 of 1000") };
+    /// let Entry::Admitted(admission) = gate.admit(Check::of(&Descriptor::new()).cost(800))? else { panic!("800 of 1000") };
     /// let text = admission.into_ticket(&keys, Duration::from_secs(600)).map_err(|refused| refused.0)?.to_string();
     ///
     /// let ticket = keys.open(&text.parse()?, gate.now())?;

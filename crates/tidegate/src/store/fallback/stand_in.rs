@@ -33,7 +33,7 @@ impl StandIn {
     }
 
     pub(super) fn store(&self) -> &MemoryStore {
-        self.store.get_or_init(|| MemoryStore::with_capacity(KEYS))
+        self.store.get_or_init(|| MemoryStore::with_capacity(KEYS).expect("two megabytes of memory"))
     }
 
     /// Settles a step that takes or peeks: charges with `allow` pass, those with `deny` refuse the step, the others are decided here.

@@ -99,7 +99,7 @@ mod tests {
                 Quota::per_second(3).fixed_window(),
                 Quota::per_second(5).sliding_log(),
             ].map(|quota| Arc::new(quota.unwrap()));
-            let make = || if full { MemoryStore::with_full_keys(64) } else { MemoryStore::with_capacity(64) };
+            let make = || if full { MemoryStore::with_full_keys(64).unwrap() } else { MemoryStore::with_capacity(64).unwrap() };
             let (one, other) = (make(), make());
             let mut now = Tick::from_secs(100);
             let keys: Vec<[u8; 1]> = (0..12).map(|key| [key]).collect();

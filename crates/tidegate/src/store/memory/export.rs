@@ -47,7 +47,7 @@ impl MemoryStore {
     /// use tidegate::{Cost, Quota, Tick};
     ///
     /// let seed = Seed::random();
-    /// let store = MemoryStore::with_seed(1000, &seed);
+    /// let store = MemoryStore::with_seed(1000, &seed)?;
     /// let once = Arc::new(Quota::per_hour(1).gcra()?);
     /// let charges = [Charge::new(b"ann", &once, Cost::ONE)];
     /// let step = Step::new(Tick::from_secs(1), Op::Take, &charges);
@@ -64,7 +64,7 @@ impl MemoryStore {
         Some(Export { store: self, number: 0, entries: 0, line: None, done: false })
     }
 
-    /// Makes a store of an exported one, with room for `keys` live keys; zero counts as one. Keeps keys as the exported one did.
+    /// Makes a store of an exported one, with room for `keys` live keys, 1 to [`MemoryStore::MAX_KEYS`]. Keeps keys as the exported one did.
     ///
     /// Where there is less room than there was, keys further from full stay, and those over their limit before all others; keys
     /// that are given up are counted ([`super::super::Occupancy::evicted`]). Time goes on from the latest tick that the exported store had
@@ -72,7 +72,7 @@ impl MemoryStore {
     ///
     /// # Errors
     /// [`RestoreError`] for pieces that are missing, cut, altered, out of order, or made under another seed. An export without its last piece
-    /// is an error, too: what was not read would be full again.
+    /// is an error, too: what was not read would be full again. So is a number of keys for which there is no table.
     pub fn restore<P: AsRef<[u8]>>(
         keys: usize,
         seed: &super::Seed,
@@ -89,7 +89,7 @@ impl MemoryStore {
             match (read(piece.as_ref(), number)?, &restored) {
                 (Part::First { full_keys, probe, tick }, None) => {
                     let keep = if full_keys { Keep::Keys } else { Keep::Fingerprints };
-                    let store = Self::of(Table::seeded(keys, keep, seed));
+                    let store = Self::made(keys, |keys| Table::seeded(keys, keep, seed))?;
                     if store.shared.table.probe() != probe {
                         return Err(RestoreError::Seed);
                     }

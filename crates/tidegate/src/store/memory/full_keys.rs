@@ -66,8 +66,9 @@ pub(super) struct FullKeys {
 
 // All accesses below are Relaxed: a slot's key is read and written under the lock of its line.
 impl FullKeys {
-    pub(super) fn new(lines: usize) -> Self {
-        Self { kept: Lines::new(lines) }
+    /// Makes room for the keys of so many lines; `None` where there is no memory.
+    pub(super) fn new(lines: usize) -> Option<Self> {
+        Lines::new(lines).map(|kept| Self { kept })
     }
 
     /// Returns the key of a slot; its line must be locked.

@@ -17,9 +17,10 @@ pub(super) struct Lines<T> {
 }
 
 impl<T: Blank> Lines<T> {
-    pub(super) fn new(count: usize) -> Self {
-        let cells = blank((count + 1) * WAYS - 1);
-        Self { start: aligned(&cells), cells, count }
+    /// Makes blank lines; `None` where the system hands out no memory for them.
+    pub(super) fn new(count: usize) -> Option<Self> {
+        let cells = blank((count + 1) * WAYS - 1)?;
+        Some(Self { start: aligned(&cells), cells, count })
     }
 
     pub(super) fn count(&self) -> usize {
@@ -52,15 +53,16 @@ pub(super) trait Blank: Default {}
 impl<T: Default> Blank for T {}
 
 /// Returns blank cells, in memory that the system hands out when it is first touched: so a table for a million keys is made at once,
-/// and its pages are touched afterwards (`prefault`).
-fn blank<T: Blank>(cells: usize) -> Box<[T]> {
-    // Not of whole lines: memory for what is aligned to 64 bytes is not handed out blank, but written. Where none can be had
-    // this way, the usual way reports it.
-    #[cfg(not(tidegate_loom))]
-    if let Ok(blank) = <[T] as zerocopy::FromZeros>::new_box_zeroed_with_elems(cells) {
-        return blank;
-    }
-    (0..cells).map(|_| T::default()).collect()
+/// and its pages are touched afterwards (`prefault`). `None` where there is no memory.
+#[cfg(not(tidegate_loom))]
+pub(super) fn blank<T: Blank>(cells: usize) -> Option<Box<[T]>> {
+    // Not of whole lines: memory for what is aligned to 64 bytes is not handed out blank, but written.
+    <[T] as zerocopy::FromZeros>::new_box_zeroed_with_elems(cells).ok()
+}
+
+#[cfg(tidegate_loom)]
+pub(super) fn blank<T: Blank>(cells: usize) -> Option<Box<[T]>> {
+    Some((0..cells).map(|_| T::default()).collect())
 }
 
 /// Returns the first cell that starts a cache line; 0 where there is none, which costs speed and nothing else.

@@ -15,6 +15,7 @@
 use tidegate_core::bytes::{DecodeError, FORMAT};
 use twox_hash::XxHash64;
 
+use super::capacity::CapacityError;
 use super::full_keys::FullKey;
 use crate::store::Cell;
 
@@ -46,6 +47,9 @@ pub enum RestoreError {
         "the export was made under another seed, or by a build that hashes keys differently: its fingerprints mean nothing here"
     )]
     Seed,
+    /// There is no table for so many keys.
+    #[error(transparent)]
+    Capacity(#[from] CapacityError),
     /// The bytes cannot be read, though they are as they were written: by a newer version, as a rule.
     #[error("the export cannot be read")]
     Decode(#[from] DecodeError),

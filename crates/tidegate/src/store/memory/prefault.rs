@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn each_page_is_met_once() {
         for (keep, sorts) in [(Keep::Fingerprints, 1), (Keep::Keys, 2)] {
-            let table = Table::new(1_000_000, keep);
+            let table = Table::new(1_000_000, keep).unwrap();
             let met: usize =
                 (0..).step_by(STRETCH).map(|page| table.prefault(page)).take_while(|n| *n > 0).sum();
             let pages = sorts * table.slots() * size_of::<Slot>() / PAGE;

@@ -13,7 +13,7 @@ use super::classes::Classes;
 use super::full_keys::{FullKey, FullKeys};
 use super::limit::First;
 use super::line::{Held, Line, Seized, Slot, WAYS};
-use super::lines::Lines;
+use super::lines::{Lines, blank};
 use super::name::{Class, Name};
 use super::overflow::Overflow;
 use super::reading::{Reading, Taken};
@@ -98,31 +98,36 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(keys: usize, keep: Keep) -> Self {
+    /// Makes a table; `keys` is at most [`MemoryStore::MAX_KEYS`](super::MemoryStore::MAX_KEYS). `None` where there is no memory for it.
+    pub(super) fn new(keys: usize, keep: Keep) -> Option<Self> {
         Self::with(keys, keep, &Seed::random())
     }
 
     /// Makes a table that may be exported: two bytes more a slot.
-    pub(super) fn seeded(keys: usize, keep: Keep, seed: &Seed) -> Self {
-        let mut table = Self::with(keys, keep, seed);
-        table.low_bits = Some((0..table.slots()).map(|_| AtomicU16::new(0)).collect());
-        table
+    pub(super) fn seeded(keys: usize, keep: Keep, seed: &Seed) -> Option<Self> {
+        let mut table = Self::with(keys, keep, seed)?;
+        table.low_bits = Some(blank(table.slots())?);
+        Some(table)
     }
 
-    fn with(keys: usize, keep: Keep, seed: &Seed) -> Self {
+    fn with(keys: usize, keep: Keep, seed: &Seed) -> Option<Self> {
         let slots = keys.max(1).saturating_mul(SLOTS.0).div_ceil(SLOTS.1);
         let lines = slots.div_ceil(WAYS).max(2);
-        Self {
+        let full_keys = match keep {
+            Keep::Fingerprints => None,
+            Keep::Keys => Some(FullKeys::new(lines)?),
+        };
+        Some(Self {
             hashing: Hashing::new(seed),
-            lines: Lines::new(lines),
-            full_keys: (keep == Keep::Keys).then(|| FullKeys::new(lines)),
+            lines: Lines::new(lines)?,
+            full_keys,
             classes: Classes::default(),
             overflow: Overflow::new(lines),
             low_bits: None,
             used: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
             evicted_over_limit: AtomicU64::new(0),
-        }
+        })
     }
 
     pub(super) fn slots(&self) -> usize {

@@ -17,7 +17,7 @@ fn a_step_without_receipts_differs_by_its_receipts_only() {
     let quota = Arc::new(Quota::per_minute(3).gcra().unwrap());
     let charges = [b"a", b"b", b"c"].map(|key| Charge::new(key, &quota, Cost::ONE));
     for many in 1..=charges.len() {
-        let (one, other) = (MemoryStore::with_capacity(64), MemoryStore::with_capacity(64));
+        let (one, other) = (MemoryStore::with_capacity(64).unwrap(), MemoryStore::with_capacity(64).unwrap());
         for turn in 0..5 {
             let step = Step::new(Tick::from_secs(1 + turn), Op::Take, &charges[..many]);
             let (mut with, mut without) = (Settled::default(), Settled::default());
@@ -34,7 +34,7 @@ fn a_step_without_receipts_differs_by_its_receipts_only() {
 
 #[test]
 fn a_flood_of_new_keys_neither_grows_the_table_nor_frees_a_key_over_its_limit() {
-    let store = MemoryStore::with_capacity(64);
+    let store = MemoryStore::with_capacity(64).unwrap();
     let quota = Arc::new(Quota::per_minute(2).gcra().unwrap());
     let now = Tick::from_secs(1);
     assert!(take(&store, now, b"abuser", &quota) && take(&store, now, b"abuser", &quota));
@@ -56,7 +56,7 @@ fn a_debt_is_not_washed_away_by_made_up_keys_of_a_slower_limit() {
     let fast = Arc::new(Quota::per_second(100).gcra().unwrap());
     let mut made_up = 0u64;
     for slow in [Quota::per_day(5).gcra().unwrap(), Quota::per_day(5).fixed_window().unwrap()] {
-        let store = MemoryStore::with_capacity(64);
+        let store = MemoryStore::with_capacity(64).unwrap();
         let slow = Arc::new(slow);
         let key = format!("{slow:?}");
         let mut taken = 0;
@@ -76,7 +76,7 @@ fn a_debt_is_not_washed_away_by_made_up_keys_of_a_slower_limit() {
 /// Sixteen keys in a table of eight slots: those that find none are counted as given up, and nothing breaks.
 #[test]
 fn a_step_of_more_keys_than_slots_is_settled() {
-    let store = MemoryStore::with_capacity(1);
+    let store = MemoryStore::with_capacity(1).unwrap();
     let quota = Arc::new(Quota::per_minute(20).gcra().unwrap());
     let window = Arc::new(Quota::per_minute(20).fixed_window().unwrap());
     let keys: Vec<[u8; 1]> = (0..16).map(|key| [key]).collect();
@@ -93,7 +93,7 @@ fn a_step_of_more_keys_than_slots_is_settled() {
 #[test]
 fn memory_is_24_bytes_a_key_and_one_key_in_160_is_lost_to_crowding() {
     const KEYS: usize = 100_000;
-    let store = MemoryStore::with_capacity(KEYS);
+    let store = MemoryStore::with_capacity(KEYS).unwrap();
     assert!(size_of::<line::Slot>() * store.occupancy().capacity <= 24 * KEYS + 64);
     let quota = Arc::new(Quota::per_minute(2).gcra().unwrap());
     for key in 0..KEYS as u32 {
@@ -106,7 +106,7 @@ fn memory_is_24_bytes_a_key_and_one_key_in_160_is_lost_to_crowding() {
 
 #[test]
 fn forgettable_slots_are_reused_before_any_live_key_goes() {
-    let store = MemoryStore::with_capacity(64);
+    let store = MemoryStore::with_capacity(64).unwrap();
     let quota = Arc::new(Quota::per_second(1).gcra().unwrap());
     for second in 0..1000 {
         let now = Tick::from_nanos(0).after(Duration::from_secs(2 * second));
@@ -117,11 +117,11 @@ fn forgettable_slots_are_reused_before_any_live_key_goes() {
 
 #[test]
 fn full_keys_take_24_bytes_more() {
-    let store = MemoryStore::with_full_keys(100_000);
+    let store = MemoryStore::with_full_keys(100_000).unwrap();
     let slots = store.occupancy().capacity;
     assert_eq!(store.shared.table.bytes(), 2 * 16 * slots);
     assert!(2 * 16 * slots <= 48 * 100_000 + 128);
-    assert_eq!(MemoryStore::with_capacity(100_000).shared.table.bytes(), 16 * slots);
+    assert_eq!(MemoryStore::with_capacity(100_000).unwrap().shared.table.bytes(), 16 * slots);
 }
 
 /// Six keys of one fingerprint, over all that a step can be, against a plain map: each has its own limit. A table of
@@ -136,7 +136,7 @@ fn keys_of_one_fingerprint_are_told_apart_where_keys_are_kept() {
     ]
     .map(|quota| Arc::new(quota.unwrap()))
     .into();
-    let (full, blurred) = (MemoryStore::with_full_keys(6), MemoryStore::with_capacity(6));
+    let (full, blurred) = (MemoryStore::with_full_keys(6).unwrap(), MemoryStore::with_capacity(6).unwrap());
     let plain = crate::store::PlainStore::default();
     let mut random = conformance::Random::seeded(1);
     let mut below = |bound| random.below(bound);

@@ -39,7 +39,7 @@ proptest! {
         sizes in prop::collection::vec(100usize..5_000, 1..6),
     ) {
         let (seed, quotas) = (Seed::from_bytes(SEED), conformance::quotas());
-        let mut store = if full { MemoryStore::with_full_keys_and_seed(1000, &seed) } else { MemoryStore::with_seed(1000, &seed) };
+        let mut store = if full { MemoryStore::with_full_keys_and_seed(1000, &seed).unwrap() } else { MemoryStore::with_seed(1000, &seed).unwrap() };
         let (plain, mut sizes) = (PlainStore::default(), sizes.into_iter().cycle());
         let mut now = Tick::from_secs(1_600_000_000);
         let mut open: Vec<(Vec<u8>, Arc<Quota>, Receipt)> = Vec::new();
@@ -107,7 +107,8 @@ proptest! {
 /// after the table was restored.
 #[test]
 fn what_is_remembered_of_old_charges_is_exported() {
-    let (store, plain) = (MemoryStore::with_seed(100, &Seed::from_bytes(SEED)), PlainStore::default());
+    let (store, plain) =
+        (MemoryStore::with_seed(100, &Seed::from_bytes(SEED)).unwrap(), PlainStore::default());
     let schedule = Arc::new(Quota::per_minute(6).gcra().unwrap());
     let window = Arc::new(Quota::per_minute(6).fixed_window().unwrap());
     let (start, after) = (Tick::from_secs(1_600_000_000), |ms| Duration::from_millis(ms));
@@ -138,7 +139,7 @@ fn what_is_remembered_of_old_charges_is_exported() {
 }
 
 fn some_keys(keys: u32) -> MemoryStore {
-    let store = MemoryStore::with_seed(1000, &Seed::from_bytes(SEED));
+    let store = MemoryStore::with_seed(1000, &Seed::from_bytes(SEED)).unwrap();
     let quotas = conformance::quotas();
     for key in 0..keys {
         let quota = &quotas[key as usize % quotas.len()];
@@ -157,7 +158,7 @@ fn another_seed_and_a_store_without_one_are_told() {
     let pieces = exported(&some_keys(3));
     let other = MemoryStore::restore(1000, &Seed::from_bytes([8; 32]), &pieces);
     assert_eq!(other.err(), Some(RestoreError::Seed));
-    assert!(MemoryStore::with_capacity(1000).export().is_none());
+    assert!(MemoryStore::with_capacity(1000).unwrap().export().is_none());
     let none: [Vec<u8>; 0] = [];
     let empty = MemoryStore::restore(1000, &Seed::from_bytes(SEED), none);
     assert_eq!(empty.err(), Some(RestoreError::Missing { piece: 0 }));
@@ -166,7 +167,7 @@ fn another_seed_and_a_store_without_one_are_told() {
 /// Where a tenth of the room is left, those who were over their limit are the ones that stay.
 #[test]
 fn with_less_room_keys_over_their_limit_stay() {
-    let store = MemoryStore::with_seed(10_000, &Seed::from_bytes(SEED));
+    let store = MemoryStore::with_seed(10_000, &Seed::from_bytes(SEED)).unwrap();
     let quota = Arc::new(Quota::per_hour(3).gcra().unwrap());
     let now = Tick::from_secs(1000);
     let is_debtor = |key: u32| key.is_multiple_of(20);
@@ -187,7 +188,7 @@ fn with_less_room_keys_over_their_limit_stay() {
 /// before and after says how much each export must show.
 #[test]
 fn an_export_under_way_shows_all_that_was_charged_before_it() {
-    let store = MemoryStore::with_seed(500, &Seed::from_bytes(SEED));
+    let store = MemoryStore::with_seed(500, &Seed::from_bytes(SEED)).unwrap();
     let quota = Arc::new(Quota::per_day(1_000_000).gcra().unwrap());
     let now = Tick::from_secs(1000);
     let take = |store: &MemoryStore, key: u64, op: Op<'_>| {
@@ -220,7 +221,7 @@ fn an_export_under_way_shows_all_that_was_charged_before_it() {
 /// Written by the first version that exported; must be read for ever.
 #[test]
 fn the_byte_form_stays() {
-    let store = MemoryStore::with_seed(1, &Seed::from_bytes(SEED));
+    let store = MemoryStore::with_seed(1, &Seed::from_bytes(SEED)).unwrap();
     let quota = Arc::new(Quota::per_minute(3).gcra().unwrap());
     let (now, charge) = (Tick::from_secs(100), Charge { owner: 5, ..Charge::new(b"ann", &quota, Cost::ONE) });
     assert!(settle(&store, now, Op::Take, charge).allowed);

@@ -36,7 +36,7 @@ fn is_word(table: &Table, key: &[u8]) -> bool {
 /// Each quota on a key that had another one before, with an answer that the plain map gives too.
 #[test]
 fn the_last_of_200_000_quotas_is_a_word_as_the_first_is() {
-    let (store, plain) = (MemoryStore::with_capacity(1000), PlainStore::default());
+    let (store, plain) = (MemoryStore::with_capacity(1000).unwrap(), PlainStore::default());
     let mut now = Tick::from_secs(1000);
     for number in 0..QUOTAS {
         now = now.after(Duration::from_millis(1));
@@ -56,7 +56,7 @@ fn the_last_of_200_000_quotas_is_a_word_as_the_first_is() {
 /// Keys that never come again leave their quotas in slots that nobody asks for.
 #[test]
 fn quotas_of_keys_that_are_full_again_are_reclaimed() {
-    let store = MemoryStore::with_capacity(100_000);
+    let store = MemoryStore::with_capacity(100_000).unwrap();
     for number in 0..QUOTAS {
         let now = Tick::from_secs(1000 + number);
         let (quota, key) = (quota(number), number.to_le_bytes());
@@ -76,7 +76,7 @@ fn quotas_of_keys_that_are_full_again_are_reclaimed() {
 /// While more quotas than numbers are live, some keys are slower; afterwards they are not.
 #[test]
 fn more_live_quotas_than_numbers_are_settled_and_recover() {
-    let store = MemoryStore::with_capacity(60_000);
+    let store = MemoryStore::with_capacity(60_000).unwrap();
     let (now, hourly) =
         (Tick::from_secs(1000), |burst| Arc::new(Quota::per_hour(1).burst(burst).gcra().unwrap()));
     let live = 40_000u64;
@@ -99,7 +99,7 @@ fn more_live_quotas_than_numbers_are_settled_and_recover() {
 /// Quotas that are of one step each.
 #[test]
 fn a_million_passing_quotas_take_no_number_and_no_memory_of_their_own() {
-    let (store, plain) = (MemoryStore::with_capacity(64), PlainStore::default());
+    let (store, plain) = (MemoryStore::with_capacity(64).unwrap(), PlainStore::default());
     for number in 0..1_000_000u64 {
         let now = Tick::from_nanos(1_000_000_000_000 + number * 50_000_000);
         let burst = 1 + number % 10_000;

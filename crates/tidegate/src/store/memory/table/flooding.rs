@@ -56,7 +56,7 @@ fn patterns() -> Vec<(&'static str, Vec<Vec<u8>>)> {
 #[test]
 fn no_pattern_of_keys_crowds_lines() {
     for _ in 0..4 {
-        let table = Table::new(10 * KEYS, Keep::Fingerprints);
+        let table = Table::new(10 * KEYS, Keep::Fingerprints).unwrap();
         for (name, keys) in patterns() {
             let keys: Vec<_> = keys.into_iter().collect::<HashSet<_>>().into_iter().collect();
             let (crowd, met) = crowded(&table, &keys);
@@ -70,7 +70,8 @@ fn no_pattern_of_keys_crowds_lines() {
 /// crowds by chance, and sixty once in 10¹⁰ times.
 #[test]
 fn keys_that_crowd_one_table_are_strangers_in_another() {
-    let (theirs, ours) = (Table::new(10_000, Keep::Fingerprints), Table::new(10_000, Keep::Fingerprints));
+    let (theirs, ours) =
+        (Table::new(10_000, Keep::Fingerprints).unwrap(), Table::new(10_000, Keep::Fingerprints).unwrap());
     let number = |at: u64| format!("user:{at}");
     let chosen: Vec<String> =
         (0..).map(number).filter(|key| theirs.first(theirs.print(key.as_bytes())) < 16).take(2000).collect();

@@ -1,0 +1,122 @@
+//! Reads `--match`: which requests of a log are looked at, in the words of a policy's `match`.
+
+use anyhow::Result;
+use tidegate::policy::{Glob, GlobError, Match, Want};
+
+use crate::exit::Mistake;
+
+/// Makes a match of words such as `path=/api/**`, `header.x-plan=pro` and `not.method=GET`. Words of the same name are
+/// alternatives; of different names, all must fit.
+pub(super) fn matching(words: &[(String, String)]) -> Result<Match> {
+    let (mut asked, mut left_out) = (Vec::new(), Vec::new());
+    for (name, value) in words {
+        match name.strip_prefix("not.") {
+            Some(name) => left_out.push((name, value.as_str())),
+            None => asked.push((name.as_str(), value.as_str())),
+        }
+    }
+    let built = part(&asked, "")?;
+    Ok(if left_out.is_empty() { built } else { built.not(part(&left_out, "not.")?) })
+}
+
+fn part(words: &[(&str, &str)], prefix: &str) -> Result<Match> {
+    let mut built = Match::any();
+    let mut wants: Vec<(&str, Want)> = Vec::new();
+    for (name, value) in words {
+        let wrong = |error: GlobError| Mistake(format!("--match {prefix}{name}: {error}"));
+        built = match *name {
+            "method" | "request.method" => built.method(value),
+            "path" | "request.path" => built.path(value).map_err(wrong)?,
+            "host" | "request.host" => built.host(value).map_err(wrong)?,
+            name => {
+                let want = match *value {
+                    "true" => Want::Present,
+                    "false" => Want::Absent,
+                    pattern => Want::OneOf(vec![Glob::new(pattern).map_err(wrong)?]),
+                };
+                match (wants.iter_mut().find(|(have, _)| *have == name), want) {
+                    (None, want) => wants.push((name, want)),
+                    (Some((_, Want::OneOf(globs))), Want::OneOf(more)) => globs.extend(more),
+                    (Some(_), _) => {
+                        let what = format!(
+                            "--match {prefix}{name}: true and false say whether it is there, and go with no other value of the same name"
+                        );
+                        return Err(Mistake(what).into());
+                    }
+                }
+                built
+            }
+        };
+    }
+    for (name, want) in wants {
+        let header = name.strip_prefix("header.").or_else(|| name.strip_prefix("request.header."));
+        built = match header {
+            Some(header) => built.header(header, want),
+            None => built.attribute(name, want),
+        };
+    }
+    Ok(built)
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::Descriptor;
+
+    use super::*;
+
+    fn read(words: &[&str]) -> Result<Match> {
+        let pair = |word: &&str| {
+            let (name, value) = word.split_once('=').unwrap();
+            (name.to_owned(), value.to_owned())
+        };
+        matching(&words.iter().map(pair).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn words_are_those_of_a_policy() {
+        let request = Descriptor::from([
+            ("request.method", "POST"),
+            ("request.path", "//api/./items?x"),
+            ("request.host", "Shop.example:443"),
+            ("request.header.x-plan", "pro"),
+            ("response.status", "503"),
+        ]);
+        let rows: [(&[&str], bool); 13] = [
+            (&[], true),
+            (&["path=/api/**"], true),
+            (&["path=/login", "path=/api/*"], true),
+            (&["request.path=/login"], false),
+            (&["method=post", "host=*.example"], true),
+            (&["method=GET", "path=/api/**"], false),
+            (&["header.X-Plan=pro"], true),
+            (&["request.header.x-plan=free", "header.x-plan=pro"], false),
+            (&["response.status=5*", "user.id=false"], true),
+            (&["user.id=true"], false),
+            (&["path=/api/**", "not.method=POST"], false),
+            (&["not.path=/health", "not.path=/metrics"], true),
+            (&["not.path=/api/**"], false),
+        ];
+        for (words, fits) in rows {
+            assert_eq!(read(words).unwrap().matches(&request), fits, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn mistakes_name_the_flag_and_the_word() {
+        let rows: [(&[&str], &str); 4] = [
+            (&["path=api"], "--match path: \"api\": a path pattern starts with / or **"),
+            (&["not.host=a{b"], "--match not.host: \"a{b\": braces do not pair; write {a,b}, not nested"),
+            (
+                &["user.id="],
+                "--match user.id: an empty pattern matches nothing; leave it out to match everything",
+            ),
+            (
+                &["user.id=true", "user.id=a"],
+                "--match user.id: true and false say whether it is there, and go with no other value of the same name",
+            ),
+        ];
+        for (words, wrong) in rows {
+            assert_eq!(read(words).unwrap_err().to_string(), wrong, "{words:?}");
+        }
+    }
+}

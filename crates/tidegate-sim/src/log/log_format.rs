@@ -1,0 +1,119 @@
+//! Lines as a `log_format` of nginx describes them, which is given as it stands in `nginx.conf`.
+//!
+//! A format is text with variables in it. A line is cut where that text comes again: a value ends where the text behind its
+//! variable comes first. Nothing is tried twice, so a hostile line costs no more than its length for each variable.
+
+mod directive;
+mod error;
+mod escape;
+mod lines;
+mod variables;
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use self::directive::Directive;
+pub use self::error::LogFormatError;
+use self::escape::Escape;
+pub(super) use self::lines::Cutter;
+use self::variables::{Kind, is_time};
+
+/// The longest format, in bytes: many times what anybody writes.
+const MAX_TEXT: usize = 16 << 10;
+
+/// The most variables of a format.
+const MAX_VARIABLES: usize = 256;
+
+/// How a `log_format` of nginx writes lines. Cheap to clone.
+///
+/// Read from what stands in `nginx.conf`: the whole directive, `log_format main '$remote_addr …' '…';`, or the format alone,
+/// `$time_iso8601 $remote_addr …`, with `escape=json` before it where it has that. Backslashes mean what they mean there.
+///
+/// Variables that say when, who and what become the record's fields; `$http_NAME` becomes `request.header.NAME` with `-` for
+/// `_`; any other becomes an extra under its own name, without the `$`. What a line does not say (`-`, or nothing) is left out.
+///
+/// # Examples
+/// ```
+/// use tidegate_sim::log::LogFormat;
+///
+/// let format: LogFormat = "log_format timed '$remote_addr [$time_local] '\n '\"$request\" $status $request_time';".parse()?;
+/// assert!(format.tells_time(&[]));
+/// let error = "$remote_addr$status $msec".parse::<LogFormat>().unwrap_err();
+/// assert_eq!(error.to_string(), "column 13: nothing stands between $remote_addr and $status, so nobody can tell where one ends");
+/// # Ok::<(), tidegate_sim::log::LogFormatError>(())
+/// ```
+///
+/// # Source
+/// <https://nginx.org/en/docs/http/ngx_http_log_module.html#log_format>
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFormat {
+    parts: Arc<Parts>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Parts {
+    escape: Escape,
+    /// The text before the first variable.
+    head: Vec<u8>,
+    variables: Vec<Variable>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Variable {
+    name: String,
+    kind: Kind,
+    /// The text between this variable and the next, or the end.
+    after: Vec<u8>,
+}
+
+impl LogFormat {
+    /// Says whether lines of this format say when a request was: by `$msec`, `$time_iso8601` or `$time_local`, or by a variable
+    /// that `columns` makes the attribute `time`, as in [`super::LogOptions::columns`].
+    #[must_use]
+    pub fn tells_time(&self, columns: &[(String, String)]) -> bool {
+        let named =
+            |name: &str| columns.iter().any(|(attribute, column)| attribute == "time" && column == name);
+        self.parts.variables.iter().any(|variable| is_time(&variable.name) || named(&variable.name))
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.parts.variables.iter().any(|variable| variable.name == name)
+    }
+}
+
+impl FromStr for LogFormat {
+    type Err = LogFormatError;
+
+    fn from_str(text: &str) -> Result<Self, LogFormatError> {
+        if text.len() > MAX_TEXT {
+            return Err(LogFormatError::whole(format!(
+                "is longer than {} KiB; give one log_format, not the whole file",
+                MAX_TEXT >> 10
+            )));
+        }
+        let Directive { escape, format } = Directive::read(text)?;
+        let (head, variables) = variables::cut(text, &format)?;
+        if head.starts_with(b"#") {
+            return Err(LogFormatError::whole(
+                "begins with #, and lines that do are comments in a log".to_owned(),
+            ));
+        }
+        Ok(Self { parts: Arc::new(Parts { escape, head, variables }) })
+    }
+}
+
+/// Prints the format as it would be given alone.
+impl fmt::Display for LogFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |bytes| String::from_utf8_lossy(bytes);
+        write!(f, "{}", text(&self.parts.head))?;
+        for variable in &self.parts.variables {
+            write!(f, "${{{}}}{}", variable.name, text(&variable.after))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

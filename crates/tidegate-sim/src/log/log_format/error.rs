@@ -1,0 +1,41 @@
+//! What is wrong with a format, and where.
+
+use std::fmt;
+
+/// Why a text is no `log_format`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFormatError {
+    /// The line, from 1, and the column in characters, from 1; `None` for the whole.
+    place: Option<(usize, usize)>,
+    /// Whether the format has several lines, so that the line is worth saying.
+    several: bool,
+    what: String,
+}
+
+impl LogFormatError {
+    pub(super) fn whole(what: String) -> Self {
+        Self { place: None, several: false, what }
+    }
+
+    /// A mistake at a byte of the text.
+    pub(super) fn at(text: &str, byte: usize, what: impl Into<String>) -> Self {
+        // A place that is no border of characters cannot be: places are those of ASCII characters.
+        let before = text.get(..byte).unwrap_or(text);
+        let line = before.rsplit('\n').next().unwrap_or("");
+        let place = (before.matches('\n').count() + 1, line.chars().count() + 1);
+        Self { place: Some(place), several: text.contains('\n'), what: what.into() }
+    }
+}
+
+impl fmt::Display for LogFormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some((line, column)) if self.several => write!(f, "line {line}, column {column}: ")?,
+            Some((_, column)) => write!(f, "column {column}: ")?,
+            None => f.write_str("the format ")?,
+        }
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for LogFormatError {}

@@ -1,0 +1,157 @@
+//! Cuts the lines of a log by its format.
+
+use std::fmt;
+
+use memchr::memmem::Finder;
+
+use super::super::fields::Fields;
+use super::super::malformed::Malformed;
+use super::super::record::Record;
+use super::super::roles::Role;
+use super::super::time::Timestamps;
+use super::LogFormat;
+use super::variables::{Kind, role};
+
+/// Reads the lines of one log.
+pub(in super::super) struct Cutter {
+    format: LogFormat,
+    /// For each variable the number of its name among the fields, and its end.
+    columns: Vec<(Option<u32>, Finder<'static>)>,
+    /// The place of the variable that says when; `None` where a column of the user's does.
+    time: Option<usize>,
+    fields: Fields,
+    times: Timestamps,
+}
+
+impl fmt::Debug for Cutter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cutter").field("format", &self.format).finish_non_exhaustive()
+    }
+}
+
+impl Cutter {
+    pub(in super::super) fn new(format: &LogFormat, columns: &[(String, String)]) -> Self {
+        let mut fields = Fields::new(columns);
+        // What was asked for goes before what it was rewritten to.
+        let asked = format.has("request_uri") || format.has("request");
+        let mut found: Vec<(Option<u32>, Finder<'static>)> = Vec::new();
+        let mut time: Option<(usize, usize)> = None;
+        for (place, variable) in format.parts.variables.iter().enumerate() {
+            let name = variable.name.as_str();
+            let meant = role(name).filter(|_| !(asked && matches!(name, "uri" | "document_uri")));
+            let shown = match name.strip_prefix("http_") {
+                Some(header) => format!("request.header.{}", header.replace('_', "-")),
+                None => name.to_owned(),
+            };
+            found.push((fields.define(name, shown, meant), Finder::new(&variable.after).into_owned()));
+            if let Some((Role::Time, rank)) = meant
+                && time.is_none_or(|(have, _)| rank < have)
+            {
+                time = Some((rank, place));
+            }
+        }
+        let is_users = columns.iter().any(|(attribute, _)| attribute == "time");
+        let time = time.map(|(_, place)| place).filter(|_| !is_users);
+        Self { format: format.clone(), columns: found, time, fields, times: Timestamps::default() }
+    }
+
+    /// Reads only the time, and the line no further than that.
+    pub(in super::super) fn time(&mut self, line: &[u8]) -> Result<u64, Malformed> {
+        let Some(wanted) = self.time else { return self.read(line).map(|record| record.time.as_nanos()) };
+        let mut found = None;
+        for value in Values::of(&self.format, &self.columns, line)?.take(wanted + 1) {
+            found = Some(value?);
+        }
+        found.and_then(|value| self.times.any(value)).ok_or(Malformed::Time)
+    }
+
+    pub(in super::super) fn read(&mut self, line: &[u8]) -> Result<Record<'_>, Malformed> {
+        self.fields.clear();
+        let escape = self.format.parts.escape;
+        let mut values = Values::of(&self.format, &self.columns, line)?;
+        for (name, _) in &self.columns {
+            let Some(value) = values.next() else { break };
+            let value = value?;
+            if let Some(name) = name
+                && !escape.is_nothing(value)
+            {
+                self.fields.push(*name, &escape.undo(value));
+            }
+        }
+        self.fields.record()
+    }
+}
+
+/// The values of a line, in the order of the variables.
+struct Values<'v, 'l> {
+    format: &'v LogFormat,
+    columns: &'v [(Option<u32>, Finder<'static>)],
+    /// The variable whose value comes next.
+    next: usize,
+    rest: &'l [u8],
+}
+
+impl<'v, 'l> Values<'v, 'l> {
+    fn of(
+        format: &'v LogFormat,
+        columns: &'v [(Option<u32>, Finder<'static>)],
+        line: &'l [u8],
+    ) -> Result<Self, Malformed> {
+        let rest = line.strip_prefix(&*format.parts.head).ok_or(Malformed::LogFormat { variable: 0 })?;
+        Ok(Self { format, columns, next: 0, rest })
+    }
+
+    /// Returns the length of the value that comes next; `None` where the text behind it does not come.
+    fn length(&self) -> Option<usize> {
+        let variable = &self.format.parts.variables[self.next];
+        let (rest, after) = (self.rest, variable.after.as_slice());
+        if self.next + 1 == self.columns.len() {
+            return rest.strip_suffix(after).map(<[u8]>::len);
+        }
+        let ends = || self.columns[self.next].1.find_iter(rest);
+        let is_spaced = after.starts_with(b" ");
+        match variable.kind {
+            Kind::LocalTime if rest.get(LOCAL_TIME..).is_some_and(|rest| rest.starts_with(after)) => {
+                Some(LOCAL_TIME)
+            }
+            Kind::Request if is_spaced => {
+                ends().find(|end| has_version(&rest[..*end])).or_else(|| ends().next())
+            }
+            Kind::List if is_spaced => ends().find(|end| !goes_on(&rest[..*end], &rest[*end..])),
+            _ if after.len() == 1 => memchr::memchr(after[0], rest),
+            _ => self.columns[self.next].1.find(rest),
+        }
+    }
+}
+
+/// The length of `17/May/2015:10:05:03 +0000`.
+const LOCAL_TIME: usize = 26;
+
+/// Says whether a request line ends in its version.
+fn has_version(request: &[u8]) -> bool {
+    let word = memchr::memrchr(b' ', request).map_or(request, |space| &request[space + 1..]);
+    word.starts_with(b"HTTP/")
+}
+
+/// Says whether a space between two texts belongs to a list: `0.1, 0.2` or `0.1 : 0.2`.
+fn goes_on(before: &[u8], after: &[u8]) -> bool {
+    before.ends_with(b",") || before.ends_with(b" :") || after.starts_with(b" : ")
+}
+
+impl<'l> Iterator for Values<'_, 'l> {
+    type Item = Result<&'l [u8], Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let variable = self.format.parts.variables.get(self.next)?;
+        let Some(length) = self.length() else {
+            // At most 256 variables.
+            let misfit = Malformed::LogFormat { variable: self.next as u16 + 1 };
+            self.next = self.columns.len();
+            return Some(Err(misfit));
+        };
+        let (value, rest) = self.rest.split_at(length);
+        self.rest = &rest[variable.after.len()..];
+        self.next += 1;
+        Some(Ok(value))
+    }
+}

@@ -1,0 +1,111 @@
+//! The variables of a format: where they stand, and what they mean.
+
+use super::super::roles::Role;
+use super::error::LogFormatError;
+use super::{MAX_VARIABLES, Variable};
+
+/// How the end of a variable's value is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Where the text behind it comes first.
+    Plain,
+    /// `$time_local`, which has a space in it and always the same length.
+    LocalTime,
+    /// `$request`, which has spaces in it and most often ends in `HTTP/` and a version.
+    Request,
+    /// Values of several servers, with `, ` or ` : ` between them.
+    List,
+}
+
+impl Kind {
+    fn of(name: &str) -> Self {
+        match name {
+            "time_local" => Self::LocalTime,
+            "request" => Self::Request,
+            "http_x_forwarded_for" | "proxy_add_x_forwarded_for" => Self::List,
+            _ if name.starts_with("upstream_") => Self::List,
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// The variables that say when, best first: `$msec` is the finest.
+const TIMES: [&str; 3] = ["msec", "time_iso8601", "time_local"];
+
+pub(super) fn is_time(name: &str) -> bool {
+    TIMES.contains(&name)
+}
+
+/// What a variable is in a record: its role, and its place among those of the same role, lower first.
+pub(super) fn role(name: &str) -> Option<(Role, usize)> {
+    Some(match name {
+        "msec" => (Role::Time, 1),
+        "time_iso8601" => (Role::Time, 2),
+        "time_local" => (Role::Time, 3),
+        "remote_addr" => (Role::Client, 1),
+        "remote_user" => (Role::User, 1),
+        "request" => (Role::Request, 1),
+        "request_method" => (Role::Method, 1),
+        "request_uri" => (Role::Path, 1),
+        "uri" | "document_uri" => (Role::Path, 2),
+        "host" => (Role::Host, 1),
+        "http_host" => (Role::Host, 2),
+        "server_name" => (Role::Host, 3),
+        "status" => (Role::Status, 1),
+        "body_bytes_sent" => (Role::Bytes, 1),
+        "bytes_sent" => (Role::Bytes, 2),
+        "http_user_agent" => (Role::Agent, 1),
+        "http_referer" => (Role::Referer, 1),
+        "request_time" => (Role::Duration, 1),
+        _ => return None,
+    })
+}
+
+/// Cuts a format into the text before the first variable and the variables, each with the text behind it. `text` is what the
+/// format was read from, for the places of mistakes.
+pub(super) fn cut(text: &str, format: &[(u8, usize)]) -> Result<(Vec<u8>, Vec<Variable>), LogFormatError> {
+    let (mut head, mut variables) = (Vec::new(), Vec::<Variable>::new());
+    let mut at = 0;
+    while let Some(&(byte, place)) = format.get(at) {
+        if byte != b'$' {
+            variables.last_mut().map_or(&mut head, |variable| &mut variable.after).push(byte);
+            at += 1;
+            continue;
+        }
+        let braced = matches!(format.get(at + 1), Some((b'{', _)));
+        let from = at + 1 + usize::from(braced);
+        let is_name = |(byte, _): &&(u8, usize)| byte.is_ascii_alphanumeric() || *byte == b'_';
+        let length = format[from..].iter().take_while(is_name).count();
+        let name: String = format[from..from + length].iter().map(|(byte, _)| char::from(*byte)).collect();
+        at = from + length;
+        if name.is_empty() {
+            return Err(LogFormatError::at(text, place, "a $ without a variable's name behind it"));
+        }
+        if braced {
+            if !matches!(format.get(at), Some((b'}', _))) {
+                return Err(LogFormatError::at(text, place, format!("${{{name} has no closing brace")));
+            }
+            at += 1;
+        }
+        if let Some(before) = variables.last()
+            && before.after.is_empty()
+        {
+            let what = format!(
+                "nothing stands between ${} and ${name}, so nobody can tell where one ends",
+                before.name
+            );
+            return Err(LogFormatError::at(text, place, what));
+        }
+        if variables.len() == MAX_VARIABLES {
+            return Err(LogFormatError::at(text, place, format!("more than {MAX_VARIABLES} variables")));
+        }
+        variables.push(Variable { kind: Kind::of(&name), name, after: Vec::new() });
+    }
+    if variables.is_empty() {
+        return Err(LogFormatError::whole(
+            "has no variable; write it as nginx does: '$time_iso8601 $remote_addr …' (in single quotes, or the shell takes the variables for its own)"
+                .to_owned(),
+        ));
+    }
+    Ok((head, variables))
+}

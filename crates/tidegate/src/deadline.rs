@@ -1,0 +1,60 @@
+//! The point in time by which a caller wants an answer.
+
+use std::time::Instant;
+
+use tidegate_core::Tick;
+
+use crate::clock::Clock;
+
+/// When a wait ends at the latest: a tick of the clock that the limiter goes by, or an `Instant` of the machine's.
+///
+/// An `Instant` becomes a tick when the wait begins ([`Clock::tick_of`]). Calls take `impl Into<Deadline>`, so either is handed in as it is;
+/// with the feature `tokio` an instant of tokio's clock too.
+///
+/// # Examples
+/// ```
+/// use std::time::{Duration, Instant};
+/// use tidegate::{Limiter, Quota};
+///
+/// let limiter = Limiter::new(Quota::per_minute(1))?;
+/// let deadline = Instant::now() + Duration::from_secs(2);
+/// assert!(limiter.blocking_wait_until(1, deadline).is_ok());
+/// assert!(limiter.blocking_wait_until(1, deadline).is_err(), "at once: the next unit is a minute away");
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadline {
+    /// A tick of the limiter's clock.
+    Tick(Tick),
+    /// A reading of the machine's monotonic clock.
+    Instant(Instant),
+}
+
+impl Deadline {
+    /// Returns the tick of the deadline by a clock.
+    pub(crate) fn tick(self, clock: &dyn Clock) -> Tick {
+        match self {
+            Self::Tick(tick) => tick,
+            Self::Instant(instant) => clock.tick_of(instant),
+        }
+    }
+}
+
+impl From<Tick> for Deadline {
+    fn from(tick: Tick) -> Self {
+        Self::Tick(tick)
+    }
+}
+
+impl From<Instant> for Deadline {
+    fn from(instant: Instant) -> Self {
+        Self::Instant(instant)
+    }
+}
+
+#[cfg(feature = "tokio")]
+impl From<tokio::time::Instant> for Deadline {
+    fn from(instant: tokio::time::Instant) -> Self {
+        Self::Instant(instant.into_std())
+    }
+}

@@ -1,0 +1,60 @@
+//! How many keys a table may be made for.
+
+use tidegate_core::QuotaError;
+
+use super::MemoryStore;
+
+/// Why there is no table for so many keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CapacityError {
+    /// None, or more than [`MemoryStore::MAX_KEYS`].
+    #[error("room for {keys} keys is no table; use 1 to {}", MemoryStore::MAX_KEYS)]
+    OutOfRange {
+        /// The number of keys given.
+        keys: usize,
+    },
+    /// The system does not hand out so much memory.
+    #[error("the system has no memory for a table of {keys} keys; use fewer")]
+    NoMemory {
+        /// The number of keys given.
+        keys: usize,
+    },
+}
+
+/// For limiters, whose other numbers are a quota's.
+impl From<CapacityError> for QuotaError {
+    fn from(error: CapacityError) -> Self {
+        let (keys, want) = match error {
+            CapacityError::OutOfRange { keys } => (keys, "is no room for keys; use 1 to 4294967296"),
+            CapacityError::NoMemory { keys } => (keys, "takes more memory than the system has; use fewer"),
+        };
+        Self::Parameter { name: "capacity", value: keys.to_string(), want }
+    }
+}
+
+/// Checks a number of keys once, for every table that a caller asks for.
+pub(super) fn in_range(keys: usize) -> Result<usize, CapacityError> {
+    match keys {
+        0 => Err(CapacityError::OutOfRange { keys }),
+        // No platform has a `usize` of more than 64 bits.
+        _ if keys as u64 > MemoryStore::MAX_KEYS => Err(CapacityError::OutOfRange { keys }),
+        _ => Ok(keys),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn none_and_too_many_are_refused_with_what_would_work() {
+        assert_eq!(in_range(1), Ok(1));
+        for keys in [0, usize::MAX] {
+            let error = in_range(keys).unwrap_err();
+            assert_eq!(error.to_string(), format!("room for {keys} keys is no table; use 1 to 4294967296"));
+            let error = QuotaError::from(error).to_string();
+            assert_eq!(error, format!("capacity {keys} is no room for keys; use 1 to 4294967296"));
+        }
+    }
+}
