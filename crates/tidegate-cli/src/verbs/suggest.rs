@@ -43,7 +43,8 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
         Step::Request => progress.iter().for_each(Progress::tick),
         Step::Ends => progress.iter().for_each(Progress::finish),
     };
-    let suggestion = match suggest::suggest(&inputs, &reading::options(&arguments.reading)?, &options, watch) {
+    let suggestion = match suggest::suggest(&inputs, &reading::options(&arguments.reading)?, &options, watch)
+    {
         Ok(suggestion) => suggestion,
         Err(SuggestError::Log(error)) => return Err(error.into()),
         Err(SuggestError::Doubtful { doubts, tally }) => {

@@ -69,3 +69,34 @@ fn spacing(crowd: &[f64]) -> f64 {
     let mean = spacings[..kept].iter().sum::<f64>() / kept as f64;
     (mean / TRIM.1).max(LEAST_SPACING)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clear(falling: &[u64]) -> Vec<usize> {
+        let gaps = gaps(falling, falling.len() as u64);
+        gaps.into_iter().filter(Gap::is_clear).map(|gap| gap.above).collect()
+    }
+
+    #[test]
+    fn a_gap_is_one_that_the_crowd_does_not_explain() {
+        let crowd: Vec<u64> = (0..100).map(|rank| 30 - rank / 5).collect();
+        let with = |above: &[u64]| [above, &crowd].concat();
+        assert_eq!(clear(&with(&[900])), [1]);
+        assert_eq!(clear(&with(&[900, 800, 700])), [3], "none among those who stand out");
+        assert_eq!(clear(&with(&[45])), [0; 0], "half as much again is no gap");
+        // By a power law the first needs twice as much as the second, and that says nothing.
+        let power_law: Vec<u64> = (1..200).map(|rank| 10_000 / rank).collect();
+        assert_eq!(clear(&power_law), [0; 0]);
+        let above: Vec<u64> = std::iter::once(10_000_000).chain(power_law).collect();
+        assert_eq!(clear(&above), [0; 0], "a factor of a thousand is what such a crowd may show");
+    }
+
+    #[test]
+    fn small_numbers_and_few_keys_have_no_gaps() {
+        assert_eq!(clear(&[4, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]), [0; 0]);
+        assert_eq!(clear(&[900, 2, 1]), [0; 0]);
+        assert_eq!(clear(&[]), [0; 0]);
+    }
+}

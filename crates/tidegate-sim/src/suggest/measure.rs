@@ -120,8 +120,10 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let needs = &self.needs;
         let ceiling = || cut::most_demanding(needs, Purpose::Ceiling, 0);
         let keys = needs.keys().about();
-        let kept = self.options.keep.map(|keep| spared_by(keep, keys));
-        let kept = kept.and_then(|count| cut::most_demanding(needs, Purpose::Kept, count));
+        // A share that is every key asks for nothing that the log could answer.
+        let kept = self.options.keep.map(|keep| (keep, spared_by(keep, keys)));
+        let kept = kept.filter(|(keep, count)| *count > 0 || *keep >= 1.0);
+        let kept = kept.and_then(|(_, count)| cut::most_demanding(needs, Purpose::Kept, count));
         let mut cuts: Vec<Cut> = kept.into_iter().collect();
         if needs.span() < self.options.per.saturating_mul(2) {
             return (Finding::TooShort, Vec::new());

@@ -10,6 +10,7 @@ use super::cut::Purpose;
 use crate::json_units::millis;
 use crate::peaks::Distinct;
 use crate::replay::PeakRate;
+use crate::thousands::grouped;
 use crate::what_if::KeyHit;
 
 /// What a log says about where to draw the line.
@@ -213,16 +214,30 @@ impl Suggestion {
     #[must_use]
     pub fn yaml(&self, proposal: &Proposal, name: &str) -> String {
         let Evidence { denied, denied_share, keys_hit, keys_hit_signed_in, .. } = proposal.evidence;
+        let by: Vec<String> = self.by.iter().map(|name| plain_or_quoted(name)).collect();
         format!(
-            "  - name: {name}\n    # Replayed on {} requests: denies {denied} ({}) of {keys_hit} keys, {keys_hit_signed_in} of which signed in.\n    \
-             mode: shadow\n    by: [{}]\n    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
-            self.requests,
+            "  - name: {name}\n    # Replayed on {} requests: denies {} ({}); keys hit {} of {}, signed in {}.\n    mode: shadow\n    \
+             by: [{}]\n    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
+            grouped(self.requests),
+            grouped(denied),
             percent(denied_share),
-            self.by.join(", "),
+            grouped(keys_hit),
+            self.keys,
+            grouped(keys_hit_signed_in),
+            by.join(", "),
             proposal.rate,
             proposal.burst,
         )
     }
+}
+
+/// Writes a name of an attribute as YAML reads it.
+fn plain_or_quoted(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let is_plain =
+        name.bytes().all(plain) && name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
+    // A JSON text is YAML, too.
+    if is_plain { name.to_owned() } else { serde_json::Value::from(name).to_string() }
 }
 
 fn in_words<S: Serializer>(rate: &PeakRate, to: S) -> Result<S::Ok, S::Error> {

@@ -216,9 +216,9 @@ pub(crate) fn flash_crowd_and_scrapers(log: &mut Planted) {
     scrapers(log);
 }
 
-/// Thirty apps that ask every ten seconds for hours, none of them signed in.
+/// Ten apps that ask every ten seconds for hours, none of them signed in.
 pub(crate) fn polling(log: &mut Planted) {
-    for app in 0..30 {
+    for app in 0..10 {
         let mut at = log.chance.below(10_000);
         while at < SPAN {
             log.add(at, &format!("198.51.100.{app}"), "");
@@ -241,4 +241,43 @@ pub(crate) fn crawler_and_scrapers(log: &mut Planted) {
 pub(crate) fn crawler_behind_offices(log: &mut Planted) {
     offices(log);
     slow_crawler(log);
+}
+
+/// Customers of an API, sixty of them, whose load falls by a power law: the first asks 12 a minute, the second 6, the third 4.
+pub(crate) fn power_law(log: &mut Planted) {
+    for customer in 1..=60 {
+        let gap = 5_000 * customer;
+        let mut at = log.chance.below(gap);
+        while at < SPAN {
+            log.add(at, &format!("198.51.100.{customer}"), "");
+            at += log.chance.below(2 * gap);
+        }
+    }
+}
+
+pub(crate) fn power_law_and_scrapers(log: &mut Planted) {
+    power_law(log);
+    scrapers(log);
+}
+
+/// One client that tries passwords at 20 a minute for ten minutes.
+pub(crate) fn guesser(log: &mut Planted) {
+    let client = log.bad("203.0.113.77");
+    let mut at = log.chance.below(SPAN - HOUR);
+    for _ in 0..200 {
+        log.add(at, &client, "");
+        at += log.chance.below(6_000);
+    }
+}
+
+/// A scraper that goes on from another of three hundred addresses after every ten requests.
+pub(crate) fn rotating_scraper(log: &mut Planted) {
+    let mut at = log.chance.below(HOUR);
+    for address in 0..300 {
+        let client = log.bad(&format!("203.0.{}.{}", 114 + address / 200, address % 200));
+        for _ in 0..10 {
+            log.add(at, &client, "");
+            at += 500 + log.chance.below(1_500);
+        }
+    }
 }

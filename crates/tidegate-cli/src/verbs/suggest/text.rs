@@ -55,10 +55,10 @@ fn heading(found: &Suggestion) -> String {
     let peaks = found.peaks.iter().map(|peak| {
         let share =
             if peak.keys_share >= 1.0 { "all".to_owned() } else { format!("{} %", peak.keys_share * 100.0) };
-        format!("{share} {}", grouped(peak.peak))
+        format!("{share} of them at most {}", grouped(peak.peak))
     });
     text.push_str(&format!(
-        ".\nAsked at most in any {period}: {}.\n\n",
+        ".\nIn their busiest {period} they asked: {}.\n\n",
         peaks.collect::<Vec<_>>().join(", ")
     ));
     text
@@ -190,7 +190,7 @@ fn certainty(found: &Suggestion, proposal: &Proposal) -> String {
     }
     if proposal.purpose != Purpose::Ceiling {
         text.push_str(&format!(
-            "Seen: {} of log. Leave it in shadow for longer than that before it is enforced.\n",
+            "Seen: {} of log. Other days differ: let it run in shadow before it is enforced.\n",
             span(found.span)
         ));
     }
