@@ -185,9 +185,12 @@ pub(crate) enum Config {
     },
 }
 
+/// The heading of what makes a limit.
+const LIMIT: &str = "Limit";
+
 /// One limit given on the command line, in the words of the policy file.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Limit")]
+#[command(next_help_heading = LIMIT)]
 pub(crate) struct LimitArgs {
     /// A limit as in the policy file, such as '{algorithm: gcra, rate: 100/s, burst: 200}'
     #[arg(long, value_name = "LIMIT")]
@@ -196,10 +199,10 @@ pub(crate) struct LimitArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) algorithm: Option<String>,
     /// Rate, such as 100/s, 60/min, 5/day
-    #[arg(long, value_name = "RATE")]
+    #[arg(long, value_name = "RATE", allow_hyphen_values = true)]
     pub(crate) rate: Option<String>,
     /// Largest cost granted at once [default: the count of the rate]
-    #[arg(long, value_name = "N", value_parser = whole)]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) burst: Option<u64>,
     /// Any other key of a limit, such as buckets=10 or calendar=Europe/Paris; may be repeated
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
@@ -213,8 +216,6 @@ pub(crate) struct Simulate {
     pub(crate) policy: Option<String>,
     #[command(flatten)]
     pub(crate) policies: PolicyFile,
-    #[command(flatten)]
-    pub(crate) limit: LimitArgs,
     /// Synthetic traffic, such as 'steady 80/s 1min, burst 500, steady 150/s 1min'
     #[arg(long, value_name = "TRAFFIC", conflicts_with = "trace")]
     pub(crate) traffic: Option<String>,
@@ -230,12 +231,14 @@ pub(crate) struct Simulate {
     /// Draw the load, or what each algorithm denies, into this SVG file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plot: Option<PathBuf>,
-    /// How long each request stays in its place, under a limit of what is in flight, such as 200ms
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// How long each request is in flight, for limits of the algorithm concurrency; such as 200ms
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) hold: Option<Duration>,
     /// Seed of the random parts of the traffic
-    #[arg(long, value_name = "N", default_value = "1", value_parser = whole)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) limit: LimitArgs,
 }
 
 #[derive(Args, Debug)]
@@ -247,7 +250,7 @@ pub(crate) struct Explain {
     #[arg(long, value_name = "DECISION_ID", conflicts_with_all = ["attributes", "config"])]
     pub(crate) id: Option<String>,
     /// What the request costs [default: what the policies say]
-    #[arg(long, value_name = "N", value_parser = whole)]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) cost: Option<u64>,
     #[command(flatten)]
     pub(crate) policies: PolicyFile,

@@ -11,6 +11,7 @@
 //! * [`rate`]: one file per algorithm, one shape
 //! * [`concurrency`]: how much may be in flight
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
 pub mod bytes;

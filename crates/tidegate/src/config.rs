@@ -31,6 +31,7 @@ mod show;
 mod suggest;
 mod words;
 
+pub use crate::header_form::HeaderForm;
 pub use diagnostic::{Diagnostic, Severity, report};
 pub use file::{ReadError, read_file, read_text};
 pub use format::Format;
@@ -119,21 +120,6 @@ pub struct TicketSettings {
 
 /// The most bytes of a file.
 pub const MAX_BYTES: usize = budget::TEXT;
-
-/// Which rate limit headers answers carry.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum HeaderForm {
-    /// `RateLimit` and `RateLimit-Policy` as lists of items.
-    #[default]
-    Draft11,
-    /// The triple, with the items that Envoy knows.
-    Draft03,
-    /// `X-RateLimit-Limit`, `-Remaining`, `-Reset` in delta seconds.
-    XRateLimit,
-    /// None.
-    None,
-}
 
 /// A whole validated file.
 #[derive(Clone, Debug, Default)]

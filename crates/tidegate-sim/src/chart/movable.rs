@@ -45,7 +45,8 @@ impl<'a> Movable<'a> {
         let line = html! {
             g class="level" transform=(format!("translate(0 {:.1})", self.y(level.value))) {
                 line x1=(LEFT) x2=(RIGHT) y1="0" y2="0" stroke=(paint::hex(LIMIT)) stroke-width="2" stroke-dasharray="4 3" {}
-                text x=(RIGHT - 4.0) y="-8" text-anchor="end" font-size="12" fill=(paint::hex(INK)) { (level.name) }
+                text x=(RIGHT - 4.0) y="-8" text-anchor="end" font-size="12" fill=(paint::hex(INK)) stroke=(paint::hex(PAPER))
+                    stroke-width="4" paint-order="stroke" { (level.name) }
                 circle cx=(LEFT) cy="0" r="7" fill=(paint::hex(PAPER)) stroke=(paint::hex(LIMIT)) stroke-width="2" {}
                 rect class="grip" x=(LEFT - GRIP) y=(-GRIP) width=(RIGHT - LEFT + GRIP) height=(2.0 * GRIP) fill="transparent" {}
             }

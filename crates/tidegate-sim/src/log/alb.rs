@@ -81,6 +81,10 @@ impl Alb {
         Self { columns, fields }
     }
 
+    pub(super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
     pub(super) fn read(&mut self, line: &[u8]) -> Result<Record<'_>, Malformed> {
         self.fields.clear();
         let (mut rest, mut count, mut took) = (line, 0, Some(Duration::ZERO));

@@ -147,6 +147,10 @@ impl CloudFront {
         Self { columns: found, named: named.unwrap_or_default().to_vec(), moment, fields }
     }
 
+    pub(super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
     /// Says whether the names of a `#Fields` line are those of CloudFront, and not of another server that writes W3C logs.
     pub(super) fn is_named(names: &[u8]) -> bool {
         let has = |wanted: &[u8]| split(names).any(|name| name == wanted);

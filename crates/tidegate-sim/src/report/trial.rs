@@ -217,6 +217,9 @@ fn ladder_table(rungs: &[Rung], at: usize) -> Markup {
                             @for (place, newly) in rung.newly.iter().take(3).enumerate() {
                                 @if place > 0 { ", " }
                                 code { (newly.key) }
+                                @if let Some(path) = newly.detail.as_ref().and_then(|detail| detail.paths.first()) {
+                                    " " span class="quiet" { (path.path) }
+                                }
                             }
                         }
                     }

@@ -40,6 +40,12 @@ pub enum PolicySetError {
         /// The attribute.
         attribute: String,
     },
+    /// A prefix that no IPv6 network has.
+    #[error("{bits} bits are no prefix of an IPv6 network; use 1 to 128, as a rule 64")]
+    Ipv6Prefix {
+        /// The bits given.
+        bits: u8,
+    },
 }
 
 /// An immutable set of policies, replaced whole.
@@ -76,8 +82,11 @@ impl PolicySet {
     /// Makes a set with lists that hold for all policies, and the IPv6 prefix that `client.ip` is keyed by.
     ///
     /// # Errors
-    /// As [`PolicySet::new`].
+    /// As [`PolicySet::new`], and for a prefix of 0 or of more than 128 bits.
     pub fn with(policies: Vec<Policy>, access: Access, ipv6_prefix: u8) -> Result<Self, PolicySetError> {
+        if !(1..=128).contains(&ipv6_prefix) {
+            return Err(PolicySetError::Ipv6Prefix { bits: ipv6_prefix });
+        }
         let mut places: HashMap<Box<str>, usize, RandomState> = HashMap::default();
         for (place, policy) in policies.iter().enumerate() {
             let name = policy.name.clone();
@@ -108,7 +117,6 @@ impl PolicySet {
         };
         access.allow.names().chain(access.deny.names()).for_each(|name| see(name, false));
         policies.iter().for_each(|policy| policy.each_named(&mut see));
-        let ipv6_prefix = ipv6_prefix.clamp(1, 128);
         let settled_by = settled_by(&policies);
         let shares = policies.iter().filter_map(|policy| policy.share).collect();
         Ok(Self {

@@ -55,6 +55,10 @@ impl Cutter {
         Self { format: format.clone(), columns: found, time, fields, times: Timestamps::default() }
     }
 
+    pub(in super::super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
     /// Reads only the time, and the line no further than that.
     pub(in super::super) fn time(&mut self, line: &[u8]) -> Result<u64, Malformed> {
         let Some(wanted) = self.time else { return self.read(line).map(|record| record.time.as_nanos()) };

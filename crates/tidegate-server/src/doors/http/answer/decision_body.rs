@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 use tidegate::LimitDecision;
+use tidegate::http_answer::millis_up;
 use tidegate::policy::{Limit, Mode, Policy};
 use ulid::Ulid;
 
 use crate::engine::{Conclusion, TicketAnswer, Want};
-use crate::span::{millis_up, moment};
+use crate::span::moment;
 
 /// A decision as bodies show it.
 #[derive(Debug, Serialize)]
