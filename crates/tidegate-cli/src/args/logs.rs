@@ -65,7 +65,6 @@ pub(crate) struct Suggest {
     /// Refused, with a word on what took its place.
     #[arg(long, hide = true)]
     pub(crate) of_requests: bool,
-<<<<<<< HEAD
     /// Exit 2, without a proposal, when more of the lines than this are malformed
     #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
     pub(crate) max_malformed: f64,
@@ -75,8 +74,6 @@ pub(crate) struct Suggest {
     /// How many keys to remember at once
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = keys)]
     pub(crate) keys: usize,
-=======
     #[command(flatten)]
     pub(crate) reading: Reading,
->>>>>>> main
 }

@@ -157,8 +157,10 @@ impl Falling<'_> {
         let rows = decades(scale.low, scale.high);
         let curve = self.corners(scale);
         paint::page(self.title, paint::HEIGHT, |page| {
-            let curves =
-                [Sample::Area("hit: denied at least once", HIT), Sample::Line("peak of each key", CURVES[0].0)];
+            let curves = [
+                Sample::Area("hit: denied at least once", HIT),
+                Sample::Line("peak of each key", CURVES[0].0),
+            ];
             // Named here and not at the line, where the keys that were hit would lie behind the words.
             let lines = near.iter().map(|level| Sample::Line(&level.name, LIMIT));
             paint::legend(page, &curves.into_iter().chain(lines).collect::<Vec<_>>())?;
