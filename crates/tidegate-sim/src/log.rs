@@ -25,6 +25,7 @@ mod roles;
 mod span;
 mod tail;
 mod time;
+mod wanted;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -43,6 +44,7 @@ use malformed::excerpt;
 pub use malformed::{Malformed, MalformedLine};
 use reader::{Reader, is_blank};
 pub use record::{Record, text};
+pub(crate) use wanted::Wanted;
 
 /// How a log is read.
 #[derive(Clone, Debug, Default)]

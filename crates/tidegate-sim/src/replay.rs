@@ -21,7 +21,7 @@ use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Policy, PolicySet};
 use tidegate::store::CapacityError;
 use tidegate::{Charged, Cost, Gate, ManualClock, Outcome as Ended, Tick};
 
-use crate::log::Record;
+use crate::log::{Record, Wanted};
 use crate::peaks::Peaks;
 use crate::series::Series;
 
@@ -79,6 +79,8 @@ pub struct Replay {
     unseen: Vec<String>,
     /// What the first request had.
     attributes: Vec<String>,
+    /// What the policies look at.
+    wanted: Wanted,
 }
 
 /// How many attributes of the first request are remembered, to be named where one is missing.
@@ -128,13 +130,14 @@ impl Replay {
         let runs = sets.into_iter().map(run).collect::<Result<Vec<Run>, CapacityError>>()?;
         Ok(Self {
             clock,
-            runs,
             options,
             first: None,
             last: None,
             is_recorded: false,
             inside: Inside::default(),
             unheld: 0,
+            wanted: Wanted::by(runs.iter().map(|run| run.policies.named()).collect()),
+            runs,
             unseen,
             attributes: Vec::new(),
         })
@@ -145,7 +148,12 @@ impl Replay {
     pub fn feed(&mut self, record: &Record<'_>) {
         self.is_recorded = true;
         let told = Told { status: record.status, signed_in: record.is_signed_in(), took: record.duration };
-        self.ask(record.time, &record.describe(), None, told);
+        // Of the first request all attributes are remembered.
+        let request = match self.first {
+            None => record.describe(),
+            Some(_) => record.describe_only(&self.wanted),
+        };
+        self.ask(record.time, &request, None, told);
     }
 
     /// Asks every gate about any request, as made-up traffic brings them. Without a cost the policies compute it. Nobody reports how

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueHint};
 
+use super::limit::{LIMIT, LimitArgs, PolicyFile};
+use super::reading::Reading;
 use super::values::{Speed, duration, keys, listed, share, speed};
-use super::{LIMIT, LimitArgs, PolicyFile, Reading};
 
 #[derive(Args, Debug)]
 pub(crate) struct Replay {

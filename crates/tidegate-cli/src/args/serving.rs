@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::PolicyFile;
+use super::limit::PolicyFile;
 use super::values::{connections, duration, keys, listened};
 
 #[derive(Args, Debug)]

@@ -78,20 +78,20 @@ impl Browser {
         });
         let mut browser =
             Self { child, to, from, session: String::new(), last: 0, told: Vec::new(), _profile: profile };
-        let page = browser.call("Target.createTarget", json!({ "url": "about:blank" }));
+        let page = browser.call("Target.createTarget", &json!({ "url": "about:blank" }));
         let attached =
-            browser.call("Target.attachToTarget", json!({ "targetId": page["targetId"], "flatten": true }));
+            browser.call("Target.attachToTarget", &json!({ "targetId": page["targetId"], "flatten": true }));
         browser.session = attached["sessionId"].as_str().unwrap().to_owned();
         for domain in ["Page.enable", "Runtime.enable", "Log.enable"] {
-            browser.call(domain, json!({}));
+            browser.call(domain, &json!({}));
         }
-        browser.call("Emulation.setFocusEmulationEnabled", json!({ "enabled": true }));
+        browser.call("Emulation.setFocusEmulationEnabled", &json!({ "enabled": true }));
         Some(browser)
     }
 
     /// Calls a method of the protocol and returns its result.
     #[track_caller]
-    pub(crate) fn call(&mut self, method: &str, parameters: Value) -> Value {
+    pub(crate) fn call(&mut self, method: &str, parameters: &Value) -> Value {
         self.last += 1;
         let mut message = json!({ "id": self.last, "method": method, "params": parameters });
         if !self.session.is_empty() {
@@ -119,7 +119,7 @@ impl Browser {
     /// Opens a file and waits until it is loaded.
     #[track_caller]
     pub(crate) fn open(&mut self, file: &Path) {
-        self.call("Page.navigate", json!({ "url": format!("file://{}", file.display()) }));
+        self.call("Page.navigate", &json!({ "url": format!("file://{}", file.display()) }));
         while self.next()["method"] != "Page.loadEventFired" {}
     }
 
@@ -127,7 +127,7 @@ impl Browser {
     #[track_caller]
     pub(crate) fn value(&mut self, expression: &str) -> Value {
         let parameters = json!({ "expression": expression, "returnByValue": true, "awaitPromise": true, "userGesture": true });
-        let result = self.call("Runtime.evaluate", parameters);
+        let result = self.call("Runtime.evaluate", &parameters);
         assert!(result.get("exceptionDetails").is_none(), "{expression}: {result}");
         result["result"]["value"].clone()
     }
@@ -143,7 +143,7 @@ impl Browser {
     pub(crate) fn press(&mut self, key: &str, code: u32) {
         for kind in ["rawKeyDown", "keyUp"] {
             let event = json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code });
-            self.call("Input.dispatchKeyEvent", event);
+            self.call("Input.dispatchKeyEvent", &event);
         }
     }
 
@@ -162,7 +162,7 @@ impl Browser {
     pub(crate) fn drag_up(&mut self, (x, y): (f64, f64), pixels: f64) {
         let mut mouse = |kind: &str, y: f64, buttons: u32| {
             let event = json!({ "type": kind, "x": x, "y": y, "button": "left", "buttons": buttons, "clickCount": 1 });
-            self.call("Input.dispatchMouseEvent", event);
+            self.call("Input.dispatchMouseEvent", &event);
         };
         mouse("mousePressed", y, 1);
         for part in 1..=4 {
@@ -175,7 +175,7 @@ impl Browser {
     pub(crate) fn swipe_up(&mut self, (x, y): (f64, f64), pixels: f64) {
         let mut touch = |kind: &str, at: Option<f64>| {
             let points: Vec<Value> = at.map(|y| json!({ "x": x, "y": y })).into_iter().collect();
-            self.call("Input.dispatchTouchEvent", json!({ "type": kind, "touchPoints": points }));
+            self.call("Input.dispatchTouchEvent", &json!({ "type": kind, "touchPoints": points }));
         };
         touch("touchStart", Some(y));
         for part in 1..=4 {
@@ -190,9 +190,9 @@ impl Browser {
         let Some(dir) = std::env::var_os("TIDEGATE_CHARTS") else { return };
         for scheme in ["light", "dark"] {
             let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
-            self.call("Emulation.setEmulatedMedia", media);
+            self.call("Emulation.setEmulatedMedia", &media);
             let shot = self
-                .call("Page.captureScreenshot", json!({ "format": "png", "captureBeyondViewport": true }));
+                .call("Page.captureScreenshot", &json!({ "format": "png", "captureBeyondViewport": true }));
             let png =
                 base64::engine::general_purpose::STANDARD.decode(shot["data"].as_str().unwrap()).unwrap();
             std::fs::write(Path::new(&dir).join(format!("{name}-{scheme}.png")), png).unwrap();

@@ -167,7 +167,7 @@ fn the_numbers_under_the_line_are_those_of_a_replay() {
     assert_eq!(dragged, replayed(folder, &dragged.limit, &before));
     assert_ne!(dragged.limit, seen[4]);
     let grip = browser.middle(".grip");
-    browser.call("Emulation.setTouchEmulationEnabled", json!({ "enabled": true }));
+    browser.call("Emulation.setTouchEmulationEnabled", &json!({ "enabled": true }));
     browser.swipe_up(grip, 40.0);
     let swiped = shown(&mut browser);
     assert_eq!(swiped, replayed(folder, &swiped.limit, &before));
@@ -175,7 +175,7 @@ fn the_numbers_under_the_line_are_those_of_a_replay() {
 
     // What is copied is what is shown, and the command reads it.
     let origin = json!({ "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"] });
-    browser.call("Browser.grantPermissions", origin);
+    browser.call("Browser.grantPermissions", &origin);
     browser.value("document.querySelector('[data-copy]').click()");
     let copied = browser.value("navigator.clipboard.readText()");
     assert_eq!(
@@ -229,7 +229,7 @@ fn without_a_script_all_is_there() {
     let Some(mut browser) = Browser::start() else { return };
     let folder = tempfile::tempdir().unwrap();
     report(folder.path());
-    browser.call("Emulation.setScriptExecutionDisabled", json!({ "value": true }));
+    browser.call("Emulation.setScriptExecutionDisabled", &json!({ "value": true }));
     browser.open(&folder.path().join("out/report.html"));
     browser.photograph("report-without-script");
     let before = hit_before(folder.path());

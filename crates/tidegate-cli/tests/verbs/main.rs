@@ -9,12 +9,15 @@ mod flags;
 mod golden;
 mod init;
 mod keys_hit;
+mod reading;
 mod readme;
 mod replay;
 mod schemas;
 #[cfg(unix)]
 mod serve;
 mod simulate;
+#[cfg(unix)]
+mod stdin_terminal;
 mod suggest;
 #[cfg(unix)]
 mod terminal;

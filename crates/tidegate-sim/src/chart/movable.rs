@@ -18,8 +18,8 @@ pub(crate) struct Movable<'a> {
 
 impl<'a> Movable<'a> {
     /// Makes a chart that has room for all these levels.
-    pub(crate) fn new(chart: Falling<'a>, levels: impl Iterator<Item = f64> + Clone) -> Self {
-        Self { scale: Scale::new(chart.keys, levels), chart: Falling { level: None, ..chart } }
+    pub(crate) fn new(chart: &Falling<'a>, levels: impl Iterator<Item = f64> + Clone) -> Self {
+        Self { scale: Scale::new(chart.keys, levels), chart: Falling { level: None, ..*chart } }
     }
 
     /// Returns where a level lies, from the top of the picture.
@@ -69,7 +69,7 @@ mod tests {
         let keys = [900, 40, 3, 1].map(|peak| PeakOfKey { peak, is_hit: false });
         let chart = Falling { title: "<t>", unit: "", keys: &keys, of: Distinct::Exactly(4), level: None };
         let levels = [2.0, 80.0, 1e12];
-        let movable = Movable::new(chart, levels.iter().copied());
+        let movable = Movable::new(&chart, levels.iter().copied());
         let heights = levels.map(|level| movable.y(level));
         assert!(heights[0] > heights[1] && heights[1] > heights[2], "{heights:?}");
         assert!(heights.iter().all(|y| (TOP..=BOTTOM).contains(y)), "{heights:?}");

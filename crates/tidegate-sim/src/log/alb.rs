@@ -75,14 +75,14 @@ impl fmt::Debug for Alb {
 }
 
 impl Alb {
+    pub(super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
     pub(super) fn new(columns: &[(String, String)]) -> Self {
         let mut fields = Fields::new(columns);
         let columns = FIELDS.map(|(name, shown, role)| fields.define(name, shown.to_owned(), role));
         Self { columns, fields }
-    }
-
-    pub(super) fn fields(&self) -> &Fields {
-        &self.fields
     }
 
     pub(super) fn read(&mut self, line: &[u8]) -> Result<Record<'_>, Malformed> {

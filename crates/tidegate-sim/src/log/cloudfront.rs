@@ -124,6 +124,10 @@ fn split(names: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl CloudFront {
+    pub(super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
     /// Makes a reader for the names of a `#Fields` line, or for the documented ones.
     pub(super) fn new(named: Option<&[u8]>, columns: &[(String, String)]) -> Self {
         let mut fields = Fields::new(columns);
@@ -145,10 +149,6 @@ impl CloudFront {
         let found = names.iter().map(|name| field(name)).collect();
         let moment = fields.define("date and time", "time".to_owned(), Some((Role::Time, 2)));
         Self { columns: found, named: named.unwrap_or_default().to_vec(), moment, fields }
-    }
-
-    pub(super) fn fields(&self) -> &Fields {
-        &self.fields
     }
 
     /// Says whether the names of a `#Fields` line are those of CloudFront, and not of another server that writes W3C logs.

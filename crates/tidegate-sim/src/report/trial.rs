@@ -42,7 +42,7 @@ pub(super) fn section(
         });
     };
     let window = replay.policy_peaks(0, row).map_or_else(String::new, |peaks| window_words(peaks.window()));
-    let chart = Movable::new(peaks.chart(), rungs.iter().map(|rung| rung.granted as f64));
+    let chart = Movable::new(&peaks.chart(), rungs.iter().map(|rung| rung.granted as f64));
     let level =
         |rung: &Rung| format!("{} grants at most {} in any {window}", rung.limit(), grouped(rung.granted));
     let here = &rungs[at];

@@ -40,9 +40,8 @@ pub(super) fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
 /// Refuses `--column` with a column that the log does not have. A field of JSON may be missing for a day: that is a remark.
 pub(super) fn columns(log: &Log, printer: &Printer) -> Result<()> {
     let Some((attribute, column)) = log.unmet_columns().next() else { return Ok(()) };
-    let formats = &log.tally().files;
     let what = format!("--column {attribute}={column}: no line has a column {column}");
-    if formats.iter().any(|(_, format)| *format == Format::Json) {
+    if log.tally().files.iter().any(|(_, format)| *format == Format::Json) {
         printer.remark(&what);
         return Ok(());
     }

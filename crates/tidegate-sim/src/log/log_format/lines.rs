@@ -30,6 +30,10 @@ impl fmt::Debug for Cutter {
 }
 
 impl Cutter {
+    pub(in super::super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
     pub(in super::super) fn new(format: &LogFormat, columns: &[(String, String)]) -> Self {
         let mut fields = Fields::new(columns);
         // What was asked for goes before what it was rewritten to.
@@ -53,10 +57,6 @@ impl Cutter {
         let is_users = columns.iter().any(|(attribute, _)| attribute == "time");
         let time = time.map(|(_, place)| place).filter(|_| !is_users);
         Self { format: format.clone(), columns: found, time, fields, times: Timestamps::default() }
-    }
-
-    pub(in super::super) fn fields(&self) -> &Fields {
-        &self.fields
     }
 
     /// Reads only the time, and the line no further than that.
