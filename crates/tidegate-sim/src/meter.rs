@@ -62,7 +62,7 @@ mod tests {
         // 7 a minute: a unit takes 60/7 s, which no number of nanoseconds is.
         let meter = Meter::new(Rate::new(7, Duration::from_secs(60)).unwrap());
         let mut level = 0;
-        for (seconds_later, burst) in [(0, 1), (0, 2), (8, 3), (1, 2), (60, 1)] {
+        for (seconds_later, burst) in [(0, 1), (0, 2), (8, 3), (1, 3), (60, 1)] {
             level = meter.charged(meter.drained(level, seconds_later * 1_000_000_000), 1);
             assert_eq!(meter.burst(level), burst, "{seconds_later}");
             assert!(level <= meter.full(burst).unwrap() && level > meter.full(burst - 1).unwrap());

@@ -83,7 +83,7 @@ impl Needs {
     }
 
     pub(super) fn feed(&mut self, record: &Record<'_>, asking: &Asking) {
-        let request = record.describe();
+        let request = asking.describe(record);
         let Some(asked) = asking.find(&request, None) else { return };
         self.requests += 1;
         self.has_users |= !record.user.is_empty();
