@@ -14,7 +14,8 @@ pub enum Distinct {
 
 impl Distinct {
     /// Returns the number, counted or estimated.
-    pub(crate) fn about(self) -> u64 {
+    #[must_use]
+    pub fn about(self) -> u64 {
         match self {
             Self::Exactly(count) | Self::About(count) => count,
         }
