@@ -131,7 +131,9 @@ fn the_line_lies_where_the_scale_says() {
         level: Some(level.clone()),
     };
     let drawn = chart.svg().unwrap();
-    let line = drawn.split("<polyline").skip(1).find(|line| line.contains("stroke=\"#1F2328\"")).unwrap();
+    // The first is the sample in the legend.
+    let mut lines = drawn.split("<polyline").skip(1).filter(|line| line.contains("stroke=\"#1F2328\""));
+    let line = lines.nth(1).unwrap();
     let points = line.split("points=\"").nth(1).unwrap();
     let y: f64 = points.split([',', ' ']).nth(1).unwrap().parse().unwrap();
     assert!((y - scale.y(level.value)).abs() < 1.0, "{y} {}", scale.y(level.value));
