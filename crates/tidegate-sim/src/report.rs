@@ -74,7 +74,7 @@ pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
                 @for doubt in report.doubts { p class="bad" { "No verdict: " (doubt) "." } }
                 @for outcome in &outcomes { (run(outcome, axis, outcomes.len() > 1)) }
                 h2 { "Over time" }
-                (PreEscaped(&over_time.svg))
+                div class="wide" { (PreEscaped(&over_time.svg)) }
                 @if !sections.is_empty() {
                     h2 { "Key by key" }
                     @for section in &sections { (section) }

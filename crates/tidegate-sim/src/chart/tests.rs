@@ -110,11 +110,11 @@ fn peaks_falling() {
     };
     assert_eq!((chart.above(), chart.hit()), (4, 287));
     let drawn = chart.svg().unwrap();
-    assert!(drawn.contains("287 of 2000 hit; 4 asked for more than the line"), "{drawn}");
+    assert!(drawn.contains("287 of 2,000 hit; 4 asked for more than the line"), "{drawn}");
     check("falling", &drawn);
     let forgotten = Falling { of: Distinct::About(9_000), level: None, ..chart };
     let drawn = forgotten.svg().unwrap();
-    assert!(drawn.contains("287 of ~9000 hit; drawn are the 2,000 that asked most"), "{drawn}");
+    assert!(drawn.contains("287 of ~9,000 hit; drawn are the 2,000 that asked most"), "{drawn}");
 }
 
 /// The line lay at the written rate: 114 keys were above it where the table had 112 hit, or 6 where it had one.

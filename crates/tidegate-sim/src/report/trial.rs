@@ -36,7 +36,7 @@ pub(super) fn section(
         let why = ladders.why_not(row);
         return Ok(html! {
             section {
-                (PreEscaped(svg))
+                div class="wide" { (PreEscaped(svg)) }
                 @if let Some(why) = why { p class="quiet" { "No other limits were tried for " (policy.name) ": " (why) "." } }
             }
         });
@@ -58,7 +58,7 @@ pub(super) fn section(
                 "."
                 @if !ladder.is_exact() { " There were more keys than are remembered: the numbers of keys are the least they can be." }
             }
-            (PreEscaped(svg))
+            div class="wide" { (PreEscaped(svg)) }
             div class="controls" data-scripted hidden {
                 label for=(range) { "Limit" }
                 input type="range" id=(range) min="0" max=(rungs.len() - 1) step="1" value=(at);
