@@ -43,8 +43,10 @@ pub(super) fn section(
     };
     let window = replay.policy_peaks(0, row).map_or_else(String::new, |peaks| window_words(peaks.window()));
     let chart = Movable::new(&peaks.chart(), rungs.iter().map(|rung| rung.granted as f64));
-    let level =
-        |rung: &Rung| format!("{} grants at most {} in any {window}", rung.limit(), grouped(rung.granted));
+    let level = |rung: &Rung| {
+        let above = if chart.is_above(rung.granted as f64) { " (above this chart) ↑" } else { "" };
+        format!("{} grants at most {} in any {window}{above}", rung.limit(), grouped(rung.granted))
+    };
     let here = &rungs[at];
     let svg = chart.svg(&Level { name: level(here), value: here.granted as f64 }, &here.hit)?;
     let data = data(&rungs, at, policy, &chart, &level);
