@@ -108,14 +108,11 @@ pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> 
 /// What the columns of the chart are: averages hide the peak, so the highest second is named beside them.
 fn unit(series: &Series, outcome: &Outcome) -> String {
     let whole = outcome.last.unwrap_or_default().since(outcome.first.unwrap_or_default());
-    let column = whole.max(series.width()) / Bars::columns(width()) as u32;
+    let step = series.width().max(whole / Bars::columns(width()) as u32);
     let highest = series.points(OFFERED).map(|point| point.peak_per_second).fold(0.0, f64::max);
-    let resolution = span(series.resolution());
-    let most = grouped((highest * series.resolution().as_secs_f64()).round() as u64);
-    format!(
-        "requests per second, a column is {} on average; at most {most} within {resolution}",
-        span(column)
-    )
+    let resolution = series.resolution();
+    let most = grouped((highest * resolution.as_secs_f64()).round() as u64);
+    format!("requests per second, averages of {}; most within {}: {most}", span(step), span(resolution))
 }
 
 fn policies(outcome: &Outcome, recorded: bool, wide: bool) -> Styled {

@@ -5,17 +5,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use tidegate::config::HeaderForm;
+use tidegate::http_answer::{HeaderForm, Window};
 use tidegate::policy::{Limit, Policy, PolicySet};
-use tidegate::{Cost, Quota, Tick};
-use tidegate_core::{Algorithm, Ask, Transition};
+use tidegate::{Quota, Tick};
+use tidegate_core::Algorithm;
 
 use crate::metrics::{Metrics, PolicySeries};
 use crate::proxy::Proxy;
 use crate::settings::Settings;
-use crate::span::seconds_up;
 use crate::top_keys::TopKeys;
 
 /// The configuration in force.
@@ -49,16 +47,6 @@ pub(crate) struct Facts {
 pub(crate) struct Keys {
     pub(crate) denied: TopKeys,
     pub(crate) near: TopKeys,
-}
-
-/// How long a limit that is used up takes to be full again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Window {
-    Seconds(u64),
-    /// The current period of a calendar; it is as long as the month is.
-    Calendar,
-    /// Time gives nothing back, as with places.
-    Never,
 }
 
 impl Live {
@@ -114,7 +102,7 @@ impl Facts {
         let limits = policy.limits.iter().chain(&policy.shadow_limit);
         let quotas = limits.flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
         let most = policy.limits.iter().filter_map(|limit| limit.terms.quota.as_deref()).map(most_of).min();
-        let windows = quotas.map(|quota| (address(quota), window(quota))).collect();
+        let windows = quotas.map(|quota| (address(quota), Window::of(quota))).collect();
         Self {
             series: match before {
                 Some(before) => {
@@ -130,11 +118,7 @@ impl Facts {
 
     /// Returns the seconds in which a quota of this policy, used up, is full again.
     pub(crate) fn window(&self, quota: &Arc<Quota>, now: Tick) -> Option<u64> {
-        match self.windows.get(&address(quota)).copied().unwrap_or(Window::Never) {
-            Window::Seconds(seconds) => Some(seconds),
-            Window::Calendar => calendar(quota, now),
-            Window::Never => None,
-        }
+        self.windows.get(&address(quota))?.seconds(quota, now)
     }
 }
 
@@ -147,42 +131,12 @@ pub(crate) fn most_of(quota: &Quota) -> u64 {
     quota.standing(&quota.fresh(Tick::EPOCH), Tick::EPOCH).limit
 }
 
-/// Asks the quota itself, so that every algorithm answers alike: one used up now is full again after its window.
-fn window(quota: &Quota) -> Window {
-    if matches!(quota, Quota::FixedWindow(window) if window.calendar_parts().is_some()) {
-        return Window::Calendar;
-    }
-    if quota.is_guard() {
-        return Window::Never;
-    }
-    let now = Tick::from_secs(1 << 32);
-    let fresh = quota.fresh(now);
-    let Some(all) = Cost::new(quota.standing(&fresh, now).limit) else { return Window::Never };
-    match quota.decide(&fresh, Ask::within(now, all, Duration::MAX)) {
-        Transition::Allowed { next, .. } => {
-            Window::Seconds(seconds_up(quota.standing(&next, now).reset_after).max(1))
-        }
-        Transition::Denied { .. } => Window::Never,
-    }
-}
-
-fn calendar(quota: &Quota, now: Tick) -> Option<u64> {
-    let Quota::FixedWindow(window) = quota else { return None };
-    let (start, end) = window.window_at(now);
-    Some(seconds_up(end.since(start)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_window_is_the_time_from_used_up_to_full() {
-        assert_eq!(window(&Quota::per_second(100).burst(200).gcra().unwrap()), Window::Seconds(2));
-        assert_eq!(window(&Quota::per_second(3).burst(10).gcra().unwrap()), Window::Seconds(4));
-        assert_eq!(window(&Quota::per_minute(60).fixed_window().unwrap()), Window::Seconds(60));
-        assert_eq!(window(&Quota::per_hour(3).sliding_log().unwrap()), Window::Seconds(3600));
-        assert_eq!(window(&Quota::concurrency(50, Duration::from_secs(30)).unwrap()), Window::Never);
+    fn a_full_limit_grants_its_burst() {
         assert_eq!(most_of(&Quota::per_second(100).burst(200).gcra().unwrap()), 200);
     }
 }

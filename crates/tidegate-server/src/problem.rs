@@ -8,11 +8,9 @@ use http::header::{ALLOW, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use http::{StatusCode, header};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use tidegate::http_answer::PROBLEM_JSON;
 
 use crate::json;
-
-/// The media type of every error.
-pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
 /// An answer to a request that could not be understood, is not allowed, or failed: anything but a decision.
 ///

@@ -1,18 +1,8 @@
-//! Spans of time and moments as answers write them, always rounded up: a client that is told one second must not come early.
+//! Moments as answers write them, rounded up as spans are: a client that is told one second must not come early.
 
 use std::time::Duration;
 
 use tidegate::Tick;
-
-/// Rounds a span up to whole seconds.
-pub(crate) fn seconds_up(span: Duration) -> u64 {
-    span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
-}
-
-/// Rounds a span up to whole milliseconds; a span too long for a `u64` is the largest there is.
-pub(crate) fn millis_up(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
 
 /// Writes the moment that lies `after` a tick in RFC 3339, to the next millisecond; the server's ticks count from 1970. `None` for
 /// moments beyond the year 9999.
@@ -25,15 +15,6 @@ pub(crate) fn moment(at: Tick, after: Duration) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn spans_are_rounded_up() {
-        assert_eq!(seconds_up(Duration::from_nanos(1)), 1);
-        assert_eq!(seconds_up(Duration::from_secs(3)), 3);
-        assert_eq!(seconds_up(Duration::MAX), u64::MAX);
-        assert_eq!(millis_up(Duration::from_nanos(1)), 1);
-        assert_eq!(millis_up(Duration::MAX), u64::MAX);
-    }
 
     #[test]
     fn moments_are_rounded_up() {

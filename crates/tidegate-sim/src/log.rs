@@ -229,6 +229,12 @@ impl Log {
         Ok(&self.tally)
     }
 
+    /// Returns the columns of [`LogOptions::columns`] that no line read so far has had, as (attribute, column).
+    pub fn unmet_columns(&self) -> impl Iterator<Item = &(String, String)> {
+        let is_met = |column: &str| self.readers.iter().any(|reader| reader.has_met(column));
+        self.options.columns.iter().filter(move |(_, column)| !is_met(column))
+    }
+
     /// Hands every line of every file to `each`, with the readers and a mark that tells file and line.
     fn lines(
         &mut self,

@@ -38,7 +38,7 @@ struct Cold {
     is_known: bool,
 }
 
-/// What is kept of one key for whoever wants to know more of it, up to 700 bytes.
+/// What is kept of one key for whoever wants to know more of it, up to 2 KiB.
 #[derive(Clone, Debug, Default)]
 struct Detail {
     requests: u64,
@@ -120,7 +120,7 @@ impl Peaks {
         }
     }
 
-    /// Keeps the number of requests and the most frequent paths of each key, too: up to 700 bytes more per key. For peaks that have
+    /// Keeps the number of requests and the most frequent paths of each key, too: up to 2 KiB more per key. For peaks that have
     /// seen nothing yet.
     #[must_use]
     pub fn with_details(self) -> Self {

@@ -5,6 +5,8 @@
 //! * [`Bulkhead`]: so much at once; a permit returns its place by itself
 //! * [`queue`]: jobs run in order at a constant rate
 //! * [`observer`]: who is told about decisions
+//! * [`Key`], [`Cost`], [`Deadline`]: what is handed to them
+//! * `http_answer`, a feature: an answer's headers, and the 429 with its problem
 //! * [`clock`]: where ticks come from; a virtual clock for tests
 //! * [`explain`]: why a request was denied, and by which policy
 //! * [`gate`]: policies, store and clock together: one check over many limits, and what becomes of what it charged
@@ -14,6 +16,8 @@
 //! * [`visible`]: text from elsewhere, made safe to print
 //! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]
 #![doc = include_str!("docs/limiting.md")]
+#![doc = include_str!("docs/features.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod answer;
 mod background;
@@ -25,6 +29,9 @@ pub mod config;
 mod deadline;
 pub mod explain;
 pub mod gate;
+mod header_form;
+#[cfg(feature = "http")]
+pub mod http_answer;
 mod key;
 mod keyed;
 mod limiter;
@@ -46,6 +53,7 @@ pub use bulkhead::{Bulkhead, Enter, Permit};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use deadline::Deadline;
 pub use gate::{Admission, Charged, Check, Gate, GateDecision, InForce, LimitDecision};
+pub use header_form::HeaderForm;
 pub use key::Key;
 pub use keyed::KeyedLimiter;
 pub use limiter::Limiter;
@@ -54,8 +62,8 @@ pub use precision::Precision;
 pub use queue::JobQueue;
 pub use reservation::Reservation;
 pub use tidegate_core::{
-    Ask, Cost, Decision, Finish, NotACost, Outcome, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace,
-    Retry, Standing, Tick,
+    Ask, Cost, Criticality, Decision, Finish, NotACost, Outcome, Priority, Quota, QuotaBuilder, QuotaError,
+    Rate, Receipt, Replace, Retry, Standing, Tick,
 };
 pub use wait::Wait;
 

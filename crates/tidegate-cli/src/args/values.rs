@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use tidegate::Priority;
+
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     tidegate::policy::span(text).map_err(|error| error.to_string())
 }
@@ -17,6 +19,10 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
 /// Reads a whole number, 0 included: whoever takes it says what 0 means.
 pub(super) fn whole(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is no whole number; write one as 20"))
+}
+
+pub(super) fn priority(text: &str) -> Result<Priority, String> {
+    text.parse().map_err(|error| format!("`{text}` {error}"))
 }
 
 /// Room for a billion keys takes 4 GiB before the first has come; more is a slip of the finger.

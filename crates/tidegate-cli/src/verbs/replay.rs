@@ -34,12 +34,16 @@ const LISTED: usize = 50;
 
 pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     let thresholds = thresholds(&replay.fail_if)?;
+    let is_spelled = LimitWords::of(&replay.limit)?.is_some();
     let sets = sets(replay, printer)?;
-    for threshold in &thresholds {
-        known(threshold, &sets[0].1)?;
-    }
     if let Some(folder) = &replay.plot {
         pictures::is_folder(folder)?;
+        // Before the log is read, which takes a while.
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("--plot: cannot make {}", folder.display()))?;
+    }
+    for threshold in &thresholds {
+        known(threshold, &sets[0].1)?;
     }
     let options = ReplayOptions {
         store_keys: replay.keys,
@@ -64,7 +68,8 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         return Err(Mistake(NO_HOLD.to_owned()).into());
     }
     let outcomes = runs.outcomes();
-    judgement::matched(&runs, &outcomes)?;
+    judgement::columns(&log, printer)?;
+    judgement::matched(&runs, &outcomes, is_spelled.then_some(&replay.by[..]))?;
     let doubts = Trust { max_malformed: replay.max_malformed, max_late: replay.max_late }.doubts(tally);
     let verdicts = outcome::verdicts(&thresholds, &outcomes[0], tally, !doubts.is_empty())?;
     let guessed = guessed_costs(&policies);
@@ -237,7 +242,6 @@ fn headline(tally: &Tally, took: Duration) -> String {
 
 /// Writes the pictures, and a page that holds them with the tables.
 fn draw(report: &Report<'_>, folder: &Path, printer: &Printer) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let mut files = vec![("report.html".to_owned(), report::page(report)?)];
     files.extend(report::pictures(report.replay)?.into_iter().map(|picture| (picture.name, picture.svg)));
     for (name, text) in files {

@@ -67,7 +67,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     if let Some(path) = &simulate.plot {
         // The first picture is the load over time, or the algorithms side by side.
         if let Some(picture) = report::pictures(&replay)?.into_iter().next() {
-            writing::put(path, &picture.svg)?;
+            writing::put(path, &picture.svg).context("--plot")?;
             printer.remark(&format!("wrote {}", path.display()));
         }
     }
@@ -145,7 +145,9 @@ fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit
         reading::remark_terminal("tidegate simulate --trace trace.jsonl", printer);
         Box::new(io::stdin().lock())
     } else {
-        Box::new(BufReader::new(File::open(path).with_context(|| format!("cannot open {}", path.display()))?))
+        Box::new(BufReader::new(
+            File::open(path).with_context(|| format!("--trace: cannot open {}", path.display()))?,
+        ))
     };
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let outcome = trace.run(input, &mut out);

@@ -157,11 +157,13 @@ impl Falling<'_> {
         let rows = decades(scale.low, scale.high);
         let curve = self.corners(scale);
         paint::page(self.title, paint::HEIGHT, |page| {
-            let samples = [
+            let curves = [
                 Sample::Area("hit: denied at least once", HIT),
                 Sample::Line("peak of each key", CURVES[0].0),
             ];
-            paint::legend(page, &samples)?;
+            // Named here and not at the line, where the keys that were hit would lie behind the words.
+            let lines = near.iter().map(|level| Sample::Line(&level.name, LIMIT));
+            paint::legend(page, &curves.into_iter().chain(lines).collect::<Vec<_>>())?;
             paint::write(page, self.unit, (20, 76), 12.0, &QUIET, HPos::Left)?;
             let mut chart = ChartBuilder::on(page)
                 .margin_top(90)
@@ -194,8 +196,6 @@ impl Falling<'_> {
                 let height = level.value.log10().max(scale.low);
                 let line = [(0.0, height), (scale.ranks, height)];
                 chart.draw_series(LineSeries::new(line, LIMIT.stroke_width(1))).map_err(failed)?;
-                let (x, y) = chart.backend_coord(&(scale.ranks, height));
-                paint::write(page, &level.name, (x - 4, y - 9), 12.0, &INK, HPos::Right)?;
             }
             paint::write(page, caption, (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
         })

@@ -18,8 +18,8 @@ pub(crate) struct Movable<'a> {
 
 impl<'a> Movable<'a> {
     /// Makes a chart that has room for all these levels.
-    pub(crate) fn new(chart: Falling<'a>, levels: impl Iterator<Item = f64> + Clone) -> Self {
-        Self { scale: Scale::new(chart.keys, levels), chart: Falling { level: None, ..chart } }
+    pub(crate) fn new(chart: &Falling<'a>, levels: impl Iterator<Item = f64> + Clone) -> Self {
+        Self { scale: Scale::new(chart.keys, levels), chart: Falling { level: None, ..*chart } }
     }
 
     /// Returns where a level lies, from the top of the picture.
@@ -45,7 +45,8 @@ impl<'a> Movable<'a> {
         let line = html! {
             g class="level" transform=(format!("translate(0 {:.1})", self.y(level.value))) {
                 line x1=(LEFT) x2=(RIGHT) y1="0" y2="0" stroke=(paint::hex(LIMIT)) stroke-width="2" stroke-dasharray="4 3" {}
-                text x=(RIGHT - 4.0) y="-8" text-anchor="end" font-size="12" fill=(paint::hex(INK)) { (level.name) }
+                text x=(RIGHT - 4.0) y="-8" text-anchor="end" font-size="12" fill=(paint::hex(INK)) stroke=(paint::hex(PAPER))
+                    stroke-width="4" paint-order="stroke" { (level.name) }
                 circle cx=(LEFT) cy="0" r="7" fill=(paint::hex(PAPER)) stroke=(paint::hex(LIMIT)) stroke-width="2" {}
                 rect class="grip" x=(LEFT - GRIP) y=(-GRIP) width=(RIGHT - LEFT + GRIP) height=(2.0 * GRIP) fill="transparent" {}
             }
@@ -68,7 +69,7 @@ mod tests {
         let keys = [900, 40, 3, 1].map(|peak| PeakOfKey { peak, is_hit: false });
         let chart = Falling { title: "<t>", unit: "", keys: &keys, of: Distinct::Exactly(4), level: None };
         let levels = [2.0, 80.0, 1e12];
-        let movable = Movable::new(chart, levels.iter().copied());
+        let movable = Movable::new(&chart, levels.iter().copied());
         let heights = levels.map(|level| movable.y(level));
         assert!(heights[0] > heights[1] && heights[1] > heights[2], "{heights:?}");
         assert!(heights.iter().all(|y| (TOP..=BOTTOM).contains(y)), "{heights:?}");

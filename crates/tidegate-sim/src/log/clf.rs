@@ -59,7 +59,12 @@ impl Clf {
     }
 
     /// Reads a line whose time is known, and where its bracket opens.
-    pub(super) fn read_timed<'a>(&self, line: &'a [u8], time: u64, open: u32) -> Result<Record<'a>, Malformed> {
+    pub(super) fn read_timed<'a>(
+        &self,
+        line: &'a [u8],
+        time: u64,
+        open: u32,
+    ) -> Result<Record<'a>, Malformed> {
         let open = open as usize;
         let rest = match line.get(open + 27) {
             Some(b']') => open + 28,
@@ -70,7 +75,13 @@ impl Clf {
 
     /// Reads what stands before the time, whose bracket opens at `open`, and behind it, from `rest` on.
     #[inline]
-    fn parts<'a>(&self, line: &'a [u8], time: u64, open: usize, rest: usize) -> Result<Record<'a>, Malformed> {
+    fn parts<'a>(
+        &self,
+        line: &'a [u8],
+        time: u64,
+        open: usize,
+        rest: usize,
+    ) -> Result<Record<'a>, Malformed> {
         let mut record = Record::at(time);
         let mut head = &line[..open];
         if self.vhost {

@@ -48,6 +48,18 @@ impl Reader {
         }
     }
 
+    /// Says whether the log has had a column or field of this name; the columns of access logs have none.
+    pub(super) fn has_met(&self, column: &str) -> bool {
+        match self {
+            Self::Clf(_) => false,
+            Self::Json(json) => json.fields().have_met(column),
+            Self::Csv(csv) => csv.fields().have_met(column),
+            Self::Alb(alb) => alb.fields().have_met(column),
+            Self::CloudFront(cloudfront) => cloudfront.fields().have_met(column),
+            Self::LogFormat(cutter) => cutter.fields().have_met(column),
+        }
+    }
+
     /// Reads a line whose time was read before, as it counts, and where it stands.
     #[inline]
     pub(super) fn read_timed<'a>(

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-/// Paths counted at once for a key. Twice as many as are shown: the last ones counted are the least certain.
-const COUNTED: usize = 2 * SHOWN;
+/// Paths counted at once for a key: about as many as a person's visit to a site has. With fewer, their counts would be far too low.
+const COUNTED: usize = 16;
 /// Paths shown of a key.
 const SHOWN: usize = 3;
 /// The longest text kept of a path, in bytes; a longer one is cut and ends in `…`.
-const LONGEST: usize = 96;
+const LONGEST: usize = 64;
 
 /// One path of a key, and how often it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct PathCount {
     pub is_exact: bool,
 }
 
-/// Counts paths; the rarest gives its place to a new one, which takes over its count as an uncertainty. Some 600 bytes at most.
+/// Counts paths; the rarest gives its place to a new one, which takes over its count as an uncertainty. Two KiB at most.
 ///
 /// # Source
 /// Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005 (space saving).

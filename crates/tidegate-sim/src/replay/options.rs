@@ -9,7 +9,7 @@ pub struct ReplayOptions {
     pub store_keys: usize,
     /// Keys whose peaks are kept per policy and per shadow limit; about 200 bytes each.
     pub peak_keys: usize,
-    /// Whether requests and paths are counted for each of these keys, too: up to 700 bytes more each.
+    /// Whether requests and paths are counted for each of these keys, too: up to 2 KiB more each, most often some 200 bytes.
     pub details: bool,
     /// Bins of each curve.
     pub bins: usize,

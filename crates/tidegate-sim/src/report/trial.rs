@@ -42,7 +42,7 @@ pub(super) fn section(
         });
     };
     let window = replay.policy_peaks(0, row).map_or_else(String::new, |peaks| window_words(peaks.window()));
-    let chart = Movable::new(peaks.chart(), rungs.iter().map(|rung| rung.granted as f64));
+    let chart = Movable::new(&peaks.chart(), rungs.iter().map(|rung| rung.granted as f64));
     let level =
         |rung: &Rung| format!("{} grants at most {} in any {window}", rung.limit(), grouped(rung.granted));
     let here = &rungs[at];
@@ -217,6 +217,9 @@ fn ladder_table(rungs: &[Rung], at: usize) -> Markup {
                             @for (place, newly) in rung.newly.iter().take(3).enumerate() {
                                 @if place > 0 { ", " }
                                 code { (newly.key) }
+                                @if let Some(path) = newly.detail.as_ref().and_then(|detail| detail.paths.first()) {
+                                    " " span class="quiet" { (path.path) }
+                                }
                             }
                         }
                     }

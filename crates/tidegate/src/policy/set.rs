@@ -8,10 +8,11 @@ use tidegate_core::Cost;
 use super::access::{Access, AccessList};
 use super::compiled::Compiled;
 use super::index::Index;
+use super::keep_for::KeepForError;
 use super::learned::Learned;
 use super::named::{BUILT_IN, Named};
 use super::path;
-use super::policy::{Mode, Policy, Shares};
+use super::policy::{Limit, Mode, Policy, Shares};
 
 /// Why policies make no set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +40,22 @@ pub enum PolicySetError {
         name: String,
         /// The attribute.
         attribute: String,
+    },
+    /// A prefix that no IPv6 network has.
+    #[error("{bits} bits are no prefix of an IPv6 network; use 1 to 128, as a rule 64")]
+    Ipv6Prefix {
+        /// The bits given.
+        bits: u8,
+    },
+    /// A limit that keeps a part of itself which it cannot keep.
+    #[error("policy \"{name}\": {error} ({limit})")]
+    KeepFor {
+        /// The policy.
+        name: String,
+        /// The limit, as people read it.
+        limit: String,
+        /// Why not.
+        error: KeepForError,
     },
 }
 
@@ -68,7 +85,8 @@ impl PolicySet {
     /// Makes a set.
     ///
     /// # Errors
-    /// [`PolicySetError`] for a name missing or repeated, a policy without limits, an attribute twice in a key.
+    /// [`PolicySetError`] for a name missing or repeated, a policy without limits, an attribute twice in a key, a part of a limit that cannot
+    /// be kept.
     pub fn new(policies: Vec<Policy>) -> Result<Self, PolicySetError> {
         Self::with(policies, Access::default(), 64)
     }
@@ -76,8 +94,11 @@ impl PolicySet {
     /// Makes a set with lists that hold for all policies, and the IPv6 prefix that `client.ip` is keyed by.
     ///
     /// # Errors
-    /// As [`PolicySet::new`].
+    /// As [`PolicySet::new`], and for a prefix of 0 or of more than 128 bits.
     pub fn with(policies: Vec<Policy>, access: Access, ipv6_prefix: u8) -> Result<Self, PolicySetError> {
+        if !(1..=128).contains(&ipv6_prefix) {
+            return Err(PolicySetError::Ipv6Prefix { bits: ipv6_prefix });
+        }
         let mut places: HashMap<Box<str>, usize, RandomState> = HashMap::default();
         for (place, policy) in policies.iter().enumerate() {
             let name = policy.name.clone();
@@ -95,6 +116,9 @@ impl PolicySet {
             {
                 return Err(PolicySetError::RepeatedAttribute { name, attribute: attribute.clone() });
             }
+            for limit in policy.limits.iter().chain(&policy.shadow_limit) {
+                check_keep_for(&name, limit)?;
+            }
         }
         let applied = policies.iter().enumerate().filter(|(_, policy)| policy.mode != Mode::Off);
         let index = Index::build(applied.map(|(place, policy)| (place as u32, &policy.matching)));
@@ -108,7 +132,6 @@ impl PolicySet {
         };
         access.allow.names().chain(access.deny.names()).for_each(|name| see(name, false));
         policies.iter().for_each(|policy| policy.each_named(&mut see));
-        let ipv6_prefix = ipv6_prefix.clamp(1, 128);
         let settled_by = settled_by(&policies);
         let shares = policies.iter().filter_map(|policy| policy.share).collect();
         Ok(Self {
@@ -241,6 +264,22 @@ impl PolicySet {
             learned.learn(real);
         }
     }
+}
+
+/// Checks that a limit can keep what it says, under each of its terms.
+fn check_keep_for(name: &str, limit: &Limit) -> Result<(), PolicySetError> {
+    if limit.keep_for.is_nothing() {
+        return Ok(());
+    }
+    for terms in limit.all_terms() {
+        let Some(quota) = &terms.quota else { continue };
+        limit.keep_for.check(quota).map_err(|error| PolicySetError::KeepFor {
+            name: name.to_owned(),
+            limit: terms.label.clone(),
+            error,
+        })?;
+    }
+    Ok(())
 }
 
 /// Collects the names that the policies settle by.

@@ -12,6 +12,7 @@ use tidegate::Cost;
 use tidegate::Outcome;
 use tidegate::gate::ticket::{Ticket, TicketError};
 use tidegate::gate::{Fate, Followed, Part};
+use tidegate::http_answer::millis_up;
 use tidegate::policy::CostError;
 
 use super::request_body::{self, Ended, OUTCOMES, SettlementBody};
@@ -19,7 +20,6 @@ use crate::app::App;
 use crate::engine::{SettleError, SettledTicket, Settlement, Spent};
 use crate::json;
 use crate::problem::Problem;
-use crate::span::millis_up;
 use crate::spelling::nearest;
 
 /// The note of a report that changes nothing.

@@ -6,9 +6,9 @@
 use http::header::{HeaderMap, HeaderName};
 use sfv::{Integer, KeyRef, ListSerializer, StringRef, integer, key_ref, string_ref};
 
-use super::budget::{fitting, shown};
-use super::insert::insert;
-use super::picture::Picture;
+use super::super::shown::ShownLimits;
+use super::budget::{fitting, shown_name};
+use super::insert;
 
 const QUOTA: &KeyRef = key_ref("q");
 const WINDOW: &KeyRef = key_ref("w");
@@ -19,12 +19,12 @@ const CONCURRENT: &StringRef = string_ref("concurrent-requests");
 /// The largest integer of a structured field: fifteen digits.
 const LARGEST: Integer = integer(999_999_999_999_999);
 
-pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) -> usize {
-    let fitting = fitting(picture, 2);
+pub(super) fn write(shown: &ShownLimits<'_>, out: &mut HeaderMap) -> usize {
+    let fitting = fitting(shown, 2);
     let mut policies = ListSerializer::new();
     let mut standing = ListSerializer::new();
     for limit in &fitting.limits {
-        let name = shown(limit.name);
+        let name = shown_name(limit.name);
         // Nothing but printable ASCII is left in the name.
         let Ok(name) = StringRef::from_str(&name) else { continue };
         let mut item = policies.bare_item(name).parameter(QUOTA, number(limit.quota));

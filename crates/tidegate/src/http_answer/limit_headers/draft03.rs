@@ -7,14 +7,14 @@ use std::fmt::Write;
 
 use http::header::HeaderMap;
 
-use super::budget::{fitting, shown};
-use super::insert::insert;
-use super::picture::Picture;
+use super::super::shown::ShownLimits;
+use super::budget::{fitting, shown_name};
+use super::insert;
 use super::x_ratelimit::{LIMIT, REMAINING, RESET};
 
-pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) -> usize {
-    let Some(bound) = picture.binding.and_then(|at| picture.limits.get(at)) else { return 0 };
-    let fitting = fitting(picture, 1);
+pub(super) fn write(shown: &ShownLimits<'_>, out: &mut HeaderMap) -> usize {
+    let Some(bound) = shown.binding.and_then(|at| shown.limits.get(at)) else { return 0 };
+    let fitting = fitting(shown, 1);
     let mut limit = bound.quota.to_string();
     for limit_shown in &fitting.limits {
         // Writing to a String cannot fail.
@@ -22,7 +22,7 @@ pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) -> usize {
         if let Some(window) = limit_shown.window {
             let _ = write!(limit, ";w={}", window.max(1));
         }
-        let name = shown(limit_shown.name).replace('\\', "\\\\").replace('"', "\\\"");
+        let name = shown_name(limit_shown.name).replace('\\', "\\\\").replace('"', "\\\"");
         let _ = write!(limit, ";name=\"{name}\"");
     }
     insert(out, LIMIT, limit);

@@ -5,15 +5,15 @@
 
 use http::header::{HeaderMap, HeaderName};
 
-use super::insert::insert;
-use super::picture::Picture;
+use super::super::shown::ShownLimits;
+use super::insert;
 
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 pub(super) const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-pub(super) fn write(picture: &Picture<'_>, out: &mut HeaderMap) {
-    let Some(bound) = picture.binding.and_then(|at| picture.limits.get(at)) else { return };
+pub(super) fn write(shown: &ShownLimits<'_>, out: &mut HeaderMap) {
+    let Some(bound) = shown.binding.and_then(|at| shown.limits.get(at)) else { return };
     insert(out, LIMIT, bound.quota.to_string());
     insert(out, REMAINING, bound.remaining.to_string());
     if let Some(wait) = bound.wait {

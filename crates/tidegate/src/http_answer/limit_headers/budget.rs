@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 
 use smallvec::SmallVec;
 
-use super::picture::{Picture, ShownLimit};
+use super::super::shown::{ShownLimit, ShownLimits};
 
 /// Bytes of the lists of limits, in all headers of one answer.
 const BUDGET: usize = 2048;
@@ -25,13 +25,13 @@ pub(super) struct Fitting<'p, 'a> {
 }
 
 /// Chooses what fits when each limit's name stands in `lists` headers.
-pub(super) fn fitting<'p, 'a>(picture: &'p Picture<'a>, lists: usize) -> Fitting<'p, 'a> {
-    let mut limits: SmallVec<[&ShownLimit<'_>; 4]> = picture.limits.iter().collect();
+pub(super) fn fitting<'p, 'a>(shown: &'p ShownLimits<'a>, lists: usize) -> Fitting<'p, 'a> {
+    let mut limits: SmallVec<[&ShownLimit<'_>; 4]> = shown.limits.iter().collect();
     let sizes = |limits: &[&ShownLimit<'_>]| limits.iter().map(|limit| size(limit, lists)).sum::<usize>();
     if sizes(&limits) <= BUDGET {
         return Fitting { limits, left_out: 0 };
     }
-    let binding = picture.binding.and_then(|at| picture.limits.get(at));
+    let binding = shown.binding.and_then(|at| shown.limits.get(at));
     limits.sort_by_cached_key(|limit| {
         let binds = binding.is_some_and(|binding| std::ptr::eq(*limit, binding));
         let share = (u128::from(limit.remaining) << 64) / u128::from(limit.quota.max(1));
@@ -52,7 +52,7 @@ pub(super) fn fitting<'p, 'a>(picture: &'p Picture<'a>, lists: usize) -> Fitting
 /// The most bytes that a limit takes, separators included.
 fn size(limit: &ShownLimit<'_>, lists: usize) -> usize {
     let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
-    let name = shown(limit.name);
+    let name = shown_name(limit.name);
     let escaped = name.len() + name.bytes().filter(|byte| matches!(byte, b'"' | b'\\')).count();
     // `, "name"` or `;name="name"`; then `;q=`, `;r=`, `;w=` and `;t=` with their numbers, and the unit.
     lists * (escaped + 9)
@@ -65,7 +65,7 @@ fn size(limit: &ShownLimit<'_>, lists: usize) -> usize {
 }
 
 /// A name as headers show it. Strings of structured fields are printable ASCII; anything else becomes a question mark.
-pub(super) fn shown(name: &str) -> Cow<'_, str> {
+pub(super) fn shown_name(name: &str) -> Cow<'_, str> {
     let plain = |char: char| if matches!(char, ' '..='~') { char } else { '?' };
     if name.len() <= NAME && name.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {
         return Cow::Borrowed(name);

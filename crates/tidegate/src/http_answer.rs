@@ -1,0 +1,185 @@
+//! An answer in the words of HTTP: a status, rate-limit headers, and a problem that tells a refused caller what to do.
+//!
+//! For programs that ask a limiter or a gate themselves and speak HTTP; the decision server tells its callers the same, by the same code.
+//! [`NamedLimit`] turns the answers of a limiter or a bulkhead into an [`HttpAnswer`], [`HttpAnswer::of_gate`] the decisions of a gate. That
+//! writes into a `HeaderMap` of the `http` crate, or hands out names and values for everything else.
+//!
+//! # Examples
+//! A handler of any framework that goes by the `http` crate:
+//! ```
+//! use http::{HeaderMap, Response};
+//! use tidegate::http_answer::NamedLimit;
+//! use tidegate::{KeyedLimiter, Quota};
+//!
+//! struct Limits { limiter: KeyedLimiter, told: NamedLimit }
+//!
+//! fn handle(limits: &Limits, client: std::net::IpAddr) -> Response<String> {
+//!     let answer = limits.limiter.allow(client);
+//!     let told = limits.told.answer(&answer);
+//!     if let Some(refusal) = told.refusal() {
+//!         return refusal; // 429 with its headers and a problem
+//!     }
+//!     let mut response = Response::new("the page".to_owned());
+//!     told.write_headers(response.headers_mut());
+//!     response
+//! }
+//!
+//! let quota = Quota::per_minute(1);
+//! let limits = Limits { limiter: KeyedLimiter::new(quota, 100_000)?, told: NamedLimit::new("per-ip", quota)? };
+//! let client = "203.0.113.9".parse()?;
+//! assert_eq!(handle(&limits, client).headers()["ratelimit-policy"], r#""per-ip";q=1;w=60"#);
+//! let refused = handle(&limits, client);
+//! assert_eq!(refused.status(), 429);
+//! assert!(refused.body().starts_with(r#"{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded""#));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Source
+//! draft-ietf-httpapi-ratelimit-headers-11, RFC 9110 (`Retry-After`), RFC 6585 (429), RFC 9457 (problems).
+
+mod limit_headers;
+mod named_limit;
+mod refusal;
+mod rounded;
+mod shown;
+mod window;
+
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Response, StatusCode};
+
+pub use self::named_limit::NamedLimit;
+pub use self::refusal::{PublicRefusal, Refusal};
+pub use self::rounded::{millis_up, seconds_up};
+pub use self::shown::ShownLimits;
+pub use self::window::Window;
+use crate::gate::GateDecision;
+pub use crate::header_form::HeaderForm;
+use crate::policy::Descriptor;
+
+/// The media type of a refusal's body.
+pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// One answer in the words of HTTP, for its caller: strangers may read all of it.
+#[derive(Clone, Debug)]
+pub struct HttpAnswer<'a> {
+    shown: ShownLimits<'a>,
+    refusal: Option<Refusal<'a>>,
+    form: HeaderForm,
+}
+
+impl<'a> HttpAnswer<'a> {
+    const fn new(shown: ShownLimits<'a>, refusal: Option<Refusal<'a>>) -> Self {
+        Self { shown, refusal, form: HeaderForm::Draft11 }
+    }
+
+    /// Puts the decision of a gate about `request` into the words of HTTP.
+    ///
+    /// Of each policy that can refuse, headers show the tightest limit. Works the windows of their quotas out anew each time, which costs
+    /// about as much as deciding them; a server that keeps them uses [`ShownLimits::of`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::http_answer::{HeaderForm, HttpAnswer};
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+    ///
+    /// let all = Policy::new("all", Limit::new(Quota::per_minute(1).gcra()?, "1/min"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?.with_clock(ManualClock::default());
+    /// let request = Descriptor::new();
+    /// assert!(gate.check(&request)?.allowed);
+    ///
+    /// let decision = gate.check(&request)?;
+    /// let told = HttpAnswer::of_gate(&decision, &request).with_form(HeaderForm::XRateLimit);
+    /// assert_eq!((told.status().as_u16(), told.policy()), (429, Some("all")));
+    /// let pairs = told.pairs();
+    /// assert!(pairs.contains(&("x-ratelimit-remaining".to_owned(), "0".to_owned())), "{pairs:?}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn of_gate(decision: &'a GateDecision, request: &Descriptor<'_>) -> Self {
+        let shown =
+            ShownLimits::of(decision, request, |_, quota| Window::of(quota).seconds(quota, decision.at));
+        Self::new(shown, (!decision.allowed).then(|| Refusal::of_gate(decision)))
+    }
+
+    /// Chooses the form of the rate-limit headers; [`HeaderForm::Draft11`] unless chosen.
+    #[must_use]
+    pub fn with_form(self, form: HeaderForm) -> Self {
+        Self { form, ..self }
+    }
+
+    /// Says whether the request may pass.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        self.refusal.is_none()
+    }
+
+    /// Returns the status: 200 for a request that may pass; of a refusal 429 unless the policy that binds has another.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        self.refusal.map_or(StatusCode::OK, |refusal| refusal.status())
+    }
+
+    /// Returns the name of the policy or limit that refuses.
+    #[must_use]
+    pub fn policy(&self) -> Option<&'a str> {
+        self.refusal?.policy()
+    }
+
+    /// Writes the rate-limit headers; see [`ShownLimits::write`].
+    pub fn write_headers(&self, out: &mut HeaderMap) {
+        self.shown.write(self.form, out);
+    }
+
+    /// Returns the rate-limit headers as names, in lower case, and values: for frameworks with types of their own.
+    #[must_use]
+    pub fn pairs(&self) -> Vec<(String, String)> {
+        let mut headers = HeaderMap::new();
+        self.write_headers(&mut headers);
+        let text = |value: &HeaderValue| value.to_str().unwrap_or_default().to_owned();
+        headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect()
+    }
+
+    /// Returns the body of a refusal, JSON of the type `application/problem+json`; `None` for a request that may pass.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::http_answer::NamedLimit;
+    /// use tidegate::Bulkhead;
+    ///
+    /// let reports = Bulkhead::new(1)?;
+    /// let _permit = reports.try_enter()?;
+    /// let refused = reports.try_enter().unwrap_err();
+    /// let places = NamedLimit::of_places("reports");
+    /// let told = places.answer(&refused.answer);
+    /// assert_eq!(told.status(), 503);
+    /// assert_eq!(
+    ///     told.body().as_deref(),
+    ///     Some(concat!(
+    ///         r#"{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","#,
+    ///         r#""title":"Temporary reduced capacity","status":503,"#,
+    ///         r#""detail":"policy \"reports\" refuses this request; try again later","violated-policies":["reports"],"#,
+    ///         r#""retry":"unknown","retry_after_ms":null}"#,
+    ///     ))
+    /// );
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn body(&self) -> Option<String> {
+        let refusal = self.refusal?;
+        Some(refusal.public(refusal.status(), None).to_json())
+    }
+
+    /// Returns the response to a refused request: status, rate-limit headers, a problem as its body, and that no cache may keep it. `None` for a
+    /// request that may pass.
+    #[must_use]
+    pub fn refusal<B: From<String>>(&self) -> Option<Response<B>> {
+        let mut response = Response::new(B::from(self.body()?));
+        *response.status_mut() = self.status();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, PROBLEM_JSON);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        self.write_headers(headers);
+        Some(response)
+    }
+}

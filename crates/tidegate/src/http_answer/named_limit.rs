@@ -1,0 +1,86 @@
+//! A limit as callers over HTTP are told of it.
+
+use tidegate_core::{Quota, QuotaError, Tick};
+
+use super::HttpAnswer;
+use super::refusal::Refusal;
+use super::shown::{ShownLimit, ShownLimits};
+use super::window::Window;
+use crate::answer::Answer;
+use crate::policy::Deny;
+
+/// What callers are told of a limiter or a bulkhead: its name, its window, and how a refusal is answered. Made once, beside the limiter.
+///
+/// # Examples
+/// ```
+/// use tidegate::http_answer::NamedLimit;
+/// use tidegate::{KeyedLimiter, ManualClock, Quota};
+///
+/// let quota = Quota::per_minute(1);
+/// let limiter = KeyedLimiter::new(quota, 100_000)?.with_clock(ManualClock::default());
+/// let per_ip = NamedLimit::new("per-ip", quota)?;
+///
+/// let first = limiter.allow("203.0.113.9");
+/// assert_eq!(per_ip.answer(&first).status(), 200);
+/// let second = limiter.allow("203.0.113.9");
+/// let refusal = per_ip.answer(&second).refusal::<String>().expect("one per minute");
+/// assert_eq!(refusal.status(), 429);
+/// assert_eq!(refusal.headers()["retry-after"], "60");
+/// assert_eq!(refusal.headers()["ratelimit"], r#""per-ip";r=0;t=60"#);
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct NamedLimit {
+    name: String,
+    window: Option<u64>,
+    concurrent: bool,
+    deny: Deny,
+}
+
+impl NamedLimit {
+    /// Makes it for a limit of `quota`, whose refusals are 429. The window of a calendar is not shown, since its months differ.
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is no limit.
+    pub fn new<Q>(name: impl Into<String>, quota: Q) -> Result<Self, QuotaError>
+    where
+        Q: TryInto<Quota>,
+        QuotaError: From<Q::Error>,
+    {
+        let quota = quota.try_into()?;
+        let window = match Window::of(&quota) {
+            Window::Calendar => None,
+            window => window.seconds(&quota, Tick::EPOCH),
+        };
+        let concurrent = quota.is_guard();
+        let deny = if concurrent { Deny::with_status(503) } else { Deny::default() };
+        Ok(Self { name: name.into(), window, concurrent, deny })
+    }
+
+    /// Makes it for the places of a [`Bulkhead`](crate::Bulkhead), whose refusals are 503: we are short, and the caller did not ask too often.
+    #[must_use]
+    pub fn of_places(name: impl Into<String>) -> Self {
+        Self { name: name.into(), window: None, concurrent: true, deny: Deny::with_status(503) }
+    }
+
+    /// Chooses how refusals are answered. A status that HTTP does not have is answered as 429.
+    #[must_use]
+    pub fn with_deny(self, deny: Deny) -> Self {
+        Self { deny, ..self }
+    }
+
+    /// Puts an answer into the words of HTTP; of a [`Denied`](crate::Denied), its `answer`.
+    #[must_use]
+    pub fn answer(&self, answer: &Answer) -> HttpAnswer<'_> {
+        let decision = answer.decision();
+        let retry = decision.retry();
+        let refused = !decision.is_allowed();
+        let limit =
+            ShownLimit::of(&self.name, &decision, decision.standing.remaining, self.window, self.concurrent);
+        let mut shown = ShownLimits::none(refused.then_some(retry));
+        shown.limits.push(limit);
+        shown.binding = Some(0);
+        let refusal = refused.then(|| Refusal::of_limit(&self.name, &self.deny, retry));
+        HttpAnswer::new(shown, refusal)
+    }
+}

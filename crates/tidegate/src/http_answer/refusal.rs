@@ -1,0 +1,256 @@
+//! How a refusal is told: its status, and a problem that says what refused and what would help.
+//!
+//! Two readers want different things. Those whom the policies belong to read everything ([`Refusal::detail`]); strangers read what refused,
+//! for how long, and nothing else ([`PublicRefusal`]). The whole decision would tell them of experiments in shadow, of all other policies, of
+//! what is left of limits that others share, and of what went wrong with the store.
+//!
+//! # Source
+//! RFC 9457; the problem types of draft-ietf-httpapi-ratelimit-headers.
+
+use http::StatusCode;
+use serde::Serialize;
+use tidegate_core::Retry;
+
+use super::rounded::millis_up;
+use crate::gate::GateDecision;
+use crate::policy::Deny;
+
+/// The type of a problem of which the status says all (RFC 9457, section 4.2.1).
+const NO_TYPE: &str = "about:blank";
+/// What is told of a refusal without a decision.
+const NOT_LOOKED_UP: &str = "the limits could not be looked up, and a policy refuses requests meanwhile";
+
+/// What refuses, in the words of HTTP. Made of any decision; what it says holds where that is a refusal.
+#[derive(Clone, Copy, Debug)]
+pub struct Refusal<'a> {
+    cause: Cause<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Cause<'a> {
+    Gate(&'a GateDecision),
+    Limit { name: &'a str, deny: &'a Deny, retry: Retry },
+    Undecided { policy: Option<&'a str> },
+}
+
+impl<'a> Refusal<'a> {
+    /// Makes the refusal of a gate's decision.
+    #[must_use]
+    pub const fn of_gate(decision: &'a GateDecision) -> Self {
+        Self { cause: Cause::Gate(decision) }
+    }
+
+    /// Makes the refusal of a store that could not decide, by a policy that refuses then.
+    #[must_use]
+    pub const fn undecided(policy: Option<&'a str>) -> Self {
+        Self { cause: Cause::Undecided { policy } }
+    }
+
+    pub(super) const fn of_limit(name: &'a str, deny: &'a Deny, retry: Retry) -> Self {
+        Self { cause: Cause::Limit { name, deny, retry } }
+    }
+
+    /// Returns the status: 429 unless the policy that binds has another, 503 where nothing was decided.
+    #[must_use]
+    pub fn status(&self) -> StatusCode {
+        let status = match self.cause {
+            Cause::Gate(decision) => match &decision.denied_by_list {
+                Some(listed) => listed.status,
+                None => deny_of(decision).map_or(429, |deny| deny.status),
+            },
+            Cause::Limit { deny, .. } => deny.status,
+            Cause::Undecided { .. } => 503,
+        };
+        // Configured statuses are checked when the file is read; a set made by hand may hold anything.
+        StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS)
+    }
+
+    /// Returns the type of the problem, a URI.
+    #[must_use]
+    pub fn problem_type(&self) -> &'a str {
+        match self.cause {
+            Cause::Gate(GateDecision { denied_by_list: Some(_), .. }) => NO_TYPE,
+            Cause::Gate(decision) => deny_of(decision).map_or(NO_TYPE, |deny| &*deny.problem),
+            Cause::Limit { deny, .. } => &deny.problem,
+            Cause::Undecided { .. } => our_shortage(),
+        }
+    }
+
+    /// Returns the title: the type's name in words, or the reason of the status that is answered.
+    #[must_use]
+    pub fn title(&self, status: StatusCode) -> String {
+        title(self.problem_type(), status)
+    }
+
+    /// Returns the policy that binds, or the limit's name; none of a deny-list for all policies.
+    #[must_use]
+    pub fn policy(&self) -> Option<&'a str> {
+        match self.cause {
+            Cause::Gate(decision) => {
+                decision.policy().map(|at| decision.policies.policies()[at].name.as_str())
+            }
+            Cause::Limit { name, .. } => Some(name),
+            Cause::Undecided { policy } => policy,
+        }
+    }
+
+    /// Returns all policies that refuse, each once, in the order of the policies.
+    #[must_use]
+    pub fn policies(&self) -> Vec<&'a str> {
+        let Cause::Gate(decision) = self.cause else { return self.policy().into_iter().collect() };
+        let policies = decision.policies.policies();
+        let mut names: Vec<&str> =
+            decision.refusing().map(|limit| policies[limit.policy].name.as_str()).collect();
+        names.dedup();
+        let listed = decision.denied_by_list.as_ref().and_then(|refusal| refusal.policy);
+        names.extend(listed.map(|at| policies[at].name.as_str()));
+        names
+    }
+
+    /// Returns when asking again is worthwhile.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self.cause {
+            Cause::Gate(decision) => decision.retry(),
+            Cause::Limit { retry, .. } => retry,
+            Cause::Undecided { .. } => Retry::Unknown,
+        }
+    }
+
+    /// Returns a sentence for those whom the policies belong to: with what is left, and the entry of a deny-list.
+    #[must_use]
+    pub fn detail(&self) -> String {
+        match self.cause {
+            Cause::Gate(decision) => match &decision.denied_by_list {
+                Some(refusal) => format!("{} is on a deny-list", refusal.entry),
+                None => detail_of(decision),
+            },
+            Cause::Limit { .. } | Cause::Undecided { .. } => self.public_detail(),
+        }
+    }
+
+    /// Returns a sentence for anybody.
+    #[must_use]
+    pub fn public_detail(&self) -> String {
+        match (self.cause, self.policy()) {
+            // Not the entry: a list may name others.
+            (Cause::Gate(GateDecision { denied_by_list: Some(_), .. }), _) => {
+                "a deny-list refuses this request".to_owned()
+            }
+            (Cause::Undecided { .. }, _) => NOT_LOOKED_UP.to_owned(),
+            (_, None) => "a policy refuses this request".to_owned(),
+            (_, Some(policy)) => match self.retry() {
+                Retry::After(wait) => {
+                    format!("policy {policy:?} refuses this request; try again in {} ms", millis_up(wait))
+                }
+                Retry::Unknown => format!("policy {policy:?} refuses this request; try again later"),
+                Retry::Never => format!("policy {policy:?} never allows a request of this cost"),
+            },
+        }
+    }
+
+    /// Writes it down for anybody, under the status that is answered. `id` names the decision to those who may look it up.
+    #[must_use]
+    pub fn public(&self, status: StatusCode, id: Option<String>) -> PublicRefusal<'a> {
+        let retry = self.retry();
+        PublicRefusal {
+            r#type: self.problem_type(),
+            title: self.title(status),
+            status: status.as_u16(),
+            detail: self.public_detail(),
+            violated: self.policy().into_iter().collect(),
+            id,
+            retry: retry.as_str(),
+            retry_after_ms: retry.after().map(millis_up),
+        }
+    }
+}
+
+/// A refusal that strangers may read: a problem with few members. Serializes as `application/problem+json` wants it.
+#[derive(Clone, Debug, Serialize)]
+pub struct PublicRefusal<'a> {
+    r#type: &'a str,
+    title: String,
+    status: u16,
+    detail: String,
+    /// The policy that binds; none of a deny-list for all policies.
+    #[serde(rename = "violated-policies")]
+    violated: Vec<&'a str>,
+    #[serde(rename = "tidegate-decision-id", skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    retry: &'static str,
+    retry_after_ms: Option<u64>,
+}
+
+impl PublicRefusal<'_> {
+    /// Returns it as JSON.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        // A struct with string keys and whole numbers, so serializing it cannot fail.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+fn our_shortage() -> &'static str {
+    "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+}
+
+/// Returns how the policy that binds answers a refusal by the limit that binds.
+fn deny_of(decision: &GateDecision) -> Option<&Deny> {
+    let bound = &decision.limits[decision.binding?];
+    Some(decision.policies.policies().get(bound.policy)?.refusal(bound.limit))
+}
+
+fn detail_of(decision: &GateDecision) -> String {
+    let Some(bound) = decision.binding.map(|at| &decision.limits[at]) else {
+        return "refused by a policy".to_owned();
+    };
+    let name = &decision.policies.policies()[bound.policy].name;
+    let (cost, standing) = (bound.cost, bound.decision.standing);
+    let kept = match bound.kept_back {
+        0 => String::new(),
+        units => format!(", {units} kept for higher priority"),
+    };
+    match decision.retry() {
+        Retry::After(wait) => format!(
+            "policy {name:?} has {} of {} left{kept}{} and {cost} asked for; try again in {} ms",
+            standing.remaining,
+            standing.limit,
+            if kept.is_empty() { "" } else { "," },
+            millis_up(wait)
+        ),
+        Retry::Unknown => {
+            format!(
+                "policy {name:?} has no room for {cost} now{kept}, and nobody can say when; try again later"
+            )
+        }
+        Retry::Never => format!(
+            "policy {name:?} never grants a cost of {cost}: its limit is {}{kept}; ask for less at a time",
+            standing.limit
+        ),
+    }
+}
+
+/// Makes the title of a problem type: its name in words.
+fn title(kind: &str, status: StatusCode) -> String {
+    let name = kind.rsplit(['#', '/']).next().unwrap_or_default();
+    if kind == NO_TYPE || name.is_empty() {
+        return status.canonical_reason().unwrap_or("Denied").to_owned();
+    }
+    let words = name.replace('-', " ");
+    let mut chars = words.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_are_the_types_in_words() {
+        let kind = our_shortage();
+        assert_eq!(title(kind, StatusCode::SERVICE_UNAVAILABLE), "Temporary reduced capacity");
+        assert_eq!(title("about:blank", StatusCode::FORBIDDEN), "Forbidden");
+        assert!(kind.starts_with(Deny::TYPES));
+    }
+}

@@ -1,0 +1,29 @@
+//! Spans as answers write them, always rounded up: a client that is told one second must not come early.
+
+use std::time::Duration;
+
+/// Rounds a span up to whole seconds.
+#[must_use]
+pub fn seconds_up(span: Duration) -> u64 {
+    span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
+}
+
+/// Rounds a span up to whole milliseconds; a span too long for a `u64` is the largest there is.
+#[must_use]
+pub fn millis_up(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_rounded_up() {
+        assert_eq!(seconds_up(Duration::from_nanos(1)), 1);
+        assert_eq!(seconds_up(Duration::from_secs(3)), 3);
+        assert_eq!(seconds_up(Duration::MAX), u64::MAX);
+        assert_eq!(millis_up(Duration::from_nanos(1)), 1);
+        assert_eq!(millis_up(Duration::MAX), u64::MAX);
+    }
+}

@@ -1,0 +1,124 @@
+//! The limits of one answer, as all forms of headers show them.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate_core::{Decision, Quota, Retry};
+
+use super::rounded::seconds_up;
+use crate::gate::{GateDecision, LimitDecision};
+use crate::policy::{Descriptor, Policy};
+
+/// One limit as headers show it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShownLimit<'a> {
+    /// The policy's name.
+    pub(super) name: &'a str,
+    /// The most it grants at once.
+    pub(super) quota: u64,
+    /// Whole seconds in which a limit used up is full again; absent where time does not give back.
+    pub(super) window: Option<u64>,
+    /// Whether it counts requests in flight.
+    pub(super) concurrent: bool,
+    /// What is left.
+    pub(super) remaining: u64,
+    /// Whether it refuses.
+    pub(super) refused: bool,
+    /// Whole seconds to wait: of a refusal until it could pass, else until the limit is full. Absent when it never is.
+    pub(super) wait: Option<u64>,
+}
+
+impl<'a> ShownLimit<'a> {
+    pub(super) fn of(
+        name: &'a str,
+        decision: &Decision,
+        remaining: u64,
+        window: Option<u64>,
+        concurrent: bool,
+    ) -> Self {
+        let standing = decision.standing;
+        let wait = if concurrent {
+            // Places come back when others leave: no number of seconds says when.
+            None
+        } else if decision.is_allowed() {
+            Some(standing.reset_after).filter(|wait| !wait.is_zero())
+        } else {
+            decision.retry().after()
+        };
+        Self {
+            name,
+            quota: standing.limit,
+            window,
+            concurrent,
+            remaining: remaining.min(standing.limit),
+            refused: !decision.is_allowed(),
+            wait: wait.map(seconds_up),
+        }
+    }
+}
+
+/// The limits of one answer as headers show them: those that can refuse, in the order of the policies, at most one per policy.
+///
+/// For servers that keep the [`Window`](super::Window)s of their quotas; anybody else is served by
+/// [`HttpAnswer::of_gate`](super::HttpAnswer::of_gate).
+#[derive(Clone, Debug, Default)]
+pub struct ShownLimits<'a> {
+    pub(super) limits: SmallVec<[ShownLimit<'a>; 4]>,
+    /// Index of the one that binds.
+    pub(super) binding: Option<usize>,
+    /// Set on a refusal: when asking again is worthwhile.
+    pub(super) refused: Option<Retry>,
+}
+
+impl<'a> ShownLimits<'a> {
+    /// Chooses of each policy that can refuse its tightest limit. `window` returns the seconds of the window of a quota, of the policy at an
+    /// index; `None` where time gives nothing back.
+    #[must_use]
+    pub fn of(
+        decision: &'a GateDecision,
+        request: &Descriptor<'_>,
+        mut window: impl FnMut(usize, &Arc<Quota>) -> Option<u64>,
+    ) -> Self {
+        let mut shown = Self { refused: (!decision.allowed).then(|| decision.retry()), ..Self::default() };
+        let policies = decision.policies.policies();
+        let bound = decision.binding.map(|at| decision.limits[at].policy);
+        for lines in decision.limits.chunk_by(|one, next| one.policy == next.policy) {
+            let enforced = lines.iter().filter(|line| line.binding);
+            let tightest = enforced.min_by_key(|line| {
+                let left = u128::from(line.remaining()) << 64;
+                (line.decision.is_allowed(), left / u128::from(line.decision.standing.limit.max(1)))
+            });
+            let Some(line) = tightest else { continue };
+            let policy = &policies[line.policy];
+            if bound == Some(line.policy) {
+                shown.binding = Some(shown.limits.len());
+            }
+            let quota = quota_of(policy, line, request);
+            let window = quota.and_then(|quota| window(line.policy, quota));
+            let concurrent = quota.is_some_and(|quota| quota.is_guard());
+            shown.limits.push(ShownLimit::of(
+                &policy.name,
+                &line.decision,
+                line.remaining(),
+                window,
+                concurrent,
+            ));
+        }
+        shown
+    }
+
+    /// Makes what is shown of an answer without limits: with when to ask again where it is a refusal.
+    #[must_use]
+    pub fn none(refused: Option<Retry>) -> Self {
+        Self { refused, ..Self::default() }
+    }
+}
+
+/// Returns the quota that held for a request.
+fn quota_of<'p>(
+    policy: &'p Policy,
+    line: &LimitDecision,
+    request: &Descriptor<'_>,
+) -> Option<&'p Arc<Quota>> {
+    policy.limit(line.limit).and_then(|limit| limit.terms_for(request).quota.as_ref())
+}

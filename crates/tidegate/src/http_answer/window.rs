@@ -1,0 +1,77 @@
+//! The window that headers show of a limit: how long one that is used up takes to be full again.
+
+use std::time::Duration;
+
+use tidegate_core::{Algorithm, Ask, Cost, Quota, Tick, Transition};
+
+use super::rounded::seconds_up;
+
+/// How long a limit that is used up takes to be full again. Worked out once per quota: it costs a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Window {
+    /// So many whole seconds, rounded up, at least one.
+    Seconds(u64),
+    /// The current period of a calendar; it is as long as the month is.
+    Calendar,
+    /// Time gives nothing back, as with places.
+    Never,
+}
+
+impl Window {
+    /// Works out the window of a quota. Asks the quota itself, so that every algorithm answers alike.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::{Quota, http_answer::Window};
+    /// assert_eq!(Window::of(&Quota::per_second(100).burst(200).gcra()?), Window::Seconds(2));
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn of(quota: &Quota) -> Self {
+        if matches!(quota, Quota::FixedWindow(window) if window.calendar_parts().is_some()) {
+            return Self::Calendar;
+        }
+        if quota.is_guard() {
+            return Self::Never;
+        }
+        let now = Tick::from_secs(1 << 32);
+        let fresh = quota.fresh(now);
+        let Some(all) = Cost::new(quota.standing(&fresh, now).limit) else { return Self::Never };
+        match quota.decide(&fresh, Ask::within(now, all, Duration::MAX)) {
+            Transition::Allowed { next, .. } => {
+                Self::Seconds(seconds_up(quota.standing(&next, now).reset_after).max(1))
+            }
+            Transition::Denied { .. } => Self::Never,
+        }
+    }
+
+    /// Returns the seconds of the window of a quota that is asked at `now`; `None` where time gives nothing back.
+    #[must_use]
+    pub fn seconds(self, quota: &Quota, now: Tick) -> Option<u64> {
+        match self {
+            Self::Seconds(seconds) => Some(seconds),
+            Self::Calendar => {
+                let Quota::FixedWindow(window) = quota else { return None };
+                let (start, end) = window.window_at(now);
+                Some(seconds_up(end.since(start)))
+            }
+            Self::Never => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_the_time_from_used_up_to_full() {
+        let window = |quota: Result<Quota, _>| Window::of(&quota.unwrap());
+        assert_eq!(window(Quota::per_second(100).burst(200).gcra()), Window::Seconds(2));
+        assert_eq!(window(Quota::per_second(3).burst(10).gcra()), Window::Seconds(4));
+        assert_eq!(window(Quota::per_minute(60).fixed_window()), Window::Seconds(60));
+        assert_eq!(window(Quota::per_hour(3).sliding_log()), Window::Seconds(3600));
+        assert_eq!(window(Quota::concurrency(50, Duration::from_secs(30))), Window::Never);
+    }
+}

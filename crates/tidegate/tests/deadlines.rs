@@ -1,0 +1,84 @@
+//! Deadlines that are given as instants: of the machine's clock, and of tokio's.
+#![allow(clippy::disallowed_methods, reason = "instants of the machine's clock are what is tested")]
+#![cfg(feature = "tokio")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate::clock::TokioClock;
+use tidegate::policy::Limit;
+use tidegate::{
+    Bulkhead, Check, Clock, Deadline, Descriptor, Gate, KeyedLimiter, Limiter, ManualClock, Policy,
+    PolicySet, Quota, Retry, Tick,
+};
+use tokio::time::Instant as TokioInstant;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_ends_exactly_at_its_deadline_is_in_time() {
+    let limiter = Limiter::new(Quota::per_minute(1)).unwrap().with_clock(TokioClock::new());
+    let keyed = KeyedLimiter::new(Quota::per_minute(1), 10).unwrap().with_clock(TokioClock::new());
+    limiter.wait(1).await.unwrap();
+    keyed.wait("ann", 1).await.unwrap();
+    let begun = TokioInstant::now();
+    for deadline in [begun + 59 * SECOND, begun + Duration::from_nanos(59_999_999_999)] {
+        assert!(limiter.wait(1).until(deadline).await.is_err(), "known at once");
+        assert!(keyed.wait("ann", 1).until(deadline).await.is_err(), "known at once");
+    }
+    assert_eq!(TokioInstant::now(), begun);
+    limiter.wait(1).until(begun + 60 * SECOND).await.unwrap();
+    keyed.wait("ann", 1).until((begun + 60 * SECOND).into_std()).await.unwrap();
+    assert!(begun.elapsed() >= 60 * SECOND && begun.elapsed() < 61 * SECOND, "{:?}", begun.elapsed());
+    assert_eq!(limiter.wait(1).until(begun).await.unwrap_err().retry(), Retry::Never, "it has passed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_waits_for_a_place_gives_up_at_the_deadline() {
+    let bulkhead = Bulkhead::new(1).unwrap().with_clock(TokioClock::new());
+    let _inside = bulkhead.enter().await.unwrap();
+    let begun = TokioInstant::now();
+    let refused = bulkhead.enter().until(begun + 5 * SECOND).await.unwrap_err();
+    assert_eq!(refused.retry(), Retry::Unknown);
+    assert!(begun.elapsed() >= 5 * SECOND && begun.elapsed() < 6 * SECOND, "{:?}", begun.elapsed());
+    assert_eq!(bulkhead.enter().until(begun).await.unwrap_err().retry(), Retry::Never);
+    assert_eq!(bulkhead.waiting(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_delays_nobody_beyond_the_deadline() {
+    let clock = TokioClock::new();
+    let mut limit = Limit::new(Quota::per_second(1).leaky_queue(100).unwrap(), "one a second");
+    limit.max_wait = Duration::from_secs(100);
+    let gate = Gate::in_memory(PolicySet::new(vec![Policy::new("queue", limit)]).unwrap(), 10)
+        .unwrap()
+        .with_clock(clock);
+    let request = Descriptor::new();
+    let deadline = TokioInstant::now() + 2 * SECOND;
+    let waits = [0; 4].map(|_| {
+        let decision = gate.check(Check::of(&request).deadline(deadline)).unwrap();
+        decision.allowed.then_some(decision.wait)
+    });
+    assert_eq!(waits, [Some(Duration::ZERO), Some(SECOND), Some(2 * SECOND), None]);
+    assert!(
+        gate.check_each(&[Check::of(&request)])[0].as_ref().unwrap().allowed,
+        "without a deadline it waits"
+    );
+}
+
+/// An instant lies as far from the present of a clock that is not the machine's as from the machine's own.
+#[test]
+fn a_clock_of_another_time_takes_an_instant_by_its_distance() {
+    let clock = Arc::new(ManualClock::at(Tick::from_secs(1000)));
+    let tick = clock.tick_of(Instant::now() + 3600 * SECOND);
+    let ahead = tick.since(clock.now());
+    assert!(ahead <= 3600 * SECOND && ahead > 3000 * SECOND, "{ahead:?}");
+    let Some(earlier) = Instant::now().checked_sub(SECOND) else { return };
+    let past = clock.tick_of(earlier);
+    assert!(past <= Tick::from_secs(999) && past > Tick::from_secs(500), "{past:?}");
+
+    let limiter = Limiter::new(Quota::per_minute(1)).unwrap().with_clock(Arc::clone(&clock));
+    assert!(limiter.blocking_wait_until(1, Instant::now() + SECOND).is_ok());
+    assert!(limiter.blocking_wait_until(1, Instant::now() + SECOND).is_err(), "sixty seconds of that clock");
+    assert_eq!(Deadline::from(Tick::MAX), Deadline::Tick(Tick::MAX));
+}

@@ -1,0 +1,221 @@
+//! What every public constructor and call says to the numbers 0, 1 and the largest there is: an error that names the number, or something that
+//! works. Never a panic, and never a silent other number.
+#![allow(clippy::disallowed_methods, reason = "instants of the machine's clock are what is tested")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tidegate::policy::{Access, Limit};
+use tidegate::store::{CapacityError, Fallback, MemoryStore, Seed};
+use tidegate::{
+    Bulkhead, Check, Cost, Deadline, Descriptor, Gate, JobQueue, KeyedLimiter, Limiter, ManualClock, Policy,
+    PolicySet, Quota, QuotaBuilder, QuotaError, Rate, Retry, Tick,
+};
+use tidegate_core::rate::{CalendarUnit, ColdFactor};
+
+/// Every algorithm from one builder and one more number, where it takes one.
+fn algorithms(builder: QuotaBuilder, number: u64) -> Vec<(&'static str, Result<Quota, QuotaError>)> {
+    let span = Duration::from_secs(number);
+    vec![
+        ("gcra", builder.gcra()),
+        ("gcra burst", builder.burst(number).gcra()),
+        ("fixed window", builder.fixed_window()),
+        ("calendar window", builder.calendar_window(CalendarUnit::Day, "UTC")),
+        ("sliding window", builder.sliding_window(number)),
+        ("sliding counter", builder.sliding_counter()),
+        ("sliding log", builder.sliding_log()),
+        ("token bucket", builder.burst(number).token_bucket()),
+        ("interval bucket", builder.burst(number).interval_bucket()),
+        ("leaky bucket", builder.burst(number).leaky_bucket()),
+        ("leaky queue", builder.leaky_queue(number)),
+        ("leaky queue burst", builder.burst(number).leaky_queue(1)),
+        ("warm-up", builder.warm_up(span, ColdFactor::THREE)),
+        ("concurrency", Quota::concurrency(number, span)),
+    ]
+}
+
+/// Asks a limit all that can be asked of it.
+fn use_up(quota: &Quota) {
+    let clock = ManualClock::at(Tick::from_secs(1_800_000_000));
+    let limiter = Limiter::new(quota.clone()).unwrap().with_clock(clock.clone());
+    let keyed = KeyedLimiter::new(quota.clone(), 1).unwrap().with_clock(clock.clone());
+    for cost in [1, u64::MAX, 2] {
+        let _ = (limiter.allow_n(cost), limiter.peek_n(cost), limiter.standing());
+        let _ = (keyed.allow_n(u64::MAX, cost), keyed.peek_n(0, cost), keyed.standing(""));
+        if let Ok(held) = limiter.reserve(cost, Duration::MAX) {
+            held.settle(u64::MAX);
+        }
+        clock.advance(Duration::MAX);
+        clock.set(Tick::MAX);
+        clock.set(Tick::EPOCH);
+    }
+}
+
+#[test]
+fn quotas_of_zero_one_and_the_largest_numbers() {
+    for count in [0, 1, Rate::MAX_COUNT, Rate::MAX_COUNT + 1, u64::MAX] {
+        for period in [Duration::ZERO, Duration::from_nanos(1), Rate::MAX_PERIOD, Duration::MAX] {
+            for number in [0, 1, 64, Rate::MAX_COUNT, u64::MAX] {
+                for (name, quota) in algorithms(Quota::per(count, period), number) {
+                    match quota {
+                        Ok(quota) => {
+                            assert!(
+                                name == "concurrency" || count > 0,
+                                "{name}: a count of zero is no limit"
+                            );
+                            use_up(&quota);
+                        }
+                        Err(error) => {
+                            let told = error.to_string();
+                            assert!(
+                                told.contains("use ") || told.contains("leave") || told.contains("at most"),
+                                "{name} {count} {period:?} {number}: {told}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn tables_of_no_keys_and_of_more_than_any_machine_holds() {
+    let seed = Seed::random();
+    for keys in [0, usize::MAX, usize::MAX / 2, (1 << 32) + 1] {
+        let told = format!("capacity {keys} is no room for keys; use 1 to 4294967296");
+        assert_eq!(KeyedLimiter::new(Quota::per_second(1), keys).unwrap_err().to_string(), told);
+        let wrong = Some(CapacityError::OutOfRange { keys });
+        assert_eq!(MemoryStore::with_capacity(keys).err(), wrong);
+        assert_eq!(MemoryStore::with_full_keys(keys).err(), wrong);
+        assert_eq!(MemoryStore::with_seed(keys, &seed).err(), wrong);
+        assert_eq!(MemoryStore::with_full_keys_and_seed(keys, &seed).err(), wrong);
+        assert_eq!(Gate::in_memory(PolicySet::default(), keys).err(), wrong);
+        let pieces: Vec<Vec<u8>> =
+            MemoryStore::with_seed(1, &seed).unwrap().export().into_iter().flatten().collect();
+        let restored = MemoryStore::restore(keys, &seed, pieces).unwrap_err().to_string();
+        assert_eq!(restored, format!("room for {keys} keys is no table; use 1 to 4294967296"));
+    }
+    let one = KeyedLimiter::new(Quota::per_second(1), 1).unwrap().with_full_keys();
+    assert!(one.allow("ann").is_allowed());
+}
+
+#[test]
+fn places_of_bulkheads_and_queues() {
+    for max in [0, u64::MAX] {
+        let told = Bulkhead::new(max).unwrap_err().to_string();
+        assert_eq!(told, format!("max {max} is not a number of places; use 1 to 65536"));
+    }
+    let one = Bulkhead::new(1).unwrap();
+    assert!(one.change(0).is_err() && one.change(u64::MAX).is_err());
+    let crowded = one.with_room(usize::MAX);
+    let _inside = crowded.try_enter().unwrap();
+    let refused = |places: i64| crowded.try_enter_n(places).unwrap_err().retry();
+    assert_eq!([0, -1, 2, i64::MAX].map(refused), [Retry::Never; 4]);
+    assert_eq!(refused(1), Retry::Unknown);
+    assert_eq!(crowded.with_room(0).standing().remaining, 1);
+
+    let rate = Rate::new(1, Duration::from_secs(1)).unwrap();
+    let told = JobQueue::new(rate, 0).unwrap_err().to_string();
+    assert_eq!(told, "places 0 is no room for a job; use 1 or more");
+    for places in [1, usize::MAX] {
+        let (queue, _worker) = JobQueue::builder(rate, places)
+            .slack(Duration::MAX)
+            .clock(ManualClock::default())
+            .build()
+            .unwrap();
+        assert!(queue.submit_within(async {}, Duration::MAX).is_ok());
+    }
+}
+
+#[test]
+fn a_cost_of_zero_or_less_is_refused_for_good_and_spends_nothing() {
+    let clock = ManualClock::default();
+    let limiter = Limiter::new(Quota::per_minute(10)).unwrap().with_clock(clock.clone());
+    let keyed = KeyedLimiter::new(Quota::per_minute(10), 10).unwrap().with_clock(clock);
+    let quota = Arc::new(Quota::per_minute(10).gcra().unwrap());
+    for cost in [0, -1, i64::MIN] {
+        let answers = [
+            limiter.allow_n(cost),
+            limiter.peek_n(cost),
+            keyed.allow_n("ann", cost),
+            keyed.peek_n("ann", cost),
+            keyed.allow_with("ann", cost, &quota),
+            limiter.reserve(cost, Duration::MAX).unwrap_err().answer,
+            keyed.reserve("ann", cost, Duration::MAX).unwrap_err().answer,
+            limiter.blocking_wait(cost, Duration::MAX).unwrap_err().answer,
+            keyed.blocking_wait("ann", cost, Duration::MAX).unwrap_err().answer,
+            limiter.blocking_wait_until(cost, Tick::MAX).unwrap_err().answer,
+        ];
+        for answer in answers {
+            assert_eq!((answer.retry(), answer.remaining()), (Retry::Never, 10), "{cost}");
+        }
+        assert!(!limiter.admit_n(cost) && !keyed.admit_n("ann", cost));
+    }
+    // Numbers of every type, and those that cannot be zero.
+    assert!(limiter.allow_n(1_u8).is_allowed() && limiter.allow_n(1_usize).is_allowed());
+    assert!(
+        limiter.allow_n(std::num::NonZeroU32::MIN).is_allowed() && limiter.allow_n(Cost::ONE).is_allowed()
+    );
+    assert_eq!(limiter.standing().remaining, 6);
+    assert_eq!(limiter.allow_n(u128::MAX).retry(), Retry::Never);
+}
+
+#[test]
+fn a_check_of_no_cost_is_an_error_and_charges_nothing() {
+    let all = Policy::new("all", Limit::new(Quota::per_minute(10).gcra().unwrap(), "10/min"));
+    let gate =
+        Gate::in_memory(PolicySet::new(vec![all]).unwrap(), 10).unwrap().with_clock(ManualClock::default());
+    let request = Descriptor::new();
+    let none = Check::of(&request).cost(0);
+    let told = "a check asks for zero units or fewer; use 1 or more, or peek to look without spending";
+    assert_eq!(gate.check(none).unwrap_err().to_string(), told);
+    assert!(gate.peek(none).is_err() && gate.admit(none).is_err());
+    assert!(gate.check_together(&[Check::of(&request), none]).is_err());
+    let each = gate.check_each(&[Check::of(&request), none, Check::of(&request).cost(2)]);
+    let allowed: Vec<bool> =
+        each.iter().map(|decision| decision.as_ref().is_ok_and(|decision| decision.allowed)).collect();
+    assert_eq!(allowed, [true, false, true]);
+    assert_eq!(gate.peek(&request).unwrap().limits[0].decision.standing.remaining, 7);
+    assert!(!gate.check(Check::of(&request).cost(u64::MAX)).unwrap().allowed);
+}
+
+#[test]
+fn deadlines_and_spans_at_their_ends() {
+    let limiter = Limiter::new(Quota::per_hour(1)).unwrap();
+    let past = Instant::now();
+    assert!(limiter.allow().is_allowed());
+    for deadline in [Deadline::from(past), Deadline::from(Tick::EPOCH)] {
+        let late = limiter.blocking_wait_until(1, deadline).unwrap_err();
+        assert_eq!(late.retry(), Retry::Never, "nobody waits for it any more");
+    }
+    let soon = Instant::now() + Duration::from_secs(60);
+    let refused = limiter.blocking_wait_until(1, soon).unwrap_err();
+    assert!(
+        refused.retry() > Retry::After(Duration::from_secs(3000)),
+        "known at once: {:?}",
+        refused.retry()
+    );
+    assert!(limiter.blocking_wait(1, Duration::ZERO).is_err());
+    let bulkhead = Bulkhead::new(1).unwrap();
+    assert!(bulkhead.blocking_enter_until(soon).is_ok());
+    assert_eq!(bulkhead.blocking_enter_until(past).unwrap_err().retry(), Retry::Never);
+}
+
+#[test]
+fn prefixes_of_networks() {
+    for bits in [0, 129, u8::MAX] {
+        let told = PolicySet::with(Vec::new(), Access::default(), bits).unwrap_err().to_string();
+        assert_eq!(told, format!("{bits} bits are no prefix of an IPv6 network; use 1 to 128, as a rule 64"));
+    }
+    assert!(PolicySet::with(Vec::new(), Access::default(), 1).is_ok());
+}
+
+#[test]
+fn fallbacks_of_any_number_of_nodes() {
+    for nodes in [0, 1, u64::MAX] {
+        let engine = MemoryStore::with_capacity(1).unwrap();
+        let store = Fallback::around(engine, ManualClock::default()).nodes(nodes).build();
+        assert!(store.health().is_up());
+    }
+}
