@@ -16,6 +16,6 @@ fuzz_target!(|input: (bool, &str)| {
             .with("request.path", input.1)
             .with("request.host", input.1);
         let _ = gate.check(&request);
-        let _ = gate.explain(&request, None);
+        let _ = gate.explain(&request);
     }
 });

@@ -1,5 +1,6 @@
 //! The command line: help, man pages and completions are all made from this one definition.
 
+mod limit;
 mod logs;
 mod reading;
 mod serving;
@@ -10,12 +11,14 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint};
+use tidegate::Priority;
 
+pub(crate) use self::limit::{LimitArgs, PolicyFile};
 pub(crate) use self::logs::{Replay, Suggest};
 pub(crate) use self::reading::{LineFormat, Order, Reading};
 pub(crate) use self::serving::{Init, Preset, Proxy, Serve};
 pub(crate) use self::values::Speed;
-use self::values::{duration, pair, whole};
+use self::values::{duration, pair, priority, whole};
 use crate::schemas::Document;
 
 /// Decides which requests may pass, which must wait and which are shed.
@@ -142,14 +145,6 @@ pub(crate) enum Verb {
     },
 }
 
-/// Where policies come from.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct PolicyFile {
-    /// Policy file, YAML or TOML
-    #[arg(short = 'c', long = "config", env = "TIDEGATE_CONFIG", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) config: Option<PathBuf>,
-}
-
 #[derive(Debug, Subcommand)]
 pub(crate) enum Config {
     /// Report every mistake with file, line and column; exit 2 if there is any
@@ -185,27 +180,6 @@ pub(crate) enum Config {
     },
 }
 
-/// One limit given on the command line, in the words of the policy file.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Limit")]
-pub(crate) struct LimitArgs {
-    /// A limit as in the policy file, such as '{algorithm: gcra, rate: 100/s, burst: 200}'
-    #[arg(long, value_name = "LIMIT")]
-    pub(crate) limit: Option<String>,
-    /// Algorithm or profile, such as gcra, token-bucket, sliding-log, x-time
-    #[arg(long, value_name = "NAME")]
-    pub(crate) algorithm: Option<String>,
-    /// Rate, such as 100/s, 60/min, 5/day
-    #[arg(long, value_name = "RATE")]
-    pub(crate) rate: Option<String>,
-    /// Largest cost granted at once [default: the count of the rate]
-    #[arg(long, value_name = "N", value_parser = whole)]
-    pub(crate) burst: Option<u64>,
-    /// Any other key of a limit, such as buckets=10 or calendar=Europe/Paris; may be repeated
-    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
-    pub(crate) set: Vec<(String, String)>,
-}
-
 #[derive(Args, Debug)]
 pub(crate) struct Simulate {
     /// Only this policy of the file
@@ -213,8 +187,6 @@ pub(crate) struct Simulate {
     pub(crate) policy: Option<String>,
     #[command(flatten)]
     pub(crate) policies: PolicyFile,
-    #[command(flatten)]
-    pub(crate) limit: LimitArgs,
     /// Synthetic traffic, such as 'steady 80/s 1min, burst 500, steady 150/s 1min'
     #[arg(long, value_name = "TRAFFIC", conflicts_with = "trace")]
     pub(crate) traffic: Option<String>,
@@ -227,15 +199,17 @@ pub(crate) struct Simulate {
     /// Other algorithms to run on the same traffic, with the same rate and burst
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) compare: Vec<String>,
-    /// Draw offered and admitted load into this SVG file
+    /// Draw the load, or what each algorithm denies, into this SVG file
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plot: Option<PathBuf>,
-    /// How long each request stays in its place, under a limit of what is in flight, such as 200ms
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// How long each request is in flight, for limits of the algorithm concurrency; such as 200ms
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) hold: Option<Duration>,
     /// Seed of the random parts of the traffic
-    #[arg(long, value_name = "N", default_value = "1", value_parser = whole)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) limit: LimitArgs,
 }
 
 #[derive(Args, Debug)]
@@ -247,8 +221,11 @@ pub(crate) struct Explain {
     #[arg(long, value_name = "DECISION_ID", conflicts_with_all = ["attributes", "config"])]
     pub(crate) id: Option<String>,
     /// What the request costs [default: what the policies say]
-    #[arg(long, value_name = "N", value_parser = whole)]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) cost: Option<u64>,
+    /// How much the request matters: critical-plus, critical, sheddable-plus or sheddable [default: critical]
+    #[arg(long, value_name = "LEVEL", conflicts_with = "id", value_parser = priority)]
+    pub(crate) priority: Option<Priority>,
     #[command(flatten)]
     pub(crate) policies: PolicyFile,
 }

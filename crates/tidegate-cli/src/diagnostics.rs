@@ -140,8 +140,7 @@ error: policy \"per-ip\": unknown key \"bust\" in limit; did you mean \"burst\"?
     /// The line of a file is text of a stranger, and a file may be one long line.
     #[test]
     fn lines_move_no_cursor_and_long_ones_are_left_out() {
-        let hostile = format!("version: 1\npolicies: []\n\u{202e}\"x\\e\": \u{9b}2J\n");
-        let drawn = printed(&hostile);
+        let drawn = printed("version: 1\npolicies: []\n\u{202e}\"x\\e\": \u{9b}2J\n");
         assert!(!drawn.contains(|c: char| c.is_control() && c != '\n' || c == '\u{202e}'), "{drawn:?}");
         let long = format!("{{ version: 1, policies: [], x: {} }}", "y".repeat(1_000_000));
         let drawn = printed(&long);

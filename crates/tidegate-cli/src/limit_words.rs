@@ -47,13 +47,16 @@ impl LimitWords {
         if let Some(limit) = &arguments.limit {
             let read: Value = serde_saphyr::from_str(limit).map_err(|error| {
                 // Only the first line: the parser's others show the text, which the caller has just typed.
-                let error = error.to_string().lines().next().unwrap_or_default().to_owned();
-                Mistake(format!("--limit cannot be read: {error}; write '{{algorithm: gcra, rate: 100/s}}'"))
+                let error = error.to_string();
+                let error = error.lines().next().unwrap_or_default();
+                let error = error.strip_prefix("error: ").unwrap_or(error);
+                Mistake(format!("--limit: {error}; write '{{algorithm: gcra, rate: 100/s}}'"))
             })?;
             let Value::Object(read) = read else {
-                return Err(
-                    Mistake("--limit is no map; write '{algorithm: gcra, rate: 100/s}'".to_owned()).into()
-                );
+                return Err(Mistake(
+                    "--limit: it has no keys; write '{algorithm: gcra, rate: 100/s}'".to_owned(),
+                )
+                .into());
             };
             words = read;
         }
@@ -145,14 +148,15 @@ impl LimitWords {
             file.line(&format!("\"by\":{},", json!(by)), "by", "--by");
         }
         if let Some(cost) = cost {
-            let cost = cost.parse::<u64>().map_or_else(|_| Value::from(cost), Value::from);
+            let cost = cost.parse::<i64>().map_or_else(|_| Value::from(cost), Value::from);
             file.line(&format!("\"cost\":{cost},"), "cost", "--cost");
         }
         file.line("\"limit\":{", "", whole);
         for (at, (key, value)) in self.words.iter().enumerate() {
             let comma = if at + 1 < self.words.len() { "," } else { "" };
-            // The keys of another algorithm are told with the name of theirs.
-            let told = if self.made_by.is_some() { "" } else { key };
+            // A flag that says several keys does not tell which is wrong.
+            let is_one = self.made_by.is_none() && flag(key) != "--limit";
+            let told = if is_one { key } else { "" };
             file.line(&format!("{}:{value}{comma}", Value::from(key.as_str())), told, flag(key));
         }
         file.line("}}]}", "", whole);
@@ -259,7 +263,7 @@ mod tests {
         );
         let whole = LimitArgs { limit: Some("{rate: 1/s, burst: many}".to_owned()), ..LimitArgs::default() };
         let whole = says(&LimitWords::of(&whole).unwrap().unwrap());
-        assert!(whole.starts_with("--limit: \"many\" is not a whole number"), "{whole}");
+        assert!(whole.starts_with("--limit: burst: \"many\" is not a whole number"), "{whole}");
         let places = LimitArgs { algorithm: Some("concurrency".to_owned()), ..LimitArgs::default() };
         assert_eq!(says(&LimitWords::of(&places).unwrap().unwrap()), "--algorithm: concurrency needs max");
         let file = rate.changed(Some("1/s"), None).file(&["clientip".to_owned()], Some("tokens"));

@@ -16,7 +16,9 @@ use std::time::Duration;
 use anstream::{AutoStream, ColorChoice};
 use tidegate::visible;
 use tracing::level_filters::LevelFilter;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use self::format::Bounded;
 use self::queue::Queue;
@@ -47,14 +49,19 @@ impl Log {
         // `--color` and NO_COLOR; lines for programs are never coloured.
         let is_colored = terminal && AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
         let builder = tracing_subscriber::fmt()
-            .with_env_filter(filter)
+            .with_max_level(LevelFilter::TRACE) // the filter below decides
             .with_writer(Seldom::new(Arc::clone(&queue)))
             .with_ansi(is_colored);
         if terminal {
             let people = builder.without_time().with_target(false).with_level(false);
-            people.map_event_format(|inner| Bounded { inner, json: false }).init();
+            people.map_event_format(|inner| Bounded { inner, json: false }).finish().with(filter).init();
         } else {
-            builder.json().map_event_format(|inner| Bounded { inner, json: true }).init();
+            builder
+                .json()
+                .map_event_format(|inner| Bounded { inner, json: true })
+                .finish()
+                .with(filter)
+                .init();
         }
         Ok(Self { queue, is_colored })
     }
@@ -94,23 +101,23 @@ impl Drop for Log {
 }
 
 /// `TIDEGATE_LOG` before the flags.
-fn filter(global: &Global) -> Result<EnvFilter, Mistake> {
-    let level = match (global.quiet, global.verbose) {
-        (true, _) => "error",
-        (false, 0) => "warn,tidegate_server=info",
-        (false, 1) => "info",
-        (false, _) => "debug",
-    };
+fn filter(global: &Global) -> Result<Targets, Mistake> {
     let wrong = |why: String| {
         Mistake(format!("TIDEGATE_LOG: {why}; write a level such as info or debug, or target=level pairs"))
     };
-    match std::env::var_os("TIDEGATE_LOG").filter(|set| !set.is_empty()) {
-        None => Ok(EnvFilter::new(level)),
-        Some(set) => {
-            let set =
-                set.to_str().ok_or_else(|| wrong("is set to bytes that are no UTF-8 text".to_owned()))?;
-            let builder = EnvFilter::builder().with_default_directive(LevelFilter::ERROR.into());
-            builder.parse(set).map_err(|error| wrong(error.to_string()))
-        }
+    if let Some(set) = std::env::var_os("TIDEGATE_LOG").filter(|set| !set.is_empty()) {
+        let set = set.to_str().ok_or_else(|| wrong("is set to bytes that are no UTF-8 text".to_owned()))?;
+        let targets: Targets = set.parse().map_err(|error| wrong(format!("{error}")))?;
+        // Errors are heard of every target that the variable does not name.
+        let others = targets.default_level().unwrap_or(LevelFilter::ERROR);
+        return Ok(targets.with_default(others));
     }
+    Ok(match (global.quiet, global.verbose) {
+        (true, _) => Targets::new().with_default(LevelFilter::ERROR),
+        (false, 0) => {
+            Targets::new().with_default(LevelFilter::WARN).with_target("tidegate_server", LevelFilter::INFO)
+        }
+        (false, 1) => Targets::new().with_default(LevelFilter::INFO),
+        (false, _) => Targets::new().with_default(LevelFilter::DEBUG),
+    })
 }

@@ -3,11 +3,13 @@
 mod args;
 mod diagnostics;
 mod exit;
+mod keys_hit;
 mod limit_words;
 mod log;
 mod online;
 mod outcome;
 mod output;
+mod pictures;
 mod policies;
 mod reading;
 mod schemas;

@@ -8,6 +8,7 @@ use tidegate::Tick;
 use tidegate_sim::chart::{Bars, Curve, TimeAxis};
 use tidegate_sim::log::Tally;
 use tidegate_sim::replay::{Outcome, PolicyOutcome, Replay, Threshold};
+use tidegate_sim::series::Series;
 use tidegate_sim::thousands::grouped;
 
 use crate::exit::Mistake;
@@ -89,9 +90,10 @@ pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> 
         let (offered, admitted) =
             (Curve::averages("offered", series, OFFERED), Curve::averages("admitted", series, ADMITTED));
         let axis = axis(replay);
+        let unit = unit(series, outcome);
         let bars = Bars {
             title: "offered ░ and admitted █",
-            unit: "requests per second",
+            unit: &unit,
             axis,
             offered: &offered,
             admitted: &admitted,
@@ -101,6 +103,16 @@ pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> 
         text.push(bars.draw(width(), 8));
     }
     text
+}
+
+/// What the columns of the chart are: averages hide the peak, so the highest second is named beside them.
+fn unit(series: &Series, outcome: &Outcome) -> String {
+    let whole = outcome.last.unwrap_or_default().since(outcome.first.unwrap_or_default());
+    let step = series.width().max(whole / Bars::columns(width()) as u32);
+    let highest = series.points(OFFERED).map(|point| point.peak_per_second).fold(0.0, f64::max);
+    let resolution = series.resolution();
+    let most = grouped((highest * resolution.as_secs_f64()).round() as u64);
+    format!("requests per second, averages of {}; most within {}: {most}", span(step), span(resolution))
 }
 
 fn policies(outcome: &Outcome, recorded: bool, wide: bool) -> Styled {
@@ -196,8 +208,7 @@ fn side_by_side(outcomes: &[Outcome]) -> Styled {
     let header = ["RUN", "REQUESTS", "ALLOWED", "DENIED", "%", "DELAYED", "KEYS HIT", "WORST KEY"];
     let row = |outcome: &Outcome| {
         let share = 100.0 * outcome.denied as f64 / outcome.requests.max(1) as f64;
-        let real = outcome.policies.iter().filter(|policy| policy.shadow_limit_of.is_none());
-        let hit = real.map(|policy| policy.keys_hit).sum();
+        let hit = outcome.keys_hit();
         let worst = outcome.policies.iter().filter(|policy| policy.denied > 0 && !policy.by.is_empty());
         let worst = worst.max_by_key(|policy| policy.denied).and_then(|policy| policy.worst.as_ref());
         let row = vec![
@@ -241,7 +252,8 @@ pub(crate) fn time(at: Tick) -> String {
         .map_or_else(|_| format!("{nanos} ns"), |time| time.strftime("%F %T").to_string())
 }
 
-fn when(at: Tick, recorded: bool) -> String {
+/// A time of recorded traffic as a date, of made-up traffic as a span since the beginning.
+pub(crate) fn when(at: Tick, recorded: bool) -> String {
     let since = at.since(Tick::EPOCH);
     match (recorded, since < Duration::from_secs(60)) {
         (true, _) => time(at),

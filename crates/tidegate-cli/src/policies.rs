@@ -98,16 +98,19 @@ pub(crate) fn parse(text: &str, name: &str, printer: &Printer) -> Result<Config>
 pub(crate) fn accept(loaded: Loaded, printer: &Printer) -> Result<Config> {
     match loaded.outcome {
         Ok((config, warnings)) => {
-            for warning in warnings {
-                printer.remark(&warning.to_string());
+            let is_shown = printer.remarks() && !warnings.is_empty();
+            if is_shown && std::io::stderr().is_terminal() {
+                printer.say(&diagnostics::with_lines(&warnings, &[loaded.source]));
+            } else {
+                warnings.iter().for_each(|warning| printer.remark(&warning.to_string()));
             }
             Ok(config)
         }
         Err(mistakes) => {
             let lines = report(&mistakes);
             if std::io::stderr().is_terminal() {
-                printer.say(&diagnostics::with_lines(&mistakes, &[loaded.source]));
-                printer.say(lines.lines().last().unwrap_or_default());
+                let shown = diagnostics::with_lines(&mistakes, &[loaded.source]);
+                printer.say(&format!("{shown}{}", lines.lines().last().unwrap_or_default()));
             } else {
                 printer.say(&visible::lines(&lines));
             }

@@ -83,7 +83,10 @@ fn beside(path: &Path, bytes: &[u8], old: Option<&Metadata>) -> io::Result<Named
         // permissions.
         builder.permissions(Permissions::from_mode(0o666));
     }
-    let mut new = builder.tempfile_in(folder(path))?;
+    let mut new = builder.tempfile_in(folder(path)).map_err(|error| {
+        // Without the random name that was tried.
+        io::Error::from(error.kind())
+    })?;
     if let Some(old) = old {
         like(new.as_file(), old)?;
     }
@@ -144,6 +147,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         std::fs::write(&file, "old").unwrap();
+        let gone = create(&dir.path().join("gone/file"), "x").unwrap_err();
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+        assert!(!gone.to_string().contains("gone"), "{gone}");
         std::fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
         // Only root may give files away; for others the owner is their own either way.
         let given = std::os::unix::fs::chown(&file, Some(65_534), Some(65_534)).is_ok();

@@ -7,6 +7,7 @@
 //! * [`time`]: ticks, and the rate kept as an exact ratio
 //! * [`decision`]: what is asked and what is answered
 //! * [`guard`]: what one enters and leaves, and how work ends
+//! * [`priority`]: how much a request matters
 //! * [`quota`]: a complete limit of any algorithm, and its state
 //! * [`rate`]: one file per algorithm, one shape
 //! * [`concurrency`]: how much may be in flight
@@ -21,6 +22,7 @@ pub mod decision;
 mod error;
 pub mod guard;
 mod kept;
+pub mod priority;
 pub mod quota;
 pub mod rate;
 pub mod time;
@@ -29,5 +31,6 @@ pub use algorithm::Algorithm;
 pub use decision::{Ask, Cost, Decision, NotACost, Receipt, Replace, Retry, Standing, Transition};
 pub use error::QuotaError;
 pub use guard::{Finish, Guard, Outcome};
+pub use priority::{Criticality, Priority};
 pub use quota::{Quota, QuotaBuilder, State};
 pub use time::{Rate, Tick};

@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod builder;
+mod granted;
 
 pub use crate::error::QuotaError;
 pub use algorithms::{Quota, State};

@@ -17,13 +17,13 @@ use tidegate::explain::key_text;
 use tidegate::gate::Check;
 use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
 use tidegate::store::{Charge, DecidedBy, Fallback, Occupancy, Store, StoreError};
-use tidegate::{Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
+use tidegate::{Charged, Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
 
 use crate::live::{Facts, Live};
 use crate::metrics::{Decided, Metrics, Tally};
-use crate::refused_requests::{RefusedRequest, RefusedRequests};
+use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
 
 pub(crate) use self::held::Held;
@@ -153,8 +153,7 @@ impl Engine {
     pub(crate) async fn decide(
         &self,
         live: &Live,
-        request: &Descriptor<'_>,
-        cost: Option<Cost>,
+        check: Check<'_, '_>,
         only: Option<&[usize]>,
         want: Want,
         held: Option<&mut Held>,
@@ -162,8 +161,8 @@ impl Engine {
         let keeps = held.is_some();
         let mut unwanted = Held::default();
         let held = held.unwrap_or(&mut unwanted);
-        let among = only.map(|only| Among::new(Arc::clone(&live.set), only.iter().copied()));
-        let check = Check::of(request).maybe_cost(cost).among(among.as_ref());
+        let among = only.map(|only| among(live, only));
+        let check = check.among(among.as_ref());
         let deciding = async {
             match want {
                 Want::Take if keeps => self.gate.charge_async(check, &mut held.charged).await,
@@ -171,7 +170,44 @@ impl Engine {
                 Want::Peek => self.gate.check_async(check.peek()).await,
             }
         };
-        let conclusion = match self.metrics.time(deciding).await {
+        let decided = self.metrics.time(deciding).await;
+        self.conclude(live, check.request, decided, want)
+    }
+
+    /// Decides the requests of a batch like [`Engine::decide`], in one exchange with an engine, and returns with each conclusion what was
+    /// charged. Those that come after `most_limits` limits are not decided, and have no answer.
+    ///
+    /// # Cancel safety
+    /// As [`Engine::decide`].
+    pub(crate) async fn decide_each(
+        &self,
+        live: &Live,
+        asked: &[(Check<'_, '_>, Option<&[usize]>)],
+        most_limits: usize,
+    ) -> Vec<(Conclusion, Held)> {
+        let among: Vec<Option<Among>> =
+            asked.iter().map(|(_, only)| only.map(|only| among(live, only))).collect();
+        let checks: Vec<Check<'_, '_>> =
+            asked.iter().zip(&among).map(|((check, _), among)| check.among(among.as_ref())).collect();
+        let mut charged: Vec<Charged> = Vec::new();
+        let deciding = self.gate.charge_each_async(&checks, &mut charged, most_limits);
+        let decided = self.metrics.time_each(deciding).await;
+        let each = checks.iter().zip(decided).zip(charged);
+        each.map(|((check, decided), charged)| {
+            (self.conclude(live, check.request, decided, Want::Take), Held { charged })
+        })
+        .collect()
+    }
+
+    /// Counts a decision, and gives it the form of its answer.
+    fn conclude(
+        &self,
+        live: &Live,
+        request: &Descriptor<'_>,
+        decided: Result<GateDecision, StoreError>,
+        want: Want,
+    ) -> Conclusion {
+        let conclusion = match decided {
             Ok(decision) if decision.by == DecidedBy::Fallback => self.without_engine(live, decision),
             Ok(decision) => Conclusion::Decided(decision),
             Err(error) => self.undecided(error),
@@ -186,9 +222,8 @@ impl Engine {
     pub(crate) fn name(
         &self,
         live: &Live,
-        request: &Descriptor<'_>,
+        check: &Check<'_, '_>,
         only: Option<&[usize]>,
-        cost: Option<Cost>,
         conclusion: &Conclusion,
     ) -> Ulid {
         let (at, allowed) = match conclusion {
@@ -202,11 +237,12 @@ impl Engine {
         let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
         let only = only.map(|only| only.iter().filter_map(named).collect());
         let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
-        self.refused.remember(at, request, only, secret, cost)
+        let stated = Stated { cost: check.cost, priority: check.priority };
+        self.refused.remember(at, check.request, only, secret, stated)
     }
 
-    /// Returns the request of a refusal, `None` where it was too long to be kept, and the cost its caller gave.
-    pub(crate) fn find(&self, id: Ulid) -> Option<(Option<Cost>, Option<RefusedRequest>)> {
+    /// Returns the request of a refusal, `None` where it was too long to be kept, and what was stated with it.
+    pub(crate) fn find(&self, id: Ulid) -> Option<(Stated, Option<RefusedRequest>)> {
         self.refused.find(id)
     }
 
@@ -288,6 +324,11 @@ impl Engine {
             }
         }
     }
+}
+
+/// Returns some of the policies in force, by their indices.
+fn among(live: &Live, only: &[usize]) -> Among {
+    Among::new(Arc::clone(&live.set), only.iter().copied())
 }
 
 fn tally(facts: &Facts, enforced: bool) -> &Tally {

@@ -218,6 +218,16 @@ impl Metrics {
         decided
     }
 
+    /// Waits for the decisions of a batch, and notes for each an even part of the time that they took together: the count is that of
+    /// decisions, and the sum the time spent.
+    pub(crate) async fn time_each<T>(&self, deciding: impl Future<Output = Vec<T>>) -> Vec<T> {
+        let start = self.stopwatch.now();
+        let decided = deciding.await;
+        let took = self.stopwatch.now().since(start).as_secs_f64() / decided.len().max(1) as f64;
+        decided.iter().for_each(|_| self.decision_time.observe(took));
+        decided
+    }
+
     /// Counts a step that a store could not settle.
     pub(crate) fn store_error(&self, store: &'static str) {
         self.store_errors.get_or_create(&StoreLabel { store }).inc();

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tidegate::policy::Descriptor;
-use tidegate::{Cost, Tick};
+use tidegate::{Cost, Priority, Tick};
 use ulid::Ulid;
 
 /// Enough that two of a handful of cores seldom meet.
@@ -52,11 +52,18 @@ struct Shard {
     bytes: usize,
 }
 
+/// What a check says beside its request and its policies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stated {
+    /// The cost the caller gave.
+    pub(crate) cost: Option<Cost>,
+    pub(crate) priority: Priority,
+}
+
 #[derive(Debug)]
 struct Entry {
     id: Ulid,
-    /// The cost the caller gave.
-    cost: Option<Cost>,
+    stated: Stated,
     /// `None` where it was too long.
     request: Option<RefusedRequest>,
 }
@@ -159,12 +166,12 @@ impl RefusedRequests {
         request: &Descriptor<'_>,
         only: Option<Box<[Box<str>]>>,
         secret: impl Fn(&str) -> bool,
-        cost: Option<Cost>,
+        stated: Stated,
     ) -> Ulid {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let at_shard = number as usize % SHARDS;
         let request = RefusedRequest::new(request, only, secret);
-        let mut entry = Entry { id: Ulid::nil(), cost, request };
+        let mut entry = Entry { id: Ulid::nil(), stated, request };
         let weight = entry.weight();
         let mut shard = self.shards[at_shard].lock();
         while shard.entries.len() >= self.entries
@@ -180,12 +187,12 @@ impl RefusedRequests {
         id
     }
 
-    /// Finds a refused request, `None` where that was too long, and the cost its caller gave.
-    pub(crate) fn find(&self, id: Ulid) -> Option<(Option<Cost>, Option<RefusedRequest>)> {
+    /// Finds a refused request, `None` where that was too long, and what was stated with it.
+    pub(crate) fn find(&self, id: Ulid) -> Option<(Stated, Option<RefusedRequest>)> {
         let (at_shard, sequence) = self.place(id);
         let shard = self.shards.get(at_shard)?.lock();
         let entry = &shard.entries[shard.index(id, sequence)?];
-        Some((entry.cost, entry.request.clone()))
+        Some((entry.stated, entry.request.clone()))
     }
 
     fn id(&self, at: Tick, number: u64, shard: usize, sequence: u64) -> Ulid {
@@ -225,16 +232,19 @@ impl Shard {
 
 #[cfg(test)]
 mod tests {
+    use tidegate::Criticality;
+
     use super::*;
 
     const NOW: Tick = Tick::from_secs(1_800_000_000);
+    const STATED: Stated = Stated { cost: Cost::new(3), priority: Priority::of(Criticality::Sheddable) };
 
     fn request(value: &str) -> Descriptor<'static> {
         Descriptor::new().with("client.ip", value.to_owned()).with("user.id", "42")
     }
 
     fn keep(recent: &RefusedRequests, request: &Descriptor<'_>) -> Ulid {
-        recent.remember(NOW, request, None, |_| false, Cost::new(3))
+        recent.remember(NOW, request, None, |_| false, STATED)
     }
 
     #[test]
@@ -242,10 +252,10 @@ mod tests {
         let recent = RefusedRequests::new(1000, 1 << 20);
         let ids: Vec<_> = (0..100).map(|at| keep(&recent, &request(&format!("10.0.0.{at}")))).collect();
         for (at, id) in ids.iter().enumerate() {
-            let (cost, found) = recent.find(*id).unwrap();
+            let (stated, found) = recent.find(*id).unwrap();
             let wanted = request(&format!("10.0.0.{at}"));
             assert!(found.unwrap().descriptor().pairs().eq(wanted.pairs()));
-            assert_eq!((cost, id.timestamp_ms()), (Cost::new(3), 1_800_000_000_000));
+            assert_eq!((stated, id.timestamp_ms()), (STATED, 1_800_000_000_000));
         }
         assert!(recent.find(Ulid::nil()).is_none() && recent.find(Ulid::max()).is_none());
         let named: Vec<_> = (0..100).map(|_| recent.name(NOW)).collect();
@@ -255,7 +265,7 @@ mod tests {
         distinct.dedup();
         assert_eq!(distinct.len(), 200);
 
-        let id = recent.remember(NOW, &request("a"), None, |name| name == "user.id", None);
+        let id = recent.remember(NOW, &request("a"), None, |name| name == "user.id", Stated::default());
         let found = recent.find(id).unwrap().1.unwrap();
         assert!(found.descriptor().pairs().eq([("client.ip", "a")]));
     }

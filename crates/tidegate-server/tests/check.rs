@@ -233,7 +233,7 @@ policies:
         assert_eq!(lines[4], "    would be allowed with   burst >= 6   or   cost <= 1");
         assert_eq!(
             answer["reasons"][2]["limits"][0]["allowed_with"],
-            json!({ "burst_at_least": 6, "cost_at_most": 1 })
+            json!({ "burst_at_least": 6, "cost_at_most": 1, "priority_at_least": null })
         );
     }
     let allowed = server.post("/v1/explain", r#"{"attributes": {"client.ip": "b"}, "cost": 3}"#).await.json();

@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![cfg(unix)]
 
+#[allow(dead_code, reason = "the attacks start proxies in more ways")]
 #[path = "../../tidegate-cli/tests/attack/proxy.rs"]
 mod proxy;
 mod running;

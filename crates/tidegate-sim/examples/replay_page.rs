@@ -4,9 +4,10 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use tidegate::config::Config;
+use tidegate_sim::ladder::Ladders;
 use tidegate_sim::log::{Log, LogOptions};
 use tidegate_sim::replay::{Replay, ReplayOptions, Trust};
-use tidegate_sim::report;
+use tidegate_sim::report::{self, Report};
 use tidegate_sim::source::Input;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -16,16 +17,26 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let read = Config::read(policies.as_ref());
     let (config, _) = read.map_err(|mistakes| tidegate::config::report(&mistakes))?;
-    let mut replay = Replay::new(vec![("policies".to_owned(), config.policies)], ReplayOptions::default());
+    let options = ReplayOptions { details: true, ..ReplayOptions::default() };
+    let mut ladders = Ladders::new(&config.policies, &options);
+    let mut replay = Replay::new(vec![("policies".to_owned(), config.policies)], options);
     let mut log = Log::open(arguments.map(|arg| Input::from_arg(&arg)).collect(), LogOptions::default())?;
     log.read(|record| {
         replay.feed(record);
+        ladders.feed(record);
         ControlFlow::Continue(())
     })?;
     let out = PathBuf::from(out);
     std::fs::create_dir_all(&out)?;
     let tally = log.tally();
-    let page = report::page("Replay", &replay, Some(tally), &Trust::default().doubts(tally))?;
+    let page = report::page(&Report {
+        title: "Replay",
+        replay: &replay,
+        log: Some(tally),
+        doubts: &Trust::default().doubts(tally),
+        ladders: &ladders,
+        keys: 20,
+    })?;
     std::fs::write(out.join("index.html"), page)?;
     for picture in report::pictures(&replay)? {
         std::fs::write(out.join(picture.name), picture.svg)?;

@@ -5,13 +5,18 @@
 
 mod axis;
 mod falling;
+mod movable;
 mod over_time;
 mod paint;
+mod panels;
 mod terminal;
 
 pub use axis::TimeAxis;
-pub use falling::Falling;
+pub use falling::{Falling, PeakOfKey};
+pub(crate) use movable::Movable;
 pub use over_time::OverTime;
+pub(crate) use paint::style;
+pub use panels::{Panel, Panels};
 pub use terminal::{Bars, sparkline};
 
 use tidegate::Tick;

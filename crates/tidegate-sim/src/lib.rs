@@ -6,6 +6,8 @@
 //! * [`trace`]: operations on one limit, line by line
 //! * [`chart`]: pictures, as SVG and for a terminal
 //! * [`replay`]: real gates driven by a log or by traffic, and the account of it
+//! * [`what_if`]: many limits tried side by side on one reading of a log
+//! * [`ladder`]: limits around the one that is replayed, for a line that can be moved
 //! * [`suggest`]: a limit proposed from a log, with the evidence
 //! * [`report`]: one page with the tables and charts of a replay
 //! * [`series`], [`peaks`]: what happened over time, and who was fastest, in bounded memory
@@ -31,7 +33,9 @@
 
 pub mod chart;
 pub mod json_units;
+pub mod ladder;
 pub mod log;
+mod meter;
 pub mod order;
 pub mod peaks;
 pub mod replay;
@@ -42,4 +46,5 @@ pub mod suggest;
 pub mod thousands;
 pub mod trace;
 pub mod traffic;
+pub mod what_if;
 mod words;

@@ -25,6 +25,7 @@ mod roles;
 mod span;
 mod tail;
 mod time;
+mod wanted;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -43,6 +44,7 @@ use malformed::excerpt;
 pub use malformed::{Malformed, MalformedLine};
 use reader::{Reader, is_blank};
 pub use record::{Record, text};
+pub(crate) use wanted::Wanted;
 
 /// How a log is read.
 #[derive(Clone, Debug, Default)]
@@ -225,6 +227,12 @@ impl Log {
             }
         }
         Ok(&self.tally)
+    }
+
+    /// Returns the columns of [`LogOptions::columns`] that no line read so far has had, as (attribute, column).
+    pub fn unmet_columns(&self) -> impl Iterator<Item = &(String, String)> {
+        let is_met = |column: &str| self.readers.iter().any(|reader| reader.has_met(column));
+        self.options.columns.iter().filter(move |(_, column)| !is_met(column))
     }
 
     /// Hands every line of every file to `each`, with the readers and a mark that tells file and line.

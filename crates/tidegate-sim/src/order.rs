@@ -3,11 +3,16 @@
 //! Servers write a line when a request ends and stamp it with when it began, and several processes share one file: real logs
 //! go back. A limit treats a step back as standing still, so a disordered log would deny what the limit had allowed live.
 //! Lines are held for a window of log time in one bucket per second, as raw bytes: a copy and a second look at the time,
-//! which is far cheaper than keeping parsed records. What comes later than the window, or finds the room used up, is clamped
+//! which is far cheaper than keeping parsed records. Seconds without a line have no bucket, so that a day of a quiet log costs
+//! what its lines cost. What comes later than the window, or finds the room used up, is clamped
 //! to the latest time given out, and counted.
+
+mod buckets;
 
 use std::collections::VecDeque;
 use std::time::Duration;
+
+use self::buckets::{Buckets, Entry};
 
 /// What to do with lines that go back in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,32 +61,8 @@ impl OrderTally {
 
 const SECOND: u64 = 1_000_000_000;
 const MAX_WINDOW: u64 = 7 * 86_400;
-/// Emptied buckets kept for reuse.
-const SPARE: usize = 16;
-
-/// One line held: its time, a mark of the caller, and where its bytes lie.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    time: u64,
-    mark: u64,
-    start: u32,
-    end: u32,
-}
-
-/// The lines of one second.
-#[derive(Debug, Default)]
-struct Bucket {
-    text: Vec<u8>,
-    entries: Vec<Entry>,
-    /// Whether an entry is earlier than the one before it.
-    is_mixed: bool,
-}
-
-impl Bucket {
-    fn bytes(&self) -> usize {
-        self.text.len() + self.entries.len() * size_of::<Entry>()
-    }
-}
+/// A second of the ring without a line.
+const NONE: u32 = u32::MAX;
 
 /// A line given out in its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,11 +79,12 @@ pub(crate) struct Reorder {
     limit: usize,
     /// The second of the first bucket of the ring.
     base: u64,
-    ring: VecDeque<Bucket>,
-    ready: VecDeque<Bucket>,
+    /// The number of each second's bucket, or [`NONE`].
+    ring: VecDeque<u32>,
+    ready: VecDeque<u32>,
     /// Entries of the first ready bucket already given out.
     given: usize,
-    spare: Vec<Bucket>,
+    buckets: Buckets,
     /// Bytes in the ring and in what is ready.
     held: usize,
     latest: u64,
@@ -122,7 +104,7 @@ impl Reorder {
             ring: VecDeque::new(),
             ready: VecDeque::new(),
             given: 0,
-            spare: Vec::new(),
+            buckets: Buckets::default(),
             held: 0,
             latest: 0,
             before: 0,
@@ -140,7 +122,7 @@ impl Reorder {
         note_step(&mut self.tally, time, &mut self.before, self.latest);
         let need = line.len() + size_of::<Entry>();
         while self.held - self.ready_bytes() + need > self.limit.min(u32::MAX as usize / 2)
-            && self.ring.iter().any(|b| !b.entries.is_empty())
+            && self.ring.iter().any(|number| *number != NONE)
         {
             let count = self.release_first();
             self.tally.early += count;
@@ -164,31 +146,29 @@ impl Reorder {
         self.held += need;
         if second < (self.latest / SECOND).saturating_sub(self.window) {
             // Later than the window, yet nothing later was given out: its turn is now.
-            let mut bucket = self.spare.pop().unwrap_or_default();
-            put(&mut bucket, time, mark, line);
+            let number = self.buckets.take();
+            self.buckets.all[number as usize].put(time, mark, line);
             self.floor = time;
-            self.ready.push_back(bucket);
+            self.ready.push_back(number);
             return;
         }
         if self.ring.is_empty() {
             self.base = second;
         }
         while second < self.base {
-            self.ring.push_front(Bucket::default());
+            self.ring.push_front(NONE);
             self.base -= 1;
         }
         // At most the window: `base` is no earlier than the latest second less the window, nor `second` later than latest.
         let index = (second - self.base) as usize;
-        while self.ring.len() <= index {
-            self.ring.push_back(Bucket::default());
+        if self.ring.len() <= index {
+            self.ring.resize(index + 1, NONE);
         }
-        let bucket = &mut self.ring[index];
-        if bucket.entries.capacity() == 0
-            && let Some(spare) = self.spare.pop()
-        {
-            *bucket = spare;
+        let number = &mut self.ring[index];
+        if *number == NONE {
+            *number = self.buckets.take();
         }
-        put(bucket, time, mark, line);
+        self.buckets.all[*number as usize].put(time, mark, line);
     }
 
     /// Ends the log: everything held becomes ready.
@@ -200,18 +180,17 @@ impl Reorder {
 
     /// Gives out the next line whose turn has come.
     pub(crate) fn pop(&mut self) -> Option<Held<'_>> {
-        while self.ready.front().is_some_and(|bucket| bucket.entries.len() == self.given) {
-            let mut bucket = self.ready.pop_front()?;
+        while let Some(number) = self.ready.front() {
+            let bucket = &self.buckets.all[*number as usize];
+            if self.given < bucket.entries.len() {
+                break;
+            }
             self.given = 0;
             self.held -= bucket.bytes();
-            bucket.text.clear();
-            bucket.entries.clear();
-            bucket.is_mixed = false;
-            if self.spare.len() < SPARE && bucket.text.capacity() <= self.limit / SPARE {
-                self.spare.push(bucket);
-            }
+            self.buckets.put_back(*number, self.limit);
+            self.ready.pop_front();
         }
-        let bucket = self.ready.front()?;
+        let bucket = &self.buckets.all[*self.ready.front()? as usize];
         let entry = bucket.entries[self.given];
         self.given += 1;
         let line = &bucket.text[entry.start as usize..entry.end as usize];
@@ -219,16 +198,17 @@ impl Reorder {
     }
 
     fn ready_bytes(&self) -> usize {
-        self.ready.iter().map(Bucket::bytes).sum()
+        self.ready.iter().map(|number| self.buckets.all[*number as usize].bytes()).sum()
     }
 
     /// Moves the first bucket of the ring to what is ready; returns its lines.
     fn release_first(&mut self) -> u64 {
-        let Some(mut bucket) = self.ring.pop_front() else { return 0 };
+        let Some(number) = self.ring.pop_front() else { return 0 };
         self.base += 1;
-        if bucket.entries.is_empty() {
+        if number == NONE {
             return 0;
         }
+        let bucket = &mut self.buckets.all[number as usize];
         if bucket.is_mixed {
             bucket.entries.sort_by_key(|entry| entry.time);
         }
@@ -236,16 +216,9 @@ impl Reorder {
             self.floor = self.floor.max(last.time);
         }
         let count = bucket.entries.len() as u64;
-        self.ready.push_back(bucket);
+        self.ready.push_back(number);
         count
     }
-}
-
-fn put(bucket: &mut Bucket, time: u64, mark: u64, line: &[u8]) {
-    let start = bucket.text.len() as u32;
-    bucket.text.extend_from_slice(line);
-    bucket.is_mixed |= bucket.entries.last().is_some_and(|last| time < last.time);
-    bucket.entries.push(Entry { time, mark, start, end: bucket.text.len() as u32 });
 }
 
 /// Counts a line that goes back.

@@ -5,33 +5,25 @@
 //! eight parts finds the peak: it is at least the most that fell into seven eighths of any window, and never more than fell into one.
 
 mod distinct;
+mod frequent;
 mod given_hash;
+mod key_peak;
+mod sliding_peak;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
-use serde::ser::SerializeStruct as _;
-use serde::{Serialize, Serializer};
 use tidegate::Tick;
 
-use self::distinct::Sketch;
-use self::given_hash::GivenHash;
-use crate::json_units;
-
-const PARTS: usize = 8;
-
-/// What every request of a key touches, in one cache line: with many keys, waiting for memory is most of the cost.
-#[derive(Clone, Debug, Default)]
-#[repr(align(64))]
-struct Hot {
-    total: u64,
-    slot: u64,
-    sum: u64,
-    peak: u64,
-    parts: [u32; PARTS],
-}
+pub use self::distinct::Distinct;
+pub(crate) use self::distinct::Sketch;
+pub use self::frequent::PathCount;
+use self::frequent::{Frequent, shape};
+pub(crate) use self::given_hash::GivenHash;
+pub use self::key_peak::{KeyDetail, KeyPeak, RankedKey};
+pub(crate) use self::sliding_peak::SlidingPeak;
 
 /// The rest of what is kept of one key.
 #[derive(Clone, Debug)]
@@ -46,63 +38,11 @@ struct Cold {
     is_known: bool,
 }
 
-/// The peak of one key.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct KeyPeak {
-    /// The key.
-    pub key: String,
-    /// How much it asked, in cost units.
-    pub total: u64,
-    /// By how many units `total` may be too low; zero while all keys had room.
-    pub missed: u64,
-    /// How many of its requests were denied.
-    pub denied: u64,
-    /// What those requests asked, in cost units.
-    pub denied_units: u64,
-    /// When it was first denied.
-    #[serde(rename = "first_denied_at", serialize_with = "json_units::maybe_time")]
-    pub first_denied: Option<Tick>,
-    /// The most it asked in one window, in cost units.
-    pub peak: u64,
-    /// When that window ended.
-    #[serde(serialize_with = "json_units::time")]
-    pub peak_at: Tick,
-}
-
-/// How many different keys there were. In JSON two values of the document around it: `keys`, and `keys_estimated`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Distinct {
-    /// Counted.
-    Exactly(u64),
-    /// Estimated, with a standard error of 1.6 %.
-    About(u64),
-}
-
-impl Distinct {
-    /// Returns the number, counted or estimated.
-    pub(crate) fn about(self) -> u64 {
-        match self {
-            Self::Exactly(count) | Self::About(count) => count,
-        }
-    }
-}
-
-impl Serialize for Distinct {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut fields = to.serialize_struct("Distinct", 2)?;
-        fields.serialize_field("keys", &self.about())?;
-        fields.serialize_field("keys_estimated", &matches!(self, Self::About(_)))?;
-        fields.end()
-    }
-}
-
-impl std::fmt::Display for Distinct {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Exactly(count) => count.fmt(f),
-            Self::About(count) => write!(f, "~{count}"),
-        }
-    }
+/// What is kept of one key for whoever wants to know more of it, up to 2 KiB.
+#[derive(Clone, Debug, Default)]
+struct Detail {
+    requests: u64,
+    paths: Frequent,
 }
 
 /// Peaks of the heaviest keys.
@@ -115,8 +55,12 @@ pub struct Peaks {
     hasher: RandomState,
     /// Where each hash has its entry. Keys are not compared: the hash decides, which saves a walk to the key's bytes.
     places: HashMap<u64, u32, GivenHash>,
-    hot: Vec<Hot>,
+    hot: Vec<SlidingPeak>,
     cold: Vec<Cold>,
+    /// One for each key where details are kept, else none.
+    details: Option<Vec<Detail>>,
+    /// The path at hand, written without its numbers.
+    path: String,
     /// The most that a forgotten key can have asked.
     floor: u64,
     sketch: Sketch,
@@ -125,14 +69,14 @@ pub struct Peaks {
 /// A key's entry, to be told what became of its request.
 #[derive(Debug)]
 pub struct Seen<'p> {
-    cold: &'p mut Vec<Cold>,
+    peaks: &'p mut Peaks,
     place: usize,
 }
 
 impl Seen<'_> {
     /// Counts a denied request that asked for `amount` units.
     pub fn deny(&mut self, at: Tick, amount: u64) {
-        let cold = &mut self.cold[self.place];
+        let cold = &mut self.peaks.cold[self.place];
         cold.denied = cold.denied.saturating_add(1);
         cold.denied_units = cold.denied_units.saturating_add(amount);
         cold.first_denied.get_or_insert(at.as_nanos());
@@ -140,7 +84,19 @@ impl Seen<'_> {
 
     /// Marks the key as one of ours: somebody signed in with it.
     pub fn know(&mut self) {
-        self.cold[self.place].is_known = true;
+        self.peaks.cold[self.place].is_known = true;
+    }
+
+    /// Counts the request and its path, where details are kept.
+    pub fn detail(&mut self, path: Option<&str>) {
+        let Some(detail) = self.peaks.details.as_mut().and_then(|details| details.get_mut(self.place)) else {
+            return;
+        };
+        detail.requests += 1;
+        if let Some(path) = path {
+            shape(path, &mut self.peaks.path);
+            detail.paths.add(&self.peaks.path);
+        }
     }
 }
 
@@ -151,15 +107,24 @@ impl Peaks {
         let window = u64::try_from(window.as_nanos()).unwrap_or(u64::MAX).max(1);
         Self {
             window,
-            part: window.div_ceil(PARTS as u64),
+            part: SlidingPeak::part(Duration::from_nanos(window)),
             capacity: capacity.clamp(2, u32::MAX as usize),
             hasher: RandomState::default(),
             places: HashMap::default(),
             hot: Vec::new(),
             cold: Vec::new(),
+            details: None,
+            path: String::new(),
             floor: 0,
             sketch: Sketch::default(),
         }
+    }
+
+    /// Keeps the number of requests and the most frequent paths of each key, too: up to 2 KiB more per key. For peaks that have
+    /// seen nothing yet.
+    #[must_use]
+    pub fn with_details(self) -> Self {
+        Self { details: Some(Vec::new()), ..self }
     }
 
     /// Returns the window.
@@ -180,7 +145,7 @@ impl Peaks {
         if self.hot[place].count(at.as_nanos(), self.part, amount) {
             self.cold[place].peak_at = at.as_nanos();
         }
-        Seen { cold: &mut self.cold, place }
+        Seen { peaks: self, place }
     }
 
     #[cold]
@@ -191,7 +156,7 @@ impl Peaks {
         }
         // `capacity` fits 32 bits.
         let place = self.hot.len() as u32;
-        self.hot.push(Hot::default());
+        self.hot.push(SlidingPeak::default());
         self.cold.push(Cold {
             key: key.into(),
             missed: self.floor,
@@ -201,15 +166,23 @@ impl Peaks {
             peak_at: 0,
             is_known: false,
         });
+        if let Some(details) = &mut self.details {
+            details.push(Detail::default());
+        }
         self.places.insert(hash, place);
         place
     }
 
     fn forget_the_lighter_half(&mut self) {
-        let weight = |(hot, cold): (&Hot, &Cold)| hot.total + cold.missed;
+        let weight = |(hot, cold): (&SlidingPeak, &Cold)| hot.total() + cold.missed;
         let mut weights: Vec<u64> = self.entries().map(weight).collect();
         let middle = weights.len() / 2;
         let floor = *weights.select_nth_unstable(middle).1;
+        if let Some(details) = &mut self.details {
+            let stays = self.hot.iter().zip(&self.cold).map(|pair| weight(pair) > floor);
+            let mut stays = stays.collect::<Vec<_>>().into_iter();
+            details.retain(|_| stays.next().unwrap_or(false));
+        }
         let (hot, cold) = (std::mem::take(&mut self.hot), std::mem::take(&mut self.cold));
         let both = hot.into_iter().zip(cold);
         (self.hot, self.cold) = both.filter(|(hot, cold)| weight((hot, cold)) > floor).unzip();
@@ -220,7 +193,7 @@ impl Peaks {
         self.places.extend(places.map(|(place, cold)| (hasher.hash_one(&*cold.key), place as u32)));
     }
 
-    fn entries(&self) -> impl Iterator<Item = (&Hot, &Cold)> {
+    fn entries(&self) -> impl Iterator<Item = (&SlidingPeak, &Cold)> {
         self.hot.iter().zip(&self.cold)
     }
 
@@ -249,9 +222,51 @@ impl Peaks {
     /// Returns the peaks of all keys kept, falling.
     #[must_use]
     pub fn falling(&self) -> Vec<u64> {
-        let mut peaks: Vec<u64> = self.hot.iter().map(|hot| hot.peak).collect();
+        let mut peaks: Vec<u64> = self.hot.iter().map(SlidingPeak::peak).collect();
         peaks.sort_unstable_by(|a, b| b.cmp(a));
         peaks
+    }
+
+    /// Returns all keys kept by their peaks, highest first; among equals those denied most first.
+    #[must_use]
+    pub fn ranking<'p>(&'p self) -> Vec<RankedKey<'p>> {
+        let ranked = |(hot, cold): (&SlidingPeak, &'p Cold)| RankedKey {
+            key: &cold.key,
+            peak: hot.peak(),
+            denied: cold.denied,
+            signed_in: cold.is_known,
+        };
+        let mut all: Vec<RankedKey<'p>> = self.hot.iter().zip(&self.cold).map(ranked).collect();
+        all.sort_unstable_by(|a, b| (b.peak, b.denied, a.key).cmp(&(a.peak, a.denied, b.key)));
+        all
+    }
+
+    /// Returns the keys that were denied anything and that are wanted, those denied most first, at most `count`; ties in the order of
+    /// the keys.
+    #[must_use]
+    pub fn hit(&self, count: usize, wanted: impl Fn(&[u8]) -> bool) -> Vec<KeyDetail> {
+        let hit = self.cold.iter().enumerate().filter(|(_, cold)| cold.denied > 0 && wanted(&cold.key));
+        let mut hit: Vec<(usize, &Cold)> = hit.collect();
+        hit.sort_unstable_by(|(_, a), (_, b)| b.denied.cmp(&a.denied).then_with(|| a.key.cmp(&b.key)));
+        hit.truncate(count);
+        hit.into_iter().map(|(place, _)| self.describe(place)).collect()
+    }
+
+    /// Returns all that is known of a key, if it is kept.
+    #[must_use]
+    pub fn about(&self, key: &[u8]) -> Option<KeyDetail> {
+        self.places.get(&self.hasher.hash_one(key)).map(|place| self.describe(*place as usize))
+    }
+
+    fn describe(&self, place: usize) -> KeyDetail {
+        let cold = &self.cold[place];
+        let detail = self.details.as_ref().and_then(|details| details.get(place));
+        KeyDetail {
+            peak: show(&self.hot[place], cold),
+            signed_in: cold.is_known,
+            requests: detail.map(|detail| detail.requests),
+            paths: detail.map(|detail| detail.paths.most()).unwrap_or_default(),
+        }
     }
 
     /// Returns how many keys were denied anything.
@@ -282,87 +297,18 @@ impl Peaks {
     }
 }
 
-impl Hot {
-    /// Counts an amount; says whether it made a new peak.
-    #[inline]
-    fn count(&mut self, at: u64, part: u64, amount: u64) -> bool {
-        self.total = self.total.saturating_add(amount);
-        // Back in time stands still, as limits do.
-        let slot = (at / part).max(self.slot);
-        if slot - self.slot >= PARTS as u64 {
-            self.parts = [0; PARTS];
-            self.sum = 0;
-        } else {
-            for passed in self.slot + 1..=slot {
-                let old = &mut self.parts[passed as usize % PARTS];
-                self.sum -= u64::from(*old);
-                *old = 0;
-            }
-        }
-        self.slot = slot;
-        let here = &mut self.parts[slot as usize % PARTS];
-        let added = u32::try_from(amount).unwrap_or(u32::MAX).min(u32::MAX - *here);
-        *here += added;
-        self.sum += u64::from(added);
-        let is_peak = self.sum > self.peak;
-        if is_peak {
-            self.peak = self.sum;
-        }
-        is_peak
-    }
-}
-
-fn show(hot: &Hot, cold: &Cold) -> KeyPeak {
+fn show(hot: &SlidingPeak, cold: &Cold) -> KeyPeak {
     KeyPeak {
         key: crate::log::text(&cold.key).into_owned(),
-        total: hot.total,
+        total: hot.total(),
         missed: cold.missed,
         denied: cold.denied,
         denied_units: cold.denied_units,
         first_denied: cold.first_denied.map(Tick::from_nanos),
-        peak: hot.peak,
+        peak: hot.peak(),
         peak_at: Tick::from_nanos(cold.peak_at),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_peak_is_the_most_in_one_window() {
-        let mut peaks = Peaks::new(Duration::from_secs(1), 10);
-        // Six at 0.0, six at 0.5: one second holds both; whole-second windows of a calendar would too.
-        for (tenths, amount) in [(0, 6), (5, 6), (14, 5), (30, 11), (31, 2)] {
-            let _ = peaks.see(b"a", Tick::from_nanos(tenths * 100_000_000), amount);
-        }
-        let top = peaks.top(1, |key| key.peak);
-        assert_eq!((top[0].peak, top[0].total), (13, 30));
-        assert_eq!(top[0].peak_at, Tick::from_nanos(3_100_000_000));
-    }
-
-    #[test]
-    fn whole_second_stamps_give_exact_peaks_per_second() {
-        let mut peaks = Peaks::new(Duration::from_secs(1), 10);
-        for (second, amount) in [(10, 3), (11, 4), (12, 2)] {
-            let _ = peaks.see(b"a", Tick::from_secs(second), amount);
-        }
-        assert_eq!(peaks.falling(), [4]);
-    }
-
-    #[test]
-    fn heavy_keys_stay_when_the_room_is_used_up() {
-        let mut peaks = Peaks::new(Duration::from_secs(1), 100);
-        for round in 0..100u64 {
-            for light in 0..100u64 {
-                let _ = peaks.see(format!("light-{round}-{light}").as_bytes(), Tick::from_secs(round), 1);
-                peaks.see(b"heavy", Tick::from_secs(round), 1).deny(Tick::from_secs(round), 1);
-            }
-        }
-        assert!(!peaks.is_exact() && peaks.hot.len() <= 100);
-        let top = &peaks.top(1, |key| key.total)[0];
-        assert_eq!((top.key.as_str(), top.total, top.missed, top.denied), ("heavy", 10_000, 0, 10_000));
-        let Distinct::About(about) = peaks.distinct() else { panic!("{:?}", peaks.distinct()) };
-        assert!(about.abs_diff(10_001) < 1_000, "{about}");
-    }
-}
+mod tests;

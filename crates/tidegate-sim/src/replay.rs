@@ -5,6 +5,7 @@
 //! kept per request: memory is that of the gates' stores, of [`Peaks`] and of [`Series`], all bounded beforehand.
 
 mod account;
+mod granted;
 mod inside;
 mod lanes;
 mod options;
@@ -20,16 +21,18 @@ use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Policy, PolicySet};
 use tidegate::store::CapacityError;
 use tidegate::{Charged, Cost, Gate, ManualClock, Outcome as Ended, Tick};
 
-use crate::log::Record;
+use crate::log::{Record, Wanted};
 use crate::peaks::Peaks;
 use crate::series::Series;
 
 pub(crate) use lanes::{ADMITTED, DENIED, OFFERED};
 pub use options::ReplayOptions;
 
-pub(crate) use account::written_rate;
 use account::{Account, PolicyAccount};
+pub(crate) use account::{key_name, written_rate};
+pub use granted::Granted;
 use inside::{Inside, Leaving};
+pub(crate) use outcome::share;
 pub use outcome::{Outcome, PeakRate, PolicyOutcome, shadow_limit_name};
 pub use threshold::{Threshold, ThresholdError, Verdict};
 pub use trust::{Doubt, Trust};
@@ -76,6 +79,8 @@ pub struct Replay {
     unseen: Vec<String>,
     /// What the first request had.
     attributes: Vec<String>,
+    /// What the policies look at.
+    wanted: Wanted,
 }
 
 /// How many attributes of the first request are remembered, to be named where one is missing.
@@ -125,13 +130,14 @@ impl Replay {
         let runs = sets.into_iter().map(run).collect::<Result<Vec<Run>, CapacityError>>()?;
         Ok(Self {
             clock,
-            runs,
             options,
             first: None,
             last: None,
             is_recorded: false,
             inside: Inside::default(),
             unheld: 0,
+            wanted: Wanted::by(runs.iter().map(|run| run.policies.named()).collect()),
+            runs,
             unseen,
             attributes: Vec::new(),
         })
@@ -141,9 +147,13 @@ impl Replay {
     /// without one stays charged there, as one that nobody reports does live.
     pub fn feed(&mut self, record: &Record<'_>) {
         self.is_recorded = true;
-        let signed_in = !record.user.is_empty() && record.status.is_some_and(|status| status < 400);
-        let told = Told { status: record.status, signed_in, took: record.duration };
-        self.ask(record.time, &record.describe(), None, told);
+        let told = Told { status: record.status, signed_in: record.is_signed_in(), took: record.duration };
+        // Of the first request all attributes are remembered.
+        let request = match self.first {
+            None => record.describe(),
+            Some(_) => record.describe_only(&self.wanted),
+        };
+        self.ask(record.time, &request, None, told);
     }
 
     /// Asks every gate about any request, as made-up traffic brings them. Without a cost the policies compute it. Nobody reports how
@@ -233,6 +243,13 @@ impl Replay {
     #[must_use]
     pub fn policy_series(&self, run: usize, row: usize) -> Option<&Series> {
         Some(&self.runs.get(run)?.row(row)?.series)
+    }
+
+    /// Returns what the limits of one policy or shadow limit of a run grant to a key in the window of [`Replay::policy_peaks`], by its
+    /// place in [`Outcome::policies`]; `None` where they cannot tell.
+    #[must_use]
+    pub fn granted(&self, run: usize, row: usize) -> Option<&Granted> {
+        self.runs.get(run)?.row(row)?.granted.as_ref()
     }
 
     /// Returns the peaks of the keys of one policy or shadow limit of a run, by its place in [`Outcome::policies`].

@@ -1,158 +1,88 @@
-//! One HTML page of a replay: tables and charts, nothing to load, light or dark as the reader's system.
+//! One HTML page of a replay, on which a limit is decided: tables, charts, the keys hit, and a line to move along other limits.
+//!
+//! Nothing to load, light or dark as the reader's system, complete without its script. Names and lines of logs are a stranger's words:
+//! they are escaped as HTML, within the data of the script as JSON, and by the script set as text; under the page's policy of contents
+//! a browser would run none of them anyway.
 
-use std::time::Duration;
+mod content_policy;
+mod hit_keys;
+mod pictures;
+mod trial;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tidegate::visible;
 
-use crate::chart::{ChartError, Curve, Falling, Level, OverTime, TimeAxis};
+use self::content_policy::content_policy;
+use crate::chart::{self, ChartError, TimeAxis};
+use crate::ladder::Ladders;
 use crate::log::Tally;
-use crate::replay::{Doubt, Outcome, PolicyOutcome, Replay};
+use crate::replay::{Doubt, Outcome, Replay};
 use crate::suggest::percent;
 use crate::thousands::grouped;
 
-/// A picture with the name of the file to keep it in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Picture {
-    /// The name, without path: `load.svg`.
-    pub name: String,
-    /// The SVG.
-    pub svg: String,
+pub use self::pictures::{Picture, pictures};
+
+const STYLE: &str = include_str!("report/page.css");
+
+/// What a page is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Report<'a> {
+    /// What was replayed, as its heading.
+    pub title: &'a str,
+    /// The replay; of several runs the keys of the first are shown.
+    pub replay: &'a Replay,
+    /// What was read, if a log was.
+    pub log: Option<&'a Tally>,
+    /// Why no verdict should rest on it.
+    pub doubts: &'a [Doubt],
+    /// The limits that were tried beside those of the first run, on the same requests.
+    pub ladders: &'a Ladders,
+    /// How many of the keys hit are listed for each policy.
+    pub keys: usize,
 }
 
-/// Draws the pictures of a replay: the load, the algorithms if there are several, and the peaks of each policy's keys.
+/// Writes the page: one file that loads nothing.
 ///
 /// # Errors
 /// [`ChartError`], which drawing into memory does not give.
-pub fn pictures(replay: &Replay) -> Result<Vec<Picture>, ChartError> {
+pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
+    let Report { title, replay, .. } = *report;
     let outcomes = replay.outcomes();
-    let axis = if replay.is_recorded() { TimeAxis::Utc } else { TimeAxis::Elapsed };
-    let mut out = Vec::new();
-    let lane =
-        |run: usize, name: &str, lane| replay.series(run).map(|series| Curve::averages(name, series, lane));
-    let unit = "requests per second, on average over each step";
-    if let [only] = &outcomes[..] {
-        let curves = [lane(0, "admitted", 1), lane(0, "denied", 2)].into_iter().flatten().collect();
-        let limit = shared_limit(only);
-        let chart = OverTime {
-            title: "Offered and admitted",
-            unit,
-            axis,
-            area: lane(0, "offered", 0),
-            curves,
-            limit,
-        };
-        out.push(Picture { name: "load.svg".to_owned(), svg: chart.svg()? });
-    } else {
-        let curves =
-            outcomes.iter().enumerate().filter_map(|(run, outcome)| lane(run, &outcome.name, 1)).collect();
-        let title = "What each algorithm admits of the same requests";
-        let chart = OverTime {
-            title,
-            unit,
-            axis,
-            area: lane(0, "offered", 0),
-            curves,
-            limit: outcomes.first().and_then(shared_limit),
-        };
-        out.push(Picture { name: "compare.svg".to_owned(), svg: chart.svg()? });
-    }
-    let Some(first) = outcomes.first() else { return Ok(out) };
-    for (place, policy) in first.policies.iter().enumerate().filter(|(_, policy)| !policy.by.is_empty()) {
-        let Some(peaks) = replay.policy_peaks(0, place).filter(|_| policy.matched > 0) else { continue };
-        let chart = Falling {
-            title: &format!("{}: the fastest of each {}", policy.name, policy.by.join(" and ")),
-            unit: &format!("cost in any {}", window_words(peaks.window())),
-            peaks: &peaks.falling(),
-            limit: level(policy),
-        };
-        out.push(Picture { name: format!("peaks-{}.svg", file_name(&policy.name)), svg: chart.svg()? });
-    }
-    Ok(out)
-}
-
-/// Writes a window as people say it: `second`, `10 minutes`.
-fn window_words(window: Duration) -> String {
-    let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
-    let seconds = window.as_secs();
-    match units
-        .into_iter()
-        .find(|(length, _)| seconds > 0 && seconds.is_multiple_of(*length) && window.subsec_nanos() == 0)
-    {
-        Some((length, unit)) if seconds == length => unit.to_owned(),
-        Some((length, unit)) => format!("{} {unit}s", seconds / length),
-        None => format!("{} ms", window.as_millis()),
-    }
-}
-
-/// Returns a policy's name as part of a file name: what such a name should not have is replaced.
-fn file_name(name: &str) -> String {
-    name.chars().map(|char| if char.is_alphanumeric() || char == '-' { char } else { '_' }).collect()
-}
-
-/// Returns the line of a policy's limit, in units per its own period; the words are those of the policy.
-fn level(policy: &PolicyOutcome) -> Option<Level> {
-    let label = policy.limits.first()?;
-    let tidegate::policy::WrittenRate::Per { count, .. } = crate::replay::written_rate(label)? else {
-        return None;
+    let axis = pictures::axis(replay);
+    let over_time = pictures::over_time(replay, &outcomes)?;
+    let sections = match outcomes.first() {
+        Some(first) => pictures::keyed(first)
+            .enumerate()
+            .map(|(number, (row, policy))| trial::section(number, replay, row, policy, report.ladders))
+            .collect::<Result<Vec<_>, _>>()?,
+        None => Vec::new(),
     };
-    Some(Level { name: label.clone(), value: count as f64 })
-}
-
-/// Returns the line of a limit that holds for all requests together, per second; limits per key have no place over the load.
-fn shared_limit(outcome: &Outcome) -> Option<Level> {
-    let shared =
-        outcome.policies.iter().filter(|policy| policy.by.is_empty() && policy.matched == outcome.requests);
-    let shared = shared.filter(|policy| policy.shadow_limit_of.is_none());
-    let levels = shared.filter_map(|policy| {
-        let rate = crate::replay::written_rate(policy.limits.first()?)?;
-        let tidegate::policy::WrittenRate::Per { count, .. } = rate else { return None };
-        let value = count as f64 / rate.period()?.as_secs_f64();
-        Some(Level { name: format!("{}: {}", policy.name, policy.limits[0]), value })
-    });
-    levels.min_by(|a, b| a.value.total_cmp(&b.value))
-}
-
-const STYLE: &str = "
-:root{color-scheme:light dark;--ink:#24292f;--quiet:#57606a;--paper:#fefefe;--line:#d8dee4;--bad:#b3261e}
-@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--quiet:#9da7b1;--paper:#0d1117;--line:#30363d;--bad:#ff8a80}}
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1080px;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2rem 0 .5rem}p{margin:.4rem 0}.quiet{color:var(--quiet)}
-.wide{overflow-x:auto}table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}
-th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:left;white-space:nowrap}
-th{font-weight:600;color:var(--quiet);font-size:.85rem}.n{text-align:right}.bad{color:var(--bad);font-weight:600}
-svg{max-width:100%;height:auto;margin:.5rem 0}code{font-size:.9em;overflow-wrap:anywhere}
-";
-
-/// Writes the page. `log` is what was read, if a log was, and `doubts` why no verdict should rest on it.
-///
-/// # Errors
-/// [`ChartError`], which drawing into memory does not give.
-pub fn page(
-    title: &str,
-    replay: &Replay,
-    log: Option<&Tally>,
-    doubts: &[Doubt],
-) -> Result<String, ChartError> {
-    let outcomes = replay.outcomes();
-    let axis = if replay.is_recorded() { TimeAxis::Utc } else { TimeAxis::Elapsed };
-    let pictures = pictures(replay)?;
+    let policy = content_policy(&[trial::SCRIPT], &[STYLE, &chart::style()]);
     let page = html! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(policy);
                 meta name="viewport" content="width=device-width";
                 title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
                 h1 { (title) }
-                @if let Some(tally) = log { (source(tally)) }
-                @for doubt in doubts { p class="bad" { "No verdict: " (doubt) "." } }
+                @if let Some(tally) = report.log { (source(tally)) }
+                @for doubt in report.doubts { p class="bad" { "No verdict: " (doubt) "." } }
                 @for outcome in &outcomes { (run(outcome, axis, outcomes.len() > 1)) }
-                h2 { "Charts" }
-                @for picture in &pictures { (PreEscaped(&picture.svg)) }
+                h2 { "Over time" }
+                (PreEscaped(&over_time.svg))
+                @if !sections.is_empty() {
+                    h2 { "Key by key" }
+                    @for section in &sections { (section) }
+                }
+                @if let Some(first) = outcomes.first() {
+                    (hit_keys::tables(replay, &first.policies, axis, first.first.unwrap_or_default(), report.keys))
+                }
+                script { (PreEscaped(trial::SCRIPT)) }
             }
         }
     };
@@ -246,15 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_in_words() {
-        let words = [1, 60, 600, 90, 86_400].map(|seconds| window_words(Duration::from_secs(seconds)));
-        assert_eq!(words, ["second", "minute", "10 minutes", "90 seconds", "day"]);
-        assert_eq!(window_words(Duration::from_millis(200)), "200 ms");
-    }
-
-    #[test]
     fn hostile_names_stay_text() {
-        assert_eq!(file_name("a/../b c"), "a____b_c");
         let tally =
             Tally { files: vec![("<script>".to_owned(), crate::log::Format::Json)], ..Tally::default() };
         assert!(source(&tally).into_string().contains("&lt;script&gt;"));

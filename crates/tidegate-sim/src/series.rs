@@ -133,6 +133,12 @@ impl Series {
         Duration::from_nanos(self.width)
     }
 
+    /// Returns how wide the bins were at first: over so long the peaks are measured.
+    #[must_use]
+    pub fn resolution(&self) -> Duration {
+        Duration::from_nanos(self.narrow)
+    }
+
     /// Returns the sum of a lane.
     #[must_use]
     pub fn total(&self, lane: usize) -> u64 {

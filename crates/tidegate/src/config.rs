@@ -10,6 +10,7 @@ mod diagnostic;
 mod file;
 mod format;
 mod forward_auth;
+mod keep_for;
 mod keys;
 mod kind;
 mod limits;
@@ -59,17 +60,12 @@ use crate::store::{CapacityError, MemoryStore};
 pub struct Server {
     /// Checks, metrics and administration over HTTP.
     pub http: SocketAddr,
-    /// Kept for a separate address of administration: nothing listens there in this version.
-    pub admin: SocketAddr,
 }
 
 impl Default for Server {
     fn default() -> Self {
         // Loopback: a fresh install is not reached from other machines.
-        Self {
-            http: SocketAddr::from(([127, 0, 0, 1], 8080)),
-            admin: SocketAddr::from(([127, 0, 0, 1], 9080)),
-        }
+        Self { http: SocketAddr::from(([127, 0, 0, 1], 8080)) }
     }
 }
 
@@ -192,7 +188,6 @@ impl Config {
         let client_ip = client_ip(file.get("client_ip"));
         let forward_auth = forward_auth::forward_auth(&file, &mut findings);
         let access = policies::access(file.get("access"));
-        check_admin(file.get("server"), &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
         settled::check_lives(&file, &mut findings);
         if findings.refused() {
@@ -238,11 +233,8 @@ fn word<'n>(node: Option<&'n Node>, key: &str) -> Option<&'n str> {
 }
 
 fn server(node: Option<&Node>) -> Server {
-    let address = |key: &str, default: SocketAddr| {
-        word(node, key).and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
-    let default = Server::default();
-    Server { http: address("http", default.http), admin: address("admin", default.admin) }
+    let http = word(node, "http").and_then(|text| text.parse().ok());
+    http.map_or_else(Server::default, |http| Server { http })
 }
 
 fn client_ip(node: Option<&Node>) -> ClientIp {
@@ -272,16 +264,6 @@ fn tickets(node: Option<&Node>) -> TicketSettings {
         key_file: word(node, "key_file").map(PathBuf::from),
         ttl: word(node, "ttl").and_then(|text| span(text).ok()),
         issuer: word(node, "issuer").map(str::to_owned),
-    }
-}
-
-/// Says of `server.admin` that nothing listens there. No error: earlier versions of `tidegate init` wrote it.
-fn check_admin(node: Option<&Node>, findings: &mut Findings) {
-    if let Some((name, _)) = node.and_then(|node| node.entry("admin")) {
-        findings.warn(
-            name.spot,
-            "server.admin: nothing listens there in this version; metrics and administration are at server.http",
-        );
     }
 }
 

@@ -7,10 +7,10 @@ mod terminal;
 use std::time::Duration;
 
 use tidegate_core::concurrency::Concurrency;
-use tidegate_core::{Cost, Quota, Rate};
+use tidegate_core::{Criticality, Priority, Quota, Rate};
 
 use crate::gate::{Check, Gate, GateDecision, LimitDecision};
-use crate::policy::{Descriptor, Limit, Mode, Policy, PolicySet, Relevance};
+use crate::policy::{Descriptor, KeepFor, Limit, Mode, Policy, PolicySet, Relevance};
 use crate::store::StoreError;
 
 /// The explanation of one request.
@@ -68,8 +68,10 @@ pub struct LimitReason {
     pub counts: &'static str,
     /// Units or places asked for.
     pub needs: u64,
-    /// Units or places left.
+    /// Units or places left, those that are kept back included.
     pub has: u64,
+    /// Units or places that are kept back from this request, for others of higher priority.
+    pub kept_back: u64,
     /// Units of a full limit, or the number of places.
     pub of: u64,
     /// When it is worth repeating: `after` a known wait, `unknown`, or `never`; absent when this limit allows it.
@@ -98,6 +100,8 @@ pub struct AllowedWith {
     pub burst_at_least: Option<u64>,
     /// The largest cost that would have passed; absent when nothing is left at all.
     pub cost_at_most: Option<u64>,
+    /// The least level of priority that would have passed; absent when none would.
+    pub priority_at_least: Option<&'static str>,
 }
 
 impl Gate {
@@ -107,21 +111,21 @@ impl Gate {
     ///
     /// # Errors
     /// [`StoreError`] when no decision could be made.
-    pub fn explain(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Result<Explanation, StoreError> {
-        Ok(Explanation::of_peek(request, &self.peek(Check::of(request).maybe_cost(cost))?))
+    pub fn explain<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<Explanation, StoreError> {
+        let check = check.into();
+        Ok(Explanation::of_peek(check.request, &self.peek(check)?))
     }
 
     /// Explains like [`Gate::explain`], and waits for engines that answer later.
     ///
     /// # Errors
     /// [`StoreError`] when no decision could be made.
-    pub async fn explain_async(
+    pub async fn explain_async<'a, 'd: 'a>(
         &self,
-        request: &Descriptor<'_>,
-        cost: Option<Cost>,
+        check: impl Into<Check<'a, 'd>>,
     ) -> Result<Explanation, StoreError> {
-        let peek = Check::of(request).maybe_cost(cost).peek();
-        Ok(Explanation::of_peek(request, &self.check_async(peek).await?))
+        let check = check.into().peek();
+        Ok(Explanation::of_peek(check.request, &self.check_async(check).await?))
     }
 }
 
@@ -182,6 +186,7 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
         let (standing, refused) = (limit.decision.standing, !limit.decision.is_allowed());
         let terms = policy.limit(limit.limit).map(|of| of.terms_for(request));
         let quota = terms.and_then(|terms| terms.quota.as_deref());
+        let keep_for = policy.limit(limit.limit).map(|of| of.keep_for).unwrap_or_default();
         LimitReason {
             limit: terms.map_or_else(String::new, |terms| terms.label.clone()),
             result: match (refused, limit.binding) {
@@ -193,10 +198,11 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
             counts: if policy.limit(limit.limit).is_some_and(Limit::is_guard) { "places" } else { "units" },
             needs: limit.cost.units(),
             has: standing.remaining,
+            kept_back: limit.kept_back,
             of: standing.limit,
             retry: refused.then(|| limit.decision.retry().as_str()),
             retry_after_ms: if refused { limit.decision.retry().after().map(millis_up) } else { None },
-            allowed_with: refused.then(|| allowed_with(limit, quota)),
+            allowed_with: refused.then(|| allowed_with(limit, quota, (keep_for, decision.priority))),
             spared: !decision.allowed && !refused,
             binds: !decision.allowed && decision.binding == Some(place),
             word: quota.map_or(("limit", ""), word),
@@ -206,16 +212,26 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
     .collect()
 }
 
-/// Returns the least limit that would have allowed the request (what is spent and what is asked for, together), and the largest cost (what
-/// is left).
-fn allowed_with(limit: &LimitDecision, quota: Option<&Quota>) -> AllowedWith {
+/// Returns the least limit that would have allowed the request (what is spent and what is asked for, beside what is kept back), the largest
+/// cost (what is left for it), and the least level of priority (from which less is kept back).
+fn allowed_with(
+    limit: &LimitDecision,
+    quota: Option<&Quota>,
+    (keep_for, priority): (KeepFor, Priority),
+) -> AllowedWith {
     let standing = limit.decision.standing;
     let spent = standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt);
-    let needed = spent.saturating_add(limit.cost.units());
+    let needed = keep_for.least_capacity(priority, spent.saturating_add(limit.cost.units()));
     let most = if quota.is_some_and(Quota::is_guard) { Concurrency::MAX_PLACES } else { Rate::MAX_COUNT };
+    let passes = |level: &Criticality| {
+        let kept_back = quota.map_or(0, |quota| keep_for.kept_back((*level).into(), quota.capacity()));
+        !limit.delays && limit.cost.units().saturating_add(kept_back) <= standing.remaining
+    };
+    let level = Criticality::ALL.into_iter().filter(|level| *level > priority.level()).find(passes);
     AllowedWith {
-        burst_at_least: (needed <= most).then_some(needed),
-        cost_at_most: (standing.remaining > 0).then_some(standing.remaining),
+        burst_at_least: needed.filter(|needed| *needed <= most),
+        cost_at_most: Some(limit.remaining()).filter(|remaining| *remaining > 0),
+        priority_at_least: level.map(Criticality::as_str),
     }
 }
 
@@ -262,7 +278,7 @@ fn millis_up(wait: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::Match;
+    use crate::policy::{Kept, Match};
     use crate::{ManualClock, Tick};
     use tidegate_core::rate::CalendarUnit;
 
@@ -277,11 +293,11 @@ mod tests {
         let set = PolicySet::new(vec![shield, client, login]).unwrap();
         let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
         let request = Descriptor::new().with("client.ip", "203.0.113.9").with("request.path", "/");
-        let before = gate.explain(&request, None).unwrap().to_string();
+        let before = gate.explain(&request).unwrap().to_string();
         assert!(before.contains("needs 1, has 1 of 1"), "what is there, not what would be left: {before}");
         assert!(gate.check(&request).unwrap().allowed);
         assert_eq!(
-            gate.explain(&request, None).unwrap().to_string(),
+            gate.explain(&request).unwrap().to_string(),
             "DENIED by per-ip, retry after 0.50 s
   1 shield   allowed     gcra 5000/s: needs 1, has 4999 of 5000; key (all); not charged, another limit denied
   2 per-ip   DENIED      gcra 2/s burst 1: needs 1, has 0 of 1; key client.ip=203.0.113.9
@@ -309,14 +325,36 @@ mod tests {
             let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
             let request = Descriptor::new();
             assert!(gate.check(Check::of(&request).cost(800)).unwrap().allowed);
-            let told = gate.explain(&request, Cost::new(300)).unwrap().to_string();
+            let told = gate.explain(Check::of(&request).cost(300)).unwrap().to_string();
             assert!(
                 told.ends_with(&format!("would be allowed with   {expected}   or   cost <= 200\n")),
                 "{told}"
             );
-            let told = gate.explain(&request, Cost::new(Rate::MAX_COUNT)).unwrap().to_string();
+            let told = gate.explain(Check::of(&request).cost(Rate::MAX_COUNT)).unwrap().to_string();
             assert!(told.ends_with("would be allowed with   cost <= 200\n"), "{told}");
         }
+    }
+
+    #[test]
+    fn a_part_that_is_kept_back_is_told_with_the_priority_that_would_do() {
+        let mut limit = Limit::new(Quota::per_hour(10).gcra().unwrap(), "gcra 10/h");
+        limit.keep_for = KeepFor::default().with(Criticality::Critical, Kept::Percent(20));
+        let set = PolicySet::new(vec![Policy::new("p", limit)]).unwrap();
+        let gate = Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(Tick::from_secs(1)));
+        let request = Descriptor::new();
+        let report = Check::of(&request).priority(Criticality::Sheddable);
+        assert!(gate.check(report.cost(7)).unwrap().allowed);
+        assert_eq!(
+            gate.explain(report.cost(2)).unwrap().to_string(),
+            "DENIED by p, retry after 360.00 s
+  1 p   DENIED      gcra 10/h: needs 2, has 3 of 10, keeps 2 for higher priority; key (all)
+    would be allowed with   burst >= 12   or   cost <= 1   or   priority >= critical
+"
+        );
+        let never = gate.explain(report.cost(9)).unwrap().to_string();
+        assert!(never.starts_with("DENIED by p, at this cost and priority for ever\n"), "{never}");
+        let critical = gate.explain(Check::of(&request).cost(2)).unwrap().to_string();
+        assert!(critical.contains("allowed     gcra 10/h: needs 2, has 3 of 10; key (all)"), "{critical}");
     }
 
     #[test]
@@ -333,7 +371,7 @@ mod tests {
             );
         }
         assert_eq!(
-            gate.explain(&request, None).unwrap().to_string(),
+            gate.explain(&request).unwrap().to_string(),
             "DENIED by work, no telling when it would be allowed
   1 work   DENIED      concurrency 2 ttl 30s: needs 1, 2 places, 2 in use; key (all)
     would be allowed with   max >= 3

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Decision, Retry, Tick};
+use tidegate_core::{Cost, Decision, Priority, Retry, Tick};
 
 pub use admission::{Admission, Entry};
 #[cfg(feature = "ticket")]
@@ -78,10 +78,26 @@ pub struct LimitDecision {
     pub binding: bool,
     /// Whether the policy charges failures only: a report of the outcome then decides whether the charge stays.
     pub on_failure: bool,
+    /// Whether the limit may delay the request.
+    pub delays: bool,
     /// The units or places asked of this limit.
     pub cost: Cost,
+    /// The units or places that it keeps back from this request, for others of higher priority.
+    pub kept_back: u64,
     /// What this limit by itself decided, and how it stands now.
     pub decision: Decision,
+}
+
+impl LimitDecision {
+    /// Returns what a request of this priority may still take at once: what remains, without what is kept back from it. Of a limit that
+    /// may delay it is all that remains, because there the part that is kept back may lie in the delay. While a store that stands in for an
+    /// engine decides for one of several nodes, it may be less than what is there for this node.
+    #[must_use]
+    #[inline]
+    pub const fn remaining(&self) -> u64 {
+        let remaining = self.decision.standing.remaining;
+        if self.delays { remaining } else { remaining.saturating_sub(self.kept_back) }
+    }
 }
 
 /// The answer to one request.
@@ -98,6 +114,8 @@ pub struct GateDecision {
     pub binding: Option<usize>,
     /// The deny-list that refused the request; no limit was asked then.
     pub denied_by_list: Option<Box<Refusal>>,
+    /// The priority that it was decided for.
+    pub priority: Priority,
     /// The tick of the decision, by the clock that decided.
     pub at: Tick,
     /// What decided: of several stores the one furthest from the caller, and a fallback before all others.

@@ -62,8 +62,8 @@ pub use precision::Precision;
 pub use queue::JobQueue;
 pub use reservation::Reservation;
 pub use tidegate_core::{
-    Ask, Cost, Decision, Finish, NotACost, Outcome, Quota, QuotaBuilder, QuotaError, Rate, Receipt, Replace,
-    Retry, Standing, Tick,
+    Ask, Cost, Criticality, Decision, Finish, NotACost, Outcome, Priority, Quota, QuotaBuilder, QuotaError,
+    Rate, Receipt, Replace, Retry, Standing, Tick,
 };
 pub use wait::Wait;
 

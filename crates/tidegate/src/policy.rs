@@ -20,6 +20,7 @@ mod descriptor;
 mod explain;
 mod glob;
 mod index;
+mod keep_for;
 mod key;
 mod learned;
 mod matching;
@@ -50,6 +51,7 @@ pub(crate) use cost_error::MAX_EXPRESSION;
 pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
+pub use keep_for::{KeepFor, KeepForError, Kept};
 pub(crate) use key::{policy_of_key, tag_of_key};
 pub use learned::Learning;
 #[cfg(feature = "config")]
@@ -64,7 +66,7 @@ pub(crate) use policy::Shares;
 pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy, Share, Terms};
 #[cfg(feature = "config")]
 pub(crate) use rate_grammar::whole_number;
-pub use rate_grammar::{GrammarError, Unit, WrittenRate, span};
+pub use rate_grammar::{GrammarError, Unit, UnitError, WrittenRate, span};
 pub use real_cost::{RealCost, UnknownUsage};
 pub use set::{PolicySet, PolicySetError};
 pub use settle_rule::{SettleBy, SettleRule};

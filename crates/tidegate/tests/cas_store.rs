@@ -7,6 +7,7 @@ mod byte_map;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use tidegate::policy::{Limit, Policy, PolicySet, Share};
 use tidegate::store::{
@@ -206,6 +207,23 @@ fn an_engine_that_deletes_what_need_not_be_kept_answers_as_one_that_never_does()
     }
 }
 
+/// The same, while keys go from limit to limit, of all kinds and of guards: what is charged under one is ended under another, after a key
+/// was deleted that an engine which never deletes still has. A cell that was full under another limit used to be carried over where it was
+/// still there; then nothing came back of the charge that changed the limit, and all of it where the cell was gone.
+#[test]
+fn an_engine_that_deletes_answers_as_one_that_never_does_while_limits_change() {
+    let mut quotas = conformance::quotas();
+    // Receipts of the second kind hold how often the limit has changed, which a new state does not know; nor does it matter any more.
+    quotas.retain(|quota| !matches!(**quota, Quota::TokenBucket(_) | Quota::XTime(_)));
+    conformance::run(Timed::new, &quotas, 20_000);
+    // Any two of them by themselves, so that keys go back to a limit that they had.
+    for (at, one) in quotas.iter().enumerate() {
+        for other in &quotas[at + 1..] {
+            conformance::run(Timed::new, &[Arc::clone(one), Arc::clone(other)], 200);
+        }
+    }
+}
+
 /// Bytes that are no state: every step says so and changes nothing, without telling whose key it is, until one forgets the key.
 #[test]
 fn a_corrupt_key_is_named_by_a_digest_and_mended_by_whoever_forgets_it() {
@@ -290,4 +308,26 @@ fn an_engine_that_returns_fewer_values_than_keys_has_not_answered() {
     };
     assert_eq!(reason, "it returned 1 values for 2 keys");
     assert_eq!(store.occupancy().used, 0);
+}
+
+/// A key goes from a slow rate to a guard, is given up by the engine when nobody is inside, and comes back under the rate: what was charged
+/// at first gave back, when it ended, what others had charged since.
+#[test]
+fn what_a_rate_charged_before_a_guard_is_void_after_it() {
+    let slow = Arc::new(Quota::per_day(1).gcra().unwrap());
+    let places = Arc::new(Quota::concurrency(1, Duration::from_secs(10)).unwrap());
+    let at = |secs: u64| Tick::from_secs(1_000_000 + secs);
+    for store in [Box::new(Timed::new()) as Box<dyn Store>, Box::new(PlainStore::default())] {
+        let settle = |secs, op: Op<'_>, quota| {
+            store.blocking_settle(&Step::new(at(secs), op, &[Charge::new(b"key", quota, Cost::ONE)])).unwrap()
+        };
+        let first = settle(0, Op::Take, &slow).lines[0].receipt.unwrap();
+        let place = settle(1, Op::Take, &places).lines[0].receipt.unwrap();
+        let left = settle(2, Op::Finish(&[Ending::new(place, Finish::UNDONE)]), &places);
+        assert!(left.lines[0].receipt.is_some(), "a place is left where it was taken");
+        assert!(settle(100, Op::Take, &slow).allowed, "a guard says nothing of what was spent");
+        let undone = settle(101, Op::Finish(&[Ending::new(first, Finish::UNDONE)]), &slow);
+        assert_eq!(undone.lines[0].receipt, None);
+        assert!(!settle(102, Op::Take, &slow).allowed, "the second charge stands");
+    }
 }

@@ -210,12 +210,10 @@ fn what_a_preset_says_in_its_comments_is_there() {
     for text in Preset::EVERY.into_iter().flat_map(|one| [one.text(), one.text_as(Format::Toml)]) {
         assert!(!text.contains("admin:") && !text.contains("dashboard"), "{text}");
     }
+    // It was taken, and nothing listened there.
     let text = "version: 1\nserver: { admin: 127.0.0.1:9080 }\npolicies: []\n";
-    let (_, warnings) = Config::parse(text, "t", Format::Yaml).unwrap();
-    assert_eq!(
-        warnings[0].to_string(),
-        "t:2:11  warn   server.admin: nothing listens there in this version; metrics and administration are at server.http"
-    );
+    let mistakes = Config::parse(text, "t", Format::Yaml).unwrap_err();
+    assert_eq!(mistakes[0].to_string(), "t:2:18  error  server.admin is not available in this version");
 }
 
 #[cfg(feature = "cel")]

@@ -5,22 +5,19 @@ use std::time::Duration;
 
 use clap::{Args, ValueHint};
 
-use super::values::{Speed, duration, keys, share, speed};
-use super::{LimitArgs, PolicyFile, Reading};
+use super::limit::{LIMIT, LimitArgs, PolicyFile};
+use super::reading::Reading;
+use super::values::{Speed, duration, keys, listed, share, speed};
 
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
     #[command(flatten)]
-    pub(crate) reading: Reading,
-    #[command(flatten)]
     pub(crate) policies: PolicyFile,
-    #[command(flatten)]
-    pub(crate) limit: LimitArgs,
     /// Who is limited, when the limit is given here: attributes, such as client.ip
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip", help_heading = LIMIT)]
     pub(crate) by: Vec<String>,
     /// What a request costs, when the limit is given here: a number, an attribute or an expression
-    #[arg(long, value_name = "COST")]
+    #[arg(long, value_name = "COST", help_heading = LIMIT, allow_negative_numbers = true)]
     pub(crate) cost: Option<String>,
     /// Other algorithms to run on the same log, with the same rate and burst
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -28,6 +25,9 @@ pub(crate) struct Replay {
     /// Write pictures and a report.html into this folder
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) plot: Option<PathBuf>,
+    /// List the keys hit, the N denied most of each policy; 20 without a number
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20", value_parser = listed)]
+    pub(crate) hit: Option<usize>,
     /// Exit 3 when this holds, such as 'denied{policy=per-ip} > 0.5%'; may be repeated
     #[arg(long, value_name = "CONDITION")]
     pub(crate) fail_if: Vec<String>,
@@ -37,21 +37,23 @@ pub(crate) struct Replay {
     /// Exit 2, without a verdict, when more of the requests than this came too late to be put in order
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share)]
     pub(crate) max_late: f64,
-    /// How fast: as fast as possible, or as it happened
-    #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed)]
+    /// How fast to play the log: as fast as it can be read, as it happened (1x), or so many times that (60x)
+    #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed, allow_hyphen_values = true)]
     pub(crate) speed: Speed,
-    /// How long a request stays in its place, under a limit of what is in flight, where the log does not say; such as 200ms
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// How long each request is in flight, for limits of the algorithm concurrency, where the log does not say; such as 200ms
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) hold: Option<Duration>,
     /// How many keys to remember at once
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = keys)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = keys, allow_negative_numbers = true)]
     pub(crate) keys: usize,
+    #[command(flatten)]
+    pub(crate) limit: LimitArgs,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct Suggest {
-    #[command(flatten)]
-    pub(crate) reading: Reading,
     /// Who is limited: attributes, such as client.ip
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]
     pub(crate) by: Vec<String>,
@@ -64,4 +66,6 @@ pub(crate) struct Suggest {
     /// Count requests, not keys, in the share to keep
     #[arg(long)]
     pub(crate) of_requests: bool,
+    #[command(flatten)]
+    pub(crate) reading: Reading,
 }

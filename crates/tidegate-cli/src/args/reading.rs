@@ -13,7 +13,7 @@ use super::values::{duration, pair};
 #[command(next_help_heading = "Reading")]
 pub(crate) struct Reading {
     /// Access logs, plain, gzip or zstd; `-` or nothing reads standard input
-    #[arg(value_name = "LOG", value_hint = ValueHint::FilePath)]
+    #[arg(value_name = "LOG", value_hint = ValueHint::FilePath, help_heading = None)]
     pub(crate) logs: Vec<PathBuf>,
     /// Format of the lines
     #[arg(long, value_enum, default_value_t = LineFormat::Auto)]
@@ -25,7 +25,7 @@ pub(crate) struct Reading {
     #[arg(long, value_enum, default_value_t = Order::Sort)]
     pub(crate) order: Order,
     /// How far back a line may lie and still be put in its place
-    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = duration)]
+    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) reorder: Duration,
     /// Which column is which attribute, such as client.ip=host; may be repeated
     #[arg(long, value_name = "NAME=COLUMN", value_parser = pair)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
 
-use super::PolicyFile;
+use super::limit::PolicyFile;
 use super::values::{connections, duration, keys, listened};
 
 #[derive(Args, Debug)]
@@ -20,10 +20,10 @@ pub(crate) struct Serve {
     #[arg(long, env = "TIDEGATE_HTTP", value_name = "ADDR", value_parser = listened)]
     pub(crate) http: Option<SocketAddr>,
     /// How many keys to remember at once [default: the file's, else 1000000]
-    #[arg(long, env = "TIDEGATE_KEYS", value_name = "N", value_parser = keys)]
+    #[arg(long, env = "TIDEGATE_KEYS", value_name = "N", value_parser = keys, allow_negative_numbers = true)]
     pub(crate) keys: Option<usize>,
-    /// The most connections at once; beyond them whoever only waits makes room
-    #[arg(long, env = "TIDEGATE_CONNECTIONS", value_name = "N", default_value = "10000", value_parser = connections)]
+    /// The most connections at once; beyond that, new ones take the places of idle ones
+    #[arg(long, env = "TIDEGATE_CONNECTIONS", value_name = "N", default_value = "10000", value_parser = connections, allow_negative_numbers = true)]
     pub(crate) connections: usize,
     /// File that holds the token callers must send; needed to bind beyond loopback
     #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -32,7 +32,7 @@ pub(crate) struct Serve {
     #[arg(long, env = "TIDEGATE_FORWARD_AUTH", value_name = "PROXY", value_enum)]
     pub(crate) forward_auth: Option<Proxy>,
     /// How long to let requests finish after SIGTERM
-    #[arg(long, env = "TIDEGATE_DRAIN", value_name = "TIME", default_value = "10s", value_parser = duration)]
+    #[arg(long, env = "TIDEGATE_DRAIN", value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) drain: Duration,
     /// Do not watch the policy file; SIGHUP still reloads it
     #[arg(long)]

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
+use tidegate::Priority;
+
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     tidegate::policy::span(text).map_err(|error| error.to_string())
 }
@@ -19,12 +21,28 @@ pub(super) fn whole(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is no whole number; write one as 20"))
 }
 
+pub(super) fn priority(text: &str) -> Result<Priority, String> {
+    text.parse().map_err(|error| format!("`{text}` {error}"))
+}
+
 /// Room for a billion keys takes 4 GiB before the first has come; more is a slip of the finger.
 const MAX_KEYS: usize = 1_000_000_000;
 
 pub(super) fn keys(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_KEYS).contains(number));
     number.ok_or_else(|| format!("`{text}` is no number of keys; use 1 to {MAX_KEYS}"))
+}
+
+/// More lines than anybody reads.
+const MAX_LISTED: usize = 100_000;
+
+pub(super) fn listed(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MAX_LISTED).contains(number));
+    number.ok_or_else(|| {
+        format!(
+            "`{text}` is no number of keys to list; use 1 to {MAX_LISTED}, or write the option behind the log"
+        )
+    })
 }
 
 /// Far more than one machine serves.
@@ -109,6 +127,13 @@ mod tests {
         assert_eq!(speed("max"), Ok(Speed::Max));
         assert_eq!(speed("60x"), Ok(Speed::Times(60.0)));
         assert!(speed("-1x").is_err() && speed("inf").is_err());
+    }
+
+    #[test]
+    fn a_log_behind_the_option_is_no_number() {
+        assert_eq!(listed("20"), Ok(20));
+        assert!(listed("access.log").unwrap_err().ends_with("or write the option behind the log"));
+        assert!(listed("0").is_err());
     }
 
     #[test]

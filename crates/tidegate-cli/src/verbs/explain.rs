@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
+use tidegate::gate::Check;
 use tidegate::policy::Descriptor;
 use tidegate::{Cost, Gate};
 
@@ -99,35 +100,39 @@ pub(crate) fn run(explain: &Explain, global: &Global, printer: &Printer) -> Resu
                 ),
                 None => None,
             };
-            let explanation = gate.explain(&request, cost).context("no decision could be made")?;
+            let check = Check::of(&request).maybe_cost(cost).priority(explain.priority.unwrap_or_default());
+            let explanation = gate.explain(check).context("no decision could be made")?;
             asked.print(serde_json::to_value(&explanation)?, &explanation.to_string(), printer)
         }
     }
 }
 
-/// Styles the lines of an explanation: the decision that they begin with, and what each policy says.
+/// The decision that an explanation begins with.
+const DECISIONS: [(&str, Look); 3] =
+    [("ALLOWED", Look::Good), ("DELAYED", Look::Doubtful), ("DENIED", Look::Bad)];
+
+/// What stands behind the name of a policy, where that is not good.
+const RESULTS: [(&str, Look); 2] = [(" DENIED ", Look::Bad), (" would deny ", Look::Doubtful)];
+
+/// Styles the lines of an explanation.
 fn styled(text: &str) -> Styled {
-    const DECISIONS: [(&str, Look); 3] =
-        [("ALLOWED", Look::Good), ("DELAYED", Look::Doubtful), ("DENIED", Look::Bad)];
-    // They stand behind the name of a policy, with blanks on both sides.
-    const RESULTS: [(&str, Look); 2] = [(" DENIED ", Look::Bad), (" would deny ", Look::Doubtful)];
     let mut out = Styled::default();
     for (at, line) in text.trim_end().lines().enumerate() {
-        let (is_first, is_row) = (at == 0, line.trim_start().starts_with(|c: char| c.is_ascii_digit()));
-        let decision = DECISIONS.iter().find(|(word, _)| is_first && line.starts_with(word));
-        let result =
-            RESULTS.iter().filter(|_| is_row).filter_map(|(word, look)| Some((line.find(word)?, word, look)));
-        match (decision, result.min_by_key(|(place, ..)| *place)) {
-            (Some((word, look)), _) => {
+        let is_row = line.trim_start().starts_with(|c: char| c.is_ascii_digit());
+        let words = match at {
+            0 => &DECISIONS[..],
+            _ if is_row => &RESULTS[..],
+            _ => &[],
+        };
+        let mut found = words.iter().filter_map(|(word, look)| Some((word, look, line.split_once(word)?)));
+        // A policy may be called as a decision is.
+        match found.find(|(_, _, (before, _))| at > 0 || before.is_empty()) {
+            Some((word, look, (before, after))) => {
+                out.push(before);
                 out.push_as(*look, word);
-                out.push(&line[word.len()..]);
+                out.push(after);
             }
-            (None, Some((place, word, look))) => {
-                out.push(&line[..place]);
-                out.push_as(*look, word);
-                out.push(&line[place + word.len()..]);
-            }
-            (None, None) => out.push(line),
+            _ => out.push(line),
         }
         out.push("\n");
     }
@@ -136,23 +141,20 @@ fn styled(text: &str) -> Styled {
 
 fn ask_server(asked: &Asked, url: &ServerUrl, explain: &Explain, printer: &Printer) -> Result<Exit> {
     let answer = match &explain.id {
-        Some(id) => online::ask(
-            url,
-            &format!(
-                "/v1/explain?{}",
-                form_urlencoded::Serializer::new(String::new())
-                    .append_pair("id", id)
-                    .append_pair("reveal", "true")
-                    .finish()
-            ),
-            None,
-        )?,
+        Some(id) => {
+            let mut query = form_urlencoded::Serializer::new(String::new());
+            let query = query.append_pair("id", id).append_pair("reveal", "true").finish();
+            online::ask(url, &format!("/v1/explain?{query}"), None)?
+        }
         None => {
             let attributes: Map<_, _> =
                 explain.attributes.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
             let mut body = json!({ "attributes": attributes });
             if let Some(cost) = explain.cost {
                 body["cost"] = cost.into();
+            }
+            if let Some(priority) = explain.priority {
+                body["priority"] = priority.to_string().into();
             }
             online::ask(url, "/v1/explain?reveal=true", Some(&body))?
         }

@@ -11,54 +11,86 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use tidegate::policy::PolicySet;
-use tidegate_sim::log::{Log, Tally};
-use tidegate_sim::replay::{Doubt, Replay, ReplayOptions, Threshold, Trust, shadow_limit_name};
-use tidegate_sim::report;
+use tidegate_sim::ladder::Ladders;
+use tidegate_sim::log::{Log, Record, Tally};
+use tidegate_sim::replay::{Replay, ReplayOptions, Threshold, Trust, shadow_limit_name};
+use tidegate_sim::report::{self, Report};
 use tidegate_sim::thousands::grouped;
 
 use crate::args::{self, Speed};
 use crate::exit::{Exit, Mistake};
+use crate::keys_hit::{self, HitList};
 use crate::limit_words::LimitWords;
 use crate::output::Printer;
 use crate::styled::{Look, Styled};
-use crate::{outcome, policies, reading, writing};
+use crate::{outcome, pictures, policies, reading, writing};
 
 /// The remark where places are held and the log does not say how long requests took.
 const NO_HOLD: &str = "a concurrency limit counts what is in flight, and the log does not say how long requests took: \
      name the column with --column request.duration=COLUMN, or say with --hold how long they take, such as --hold 200ms";
 
+/// How many of the keys hit the report lists for each policy, where `--hit` does not say.
+const LISTED: usize = 50;
+
 pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     let thresholds = thresholds(&replay.fail_if)?;
+    let is_spelled = LimitWords::of(&replay.limit)?.is_some();
     let sets = sets(replay, printer)?;
+    if let Some(folder) = &replay.plot {
+        pictures::is_folder(folder)?;
+        // Before the log is read, which takes a while.
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("--plot: cannot make {}", folder.display()))?;
+    }
     for threshold in &thresholds {
         known(threshold, &sets[0].1)?;
     }
-    let options = ReplayOptions { store_keys: replay.keys, hold: replay.hold, ..ReplayOptions::default() };
+    let options = ReplayOptions {
+        store_keys: replay.keys,
+        hold: replay.hold,
+        details: replay.hit.is_some() || replay.plot.is_some(),
+        ..ReplayOptions::default()
+    };
     let policies = Arc::clone(&sets[0].1);
+    let mut ladders = match &replay.plot {
+        Some(_) => Ladders::new(&policies, &options),
+        None => Ladders::default(),
+    };
     let mut runs = Replay::try_new(sets, options)?;
     let mut log = reading::open(&replay.reading, printer)?;
-    let took = feed(&mut log, &mut runs, replay.speed, printer)?;
+    let took = feed(&mut log, replay.speed, printer, |record| {
+        runs.feed(record);
+        ladders.feed(record);
+    })?;
     let tally = log.tally();
     judgement::parsed(tally, &replay.reading)?;
     if runs.unheld() > 0 && runs.unheld() == tally.records {
         return Err(Mistake(NO_HOLD.to_owned()).into());
     }
     let outcomes = runs.outcomes();
-    judgement::matched(&runs, &outcomes)?;
+    judgement::columns(&log, printer)?;
+    judgement::matched(&runs, &outcomes, is_spelled.then_some(&replay.by[..]))?;
     let doubts = Trust { max_malformed: replay.max_malformed, max_late: replay.max_late }.doubts(tally);
     let verdicts = outcome::verdicts(&thresholds, &outcomes[0], tally, !doubts.is_empty())?;
     let guessed = guessed_costs(&policies);
 
-    let value = json!({
+    let hit = replay.hit.map(|most| keys_hit::lists(&runs, &outcomes, most));
+    let mut value = json!({
         "log": reading::describe(tally),
         "costs_taken_as_1": guessed.iter().cloned().collect::<BTreeMap<_, _>>(),
         "runs": outcomes,
         "no_verdict": doubts.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "thresholds": verdicts.iter().map(outcome::VerdictLine::json).collect::<Vec<_>>(),
     });
+    if let Some(lists) = &hit {
+        value["hit"] = lists.iter().map(HitList::json).collect();
+    }
     printer.value(&value, |printer| {
         let mut text = Styled::from(headline(tally, took));
         text.push(outcome::text(&runs, &outcomes, printer));
+        for list in hit.iter().flatten() {
+            text.push(list.text(runs.is_recorded(), outcomes.len() > 1));
+        }
         for doubt in &doubts {
             text.push_as(Look::Bad, "NO VERDICT");
             text.push(format!("  {doubt}\n"));
@@ -84,7 +116,15 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     }
     judgement::remark_unseen(&runs, printer);
     if let Some(folder) = &replay.plot {
-        draw(&runs, tally, &doubts, folder, printer)?;
+        let report = Report {
+            title: &reading::title(tally),
+            replay: &runs,
+            log: Some(tally),
+            doubts: &doubts,
+            ladders: &ladders,
+            keys: replay.hit.unwrap_or(LISTED),
+        };
+        draw(&report, folder, printer)?;
     }
     judgement::trusted(&doubts, tally, replay.reading.order)?;
     Ok(if verdicts.iter().any(|verdict| verdict.failed == Some(true)) { Exit::Threshold } else { Exit::Done })
@@ -158,7 +198,12 @@ fn known(threshold: &Threshold, policies: &PolicySet) -> Result<()> {
     clippy::disallowed_methods,
     reason = "a person waits: the time it took, and the pace of --speed, are the machine's"
 )]
-fn feed(log: &mut Log, runs: &mut Replay, speed: Speed, printer: &Printer) -> Result<Duration> {
+fn feed(
+    log: &mut Log,
+    speed: Speed,
+    printer: &Printer,
+    mut each: impl FnMut(&Record<'_>),
+) -> Result<Duration> {
     let start = Instant::now();
     let progress = reading::Progress::start(log.watch(), printer);
     let mut first = None;
@@ -168,7 +213,7 @@ fn feed(log: &mut Log, runs: &mut Replay, speed: Speed, printer: &Printer) -> Re
             let due = slowed(record.time.since(*first.get_or_insert(record.time)), times);
             std::thread::sleep(due.saturating_sub(start.elapsed()));
         }
-        runs.feed(record);
+        each(record);
         ControlFlow::Continue(())
     });
     progress.finish();
@@ -196,11 +241,9 @@ fn headline(tally: &Tally, took: Duration) -> String {
 }
 
 /// Writes the pictures, and a page that holds them with the tables.
-fn draw(runs: &Replay, tally: &Tally, doubts: &[Doubt], folder: &Path, printer: &Printer) -> Result<()> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let page = report::page(&reading::title(tally), runs, Some(tally), doubts)?;
-    let mut files = vec![("report.html".to_owned(), page)];
-    files.extend(report::pictures(runs)?.into_iter().map(|picture| (picture.name, picture.svg)));
+fn draw(report: &Report<'_>, folder: &Path, printer: &Printer) -> Result<()> {
+    let mut files = vec![("report.html".to_owned(), report::page(report)?)];
+    files.extend(report::pictures(report.replay)?.into_iter().map(|picture| (picture.name, picture.svg)));
     for (name, text) in files {
         let path = folder.join(name);
         writing::put(&path, &text)?;

@@ -21,7 +21,7 @@ use crate::limit_words::LimitWords;
 use crate::outcome;
 use crate::output::Printer;
 use crate::styled::Styled;
-use crate::{policies, reading, writing};
+use crate::{pictures, policies, reading, writing};
 
 pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     if let Some(trace) = &simulate.trace {
@@ -32,6 +32,9 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
             "no traffic: describe some with --traffic 'steady 80/s 1min, burst 500', or name a --trace";
         return Err(Mistake(what.to_owned()).into());
     };
+    if let Some(path) = &simulate.plot {
+        pictures::is_svg(path)?;
+    }
     let traffic: Traffic = traffic.parse().map_err(|error| Mistake(format!("--{error}")))?;
     let sets = sets(simulate, printer)?;
     let names: Vec<String> = sets[0].1.policies().iter().flat_map(|policy| policy.by.clone()).collect();
@@ -64,7 +67,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     if let Some(path) = &simulate.plot {
         // The first picture is the load over time, or the algorithms side by side.
         if let Some(picture) = report::pictures(&replay)?.into_iter().next() {
-            writing::put(path, &picture.svg)?;
+            writing::put(path, &picture.svg).context("--plot")?;
             printer.remark(&format!("wrote {}", path.display()));
         }
     }
@@ -142,7 +145,9 @@ fn run_trace(simulate: &Simulate, path: &Path, printer: &Printer) -> Result<Exit
         reading::remark_terminal("tidegate simulate --trace trace.jsonl", printer);
         Box::new(io::stdin().lock())
     } else {
-        Box::new(BufReader::new(File::open(path).with_context(|| format!("cannot open {}", path.display()))?))
+        Box::new(BufReader::new(
+            File::open(path).with_context(|| format!("--trace: cannot open {}", path.display()))?,
+        ))
     };
     let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
     let outcome = trace.run(input, &mut out);

@@ -75,6 +75,7 @@ fn cooked(block: String, recipe: &str) -> String {
 /// How the manual's recipes for nginx begin.
 pub(crate) const FAILS_OPEN: &str = "# in location = /_tidegate\nproxy_connect_timeout";
 pub(crate) const NAMES_THE_POLICY: &str = "# in http\nmap $tidegate_policy";
+pub(crate) const SAYS_THE_PRIORITY: &str = "# in http\ngeo $tidegate_priority";
 
 impl Proxy {
     /// Starts nginx with the manual's block, asking that server. `None` where nginx is not installed.
@@ -95,6 +96,16 @@ impl Proxy {
     /// As [`Proxy::nginx`], changed by the manual's recipes: the blocks that begin with these words.
     pub(crate) fn nginx_by_recipes(tidegate: SocketAddr, recipes: &[&str]) -> Option<Self> {
         let block = recipes.iter().fold(manual("http {"), |block, begins| cooked(block, &manual(begins)));
+        Self::nginx_of(block, &format!("server {tidegate};"), "")
+    }
+
+    /// As [`Proxy::nginx_by_recipes`] with one recipe, some words of which are replaced.
+    pub(crate) fn nginx_by_recipe(
+        tidegate: SocketAddr,
+        begins: &str,
+        words: &[(&str, String)],
+    ) -> Option<Self> {
+        let block = cooked(manual("http {"), &in_place(manual(begins), words));
         Self::nginx_of(block, &format!("server {tidegate};"), "")
     }
 
@@ -132,6 +143,11 @@ impl Proxy {
     /// Starts Caddy with the manual's block, asking that server; the site is `example.org`. `None` where Caddy is not
     /// installed.
     pub(crate) fn caddy(tidegate: SocketAddr) -> Option<Self> {
+        Self::caddy_set(tidegate, "")
+    }
+
+    /// As [`Proxy::caddy`], with more directives of its `forward_auth`.
+    pub(crate) fn caddy_set(tidegate: SocketAddr, more: &str) -> Option<Self> {
         there("caddy")?;
         let (dir, port) = (site(), free_port());
         let site = in_place(
@@ -139,6 +155,7 @@ impl Proxy {
             &[
                 ("example.org {", format!("http://example.org:{port} {{\n  bind 127.0.0.1")),
                 ("127.0.0.1:8080", tidegate.to_string()),
+                ("uri /v1/forward-auth?", format!("uri /v1/forward-auth?\n{more}")),
                 ("/srv/site", dir.path().join("site").display().to_string()),
             ],
         );

@@ -5,14 +5,19 @@
 mod config;
 mod everywhere;
 mod explain;
+mod flags;
 mod golden;
 mod init;
+mod keys_hit;
+mod reading;
 mod readme;
 mod replay;
 mod schemas;
 #[cfg(unix)]
 mod serve;
 mod simulate;
+#[cfg(unix)]
+mod stdin_terminal;
 mod suggest;
 #[cfg(unix)]
 mod terminal;
@@ -24,7 +29,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 /// What a run of the command came to.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
     pub(crate) out: String,

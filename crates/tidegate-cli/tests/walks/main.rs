@@ -13,6 +13,7 @@
 
 mod on_call;
 mod platform_engineer;
+#[allow(dead_code, reason = "the attacks start proxies in more ways")]
 #[path = "../attack/proxy.rs"]
 mod proxy;
 #[allow(dead_code, reason = "the attacks send what no walk does")]

@@ -326,6 +326,15 @@ impl Quota {
     pub fn concurrency(max: u64, ttl: Duration) -> Result<Self, QuotaError> {
         Ok(Concurrency::new(max)?.ttl(ttl)?.into())
     }
+
+    /// Returns how many units or places it has in all: what a full limit grants at once, and of a queue also how many may wait.
+    #[must_use]
+    pub fn capacity(&self) -> u64 {
+        match self {
+            Self::LeakyQueue(queue) => queue.slack().saturating_add(1).saturating_add(queue.places()),
+            _ => self.standing(&self.fresh(Tick::EPOCH), Tick::EPOCH).limit,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -180,6 +180,19 @@ pub(super) fn round(top: f64, most: usize) -> Vec<f64> {
     (0..=(top / step - 1e-9).ceil() as u32).map(|number| f64::from(number) * step).collect()
 }
 
+/// Returns the logarithms of 1, 2 and 5 times powers of ten between two logarithms; of the powers alone where those are many.
+pub(super) fn decades(low: f64, high: f64) -> Vec<f64> {
+    const MOST: usize = 9;
+    let powers = (low.floor() as i32..=high.ceil() as i32).map(f64::from);
+    let within = |mark: &f64| (low..=high).contains(mark);
+    let all: Vec<f64> = powers
+        .clone()
+        .flat_map(|power| [0.0, 2f64.log10(), 5f64.log10()].map(|part| power + part))
+        .filter(within)
+        .collect();
+    if all.len() <= MOST { all } else { powers.filter(within).collect() }
+}
+
 /// Writes a number for an axis: `0.5`, `250`, `1,200`, `48k`, `2.5M`.
 pub(super) fn number(value: f64) -> String {
     let short = |value: f64| {
@@ -227,6 +240,18 @@ mod tests {
             labels(TimeAxis::Elapsed, 7, 187),
             ["0 s", "30 s", "1 min", "1 min 30 s", "2 min", "2 min 30 s", "3 min"]
         );
+    }
+
+    #[test]
+    fn decades_have_few_marks() {
+        let marks = |low: f64, high: f64| {
+            decades(low.log10(), high.log10())
+                .into_iter()
+                .map(|mark| number(10f64.powf(mark)))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(marks(0.6, 30.0), ["1", "2", "5", "10", "20"]);
+        assert_eq!(marks(0.6, 80_000.0), ["1", "10", "100", "1000", "10k"]);
     }
 
     #[test]

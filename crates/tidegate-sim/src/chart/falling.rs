@@ -1,32 +1,139 @@
-//! The peak rate of each key, falling: where a limit cuts, and how many keys it touches.
+//! The peak of each key, falling: where a limit cuts, and which keys it hit.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use super::axis::{number, round};
-use super::over_time::FAR;
-use super::paint::{self, CURVES, GRID, INK, LIMIT, Marked, QUIET, SHADE, failed};
+use super::axis::{decades, number};
+use super::paint::{self, CURVES, GRID, HIT, INK, LIMIT, Marked, QUIET, Sample, failed};
 use super::{ChartError, Level};
+use crate::peaks::Distinct;
+use crate::thousands::grouped;
 
-/// A chart of the peaks of all keys, highest first, on a logarithmic axis of keys.
+/// How many times the highest peak a limit may be and still be drawn: the axis is logarithmic, so this is a third of it at most.
+const FAR: f64 = 30.0;
+
+/// The edges of the plot within the picture, in its units: what [`ChartBuilder`] is told below.
+pub(super) const LEFT: f64 = 64.0;
+pub(super) const RIGHT: f64 = paint::WIDTH as f64 - 28.0;
+pub(super) const TOP: f64 = 90.0;
+pub(super) const BOTTOM: f64 = paint::HEIGHT as f64 - 54.0;
+
+/// One key of a chart of peaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeakOfKey {
+    /// The most it asked within the window.
+    pub peak: u64,
+    /// Whether it was denied anything.
+    pub is_hit: bool,
+}
+
+/// A chart of the peaks of all keys, highest first, on logarithmic axes; keys that were hit are filled.
 #[derive(Clone, Debug)]
 pub struct Falling<'a> {
     /// What it shows, above it.
     pub title: &'a str,
-    /// What the peaks are: `requests in one second`.
+    /// What the peaks are: `requests in any second`.
     pub unit: &'a str,
-    /// The peak of each key, falling; see [`crate::peaks::Peaks::falling`].
-    pub peaks: &'a [u64],
-    /// The limit.
-    pub limit: Option<Level>,
+    /// The keys that are known one by one, by their peaks, highest first.
+    pub keys: &'a [PeakOfKey],
+    /// How many keys there were: more than `keys` where some were forgotten.
+    pub of: Distinct,
+    /// What the limit grants within the window, if that is known.
+    pub level: Option<Level>,
+}
+
+/// Where ranks and peaks lie in the picture.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Scale {
+    /// The logarithm of the rank at the right edge.
+    ranks: f64,
+    /// The logarithms of the values at the lower and the upper edge.
+    low: f64,
+    high: f64,
+}
+
+/// Keys that share one column of pixels at least: the many at the right have no column of their own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Column {
+    /// The rank of its first key, from 1, and of the first key behind it.
+    from: usize,
+    to: usize,
+    peak: u64,
+    /// The share of its keys that were hit.
+    hit: f64,
+}
+
+impl Scale {
+    /// Makes a scale for keys by falling peaks, wide enough for levels.
+    pub(super) fn new(keys: &[PeakOfKey], levels: impl Iterator<Item = f64> + Clone) -> Self {
+        let value = |peak: Option<&PeakOfKey>| peak.map_or(1, |key| key.peak.max(1)) as f64;
+        let (highest, lowest) = (value(keys.first()), value(keys.last()));
+        let drawn = levels.filter(|level| is_near(*level, highest));
+        let high = drawn.clone().fold(highest, f64::max) * 1.15;
+        let low = drawn.fold(lowest, f64::min).max(1.0) * 0.6;
+        Self { ranks: ((keys.len() + 1).max(10) as f64).log10(), low: low.log10(), high: high.log10() }
+    }
+
+    fn x(&self, rank: usize) -> f64 {
+        LEFT + (rank.max(1) as f64).log10() / self.ranks * (RIGHT - LEFT)
+    }
+
+    /// Returns where a value lies, from the top of the picture; within the plot, whatever the value.
+    pub(super) fn y(&self, value: f64) -> f64 {
+        let share = (value.max(f64::MIN_POSITIVE).log10() - self.low) / (self.high - self.low);
+        BOTTOM - share.clamp(0.0, 1.0) * (BOTTOM - TOP)
+    }
+
+    fn columns(&self, keys: &[PeakOfKey], is_hit: impl Fn(usize) -> bool) -> Vec<Column> {
+        let mut out: Vec<Column> = Vec::new();
+        let mut place = 0;
+        while let Some(first) = keys.get(place) {
+            let mut end = place + 1;
+            while end < keys.len() && self.x(end + 1) - self.x(place + 1) < 1.0 {
+                end += 1;
+            }
+            // In eighths, so that neighbours are often equal and drawn as one; rounded up, so that one hit key is seen.
+            let hit = (place..end).filter(|place| is_hit(*place)).count();
+            let hit = (hit as f64 / (end - place) as f64 * 8.0).ceil() / 8.0;
+            match out.last_mut() {
+                Some(last) if last.peak == first.peak && last.hit == hit => last.to = end + 1,
+                _ => out.push(Column { from: place + 1, to: end + 1, peak: first.peak, hit }),
+            }
+            place = end;
+        }
+        out
+    }
+
+    /// Returns the outline of the keys that were hit, as the data of an SVG path: a column of which a half was hit is half as high.
+    pub(super) fn outline(&self, keys: &[PeakOfKey], is_hit: impl Fn(usize) -> bool) -> String {
+        use std::fmt::Write as _;
+        let mut out = String::new();
+        for column in self.columns(keys, is_hit).iter().filter(|column| column.hit > 0.0) {
+            let top = BOTTOM - (BOTTOM - self.y(column.peak as f64)) * column.hit;
+            let (from, to) = (self.x(column.from), self.x(column.to));
+            // Writing to a string does not fail.
+            let _ = write!(out, "M{from:.1} {BOTTOM}V{top:.1}H{to:.1}V{BOTTOM}Z");
+        }
+        out
+    }
+}
+
+fn is_near(level: f64, highest: f64) -> bool {
+    level <= highest * FAR
 }
 
 impl Falling<'_> {
-    /// Returns how many keys went above the limit.
+    /// Returns how many of the keys were hit.
+    #[must_use]
+    pub fn hit(&self) -> usize {
+        self.keys.iter().filter(|key| key.is_hit).count()
+    }
+
+    /// Returns how many of the keys asked for more within a window than the limit grants in it.
     #[must_use]
     pub fn above(&self) -> usize {
-        let limit = self.limit.as_ref().map_or(f64::INFINITY, |limit| limit.value);
-        self.peaks.partition_point(|peak| *peak as f64 > limit)
+        let level = self.level.as_ref().map_or(f64::INFINITY, |level| level.value);
+        self.keys.partition_point(|key| key.peak as f64 > level)
     }
 
     /// Draws an SVG of 900 × 360.
@@ -34,17 +141,29 @@ impl Falling<'_> {
     /// # Errors
     /// [`ChartError`], which drawing into memory does not give.
     pub fn svg(&self) -> Result<String, ChartError> {
-        let limit = self.limit.as_ref().map_or(0.0, |limit| limit.value);
-        let highest = self.peaks.first().copied().unwrap_or(1) as f64;
-        // As over time: a limit far above everyone is named, not drawn.
-        let drawn = self.limit.as_ref().filter(|limit| limit.value <= highest * FAR);
-        let rows = round(drawn.map_or(highest, |limit| limit.value.max(highest)) * 1.04, 5);
-        let top = rows.last().copied().unwrap_or(1.0);
-        let right = (self.peaks.len().max(10) as f64).log10();
-        let columns: Vec<f64> = (0..=right.floor() as u32).map(f64::from).collect();
-        let curve = self.corners();
-        paint::page(self.title, |page| {
-            paint::legend(page, None, &["peak of each key"])?;
+        let scale = Scale::new(self.keys, self.level.iter().map(|level| level.value));
+        let hits = scale.outline(self.keys, |place| self.keys[place].is_hit);
+        let svg = self.axes(&scale, &self.caption())?;
+        let hits = format!("<path d=\"{hits}\" fill=\"{}\" fill-opacity=\"0.75\"/>", paint::hex(HIT));
+        Ok(paint::behind(&svg, &hits))
+    }
+
+    /// Draws all but the keys that were hit, which lie behind it.
+    pub(super) fn axes(&self, scale: &Scale, caption: &str) -> Result<String, ChartError> {
+        let highest = self.keys.first().map_or(1.0, |key| key.peak as f64);
+        let (near, far): (Vec<&Level>, Vec<&Level>) =
+            self.level.iter().partition(|level| is_near(level.value, highest));
+        let columns: Vec<f64> = (0..=scale.ranks.floor() as u32).map(f64::from).collect();
+        let rows = decades(scale.low, scale.high);
+        let curve = self.corners(scale);
+        paint::page(self.title, paint::HEIGHT, |page| {
+            let curves = [
+                Sample::Area("hit: denied at least once", HIT),
+                Sample::Line("peak of each key", CURVES[0].0),
+            ];
+            // Named here and not at the line, where the keys that were hit would lie behind the words.
+            let lines = near.iter().map(|level| Sample::Line(&level.name, LIMIT));
+            paint::legend(page, &curves.into_iter().chain(lines).collect::<Vec<_>>())?;
             paint::write(page, self.unit, (20, 76), 12.0, &QUIET, HPos::Left)?;
             let mut chart = ChartBuilder::on(page)
                 .margin_top(90)
@@ -54,8 +173,8 @@ impl Falling<'_> {
                 .x_label_area_size(24)
                 .y_label_area_size(56)
                 .build_cartesian_2d(
-                    Marked { end: right, marks: columns.clone() },
-                    Marked { end: top, marks: rows.clone() },
+                    Marked { start: 0.0, end: scale.ranks, marks: columns.clone() },
+                    Marked { start: scale.low, end: scale.high, marks: rows.clone() },
                 )
                 .map_err(failed)?;
             chart
@@ -64,45 +183,43 @@ impl Falling<'_> {
                 .bold_line_style(GRID)
                 .axis_style(GRID)
                 .x_label_formatter(&|power: &f64| number(10f64.powf(*power).round()))
-                .y_label_formatter(&|value: &f64| number(*value))
+                .y_label_formatter(&|power: &f64| number(10f64.powf(*power)))
                 .label_style(("sans-serif", 12).into_font().color(&INK))
                 .draw()
                 .map_err(failed)?;
-            let mut words = format!("keys, fastest first ({} keys)", self.peaks.len());
-            if drawn.is_some() {
-                let cut: Vec<(f64, f64)> = curve.iter().copied().filter(|(_, peak)| *peak > limit).collect();
-                chart.draw_series(AreaSeries::new(cut, limit, SHADE)).map_err(failed)?;
-                words =
-                    format!("keys, fastest first: {} of {} above the limit", self.above(), self.peaks.len());
-            }
             chart.draw_series(LineSeries::new(curve, CURVES[0].0.stroke_width(2))).map_err(failed)?;
-            if drawn.is_none()
-                && let Some(limit) = &self.limit
-            {
-                let name = format!("{} (above this chart) ↑", limit.name);
+            for level in far {
+                let name = format!("{} (above this chart) ↑", level.name);
                 paint::write(page, &name, (paint::WIDTH as i32 - 28, 76), 12.0, &INK, HPos::Right)?;
             }
-            if let Some(limit) = drawn {
-                let line = [(0.0, limit.value), (right, limit.value)];
+            for level in near {
+                let height = level.value.log10().max(scale.low);
+                let line = [(0.0, height), (scale.ranks, height)];
                 chart.draw_series(LineSeries::new(line, LIMIT.stroke_width(1))).map_err(failed)?;
-                let (x, y) = chart.backend_coord(&(right, limit.value));
-                paint::write(page, &limit.name, (x - 4, y - 9), 12.0, &INK, HPos::Right)?;
             }
-            paint::write(page, &words, (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
+            paint::write(page, caption, (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
         })
     }
 
-    /// Returns the corners of the curve: the logarithm of the rank, and the peak. Only where it falls.
-    fn corners(&self) -> Vec<(f64, f64)> {
-        let mut out: Vec<(f64, f64)> = Vec::new();
-        let mut rank = 0;
-        for run in self.peaks.chunk_by(|a, b| a == b) {
-            let (from, to) = (rank + 1, rank + run.len() + 1);
-            let to = if to > self.peaks.len() { self.peaks.len() } else { to };
-            out.push(((from as f64).log10(), run[0] as f64));
-            out.push(((to as f64).log10(), run[0] as f64));
-            rank += run.len();
+    /// The words below the chart: the numbers of the table.
+    fn caption(&self) -> String {
+        let mut words = format!("keys, fastest first: {} of {} hit", grouped(self.hit() as u64), self.of);
+        if self.level.is_some() {
+            words += &format!("; {} asked for more than the line", grouped(self.above() as u64));
         }
-        out
+        if self.keys.len() as u64 != self.of.about() {
+            words += &format!("; drawn are the {} that asked most", grouped(self.keys.len() as u64));
+        }
+        words
+    }
+
+    /// Returns the corners of the curve: the logarithms of rank and peak.
+    fn corners(&self, scale: &Scale) -> Vec<(f64, f64)> {
+        let log = |value: u64| (value.max(1) as f64).log10();
+        let columns = scale.columns(self.keys, |_| false);
+        let both = |column: &Column| {
+            [column.from, column.to].map(|rank| (log(rank as u64), log(column.peak).max(scale.low)))
+        };
+        columns.iter().flat_map(both).collect()
     }
 }

@@ -5,11 +5,11 @@ use plotters::style::text_anchor::HPos;
 use tidegate::Tick;
 
 use super::axis::{number, round};
-use super::paint::{self, CURVES, GRID, INK, LIMIT, Marked, QUIET, SHADE, failed};
+use super::paint::{self, CURVES, GRID, INK, LIMIT, Marked, QUIET, SHADE, Sample, failed};
 use super::{ChartError, Curve, Level, TimeAxis};
 
 /// How many times the highest load a limit may be and still set the scale.
-pub(super) const FAR: f64 = 3.0;
+const FAR: f64 = 3.0;
 
 /// A chart of curves over time.
 #[derive(Clone, Debug)]
@@ -47,9 +47,11 @@ impl OverTime<'_> {
         let top = rows.last().copied().unwrap_or(1.0);
         let columns = self.axis.ticks(start, end, 8);
         let span = end.since(start).as_secs_f64();
-        paint::page(self.title, |page| {
-            let curves: Vec<&str> = self.curves.iter().map(|curve| curve.name.as_str()).collect();
-            paint::legend(page, self.area.as_ref().map(|area| area.name.as_str()), &curves)?;
+        paint::page(self.title, paint::HEIGHT, |page| {
+            let area = self.area.iter().map(|area| Sample::Area(&area.name, SHADE));
+            let curves = self.curves.iter().zip(CURVES);
+            let curves = curves.map(|(curve, (colour, ..))| Sample::Line(&curve.name, colour));
+            paint::legend(page, &area.chain(curves).collect::<Vec<_>>())?;
             paint::write(page, self.unit, (20, 76), 12.0, &QUIET, HPos::Left)?;
             let mut chart = ChartBuilder::on(page)
                 .margin_top(90)
@@ -59,8 +61,8 @@ impl OverTime<'_> {
                 .x_label_area_size(24)
                 .y_label_area_size(56)
                 .build_cartesian_2d(
-                    Marked { end: span, marks: columns.iter().map(|(at, _)| *at).collect() },
-                    Marked { end: top, marks: rows.clone() },
+                    Marked { start: 0.0, end: span, marks: columns.iter().map(|(at, _)| *at).collect() },
+                    Marked { start: 0.0, end: top, marks: rows.clone() },
                 )
                 .map_err(failed)?;
             let label = |at: &f64| {
@@ -106,13 +108,13 @@ impl OverTime<'_> {
 }
 
 /// Cuts a curve where it lies on the axis: a line on a line says nothing, and hides the axis.
-fn pieces(corners: &[(f64, f64)]) -> Vec<&[(f64, f64)]> {
+pub(super) fn pieces(corners: &[(f64, f64)]) -> Vec<&[(f64, f64)]> {
     let rests = |a: &(f64, f64), b: &(f64, f64)| a.1 == 0.0 && b.1 == 0.0;
     corners.chunk_by(|a, b| !rests(a, b)).filter(|piece| piece.len() > 1).collect()
 }
 
 /// Returns the corners of a curve: seconds since the start, and values. Runs of one value need two corners only.
-fn steps(curve: &Curve, start: Tick) -> Vec<(f64, f64)> {
+pub(super) fn steps(curve: &Curve, start: Tick) -> Vec<(f64, f64)> {
     let mut out: Vec<(f64, f64)> = Vec::with_capacity(curve.steps.len() * 2 + 2);
     let at = |tick: Tick| tick.since(start).as_secs_f64();
     for (tick, value) in &curve.steps {

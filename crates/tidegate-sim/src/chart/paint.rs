@@ -18,6 +18,9 @@ pub(super) const PAPER: RGBColor = RGBColor(0xfe, 0xfe, 0xfe);
 pub(super) const SHADE: RGBColor = RGBColor(0xc9, 0xd1, 0xd9);
 pub(super) const LIMIT: RGBColor = RGBColor(0x1f, 0x23, 0x28);
 
+/// Keys that were denied something.
+pub(super) const HIT: RGBColor = RGBColor(0xc2, 0x38, 0x2e);
+
 /// Curves in order: colour, dash, colour on dark paper. After Okabe and Ito, distinct to most eyes; the dash tells them
 /// apart without colour.
 pub(super) const CURVES: [(RGBColor, &str, &str); 6] = [
@@ -32,8 +35,9 @@ pub(super) const CURVES: [(RGBColor, &str, &str); 6] = [
 pub(super) const WIDTH: u32 = 900;
 pub(super) const HEIGHT: u32 = 360;
 
-/// An axis from 0 whose ticks are given: full minutes and round numbers, which the drawing library would not choose.
+/// An axis whose ticks are given: full minutes and round numbers, which the drawing library would not choose.
 pub(super) struct Marked {
+    pub(super) start: f64,
     pub(super) end: f64,
     pub(super) marks: Vec<f64>,
 }
@@ -43,7 +47,8 @@ impl Ranged for Marked {
     type ValueType = f64;
 
     fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
-        limit.0 + (value / self.end * f64::from(limit.1 - limit.0)).round() as i32
+        let share = (value - self.start) / (self.end - self.start);
+        limit.0 + (share * f64::from(limit.1 - limit.0)).round() as i32
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
@@ -51,7 +56,7 @@ impl Ranged for Marked {
     }
 
     fn range(&self) -> Range<f64> {
-        0.0..self.end
+        self.start..self.end
     }
 }
 
@@ -65,11 +70,12 @@ pub(super) fn failed(error: impl std::fmt::Display) -> ChartError {
 /// Draws on an empty page and returns the finished SVG.
 pub(super) fn page(
     title: &str,
+    height: u32,
     draw: impl FnOnce(&Page<'_>) -> Result<(), ChartError>,
 ) -> Result<String, ChartError> {
     let mut svg = String::new();
     {
-        let page = SVGBackend::with_string(&mut svg, (WIDTH, HEIGHT)).into_drawing_area();
+        let page = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
         page.fill(&PAPER).map_err(failed)?;
         write(&page, title, (20, 26), 17.0, &INK, HPos::Left)?;
         draw(&page)?;
@@ -96,22 +102,45 @@ pub(super) fn text_width(text: &str, size: f64) -> i32 {
     (text.chars().count() as f64 * size * 0.56) as i32
 }
 
+/// A sample of the legend and its words.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Sample<'a> {
+    Area(&'a str, RGBColor),
+    Line(&'a str, RGBColor),
+}
+
 /// Writes the legend in one line below the title, from the left: a sample and a word each.
-pub(super) fn legend(page: &Page<'_>, area: Option<&str>, curves: &[&str]) -> Result<(), ChartError> {
+pub(super) fn legend(page: &Page<'_>, samples: &[Sample<'_>]) -> Result<(), ChartError> {
     const Y: i32 = 50;
     let mut x = 20;
-    if let Some(name) = area {
-        page.draw(&Rectangle::new([(x, Y - 6), (x + 26, Y + 6)], SHADE.filled())).map_err(failed)?;
-        write(page, name, (x + 32, Y), 13.0, &INK, HPos::Left)?;
-        x += 32 + text_width(name, 13.0) + 22;
-    }
-    for (name, (colour, ..)) in curves.iter().zip(CURVES) {
-        let sample = vec![(x, Y), (x + 26, Y)];
-        page.draw(&PathElement::new(sample, colour.stroke_width(2))).map_err(failed)?;
+    for sample in samples {
+        let name = match *sample {
+            Sample::Area(name, colour) => {
+                let corners = [(x, Y - 6), (x + 26, Y + 6)];
+                page.draw(&Rectangle::new(corners, colour.filled())).map_err(failed)?;
+                name
+            }
+            Sample::Line(name, colour) => {
+                let line = vec![(x, Y), (x + 26, Y)];
+                page.draw(&PathElement::new(line, colour.stroke_width(2))).map_err(failed)?;
+                name
+            }
+        };
         write(page, name, (x + 32, Y), 13.0, &INK, HPos::Left)?;
         x += 32 + text_width(name, 13.0) + 22;
     }
     Ok(())
+}
+
+/// Puts elements behind all that is drawn on the paper.
+pub(super) fn behind(svg: &str, elements: &str) -> String {
+    // The paper is the first shape.
+    let paper = svg.find("<rect").and_then(|begin| Some(begin + svg[begin..].find("/>")? + 2));
+    let mut out = svg.to_owned();
+    if let Some(place) = paper {
+        out.insert_str(place, elements);
+    }
+    out
 }
 
 /// Names the picture for readers who cannot see it, puts the dashes on, and adds the dark scheme.
@@ -121,6 +150,16 @@ fn finish(svg: &str, title: &str) -> String {
         dashed(&mut out, colour, dash);
     }
     dashed(&mut out, LIMIT, "4 3");
+    let title = title.replace('&', "&amp;").replace('<', "&lt;");
+    let head = format!("<title>{title}</title><style>{}</style>", style());
+    if let Some(end) = out.find('>') {
+        out.insert_str(end + 1, &head);
+    }
+    out.replacen("<svg ", "<svg role=\"img\" ", 1)
+}
+
+/// The style sheet of every picture: the reader's own font, and the dark scheme.
+pub(crate) fn style() -> String {
     let dark: String = CURVES
         .iter()
         .map(|(colour, _, dark)| (*colour, *dark))
@@ -130,6 +169,7 @@ fn finish(svg: &str, title: &str) -> String {
             (GRID, "#30363d"),
             (PAPER, "#0d1117"),
             (SHADE, "#3d444d"),
+            (HIT, "#f4766c"),
         ])
         .chain([(LIMIT, "#f0f3f6")])
         .map(|(colour, dark)| {
@@ -137,15 +177,10 @@ fn finish(svg: &str, title: &str) -> String {
             format!("[fill=\"{colour}\"]{{fill:{dark}}}[stroke=\"{colour}\"]{{stroke:{dark}}}")
         })
         .collect();
-    let title = title.replace('&', "&amp;").replace('<', "&lt;");
-    let head = format!(
-        "<title>{title}</title><style>text{{font-family:system-ui,sans-serif;\
-         font-variant-numeric:tabular-nums}}@media(prefers-color-scheme:dark){{{dark}}}</style>"
-    );
-    if let Some(end) = out.find('>') {
-        out.insert_str(end + 1, &head);
-    }
-    out.replacen("<svg ", "<svg role=\"img\" ", 1)
+    format!(
+        "text{{font-family:system-ui,sans-serif;font-variant-numeric:tabular-nums}}\
+         @media(prefers-color-scheme:dark){{{dark}}}"
+    )
 }
 
 fn dashed(svg: &mut String, colour: RGBColor, dash: &str) {
@@ -155,6 +190,6 @@ fn dashed(svg: &mut String, colour: RGBColor, dash: &str) {
     }
 }
 
-fn hex(RGBColor(r, g, b): RGBColor) -> String {
+pub(super) fn hex(RGBColor(r, g, b): RGBColor) -> String {
     format!("#{r:02X}{g:02X}{b:02X}")
 }

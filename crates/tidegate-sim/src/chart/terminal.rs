@@ -25,10 +25,16 @@ const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇'
 const MARGIN: usize = 8;
 
 impl Bars<'_> {
+    /// Returns how many columns of bars there are on lines of `width` columns.
+    #[must_use]
+    pub fn columns(width: usize) -> usize {
+        width.max(40) - MARGIN
+    }
+
     /// Draws lines of at most `width` columns (40 at least) with `height` rows of bars (4 at least).
     #[must_use]
     pub fn draw(&self, width: usize, height: usize) -> String {
-        let (columns, height) = (width.max(40) - MARGIN, height.max(4));
+        let (columns, height) = (Self::columns(width), height.max(4));
         let (Some((start, end)), unit) = (self.offered.span(), self.unit) else {
             return format!("{}\n(nothing to draw)\n", self.title);
         };

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use super::falling::Scale;
 use super::*;
+use crate::peaks::Distinct;
 use crate::traffic::Traffic;
 
 /// A minute of traffic through a plain bucket of 100 per second, 200 at once: good enough to draw.
@@ -54,30 +56,88 @@ fn load_over_time() {
 
 #[test]
 fn algorithms_side_by_side() {
-    let (offered, admitted, denied) = sample();
-    let named = |curve: &Curve, name: &str| Curve { name: name.into(), ..curve.clone() };
-    let chart = OverTime {
-        title: "What each algorithm admits <of the same>",
+    let (_, admitted, denied) = sample();
+    let panel = |name: &str, difference: &str, denied: &Curve| Panel {
+        name: name.into(),
+        difference: difference.into(),
+        denied: denied.clone(),
+    };
+    let chart = Panels {
+        title: "What each algorithm denies <of the same>",
         unit: "requests per second",
         axis: TimeAxis::Elapsed,
-        area: Some(offered),
-        curves: vec![named(&admitted, "gcra"), named(&denied, "fixed-window")],
-        limit: limit(),
+        panels: vec![
+            panel("gcra: 2,000 denied", "below: each, less this one", &denied),
+            panel("token-bucket: 2,000 denied", "as many", &denied),
+            panel("fixed-window: 4,000 denied", "2,000 more", &admitted),
+        ],
     };
-    check("compare", &chart.svg().unwrap());
+    let drawn = chart.svg().unwrap();
+    // The scale of the differences is below zero, too; equal runs differ by a flat line.
+    assert!(drawn.contains("\u{2212}100") && drawn.contains("&lt;of the same&gt;"), "{drawn}");
+    check("compare", &drawn);
+}
+
+#[test]
+fn of_many_runs_the_first_are_drawn() {
+    let (_, _, denied) = sample();
+    let panel =
+        |number| Panel { name: format!("run {number}"), difference: String::new(), denied: denied.clone() };
+    let panels = (0..15).map(panel).collect();
+    let chart = Panels { title: "many", unit: "", axis: TimeAxis::Elapsed, panels };
+    let drawn = chart.svg().unwrap();
+    assert!(drawn.contains("run 11") && !drawn.contains("run 12"), "{drawn}");
+    assert!(drawn.contains("3 more runs are not drawn"), "{drawn}");
+    let none = Panels { title: "none", unit: "", axis: TimeAxis::Utc, panels: Vec::new() };
+    assert!(none.svg().unwrap().ends_with("</svg>\n"));
+}
+
+/// Every seventh key was hit, and the two fastest.
+fn falling_keys() -> Vec<PeakOfKey> {
+    let key = |rank: u64| PeakOfKey { peak: 412 / rank + 1, is_hit: rank <= 2 || rank.is_multiple_of(7) };
+    (1..=2_000u64).map(key).collect()
 }
 
 #[test]
 fn peaks_falling() {
-    let peaks: Vec<u64> = (1..=2_000u64).map(|rank| 412 / rank + 1).collect();
+    let keys = falling_keys();
     let chart = Falling {
         title: "per-ip: peak rate of each client.ip",
         unit: "requests in one second",
-        peaks: &peaks,
-        limit: limit(),
+        keys: &keys,
+        of: Distinct::Exactly(2_000),
+        level: limit(),
     };
-    assert_eq!(chart.above(), 4);
-    check("falling", &chart.svg().unwrap());
+    assert_eq!((chart.above(), chart.hit()), (4, 287));
+    let drawn = chart.svg().unwrap();
+    assert!(drawn.contains("287 of 2000 hit; 4 asked for more than the line"), "{drawn}");
+    check("falling", &drawn);
+    let forgotten = Falling { of: Distinct::About(9_000), level: None, ..chart };
+    let drawn = forgotten.svg().unwrap();
+    assert!(drawn.contains("287 of ~9000 hit; drawn are the 2,000 that asked most"), "{drawn}");
+}
+
+/// The line lay at the written rate: 114 keys were above it where the table had 112 hit, or 6 where it had one.
+#[test]
+fn the_line_lies_where_the_scale_says() {
+    let keys = falling_keys();
+    let level = limit().unwrap();
+    let scale = Scale::new(&keys, std::iter::once(level.value));
+    let chart = Falling {
+        title: "",
+        unit: "",
+        keys: &keys,
+        of: Distinct::Exactly(2_000),
+        level: Some(level.clone()),
+    };
+    let drawn = chart.svg().unwrap();
+    let line = drawn.split("<polyline").skip(1).find(|line| line.contains("stroke=\"#1F2328\"")).unwrap();
+    let points = line.split("points=\"").nth(1).unwrap();
+    let y: f64 = points.split([',', ' ']).nth(1).unwrap().parse().unwrap();
+    assert!((y - scale.y(level.value)).abs() < 1.0, "{y} {}", scale.y(level.value));
+    assert_eq!(scale.outline(&keys, |_| false), "");
+    let one = scale.outline(&keys, |place| place == 0);
+    assert_eq!(one.matches('M').count(), 1, "{one}");
 }
 
 #[test]
@@ -92,7 +152,7 @@ fn nothing_to_draw_is_drawn_empty() {
         limit: None,
     };
     assert!(over.svg().unwrap().ends_with("</svg>\n"));
-    let falling = Falling { title: "empty", unit: "", peaks: &[], limit: limit() };
+    let falling = Falling { title: "empty", unit: "", keys: &[], of: Distinct::Exactly(0), level: limit() };
     assert!(falling.svg().unwrap().ends_with("</svg>\n"));
     let bars = Bars {
         title: "empty",

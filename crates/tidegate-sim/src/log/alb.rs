@@ -75,6 +75,10 @@ impl fmt::Debug for Alb {
 }
 
 impl Alb {
+    pub(super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
     pub(super) fn new(columns: &[(String, String)]) -> Self {
         let mut fields = Fields::new(columns);
         let columns = FIELDS.map(|(name, shown, role)| fields.define(name, shown.to_owned(), role));

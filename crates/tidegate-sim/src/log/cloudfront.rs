@@ -124,6 +124,10 @@ fn split(names: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl CloudFront {
+    pub(super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
     /// Makes a reader for the names of a `#Fields` line, or for the documented ones.
     pub(super) fn new(named: Option<&[u8]>, columns: &[(String, String)]) -> Self {
         let mut fields = Fields::new(columns);

@@ -44,6 +44,10 @@ impl Csv {
         }
     }
 
+    pub(super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
     /// Cuts a line; returns how many fields it has.
     fn cut(&mut self, line: &[u8]) -> Result<usize, Malformed> {
         use csv_core::ReadRecordResult as Step;

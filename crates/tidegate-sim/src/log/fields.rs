@@ -95,6 +95,11 @@ impl Fields {
         }
     }
 
+    /// Says whether the log has had a column or field of this name.
+    pub(super) fn have_met(&self, name: &str) -> bool {
+        self.numbers.contains_key(name)
+    }
+
     /// Says whether any name seen is the time.
     pub(super) fn know_time(&self) -> bool {
         self.names.iter().any(|name| name.role == Some(Role::Time))

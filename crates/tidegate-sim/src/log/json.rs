@@ -27,6 +27,10 @@ impl Json {
         Self { fields: Fields::new(columns), name: String::new() }
     }
 
+    pub(super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
     pub(super) fn read(&mut self, line: &[u8]) -> Result<Record<'_>, Malformed> {
         if self.visit(line).is_err() {
             let latin = text(line);

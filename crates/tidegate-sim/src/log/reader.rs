@@ -48,6 +48,18 @@ impl Reader {
         }
     }
 
+    /// Says whether the log has had a column or field of this name; the columns of access logs have none.
+    pub(super) fn has_met(&self, column: &str) -> bool {
+        match self {
+            Self::Clf(_) => false,
+            Self::Json(json) => json.fields().have_met(column),
+            Self::Csv(csv) => csv.fields().have_met(column),
+            Self::Alb(alb) => alb.fields().have_met(column),
+            Self::CloudFront(cloudfront) => cloudfront.fields().have_met(column),
+            Self::LogFormat(cutter) => cutter.fields().have_met(column),
+        }
+    }
+
     /// Reads the time of a line and as little else as the format allows.
     #[inline]
     pub(super) fn time(&mut self, line: &[u8]) -> Result<Option<u64>, Malformed> {

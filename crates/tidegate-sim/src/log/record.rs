@@ -8,6 +8,7 @@ use tidegate::policy::Descriptor;
 
 use super::extras::Extras;
 use super::tail::Tail;
+use super::wanted::Wanted;
 
 /// One request, borrowed from the line it was read from.
 ///
@@ -70,6 +71,12 @@ impl<'a> Record<'a> {
         self.tail.referer()
     }
 
+    /// Says whether somebody signed in with this request and was served: the log names a user, and the status is below 400.
+    #[must_use]
+    pub fn is_signed_in(&self) -> bool {
+        !self.user.is_empty() && self.status.is_some_and(|status| status < 400)
+    }
+
     /// Returns whatever else the log says, as (name, value): columns and JSON fields that are none of the above.
     pub fn extras(&self) -> impl Iterator<Item = (&'a str, &'a [u8])> + use<'a> {
         self.extras.iter()
@@ -88,23 +95,35 @@ impl Record<'_> {
     /// `response.bytes` and the extras under their own names. What the log does not say is left out.
     #[must_use]
     pub fn describe(&self) -> Descriptor<'_> {
+        self.describe_only(&Wanted::ALL)
+    }
+
+    /// Describes what is wanted of the request.
+    pub(crate) fn describe_only(&self, wanted: &Wanted) -> Descriptor<'_> {
         let mut request = Descriptor::new();
-        let mut push = |name: &'static str, value| {
-            if !<[u8]>::is_empty(value) {
+        let mut push = |wanted, name: &'static str, value| {
+            if wanted && !<[u8]>::is_empty(value) {
                 request.push(name, text(value));
             }
         };
-        push("request.method", self.method);
-        push("request.path", self.path);
-        push("request.host", self.host);
-        push("client.ip", self.client);
-        push("user.id", self.user);
-        push("request.header.user-agent", self.agent());
-        push("request.header.referer", self.referer());
-        push("response.status", self.status_text);
-        push("response.bytes", self.bytes_text);
+        push(wanted.method, "request.method", self.method);
+        push(wanted.path, "request.path", self.path);
+        push(wanted.host, "request.host", self.host);
+        push(wanted.client, "client.ip", self.client);
+        push(wanted.user, "user.id", self.user);
+        // These two are searched for in the line.
+        if wanted.agent {
+            push(true, "request.header.user-agent", self.agent());
+        }
+        if wanted.referer {
+            push(true, "request.header.referer", self.referer());
+        }
+        push(wanted.status, "response.status", self.status_text);
+        push(wanted.bytes, "response.bytes", self.bytes_text);
         for (name, value) in self.extras() {
-            request.push(name, text(value));
+            if wanted.has_extra(name) {
+                request.push(name, text(value));
+            }
         }
         request
     }

@@ -1,4 +1,43 @@
-//! How many different keys there were, estimated from their hashes in 4 KiB.
+//! How many different keys there were: counted, or estimated from their hashes in 4 KiB.
+
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+
+/// How many different keys there were. In JSON two values of the document around it: `keys`, and `keys_estimated`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distinct {
+    /// Counted.
+    Exactly(u64),
+    /// Estimated, with a standard error of 1.6 %.
+    About(u64),
+}
+
+impl Distinct {
+    /// Returns the number, counted or estimated.
+    pub(crate) fn about(self) -> u64 {
+        match self {
+            Self::Exactly(count) | Self::About(count) => count,
+        }
+    }
+}
+
+impl Serialize for Distinct {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("Distinct", 2)?;
+        fields.serialize_field("keys", &self.about())?;
+        fields.serialize_field("keys_estimated", &matches!(self, Self::About(_)))?;
+        fields.end()
+    }
+}
+
+impl std::fmt::Display for Distinct {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exactly(count) => count.fmt(f),
+            Self::About(count) => write!(f, "~{count}"),
+        }
+    }
+}
 
 /// The error falls with the square root of their number.
 const REGISTERS: usize = 4_096;
@@ -8,7 +47,7 @@ const REGISTERS: usize = 4_096;
 /// # Source
 /// Flajolet, Fusy, Gandouet, Meunier: HyperLogLog, 2007; linear counting where many registers are empty.
 #[derive(Clone, Debug)]
-pub(super) struct Sketch {
+pub(crate) struct Sketch {
     registers: Box<[u8; REGISTERS]>,
 }
 
@@ -19,7 +58,7 @@ impl Default for Sketch {
 }
 
 impl Sketch {
-    pub(super) fn add(&mut self, hash: u64) {
+    pub(crate) fn add(&mut self, hash: u64) {
         let register = &mut self.registers[hash as usize % REGISTERS];
         // Twelve bits chose the register; the marker bit bounds the run.
         let run = ((hash >> 12) | 1 << 52).trailing_zeros() as u8 + 1;
@@ -27,7 +66,7 @@ impl Sketch {
     }
 
     /// Returns the number of different hashes, with a standard error of 1.6 %.
-    pub(super) fn estimate(&self) -> u64 {
+    pub(crate) fn estimate(&self) -> u64 {
         let count = REGISTERS as f64;
         let sum: f64 = self.registers.iter().map(|run| (-f64::from(*run)).exp2()).sum();
         let empty = self.registers.iter().filter(|run| **run == 0).count();

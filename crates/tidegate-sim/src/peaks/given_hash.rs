@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher};
 
 /// Takes a `u64` for its own hash.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct GivenHash;
+pub(crate) struct GivenHash;
 
 impl BuildHasher for GivenHash {
     type Hasher = Given;
@@ -15,7 +15,7 @@ impl BuildHasher for GivenHash {
 }
 
 #[derive(Debug)]
-pub(super) struct Given(u64);
+pub(crate) struct Given(u64);
 
 impl Hasher for Given {
     fn write(&mut self, bytes: &[u8]) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate::policy::{Descriptor, Limit, Policy, WrittenRate, keyed_network};
 use tidegate::{LimitDecision, Tick};
 
+use super::granted::Granted;
 use super::lanes::{ADMITTED, DENIED, OFFERED};
 use super::options::ReplayOptions;
 use super::outcome::{PeakRate, PolicyOutcome, shadow_limit_name};
@@ -79,7 +80,10 @@ pub(super) struct Account {
     /// The most places of one key that were in use at once; `None` without guards.
     most_in_use: Option<u64>,
     pub(super) peaks: Peaks,
+    /// What its limits grant in the window of the peaks.
+    pub(super) granted: Option<Granted>,
     pub(super) series: Series,
+    details: bool,
     /// The name of the key at hand, when it has several parts.
     key: Vec<u8>,
 }
@@ -97,6 +101,8 @@ fn window(limits: &[Limit]) -> Duration {
 
 impl Account {
     fn new(limits: &[Limit], options: &ReplayOptions) -> Self {
+        let window = window(limits);
+        let peaks = Peaks::new(window, options.peak_keys);
         Self {
             matched: 0,
             denied: 0,
@@ -105,8 +111,10 @@ impl Account {
             denied_by_list: 0,
             first_denied: None,
             most_in_use: None,
-            peaks: Peaks::new(window(limits), options.peak_keys),
+            peaks: if options.details { peaks.with_details() } else { peaks },
+            granted: Granted::least(limits, window),
             series: Series::new(3, options.bins, options.bin_width),
+            details: options.details,
             key: Vec::new(),
         }
     }
@@ -148,6 +156,9 @@ impl Account {
             _ => name_key(&mut self.key, policy, request, ipv6_prefix),
         };
         let mut seen = self.peaks.see(key, at, cost);
+        if self.details {
+            seen.detail(request.value("request.path"));
+        }
         if denied || shadow_denied {
             seen.deny(at, cost);
             if denied {
@@ -186,6 +197,16 @@ impl Account {
             first_denied: self.first_denied,
         }
     }
+}
+
+/// Returns the name of a request's key under a policy, for people.
+pub(crate) fn key_name(policy: &Policy, request: &Descriptor<'_>, ipv6_prefix: u8) -> String {
+    let mut name = Vec::new();
+    if policy.by.is_empty() {
+        return "(all)".to_owned();
+    }
+    name_key(&mut name, policy, request, ipv6_prefix);
+    crate::log::text(&name).into_owned()
 }
 
 /// Writes the parts of a key behind each other, an IPv6 client as the network that shares its capacity.

@@ -9,6 +9,8 @@ pub struct ReplayOptions {
     pub store_keys: usize,
     /// Keys whose peaks are kept per policy and per shadow limit; about 200 bytes each.
     pub peak_keys: usize,
+    /// Whether requests and paths are counted for each of these keys, too: up to 2 KiB more each, most often some 200 bytes.
+    pub details: bool,
     /// Bins of each curve.
     pub bins: usize,
     /// Width of a bin at first, and the resolution of its peaks.
@@ -25,6 +27,7 @@ impl Default for ReplayOptions {
         Self {
             store_keys: 1_000_000,
             peak_keys: 100_000,
+            details: false,
             // A bin is three pixels of a chart, one of its steps still a visible one.
             bins: 240,
             bin_width: Duration::from_secs(1),

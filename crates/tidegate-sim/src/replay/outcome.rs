@@ -43,6 +43,15 @@ pub struct Outcome {
     pub policies: Vec<PolicyOutcome>,
 }
 
+impl Outcome {
+    /// Returns how many keys were refused anything, summed over the policies, shadow limits left out.
+    #[must_use]
+    pub fn keys_hit(&self) -> u64 {
+        let real = self.policies.iter().filter(|policy| policy.shadow_limit_of.is_none());
+        real.map(|policy| policy.keys_hit).sum()
+    }
+}
+
 /// What one policy did, or its shadow limit.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicyOutcome {

@@ -41,6 +41,7 @@ pub(super) struct Asked {
     pub(super) key: Box<[u8]>,
     pub(super) quota: Arc<Quota>,
     pub(super) cost: Cost,
+    pub(super) kept_back: u64,
     pub(super) max_wait: Duration,
     pub(super) replace: Replace,
     /// Whether a refusal refuses the line; `false` for shadows.
@@ -52,6 +53,7 @@ pub(super) struct Asked {
 impl Asked {
     pub(super) fn charge(&self) -> Charge<'_> {
         Charge {
+            kept_back: self.kept_back,
             max_wait: self.max_wait,
             binding: self.binding,
             replace: self.replace,
@@ -143,6 +145,7 @@ impl Policies {
                 key: plan.keys[planned.key.clone()].into(),
                 quota: Arc::clone(planned.quota),
                 cost: planned.cost,
+                kept_back: planned.kept_back,
                 max_wait: planned.max_wait,
                 replace: planned.replace,
                 binding: planned.binding,
@@ -169,6 +172,7 @@ impl Subject<'_> {
                 key: line.key.as_bytes().into(),
                 quota: Arc::clone(&limit.quota),
                 cost: asked.unwrap_or_default(),
+                kept_back: 0,
                 max_wait: Duration::ZERO,
                 replace: Replace::AsIs,
                 binding: true,

@@ -85,13 +85,16 @@ pub struct ForwardAuth {
     pub stated_status: Option<u16>,
     /// Whether a browser's preflight is limited like any request; by default it passes uncharged.
     pub charge_preflights: bool,
+    /// The header in which the proxy tells the request's priority, in lower case; `None`: all requests have the default one. Believed of peers
+    /// among [`ClientIp::trusted_proxies`](crate::policy::ClientIp::trusted_proxies) alone.
+    pub priority_header: Option<String>,
 }
 
 impl ForwardAuth {
     /// Makes the settings for a proxy, with what is usual for it.
     #[must_use]
     pub fn of(original: OriginalHeaders) -> Self {
-        Self { original, stated_status: None, charge_preflights: false }
+        Self { original, stated_status: None, charge_preflights: false, priority_header: None }
     }
 
     /// Returns the status of every refusal; `None` where each policy has its own.
@@ -185,7 +188,39 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
             format_args!("client_ip.header: the proxy of forward_auth does not set {header} unless it is told to; else callers choose their own address"),
         );
     }
-    Some(ForwardAuth { original, stated_status, charge_preflights })
+    let priority_header = priority_header(file, section, &original, findings);
+    Some(ForwardAuth { original, stated_status, charge_preflights, priority_header })
+}
+
+/// Reads the name of the header of priorities, which nothing else may be read from.
+fn priority_header(
+    file: &Node,
+    section: &Node,
+    original: &OriginalHeaders,
+    findings: &mut Findings,
+) -> Option<String> {
+    let node = section.get("priority_header")?;
+    let name = header("priority_header", Some(node), node.spot, findings)?;
+    let client_ip = |key: &str| file.get("client_ip").and_then(|client_ip| client_ip.get(key));
+    if client_ip("trusted_proxies").is_none_or(|proxies| proxies.each().is_empty()) {
+        findings.error(
+            node.spot,
+            "forward_auth.priority_header is believed of your own proxies alone; name their networks in client_ip.trusted_proxies",
+        );
+        return None;
+    }
+    let family = [original.method(), original.uri(), original.host()];
+    let address = client_ip("header").and_then(Node::text).unwrap_or("x-forwarded-for");
+    if family.contains(&name.as_str()) || address.eq_ignore_ascii_case(&name) {
+        findings.error(
+            node.spot,
+            format_args!(
+                "forward_auth.priority_header: {name} tells something else already; name a header of its own"
+            ),
+        );
+        return None;
+    }
+    Some(name)
 }
 
 /// Reads the name of a header, in lower case. That it is one was checked with the shape of the file.
@@ -197,7 +232,8 @@ fn header(key: &str, node: Option<&Node>, section: Spot, findings: &mut Findings
     let name = node.text()?.to_ascii_lowercase();
     // A proxy hands the credentials of the caller on as they are, or sends its own.
     if name == "authorization" || OF_THE_SUB_REQUEST.contains(&name.as_str()) {
-        findings.error(node.spot, format_args!("forward_auth.{key}: {name} cannot tell of the original request; use a header that the proxy sets, as x-original-{key}"));
+        let example = key.trim_end_matches("_header");
+        findings.error(node.spot, format_args!("forward_auth.{key}: {name} cannot tell of the original request; use a header that the proxy sets, as x-original-{example}"));
         return None;
     }
     Some(name)

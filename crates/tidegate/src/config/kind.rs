@@ -32,6 +32,8 @@ pub(super) enum Kind {
     Span,
     /// `80%`
     Percent,
+    /// `20%`, or a number of units
+    Kept,
     /// `127.0.0.1:8080`
     Socket,
     /// `10.0.0.0/8`

@@ -8,6 +8,7 @@ use foldhash::fast::RandomState;
 use tidegate_core::Replace;
 
 use super::diagnostic::Findings;
+use super::keep_for::keep_for;
 use super::keys::{ALGORITHMS, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
 use super::kind::Kind;
 use super::node::{Node, Spot};
@@ -76,6 +77,7 @@ pub(super) fn limit(
         }
         let mut built = Limit::of(places::terms(&words, node.spot, owner, findings)?);
         built.replace = replace(&words);
+        built.keep_for = keep_for(&words, &built, owner, findings);
         return Some(built);
     }
     let rate = chosen_rate(node, &words, findings)?;
@@ -115,6 +117,7 @@ pub(super) fn limit(
     built.overrides = overrides(node, &spec, owner, findings);
     built.max_wait = words.span("max_wait").unwrap_or(Duration::ZERO);
     built.replace = replace(&words);
+    built.keep_for = keep_for(&words, &built, owner, findings);
     Some(built)
 }
 

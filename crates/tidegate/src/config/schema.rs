@@ -1,6 +1,7 @@
 //! The JSON Schema of the file, made of the same keys that the validator reads.
 
 use serde_json::{Map, Value, json};
+use tidegate_core::Rate;
 
 use super::keys::{ALGORITHMS, AlgorithmKeys, CONCURRENCY, FILE};
 use super::kind::{Kind, Table};
@@ -116,6 +117,10 @@ fn of(kind: &Kind) -> Option<Value> {
             "examples": ["200ms", "10s", "1h30min"],
         }),
         Kind::Percent => json!({ "type": "string", "pattern": "^[0-9]{1,3}\\s*%$", "examples": ["80%"] }),
+        Kind::Kept => json!({ "anyOf": [
+            { "type": "string", "pattern": "^([0-9]{1,3}\\s*%|[0-9][0-9_]*[kK]?)$", "examples": ["20%"] },
+            { "type": "integer", "minimum": 0, "maximum": Rate::MAX_COUNT },
+        ] }),
         Kind::Socket => text("127.0.0.1:8080"),
         Kind::Network => text("10.0.0.0/8"),
         Kind::Zone => text("Asia/Shanghai"),

@@ -7,16 +7,18 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use ipnet::IpNet;
+use tidegate_core::Rate;
 use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_names};
 
 use super::budget;
 use super::diagnostic::Findings;
+use super::keep_for;
 use super::kind::{Key, Kind, RENAMED, Table};
 use super::names::{self, is_control};
 use super::node::{Node, Value};
 use super::reach;
 use super::suggest::{instead, nearest};
-use crate::policy::AccessEntry;
+use crate::policy::{AccessEntry, Kept};
 use crate::policy::{Glob, PathGlob};
 use crate::policy::{WrittenRate, span, whole_number};
 use crate::visible::excerpt;
@@ -192,6 +194,7 @@ fn expected(kind: &Kind) -> &'static str {
         Kind::Rate => "a rate as 100/s",
         Kind::Span => "a span of time as 200ms",
         Kind::Percent => "a share as 80%",
+        Kind::Kept => "a share as 20% or a number of units",
         Kind::Socket => "an address as 127.0.0.1:8080",
         Kind::Network => "a network as 10.0.0.0/8",
         Kind::Word(..) => "one word",
@@ -241,6 +244,15 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
         Kind::Percent => {
             percent(text).map(drop).ok_or_else(|| format!("\"{shown}\" is not a share; use 1% to 100%"))
         }
+        Kind::Kept => match keep_for::kept(text) {
+            Some(Kept::Units(units)) if units > Rate::MAX_COUNT => {
+                Err(format!("{units} is out of range; use {}", range(0, Rate::MAX_COUNT)))
+            }
+            Some(_) => Ok(()),
+            None => {
+                Err(format!("\"{shown}\" is neither a share nor a number of units; use 0% to 100%, or 20"))
+            }
+        },
         Kind::Socket => text
             .parse::<std::net::SocketAddr>()
             .map(drop)
@@ -302,7 +314,7 @@ fn filled(text: &str) -> Result<(), String> {
 fn range(least: u64, most: u64) -> String {
     match most {
         most if most == least => least.to_string(),
-        tidegate_core::Rate::MAX_COUNT => format!("{least} to 2^60"),
+        Rate::MAX_COUNT => format!("{least} to 2^60"),
         most => format!("{least} to {most}"),
     }
 }

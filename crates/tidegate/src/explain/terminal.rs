@@ -19,6 +19,9 @@ impl fmt::Display for Explanation {
                     None if self.retry == Some("unknown") => {
                         writeln!(f, "no telling when it would be allowed")?;
                     }
+                    None if self.binding().is_some_and(|limit| limit.kept_back > 0) => {
+                        writeln!(f, "at this cost and priority for ever")?;
+                    }
                     None => writeln!(f, "at this cost for ever")?,
                 }
             }
@@ -37,12 +40,12 @@ impl fmt::Display for Explanation {
                 writeln!(f, "{}", reason.why.strip_prefix("not charged: ").unwrap_or(&reason.why))?;
             }
         }
-        let bound = self.reasons.iter().flat_map(|reason| &reason.limits).find(|limit| limit.binds);
-        if let Some((limit, with)) = bound.and_then(|limit| Some((limit, limit.allowed_with?))) {
+        if let Some((limit, with)) = self.binding().and_then(|limit| Some((limit, limit.allowed_with?))) {
             let (word, after) = limit.word;
             let more = with.burst_at_least.map(|least| format!("   {word} >= {least}{after}"));
             let less = with.cost_at_most.map(|most| format!("   cost <= {most}"));
-            let ways: Vec<String> = more.into_iter().chain(less).collect();
+            let higher = with.priority_at_least.map(|level| format!("   priority >= {level}"));
+            let ways: Vec<String> = more.into_iter().chain(less).chain(higher).collect();
             if !ways.is_empty() {
                 writeln!(f, "    would be allowed with{}", ways.join("   or"))?;
             }
@@ -51,14 +54,25 @@ impl fmt::Display for Explanation {
     }
 }
 
+impl Explanation {
+    /// Returns the limit that refuses.
+    fn binding(&self) -> Option<&LimitReason> {
+        self.reasons.iter().flat_map(|reason| &reason.limits).find(|limit| limit.binds)
+    }
+}
+
 impl LimitReason {
     fn write(&self, f: &mut fmt::Formatter<'_>, key: &str) -> fmt::Result {
         let what = if self.shadow_limit { "shadow limit, " } else { "" };
         write!(f, "{what}{}: needs {}, ", self.limit, self.needs)?;
         match self.counts {
-            "places" => write!(f, "{} places, {} in use; key {key}", self.of, self.in_use)?,
-            _ => write!(f, "has {} of {}; key {key}", self.has, self.of)?,
+            "places" => write!(f, "{} places, {} in use", self.of, self.in_use)?,
+            _ => write!(f, "has {} of {}", self.has, self.of)?,
         }
+        if self.kept_back > 0 {
+            write!(f, ", keeps {} for higher priority", self.kept_back)?;
+        }
+        write!(f, "; key {key}")?;
         if self.spared {
             f.write_str("; not charged, another limit denied")?;
         }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use tidegate_core::{Cost, Quota};
+use tidegate_core::{Cost, Criticality, Priority, Quota};
 
 use crate::deadline::Deadline;
 use crate::policy::{Among, Descriptor};
 
-/// A question to a gate: who asks, for how much, and of which policies.
+/// A question to a gate: who asks, for how much, how important it is, and of which policies.
 ///
 /// Made of a descriptor: `gate.check(&request)`; what is not usual is added: `gate.check(Check::of(&request).cost(5))`. Numbers are looked at
 /// when it is decided, so that a chain reads without question marks.
@@ -18,6 +18,9 @@ pub struct Check<'a, 'd> {
     pub request: &'a Descriptor<'d>,
     /// What the caller says it costs; a policy with a cost of its own goes by that. `None` is 1.
     pub cost: Option<Cost>,
+    /// How much the request matters: limits may keep a part of themselves for requests of higher priority
+    /// ([`KeepFor`](crate::policy::KeepFor)). Whoever decides it decides who is refused first, so it is not for callers to say.
+    pub priority: Priority,
     /// Whether to decide as usual and spend nothing.
     pub peek: bool,
     /// Asks these policies only, and the lists that hold for all. They are those of its own set, whichever is in force.
@@ -40,10 +43,19 @@ pub struct Check<'a, 'd> {
 }
 
 impl<'a, 'd> Check<'a, 'd> {
-    /// Makes a check that spends 1 unless the policies say otherwise.
+    /// Makes a check that spends 1 unless the policies say otherwise, of the default priority.
     #[must_use]
     pub const fn of(request: &'a Descriptor<'d>) -> Self {
-        Self { request, cost: None, peek: false, among: None, quota: None, deadline: None, no_cost: false }
+        Self {
+            request,
+            cost: None,
+            priority: Priority::of(Criticality::Critical),
+            peek: false,
+            among: None,
+            quota: None,
+            deadline: None,
+            no_cost: false,
+        }
     }
 
     /// Says what it costs, as a number, a `NonZero` or a [`Cost`]; see [`Check::cost`](field@Check::cost). A number that is no cost, zero or
@@ -70,6 +82,12 @@ impl<'a, 'd> Check<'a, 'd> {
     #[must_use]
     pub const fn maybe_cost(self, cost: Option<Cost>) -> Self {
         Self { cost, no_cost: false, ..self }
+    }
+
+    /// Says how much it matters; see [`Check::priority`](field@Check::priority).
+    #[must_use]
+    pub fn priority(self, priority: impl Into<Priority>) -> Self {
+        Self { priority: priority.into(), ..self }
     }
 
     /// Decides and spends nothing.

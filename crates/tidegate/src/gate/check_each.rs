@@ -1,5 +1,6 @@
 //! Many requests at once, each decided for itself.
 
+use super::charged::{Charged, Keep};
 use super::several_stores::Run;
 use super::waits::{Waits, now};
 use super::{Check, Gate, GateDecision};
@@ -32,7 +33,7 @@ impl Gate {
             // but takes longer among few keys, because all plans have to be kept meanwhile.
             return checks.iter().map(|check| self.check(*check)).collect();
         }
-        now(self.decide_each(checks, Waits::No))
+        now(self.decide_each(checks, &mut vec![(); checks.len()], usize::MAX, Waits::No))
     }
 
     /// Decides requests like [`Gate::check_each`], and waits for engines that answer later: an engine is asked for all of them in one
@@ -44,28 +45,82 @@ impl Gate {
     /// # Cancel safety
     /// As [`Gate::check_async`].
     pub async fn check_each_async(&self, checks: &[Check<'_, '_>]) -> Vec<Result<GateDecision, StoreError>> {
-        self.decide_each(checks, Waits::Yes).await
+        self.decide_each(checks, &mut vec![(); checks.len()], usize::MAX, Waits::Yes).await
     }
 
-    async fn decide_each(
+    /// Decides requests like [`Gate::check_each_async`], and keeps in `charged`, one for each in the same order, what was charged, as
+    /// [`Gate::charge`] does.
+    ///
+    /// `most_limits` bounds what the answer takes: requests are decided in order until the limits that they meet are so many together, the
+    /// last of them whole. Those after it are not decided, and have no answer. 0 decides none.
+    ///
+    /// # Cancel safety
+    /// As [`Gate::check_async`].
+    pub async fn charge_each_async(
         &self,
         checks: &[Check<'_, '_>],
+        charged: &mut Vec<Charged>,
+        most_limits: usize,
+    ) -> Vec<Result<GateDecision, StoreError>> {
+        charged.clear();
+        charged.resize_with(checks.len(), Charged::default);
+        let mut limits = 0;
+        let decisions = if self.is_decided_here(checks) {
+            let mut decisions = Vec::with_capacity(checks.len());
+            for (check, charged) in checks.iter().zip(&mut *charged) {
+                if limits >= most_limits {
+                    break;
+                }
+                // The policies may have been replaced by some that an engine decides.
+                let decided = self.decide_async(check, charged).await;
+                limits += decided.as_ref().map_or(0, |decision| decision.limits.len());
+                decisions.push(decided);
+            }
+            decisions
+        } else {
+            self.decide_each(checks, charged, most_limits, Waits::Yes).await
+        };
+        charged.truncate(decisions.len());
+        decisions
+    }
+
+    /// Says whether the gate's own store decides all of these checks, on the spot.
+    fn is_decided_here(&self, checks: &[Check<'_, '_>]) -> bool {
+        let in_force = self.policies.load();
+        let shares =
+            |check: &Check<'_, '_>| check.among.map_or(in_force.shares(), |among| among.set().shares());
+        !self.routes.own_waits() && checks.iter().all(|check| self.routes.are_plain(shares(check)))
+    }
+
+    /// Decides requests in one round of exchanges, until they meet `most_limits` limits; `keeps` has one for each.
+    async fn decide_each<K: Keep>(
+        &self,
+        checks: &[Check<'_, '_>],
+        keeps: &mut [K],
+        most_limits: usize,
         waits: Waits,
     ) -> Vec<Result<GateDecision, StoreError>> {
         let mut decisions: Vec<GateDecision> = checks.iter().map(|check| self.undecided(check)).collect();
         let policies: Vec<_> = decisions.iter_mut().map(GateDecision::keep_policies).collect();
         let mut asked = Vec::with_capacity(checks.len());
         let mut runs: Vec<Run<'_, '_>> = Vec::with_capacity(checks.len());
+        let (mut limits, mut decided) = (0, 0);
         for ((at, check), decision) in checks.iter().enumerate().zip(&mut decisions) {
+            if limits >= most_limits {
+                break;
+            }
+            decided = at + 1;
             if check.no_cost {
                 continue;
             }
             if let Some(run) = self.run_of(check, &policies[at], decision) {
+                limits += run.limits();
                 asked.push(at);
                 runs.push(run);
             }
         }
-        self.settle_runs(&mut runs, false, waits).await;
+        decisions.truncate(decided);
+        self.settle_runs(&mut runs, K::KEEPS, waits).await;
         let decided = |(decision, check): (GateDecision, &Check<'_, '_>)| match check.no_cost {
             true => Err(StoreError::NotACost),
             false => Ok(decision),
@@ -73,7 +128,7 @@ impl Gate {
         let mut answers: Vec<_> = decisions.into_iter().zip(checks).map(decided).collect();
         for (at, run) in asked.into_iter().zip(runs) {
             if let Ok(decision) = &mut answers[at]
-                && let Err(error) = run.conclude(decision, &mut ())
+                && let Err(error) = run.conclude(decision, &mut keeps[at])
             {
                 answers[at] = Err(error);
             }

@@ -9,7 +9,7 @@ use super::charged::{Charged, Keep};
 use super::decide::{binding, shorten_waits};
 use super::several_stores::{Run, Settlements, furthest};
 use super::waits::{Waits, now};
-use super::{Check, Gate, GateDecision, InForce};
+use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{Line, Plan, policy_of_key};
 use crate::store::{DecidedBy, Op, StoreError};
 
@@ -148,7 +148,7 @@ impl Gate {
             together.wait = together.wait.max(settled.wait);
             (together.at, together.by) = (settled.at, furthest(together.by, settled.by));
             for part in &merged.parts {
-                part.tell(&settlements, &mut decisions[part.check]);
+                part.tell(&plan, &settlements, &mut decisions[part.check]);
                 let decision = &mut decisions[part.check];
                 (decision.at, decision.by) = (settled.at, settled.by);
             }
@@ -194,6 +194,8 @@ impl<'p> Merged<'p> {
                     }
                     let units = other.cost.units().saturating_add(line.cost.units());
                     other.cost = Cost::new(units).unwrap_or(Cost::MAX);
+                    // One call, of which no part passes alone: all of it leaves what one of them has to leave.
+                    other.kept_back = other.kept_back.max(line.kept_back);
                     other.max_wait = other.max_wait.min(line.max_wait);
                     other.binding |= line.binding;
                     at
@@ -215,10 +217,12 @@ impl<'p> Merged<'p> {
 
 impl PartOf<'_> {
     /// Fills the check's decision in with what its limits decided.
-    fn tell(&self, settlements: &Settlements, decision: &mut GateDecision) {
-        decision.limits.extend(
-            self.lines.iter().filter_map(|(at, line)| Some(line.decided(settlements.get(*at)?.as_ref()?))),
-        );
+    fn tell(&self, plan: &Plan<'_>, settlements: &Settlements, decision: &mut GateDecision) {
+        let decided = |(at, line): &(usize, Line<'_>)| {
+            let decided = line.decided(settlements.get(*at)?.as_ref()?);
+            Some(LimitDecision { kept_back: plan.lines[*at].kept_back, ..decided })
+        };
+        decision.limits.extend(self.lines.iter().filter_map(decided));
         let all_asked = decision.limits.len() == self.lines.len();
         decision.allowed =
             all_asked && decision.limits.iter().all(|limit| !limit.binding || limit.decision.is_allowed());

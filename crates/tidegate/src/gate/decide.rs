@@ -150,6 +150,7 @@ impl Gate {
             limits: SmallVec::new(),
             binding: None,
             denied_by_list: None,
+            priority: check.priority,
             at: Tick::EPOCH,
             by: DecidedBy::Local,
             policies: match check.among {
@@ -247,17 +248,29 @@ impl<'c> Check<'c, '_> {
     where
         'c: 'p,
     {
+        let stated = (self.cost, self.priority);
         match self.among {
-            None => policies.plan_into(self.request, self.cost, plan),
-            Some(among) => policies.plan_among(self.request, self.cost, among, plan),
+            None => policies.plan_for(self.request, stated, plan),
+            Some(among) => policies.plan_among(self.request, stated, among, plan),
         }
         if let Some(quota) = self.quota {
-            bring(quota, plan);
+            self.bring(policies, quota, plan);
         }
     }
 
     pub(super) const fn op(&self) -> Op<'static> {
         if self.peek { Op::Peek } else { Op::Take }
+    }
+
+    /// Puts a quota that the caller brings in place of the limits' own.
+    #[cold]
+    #[inline(never)]
+    fn bring<'p>(&self, policies: &PolicySet, quota: &'p Arc<Quota>, plan: &mut Plan<'p>) {
+        // A guard's limit is replaced by a guard only: a cell that goes from places to units and back forgets the places that are taken.
+        for line in plan.lines.iter_mut().filter(|line| line.quota.is_guard() == quota.is_guard()) {
+            (line.quota, line.passing) = (quota, true);
+            line.kept_back = policies.kept_back(line, quota, self.priority);
+        }
     }
 }
 
@@ -270,16 +283,6 @@ pub(super) fn shorten_waits(at: Tick, deadline: Option<Tick>, plan: &mut Plan<'_
     }
 }
 
-/// Puts a quota that the caller brings in place of the limits' own.
-#[cold]
-#[inline(never)]
-fn bring<'p>(quota: &'p Arc<Quota>, plan: &mut Plan<'p>) {
-    // A guard's limit is replaced by a guard only: a cell that goes from places to units and back forgets the places that are taken.
-    for line in plan.lines.iter_mut().filter(|line| line.quota.is_guard() == quota.is_guard()) {
-        (line.quota, line.passing) = (quota, true);
-    }
-}
-
 impl Line<'_> {
     #[inline]
     pub(super) fn decided(&self, settlement: &Settlement) -> LimitDecision {
@@ -289,6 +292,8 @@ impl Line<'_> {
             binding: self.binding,
             on_failure: self.on_failure,
             cost: self.cost,
+            kept_back: self.kept_back,
+            delays: !self.max_wait.is_zero(),
             decision: settlement.decision,
         }
     }
@@ -311,7 +316,7 @@ impl GateDecision {
 pub(super) fn binding(limits: &[LimitDecision], allowed: bool) -> Option<usize> {
     let enforced = limits.iter().enumerate().filter(|(_, limit)| limit.binding);
     let first = if allowed {
-        enforced.min_by_key(|(_, limit)| limit.decision.standing.remaining)
+        enforced.min_by_key(|(_, limit)| limit.remaining())
     } else {
         // Reversed: of equals `max_by_key` keeps the last, and the first policy is to be named.
         let refusing = enforced.filter(|(_, limit)| !limit.decision.is_allowed());
@@ -337,7 +342,16 @@ mod tests {
         };
         let standing = Standing { limit: 9, remaining, debt: 0, reset_after: Duration::ZERO };
         let decision = Decision { ruling, standing };
-        LimitDecision { policy: 0, limit: 0, binding, on_failure: false, cost: Cost::ONE, decision }
+        LimitDecision {
+            policy: 0,
+            limit: 0,
+            binding,
+            on_failure: false,
+            delays: false,
+            cost: Cost::ONE,
+            kept_back: 0,
+            decision,
+        }
     }
 
     /// The same choice, limit by limit: a later limit replaces an earlier one only where it is tighter.

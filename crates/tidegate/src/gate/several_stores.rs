@@ -112,6 +112,11 @@ impl<'g, 'p> Run<'g, 'p> {
         self.parts.get(self.next).filter(|_| self.goes_on()).map(|part| part.store)
     }
 
+    /// Returns how many limits the request meets.
+    pub(super) fn limits(&self) -> usize {
+        self.plan.lines.len()
+    }
+
     fn goes_on(&self) -> bool {
         self.error.is_none() && (self.allowed || matches!(self.op, Op::Peek))
     }

@@ -75,7 +75,8 @@ impl NamedLimit {
         let decision = answer.decision();
         let retry = decision.retry();
         let refused = !decision.is_allowed();
-        let limit = ShownLimit::of(&self.name, &decision, self.window, self.concurrent);
+        let limit =
+            ShownLimit::of(&self.name, &decision, decision.standing.remaining, self.window, self.concurrent);
         let mut shown = ShownLimits::none(refused.then_some(retry));
         shown.limits.push(limit);
         shown.binding = Some(0);

@@ -207,18 +207,25 @@ fn detail_of(decision: &GateDecision) -> String {
     };
     let name = &decision.policies.policies()[bound.policy].name;
     let (cost, standing) = (bound.cost, bound.decision.standing);
+    let kept = match bound.kept_back {
+        0 => String::new(),
+        units => format!(", {units} kept for higher priority"),
+    };
     match decision.retry() {
         Retry::After(wait) => format!(
-            "policy {name:?} has {} of {} left and {cost} asked for; try again in {} ms",
+            "policy {name:?} has {} of {} left{kept}{} and {cost} asked for; try again in {} ms",
             standing.remaining,
             standing.limit,
+            if kept.is_empty() { "" } else { "," },
             millis_up(wait)
         ),
         Retry::Unknown => {
-            format!("policy {name:?} has no room for {cost} now, and nobody can say when; try again later")
+            format!(
+                "policy {name:?} has no room for {cost} now{kept}, and nobody can say when; try again later"
+            )
         }
         Retry::Never => format!(
-            "policy {name:?} never grants a cost of {cost}: its limit is {}; ask for less at a time",
+            "policy {name:?} never grants a cost of {cost}: its limit is {}{kept}; ask for less at a time",
             standing.limit
         ),
     }

@@ -29,7 +29,13 @@ pub(super) struct ShownLimit<'a> {
 }
 
 impl<'a> ShownLimit<'a> {
-    pub(super) fn of(name: &'a str, decision: &Decision, window: Option<u64>, concurrent: bool) -> Self {
+    pub(super) fn of(
+        name: &'a str,
+        decision: &Decision,
+        remaining: u64,
+        window: Option<u64>,
+        concurrent: bool,
+    ) -> Self {
         let standing = decision.standing;
         let wait = if concurrent {
             // Places come back when others leave: no number of seconds says when.
@@ -44,7 +50,7 @@ impl<'a> ShownLimit<'a> {
             quota: standing.limit,
             window,
             concurrent,
-            remaining: standing.remaining.min(standing.limit),
+            remaining: remaining.min(standing.limit),
             refused: !decision.is_allowed(),
             wait: wait.map(seconds_up),
         }
@@ -79,7 +85,7 @@ impl<'a> ShownLimits<'a> {
         for lines in decision.limits.chunk_by(|one, next| one.policy == next.policy) {
             let enforced = lines.iter().filter(|line| line.binding);
             let tightest = enforced.min_by_key(|line| {
-                let left = u128::from(line.decision.standing.remaining) << 64;
+                let left = u128::from(line.remaining()) << 64;
                 (line.decision.is_allowed(), left / u128::from(line.decision.standing.limit.max(1)))
             });
             let Some(line) = tightest else { continue };
@@ -90,7 +96,13 @@ impl<'a> ShownLimits<'a> {
             let quota = quota_of(policy, line, request);
             let window = quota.and_then(|quota| window(line.policy, quota));
             let concurrent = quota.is_some_and(|quota| quota.is_guard());
-            shown.limits.push(ShownLimit::of(&policy.name, &line.decision, window, concurrent));
+            shown.limits.push(ShownLimit::of(
+                &policy.name,
+                &line.decision,
+                line.remaining(),
+                window,
+                concurrent,
+            ));
         }
         shown
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate_core::Cost;
+use tidegate_core::{Cost, Priority};
 
 use super::access::Refusal;
 use super::descriptor::Descriptor;
@@ -54,14 +54,14 @@ impl PolicySet {
         self.refuse(request, |place| among.is_none_or(|among| among.has(place)))
     }
 
-    /// Like [`PolicySet::plan_into`], with the lines of those policies only.
+    /// Like [`PolicySet::plan_for`], with the lines of those policies only.
     pub(crate) fn plan_among<'p>(
         &'p self,
         descriptor: &Descriptor<'_>,
-        cost: Option<Cost>,
+        stated: (Option<Cost>, Priority),
         among: &Among,
         plan: &mut Plan<'p>,
     ) {
-        self.fill(descriptor, cost, plan, |place| among.has(place));
+        self.fill(descriptor, stated, plan, |place| among.has(place));
     }
 }

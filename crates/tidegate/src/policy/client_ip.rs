@@ -206,6 +206,12 @@ impl ClientIp {
         Ok(found)
     }
 
+    /// Says whether a peer is one of our own proxies, whose word counts.
+    #[must_use]
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        self.trusting(canonical(peer)).is_some()
+    }
+
     #[cold]
     fn unreadable(&self, entry: &[u8], hop: usize, proxy: IpAddr) -> ClientIpError {
         let entry = String::from_utf8_lossy(&entry[..entry.len().min(240)]);

@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::rate::Gcra;
-use tidegate_core::{Cost, Quota, Replace};
+use tidegate_core::{Cost, Criticality, Priority, Quota, Replace};
 
 use super::cost::CostRule;
 use super::descriptor::Descriptor;
+use super::keep_for::KeepFor;
 use super::key;
 use super::learned::{Learned, Learning, most_at_once};
 use super::matching::Match;
@@ -67,8 +68,18 @@ pub(crate) struct Ready {
     pub(crate) binding: bool,
     /// Whether some requests have other terms, which [`Limit::terms_for`] returns.
     pub(crate) varies: bool,
+    /// What it keeps for requests of higher priority, if it does.
+    keeps: Option<Box<Keeps>>,
     /// Whether a request takes one place, whatever the caller says that it costs: a guard of a policy without a cost of its own.
     pub(crate) one_place: bool,
+}
+
+/// What a limit keeps for requests of higher priority.
+#[derive(Debug)]
+struct Keeps {
+    keep_for: KeepFor,
+    /// How much a request has to leave of the limit for everyone, by its level.
+    kept_back: [u64; Criticality::ALL.len()],
 }
 
 impl Compiled {
@@ -102,14 +113,19 @@ impl Compiled {
 
     /// Returns what a request costs, where the caller says `asked`.
     #[inline]
-    pub(crate) fn cost(&self, policy: &Policy, descriptor: &Descriptor<'_>, asked: Option<Cost>) -> Cost {
+    pub(crate) fn cost(
+        &self,
+        policy: &Policy,
+        descriptor: &Descriptor<'_>,
+        (asked, priority): (Option<Cost>, Priority),
+    ) -> Cost {
         let rule = if self.costs { policy.cost.as_ref() } else { None };
         let Some(rule) = rule else { return asked.unwrap_or_default() };
         if let Some(asked) = asked.filter(|_| self.caller_cost) {
             return asked;
         }
         if let Some(estimate) = &self.estimate {
-            return self.estimated(estimate, policy, descriptor);
+            return self.estimated(estimate, policy, descriptor, priority);
         }
         rule.cost(descriptor).unwrap_or_else(|_| {
             // Relaxed: a count for people, which orders nothing.
@@ -118,14 +134,22 @@ impl Compiled {
         })
     }
 
-    /// Returns what was learnt, at most what each of the limits that may refuse grants at once.
+    /// Returns what was learnt, at most what each of the limits that may refuse grants at once to a request of this priority.
     #[cold]
-    fn estimated(&self, estimate: &Estimate, policy: &Policy, descriptor: &Descriptor<'_>) -> Cost {
+    fn estimated(
+        &self,
+        estimate: &Estimate,
+        policy: &Policy,
+        descriptor: &Descriptor<'_>,
+        priority: Priority,
+    ) -> Cost {
         let most =
             self.limits.iter().enumerate().filter(|(_, ready)| ready.binding).filter_map(|(at, ready)| {
                 let quota = ready.quota(descriptor, || policy.limit(at))?;
+                let least_left = ready.kept_back(quota, priority);
+                let beside = |most: u64| most.saturating_sub(least_left).max(1);
                 if ready.varies {
-                    return Some(most_at_once(quota, ready.max_wait));
+                    return Some(beside(most_at_once(quota, ready.max_wait)));
                 }
                 let known = estimate.most.get_or_init(|| {
                     let most = |ready: &Ready| {
@@ -133,7 +157,7 @@ impl Compiled {
                     };
                     self.limits.iter().map(most).collect()
                 });
-                known.get(at).copied()
+                known.get(at).copied().map(beside)
             });
         let most = most.min().and_then(Cost::new).unwrap_or(Cost::MAX);
         estimate.learned().estimate().unwrap_or(estimate.learning.start).min(most)
@@ -199,9 +223,22 @@ impl Ready {
             owner,
             binding: policy.mode != Mode::Shadow && !policy.is_shadow_limit(at),
             varies: limit.tiers.is_some() || !limit.overrides.is_empty(),
+            keeps: Keeps::of(limit),
             one_place: limit.is_guard() && policy.cost.is_none(),
         };
         policy.limits.iter().chain(&policy.shadow_limit).enumerate().map(ready).collect()
+    }
+
+    /// Returns how much a request of a priority has to leave of the limit that holds for it.
+    #[inline]
+    pub(crate) fn kept_back(&self, quota: &Arc<Quota>, priority: Priority) -> u64 {
+        match &self.keeps {
+            None => 0,
+            Some(keeps) => {
+                let for_everyone = self.quota.as_ref().is_some_and(|own| Arc::ptr_eq(own, quota));
+                keeps.kept_back(quota, priority, for_everyone)
+            }
+        }
     }
 
     /// Returns the limit that holds for a request; `None` is unlimited. `limit` gives it as the policy has it.
@@ -215,5 +252,21 @@ impl Ready {
             return self.quota.as_ref();
         }
         limit()?.terms_for(descriptor).quota.as_ref()
+    }
+}
+
+impl Keeps {
+    fn of(limit: &Limit) -> Option<Box<Self>> {
+        let keep_for = limit.keep_for;
+        let capacity = limit.terms.quota.as_ref().map_or(0, |quota| quota.capacity());
+        let kept_back = Criticality::ALL.map(|level| keep_for.kept_back(level.into(), capacity));
+        (!keep_for.is_nothing()).then(|| Box::new(Self { keep_for, kept_back }))
+    }
+
+    fn kept_back(&self, quota: &Quota, priority: Priority, for_everyone: bool) -> u64 {
+        if for_everyone {
+            return self.kept_back[priority.level() as usize];
+        }
+        self.keep_for.kept_back(priority, quota.capacity())
     }
 }

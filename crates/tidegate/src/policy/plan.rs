@@ -23,6 +23,8 @@ pub struct Line<'p> {
     pub quota: &'p Arc<Quota>,
     /// How much.
     pub cost: Cost,
+    /// How much the limit keeps back from this request, see [`Charge::kept_back`].
+    pub kept_back: u64,
     /// The longest delay the policy accepts.
     pub max_wait: Duration,
     /// Whether a refusal refuses the request: `false` in shadow mode and for shadow limits.
@@ -78,6 +80,7 @@ impl Plan<'_> {
             key: &self.keys[line.key.clone()],
             quota: line.quota,
             cost: line.cost,
+            kept_back: line.kept_back,
             max_wait: line.max_wait,
             binding: line.binding,
             replace: line.replace,

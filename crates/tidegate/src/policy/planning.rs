@@ -1,8 +1,9 @@
 //! What a request meets in a set of policies: the list that refuses it, or the charges of its plan.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use tidegate_core::Cost;
+use tidegate_core::{Cost, Priority, Quota};
 
 use super::access::Refusal;
 use super::descriptor::Descriptor;
@@ -57,7 +58,7 @@ impl PolicySet {
         })
     }
 
-    /// Lists the charges of a request, in the order of the policies.
+    /// Lists the charges of a request of the default priority, in the order of the policies.
     ///
     /// `cost` is what the caller says the request costs; a policy with a cost of its own goes by that, because the file is
     /// the operator's word. Allow-lists are heeded, deny-lists are not: ask [`PolicySet::access`] first. Allocates for the
@@ -72,7 +73,23 @@ impl PolicySet {
     /// Like [`PolicySet::plan`], into a plan that is emptied first, keeping its memory.
     #[inline]
     pub fn plan_into<'p>(&'p self, descriptor: &Descriptor<'_>, cost: Option<Cost>, plan: &mut Plan<'p>) {
-        self.fill(descriptor, cost, plan, |_| true);
+        self.plan_for(descriptor, (cost, Priority::default()), plan);
+    }
+
+    /// Like [`PolicySet::plan_into`], for a request of any priority.
+    #[inline]
+    pub(crate) fn plan_for<'p>(
+        &'p self,
+        descriptor: &Descriptor<'_>,
+        stated: (Option<Cost>, Priority),
+        plan: &mut Plan<'p>,
+    ) {
+        self.fill(descriptor, stated, plan, |_| true);
+    }
+
+    /// Returns how much a request of a priority has to leave of a quota that holds in place of a line's own.
+    pub(crate) fn kept_back(&self, line: &Line<'_>, quota: &Arc<Quota>, priority: Priority) -> u64 {
+        self.compiled[line.policy].limits[line.limit].kept_back(quota, priority)
     }
 
     /// Fills a plan with the lines of the wanted policies.
@@ -80,7 +97,7 @@ impl PolicySet {
     pub(super) fn fill<'p>(
         &'p self,
         request: &Descriptor<'_>,
-        cost: Option<Cost>,
+        (cost, priority): (Option<Cost>, Priority),
         plan: &mut Plan<'p>,
         wanted: impl Fn(usize) -> bool,
     ) {
@@ -132,7 +149,7 @@ impl PolicySet {
             if values.there < compiled.needs {
                 continue;
             }
-            let cost = compiled.cost(policy, descriptor, cost);
+            let cost = compiled.cost(policy, descriptor, (cost, priority));
             for (at, ready) in compiled.limits.iter().enumerate() {
                 let Some(quota) = ready.quota(descriptor, || policy.limit(at)) else { continue };
                 let key = made.take_if(|_| at == 0).unwrap_or_else(|| {
@@ -147,6 +164,7 @@ impl PolicySet {
                     key,
                     quota,
                     cost: if ready.one_place { Cost::ONE } else { cost },
+                    kept_back: ready.kept_back(quota, priority),
                     max_wait: ready.max_wait,
                     binding: ready.binding,
                     on_failure: compiled.on_failure,
@@ -184,8 +202,6 @@ struct Values {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_core::Quota;
-
     use super::super::matching::Match;
     use super::super::policy::{Absent, Limit, Policy, Terms};
     use super::*;

@@ -10,6 +10,7 @@ use tidegate_core::{Quota, Replace};
 use super::access::{Access, AccessList};
 use super::cost::CostRule;
 use super::descriptor::Descriptor;
+use super::keep_for::KeepFor;
 use super::matching::Match;
 use super::settle_rule::SettleRule;
 use crate::store::OnStoreError;
@@ -181,6 +182,8 @@ pub struct Limit {
     pub max_wait: Duration,
     /// How a changed limit takes over what was spent.
     pub replace: Replace,
+    /// The part that is kept for requests of higher priority.
+    pub keep_for: KeepFor,
 }
 
 impl Limit {
@@ -198,6 +201,7 @@ impl Limit {
             overrides: Vec::new(),
             max_wait: Duration::ZERO,
             replace: Replace::default(),
+            keep_for: KeepFor::default(),
         }
     }
 

@@ -13,8 +13,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 pub use self::span::span;
-use self::unit::UNIT_NAMES;
-pub use self::unit::Unit;
+pub use self::unit::{Unit, UnitError};
 
 /// Why a text is no rate or no span.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,18 +39,9 @@ pub enum GrammarError {
         /// The text.
         text: String,
     },
-    /// The unit `M`.
-    #[error("\"{text}\" could be minute or month; write min or month")]
-    MinuteOrMonth {
-        /// The unit as written.
-        text: String,
-    },
     /// No unit.
-    #[error("unknown unit \"{text}\"; use {UNIT_NAMES}")]
-    Unit {
-        /// The unit as written.
-        text: String,
-    },
+    #[error(transparent)]
+    Unit(#[from] UnitError),
     /// Not a whole number, or one that does not fit.
     #[error("\"{text}\" is not a whole number from 1 to 2^60")]
     Number {

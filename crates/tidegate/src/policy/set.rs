@@ -8,10 +8,11 @@ use tidegate_core::Cost;
 use super::access::{Access, AccessList};
 use super::compiled::Compiled;
 use super::index::Index;
+use super::keep_for::KeepForError;
 use super::learned::Learned;
 use super::named::{BUILT_IN, Named};
 use super::path;
-use super::policy::{Mode, Policy, Shares};
+use super::policy::{Limit, Mode, Policy, Shares};
 
 /// Why policies make no set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +47,16 @@ pub enum PolicySetError {
         /// The bits given.
         bits: u8,
     },
+    /// A limit that keeps a part of itself which it cannot keep.
+    #[error("policy \"{name}\": {error} ({limit})")]
+    KeepFor {
+        /// The policy.
+        name: String,
+        /// The limit, as people read it.
+        limit: String,
+        /// Why not.
+        error: KeepForError,
+    },
 }
 
 /// An immutable set of policies, replaced whole.
@@ -74,7 +85,8 @@ impl PolicySet {
     /// Makes a set.
     ///
     /// # Errors
-    /// [`PolicySetError`] for a name missing or repeated, a policy without limits, an attribute twice in a key.
+    /// [`PolicySetError`] for a name missing or repeated, a policy without limits, an attribute twice in a key, a part of a limit that cannot
+    /// be kept.
     pub fn new(policies: Vec<Policy>) -> Result<Self, PolicySetError> {
         Self::with(policies, Access::default(), 64)
     }
@@ -103,6 +115,9 @@ impl PolicySet {
                 policy.by.iter().enumerate().find(|(at, by)| policy.by[..*at].contains(by))
             {
                 return Err(PolicySetError::RepeatedAttribute { name, attribute: attribute.clone() });
+            }
+            for limit in policy.limits.iter().chain(&policy.shadow_limit) {
+                check_keep_for(&name, limit)?;
             }
         }
         let applied = policies.iter().enumerate().filter(|(_, policy)| policy.mode != Mode::Off);
@@ -249,6 +264,22 @@ impl PolicySet {
             learned.learn(real);
         }
     }
+}
+
+/// Checks that a limit can keep what it says, under each of its terms.
+fn check_keep_for(name: &str, limit: &Limit) -> Result<(), PolicySetError> {
+    if limit.keep_for.is_nothing() {
+        return Ok(());
+    }
+    for terms in limit.all_terms() {
+        let Some(quota) = &terms.quota else { continue };
+        limit.keep_for.check(quota).map_err(|error| PolicySetError::KeepFor {
+            name: name.to_owned(),
+            limit: terms.label.clone(),
+            error,
+        })?;
+    }
+    Ok(())
 }
 
 /// Collects the names that the policies settle by.

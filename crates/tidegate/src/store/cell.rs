@@ -48,13 +48,30 @@ impl Cell {
     }
 }
 
+impl Cell {
+    /// Says whether the cell is under the limit of a charge.
+    #[inline]
+    fn is_under(&self, charge: &Charge<'_>) -> bool {
+        // The pointer first: policies share one quota among all keys, and comparing quotas field by field costs more.
+        Arc::ptr_eq(&self.quota, charge.quota) || self.quota == *charge.quota
+    }
+}
+
+/// Returns the cell that a charge meets: none where it is under another limit and as good as none by now.
+///
+/// Stores may delete such cells ([`Write::keep`](super::Write::keep)), and a charge must be answered alike where that has happened and where
+/// it has not. To carry the cell over would differ: nothing would come back of charges made up to the tick of the change, the one that
+/// brings it about included. Under their own limit, cells that are as good as none make no difference, and are not looked at.
+pub(super) fn met<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Option<&'c Cell> {
+    cell.filter(|cell| cell.is_under(charge) || cell.full_at().is_none_or(|full| full > now))
+}
+
 /// Returns the state of a cell as the charge's quota sees it. A state that a fast clock wrote, too far ahead of `now`, is set back
 /// ([`Quota::set_back`]).
 pub(super) fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c, State> {
-    let Some(cell) = cell else { return Cow::Owned(charge.quota.fresh(now)) };
+    let Some(cell) = met(charge, cell, now) else { return Cow::Owned(charge.quota.fresh(now)) };
     let state = cell.quota.set_back(&cell.state, now).map_or(Cow::Borrowed(&cell.state), Cow::Owned);
-    // The pointer first: policies share one quota among all keys, and comparing quotas field by field costs more.
-    if Arc::ptr_eq(&cell.quota, charge.quota) || cell.quota == *charge.quota {
+    if cell.is_under(charge) {
         return state;
     }
     Cow::Owned(charge.quota.carry(&cell.quota, &state, now, charge.replace))
@@ -67,7 +84,7 @@ pub(super) fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State, no
             cell.state = state;
             return;
         }
-        Some(cell) if discriminant(&*cell.quota) != discriminant(&**quota) => other_kind(cell, quota, now),
+        Some(cell) if discriminant(&*cell.quota) != discriminant(&**quota) => other_kind(cell, now),
         Some(cell) => cell.forgotten.take().filter(|forgotten| forgotten.until > now),
         None => None,
     };
@@ -78,10 +95,14 @@ pub(super) fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State, no
 ///
 /// Receipts name the state of the limit they were made under. A state that was carried to another kind and back is another one, which may
 /// have been full meanwhile: a charge from before is not to be found in it, and would give back what came later. Places of guards
-/// are found by their own receipts.
-fn other_kind(cell: &Cell, quota: &Quota, now: Tick) -> Option<Box<Forgotten>> {
-    let until = cell.full_at().unwrap_or(Tick::MAX);
-    if cell.quota.is_guard() || quota.is_guard() || until <= now {
+/// are found by their own receipts; what a guard's cell says of the limits before it still holds after it.
+fn other_kind(cell: &Cell, now: Tick) -> Option<Box<Forgotten>> {
+    let until = match &cell.forgotten {
+        _ if !cell.quota.is_guard() => cell.full_at().unwrap_or(Tick::MAX),
+        Some(forgotten) => forgotten.until,
+        None => return None,
+    };
+    if until <= now {
         return None;
     }
     // Charges of this very step are not void, so those up to the nanosecond before are; unless the kind changes twice in one nanosecond.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Cost, Decision, Finish, Quota, Receipt, Standing, State, Tick};
 
-use super::cell::{Cell, Forgotten, keep};
+use super::cell::{Cell, Forgotten, keep, met};
 use super::step::{Charge, Ending, Settled, Settlement, Step};
 use super::take::Hand as _;
 
@@ -35,7 +35,10 @@ pub(super) fn finish(
     });
     settled.allowed = !refused;
     for ((charge, cell), ending) in step.charges.iter().zip(cells).zip(endings) {
-        let before = standing(charge, cell.as_ref(), now);
+        // A cell counts that was met, or that this step has written: also where it is as good as none afterwards.
+        let mut counts = met(charge, cell.as_ref(), now).is_some();
+        let stands = |cell: &Option<Cell>, counts| standing(charge, cell.as_ref().filter(|_| counts), now);
+        let before = stands(cell, counts);
         let (mut ruling, mut receipt) = (Ruling::Allowed { wait: Duration::ZERO }, None);
         match ending {
             Ending::Once => {
@@ -43,29 +46,33 @@ pub(super) fn finish(
                 ruling = decided.0;
                 if let Some((next, made)) = decided.1.filter(|_| !refused) {
                     keep(cell, charge.quota, next, now);
-                    (receipt, changed) = (Some(made), true);
+                    (receipt, changed, counts) = (Some(made), true, true);
                 }
             }
             _ if refused => {}
-            Ending::Forget => changed |= forget(charge, cell, now),
+            Ending::Forget => {
+                changed |= forget(charge, cell, now);
+                counts = true;
+            }
             Ending::Finish { receipt: made, finish, renew } => {
-                if let Some((quota, next)) = next(charge, cell.as_ref(), (made, *finish, *renew), now) {
+                let found = cell.as_ref().filter(|_| counts);
+                if let Some((quota, next)) = next(charge, found, (made, *finish, *renew), now) {
                     let quota = quota.cloned().unwrap_or_else(|| charge.quota.clone());
                     keep(cell, &quota, next, now);
-                    changed = true;
+                    (changed, counts) = (true, true);
                 }
-                receipt = came_back(&before, &standing(charge, cell.as_ref(), now), made);
+                receipt = came_back(&before, &stands(cell, counts), made);
             }
         }
-        let standing = standing(charge, cell.as_ref(), now);
+        let standing = stands(cell, counts);
         settled.lines.push(Settlement { decision: Decision { ruling, standing }, receipt });
     }
     changed
 }
 
-/// Returns a charge that does not wait.
+/// Returns a charge that does not wait, and from which nothing is kept back.
 const fn at_once<'a>(charge: &Charge<'a>) -> Charge<'a> {
-    Charge { max_wait: Duration::ZERO, ..*charge }
+    Charge { max_wait: Duration::ZERO, kept_back: 0, ..*charge }
 }
 
 /// Returns the state after one ending and, if that differs from the charge's quota, the quota it is under; `None` where nothing changes.

@@ -18,6 +18,11 @@ pub struct Charge<'a> {
     pub quota: &'a Arc<Quota>,
     /// The units or places asked for.
     pub cost: Cost,
+    /// The units or places that the limit keeps back from this request, for others of higher priority; 0 is none. The charge is allowed
+    /// where one of `cost` and these together would be, with the same `max_wait`, and then takes `cost`; else it is refused as that one
+    /// would be. So what is kept back is kept from being refused to others, not from a delay that `max_wait` allows. A step that ends
+    /// charges does not look at it.
+    pub kept_back: u64,
     /// The longest delay this line accepts; zero for all but queues and waits.
     pub max_wait: Duration,
     /// Whether its refusal refuses the step; `false` for a shadow, which is measured and never refuses.
@@ -36,13 +41,14 @@ pub struct Charge<'a> {
 }
 
 impl<'a> Charge<'a> {
-    /// A binding charge that spends, at once or not at all; its owner is 0.
+    /// A binding charge that spends, at once or not at all, and may take all that is there; its owner is 0.
     #[must_use]
     pub const fn new(key: &'a [u8], quota: &'a Arc<Quota>, cost: Cost) -> Self {
         Self {
             key,
             quota,
             cost,
+            kept_back: 0,
             max_wait: Duration::ZERO,
             binding: true,
             replace: Replace::AsIs,
@@ -51,6 +57,17 @@ impl<'a> Charge<'a> {
             by_fallback: false,
             passing: false,
         }
+    }
+
+    /// Returns the charge that has to be allowed for this one to be: of its cost and what is kept back from it together. `None` where
+    /// nothing is kept back.
+    #[inline]
+    pub(super) fn with_kept_back(&self) -> Option<Self> {
+        if self.kept_back == 0 {
+            return None;
+        }
+        let units = self.cost.units().saturating_add(self.kept_back);
+        Some(Self { cost: Cost::new(units).unwrap_or(Cost::MAX), kept_back: 0, ..*self })
     }
 }
 

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Ask, Decision, Receipt, Retry, Standing, State, Tick, Transition};
 
-use super::cell::{Cell, current, keep};
+use super::cell::{Cell, current, keep, met};
 use super::step::{Charge, Settled, Settlement, Step};
 
 /// The ruling on one charge by itself, and what follows if the step is allowed.
@@ -19,8 +19,19 @@ pub(super) trait Hand {
     /// A state that would follow.
     type Next;
 
-    /// Decides one charge for itself: the ruling, and what follows if the step is allowed.
-    fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(Self::Next, Receipt)>);
+    /// Decides one charge for itself, whatever is kept back from it: the ruling, and what follows if the step is allowed.
+    fn decide_cost(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(Self::Next, Receipt)>);
+
+    /// Decides one charge for itself: the ruling, and what follows if the step is allowed. The only place where a part that is kept back
+    /// refuses, but for words that are permitted at a glance (`memory/word_path.rs`).
+    fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(Self::Next, Receipt)>) {
+        if let Some(with_kept_back) = charge.with_kept_back()
+            && let (denied @ Ruling::Denied { .. }, _) = self.decide_cost(&with_kept_back, now)
+        {
+            return (denied, None);
+        }
+        self.decide_cost(charge, now)
+    }
 
     /// Returns how the limit stands, or would stand.
     fn standing(&self, charge: &Charge<'_>, next: Option<&Self::Next>, now: Tick) -> Standing;
@@ -38,7 +49,7 @@ pub(super) trait Hand {
 impl Hand for Option<Cell> {
     type Next = State;
 
-    fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(State, Receipt)>) {
+    fn decide_cost(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(State, Receipt)>) {
         let state = current(charge, self.as_ref(), now);
         match charge.quota.decide(&state, Ask::within(now, charge.cost, charge.max_wait)) {
             Transition::Allowed { wait, next, receipt } => (Ruling::Allowed { wait }, Some((next, receipt))),
@@ -58,7 +69,9 @@ impl Hand for Option<Cell> {
     }
 
     fn meet(&mut self, charge: &Charge<'_>, now: Tick) -> bool {
-        if let Some(cell) = self {
+        if met(charge, self.as_ref(), now).is_some()
+            && let Some(cell) = self
+        {
             // Set back now: a denied key would otherwise stand still until the tick that the fast clock had written.
             let Some(state) = cell.quota.set_back(&cell.state, now) else { return false };
             cell.state = state;

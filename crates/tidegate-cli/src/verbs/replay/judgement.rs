@@ -1,7 +1,7 @@
 //! When a replay has nothing to say: a run that read or matched nothing would pass every threshold.
 
 use anyhow::Result;
-use tidegate_sim::log::Tally;
+use tidegate_sim::log::{Format, Log, Tally};
 use tidegate_sim::replay::{Doubt, Outcome, Replay};
 use tidegate_sim::thousands::grouped;
 
@@ -37,8 +37,19 @@ pub(super) fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
     Err(Mistake(what).into())
 }
 
+/// Refuses `--column` with a column that the log does not have. A field of JSON may be missing for a day: that is a remark.
+pub(super) fn columns(log: &Log, printer: &Printer) -> Result<()> {
+    let Some((attribute, column)) = log.unmet_columns().next() else { return Ok(()) };
+    let what = format!("--column {attribute}={column}: no line has a column {column}");
+    if log.tally().files.iter().any(|(_, format)| *format == Format::Json) {
+        printer.remark(&what);
+        return Ok(());
+    }
+    Err(Mistake(what).into())
+}
+
 /// Refuses policies that no request of the log met.
-pub(super) fn matched(runs: &Replay, outcomes: &[Outcome]) -> Result<()> {
+pub(super) fn matched(runs: &Replay, outcomes: &[Outcome], by: Option<&[String]>) -> Result<()> {
     let met =
         |run: &Outcome| run.errors + run.denied_by_list > 0 || run.policies.iter().any(|row| row.matched > 0);
     if outcomes.iter().any(met) {
@@ -50,6 +61,9 @@ pub(super) fn matched(runs: &Replay, outcomes: &[Outcome]) -> Result<()> {
         what.push_str("; look at match, direction, mode and the allow-lists");
     } else {
         what.push_str(&format!("; {}", unseen(runs)));
+    }
+    if let Some(by) = by.filter(|by| runs.unseen().iter().any(|name| by.contains(name))) {
+        what.insert_str(0, &format!("--by {}: ", by.join(",")));
     }
     Err(Mistake(what).into())
 }

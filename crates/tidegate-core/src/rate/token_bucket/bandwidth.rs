@@ -84,6 +84,10 @@ impl Bandwidth {
         self.capacity
     }
 
+    pub(crate) const fn refill_kind(&self) -> Refill {
+        self.refill
+    }
+
     /// The amount of a number of units. Below 2^126, since a weight is at most 2^62.
     pub(super) fn amount(&self, units: u64) -> u128 {
         u128::from(units) * u128::from(self.weight)

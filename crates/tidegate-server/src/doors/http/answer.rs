@@ -83,14 +83,6 @@ impl<'a> Reply<'a, '_> {
         response
     }
 
-    /// Returns how many limits the answer tells of.
-    pub(crate) fn limits(&self) -> usize {
-        match self.conclusion {
-            Conclusion::Decided(decision) => decision.limits.len(),
-            Conclusion::Unsettled { .. } => 0,
-        }
-    }
-
     /// Returns the body of one check in a batch, its status included.
     pub(crate) fn in_batch(self) -> serde_json::Value {
         let decision = self.decision_body();

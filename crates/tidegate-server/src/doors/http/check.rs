@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::answer::Reply;
 use super::request_body::{self, CheckBody, MAX_BATCH_LIMITS};
 use crate::app::App;
-use crate::engine::{Held, NoTicket, TicketAnswer, TicketFor, Want};
+use crate::engine::{Conclusion, Held, NoTicket, TicketAnswer, TicketFor, Want};
 use crate::json;
 use crate::live::Live;
 use crate::problem::Problem;
@@ -40,7 +40,7 @@ async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, 
     answer.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
 }
 
-/// Decides many, in order; all are read before the first is charged.
+/// Decides many, in order; all are read before the first is charged. An engine is asked for all of them in one exchange.
 pub(crate) async fn batch(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = request_body::read(request.into_body(), request_body::MAX_BATCH_BODY).await?;
     let checks = request_body::batch(&bytes)?;
@@ -49,31 +49,30 @@ pub(crate) async fn batch(app: &App, request: Request<Body>) -> Result<Response,
     for (at, asked) in checks.iter().enumerate() {
         chosen.push(named(&live, asked).map_err(|problem| problem.with("index", at))?);
     }
-    let mut limits = 0;
+    let asked: Vec<_> =
+        checks.iter().zip(&chosen).map(|(asked, only)| (asked.check(), only.as_deref())).collect();
+    // A limit takes as much room in a ticket as beside it.
+    let tickets = checks.iter().any(|asked| TicketFor::Caller(asked.ticket).keeps(&live));
+    let most_limits = if tickets { MAX_BATCH_LIMITS / 2 } else { MAX_BATCH_LIMITS };
+    let conclusions = app.engine.decide_each(&live, &asked, most_limits).await;
+    let in_batch = |reply: Reply<'_, '_>| reply.in_batch();
     let mut answers = Vec::with_capacity(checks.len());
-    for (asked, only) in checks.iter().zip(&chosen) {
-        if limits >= MAX_BATCH_LIMITS {
-            answers.push(undecided());
-            continue;
-        }
-        let (ticket, held) = (TicketFor::Caller(asked.ticket), &mut Held::default());
-        let answered = |reply: Reply<'_, '_>| {
-            // A limit takes as much room in a ticket as beside it.
-            limits += reply.limits() * if reply.ticket.is_some() { 2 } else { 1 };
-            reply.in_batch()
-        };
-        let answer = decide(app, &live, asked, only.as_deref(), Want::Take, ticket, held, answered).await;
+    for ((asked, only), (conclusion, mut held)) in checks.iter().zip(&chosen).zip(conclusions) {
+        let decided = Decided { conclusion: &conclusion, held: &mut held };
+        let (ticket, only) = (TicketFor::Caller(asked.ticket), only.as_deref());
+        let answer = conclude(app, &live, asked, only, Want::Take, ticket, decided, in_batch).await;
         answers.push(answer.unwrap_or_else(|none| unreturnable(&none, StatusCode::BAD_REQUEST).in_batch()));
     }
+    answers.resize_with(checks.len(), || undecided(most_limits));
     let mut response = json::bytes(&answers).into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     Ok(response)
 }
 
 /// The answer to a check of a batch that was not decided, since the answer to those before it is long enough.
-fn undecided() -> serde_json::Value {
+fn undecided(most_limits: usize) -> serde_json::Value {
     let detail = format!(
-        "not decided, and nothing was charged: a batch is answered with {MAX_BATCH_LIMITS} limits; ask again"
+        "not decided, and nothing was charged: a batch is answered with {most_limits} limits; ask again"
     );
     serde_json::json!({ "status": StatusCode::PAYLOAD_TOO_LARGE.as_u16(), "detail": detail })
 }
@@ -104,11 +103,33 @@ pub(crate) async fn decide<A>(
     held: &mut Held,
     answer: impl FnOnce(Reply<'_, '_>) -> A,
 ) -> Result<A, NoTicket> {
-    let (request, cost) = (&asked.request, asked.cost);
     let keep = ticket.keeps(live).then_some(&mut *held);
-    let conclusion = app.engine.decide(live, request, cost, only, want, keep).await;
-    let id = (want == Want::Take).then(|| app.engine.name(live, request, only, cost, &conclusion));
-    let ticket = id.and_then(|id| app.engine.ticket(request, &conclusion, held, ticket, id));
+    let conclusion = app.engine.decide(live, asked.check(), only, want, keep).await;
+    let decided = Decided { conclusion: &conclusion, held };
+    conclude(app, live, asked, only, want, ticket, decided, answer).await
+}
+
+/// A decision, and what it charged.
+struct Decided<'a> {
+    conclusion: &'a Conclusion,
+    held: &'a mut Held,
+}
+
+/// Has the answer to a decision made; as [`decide`].
+#[allow(clippy::too_many_arguments, reason = "what was asked, and what is wanted of the answer")]
+async fn conclude<A>(
+    app: &App,
+    live: &Live,
+    asked: &CheckBody<'_>,
+    only: Option<&[usize]>,
+    want: Want,
+    ticket: TicketFor,
+    Decided { conclusion, held }: Decided<'_>,
+    answer: impl FnOnce(Reply<'_, '_>) -> A,
+) -> Result<A, NoTicket> {
+    let request = &asked.request;
+    let id = (want == Want::Take).then(|| app.engine.name(live, &asked.check(), only, conclusion));
+    let ticket = id.and_then(|id| app.engine.ticket(request, conclusion, held, ticket, id));
     let ticket = match ticket {
         Some(TicketAnswer { error: Some(none), .. }) if none.keeps_place => {
             app.engine.undo(held).await;
@@ -116,8 +137,8 @@ pub(crate) async fn decide<A>(
         }
         ticket => ticket,
     };
-    let facts = app.engine.facts(live, &conclusion);
-    Ok(answer(Reply { request, conclusion: &conclusion, facts: &facts, want, id, ticket: ticket.as_ref() }))
+    let facts = app.engine.facts(live, conclusion);
+    Ok(answer(Reply { request, conclusion, facts: &facts, want, id, ticket: ticket.as_ref() }))
 }
 
 /// Finds the policies that a caller named.

@@ -20,6 +20,7 @@ use crate::engine::{Conclusion, Held, TicketFor, Want};
 use crate::json;
 use crate::live::Live;
 use crate::problem::Problem;
+use crate::refused_requests::Stated;
 use crate::spelling::quoted;
 
 /// Decides without taking, and says why.
@@ -30,7 +31,7 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
     let live = app.engine.live();
     if let Some(id) = query.get("id") {
         let id = decision_id(id)?;
-        let (cost, remembered) = app.engine.find(id).ok_or_else(|| unknown(id))?;
+        let (stated, remembered) = app.engine.find(id).ok_or_else(|| unknown(id))?;
         let remembered = remembered.ok_or_else(|| {
             let detail =
                 format!("the request of decision {id} was too long to be kept; POST the body of the check");
@@ -39,7 +40,8 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
         let still = |name: &&str| live.set.find(name).is_some();
         let names = remembered.only().map(|names| names.iter().map(|name| &**name).filter(still));
         let policies = names.map(|names| names.map(Into::into).collect());
-        let asked = CheckBody { request: remembered.descriptor(), cost, policies, ticket: None };
+        let Stated { cost, priority } = stated;
+        let asked = CheckBody { request: remembered.descriptor(), cost, priority, policies, ticket: None };
         return answer(app, &live, &asked, reveal).await;
     }
     if parts.method == Method::GET {

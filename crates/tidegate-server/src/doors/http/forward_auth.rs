@@ -6,7 +6,7 @@
 //! nginx knows only 401 and 403 as refusals, so its usual `deny_status` is 403.
 //!
 //! The sub-request is the caller's as far as the proxy does not replace it: nothing in it but the three headers of the
-//! configured family changes how the door works. Its query is not read at all, since Caddy hands on that of the caller.
+//! configured family changes how the door works, and the priority where the file names a header for it. Its query is not read at all, since Caddy hands on that of the caller.
 //!
 //! A browser's preflight passes uncharged, or a page would be refused before it asked for anything; deny-lists hold for it
 //! all the same. A delayed request is answered when its time has come, since no proxy can wait; a caller who hangs up before has spent nothing.
@@ -58,7 +58,8 @@ pub(crate) async fn forward_auth(app: &App, request: Request<Body>) -> Result<Re
     };
     let original = Original::of(request.headers(), peer.ip(), proxy)?;
     let preflight = !asks.charge_preflights && is_preflight(original.method, request.headers());
-    let asked = CheckBody { request: original.descriptor, cost: None, policies: None, ticket: None };
+    let Original { descriptor: request, priority, .. } = original;
+    let asked = CheckBody { request, cost: None, priority, policies: None, ticket: None };
     if preflight && live.set.access(&asked.request).is_none() {
         let unlimited = [(CACHE_CONTROL, HeaderValue::from_static("no-store"))];
         return Ok((StatusCode::OK, unlimited).into_response());

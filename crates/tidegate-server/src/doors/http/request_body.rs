@@ -9,6 +9,7 @@ mod bounds;
 mod check;
 mod cost;
 mod fields;
+mod priority;
 mod settlement;
 #[cfg(test)]
 mod tests;

@@ -30,6 +30,10 @@ impl fmt::Debug for Cutter {
 }
 
 impl Cutter {
+    pub(in super::super) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
     pub(in super::super) fn new(format: &LogFormat, columns: &[(String, String)]) -> Self {
         let mut fields = Fields::new(columns);
         // What was asked for goes before what it was rewritten to.

@@ -29,31 +29,36 @@ pub(in crate::config) const PLACE_TTL: &str = "60s";
 
 /// The algorithms, in the order of the manual.
 pub(in crate::config) const ALGORITHMS: &[AlgorithmKeys] = &[
-    AlgorithmKeys { name: "gcra", common: RATED, takes: &["burst", "max_wait"], needs: &[] },
+    AlgorithmKeys { name: "gcra", common: RATED, takes: &["burst", "max_wait", "keep_for"], needs: &[] },
     AlgorithmKeys {
         name: "token-bucket",
         common: RATED,
-        takes: &["burst", "refill", "max_wait"],
+        takes: &["burst", "refill", "max_wait", "keep_for"],
         needs: &[],
     },
     AlgorithmKeys {
         name: "leaky-bucket",
         common: RATED,
-        takes: &["burst", "queue", "max_wait", "slack"],
+        takes: &["burst", "queue", "max_wait", "slack", "keep_for"],
         needs: &[],
     },
-    AlgorithmKeys { name: "fixed-window", common: RATED, takes: &["calendar"], needs: &[] },
-    AlgorithmKeys { name: "sliding-window", common: RATED, takes: &["buckets"], needs: &[] },
-    AlgorithmKeys { name: "sliding-counter", common: RATED, takes: &[], needs: &[] },
-    AlgorithmKeys { name: "sliding-log", common: RATED, takes: &[], needs: &[] },
+    AlgorithmKeys { name: "fixed-window", common: RATED, takes: &["calendar", "keep_for"], needs: &[] },
+    AlgorithmKeys { name: "sliding-window", common: RATED, takes: &["buckets", "keep_for"], needs: &[] },
+    AlgorithmKeys { name: "sliding-counter", common: RATED, takes: &["keep_for"], needs: &[] },
+    AlgorithmKeys { name: "sliding-log", common: RATED, takes: &["keep_for"], needs: &[] },
     AlgorithmKeys {
         name: "warm-up",
         common: RATED,
         takes: &["warm_up", "cold_factor", "burst", "max_wait"],
         needs: &["warm_up"],
     },
-    AlgorithmKeys { name: "x-time", common: RATED, takes: &["burst", "max_wait"], needs: &[] },
-    AlgorithmKeys { name: "uber-pacer", common: RATED, takes: &["slack", "max_wait"], needs: &[] },
+    AlgorithmKeys { name: "x-time", common: RATED, takes: &["burst", "max_wait", "keep_for"], needs: &[] },
+    AlgorithmKeys {
+        name: "uber-pacer",
+        common: RATED,
+        takes: &["slack", "max_wait", "keep_for"],
+        needs: &[],
+    },
     AlgorithmKeys { name: "guava-bursty", common: RATED, takes: &["max_wait"], needs: &[] },
     AlgorithmKeys {
         name: "guava-warming",
@@ -61,7 +66,12 @@ pub(in crate::config) const ALGORITHMS: &[AlgorithmKeys] = &[
         takes: &["warm_up", "cold_factor", "max_wait"],
         needs: &["warm_up"],
     },
-    AlgorithmKeys { name: CONCURRENCY, common: GUARDING, takes: &["max", "ttl"], needs: &["max"] },
+    AlgorithmKeys {
+        name: CONCURRENCY,
+        common: GUARDING,
+        takes: &["max", "ttl", "keep_for"],
+        needs: &["max"],
+    },
 ];
 
 const ALGORITHM_NAMES: &[&str] = &{
@@ -84,6 +94,31 @@ const OVERRIDE: Table = Table {
         key("burst", Kind::Whole(1, MAX_COUNT), None, "The burst of this key"),
     ],
     required: &["key", "rate"],
+};
+
+const KEEP_FOR: Table = Table {
+    name: "keep_for",
+    keys: &[
+        key(
+            "critical-plus",
+            Kind::Kept,
+            None,
+            "What only critical-plus requests may use: a share of the limit, or units",
+        ),
+        key(
+            "critical",
+            Kind::Kept,
+            None,
+            "What only requests that are critical or above may use; the part of critical-plus included",
+        ),
+        key(
+            "sheddable-plus",
+            Kind::Kept,
+            None,
+            "What all but sheddable requests may use; the parts of higher levels included",
+        ),
+    ],
+    required: &[],
 };
 
 const LIMIT_KEYS: &[Key] = &[
@@ -134,6 +169,12 @@ const LIMIT_KEYS: &[Key] = &[
         Kind::Span,
         Some(PLACE_TTL),
         "After which time a place is free again although nobody gave it back; longer than any work takes",
+    ),
+    key(
+        "keep_for",
+        Kind::Table(&KEEP_FOR),
+        None,
+        "How much of the limit only requests of at least a level of priority may use; the others leave it",
     ),
     key("adaptive", Kind::Unavailable, None, "The law that moves the limit"),
     key("bandwidths", Kind::Unavailable, None, "Several rates of one bucket; write several limits instead"),

@@ -3,8 +3,6 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::GrammarError;
-
 /// A unit of time as written in rates and spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unit {
@@ -46,7 +44,20 @@ pub(super) const UNITS: [(Unit, &[&str]); 10] = [
     (Unit::Year, &["year", "y", "yr", "yrs", "years"]),
 ];
 
-pub(super) const UNIT_NAMES: &str = "ns, us, ms, s, min, h, day, week, month or year";
+/// Why a text is no unit.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnitError {
+    /// `M`, which some programs read as a month.
+    #[error("\"M\" could be minute or month; write min or month")]
+    MinuteOrMonth,
+    /// Nothing like a unit.
+    #[error("unknown unit \"{text}\"; use ns, us, ms, s, min, h, day, week, month or year")]
+    Unknown {
+        /// The unit as written.
+        text: String,
+    },
+}
 
 impl Unit {
     /// Returns the length of one unit; a month is 30 days, a year 365.
@@ -75,17 +86,17 @@ impl Unit {
 }
 
 impl FromStr for Unit {
-    type Err = GrammarError;
+    type Err = UnitError;
 
-    fn from_str(text: &str) -> Result<Self, GrammarError> {
+    fn from_str(text: &str) -> Result<Self, UnitError> {
         if text == "M" {
-            return Err(GrammarError::MinuteOrMonth { text: text.to_owned() });
+            return Err(UnitError::MinuteOrMonth);
         }
         let lower = text.to_ascii_lowercase();
         UNITS
             .iter()
             .find(|(_, names)| names.contains(&lower.as_str()))
             .map(|(unit, _)| *unit)
-            .ok_or_else(|| GrammarError::Unit { text: text.to_owned() })
+            .ok_or_else(|| UnitError::Unknown { text: text.to_owned() })
     }
 }

@@ -132,6 +132,7 @@ struct Line {
     key: usize,
     quota: usize,
     cost: Cost,
+    kept_back: u64,
     max_wait: Duration,
     binding: bool,
     replace: Replace,
@@ -207,6 +208,7 @@ impl History {
                 key,
                 quota: (self.start + key + other) % self.quotas,
                 cost: Cost::new(1 + self.random.below(4)).unwrap_or(Cost::ONE),
+                kept_back: [0, 0, 0, 1, 3][self.random.below(5) as usize],
                 max_wait: Duration::from_millis([0, 0, 0, 50, 5000][self.random.below(5) as usize]),
                 binding: self.random.below(8) != 0,
                 replace: [Replace::AsIs, Replace::Proportional, Replace::Reset]
@@ -222,6 +224,7 @@ impl History {
             key,
             quota,
             cost,
+            kept_back: 0,
             max_wait: Duration::ZERO,
             binding: true,
             replace: Replace::AsIs,
@@ -285,6 +288,7 @@ impl Open {
 impl Asked {
     fn charges<'q>(&self, quotas: &'q [Arc<Quota>]) -> Vec<Charge<'q>> {
         let charge = |line: &Line| Charge {
+            kept_back: line.kept_back,
             max_wait: line.max_wait,
             binding: line.binding,
             replace: line.replace,

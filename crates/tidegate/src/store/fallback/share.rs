@@ -6,12 +6,15 @@
 //! A cost that fits the limit and not the node's part of it is charged all of the limit, so that it passes where that is full, and what
 //! is missing is booked as a debt: the node then waits until its part has paid for it.
 //!
+//! What a limit keeps back for requests of higher priority is not multiplied: it is a part of the whole limit, and so of each node's.
+//!
 //! The number of nodes may change while charges are open. Each is ended by the number it was made under, which its receipt's tick tells.
 
 use parking_lot::RwLock;
 use tidegate_core::{Algorithm, Cost, Finish, Quota, Receipt, Standing, Tick};
 
 use crate::clock::HeldTime;
+use crate::store::Charge;
 
 /// How many numbers of nodes are remembered. The oldest place keeps the smallest of all earlier numbers, under which less comes back.
 const MOST_REMEMBERED: usize = 64;
@@ -97,6 +100,18 @@ impl Share {
     /// Returns what is owed beyond the charge, where that was all of a limit and not enough. Places of a guard are not owed.
     pub(super) fn owed(&self, quota: &Quota) -> u64 {
         if quota.is_guard() { 0 } else { times(self.asked, self.nodes).units() - self.charged.units() }
+    }
+
+    /// Returns what is kept back from the charge: what the limit keeps back, as far as a full limit has room for it beside the units
+    /// charged. Otherwise a cost beyond the node's part, which is charged all of the limit, would never pass.
+    pub(super) fn kept_back(&self, charge: &Charge<'_>) -> u64 {
+        if charge.kept_back == 0 {
+            return 0;
+        }
+        let capacity = charge.quota.capacity();
+        let fits = self.asked.units().saturating_add(charge.kept_back) <= capacity;
+        let room = capacity.saturating_sub(self.charged.units());
+        if fits { charge.kept_back.min(room) } else { charge.kept_back }
     }
 
     /// Returns the receipt of the charge as the caller sees it.

@@ -50,7 +50,8 @@ impl StandIn {
             .filter(|(_, charge)| charge.on_error == OnStoreError::Local)
             .map(|(place, charge)| {
                 let share = Share::of(charge.cost, charge.quota, nodes.now());
-                (place, share, Charge { cost: share.charged, ..*charge })
+                let kept_back = share.kept_back(charge);
+                (place, share, Charge { cost: share.charged, kept_back, ..*charge })
             })
             .collect();
         let mut decided = Settled { allowed: true, at: now, ..Settled::default() };

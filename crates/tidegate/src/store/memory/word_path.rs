@@ -77,7 +77,7 @@ impl Word {
 impl Hand for Word {
     type Next = u64;
 
-    fn decide(&self, charge: &Charge<'_>, tick: Tick) -> (Ruling, Option<(u64, Receipt)>) {
+    fn decide_cost(&self, charge: &Charge<'_>, tick: Tick) -> (Ruling, Option<(u64, Receipt)>) {
         let (form, units) = (&self.form, charge.cost.units());
         match form.take(self.word, self.now, units) {
             Some(next) => {
@@ -157,6 +157,9 @@ impl Table {
         }
         let now = form.scaled(tick)?;
         let seen = slot.word();
+        if let Some(with_kept_back) = charge.with_kept_back() {
+            form.take(seen, now, with_kept_back.cost.units())?;
+        }
         let next = form.take(seen, now, charge.cost.units())?;
         Some(Permit { slot, name, limit, now, seen, next })
     }
@@ -169,8 +172,8 @@ impl Table {
         Some((line.slot(at), name))
     }
 
-    /// Settles a step of one charge that asks for units at once: a refusal, or a new key, which gets a slot. `false`, and nothing is
-    /// changed, where the step asks for anything else.
+    /// Settles a step of one charge that asks for units at once and may take all that is there: a refusal, or a new key, which gets a
+    /// slot. `false`, and nothing is changed, where the step asks for anything else.
     pub(super) fn settle_word(
         &self,
         step: &Step<'_>,
@@ -178,7 +181,7 @@ impl Table {
         key: Sought,
         settled: &mut Settled,
     ) -> bool {
-        let plain = charge.max_wait.is_zero() && charge.binding && !charge.passing;
+        let plain = charge.max_wait.is_zero() && charge.binding && !charge.passing && charge.kept_back == 0;
         if !plain || !matches!(step.op, Op::Take) {
             return false;
         }

@@ -43,7 +43,11 @@ struct LimitBody<'a> {
     /// Whether it is only measured, as a shadow policy or a `shadow_limit`.
     shadow: bool,
     decision: &'static str,
+    /// What a request of this priority may still take.
     remaining: u64,
+    /// What is there beside it, for requests of higher priority.
+    #[serde(skip_serializing_if = "is_none")]
+    kept_back: u64,
     limit: u64,
     /// Units below empty.
     debt: u64,
@@ -97,7 +101,7 @@ impl<'a> DecisionBody<'a> {
                 (true, false) => "delayed",
             },
             policy: decision.policy().map(|at| policies[at].name.as_str()),
-            remaining: bound.map(|bound| bound.decision.standing.remaining),
+            remaining: bound.map(LimitDecision::remaining),
             limit: bound.map(|bound| bound.decision.standing.limit),
             retry: (!decision.allowed).then(|| decision.retry().as_str()),
             retry_after_ms: if decision.allowed { None } else { decision.retry().after().map(millis_up) },
@@ -129,7 +133,8 @@ impl<'a> LimitBody<'a> {
                 (true, true) => "allowed",
                 (true, false) => "delayed",
             },
-            remaining: standing.remaining,
+            remaining: limit.remaining(),
+            kept_back: limit.kept_back,
             limit: standing.limit,
             debt: standing.debt,
             retry: (!allowed).then(|| limit.decision.retry().as_str()),
@@ -140,6 +145,11 @@ impl<'a> LimitBody<'a> {
             awaits_report: charged && allowed && (limit.on_failure || is_place(policy, limit)),
         }
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_none(units: &u64) -> bool {
+    *units == 0
 }
 
 /// Says whether it is a place, which is left when the work ends.

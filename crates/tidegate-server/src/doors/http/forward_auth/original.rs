@@ -17,6 +17,7 @@ use http::header::{
     HOST, HeaderMap, HeaderName, HeaderValue, VIA,
 };
 use percent_encoding::percent_encode_byte;
+use tidegate::Priority;
 use tidegate::policy::{Descriptor, IpSource};
 
 use super::super::request_body::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
@@ -36,6 +37,7 @@ const LISTS: [HeaderName; 8] =
 pub(super) struct Original<'r> {
     pub(super) method: &'r str,
     pub(super) descriptor: Descriptor<'r>,
+    pub(super) priority: Priority,
 }
 
 impl<'r> Original<'r> {
@@ -47,7 +49,8 @@ impl<'r> Original<'r> {
     /// 503 when the door is not set up; 400 when the proxy does not do its part; the door's status of a refusal, else 400,
     /// when the caller sent a header that policies name in a way that two readers would understand differently.
     pub(super) fn of(headers: &'r HeaderMap, peer: IpAddr, proxy: &Proxy) -> Result<Self, Problem> {
-        let family = &proxy.asks()?.original;
+        let asks = proxy.asks()?;
+        let family = &asks.original;
         let proxys = |detail: String| proxy.misconfigured(Problem::bad_request(detail));
         let set = |name: &str| once(headers, name).map_err(proxys);
         let (method, uri, host) = (set(family.method())?, set(family.uri())?, set(family.host())?);
@@ -71,6 +74,11 @@ impl<'r> Original<'r> {
             )));
         }
         let host = host_name(text(host)).ok_or_else(|| is_no("host", family.host(), host))?;
+        let priority = match &asks.priority_header {
+            // Of anybody but our own proxies it is the word of whoever wants to pass.
+            Some(name) if proxy.client_ip.trusts(peer) => priority(headers, name, proxys)?,
+            _ => Priority::default(),
+        };
         let lines = headers.get_all(proxy.client_ip.header.name()).iter().map(HeaderValue::as_bytes);
         let client = proxy.client_ip.find(peer, lines).map_err(|error| proxys(error.to_string()))?;
         if client.from == IpSource::Peer {
@@ -95,7 +103,9 @@ impl<'r> Original<'r> {
                 return Err(proxy.refused(format!(
                     "many programs take the header {shown} for one that policies name; send that one, with its dashes"
                 )));
-            } else if is_the_callers(name, &[family.method(), family.uri(), family.host()]) {
+            } else if is_the_callers(name, &[family.method(), family.uri(), family.host()])
+                && asks.priority_header.as_deref() != Some(name.as_str())
+            {
                 others.push((name, attribute));
             }
         }
@@ -106,7 +116,7 @@ impl<'r> Original<'r> {
                 descriptor.push(attribute, value);
             }
         }
-        Ok(Self { method, descriptor })
+        Ok(Self { method, descriptor, priority })
     }
 }
 
@@ -129,6 +139,25 @@ fn once<'r>(headers: &'r HeaderMap, name: &str) -> Result<&'r HeaderValue, Strin
             others + 1
         )),
     }
+}
+
+/// Reads the header in which the proxy tells how much the request matters; without it, or empty, the request has the default priority.
+fn priority(
+    headers: &HeaderMap,
+    name: &str,
+    proxys: impl Fn(String) -> Problem,
+) -> Result<Priority, Problem> {
+    let mut lines = headers.get_all(name).iter().filter(|line| !line.is_empty());
+    let Some(line) = lines.next() else { return Ok(Priority::default()) };
+    if lines.next().is_some() {
+        let detail = format!(
+            "{name} came several times; the proxy must set it itself, in place of what its caller sent"
+        );
+        return Err(proxys(detail));
+    }
+    // Not for the log: a caller may have written it.
+    let value = text(line);
+    value.parse().map_err(|error| Problem::bad_request(format!("{name}: {} {error}", quoted(&value))))
 }
 
 /// Returns the value of a header that policies name.

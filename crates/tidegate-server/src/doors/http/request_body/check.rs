@@ -5,23 +5,35 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use smallvec::SmallVec;
-use tidegate::Cost;
+use tidegate::gate::Check;
 use tidegate::policy::Descriptor;
+use tidegate::{Cost, Priority};
 
 use super::attributes::AttributesSeed;
 use super::bounds::{MAX_BATCH, MAX_POLICIES};
 use super::cost::CostSeed;
 use super::fields::{Text, missing, once, unknown};
+use super::priority::PrioritySeed;
 
 /// One check as a caller writes it.
 #[derive(Debug)]
 pub(crate) struct CheckBody<'a> {
     pub(crate) request: Descriptor<'a>,
     pub(crate) cost: Option<Cost>,
+    pub(crate) priority: Priority,
     pub(crate) policies: Option<SmallVec<[Cow<'a, str>; 4]>>,
     /// Whether he wants a ticket; `None`: where the policies expect a settlement.
     pub(crate) ticket: Option<bool>,
 }
+
+impl<'a> CheckBody<'a> {
+    /// Returns it as a gate is asked, of all policies.
+    pub(crate) fn check(&self) -> Check<'_, 'a> {
+        Check::of(&self.request).maybe_cost(self.cost).priority(self.priority)
+    }
+}
+
+const FIELDS: [&str; 5] = ["attributes", "cost", "priority", "policies", "ticket"];
 
 #[derive(Clone, Copy)]
 pub(super) struct CheckSeed;
@@ -42,20 +54,22 @@ impl<'de> Visitor<'de> for CheckSeed {
     }
 
     fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<CheckBody<'de>, M::Error> {
-        let (mut request, mut cost, mut policies, mut ticket) = (None, None, None, None);
+        let (mut request, mut cost, mut priority, mut policies, mut ticket) = (None, None, None, None, None);
         while let Some(Text(field)) = map.next_key()? {
             match field.as_ref() {
                 "attributes" => once(&mut request, "attributes", map.next_value_seed(AttributesSeed)?)?,
                 "cost" => once(&mut cost, "cost", map.next_value_seed(CostSeed)?)?,
+                "priority" => once(&mut priority, "priority", map.next_value_seed(PrioritySeed)?)?,
                 "policies" => once(&mut policies, "policies", map.next_value_seed(NamesSeed)?)?,
                 "ticket" => once(&mut ticket, "ticket", map.next_value_seed(YesOrNo)?)?,
-                other => return Err(unknown(other, &["attributes", "cost", "policies", "ticket"])),
+                other => return Err(unknown(other, &FIELDS)),
             }
         }
         let request = request.ok_or_else(|| missing("attributes", "an object of names and values"))?;
         Ok(CheckBody {
             request,
             cost: cost.flatten(),
+            priority: priority.flatten().unwrap_or_default(),
             policies: policies.flatten(),
             ticket: ticket.flatten(),
         })

@@ -1,0 +1,118 @@
+//! The keys that policies hit, for `replay --hit`: one list for each policy with keys, and for each of its runs.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tidegate_sim::json_units::{millis, rfc3339};
+use tidegate_sim::peaks::KeyDetail;
+use tidegate_sim::replay::{Outcome, PeakRate, Replay};
+use tidegate_sim::thousands::grouped;
+
+use crate::outcome::when;
+use crate::styled::{Look, Styled};
+use crate::table::{Cell, table};
+
+/// The keys that one policy of one run hit, denied most first.
+#[derive(Debug)]
+pub(crate) struct HitList {
+    run: String,
+    policy: String,
+    /// How many there are; `keys` may be fewer.
+    keys_hit: u64,
+    window: Duration,
+    /// Whether every key was remembered.
+    is_complete: bool,
+    keys: Vec<KeyDetail>,
+}
+
+/// Returns the lists of all runs, with at most `most` keys each; policies that hit nobody have an empty one.
+pub(crate) fn lists(replay: &Replay, outcomes: &[Outcome], most: usize) -> Vec<HitList> {
+    let mut lists = Vec::new();
+    for (run, outcome) in outcomes.iter().enumerate() {
+        let keyed = outcome.policies.iter().enumerate().filter(|(_, policy)| !policy.by.is_empty());
+        lists.extend(keyed.filter_map(|(row, policy)| {
+            let peaks = replay.policy_peaks(run, row)?;
+            Some(HitList {
+                run: outcome.name.clone(),
+                policy: policy.name.clone(),
+                keys_hit: policy.keys_hit,
+                window: peaks.window(),
+                is_complete: peaks.is_exact(),
+                keys: peaks.hit(most, |_| true),
+            })
+        }));
+    }
+    lists
+}
+
+impl HitList {
+    pub(crate) fn json(&self) -> Value {
+        let key = |key: &KeyDetail| {
+            let peak = &key.peak;
+            let path = |path: &tidegate_sim::peaks::PathCount| json!({ "path": path.path, "requests": path.requests, "requests_are_floor": !path.is_exact });
+            json!({
+                "key": peak.key,
+                "requests": key.requests,
+                "denied": peak.denied,
+                "denied_units": peak.denied_units,
+                "counts_are_floor": key.is_floor(),
+                "peak": peak.peak,
+                "peak_at": rfc3339(peak.peak_at),
+                "signed_in": key.signed_in,
+                "first_denied_at": peak.first_denied.map(rfc3339),
+                "paths": key.paths.iter().map(path).collect::<Vec<_>>(),
+            })
+        };
+        json!({
+            "run": self.run,
+            "policy": self.policy,
+            "keys_hit": self.keys_hit,
+            "keys_may_be_missing": !self.is_complete,
+            "peak_window_ms": millis(self.window),
+            "keys": self.keys.iter().map(key).collect::<Vec<_>>(),
+        })
+    }
+
+    /// Returns the list for people; `named` says which run it is of, where there are several.
+    pub(crate) fn text(&self, recorded: bool, named: bool) -> Styled {
+        let mut text = Styled::default();
+        let run = if named { format!("{}: ", self.run) } else { String::new() };
+        text.push(format!("\n{run}{} hit ", self.policy));
+        if self.keys.is_empty() {
+            text.push("no key\n");
+            return text;
+        }
+        text.push(format!("{} {}", grouped(self.keys_hit), if self.keys_hit == 1 { "key" } else { "keys" }));
+        if (self.keys.len() as u64) < self.keys_hit {
+            text.push(format!(", of which the {} denied most are shown", grouped(self.keys.len() as u64)));
+        }
+        text.push("\n");
+        let header = ["KEY", "REQUESTS", "DENIED", "PEAK RATE", "SIGNED IN", "FIRST DENY", "PATHS"];
+        text.push(table(&header, &[1, 2], self.keys.iter().map(|key| self.row(key, recorded))));
+        text.push("\n");
+        if self.keys.iter().any(KeyDetail::is_floor) {
+            text.push(">= is at least: for a while there was no room to remember that key\n");
+        }
+        if !self.is_complete {
+            text.push("there were more keys than are remembered: some that asked little may be missing\n");
+        }
+        text
+    }
+
+    fn row(&self, key: &KeyDetail, recorded: bool) -> Vec<Cell> {
+        let least = if key.is_floor() { ">=" } else { "" };
+        let count = |count: u64| format!("{least}{}", grouped(count));
+        let path = |path: &tidegate_sim::peaks::PathCount| {
+            format!("{} {}{}", path.path, if path.is_exact { "" } else { ">=" }, grouped(path.requests))
+        };
+        vec![
+            key.peak.key.clone().into(),
+            key.requests.map_or_else(|| "-".to_owned(), count).into(),
+            Cell::looking(count(key.peak.denied), Some(Look::Bad)),
+            PeakRate { count: key.peak.peak, window: self.window }.to_string().into(),
+            if key.signed_in { "yes" } else { "no" }.to_owned().into(),
+            key.peak.first_denied.map_or_else(|| "-".to_owned(), |at| when(at, recorded)).into(),
+            key.paths.iter().map(path).collect::<Vec<_>>().join(", ").into(),
+        ]
+    }
+}

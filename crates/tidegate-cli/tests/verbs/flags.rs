@@ -1,0 +1,166 @@
+//! What a flag with a wrong value says: its own name, and what would work.
+
+use crate::{Desk, sample};
+
+/// Mistakes in `--rate` and its neighbours were told of a policy file that nobody wrote, as `policy "gcra": rate: ..`; a wrong column was
+/// not told at all.
+#[test]
+fn a_mistake_begins_with_its_flag() {
+    let desk = Desk::new();
+    let (log, csv) = (sample("access.log"), sample("llm-calls.csv"));
+    desk.write("p.yaml", "version: 1\npolicies: []\n");
+    for (words, says) in [
+        ("--rate 10rps", "--rate: \"10rps\" is not how a rate is written here; write 10/s"),
+        ("--rate 5", "--rate: \"5\" does not say per what; write 5/s, 5/min or 5/day"),
+        ("--rate 5/fortnight", "--rate: unknown unit \"fortnight\"; use ns, us, ms, s, min, h,"),
+        ("--rate -1/s", "--rate: \"-1\" is not a whole number from 1 to 2^60"),
+        ("--rate 5/s --burst 0", "--burst: 0 is out of range; use 1 to 2^60"),
+        ("--rate 5/s --algorithm gcro", "--algorithm: unknown word \"gcro\"; did you mean \"gcra\"?"),
+        ("--algorithm concurrency", "--algorithm: concurrency needs max"),
+        ("--limit {rate:5/s", "--limit: line 1 column 1: unclosed bracket"),
+        ("--limit [5/s]", "--limit: it has no keys; write '{algorithm: gcra, rate: 100/s}'"),
+        ("--limit {\"rate\":5}", "--limit: rate: \"5\" does not say per what"),
+        (
+            "--limit {\"rate\":\"5/s\",\"bust\":3}",
+            "--limit: unknown key \"bust\" in limit; did you mean \"burst\"?",
+        ),
+        ("--rate 5/s --set bust=3", "--set bust: unknown key \"bust\" in limit; did you mean \"burst\"?"),
+        ("--rate 5/s --set buckets=3", "--set buckets: buckets does not belong to gcra"),
+        (
+            "--rate 5/s --set max_wait=5 --algorithm leaky-bucket",
+            "--set max_wait: \"5\" has no unit; write 5ms,",
+        ),
+        ("--rate 5/s --by clientip", "--by: no request has \"clientip\"; write client.ip"),
+        ("--rate 5/s --by tenant", "--by tenant: nothing matched: "),
+        ("--rate 5/s --cost tokens", "--cost: \"tokens\" is one word"),
+        ("--rate 5/s --cost 0", "--cost: 0 is not a whole number of 1 or more"),
+        ("--rate 5/s --cost -1", "--cost: "),
+        (
+            "--rate 5/s --compare sliding",
+            "--compare sliding: algorithm: unknown word \"sliding\"; possible are",
+        ),
+        ("--rate 5/s --compare warm-up", "--compare warm-up: warm-up needs warm_up"),
+        ("-c p.yaml --compare gcra", "--compare needs a limit spelled out"),
+        ("--rate 5/s --column user.id=uid", "--column user.id=uid: no line has a column uid"),
+        (
+            "--rate 5/s --fail-if denid>1",
+            "--fail-if, column 1: `denid` is no measure; did you mean `denied`?",
+        ),
+        ("--rate 5/s --fail-if denied{policy=x}>1", "--fail-if: there is no policy \"x\"; there are gcra"),
+        ("--rate 5/s --plot p.yaml", "--plot: cannot make p.yaml: "),
+    ] {
+        let words: Vec<&str> = words.split(' ').collect();
+        let told = desk.run(&[&["replay", &log, "-q"], &words[..]].concat());
+        assert!(told.code > 0 && told.err.starts_with(&format!("error: {says}")), "{told:?}");
+        assert!(told.out.is_empty() || says.starts_with("--plot"), "{told:?}");
+    }
+    let told = desk.run(&["replay", &csv, "--by", "tenant", "--rate", "5/s", "--column", "tenant=who", "-q"]);
+    assert!(
+        told.clone().code(2).err.starts_with("error: --column tenant=who: no line has a column who"),
+        "{told:?}"
+    );
+    for (words, says) in [
+        (
+            "--rate 5/s --traffic stedy",
+            "--traffic, column 1: `stedy` is no kind of traffic; did you mean `steady`?",
+        ),
+        (
+            "--rate 5/s --traffic idle~5x",
+            "--traffic, column 6: unknown unit \"x\"; use ns, us, ms, s, min, h,",
+        ),
+        ("--rate 5/s --trace gone", "--trace: cannot open gone: "),
+        ("--rate 5rpm --traffic burst~1", "--rate: \"5rpm\" is not how a rate is written here; write 5/min"),
+        ("--rate 5/s --traffic burst~1 --plot gone/x.svg", "--plot: cannot write gone/x.svg: "),
+    ] {
+        let words: Vec<String> = words.split(' ').map(|word| word.replace('~', " ")).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let told = desk.run(&[&["simulate", "-q"], &words[..]].concat());
+        assert!(told.code > 0 && told.err.starts_with(&format!("error: {says}")), "{told:?}");
+    }
+}
+
+/// What a flag by itself cannot hold is refused before anything is read.
+#[test]
+fn a_value_that_cannot_be_is_refused_with_its_flag() {
+    let desk = Desk::new();
+    for (words, flag, says) in [
+        ("replay --reorder 5", "--reorder <TIME>", "\"5\" has no unit; write 5ms, 5s or 5min"),
+        ("replay --reorder 5M", "--reorder <TIME>", "\"M\" could be minute or month; write min or month"),
+        ("replay --reorder -5s", "--reorder <TIME>", "is not a span of time; write 200ms, 10s or 1h30min"),
+        ("replay --hold 5x", "--hold <TIME>", "unknown unit \"x\"; use ns, us, ms, s, min, h, day"),
+        ("replay --speed fast", "--speed <SPEED>", "write max, 1x or 60x"),
+        ("replay --keys -1", "--keys <N>", "use 1 to 1000000000"),
+        ("replay --burst -1", "--burst <N>", "`-1` is no whole number; write one as 20"),
+        ("replay --column host", "--column <NAME=COLUMN>", "write a name, = and a value"),
+        ("replay --set buckets", "--set <KEY=VALUE>", "write a name, = and a value"),
+        ("replay --max-late 200%", "--max-late <SHARE>", "write 99.9% or 0.999"),
+        ("simulate --seed x", "--seed <N>", "`x` is no whole number; write one as 20"),
+        ("explain --attr x", "--attr <NAME=VALUE>", "write a name, = and a value"),
+        ("explain --cost x", "--cost <N>", "`x` is no whole number; write one as 20"),
+        ("serve --drain 10", "--drain <TIME>", "\"10\" has no unit; write 10ms, 10s or 10min"),
+        ("serve --http :8080", "--http <ADDR>", "write 8080 for this machine alone, or 0.0.0.0:8080"),
+        ("serve --connections -5", "--connections <N>", "use 1 to 1000000"),
+    ] {
+        let told = desk.run(&words.split(' ').collect::<Vec<_>>()).code(2);
+        assert!(told.err.starts_with("error: invalid value") && told.err.contains(flag), "{told:?}");
+        assert!(told.err.contains(says) && told.out.is_empty(), "{told:?}");
+    }
+}
+
+/// One grammar: what a file reads, flags and traffic read, and the other way round.
+#[test]
+fn a_span_is_the_same_wherever_it_is_written() {
+    let desk = Desk::new();
+    let log = sample("access.log");
+    for (span, works) in [
+        ("90s", true),
+        ("1m30s", true),
+        ("1min 30s", true),
+        ("1.5min", true),
+        ("90000ms", true),
+        ("90000000us", true),
+        ("1M", false),
+        ("90", false),
+        ("1 fortnight", false),
+        ("", false),
+    ] {
+        let code = if works { 0 } else { 2 };
+        let file = format!(
+            "version: 1\npolicies:\n  - name: a\n    limit: {{ algorithm: leaky-bucket, rate: 5/s, max_wait: '{span}' }}\n"
+        );
+        desk.write("p.yaml", file);
+        let in_file = desk.run(&["config", "check", "p.yaml"]).code(code);
+        let in_flag = desk.run(&["replay", &log, "--rate", "5/s", "-q", "--reorder", span]).code(code);
+        let in_limit = ["--algorithm", "leaky-bucket", "--set", &format!("max_wait={span}")];
+        let in_limit =
+            desk.run(&[&["replay", &log, "--rate", "5/s", "-q"], &in_limit[..]].concat()).code(code);
+        // Traffic is words with blanks between.
+        let traffic = format!("idle {}, burst 1", span.replace(' ', ""));
+        let in_traffic = (!span.is_empty())
+            .then(|| desk.run(&["simulate", "--rate", "5/s", "-q", "--traffic", &traffic]).code(code));
+        let outputs = [Some(in_file), Some(in_flag), Some(in_limit), in_traffic];
+        let told: Vec<String> = outputs.into_iter().flatten().map(|ran| ran.out + &ran.err).collect();
+        // The same advice, too.
+        for advice in
+            ["has no unit; write", "could be minute or month", "unknown unit", "is not a span of time"]
+        {
+            let given = told.iter().filter(|told| told.contains(advice)).count();
+            assert!(given == 0 || given == told.len() && !works, "{told:#?}");
+        }
+    }
+}
+
+/// The logs stood under "Reading" and the traffic under "Limit".
+#[test]
+fn help_has_each_word_under_its_heading() {
+    let desk = Desk::new();
+    for verb in ["replay", "suggest"] {
+        let help = desk.run(&[verb, "-h"]).code(0).out;
+        assert!(help.contains("\nArguments:\n  [LOG]...  "), "{help}");
+        let (options, reading) = help.split_once("\nReading:\n").unwrap();
+        assert!(options.contains("  --by <NAMES>") && reading.contains("  --reorder <TIME>"), "{help}");
+    }
+    let help = desk.run(&["simulate", "-h"]).code(0).out;
+    let (options, limit) = help.split_once("\nLimit:\n").unwrap();
+    assert!(options.contains("  --traffic <TRAFFIC>") && limit.contains("  --burst <N>"), "{help}");
+}

@@ -1,0 +1,93 @@
+//! `replay --hit`: who was hit, and by what paths they are known.
+
+use crate::{Desk, sample};
+
+#[test]
+fn the_keys_hit_are_listed_denied_most_first() {
+    let desk = Desk::new();
+    let log = sample("access.log");
+    let run = |more: &[&str]| desk.run(&[&["replay", &log, "--rate", "2/min", "-q"], more].concat()).code(0);
+    let value = run(&["--hit", "3", "-o", "json"]).json();
+    let policy = &value["runs"][0]["policies"][0];
+    let [list] = &value["hit"].as_array().unwrap()[..] else { panic!("{value}") };
+    assert_eq!((&list["policy"], &list["keys_hit"]), (&"gcra".into(), &policy["keys_hit"]));
+    assert_eq!((&list["keys_may_be_missing"], &list["peak_window_ms"]), (&false.into(), &60_000.into()));
+    let keys = list["keys"].as_array().unwrap();
+    assert_eq!((keys.len(), &keys[0]["key"]), (3, &"203.0.113.9".into()));
+    assert_eq!(keys[0]["denied"], policy["worst"]["denied"]);
+    assert_eq!((&keys[0]["requests"], &keys[0]["counts_are_floor"]), (&931.into(), &false.into()));
+    assert_eq!(
+        keys[0]["paths"][0],
+        serde_json::json!({ "path": "/api/items", "requests": 931, "requests_are_floor": false })
+    );
+    assert!(keys.is_sorted_by_key(|key| std::cmp::Reverse(key["denied"].as_u64().unwrap())), "{keys:#?}");
+
+    let all = run(&["--hit", "1000", "-o", "json"]).json();
+    let all = all["hit"][0]["keys"].as_array().unwrap();
+    assert_eq!(all.len() as u64, policy["keys_hit"].as_u64().unwrap());
+    let denied: u64 = all.iter().map(|key| key["denied"].as_u64().unwrap()).sum();
+    assert_eq!(denied, policy["denied"].as_u64().unwrap(), "no denial is anybody else's");
+    let signed_in = all.iter().filter(|key| key["signed_in"] == true).count() as u64;
+    assert_eq!(signed_in, policy["keys_hit_signed_in"].as_u64().unwrap());
+
+    let table = run(&["--hit"]).out;
+    assert!(table.contains("gcra hit 112 keys, of which the 20 denied most are shown\nKEY "), "{table}");
+    assert!(table.contains("SIGNED IN   FIRST DENY            PATHS"), "{table}");
+    assert!(
+        table.lines().any(|line| line.starts_with("203.0.113.9 ") && line.ends_with("/api/items 931")),
+        "{table}"
+    );
+    assert!(!run(&[]).out.contains("SIGNED IN") && run(&["-o", "json"]).json().get("hit").is_none());
+}
+
+#[test]
+fn each_run_and_each_shadow_limit_has_a_list_of_its_own() {
+    let desk = Desk::new();
+    let log = sample("access.log");
+    let limit = ["--rate", "60/min", "--burst", "20", "--compare", "sliding-log", "--hit", "5"];
+    let table = desk.run(&[&["replay", &log, "-q"], &limit[..]].concat()).code(0).out;
+    assert!(
+        table.contains("\ngcra: gcra hit 1 key\n")
+            && table.contains("\nsliding-log: sliding-log hit 1 key\n"),
+        "{table}"
+    );
+    desk.write(
+        "p.yaml",
+        "version: 1\npolicies:\n  - { name: per-ip, by: [client.ip], limit: { rate: 100/s, burst: 900 }, \
+         shadow_limit: { rate: 2/min, burst: 2 } }\n  - { name: all, limit: { rate: 100/s } }\n",
+    );
+    let value = desk.run(&["replay", &log, "-c", "p.yaml", "--hit", "-o", "json", "-q"]).code(0).json();
+    let lists = value["hit"].as_array().unwrap().iter();
+    let lists: Vec<_> =
+        lists.map(|list| (list["policy"].as_str().unwrap(), list["keys_hit"].as_u64().unwrap())).collect();
+    assert_eq!(lists, [("per-ip", 0), ("per-ip (shadow_limit)", 112)], "whoever has no key is in no list");
+    let table = desk.run(&["replay", &log, "-c", "p.yaml", "--hit", "-q"]).code(0).out;
+    assert!(table.contains("\nper-ip hit no key\n"), "{table}");
+}
+
+#[test]
+fn a_log_behind_the_option_is_told_where_to_stand() {
+    let desk = Desk::new();
+    let told = desk.run(&["replay", "--rate", "2/min", "--hit", "access.log"]).code(2);
+    assert!(told.err.contains("`access.log` is no number of keys to list"), "{told:?}");
+    assert!(told.err.contains("write the option behind the log"), "{told:?}");
+    desk.run(&["replay", "--rate", "2/min", "--hit=0", &sample("access.log")]).code(2);
+}
+
+/// A picture named `.png` was an SVG inside, and a folder named `.svg` a folder.
+#[test]
+fn pictures_have_the_form_that_their_name_says() {
+    let desk = Desk::new();
+    let simulate =
+        |plot: &str| desk.run(&["simulate", "--rate", "5/s", "--traffic", "burst 9", "--plot", plot]);
+    let told = simulate("x.png").code(2);
+    assert!(told.err.contains("x.png: pictures are drawn as SVG; write --plot x.svg"), "{told:?}");
+    assert!(told.err.contains("rsvg-convert --zoom 2 x.svg --output x.png"), "{told:?}");
+    assert!(!desk.path("x.png").exists());
+    simulate("x.svg").code(0);
+    assert!(desk.read("x.svg").starts_with("<svg "));
+    let log = sample("access.log");
+    let told = desk.run(&["replay", &log, "--rate", "5/s", "--plot", "out.png"]).code(2);
+    assert!(told.err.contains("name a folder, such as --plot out"), "{told:?}");
+    assert!(!desk.path("out.png").exists());
+}

@@ -1,0 +1,146 @@
+//! Logs of other formats than the usual ones, and parts of logs.
+
+use crate::{Desk, sample};
+
+const RATE: [&str; 4] = ["--rate", "1/s", "--burst", "1"];
+
+fn replay<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    [&["replay", "-q", "-o", "json"][..], &RATE, arguments].concat()
+}
+
+const PASTED: &str = r#"
+log_format timed escape=json
+    '$time_iso8601 $remote_addr '   # who
+    '"$request" $status $request_time $http_x_plan';
+"#;
+
+#[test]
+fn a_log_format_is_given_as_nginx_writes_it() {
+    let desk = Desk::new();
+    let line = |second: u32, client: &str, plan: &str| {
+        format!(
+            "2026-03-02T09:14:{second:02}+00:00 {client} \"GET /api/search?q=1 HTTP/1.1\" 200 0.250 {plan}\n"
+        )
+    };
+    desk.write(
+        "api.log",
+        [line(1, "203.0.113.9", "pro"), line(1, "203.0.113.9", "free"), line(1, "h", "")].concat(),
+    );
+    let alone = r#"$time_iso8601 $remote_addr "$request" $status $request_time $http_x_plan"#;
+    for format in [alone, PASTED] {
+        let value = desk.run(&replay(&["api.log", "--log-format", format])).code(0).json();
+        assert_eq!(
+            (&value["log"]["requests"], &value["log"]["malformed"]),
+            (&3.into(), &0.into()),
+            "{value}"
+        );
+        assert_eq!(value["log"]["files"][0]["format"], "log_format");
+        let run = &value["runs"][0];
+        assert_eq!((&run["denied"], &run["policies"][0]["worst"]["key"]), (&1.into(), &"203.0.113.9".into()));
+    }
+    let by = ["api.log", "--log-format", alone, "--by", "request.header.x-plan"];
+    assert_eq!(desk.run(&replay(&by)).code(0).json()["runs"][0]["policies"][0]["keys"]["exactly"], 2);
+    // Places are held for $request_time.
+    let held = [
+        "replay",
+        "-q",
+        "-o",
+        "json",
+        "api.log",
+        "--log-format",
+        alone,
+        "--limit",
+        "{algorithm: concurrency, max: 1}",
+    ];
+    assert_eq!(desk.run(&held).code(0).json()["runs"][0]["denied"], 1);
+}
+
+#[test]
+fn a_wrong_log_format_is_told_with_its_place() {
+    let desk = Desk::new();
+    desk.write("api.log", "x\n");
+    for (flags, says) in [
+        (&["--log-format", "$msec $"][..], "column 7: a $ without a variable's name behind it"),
+        (
+            &["--log-format", "$remote_addr $status"],
+            "--log-format: no variable says when; there must be $time_iso8601",
+        ),
+        (&["--log-format", "$msec", "--format", "json"], "cannot be used with"),
+        (&["--log-format", "  "], "column 3: the format is missing"),
+    ] {
+        let ran = desk.run(&replay(&[&["api.log"], flags].concat())).code(2);
+        assert!(ran.err.contains(says) && ran.err.contains("--log-format"), "{ran:?}");
+    }
+    let ran = desk.run(&replay(&["api.log", "--log-format", "$remote_addr [$msec]"])).code(2);
+    assert!(
+        ran.err.contains("api.log:1: not as the log format has it: the text behind variable 1 does not come"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn logs_of_load_balancers_and_of_cloudfront_are_told_by_their_lines() {
+    let desk = Desk::new();
+    let alb = |second: u32| {
+        format!(
+            "https 2026-03-02T09:14:{second:02}.186641Z app/shop/50dc6c495c0c9188 192.0.2.7:2817 10.0.0.1:80 0.086 0.048 0.037 200 200 57 1024 \
+             \"GET https://shop.example:443/cart?item=4 HTTP/1.1\" \"curl/8.5\" ECDHE-RSA-AES128-GCM-SHA256 TLSv1.2 arn:tg \"Root=1-58337281\" \
+             \"shop.example\" \"arn:cert\" 1 2026-03-02T09:14:{second:02}.000000Z \"forward\" \"-\" \"-\" \"10.0.0.1:80\" \"200\" \"-\" \"-\" TID_1\n"
+        )
+    };
+    desk.write("alb.log", [alb(1), alb(2), alb(2)].concat());
+    let front = |second: u32| {
+        format!(
+            "2026-03-02\t09:14:{second:02}\tFRA56-P1\t2390\t192.0.2.7\tGET\td1.cloudfront.net\t/cart\t200\t-\tcurl/8.5\t-\n"
+        )
+    };
+    let names = "#Version: 1.0\n#Fields: date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status cs(Referer) cs(User-Agent) cs-uri-query\n";
+    desk.write("front.log", [names, &front(1), &front(2), &front(2)].concat());
+    for (file, format) in [("alb.log", "alb"), ("front.log", "cloudfront")] {
+        for flags in [&[][..], &["--format", format]] {
+            let value = desk.run(&replay(&[&[file, "--match", "path=/cart"], flags].concat())).code(0).json();
+            assert_eq!(value["log"]["files"][0]["format"], *format);
+            let run = &value["runs"][0];
+            assert_eq!((&run["requests"], &run["denied"]), (&3.into(), &1.into()), "{value}");
+            assert_eq!(run["policies"][0]["worst"]["key"], "192.0.2.7");
+        }
+    }
+}
+
+#[test]
+fn a_part_of_a_log_is_replayed() {
+    let desk = Desk::new();
+    let log = sample("access.log");
+    let whole = desk.run(&replay(&[&log])).code(0).json();
+    let part = desk.run(&replay(&[&log, "--match", "path=/api/**"])).code(0).json();
+    let rest = desk.run(&replay(&[&log, "--match", "not.path=/api/**"])).code(0).json();
+    let requests = |value: &serde_json::Value| value["log"]["requests"].as_u64().unwrap();
+    assert!(requests(&part) > 0 && requests(&rest) > 0);
+    assert_eq!(requests(&part) + requests(&rest), requests(&whole));
+    assert_eq!(part["log"]["unmatched"], rest["log"]["requests"]);
+    assert_eq!(part["runs"][0]["requests"], part["log"]["requests"]);
+    // The same as a policy that is for these requests alone.
+    desk.write(
+        "p.yaml",
+        "version: 1\nclient_ip: { trusted_proxies: [] }\npolicies:\n  - name: gcra\n    match: { path: /api/** }\n    by: [client.ip]\n    limit: { rate: 1/s, burst: 1 }\n",
+    );
+    let policy = desk.run(&["replay", "-q", "-o", "json", &log, "-c", "p.yaml"]).code(0).json();
+    let row = |value: &serde_json::Value| value["runs"][0]["policies"][0].clone();
+    assert_eq!(row(&policy)["denied"], row(&part)["denied"]);
+    assert_eq!(row(&policy)["worst"], row(&part)["worst"]);
+
+    let told = desk.run(&["replay", &log, "--rate", "1/s", "--match", "path=/api/**"]).code(0).err;
+    let left_out = format!("left out: {} requests that --match does not fit", grouped(requests(&rest)));
+    assert!(told.contains(&left_out), "{told}");
+    let ran = desk.run(&replay(&[&log, "--match", "path=/nowhere", "--match", "method=PUT"])).code(2);
+    let says = "nothing to replay: none of the 4,478 requests fits --match path=/nowhere --match method=PUT";
+    assert!(ran.err.contains(says), "{ran:?}");
+    let ran = desk.run(&replay(&[&log, "--match", "path=api"])).code(2);
+    assert!(ran.err.contains("--match path: \"api\": a path pattern starts with / or **"), "{ran:?}");
+    let suggested = ["suggest", "-q", "-o", "json", &log, "--match", "path=/api/**"];
+    assert_eq!(desk.run(&suggested).code(0).json()["requests"], part["log"]["requests"]);
+}
+
+fn grouped(count: u64) -> String {
+    if count < 1000 { count.to_string() } else { format!("{},{:03}", count / 1000, count % 1000) }
+}

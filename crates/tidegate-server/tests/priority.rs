@@ -1,0 +1,148 @@
+//! Priorities at the doors: who may say one, and what a refusal tells of the part that is kept.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use http::{Method, StatusCode};
+use running::{Answer, Running, send, start};
+use serde_json::json;
+
+const FILE: &str = "
+version: 1
+policies:
+  - name: backend
+    limit: { rate: 10/min, keep_for: { critical: 20%, critical-plus: 1 } }
+";
+
+async fn check(server: &Running, more: &str) -> Answer {
+    server.post("/v1/check", &format!(r#"{{"attributes": {{"client.ip": "a"}}{more}}}"#)).await
+}
+
+#[tokio::test]
+async fn a_check_says_its_priority_and_a_refusal_what_is_kept() {
+    let server = start(FILE).await;
+    let first = check(&server, r#", "priority": "sheddable", "cost": 7"#).await;
+    let body = first.json();
+    assert_eq!((first.status, &body["remaining"], &body["limit"]), (StatusCode::OK, &json!(1), &json!(10)));
+    assert_eq!(body["policies"][0]["kept_back"], 2);
+    assert!(first.header("ratelimit").contains("r=1"), "{first:?}");
+    let refused = check(&server, r#", "priority": "sheddable/17", "cost": 2"#).await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    let told = "policy \"backend\" has 3 of 10 left, 2 kept for higher priority, and 2 asked for; try again in 6000 ms";
+    assert_eq!(refused.detail(), told);
+    assert_eq!(refused.json()["policies"][0]["decision"], "denied");
+
+    let id = refused.json()["decision_id"].as_str().unwrap().to_owned();
+    let explained = server.get(&format!("/v1/explain?id={id}&reveal=true")).await.json();
+    let lines = explained["lines"].as_array().unwrap();
+    assert_eq!(lines[0], "DENIED by backend, retry after 6.00 s", "{lines:?}");
+    assert!(
+        lines[1].as_str().unwrap().contains("needs 2, has 3 of 10, keeps 2 for higher priority"),
+        "{lines:?}"
+    );
+    assert_eq!(
+        explained["reasons"][0]["limits"][0]["allowed_with"],
+        json!({ "burst_at_least": 12, "cost_at_most": 1, "priority_at_least": "critical" })
+    );
+    let asked =
+        server.post("/v1/explain", r#"{"attributes": {}, "priority": "critical", "cost": 2}"#).await.json();
+    assert_eq!(asked["decision"], "allowed");
+
+    let never = check(&server, r#", "priority": "sheddable", "cost": 9"#).await;
+    assert!(never.detail().ends_with(
+        "never grants a cost of 9: its limit is 10, 2 kept for higher priority; ask for less at a time"
+    ));
+    assert_eq!(check(&server, r#", "cost": 2"#).await.status, StatusCode::OK, "critical unless it is said");
+    assert_eq!(check(&server, r#", "priority": null"#).await.status, StatusCode::TOO_MANY_REQUESTS);
+    let last = check(&server, r#", "priority": "critical-plus""#).await;
+    assert_eq!(last.status, StatusCode::OK);
+    assert!(last.json()["policies"][0].get("kept_back").is_none());
+}
+
+#[tokio::test]
+async fn what_is_no_priority_is_named() {
+    let server = start(FILE).await;
+    for (field, says) in [
+        (
+            r#""priority": "important""#,
+            "`priority` \"important\" is no priority; use critical-plus, critical, sheddable-plus or sheddable",
+        ),
+        (
+            r#""priority": "critical/128""#,
+            "`priority` \"critical/128\" names no cohort after its slash; use a whole number from 0 to 127",
+        ),
+        (r#""priority": 3"#, "expected `priority` as a text such as \"sheddable\""),
+        (r#""priority": "critical", "priority": "critical""#, "`priority` is given twice"),
+        (r#""prioritty": "critical""#, "did you mean `priority`?"),
+    ] {
+        let answer = check(&server, &format!(", {field}")).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{field}");
+        assert!(answer.detail().contains(says), "{}", answer.detail());
+    }
+    let batch = r#"[{"attributes": {}, "priority": "sheddable", "cost": 8}, {"attributes": {}, "priority": "sheddable"}, {"attributes": {}}]"#;
+    let statuses: Vec<_> = server
+        .post("/v1/check/batch", batch)
+        .await
+        .json()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["status"].clone())
+        .collect();
+    assert_eq!(statuses, [200, 429, 200]);
+}
+
+async fn behind(trusted: &str) -> Running {
+    let door = format!(
+        "version: 1\nclient_ip: {{ trusted_proxies: [{trusted}] }}\nforward_auth: {{ proxy: caddy, priority_header: X-Priority }}\n"
+    );
+    start(&FILE.replacen("version: 1\n", &door, 1)).await
+}
+
+async fn ask(server: &Running, priority: &[&str]) -> Answer {
+    let mut headers = vec![
+        ("x-forwarded-method", "GET"),
+        ("x-forwarded-uri", "/"),
+        ("x-forwarded-host", "example.org"),
+        ("x-forwarded-for", "203.0.113.9"),
+    ];
+    headers.extend(priority.iter().map(|word| ("x-priority", *word)));
+    send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await
+}
+
+#[tokio::test]
+async fn a_proxy_of_ours_tells_the_priority_of_what_it_asks() {
+    let server = behind("127.0.0.0/8").await;
+    for (word, passes) in [("sheddable", 8), ("", 1), ("critical-plus", 1)] {
+        for _ in 0..passes {
+            assert_eq!(ask(&server, &[word]).await.status, StatusCode::OK, "{word}");
+        }
+        let refused = ask(&server, &[word]).await;
+        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{word}");
+        assert!(!refused.text.contains("kept"), "strangers are not told: {refused:?}");
+    }
+    let twice = ask(&server, &["critical-plus", "sheddable"]).await;
+    assert!(
+        twice.detail().contains("x-priority came several times; the proxy must set it itself"),
+        "{twice:?}"
+    );
+    let unknown = ask(&server, &["vip"]).await;
+    assert_eq!(
+        (unknown.status, unknown.detail().contains("x-priority: `vip` is no priority")),
+        (StatusCode::BAD_REQUEST, true),
+        "{unknown:?}"
+    );
+}
+
+/// Whoever reaches the door without one of our proxies has the priority of everybody, whatever he sends.
+#[tokio::test]
+async fn the_word_of_a_stranger_is_not_read() {
+    let server = behind("10.0.0.0/8").await;
+    for word in ["critical-plus", "sheddable", "no word", "critical-plus"].iter().cycle().take(9) {
+        assert_eq!(ask(&server, &[word]).await.status, StatusCode::OK);
+    }
+    for words in [&["critical-plus"][..], &["critical-plus", "critical-plus"], &[]] {
+        assert_eq!(ask(&server, words).await.status, StatusCode::TOO_MANY_REQUESTS, "one of ten is kept");
+    }
+}

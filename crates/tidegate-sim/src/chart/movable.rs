@@ -1,0 +1,82 @@
+//! The chart of peaks with a line that a page can move: what does not move is drawn here, what does has a class.
+
+use maud::html;
+
+use super::falling::{Falling, LEFT, RIGHT, Scale};
+use super::paint::{self, HIT, INK, LIMIT, PAPER};
+use super::{ChartError, Level};
+
+/// How far from the line, in units of the picture, a finger still takes hold of it.
+const GRIP: f64 = 16.0;
+
+/// A chart of peaks for several limits, of which one is shown at a time.
+#[derive(Debug)]
+pub(crate) struct Movable<'a> {
+    chart: Falling<'a>,
+    scale: Scale,
+}
+
+impl<'a> Movable<'a> {
+    /// Makes a chart that has room for all these levels.
+    pub(crate) fn new(chart: &Falling<'a>, levels: impl Iterator<Item = f64> + Clone) -> Self {
+        Self { scale: Scale::new(chart.keys, levels), chart: Falling { level: None, ..*chart } }
+    }
+
+    /// Returns where a level lies, from the top of the picture.
+    pub(crate) fn y(&self, level: f64) -> f64 {
+        self.scale.y(level)
+    }
+
+    /// Returns the outline of the keys that a limit hits, as the data of an SVG path.
+    pub(crate) fn outline(&self, hit: &[bool]) -> String {
+        self.scale.outline(self.chart.keys, |place| hit.get(place).copied().unwrap_or(false))
+    }
+
+    /// Draws the picture with one of the limits: `.hits` is the outline of the keys that it hits, `.level` is its line, which moves by its
+    /// `transform`, and `.grip` is what a pointer takes hold of.
+    ///
+    /// # Errors
+    /// [`ChartError`], which drawing into memory does not give.
+    pub(crate) fn svg(&self, level: &Level, hit: &[bool]) -> Result<String, ChartError> {
+        let drawn = self.chart.axes(&self.scale, "keys, fastest first")?;
+        let hits = html! {
+            path class="hits" d=(self.outline(hit)) fill=(paint::hex(HIT)) fill-opacity="0.75" {}
+        };
+        let line = html! {
+            g class="level" transform=(format!("translate(0 {:.1})", self.y(level.value))) {
+                line x1=(LEFT) x2=(RIGHT) y1="0" y2="0" stroke=(paint::hex(LIMIT)) stroke-width="2" stroke-dasharray="4 3" {}
+                text x=(RIGHT - 4.0) y="-8" text-anchor="end" font-size="12" fill=(paint::hex(INK)) stroke=(paint::hex(PAPER))
+                    stroke-width="4" paint-order="stroke" { (level.name) }
+                circle cx=(LEFT) cy="0" r="7" fill=(paint::hex(PAPER)) stroke=(paint::hex(LIMIT)) stroke-width="2" {}
+                rect class="grip" x=(LEFT - GRIP) y=(-GRIP) width=(RIGHT - LEFT + GRIP) height=(2.0 * GRIP) fill="transparent" {}
+            }
+        };
+        let all = paint::behind(&drawn, &hits.into_string());
+        let end = all.rfind("</svg>").unwrap_or(all.len());
+        Ok(format!("{}{}{}", &all[..end], line.into_string(), &all[end..]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chart::PeakOfKey;
+    use crate::chart::falling::{BOTTOM, TOP};
+    use crate::peaks::Distinct;
+
+    #[test]
+    fn the_line_moves_within_the_plot_and_names_stay_text() {
+        let keys = [900, 40, 3, 1].map(|peak| PeakOfKey { peak, is_hit: false });
+        let chart = Falling { title: "<t>", unit: "", keys: &keys, of: Distinct::Exactly(4), level: None };
+        let levels = [2.0, 80.0, 1e12];
+        let movable = Movable::new(&chart, levels.iter().copied());
+        let heights = levels.map(|level| movable.y(level));
+        assert!(heights[0] > heights[1] && heights[1] > heights[2], "{heights:?}");
+        assert!(heights.iter().all(|y| (TOP..=BOTTOM).contains(y)), "{heights:?}");
+        let level = Level { name: "</text><script>".to_owned(), value: 80.0 };
+        let drawn = movable.svg(&level, &[true, false]).unwrap();
+        assert!(drawn.contains("&lt;script&gt;") && !drawn.contains("<script"), "{drawn}");
+        assert!(drawn.ends_with("</g></svg>\n") && drawn.contains("class=\"hits\" d=\"M64.0 "), "{drawn}");
+        assert_eq!(movable.outline(&[]), "");
+    }
+}

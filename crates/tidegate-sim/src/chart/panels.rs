@@ -1,0 +1,184 @@
+//! Several runs of the same requests, one below the other: what each denied over time, and how that differs from the first.
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::HPos;
+use tidegate::Tick;
+
+use super::axis::{number, round};
+use super::over_time::{pieces, steps};
+use super::paint::{self, CURVES, GRID, INK, Marked, QUIET, SHADE, Sample, failed};
+use super::{ChartError, Curve, TimeAxis};
+
+/// The most runs drawn: a page of them.
+const MOST: usize = 12;
+/// The height of one panel, and of what stands above the first and below the last.
+const HEIGHT: u32 = 124;
+const HEAD: u32 = 84;
+const FOOT: u32 = 34;
+/// Where the differences begin.
+const MIDDLE: u32 = 510;
+
+/// What one run denied.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Panel {
+    /// What it is called, with its numbers: `gcra: 773 denied, 1 key hit`.
+    pub name: String,
+    /// How it differs from the first: `38 more`.
+    pub difference: String,
+    /// What it denied over time.
+    pub denied: Curve,
+}
+
+/// Small multiples of what several runs denied, on the same scales.
+#[derive(Clone, Debug)]
+pub struct Panels<'a> {
+    /// What it shows, above it.
+    pub title: &'a str,
+    /// What the values are.
+    pub unit: &'a str,
+    /// How times are written.
+    pub axis: TimeAxis,
+    /// The runs; of more than twelve the first twelve are drawn. Their curves have steps at the same times.
+    pub panels: Vec<Panel>,
+}
+
+/// What all panels have in common.
+struct Shared {
+    start: Tick,
+    span: f64,
+    columns: Vec<(f64, String)>,
+    /// The highest value drawn.
+    top: f64,
+    /// The largest difference, either way.
+    apart: f64,
+}
+
+impl Panels<'_> {
+    /// Draws an SVG 900 wide, and higher with each run.
+    ///
+    /// # Errors
+    /// [`ChartError`], which drawing into memory does not give.
+    pub fn svg(&self) -> Result<String, ChartError> {
+        let drawn = &self.panels[..self.panels.len().min(MOST)];
+        let height = HEAD + HEIGHT * drawn.len() as u32 + FOOT;
+        let spans = drawn.iter().filter_map(|panel| panel.denied.span());
+        let start = spans.clone().map(|(start, _)| start).min().unwrap_or(Tick::EPOCH);
+        let end = spans.map(|(_, end)| end).max().unwrap_or(start);
+        let end = end.max(Tick::from_nanos(start.as_nanos() + 1_000_000));
+        let differences: Vec<Curve> =
+            drawn.iter().map(|panel| panel.denied.minus(&drawn[0].denied)).collect();
+        let largest = |curve: &Curve| curve.steps.iter().map(|(_, value)| value.abs()).fold(0.0, f64::max);
+        let shared = Shared {
+            start,
+            span: end.since(start).as_secs_f64(),
+            columns: self.axis.ticks(start, end, 5),
+            top: drawn.iter().map(|panel| panel.denied.max()).fold(0.0, f64::max),
+            apart: differences.iter().map(largest).fold(0.0, f64::max),
+        };
+        paint::page(self.title, height, |page| {
+            let samples = [Sample::Line("denied", CURVES[1].0), Sample::Line("difference", CURVES[0].0)];
+            paint::legend(page, &samples)?;
+            paint::write(page, self.unit, (20, 74), 12.0, &QUIET, HPos::Left)?;
+            for (place, (panel, difference)) in drawn.iter().zip(&differences).enumerate() {
+                let top = (HEAD + place as u32 * HEIGHT) as i32;
+                let half =
+                    |left: u32, right: u32| page.clone().shrink((left, top as u32), (right - left, HEIGHT));
+                paint::write(page, &panel.name, (20, top + 12), 13.0, &INK, HPos::Left)?;
+                shared.denied(&half(0, MIDDLE), &panel.denied)?;
+                let at = (MIDDLE as i32 + 20, top + 12);
+                paint::write(page, &panel.difference, at, 13.0, &INK, HPos::Left)?;
+                if place > 0 {
+                    shared.difference(&half(MIDDLE, paint::WIDTH), difference)?;
+                }
+            }
+            let mut caption = self.axis.caption(start, end);
+            if drawn.len() < self.panels.len() {
+                caption += &format!("; {} more runs are not drawn", self.panels.len() - drawn.len());
+            }
+            paint::write(page, &caption, (64, height as i32 - 14), 12.0, &QUIET, HPos::Left)
+        })
+    }
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+impl Shared {
+    fn denied(&self, area: &Area<'_>, curve: &Curve) -> Result<(), ChartError> {
+        let rows = round(self.top, 3);
+        let values = Marked { start: 0.0, end: rows.last().copied().unwrap_or(1.0), marks: rows };
+        let corners = steps(curve, self.start);
+        self.draw(area, values, &|chart| {
+            chart.draw_series(AreaSeries::new(corners.clone(), 0.0, SHADE)).map_err(failed)?;
+            for piece in pieces(&corners) {
+                let line = LineSeries::new(piece.iter().copied(), CURVES[1].0.stroke_width(2));
+                chart.draw_series(line).map_err(failed)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn difference(&self, area: &Area<'_>, curve: &Curve) -> Result<(), ChartError> {
+        let rows = round(self.apart, 2);
+        let top = rows.last().copied().unwrap_or(1.0);
+        let below = rows.iter().skip(1).rev().map(|mark| -mark);
+        let marks = below.chain(rows.iter().copied()).collect();
+        let values = Marked { start: -top, end: top, marks };
+        let corners = steps(curve, self.start);
+        self.draw(area, values, &|chart| {
+            chart.draw_series(AreaSeries::new(corners.clone(), 0.0, SHADE)).map_err(failed)?;
+            let line = LineSeries::new(corners.iter().copied(), CURVES[0].0.stroke_width(2));
+            chart.draw_series(line).map_err(failed).map(drop)
+        })
+    }
+
+    fn draw<'s>(
+        &self,
+        area: &Area<'s>,
+        values: Marked,
+        series: &dyn Fn(&mut Chart<'_, 's>) -> Result<(), ChartError>,
+    ) -> Result<(), ChartError> {
+        let times =
+            Marked { start: 0.0, end: self.span, marks: self.columns.iter().map(|(at, _)| *at).collect() };
+        let mut chart = ChartBuilder::on(area)
+            .margin_top(26)
+            .margin_right(28)
+            .margin_left(8)
+            .margin_bottom(4)
+            .x_label_area_size(20)
+            .y_label_area_size(56)
+            .build_cartesian_2d(times, values)
+            .map_err(failed)?;
+        let label = |at: &f64| {
+            let found = self.columns.iter().find(|(place, _)| (place - at).abs() < 1e-9);
+            found.map_or_else(String::new, |(_, label)| label.clone())
+        };
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(GRID)
+            .axis_style(GRID)
+            .x_label_formatter(&label)
+            .y_label_formatter(&|value: &f64| signed(*value))
+            .label_style(("sans-serif", 11).into_font().color(&INK))
+            .draw()
+            .map_err(failed)?;
+        series(&mut chart)
+    }
+}
+
+type Chart<'a, 's> = ChartContext<'a, SVGBackend<'s>, Cartesian2d<Marked, Marked>>;
+
+fn signed(value: f64) -> String {
+    if value < 0.0 { format!("−{}", number(-value)) } else { number(value) }
+}
+
+impl Curve {
+    /// Returns this curve less another one with steps at the same times.
+    fn minus(&self, other: &Self) -> Self {
+        let less = |(place, (at, value)): (usize, &(Tick, f64))| {
+            (*at, value - other.steps.get(place).map_or(0.0, |(_, value)| *value))
+        };
+        Self { steps: self.steps.iter().enumerate().map(less).collect(), ..self.clone() }
+    }
+}

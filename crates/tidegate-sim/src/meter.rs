@@ -1,0 +1,67 @@
+//! A leaky bucket without a bound: how full one rate leaves it says how much burst the requests needed.
+//!
+//! The arithmetic is that of `gcra`, by differences: with a rate of `c` units per `p` nanoseconds in lowest terms, a unit weighs `p`, and each
+//! nanosecond drains `c`. Nothing is rounded, so whether a level fits a burst is exactly what a gate would have decided.
+
+use tidegate::Rate;
+
+/// Levels from here on are taken as too high for any burst. Below it, nothing saturates.
+const TOP: u64 = 1 << 63;
+
+/// One rate, as a drain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Meter {
+    /// How much drains in a nanosecond.
+    drain: u64,
+    /// What one unit weighs.
+    unit: u64,
+}
+
+impl Meter {
+    pub(crate) fn new(rate: Rate) -> Self {
+        let (drain, unit) = rate.reduced();
+        Self { drain, unit }
+    }
+
+    /// Returns what is left of a level after some nanoseconds.
+    #[inline]
+    pub(crate) fn drained(&self, level: u64, nanos: u64) -> u64 {
+        level.saturating_sub(nanos.saturating_mul(self.drain))
+    }
+
+    /// Returns a level with some units more.
+    #[inline]
+    pub(crate) fn charged(&self, level: u64, units: u64) -> u64 {
+        level.saturating_add(units.saturating_mul(self.unit))
+    }
+
+    /// Returns the highest level that a burst allows; `None` where it is too high for the levels to be exact.
+    pub(crate) fn full(&self, burst: u64) -> Option<u64> {
+        self.unit.checked_mul(burst).filter(|full| *full < TOP)
+    }
+
+    /// Returns the least burst that allows a level.
+    pub(crate) fn burst(&self, level: u64) -> u64 {
+        level.div_ceil(self.unit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_level_is_the_burst_that_was_needed() {
+        // 7 a minute: a unit takes 60/7 s, which no number of nanoseconds is.
+        let meter = Meter::new(Rate::new(7, Duration::from_secs(60)).unwrap());
+        let mut level = 0;
+        for (seconds_later, burst) in [(0, 1), (0, 2), (8, 3), (1, 2), (60, 1)] {
+            level = meter.charged(meter.drained(level, seconds_later * 1_000_000_000), 1);
+            assert_eq!(meter.burst(level), burst, "{seconds_later}");
+            assert!(level <= meter.full(burst).unwrap() && level > meter.full(burst - 1).unwrap());
+        }
+        assert_eq!(meter.full(u64::MAX), None);
+    }
+}

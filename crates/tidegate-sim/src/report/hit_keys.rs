@@ -1,0 +1,79 @@
+//! The keys that a policy hit, denied most first.
+
+use maud::{Markup, html};
+use tidegate::Tick;
+
+use crate::chart::TimeAxis;
+use crate::peaks::{KeyDetail, PathCount};
+use crate::replay::{PeakRate, PolicyOutcome, Replay};
+use crate::thousands::grouped;
+
+/// Writes a table of the keys that the policies of the first run hit, at most `most` for each.
+pub(super) fn tables(
+    replay: &Replay,
+    policies: &[PolicyOutcome],
+    axis: TimeAxis,
+    start: Tick,
+    most: usize,
+) -> Markup {
+    let keyed =
+        policies.iter().enumerate().filter(|(_, policy)| !policy.by.is_empty() && policy.keys_hit > 0);
+    html! {
+        @for (row, policy) in keyed {
+            @if let Some(peaks) = replay.policy_peaks(0, row) {
+                @let hit = peaks.hit(most, |_| true);
+                h3 { "Keys hit by " (policy.name) }
+                p {
+                    (grouped(policy.keys_hit)) " of " (policy.keys) " keys"
+                    @if (hit.len() as u64) < policy.keys_hit { "; the " (grouped(hit.len() as u64)) " that were denied most" }
+                    "."
+                }
+                div class="wide" { (table(&hit, peaks.window(), axis, start)) }
+                @if hit.iter().any(KeyDetail::is_floor) {
+                    p class="quiet" { "≥: at least so many; the key was forgotten for a while, for lack of room." }
+                }
+                @if !peaks.is_exact() {
+                    p class="bad" { "There were more keys than are remembered: keys that asked little may be missing." }
+                }
+            }
+        }
+    }
+}
+
+fn table(hit: &[KeyDetail], window: std::time::Duration, axis: TimeAxis, start: Tick) -> Markup {
+    html! {
+        table {
+            thead { tr {
+                th { "Key" } th class="n" { "Requests" } th class="n" { "Denied" } th class="n" { "Peak" } th { "Signed in" }
+                th { "First deny" } th { "Most frequent paths" }
+            } }
+            tbody {
+                @for key in hit {
+                    @let least = if key.is_floor() { "≥ " } else { "" };
+                    tr {
+                        td { code { (key.peak.key) } }
+                        td class="n" { @if let Some(requests) = key.requests { (least) (grouped(requests)) } }
+                        td class="n bad" { (least) (grouped(key.peak.denied)) }
+                        td class="n" { (PeakRate { count: key.peak.peak, window }) }
+                        td { (yes_or_no(key.signed_in)) }
+                        td { @if let Some(at) = key.peak.first_denied { (axis.label(at, start)) } }
+                        td class="names" { (paths(&key.paths)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn yes_or_no(signed_in: bool) -> &'static str {
+    if signed_in { "yes" } else { "no" }
+}
+
+/// Writes paths in one line: `/items/* 700, / at least 12`.
+pub(super) fn paths(paths: &[PathCount]) -> String {
+    let shown = paths.iter().map(|path| {
+        let least = if path.is_exact { "" } else { "at least " };
+        format!("{} {least}{}", path.path, grouped(path.requests))
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}

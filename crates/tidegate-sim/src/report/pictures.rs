@@ -1,0 +1,202 @@
+//! The pictures of a replay: the load, or what several algorithms denied of it, and the peaks of each policy's keys.
+
+use std::time::Duration;
+
+use crate::chart::{ChartError, Curve, Falling, Level, OverTime, Panel, Panels, PeakOfKey, TimeAxis};
+use crate::replay::{ADMITTED, DENIED, OFFERED};
+use crate::replay::{Granted, Outcome, PolicyOutcome, Replay, share};
+use crate::suggest::percent;
+use crate::thousands::grouped;
+
+/// A picture with the name of the file to keep it in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Picture {
+    /// The name, without path: `load.svg`.
+    pub name: String,
+    /// The SVG.
+    pub svg: String,
+}
+
+/// Draws the pictures of a replay: the load or, of several runs, what each denied; then the peaks of each policy's keys.
+///
+/// # Errors
+/// [`ChartError`], which drawing into memory does not give.
+pub fn pictures(replay: &Replay) -> Result<Vec<Picture>, ChartError> {
+    let outcomes = replay.outcomes();
+    let mut out = vec![over_time(replay, &outcomes)?];
+    let Some(first) = outcomes.first() else { return Ok(out) };
+    for (row, policy) in keyed(first) {
+        let Some(peaks) = Peaks::of(replay, row, policy) else { continue };
+        out.push(Picture {
+            name: format!("peaks-{}.svg", file_name(&policy.name)),
+            svg: peaks.chart().svg()?,
+        });
+    }
+    Ok(out)
+}
+
+/// Draws what happened over time.
+pub(super) fn over_time(replay: &Replay, outcomes: &[Outcome]) -> Result<Picture, ChartError> {
+    let [only] = outcomes else { return compared(replay, outcomes) };
+    let axis = axis(replay);
+    let lane = |name: &str, lane| replay.series(0).map(|series| Curve::averages(name, series, lane));
+    let mut curves: Vec<Curve> =
+        [lane("admitted", ADMITTED), lane("denied", DENIED)].into_iter().flatten().collect();
+    let mut unit = "requests per second".to_owned();
+    if let Some(series) = replay.series(0) {
+        let step = window_words(series.width());
+        if series.width() > series.resolution() {
+            let within = window_words(series.resolution());
+            curves.push(Curve::peaks(format!("offered in the highest {within}"), series, OFFERED));
+            unit += &format!(": the average of each step of {step}, and the highest {within} within it");
+        } else {
+            unit += &format!(", in steps of one {step}");
+        }
+    }
+    let chart = OverTime {
+        title: "Offered and admitted",
+        unit: &unit,
+        axis,
+        area: lane("offered", OFFERED),
+        curves,
+        limit: shared_limit(only),
+    };
+    Ok(Picture { name: "load.svg".to_owned(), svg: chart.svg()? })
+}
+
+/// Draws what each of several runs denied, and how it differs from the first.
+fn compared(replay: &Replay, outcomes: &[Outcome]) -> Result<Picture, ChartError> {
+    let panel = |(run, outcome): (usize, &Outcome)| {
+        let denied = Curve::averages(outcome.name.as_str(), replay.series(run)?, DENIED);
+        let difference = match (run, outcome.denied.cmp(&outcomes[0].denied)) {
+            (0, _) => "below: each, less this one".to_owned(),
+            (_, std::cmp::Ordering::Equal) => "as many".to_owned(),
+            (_, std::cmp::Ordering::Greater) => {
+                format!("{} more", grouped(outcome.denied - outcomes[0].denied))
+            }
+            (_, std::cmp::Ordering::Less) => format!("{} less", grouped(outcomes[0].denied - outcome.denied)),
+        };
+        let share = percent(share(outcome.denied, outcome.requests));
+        let hit = outcome.keys_hit();
+        let keys = if hit == 1 { "key" } else { "keys" };
+        let name = format!(
+            "{}: {} denied ({share}), {} {keys} hit",
+            outcome.name,
+            grouped(outcome.denied),
+            grouped(hit)
+        );
+        Some(Panel { name, difference, denied })
+    };
+    let step = replay.series(0).map_or(String::new(), |series| {
+        format!(", on average over each step of {}", window_words(series.width()))
+    });
+    let chart = Panels {
+        title: "What each algorithm denies of the same requests",
+        unit: &format!("requests per second{step}"),
+        axis: axis(replay),
+        panels: outcomes.iter().enumerate().filter_map(panel).collect(),
+    };
+    Ok(Picture { name: "compare.svg".to_owned(), svg: chart.svg()? })
+}
+
+/// The rows of an outcome that have keys, and met requests, with their places.
+pub(super) fn keyed(outcome: &Outcome) -> impl Iterator<Item = (usize, &PolicyOutcome)> {
+    let rows = outcome.policies.iter().enumerate();
+    rows.filter(|(_, policy)| !policy.by.is_empty() && policy.matched > 0)
+}
+
+/// What the chart of one policy's peaks is drawn from.
+pub(super) struct Peaks {
+    title: String,
+    unit: String,
+    pub(super) keys: Vec<PeakOfKey>,
+    of: crate::peaks::Distinct,
+    pub(super) level: Option<Level>,
+}
+
+impl Peaks {
+    pub(super) fn of(replay: &Replay, row: usize, policy: &PolicyOutcome) -> Option<Self> {
+        let peaks = replay.policy_peaks(0, row)?;
+        let ranking = peaks.ranking();
+        let keys = ranking.iter().map(|key| PeakOfKey { peak: key.peak, is_hit: key.denied > 0 }).collect();
+        let window = window_words(peaks.window());
+        Some(Self {
+            title: format!("{}: the fastest of each {}", policy.name, policy.by.join(" and ")),
+            unit: format!("cost in any {window}"),
+            keys,
+            of: policy.keys,
+            level: replay.granted(0, row).map(|granted| level(granted, &window)),
+        })
+    }
+
+    pub(super) fn chart(&self) -> Falling<'_> {
+        Falling {
+            title: &self.title,
+            unit: &self.unit,
+            keys: &self.keys,
+            of: self.of,
+            level: self.level.clone(),
+        }
+    }
+}
+
+/// The line of what a limit grants within a window.
+fn level(granted: &Granted, window: &str) -> Level {
+    let most = if granted.has_exceptions { ", tiers apart" } else { "" };
+    let name = format!("{} grants at most {} in any {window}{most}", granted.limit, grouped(granted.units));
+    Level { name, value: granted.units as f64 }
+}
+
+pub(super) fn axis(replay: &Replay) -> TimeAxis {
+    if replay.is_recorded() { TimeAxis::Utc } else { TimeAxis::Elapsed }
+}
+
+/// Writes a window as people say it: `second`, `10 minutes`.
+pub(super) fn window_words(window: Duration) -> String {
+    let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
+    let seconds = window.as_secs();
+    match units
+        .into_iter()
+        .find(|(length, _)| seconds > 0 && seconds.is_multiple_of(*length) && window.subsec_nanos() == 0)
+    {
+        Some((length, unit)) if seconds == length => unit.to_owned(),
+        Some((length, unit)) => format!("{} {unit}s", seconds / length),
+        None => format!("{} ms", window.as_millis()),
+    }
+}
+
+/// Returns a policy's name as part of a file name: what such a name should not have is replaced.
+fn file_name(name: &str) -> String {
+    name.chars().map(|char| if char.is_alphanumeric() || char == '-' { char } else { '_' }).collect()
+}
+
+/// Returns the line of a limit that holds for all requests together, per second; limits per key have no place over the load.
+fn shared_limit(outcome: &Outcome) -> Option<Level> {
+    let shared =
+        outcome.policies.iter().filter(|policy| policy.by.is_empty() && policy.matched == outcome.requests);
+    let shared = shared.filter(|policy| policy.shadow_limit_of.is_none());
+    let levels = shared.filter_map(|policy| {
+        let rate = crate::replay::written_rate(policy.limits.first()?)?;
+        let tidegate::policy::WrittenRate::Per { count, .. } = rate else { return None };
+        let value = count as f64 / rate.period()?.as_secs_f64();
+        Some(Level { name: format!("{}: {}", policy.name, policy.limits[0]), value })
+    });
+    levels.min_by(|a, b| a.value.total_cmp(&b.value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_in_words() {
+        let words = [1, 60, 600, 90, 86_400].map(|seconds| window_words(Duration::from_secs(seconds)));
+        assert_eq!(words, ["second", "minute", "10 minutes", "90 seconds", "day"]);
+        assert_eq!(window_words(Duration::from_millis(200)), "200 ms");
+    }
+
+    #[test]
+    fn hostile_names_are_no_paths() {
+        assert_eq!(file_name("a/../b c"), "a____b_c");
+    }
+}

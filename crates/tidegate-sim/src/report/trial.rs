@@ -1,0 +1,250 @@
+//! The place where a limit is decided: the chart of peaks with a line that moves along the limits that were tried.
+//!
+//! All is there without a script: the chart at the limit that was replayed, its numbers, and a table of the others. The script
+//! (`line.js`) moves the line and shows the numbers of the limit under it, from the data that stands beside it.
+
+use maud::{Markup, PreEscaped, html};
+use serde_json::{Value, json};
+use tidegate::visible;
+
+use super::hit_keys::{paths, yes_or_no};
+use super::pictures::{Peaks, window_words};
+use crate::chart::{ChartError, Level, Movable};
+use crate::ladder::{Ladders, NewlyHit, Rung};
+use crate::replay::{PolicyOutcome, Replay};
+use crate::suggest::percent;
+use crate::thousands::grouped;
+
+/// The script of the page.
+pub(super) const SCRIPT: &str = include_str!("line.js");
+
+/// Writes the section of one policy; `number` tells its elements from those of others.
+///
+/// # Errors
+/// [`ChartError`], which drawing into memory does not give.
+pub(super) fn section(
+    number: usize,
+    replay: &Replay,
+    row: usize,
+    policy: &PolicyOutcome,
+    ladders: &Ladders,
+) -> Result<Markup, ChartError> {
+    let Some(peaks) = Peaks::of(replay, row, policy) else { return Ok(html! {}) };
+    let tried = ladders.of_row(row).map(|ladder| (ladder, ladder.rungs(replay)));
+    let Some((ladder, (rungs, at))) = tried.filter(|(_, (rungs, at))| *at < rungs.len()) else {
+        let svg = peaks.chart().svg()?;
+        let why = ladders.why_not(row);
+        return Ok(html! {
+            section {
+                (PreEscaped(svg))
+                @if let Some(why) = why { p class="quiet" { "No other limits were tried for " (policy.name) ": " (why) "." } }
+            }
+        });
+    };
+    let window = replay.policy_peaks(0, row).map_or_else(String::new, |peaks| window_words(peaks.window()));
+    let chart = Movable::new(&peaks.chart(), rungs.iter().map(|rung| rung.granted as f64));
+    let level =
+        |rung: &Rung| format!("{} grants at most {} in any {window}", rung.limit(), grouped(rung.granted));
+    let here = &rungs[at];
+    let svg = chart.svg(&Level { name: level(here), value: here.granted as f64 }, &here.hit)?;
+    let data = data(&rungs, at, policy, &chart, &level);
+    let (range, label) = (format!("limit-{number}"), format!("who-{number}"));
+    Ok(html! {
+        section class="trial" {
+            h3 { (policy.name) ": what other limits would have done" }
+            p class="quiet" {
+                "Each limit was tried on the same requests, as gcra, by itself: what other policies and other limits of this one deny is left out"
+                @if !here_is(here, policy) { ", so its numbers differ from those of the table above" }
+                "."
+                @if !ladder.is_exact() { " There were more keys than are remembered: the numbers of keys are the least they can be." }
+            }
+            (PreEscaped(svg))
+            div class="controls" data-scripted hidden {
+                label for=(range) { "Limit" }
+                input type="range" id=(range) min="0" max=(rungs.len() - 1) step="1" value=(at);
+                button type="button" data-back { "Back to the limit replayed" }
+            }
+            dl class="numbers" aria-live="polite" { (numbers(here, policy)) }
+            div class="wide" data-who hidden[here.newly.is_empty()] {
+                table aria-labelledby=(label) {
+                    caption id=(label) { "Newly hit, denied most first " span data-more { (more(here)) } }
+                    thead { tr {
+                        th { "Key" } th class="n" { "Requests" } th class="n" { "Denied" } th { "Signed in" } th { "Most frequent paths" }
+                    } }
+                    tbody {}
+                }
+            }
+            pre { code data-yaml { (here.yaml(&policy.name, &policy.by)) } }
+            p data-scripted hidden {
+                button type="button" data-copy { "Copy" } " " span data-copied role="status" {}
+            }
+            details open {
+                summary { "All limits that were tried" }
+                div class="wide" { (ladder_table(&rungs, at)) }
+            }
+            script type="application/json" { (PreEscaped(inert(&data))) }
+        }
+    })
+}
+
+/// Says whether a rung did what the table says of the policy.
+fn here_is(rung: &Rung, policy: &PolicyOutcome) -> bool {
+    (rung.denied, rung.keys_hit) == (policy.denied.max(policy.shadow_denied), policy.keys_hit)
+}
+
+/// The numbers of one rung, by the names that the script knows them by.
+fn words(rung: &Rung, policy: &PolicyOutcome) -> [(&'static str, &'static str, String); 5] {
+    let signed_in = |count: u64, of: u64| match (count, of) {
+        (_, 0) => String::new(),
+        (0, _) => ", none of them signed in".to_owned(),
+        (count, _) => format!(", {} of them signed in and served", grouped(count)),
+    };
+    let denied = format!(
+        "{} of {} requests ({})",
+        grouped(rung.denied),
+        grouped(policy.matched),
+        percent(rung.denied_share)
+    );
+    let hit = format!(
+        "{} of {}{}",
+        grouped(rung.keys_hit),
+        policy.keys,
+        signed_in(rung.keys_hit_signed_in, rung.keys_hit)
+    );
+    let newly = format!("{}{}", grouped(rung.newly_hit), signed_in(rung.newly_hit_signed_in, rung.newly_hit));
+    [
+        ("limit", "Limit", rung.limit()),
+        ("denied", "Denied", denied),
+        ("hit", "Keys hit", hit),
+        ("newly", "Newly hit, not by the limit replayed", newly),
+        ("spared", "No longer hit", grouped(rung.spared)),
+    ]
+}
+
+fn numbers(rung: &Rung, policy: &PolicyOutcome) -> Markup {
+    html! {
+        @for (name, title, text) in words(rung, policy) { dt { (title) } dd data-number=(name) { (text) } }
+    }
+}
+
+/// Says how many of the keys that are newly hit are named, if not all are.
+fn more(rung: &Rung) -> String {
+    if (rung.newly.len() as u64) < rung.newly_hit {
+        format!("({} of {})", rung.newly.len(), grouped(rung.newly_hit))
+    } else {
+        String::new()
+    }
+}
+
+/// The data of the script: for each rung what is shown, and the keys that are named by any of them, once.
+fn data(
+    rungs: &[Rung],
+    at: usize,
+    policy: &PolicyOutcome,
+    chart: &Movable<'_>,
+    level: &impl Fn(&Rung) -> String,
+) -> Value {
+    let mut keys: Vec<Value> = Vec::new();
+    let mut places = std::collections::HashMap::new();
+    let mut rows = Vec::new();
+    for rung in rungs {
+        let who = |newly: &NewlyHit| {
+            let place = *places.entry(newly.key.clone()).or_insert_with(|| {
+                keys.push(key(newly));
+                keys.len() - 1
+            });
+            json!([place, grouped(newly.denied)])
+        };
+        let who: Vec<Value> = rung.newly.iter().map(who).collect();
+        let words = words(rung, policy);
+        let spoken: Vec<String> = words.iter().map(|(_, title, text)| format!("{title}: {text}")).collect();
+        let numbers: serde_json::Map<String, Value> =
+            words.into_iter().map(|(name, _, text)| (name.to_owned(), text.into())).collect();
+        rows.push(json!({
+            "words": spoken.join("; "),
+            "numbers": numbers,
+            "y": (chart.y(rung.granted as f64) * 10.0).round() / 10.0,
+            "level": level(rung),
+            "hits": chart.outline(&rung.hit),
+            "yaml": rung.yaml(&policy.name, &policy.by),
+            "who": who,
+            "more": more(rung),
+        }));
+    }
+    json!({ "replayed": at, "rungs": rows, "keys": keys })
+}
+
+fn key(newly: &NewlyHit) -> Value {
+    let detail = newly.detail.as_ref();
+    let requests = detail.and_then(|detail| {
+        let least = if detail.is_floor() { "≥ " } else { "" };
+        Some(format!("{least}{}", grouped(detail.requests?)))
+    });
+    let shown = |text: &str| visible::line(text).into_owned();
+    json!({
+        "key": shown(&newly.key),
+        "requests": requests.unwrap_or_default(),
+        "signed_in": yes_or_no(newly.signed_in),
+        "paths": shown(&detail.map(|detail| paths(&detail.paths)).unwrap_or_default()),
+    })
+}
+
+/// Writes data so that no text in it can end the element it stands in, or open a comment.
+fn inert(data: &Value) -> String {
+    let text = data.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+    visible::json(&text).into_owned()
+}
+
+fn ladder_table(rungs: &[Rung], at: usize) -> Markup {
+    html! {
+        table {
+            thead { tr {
+                th { "Limit" } th class="n" { "Denied" } th class="n" { "%" } th class="n" { "Keys hit" } th class="n" { "Signed in" }
+                th class="n" { "Newly hit" } th class="n" { "Signed in" } th class="n" { "No longer hit" } th { "Newly hit first" }
+            } }
+            tbody {
+                @for (place, rung) in rungs.iter().enumerate() {
+                    tr data-rung class=[(place == at).then_some("here")] {
+                        th scope="row" { (rung.limit()) @if place == at { " (replayed)" } }
+                        td class="n" { (grouped(rung.denied)) }
+                        td class="n" { (percent(rung.denied_share)) }
+                        td class="n" { (grouped(rung.keys_hit)) }
+                        td class="n" { (grouped(rung.keys_hit_signed_in)) }
+                        td class="n" { (grouped(rung.newly_hit)) }
+                        td class="n" { (grouped(rung.newly_hit_signed_in)) }
+                        td class="n" { (grouped(rung.spared)) }
+                        td class="names" {
+                            @for (place, newly) in rung.newly.iter().take(3).enumerate() {
+                                @if place > 0 { ", " }
+                                code { (newly.key) }
+                                @if let Some(path) = newly.detail.as_ref().and_then(|detail| detail.paths.first()) {
+                                    " " span class="quiet" { (path.path) }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_cannot_end_its_element() {
+        let data = json!({ "key": "</script><!--&\u{2028}\u{202e}\u{1b}" });
+        let text = inert(&data);
+        assert!(!text.contains(['<', '>', '&', '\u{2028}', '\u{202e}', '\u{1b}']), "{text}");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), data);
+    }
+
+    #[test]
+    fn the_script_writes_names_as_text_only() {
+        for word in ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "Function("] {
+            assert!(!SCRIPT.contains(word), "{word}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! What many limits would have done to one log, side by side in one reading of it.
+//!
+//! For each candidate, a rate and a burst, it says how many requests would have been denied and to which keys, exactly as a gate with that
+//! `gcra` limit would have decided them. A gate per candidate would give the same numbers; a hundred of them would take a hundred times
+//! the memory and the time. Two facts make it cheap. As long as a candidate has denied a key nothing, its state for the key depends on the
+//! rate alone, so all candidates of one rate share it. And of one rate, the candidate with the smaller burst denies first. So a key
+//! costs one number per rate, and a state of its own only for each candidate that has denied it something.
+//!
+//! The candidates stand for the limit of one policy, alone: of the policy come the match, the key, the lists and the cost; its own
+//! limits, tiers and overrides are left out, and so is what other policies deny. Several keys (`by`) take one [`WhatIf`] each, fed from the
+//! same reading.
+
+mod ask;
+mod key_table;
+mod outcome;
+
+use std::time::Duration;
+
+use tidegate::policy::{Descriptor, Policy, PolicySetError};
+use tidegate::{Cost, Quota, QuotaError, Rate, Tick};
+
+use self::ask::Asking;
+use self::key_table::KeyTable;
+pub use self::outcome::{HitName, KeyHit, WhatIfOutcome};
+use crate::log::Record;
+use crate::meter::Meter;
+use crate::peaks::Distinct;
+
+/// A limit to try: `gcra` with this rate and burst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// How fast capacity returns.
+    pub rate: Rate,
+    /// The largest cost granted at once, in cost units, 1 or more.
+    pub burst: u64,
+}
+
+/// How much is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WhatIfOptions {
+    /// Keys remembered at once, two at least: some 200 bytes each, and 8 more per different rate. Where more come, those that are as good as
+    /// new (nothing denied, every bucket drained) are forgotten first, which changes no decision.
+    pub keys: usize,
+    /// The window of [`KeyHit::peak`].
+    pub window: Duration,
+    /// How many of the keys hit are named for each candidate.
+    pub named: usize,
+    /// IPv6 prefix by which clients are keyed, 1 to 128.
+    pub ipv6_prefix: u8,
+}
+
+impl Default for WhatIfOptions {
+    /// A hundred thousand keys, peaks per minute, twenty names per candidate, IPv6 networks of 64 bits.
+    fn default() -> Self {
+        Self { keys: 100_000, window: Duration::from_secs(60), named: 20, ipv6_prefix: 64 }
+    }
+}
+
+/// Candidates that can be tried at once: enough for a curve, and a bound on the memory per key.
+pub const MAX_CANDIDATES: usize = 1_024;
+
+/// Why candidates cannot be tried.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WhatIfError {
+    /// More candidates than [`MAX_CANDIDATES`].
+    #[error("{count} limits are too many to try at once; use at most {MAX_CANDIDATES}")]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+    /// A burst that is no burst.
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
+    /// A limit that takes more than 292 years to fill, or nearly: its levels would not be exact.
+    #[error(
+        "a burst of {burst} at {count} per {period:?} takes too long to come back to be tried; use a smaller burst"
+    )]
+    TooSlow {
+        /// The burst.
+        burst: u64,
+        /// The count of the rate.
+        count: u64,
+        /// The period of the rate.
+        period: Duration,
+    },
+    /// A policy that charges by how requests ended.
+    #[error(
+        "policy \"{policy}\" charges failures only; what other limits would have done to it takes a replay"
+    )]
+    ChargesFailures {
+        /// Its name.
+        policy: String,
+    },
+    /// A policy that no set would take.
+    #[error(transparent)]
+    Policy(#[from] PolicySetError),
+}
+
+/// The candidates of one rate, smallest burst first.
+#[derive(Clone, Debug)]
+struct Group {
+    meter: Meter,
+    /// The first of them in [`WhatIf::ordered`].
+    from: usize,
+    /// One behind the last.
+    to: usize,
+}
+
+/// A candidate in the order of rates and bursts.
+#[derive(Clone, Copy, Debug)]
+struct Ordered {
+    /// The highest level it allows.
+    full: u64,
+    /// Its place in the list that was given.
+    given: usize,
+}
+
+/// Many limits tried side by side on one stream of requests.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate::policy::{Descriptor, Limit, Policy};
+/// use tidegate::{Quota, Rate, Tick};
+/// use tidegate_sim::what_if::{Candidate, WhatIf, WhatIfOptions};
+///
+/// let mut policy = Policy::new("per-ip", Limit::new(Quota::per_second(1).gcra()?, "1/s"));
+/// policy.by = vec!["client.ip".to_owned()];
+/// let rate = Rate::new(60, Duration::from_secs(60))?;
+/// let candidates = [1, 5, 10].map(|burst| Candidate { rate, burst });
+/// let mut what_if = WhatIf::new(&policy, &candidates, WhatIfOptions::default())?;
+/// let request = Descriptor::new().with("client.ip", "192.0.2.1");
+/// for second in [0, 0, 0, 0, 0, 0, 10] {
+///     what_if.ask(Tick::from_secs(second), &request, None, false);
+/// }
+/// let denied: Vec<u64> = what_if.outcomes().iter().map(|outcome| outcome.denied).collect();
+/// assert_eq!(denied, [5, 1, 0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct WhatIf {
+    asking: Asking,
+    candidates: Vec<Candidate>,
+    groups: Vec<Group>,
+    ordered: Vec<Ordered>,
+    keys: KeyTable,
+    options: WhatIfOptions,
+    requests: u64,
+    /// Requests denied, per candidate as ordered.
+    denied: Vec<u64>,
+}
+
+impl WhatIf {
+    /// Makes a trial of candidates for the limit of a policy. Candidates may come in any order, and may be equal.
+    ///
+    /// # Errors
+    /// [`WhatIfError`].
+    pub fn new(
+        policy: &Policy,
+        candidates: &[Candidate],
+        options: WhatIfOptions,
+    ) -> Result<Self, WhatIfError> {
+        if candidates.len() > MAX_CANDIDATES {
+            return Err(WhatIfError::TooMany { count: candidates.len() });
+        }
+        let mut places: Vec<usize> = (0..candidates.len()).collect();
+        let order = |place: &usize| {
+            let Candidate { rate, burst } = candidates[*place];
+            (rate.reduced(), burst)
+        };
+        places.sort_by_key(order);
+        let (mut groups, mut ordered) = (Vec::<Group>::new(), Vec::with_capacity(places.len()));
+        for given in places {
+            let Candidate { rate, burst } = candidates[given];
+            // Refuses what a gate would refuse.
+            Quota::per(rate.count(), rate.period()).burst(burst).gcra()?;
+            let meter = Meter::new(rate);
+            let too_slow = WhatIfError::TooSlow { burst, count: rate.count(), period: rate.period() };
+            ordered.push(Ordered { full: meter.full(burst).ok_or(too_slow)?, given });
+            match groups.last_mut() {
+                Some(group) if group.meter == meter => group.to = ordered.len(),
+                _ => groups.push(Group { meter, from: ordered.len() - 1, to: ordered.len() }),
+            }
+        }
+        Ok(Self {
+            asking: Asking::new(policy, options.ipv6_prefix)?,
+            candidates: candidates.to_vec(),
+            keys: KeyTable::new(
+                options.keys,
+                options.window,
+                groups.iter().map(|group| group.meter).collect(),
+            ),
+            groups,
+            denied: vec![0; ordered.len()],
+            ordered,
+            options,
+            requests: 0,
+        })
+    }
+
+    /// Tries a request of a log on all candidates.
+    pub fn feed(&mut self, record: &Record<'_>) {
+        self.ask(record.time, &record.describe(), None, record.is_signed_in());
+    }
+
+    /// Tries any request; `cost` is what its caller says it costs, and a policy with a cost of its own goes by that. Times must not go
+    /// back; one that does counts as the latest of its key.
+    pub fn ask(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>, signed_in: bool) {
+        let Self { asking, keys, groups, ordered, denied, .. } = self;
+        let Some(asked) = asking.find(request, cost) else { return };
+        self.requests += 1;
+        let units = asked.cost.units();
+        let (key, passed) = keys.see(&asked.key, at, units, || asking.name(request));
+        key.signed_in |= signed_in;
+        // Of one rate, those that have denied the key anything come first, and so do their states.
+        let mut place = 0;
+        for (group, level) in groups.iter().zip(&mut key.levels) {
+            let mut candidate = group.from;
+            while let Some(state) = key.states.get_mut(place).filter(|state| state.candidate < group.to) {
+                let drained = group.meter.drained(state.level, passed);
+                let charged = group.meter.charged(drained, units);
+                state.level = if charged <= ordered[candidate].full { charged } else { drained };
+                if charged > ordered[candidate].full {
+                    state.denied += 1;
+                    denied[candidate] += 1;
+                }
+                (place, candidate) = (place + 1, candidate + 1);
+            }
+            let drained = group.meter.drained(*level, passed);
+            let charged = group.meter.charged(drained, units);
+            while candidate < group.to && charged > ordered[candidate].full {
+                key.states.insert(place, key_table::State { candidate, level: drained, denied: 1 });
+                denied[candidate] += 1;
+                (place, candidate) = (place + 1, candidate + 1);
+            }
+            *level = charged;
+        }
+    }
+
+    /// Returns how many requests the policy spoke of.
+    #[must_use]
+    pub const fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    /// Returns how many different keys they had.
+    #[must_use]
+    pub fn keys(&self) -> Distinct {
+        self.keys.distinct()
+    }
+
+    /// Returns how many keys were forgotten while they were in use, for lack of room: above zero, denials may be too few.
+    #[must_use]
+    pub const fn evicted(&self) -> u64 {
+        self.keys.evicted()
+    }
+
+    /// Says whether any key was forgotten: then what is told of a key (its requests, its peak, whether it signed in) counts from
+    /// when it was last remembered.
+    #[must_use]
+    pub const fn has_forgotten(&self) -> bool {
+        self.keys.has_forgotten()
+    }
+
+    /// Returns what each candidate would have done, in the order in which they were given. Walks all keys once.
+    #[must_use]
+    pub fn outcomes(&self) -> Vec<WhatIfOutcome> {
+        outcome::outcomes(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,53 @@
+//! What a request asks of the policy whose limits are tried: its key and its cost, found as a gate finds them.
+
+use tidegate::policy::{Access, Descriptor, Limit, Mode, Policy, PolicySet};
+use tidegate::{Cost, Quota};
+
+use super::WhatIfError;
+use crate::replay::key_name;
+
+/// The policy, without its limits.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    set: PolicySet,
+    ipv6_prefix: u8,
+}
+
+/// What one request asks.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// The bytes of the key, as stores have them.
+    pub(crate) key: Vec<u8>,
+    pub(crate) cost: Cost,
+}
+
+impl Asking {
+    pub(crate) fn new(policy: &Policy, ipv6_prefix: u8) -> Result<Self, WhatIfError> {
+        if policy.charges_failures() {
+            return Err(WhatIfError::ChargesFailures { policy: policy.name.clone() });
+        }
+        let mut policy = policy.clone();
+        // Any limit, so that a request has a key: which one is tried by whoever asks.
+        policy.limits = vec![Limit::new(Quota::per_second(1).gcra()?, "tried")];
+        policy.shadow_limit = None;
+        policy.mode = Mode::Enforce;
+        policy.share = None;
+        let set = PolicySet::with(vec![policy], Access::default(), ipv6_prefix)?;
+        Ok(Self { set, ipv6_prefix })
+    }
+
+    /// Finds what a request asks; `None` where the policy does not speak of it, or a list decides.
+    pub(crate) fn find(&self, request: &Descriptor<'_>, cost: Option<Cost>) -> Option<Asked> {
+        if self.set.access(request).is_some() {
+            return None;
+        }
+        let plan = self.set.plan(request, cost);
+        let line = plan.lines.first()?;
+        Some(Asked { key: plan.keys[line.key.clone()].to_vec(), cost: line.cost })
+    }
+
+    /// Returns the name of a request's key, as replays show it.
+    pub(crate) fn name(&self, request: &Descriptor<'_>) -> String {
+        key_name(&self.set.policies()[0], request, self.ipv6_prefix)
+    }
+}

@@ -1,0 +1,65 @@
+//! The part of a limit that is kept for requests of higher priority: the words of `keep_for`.
+
+use tidegate_core::Criticality;
+
+use super::diagnostic::Findings;
+use super::node::{Node, Spot};
+use super::shape::percent;
+use super::words::{Owner, Words};
+use crate::policy::{KeepFor, Kept, Limit, Terms, whole_number};
+
+/// Reads `20%` or a number of units.
+pub(super) fn kept(text: &str) -> Option<Kept> {
+    match text.trim_end().strip_suffix('%') {
+        Some(number) if number.trim() == "0" => Some(Kept::Percent(0)),
+        Some(_) => percent(text.trim_end()).map(Kept::Percent),
+        None => whole_number(text).ok().map(Kept::Units),
+    }
+}
+
+/// Builds what a limit keeps, and checks it against each of the limit's terms.
+pub(super) fn keep_for(
+    words: &Words<'_>,
+    limit: &Limit,
+    owner: Owner<'_>,
+    findings: &mut Findings,
+) -> KeepFor {
+    let Some(node) = words.get("keep_for") else { return KeepFor::default() };
+    let keep_for = Criticality::ALL.into_iter().fold(KeepFor::default(), |keep_for, level| {
+        let written = node.get(level.as_str()).and_then(Node::text).and_then(kept);
+        written.map_or(keep_for, |kept| keep_for.with(level, kept))
+    });
+    let spot = |level: Option<Criticality>| {
+        level.and_then(|level| node.entry(level.as_str())).map_or(node.spot, |(name, _)| name.spot)
+    };
+    for terms in limit.all_terms() {
+        let Some(quota) = &terms.quota else { continue };
+        if let Err(error) = keep_for.check(quota) {
+            findings.error(spot(error.level()), format_args!("{error} ({})", terms.label));
+            return KeepFor::default();
+        }
+        warn_of_costs(&keep_for, terms, (owner, node.spot), findings);
+    }
+    keep_for
+}
+
+/// Warns of a cost that fits the limit and not what is left of it for the lowest level: such a request would never pass.
+fn warn_of_costs(
+    keep_for: &KeepFor,
+    terms: &Terms,
+    (owner, spot): (Owner<'_>, Spot),
+    findings: &mut Findings,
+) {
+    let (Some(quota), Some(cost)) = (&terms.quota, owner.cost) else { return };
+    let capacity = quota.capacity();
+    let left = capacity.saturating_sub(keep_for.kept_back(Criticality::Sheddable.into(), capacity));
+    if left > 0 && cost > left {
+        let label = &terms.label;
+        findings.warn(
+            spot,
+            format_args!(
+                "keep_for: a request may cost {cost}, and of {label} only {left} are left for sheddable requests: at that cost they never pass"
+            ),
+        );
+    }
+}

@@ -1,0 +1,273 @@
+//! The part of a limit that is kept for requests of higher priority.
+//!
+//! Under load, a limit without it is used up by whoever comes first. With it, less important requests are refused while there is still
+//! room for the more important ones, which therefore pass as long as they stay within their part.
+
+use std::fmt;
+
+use tidegate_core::{Criticality, Priority, Quota};
+
+/// How much of a limit is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// So many units or places.
+    Units(u64),
+    /// A share of what the limit has in all, in percent from 0 to 100, rounded up.
+    Percent(u8),
+}
+
+impl Kept {
+    fn units(self, capacity: u64) -> u64 {
+        match self {
+            Self::Units(units) => units,
+            Self::Percent(percent) => {
+                let units = (u128::from(capacity) * u128::from(percent)).div_ceil(100);
+                u64::try_from(units).unwrap_or(u64::MAX)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Units(units) => units.fmt(f),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// How much of a limit only requests of at least a level may use; the default keeps nothing.
+///
+/// Whoever is below a level has to leave what is kept for it, and takes the rest. The parts lie within each other: of what is kept for
+/// `critical`, the part for `critical-plus` is one. 100 % refuses all requests below the level, and needs no separate policy.
+///
+/// # Examples
+/// ```
+/// use tidegate::gate::Check;
+/// use tidegate::policy::{KeepFor, Kept, Limit};
+/// use tidegate::{Cost, Criticality, Descriptor, Gate, ManualClock, Policy, PolicySet, Quota};
+///
+/// let mut limit = Limit::new(Quota::per_minute(10).gcra()?, "10/min");
+/// limit.keep_for = KeepFor::default().with(Criticality::Critical, Kept::Percent(20));
+/// let gate = Gate::in_memory(PolicySet::new(vec![Policy::new("all", limit)])?, 1000)?.with_clock(ManualClock::default());
+/// let request = Descriptor::new();
+/// let report = Check::of(&request).priority(Criticality::Sheddable);
+/// let allowed = (0..20).filter(|_| gate.check(report).is_ok_and(|decision| decision.allowed)).count();
+/// assert_eq!(allowed, 8, "two of ten are kept for critical requests");
+/// assert!(gate.check(&request)?.allowed, "and this is one");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeepFor {
+    /// By the number of the level.
+    kept: [Option<Kept>; Criticality::ALL.len()],
+}
+
+impl KeepFor {
+    /// Keeps a part for requests of at least a level, in place of what was kept for it before.
+    #[must_use]
+    pub const fn with(mut self, level: Criticality, kept: Kept) -> Self {
+        self.kept[level as usize] = Some(kept);
+        self
+    }
+
+    /// Says whether nothing is kept for anybody.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns what is kept, by level, the least important first.
+    pub fn parts(&self) -> impl Iterator<Item = (Criticality, Kept)> {
+        Criticality::ALL.into_iter().zip(self.kept).filter_map(|(level, kept)| Some((level, kept?)))
+    }
+
+    /// Returns how much a request of a priority has to leave of a limit with so many units or places in all.
+    #[must_use]
+    pub fn kept_back(&self, priority: Priority, capacity: u64) -> u64 {
+        let above = self.parts().filter(|(level, _)| *level > priority.level());
+        above.map(|(_, kept)| kept.units(capacity)).max().unwrap_or(0)
+    }
+
+    /// Returns the least that a limit must have in all, so that a request of a priority finds `units` beside what it has to leave; `None`
+    /// where no limit has that much.
+    #[must_use]
+    pub fn least_capacity(&self, priority: Priority, units: u64) -> Option<u64> {
+        let above = self.parts().filter(|(level, _)| *level > priority.level());
+        above.map(|(_, kept)| kept).try_fold(units, |least, kept| {
+            let needed = match kept {
+                Kept::Units(kept) => units.checked_add(kept),
+                Kept::Percent(percent) => {
+                    let rest = 100u128.checked_sub(u128::from(percent)).filter(|rest| *rest > 0)?;
+                    u64::try_from((u128::from(units) * 100).div_ceil(rest)).ok()
+                }
+            };
+            needed.map(|needed| least.max(needed))
+        })
+    }
+
+    /// Checks it against a limit.
+    ///
+    /// # Errors
+    /// [`KeepForError`] for the first part that cannot be.
+    pub fn check(&self, quota: &Quota) -> Result<(), KeepForError> {
+        if !self.is_nothing() && grants_any_cost(quota) {
+            return Err(KeepForError::AnyCost);
+        }
+        let capacity = quota.capacity();
+        let mut below: Option<(Criticality, Kept)> = None;
+        for (level, kept) in self.parts() {
+            if level == Criticality::Sheddable {
+                return Err(KeepForError::Everybody);
+            }
+            if let Kept::Percent(percent) = kept
+                && percent > 100
+            {
+                return Err(KeepForError::Percent { level, percent });
+            }
+            let units = kept.units(capacity);
+            if units >= capacity && kept != Kept::Percent(100) {
+                return Err(KeepForError::All { level, kept, capacity });
+            }
+            if let Some((lower, part)) = below
+                && units > part.units(capacity)
+            {
+                return Err(KeepForError::Order { level, kept, lower, part });
+            }
+            below = Some((level, kept));
+        }
+        Ok(())
+    }
+}
+
+/// Says whether a limit grants any cost as soon as it grants one: whoever comes next pays for it by waiting.
+const fn grants_any_cost(quota: &Quota) -> bool {
+    matches!(quota, Quota::WarmUp(_) | Quota::GuavaBursty(_) | Quota::GuavaWarming(_))
+}
+
+/// Why a part of a limit cannot be kept. Prints as a sentence about `keep_for`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeepForError {
+    /// The algorithm grants all of the limit whenever it grants anything.
+    #[error(
+        "keep_for: this limit grants any cost as soon as it grants one, so nothing of it can be kept; use gcra or token-bucket"
+    )]
+    AnyCost,
+    /// A part is kept for everybody.
+    #[error(
+        "keep_for.sheddable keeps a part for everybody, since no request is below sheddable; name a higher level"
+    )]
+    Everybody,
+    /// A share above 100 %.
+    #[error("keep_for.{level}: {percent}% is more than all; use 0% to 100%")]
+    Percent {
+        /// The level that it is kept for.
+        level: Criticality,
+        /// The share.
+        percent: u8,
+    },
+    /// All of the limit is kept.
+    #[error(
+        "keep_for.{level}: {kept} is all of a limit of {capacity}, and nothing would be left for others; keep less, or write 100%"
+    )]
+    All {
+        /// The level that it is kept for.
+        level: Criticality,
+        /// What is kept.
+        kept: Kept,
+        /// What the limit has in all.
+        capacity: u64,
+    },
+    /// More is kept for a higher level than for a lower one.
+    #[error(
+        "keep_for.{level}: {kept} is more than the {part} that are kept for {lower}, and is a part of them; keep no more for {level}"
+    )]
+    Order {
+        /// The higher level.
+        level: Criticality,
+        /// What is kept for it.
+        kept: Kept,
+        /// The lower level.
+        lower: Criticality,
+        /// What is kept for that.
+        part: Kept,
+    },
+}
+
+impl KeepForError {
+    /// Returns the level whose part cannot be kept; `None` where no part can.
+    #[must_use]
+    pub const fn level(&self) -> Option<Criticality> {
+        match self {
+            Self::AnyCost => None,
+            Self::Everybody => Some(Criticality::Sheddable),
+            Self::Percent { level, .. } | Self::All { level, .. } | Self::Order { level, .. } => Some(*level),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+    use tidegate_core::rate::ColdFactor;
+
+    use super::Criticality::{Critical, CriticalPlus, Sheddable, SheddablePlus};
+    use super::*;
+
+    #[test]
+    fn each_level_leaves_what_is_kept_for_those_above_it() {
+        let nested = KeepFor::default().with(Critical, Kept::Percent(20)).with(CriticalPlus, Kept::Units(5));
+        let left = |capacity| Criticality::ALL.map(|level| nested.kept_back(level.into(), capacity));
+        assert_eq!(left(100), [20, 20, 5, 0]);
+        assert_eq!(left(33), [7, 7, 5, 0], "shares are rounded up");
+        assert_eq!(left(u64::MAX)[0], u64::MAX.div_ceil(5));
+        assert_eq!(KeepFor::default().kept_back(Sheddable.into(), 100), 0);
+        let cohort = Priority::of(Critical).in_cohort(127).unwrap();
+        assert_eq!(nested.kept_back(cohort, 100), 5, "cohorts are for shedding alone");
+    }
+
+    #[test]
+    fn what_cannot_be_is_named() {
+        let kept = |level, kept| KeepFor::default().with(level, kept);
+        for (keep_for, capacity, expected) in [
+            (kept(Critical, Kept::Percent(0)), 1, ""),
+            (kept(Critical, Kept::Percent(100)), 10, ""),
+            (kept(Critical, Kept::Units(9)), 10, ""),
+            (kept(SheddablePlus, Kept::Units(5)).with(CriticalPlus, Kept::Units(5)), 10, ""),
+            (kept(Sheddable, Kept::Units(1)), 10, "keep_for.sheddable keeps a part for everybody"),
+            (kept(Critical, Kept::Percent(101)), 10, "keep_for.critical: 101% is more than all"),
+            (kept(Critical, Kept::Units(10)), 10, "keep_for.critical: 10 is all of a limit of 10"),
+            (kept(Critical, Kept::Percent(1)), 1, "keep_for.critical: 1% is all of a limit of 1"),
+            (
+                kept(Critical, Kept::Percent(20)).with(CriticalPlus, Kept::Units(3)),
+                10,
+                "keep_for.critical-plus: 3 is more than the 20% that are kept for critical",
+            ),
+        ] {
+            let quota = Quota::per_second(capacity).gcra().unwrap();
+            let told = keep_for.check(&quota).map_or_else(|error| error.to_string(), |()| String::new());
+            assert!(told.starts_with(expected) && told.is_empty() == expected.is_empty(), "{told}");
+        }
+        let warm_up = Quota::per_second(10).warm_up(Duration::from_secs(1), ColdFactor::THREE).unwrap();
+        assert_eq!(kept(Critical, Kept::Units(1)).check(&warm_up), Err(KeepForError::AnyCost));
+        assert_eq!(KeepFor::default().check(&warm_up), Ok(()));
+    }
+
+    proptest! {
+        /// Against a search upwards.
+        #[test]
+        fn the_least_capacity_is_the_least(units in 1..300_u64, share in 0..100_u8, plus in 0..40_u64) {
+            let keep_for = KeepFor::default().with(Critical, Kept::Percent(share)).with(CriticalPlus, Kept::Units(plus));
+            for level in Criticality::ALL.map(Priority::of) {
+                let leaves = |capacity: &u64| capacity.checked_sub(keep_for.kept_back(level, *capacity)) >= Some(units);
+                prop_assert_eq!(keep_for.least_capacity(level, units), (1..40_000).find(leaves));
+            }
+            let none = KeepFor::default().with(Critical, Kept::Percent(100));
+            prop_assert_eq!(none.least_capacity(Sheddable.into(), units), None);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Limits that keep a part of themselves for requests of higher priority.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use tidegate::gate::Check;
+use tidegate::policy::{Choice, CostRule, KeepFor, Kept, Learning, Limit, PolicySetError, Terms};
+use tidegate::store::{
+    Charge, Fallback, MemoryStore, Occupancy, Op, PlainStore, Settled, Settling, Step, Store, StoreError,
+    conformance,
+};
+use tidegate::{
+    Cost, Criticality, Descriptor, Gate, GateDecision, ManualClock, Policy, PolicySet, Quota, Retry, Tick,
+};
+
+use Criticality::{Critical, CriticalPlus, Sheddable};
+
+const NOW: Tick = Tick::from_secs(1_600_000_000);
+
+fn units(units: u64) -> Cost {
+    Cost::new(units).unwrap()
+}
+
+fn settle(store: &PlainStore, now: Tick, op: Op<'_>, charge: Charge<'_>) -> Settled {
+    store.blocking_settle(&Step::new(now, op, &[charge])).unwrap()
+}
+
+/// Says whether a limit can keep anything: some grant any cost once they grant one.
+fn keeps(quota: &Quota, units: u64) -> bool {
+    KeepFor::default().with(Critical, Kept::Units(units)).check(quota).is_ok()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Over every algorithm and guard, in any history: with a part kept back, a request is decided as one of its cost and that part
+    /// together, and takes its cost alone.
+    #[test]
+    fn a_request_passes_exactly_if_one_of_its_cost_and_the_part_would(
+        turns in prop::collection::vec((0..900_u64, 1..4_u64, 0..5_u64, prop::sample::select(vec![0, 0, 50, 5000_u64])), 1..60),
+    ) {
+        for quota in conformance::quotas() {
+            let (store, twin) = (PlainStore::default(), PlainStore::default());
+            let mut now = NOW;
+            for (pause, cost, kept_back, wait) in &turns {
+                now = now.after(Duration::from_millis(*pause));
+                let max_wait = Duration::from_millis(*wait);
+                let plain = |cost| Charge { max_wait, ..Charge::new(b"key", &quota, units(cost)) };
+                let both = settle(&twin, now, Op::Peek, plain(cost + kept_back));
+                let ours = settle(&store, now, Op::Take, Charge { kept_back: *kept_back, ..plain(*cost) });
+                prop_assert_eq!(ours.allowed, both.allowed, "{:?}", &quota);
+                if both.allowed {
+                    prop_assert_eq!(&ours, &settle(&twin, now, Op::Take, plain(*cost)), "{:?}", &quota);
+                } else {
+                    let theirs = settle(&twin, now, Op::Take, plain(cost + kept_back));
+                    prop_assert_eq!(&ours, &theirs, "{:?}", &quota);
+                }
+            }
+        }
+    }
+
+    /// However often less important requests ask: what is kept back is there for the others, at the same tick.
+    #[test]
+    fn what_is_kept_back_is_there_for_others(
+        turns in prop::collection::vec((0..900_u64, 1..4_u64), 1..60),
+        kept_back in 1..4_u64,
+        wait in prop::sample::select(vec![0, 0, 200_u64]),
+    ) {
+        for quota in conformance::quotas().into_iter().filter(|quota| keeps(quota, kept_back)) {
+            let store = PlainStore::default();
+            let (mut now, mut burst) = (NOW, 0);
+            for (pause, cost) in &turns {
+                now = now.after(Duration::from_millis(*pause));
+                if *pause > 0 {
+                    burst = 0;
+                }
+                let max_wait = Duration::from_millis(wait);
+                let charge = Charge { max_wait, kept_back, ..Charge::new(b"key", &quota, units(*cost)) };
+                while settle(&store, now, Op::Take, charge).allowed {
+                    burst += cost;
+                    let other = Charge { max_wait, ..Charge::new(b"key", &quota, units(kept_back)) };
+                    prop_assert!(settle(&store, now, Op::Peek, other).allowed, "{:?}", &quota);
+                    if wait == 0 {
+                        prop_assert!(burst <= quota.capacity() - kept_back, "{burst} at one tick: {:?}", &quota);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn gate(limit: Limit) -> Gate {
+    let set = PolicySet::new(vec![Policy::new("p", limit)]).unwrap();
+    Gate::in_memory(set, 100).unwrap().with_clock(ManualClock::at(NOW))
+}
+
+fn kept(quota: Quota, level: Criticality, kept: Kept) -> Limit {
+    let mut limit = Limit::new(quota, "l");
+    limit.keep_for = KeepFor::default().with(level, kept);
+    limit
+}
+
+fn gcra(count: u64) -> Quota {
+    Quota::per_hour(count).gcra().unwrap()
+}
+
+fn passes(gate: &Gate, request: &Descriptor<'_>, level: Criticality) -> GateDecision {
+    gate.check(Check::of(request).priority(level)).unwrap()
+}
+
+/// As many as are allowed, one after the other.
+fn allowed(gate: &Gate, request: &Descriptor<'_>, level: Criticality) -> usize {
+    (0..1000).take_while(|_| passes(gate, request, level).allowed).count()
+}
+
+#[test]
+fn each_level_takes_what_is_not_kept_for_those_above_it() {
+    for quota in [
+        gcra(20),
+        Quota::per_hour(20).fixed_window().unwrap(),
+        Quota::concurrency(20, Duration::from_secs(60)).unwrap(),
+    ] {
+        let mut limit = kept(quota, Critical, Kept::Percent(50));
+        limit.keep_for = limit.keep_for.with(CriticalPlus, Kept::Units(3));
+        let (gate, request) = (gate(limit), Descriptor::new());
+        let first = passes(&gate, &request, Sheddable);
+        assert_eq!((first.limits[0].remaining(), first.limits[0].decision.standing.remaining), (9, 19));
+        assert_eq!(allowed(&gate, &request, Sheddable), 9);
+        let refused = passes(&gate, &request, Criticality::SheddablePlus);
+        assert_eq!(
+            (refused.allowed, refused.limits[0].kept_back, refused.limits[0].remaining()),
+            (false, 10, 0)
+        );
+        assert_eq!(allowed(&gate, &request, Critical), 7);
+        assert_eq!(allowed(&gate, &request, CriticalPlus), 3);
+    }
+}
+
+/// A queue keeps places; what waits in it has not been refused.
+#[test]
+fn a_queue_keeps_places() {
+    let mut limit = kept(Quota::per_second(1).burst(1).leaky_queue(10).unwrap(), Critical, Kept::Units(4));
+    limit.max_wait = Duration::from_secs(60);
+    let (gate, request) = (gate(limit), Descriptor::new());
+    assert_eq!(allowed(&gate, &request, Sheddable), 7, "one goes at once, six of ten wait");
+    assert_eq!(allowed(&gate, &request, Critical), 4);
+}
+
+/// The share of a tier is a share of that tier's limit, and of a quota that the caller brings, of that.
+#[test]
+fn a_share_is_one_of_the_limit_that_holds() {
+    let mut limit = kept(gcra(10), Critical, Kept::Percent(20));
+    let pro = Terms { quota: Some(Arc::new(gcra(100))), label: "pro".to_owned() };
+    let values = [("pro".to_owned(), pro)].into_iter().collect();
+    limit.tiers = Some(Choice { by: "user.tier".to_owned(), values });
+    let gate = gate(limit);
+    let (free, pro) = (Descriptor::new(), Descriptor::new().with("user.tier", "pro"));
+    assert_eq!(passes(&gate, &free, Sheddable).limits[0].kept_back, 2);
+    assert_eq!(passes(&gate, &pro, Sheddable).limits[0].kept_back, 20);
+    let brought = Arc::new(gcra(50));
+    let check = Check::of(&free).quota(&brought).priority(Sheddable);
+    assert_eq!(gate.check(check).unwrap().limits[0].kept_back, 10);
+}
+
+/// An estimate above what is left for a level would never pass, although one request alone finds the limit full.
+#[test]
+fn a_learned_estimate_leaves_what_is_kept_back() {
+    let mut policy = Policy::new("p", kept(gcra(100), Critical, Kept::Percent(30)));
+    policy.cost = Some(CostRule::Learned(Learning::from(units(1_000_000))));
+    let gate =
+        Gate::in_memory(PolicySet::new(vec![policy]).unwrap(), 10).unwrap().with_clock(ManualClock::at(NOW));
+    let request = Descriptor::new();
+    let peek = |level: Criticality| gate.peek(Check::of(&request).priority(level)).unwrap();
+    assert_eq!((peek(Critical).allowed, peek(Critical).limits[0].cost), (true, units(100)));
+    assert_eq!((peek(Sheddable).allowed, peek(Sheddable).limits[0].cost), (true, units(70)));
+}
+
+/// Checks of one call are one: what the least important of them has to leave, all of them leave.
+#[test]
+fn checks_of_one_call_leave_what_one_of_them_has_to_leave() {
+    let (gate, request) = (gate(kept(gcra(10), Critical, Kept::Units(4))), Descriptor::new());
+    let of = |level: Criticality, cost| Check::of(&request).priority(level).cost(units(cost));
+    let together = gate.check_together(&[of(Critical, 4), of(Sheddable, 3)]).unwrap();
+    assert!(!together.allowed, "7 and 4 are more than 10");
+    assert!(together.decisions.iter().all(|decision| decision.limits[0].kept_back == 4));
+    assert!(gate.check_together(&[of(Critical, 4), of(Sheddable, 2)]).unwrap().allowed);
+    assert!(gate.check_together(&[of(Critical, 2), of(Critical, 2)]).unwrap().allowed);
+}
+
+#[test]
+fn a_cost_that_never_leaves_enough_is_refused_for_good() {
+    let (gate, request) = (gate(kept(gcra(10), Critical, Kept::Units(4))), Descriptor::new());
+    let never = gate.check(Check::of(&request).priority(Sheddable).cost(units(7))).unwrap();
+    assert_eq!((never.allowed, never.retry()), (false, Retry::Never));
+    let later = {
+        assert!(gate.check(Check::of(&request).cost(units(6))).unwrap().allowed);
+        passes(&gate, &request, Sheddable)
+    };
+    assert_eq!(later.retry(), Retry::After(Duration::from_secs(360)), "one unit of ten in an hour");
+}
+
+#[test]
+fn a_part_that_cannot_be_kept_makes_no_set() {
+    let policy = Policy::new("p", kept(gcra(10), Critical, Kept::Units(10)));
+    let error = PolicySet::new(vec![policy]).unwrap_err();
+    assert!(matches!(error, PolicySetError::KeepFor { .. }));
+    let told = "policy \"p\": keep_for.critical: 10 is all of a limit of 10, and nothing would be left for others; keep less, or write 100% (l)";
+    assert_eq!(error.to_string(), told);
+}
+
+/// Each node keeps back what the limit keeps back; a cost beyond the node's part passes where its limit is full, as it does without that.
+#[test]
+fn while_the_engine_is_gone_each_node_keeps_the_part() {
+    #[derive(Debug)]
+    struct Gone;
+    impl Store for Gone {
+        fn settle_into(&self, _: &Step<'_>, _: &mut Settled) -> Settling {
+            Settling::Done(Err(StoreError::Unavailable { reason: "gone".to_owned() }))
+        }
+        fn occupancy(&self) -> Occupancy {
+            Occupancy::default()
+        }
+    }
+    let clock = ManualClock::at(NOW);
+    let make = || {
+        let store = Fallback::around(Gone, clock.clone()).nodes(3).build();
+        let set = PolicySet::new(vec![Policy::new("p", kept(gcra(30), Critical, Kept::Units(12)))]).unwrap();
+        Gate::new(set, store).with_clock(clock.clone())
+    };
+    let (node, request) = (make(), Descriptor::new());
+    assert_eq!(allowed(&node, &request, Sheddable), 6, "a third of the 18 that are not kept");
+    assert_eq!(allowed(&node, &request, Critical), 4, "and the rest of a third of 30");
+    let large = |cost| Check::of(&request).priority(Sheddable).cost(units(cost));
+    assert!(
+        make().check(large(18)).unwrap().allowed,
+        "it would pass the engine, and passes where the node's limit is full"
+    );
+    assert_eq!(make().check(large(19)).unwrap().retry(), Retry::Never);
+}
+
+/// Peeks, batches and waits of the table of words against the plain map, one key after the other.
+#[test]
+fn the_table_of_words_refuses_like_any_other() {
+    let quota = Arc::new(gcra(10));
+    let (table, plain) = (MemoryStore::with_capacity(100).unwrap(), PlainStore::default());
+    for (secs, cost, kept_back) in
+        [(0, 3, 4), (0, 3, 4), (0, 1, 4), (0, 4, 0), (360, 1, 4), (3600, 1, 9), (7200, 1, 10), (7200, 10, 0)]
+    {
+        for key in [&b"one"[..], b"two"] {
+            let charges = [Charge { kept_back, ..Charge::new(key, &quota, units(cost)) }];
+            for op in [Op::Peek, Op::Take] {
+                let step = Step::new(NOW.after(Duration::from_secs(secs)), op, &charges);
+                assert_eq!(table.blocking_settle(&step), plain.blocking_settle(&step), "{step:?}");
+            }
+        }
+    }
+}
