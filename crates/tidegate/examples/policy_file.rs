@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::path::Path;
 
-use tidegate::config::{Config, Format};
+use tidegate::config::{Config, Format, report};
 use tidegate::http_answer::HttpAnswer;
 use tidegate::{Check, Descriptor, Gate};
 
@@ -32,10 +32,7 @@ fn gate(file: Option<&str>) -> Result<Gate, Box<dyn Error>> {
         Some(file) => Config::read(Path::new(file)),
         None => Config::parse(POLICIES, "policies.yaml", Format::Yaml),
     };
-    let (config, warnings) = read.map_err(|mistakes| {
-        let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-        lines.join("\n")
-    })?;
+    let (config, warnings) = read.map_err(|mistakes| report(&mistakes))?;
     for warning in warnings {
         eprintln!("{warning}");
     }
