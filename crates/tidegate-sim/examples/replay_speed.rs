@@ -50,14 +50,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let replay =
         || Replay::new(vec![("policy".to_owned(), config.policies.clone())], ReplayOptions::default());
     let start = on_core()?;
-    let (mut log, mut whole) = (open(sorted)?, replay()?);
+    let (mut log, mut whole) = (open(sorted)?, replay());
     log.read(|record| {
         whole.feed(record);
         ControlFlow::Continue(())
     })?;
     let all = on_core()? - start;
 
-    let (mut log, mut alone) = (open(sorted)?, replay()?);
+    let (mut log, mut alone) = (open(sorted)?, replay());
     let (mut batch, mut deciding) = (Vec::with_capacity(BATCH), 0);
     let mut decide = |batch: &mut Vec<(Tick, String, String)>| {
         let start = on_core().unwrap_or(0);

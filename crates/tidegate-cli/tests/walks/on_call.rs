@@ -1,1 +1,61 @@
-//! Somebody on call has a log: asks what to limit, tries it on the log, and writes it into a file that holds.
+//! Somebody on call has a log and no time: asks what to limit, tries it on the log, sees whom it would hit, and writes it into a file whose
+//! check a pipeline runs from then on.
+
+use crate::run;
+use crate::serving::Desk;
+
+/// The scraper of the sample log, and nobody else who counts.
+const SCRAPER: &str = "203.0.113.9";
+
+fn sample() -> String {
+    format!("{}/../../examples/access.log", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns the policy that `suggest` prints to be copied: from its name to the blank line below.
+#[track_caller]
+fn copied(told: &str) -> String {
+    let from = told.find("  - name: suggested").unwrap_or_else(|| panic!("nothing to copy: {told}"));
+    told[from..].split("\n\n").next().unwrap().to_owned()
+}
+
+#[test]
+fn from_a_log_to_a_limit() {
+    let (desk, log) = (Desk::with(""), sample());
+
+    // What would be a limit? The advice names whom it hits, and can be copied.
+    let (code, told) = run(&desk, &format!("suggest {log} --by client.ip --per 1min"));
+    assert_eq!(code, 0, "{told}");
+    assert!(told.contains(SCRAPER), "{told}");
+    let policy = copied(&told);
+    std::fs::write(desk.path("tidegate.yaml"), format!("version: 1\npolicies:\n{policy}\n")).unwrap();
+    let (code, told) = run(&desk, "config check");
+    assert_eq!(code, 0, "what is advised is right: {told}");
+
+    // What would it have done? Nobody but the scraper is hit, and a pipeline can hold that.
+    let (code, told) = run(&desk, &format!("replay {log} --hit -c tidegate.yaml --plot out"));
+    assert_eq!(code, 0, "{told}");
+    assert!(told.contains("hit 1 key") && told.contains(SCRAPER), "{told}");
+    let page = std::fs::read_to_string(desk.path("out/report.html")).unwrap();
+    assert!(page.contains(SCRAPER) && page.contains("suggested"), "the report tells of both");
+    let holds = "keys_hit{policy=suggested}>1";
+    assert_eq!(run(&desk, &format!("replay {log} -c tidegate.yaml --fail-if {holds}")).0, 0);
+    let strict = std::fs::read_to_string(desk.path("tidegate.yaml")).unwrap();
+    let burst = strict.find("burst: ").expect("the advice has a burst");
+    let strict = format!("{}burst: 2 }}\n", &strict[..burst]);
+    std::fs::write(desk.path("strict.yaml"), strict).unwrap();
+    let (code, told) = run(&desk, &format!("replay {log} -c strict.yaml --fail-if {holds}"));
+    assert_eq!(code, 3, "a limit too tight does not pass: {told}");
+
+    // A slip on the way is told, not passed over: a wrong attribute, a log that is none, a limit as another system writes it.
+    let (code, told) = run(&desk, &format!("replay {log} --rate 20/min --by client_ip"));
+    assert!(code == 2 && told.contains("client.ip"), "{code}: {told}");
+    std::fs::write(desk.path("no.log"), "this is no log\nnor is this\n").unwrap();
+    let (code, told) = run(&desk, "replay no.log --format combined --rate 20/min");
+    assert!(code == 2 && told.contains("malformed"), "{code}: {told}");
+    let (code, told) = run(&desk, &format!("replay {log} --rate 10r/s"));
+    assert!(code == 2 && told.contains("10/s") && told.contains("--rate"), "{code}: {told}");
+
+    // Why is this caller refused? The file answers without a server.
+    let (code, told) = run(&desk, &format!("explain --attr client.ip={SCRAPER} --cost 100000"));
+    assert!(told.contains("suggested"), "{code}: {told}");
+}
