@@ -56,7 +56,7 @@ pub(crate) fn demonstrate(file: Option<&str>) -> Result<Vec<String>, Box<dyn Err
         lines.extend(answer.pairs().into_iter().map(|(name, value)| format!("{name}: {value}")));
         lines.extend(answer.body());
         if !decision.allowed {
-            lines.push(gate.explain(&request, None)?.to_string());
+            lines.push(gate.explain(Check::of(&request).cost(cost))?.to_string());
         }
         told.push(lines.join("\n"));
     }
