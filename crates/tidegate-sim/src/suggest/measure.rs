@@ -262,14 +262,16 @@ impl Fitting {
         let enough = |point: &Point| point.burst <= self.burst;
         if let Some((place, point)) = mine.iter().find(|(_, point)| enough(point)) {
             self.count = point.count;
-            self.burst_for = curve::most_needed(needs, *place, &self.cut.hit).map(spared);
+            let most_needed = curve::most_needed(needs, *place, &self.cut.hit);
+            self.burst_for = most_needed.filter(|key| needs.burst(key, *place) == self.burst).map(spared);
             let hit = needs.remembered().iter().filter(|key| self.cut.hit.contains(&key.hash));
             self.mildest = hit.map(|key| needs.burst(key, *place)).filter(|need| *need > self.burst).min();
         }
         let slower = mine.iter().rev().find(|(_, point)| point.count < self.count && !enough(point));
         self.below = slower.map_or(if is_first { 0 } else { self.below }, |(_, point)| point.count);
         if let Some((place, _)) = slower {
-            self.rate_for = curve::most_needed(needs, *place, &self.cut.hit).map(spared);
+            let most_needed = curve::most_needed(needs, *place, &self.cut.hit);
+            self.rate_for = most_needed.filter(|key| needs.burst(key, *place) > self.burst).map(spared);
         }
     }
 }

@@ -159,6 +159,7 @@ fn with_more_keys_than_there_is_room_for_the_scraper_is_found() {
     assert_eq!(found.finding, Finding::Gap, "{found:#?}");
     assert!(matches!(found.keys, Distinct::About(about) if about.abs_diff(401) < 20));
     assert_eq!(found.proposals[0].hit[0].key, "999");
+    assert_eq!(found.proposals[0].evidence.keys_hit, 1, "nobody who was forgotten is hit");
     assert!(
         found.cautions.iter().any(|caution| matches!(caution, Caution::Forgotten { .. })),
         "{:?}",
