@@ -9,8 +9,9 @@ use tidegate::policy::Policy;
 use super::curve::{self, Point};
 use super::cut::{self, Cut, Edge, PAYS, Purpose, Spare};
 use super::needs::{KeyNeed, Needs};
+use super::options::{SuggestError, SuggestOptions};
+use super::readings::{Readings, Step};
 use super::suggestion::{Caution, Evidence, Finding, KeysPeak, Proposal, Spared, Suggestion};
-use super::{Readings, Step, SuggestError, SuggestOptions};
 use crate::replay::PeakRate;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions, WhatIfOutcome};
 

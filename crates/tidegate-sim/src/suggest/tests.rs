@@ -1,9 +1,13 @@
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
+use std::time::Duration;
 
 use tidegate::config::{Config, Format};
 
 use super::*;
+use crate::log::Log;
 use crate::peaks::Distinct;
+use crate::replay::Doubt;
 use crate::what_if::{Candidate, WhatIf, WhatIfOptions};
 
 /// Requests as (second, client, user), which need not be in order.
