@@ -17,7 +17,7 @@ mod waiting;
 use std::net::SocketAddr;
 
 use http::{Method, StatusCode};
-use proxy::{FAILS_OPEN, NAMES_THE_POLICY, Proxy};
+use proxy::{FAILS_OPEN, NAMES_THE_POLICY, Proxy, SAYS_THE_PRIORITY};
 use running::{Answer, Running, send, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
@@ -152,6 +152,25 @@ async fn nginx_can_name_the_policy_that_refused() {
         429,
         "a deny-list for all policies names none"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nginx_can_say_how_much_a_request_matters() {
+    let file = "
+version: 1
+client_ip: { trusted_proxies: [127.0.0.1] }
+forward_auth: { proxy: nginx, priority_header: x-priority }
+policies:
+  - { name: all, limit: { rate: 4/min, keep_for: { critical: 50% } } }
+";
+    let server = start(file).await;
+    let words = [("198.51.100.0/24", "127.0.0.9/32".to_owned())];
+    let Some(nginx) = Proxy::nginx_by_recipe(server.addr, SAYS_THE_PRIORITY, &words) else { return };
+    for (client, expected) in [([127, 0, 0, 9], [200, 200, 429]), ([127, 0, 0, 8], [200, 200, 429])] {
+        for status in expected {
+            assert_eq!(status_from(client, nginx.addr, b"").await, status, "{client:?}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tidegate::policy::{Descriptor, Policy, PolicySetError};
 use tidegate::{Cost, Quota, QuotaError, Rate, Tick};
 
-use self::ask::Asking;
+pub(crate) use self::ask::Asking;
 use self::key_table::KeyTable;
 pub use self::outcome::{HitName, KeyHit, WhatIfOutcome};
 use crate::log::Record;
@@ -201,7 +201,8 @@ impl WhatIf {
 
     /// Tries a request of a log on all candidates.
     pub fn feed(&mut self, record: &Record<'_>) {
-        self.ask(record.time, &record.describe(), None, record.is_signed_in());
+        let request = self.asking.describe(record);
+        self.ask(record.time, &request, None, record.is_signed_in());
     }
 
     /// Tries any request; `cost` is what its caller says it costs, and a policy with a cost of its own goes by that. Times must not go

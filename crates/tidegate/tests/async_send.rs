@@ -29,7 +29,10 @@ async fn calls_over_an_engine_are_spawned() {
             let finished =
                 gate.finish_async(&charged, tidegate::gate::Part::All, Outcome::Success, |_| Some(1));
             assert_eq!(finished.await.unwrap().len(), 1);
-            let each = gate.check_each_async(&[two, two]).await;
+            let mut kept = Vec::new();
+            let each = gate.charge_each_async(&[two, two], &mut kept, usize::MAX).await;
+            assert_eq!(kept.len(), 2);
+            assert_eq!(gate.check_each_async(&[two.peek()]).await.len(), 1);
             let together = gate.check_together_async(&[two, two]).await.unwrap();
             let Entry::Admitted(admission) = gate.admit_owned_async(&request).await.unwrap() else {
                 panic!()

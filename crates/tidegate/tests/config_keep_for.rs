@@ -64,36 +64,36 @@ fn what_cannot_be_kept_is_named_where_it_stands() {
     for (written, expected) in [
         (
             "{ rate: 10/s, keep_for: { critical: 10 } }",
-            "t:4:36  error  policy \"p\": keep_for.critical: 10 is all of a limit of 10, and nothing would be left for others; keep less, or write 100% (gcra 10/s)",
+            "t:4:38  error  policy \"p\": keep_for.critical: 10 is all of a limit of 10, and nothing would be left for others; keep less, or write 100% (gcra 10/s)",
         ),
         (
             "{ rate: 1/s, keep_for: { critical: 1% } }",
-            "t:4:35  error  policy \"p\": keep_for.critical: 1% is all of a limit of 1, and nothing would be left for others; keep less, or write 100% (gcra 1/s)",
+            "t:4:37  error  policy \"p\": keep_for.critical: 1% is all of a limit of 1, and nothing would be left for others; keep less, or write 100% (gcra 1/s)",
         ),
         (
             "{ rate: 10/s, keep_for: { critical: 20%, critical-plus: 30% } }",
-            "t:4:51  error  policy \"p\": keep_for.critical-plus: 30% is more than the 20% that are kept for critical, and is a part of them; keep no more for critical-plus (gcra 10/s)",
+            "t:4:53  error  policy \"p\": keep_for.critical-plus: 30% is more than the 20% that are kept for critical, and is a part of them; keep no more for critical-plus (gcra 10/s)",
         ),
         (
             "{ rate_by: user.tier, rates: { free: 2/s }, otherwise: 100/s, keep_for: { critical: 5 } }",
-            "t:4:84  error  policy \"p\": keep_for.critical: 5 is all of a limit of 2, and nothing would be left for others; keep less, or write 100% (gcra 2/s)",
+            "t:4:86  error  policy \"p\": keep_for.critical: 5 is all of a limit of 2, and nothing would be left for others; keep less, or write 100% (gcra 2/s)",
         ),
         (
             "{ rate: 10/s, keep_for: { critical: 120% } }",
-            "t:4:46  error  policy \"p\": keep_for.critical: \"120%\" is neither a share nor a number of units; use 0% to 100%, or 20",
+            "t:4:48  error  policy \"p\": keep_for.critical: \"120%\" is neither a share nor a number of units; use 0% to 100%, or 20",
         ),
         (
             "{ rate: 10/s, keep_for: { critical: some } }",
-            "t:4:46  error  policy \"p\": keep_for.critical: \"some\" is neither a share nor a number of units; use 0% to 100%, or 20",
+            "t:4:48  error  policy \"p\": keep_for.critical: \"some\" is neither a share nor a number of units; use 0% to 100%, or 20",
         ),
         (
             "{ rate: 10/s, keep_for: { critcal: 2 } }",
-            "t:4:36  error  policy \"p\": unknown key \"critcal\" in keep_for; did you mean \"critical\"?",
+            "t:4:38  error  policy \"p\": unknown key \"critcal\" in keep_for; did you mean \"critical\"?",
         ),
-        ("{ rate: 10/s, keep_for: 20% }", "t:4:34  error  policy \"p\": keep_for is a map, found a text"),
+        ("{ rate: 10/s, keep_for: 20% }", "t:4:36  error  policy \"p\": keep_for is a map, found a text"),
         (
             "{ algorithm: warm-up, warm_up: 1s, rate: 10/s, keep_for: { critical: 2 } }",
-            "t:4:57  error  policy \"p\": keep_for does not belong to warm-up; it belongs to gcra, token-bucket, leaky-bucket, fixed-window, sliding-window, sliding-counter, sliding-log, x-time, uber-pacer, concurrency",
+            "t:4:59  error  policy \"p\": keep_for does not belong to warm-up; it belongs to gcra, token-bucket, leaky-bucket, fixed-window, sliding-window, sliding-counter, sliding-log, x-time, uber-pacer, concurrency",
         ),
     ] {
         assert_eq!(parse(&file(written)).unwrap_err(), [expected], "{written}");
@@ -111,7 +111,7 @@ fn a_cost_that_the_lowest_level_never_pays_is_a_warning() {
     assert_eq!(
         warnings,
         [
-            "t:5:36  warning  policy \"p\": keep_for: a request may cost 8, and of gcra 10/s only 7 are left for sheddable requests: at that cost they never pass"
+            "t:5:36  warn   policy \"p\": keep_for: a request may cost 8, and of gcra 10/s only 7 are left for sheddable requests: at that cost they never pass"
         ]
     );
 }

@@ -73,7 +73,9 @@ fn a_wrong_log_format_is_told_with_its_place() {
     }
     let ran = desk.run(&replay(&["api.log", "--log-format", "$remote_addr [$msec]"])).code(2);
     assert!(
-        ran.err.contains("api.log:1: not as the log format has it: the text behind variable 1 does not come"),
+        ran.err.contains(
+            "api.log:1: not as the log format has it: variable 1 and the text behind it do not come"
+        ),
         "{ran:?}"
     );
 }

@@ -109,3 +109,18 @@ fn colours_are_where_they_are_wanted_and_nowhere_else() {
         }
     }
 }
+
+/// A log is read some four times, which takes a while: each reading shows how far it is.
+#[test]
+fn the_readings_of_a_suggestion_are_shown_on_a_terminal() {
+    let desk = Desk::new();
+    let log = crate::sample("access.log");
+    let shown = seen(&desk, &["suggest", &log], None);
+    for reading in ["reading 1, measuring", "choosing", "replaying"] {
+        assert!(shown.contains(reading), "{reading}: {shown:?}");
+    }
+    let quiet = seen(&desk, &["suggest", &log, "-q"], None);
+    assert!(!quiet.contains("reading 1") && quiet.contains("recommended"), "{quiet:?}");
+    // Nobody types a log: without a file it ends at once.
+    assert!(seen(&desk, &["suggest"], None).contains("no log named"));
+}

@@ -58,7 +58,7 @@ impl Engine {
         let enforced = || decision.limits.iter().enumerate().filter(|(_, limit)| limit.binding);
         decision.binding = enforced()
             .find(|(_, limit)| Some((limit.policy, limit.limit)) == bound)
-            .or_else(|| enforced().min_by_key(|(_, limit)| limit.decision.standing.remaining))
+            .or_else(|| enforced().min_by_key(|(_, limit)| limit.remaining()))
             .map(|(at, _)| at);
         Conclusion::Decided(decision)
     }

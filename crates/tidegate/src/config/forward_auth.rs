@@ -304,10 +304,38 @@ mod tests {
             ("{ proxy: caddy, deny_status: 200 }", "200 is out of range; use 400 to 599"),
             ("{ proxy: caddy, options: maybe }", "unknown word \"maybe\""),
             ("{ proxy: caddy, header: x }", "unknown key \"header\" in forward_auth"),
+            (
+                "{ proxy: caddy, priority_header: x-forwarded-host }",
+                "x-forwarded-host tells something else already",
+            ),
+            (
+                "{ proxy: caddy, priority_header: X-Forwarded-For }",
+                "x-forwarded-for tells something else already",
+            ),
+            (
+                "{ proxy: caddy, priority_header: authorization }",
+                "use a header that the proxy sets, as x-original-priority",
+            ),
+            ("{ proxy: caddy, priority_header: 'x y' }", "no header is called \"x y\""),
             ("nginx", "forward_auth is a map, found a text"),
         ] {
             let mistakes = parse(&format!("forward_auth: {section}")).unwrap_err().join("\n");
             assert!(mistakes.contains(says), "{section}: {mistakes}");
+        }
+        let (told, warnings) = parse("forward_auth: { proxy: nginx, priority_header: X-Priority }").unwrap();
+        assert_eq!((told.unwrap().priority_header.as_deref(), warnings.len()), (Some("x-priority"), 0));
+        for nobody in ["", "client_ip: { trusted_proxies: [] }\n"] {
+            let text = format!(
+                "version: 1\n{nobody}forward_auth: {{ proxy: caddy, priority_header: x-p }}\npolicies: []\n"
+            );
+            let mistakes = Config::parse(&text, "f", Format::Yaml).unwrap_err();
+            let told = mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+            assert!(
+                told.contains(
+                    "is believed of your own proxies alone; name their networks in client_ip.trusted_proxies"
+                ),
+                "{told}"
+            );
         }
         let text =
             "version: 1\nclient_ip: { header: X-Real-IP }\nforward_auth: { proxy: caddy }\npolicies: []\n";

@@ -117,7 +117,9 @@ pub(super) fn limit(
     built.overrides = overrides(node, &spec, owner, findings);
     built.max_wait = words.span("max_wait").unwrap_or(Duration::ZERO);
     built.replace = replace(&words);
-    built.keep_for = keep_for(&words, &built, owner, findings);
+    if known_word("keep_for") {
+        built.keep_for = keep_for(&words, &built, owner, findings);
+    }
     Some(built)
 }
 

@@ -48,7 +48,7 @@ pub struct Write {
     /// How long it has to be kept, from now: after that it is as good as deleted. Never less than [`Write::MARGIN`]; `None` is for ever.
     ///
     /// Whoever deletes it then, and whoever keeps it, decides and settles alike: also where limits have changed meanwhile, from one
-    /// algorithm to another, to a guard and back. Only in the marks of receipts ([`Receipt::mark`](tidegate_core::Receipt::mark)) may the two
+    /// algorithm to another, to a guard and back. Only in the marks of receipts ([`Receipt::mark`](field@tidegate_core::Receipt::mark)) may the two
     /// differ, where these count how a state came about.
     pub keep: Option<Duration>,
 }

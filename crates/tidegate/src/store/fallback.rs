@@ -31,6 +31,8 @@
 //! That bound holds beside the engine, which has granted what it has granted before: a key that was empty there starts anew here. Over an
 //! outage and the time before it: at most twice the limit, and `N` requests more.
 //!
+//! Parts that limits keep for requests of higher priority ([`Charge::kept_back`]) are kept in each node's part as in the whole limit.
+//!
 //! # What is ended where
 //! What was charged here is ended here ([`Charge::by_fallback`]), whether the engine is back or not, and what was charged by the engine
 //! there: while it is gone, that is an error and may be told again. A step that ends charges of both is divided. Marks

@@ -15,6 +15,8 @@ pub(super) enum Kind {
     Request,
     /// Values of several servers, with `, ` or ` : ` between them.
     List,
+    /// `$request_uri`, which has no space in it: where one comes, a value before it had spaces that nobody expected.
+    Target,
 }
 
 impl Kind {
@@ -22,6 +24,7 @@ impl Kind {
         match name {
             "time_local" => Self::LocalTime,
             "request" => Self::Request,
+            "request_uri" => Self::Target,
             "http_x_forwarded_for" | "proxy_add_x_forwarded_for" => Self::List,
             _ if name.starts_with("upstream_") => Self::List,
             _ => Self::Plain,

@@ -25,7 +25,7 @@ fn every_mistake_is_named_with_its_place() {
         ("[]", "invalid type: sequence, expected an object such as"),
         ("{}", "`attributes` is missing"),
         (r#"{"atributes": {}}"#, "unknown field `atributes`; did you mean `attributes`?"),
-        (r#"{"zzz": {}}"#, "the fields are `attributes`, `cost`, `policies`, `ticket`"),
+        (r#"{"zzz": {}}"#, "the fields are `attributes`, `cost`, `priority`, `policies`, `ticket`"),
         (r#"{"attributes": {}, "cost": 0}"#, "`cost` 0 asks for nothing"),
         (r#"{"attributes": {}, "cost": -4}"#, "`cost` -4 is negative"),
         (r#"{"attributes": {}, "cost": 1.5}"#, "`cost` 1.5 is not a cost"),

@@ -1,0 +1,193 @@
+//! A batch over a store that answers later: one exchange, an answer for each check, and tickets that are settled each by itself.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::StatusCode;
+use running::{Running, start_with};
+use serde_json::{Value, json};
+use tidegate::store::{
+    Answer, Caps, DecidedBy, Home, Later, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store,
+    StoreError,
+};
+
+const FILE: &str = "
+version: 1
+policies:
+  - { name: per-ip, by: [client.ip], limit: { rate: 2/min } }
+  - { name: free, match: { path: /free }, limit: { rate: 9/min }, on_store_error: allow }
+";
+
+/// An engine that answers later: one step, or many in one exchange. It cannot decide steps of more than seven units.
+#[derive(Clone, Debug, Default)]
+struct Engine {
+    store: Arc<PlainStore>,
+    exchanges: Arc<AtomicU64>,
+}
+
+impl Engine {
+    fn settle(&self, step: &OwnedStep) -> Answer {
+        if step.with(|step| step.charges.iter().any(|charge| charge.cost.units() > 7)) {
+            return Err(StoreError::Contended { attempts: 1 });
+        }
+        let settled = step.with(|step| self.store.blocking_settle(step))?;
+        Ok(Settled { by: DecidedBy::Engine, ..settled })
+    }
+
+    fn exchanges(&self) -> u64 {
+        self.exchanges.load(Ordering::Relaxed)
+    }
+}
+
+impl Store for Engine {
+    fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
+        let (engine, step) = (self.clone(), OwnedStep::of(step));
+        Settling::Later(Box::pin(async move {
+            engine.exchanges.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+            engine.settle(&step)
+        }))
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        out.clear();
+        let (engine, steps): (_, Vec<OwnedStep>) = (self.clone(), steps.iter().map(OwnedStep::of).collect());
+        Some(Box::pin(async move {
+            engine.exchanges.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+            steps.iter().map(|step| engine.settle(step)).collect()
+        }))
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.store.occupancy()
+    }
+
+    fn caps(&self) -> Caps {
+        Caps::ENGINE
+    }
+
+    fn home(&self) -> Home {
+        Home::Nodes
+    }
+}
+
+async fn start(file: &str) -> (Running, Engine) {
+    let engine = Engine::default();
+    let store = Arc::new(engine.clone());
+    let server = start_with(file, |mut options| {
+        (options.store, options.store_kind) = (store, "engine");
+        options
+    });
+    (server.await, engine)
+}
+
+async fn batch(server: &Running, checks: &Value) -> Vec<Value> {
+    let answer = server.post("/v1/check/batch", &checks.to_string()).await;
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    answer.json().as_array().unwrap().clone()
+}
+
+fn statuses(answers: &[Value]) -> Vec<u64> {
+    answers.iter().map(|one| one["status"].as_u64().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn a_batch_is_one_exchange_and_each_check_has_its_own_answer() {
+    let (server, engine) = start(FILE).await;
+    let of = |ip: &str| json!({ "attributes": { "client.ip": ip } });
+    let with = |ip: &str, name: &str, value: Value| {
+        let mut check = of(ip);
+        check[name] = value;
+        check
+    };
+    let checks = json!([
+        with("a", "ticket", json!(true)),
+        of("a"),
+        with("a", "ticket", json!(true)),
+        with("b", "policies", json!(["per-ip"])),
+        with("c", "cost", json!(3)),
+        { "attributes": {} },
+        { "attributes": { "request.path": "/free" }, "cost": 8 },
+    ]);
+    let answers = batch(&server, &checks).await;
+    assert_eq!(engine.exchanges(), 1);
+    assert_eq!(statuses(&answers), [200, 200, 429, 200, 429, 200, 200]);
+    assert_eq!(answers[2]["policies"][0]["remaining"], 0, "two of two are spent, in the order of the list");
+    assert_eq!(answers[4]["retry"], "never", "three of two");
+    assert_eq!(answers[5]["policies"], json!([]), "no policy limits it");
+    assert!(answers[6]["store_error"].as_str().unwrap().contains("it could not decide this request"), "{}", answers[6]);
+    let ids: std::collections::HashSet<_> =
+        answers.iter().map(|one| one["decision_id"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), answers.len());
+
+    let tickets: Vec<_> = answers.iter().map(|one| one["ticket"].as_str()).collect();
+    assert!(tickets[0].is_some() && tickets[1..].iter().all(Option::is_none), "{tickets:?}");
+    let refund = |ticket: &str| json!({ "ticket": ticket }).to_string();
+    let refunded = server.post("/v1/refund", &refund(tickets[0].unwrap())).await;
+    assert_eq!(refunded.json()["refunded"], 1, "{refunded:?}");
+    assert_eq!(server.post("/v1/refund", &refund(tickets[0].unwrap())).await.status, StatusCode::CONFLICT);
+    assert_eq!(statuses(&batch(&server, &json!([of("a"), of("a")])).await), [200, 429]);
+    let metrics = server.get("/metrics").await.text;
+    assert!(
+        metrics.contains("tidegate_decision_duration_seconds_count{transport=\"http\"} 9\n"),
+        "{metrics}"
+    );
+}
+
+/// A place that nobody could return is given back, and that check alone is an error.
+#[tokio::test]
+async fn an_error_of_one_check_is_that_checks_alone() {
+    let file = "
+version: 1
+policies:
+  - { name: work, by: [user.id, one.id, two.id], limit: { algorithm: concurrency, max: 1 } }
+";
+    let (server, engine) = start(file).await;
+    let long = "x".repeat(8000);
+    let checks = json!([
+        { "attributes": { "user.id": "a" } },
+        { "attributes": { "user.id": long, "one.id": long, "two.id": long } },
+        { "attributes": { "user.id": "a" } },
+    ]);
+    let answers = batch(&server, &checks).await;
+    assert_eq!(engine.exchanges(), 2, "one for the batch, and one that undoes the place");
+    assert_eq!(statuses(&answers), [200, 400, 503]);
+    assert!(answers[0]["ticket"].is_string() && answers[1].get("ticket").is_none());
+    assert!(
+        answers[1]["detail"].as_str().unwrap().contains("nobody could return the place"),
+        "{}",
+        answers[1]
+    );
+}
+
+/// Some 5 MB are the most that is answered, whatever the checks ask.
+#[tokio::test]
+async fn an_answer_is_bounded_by_the_limits_that_it_tells_of() {
+    let limits: String =
+        (0..100).map(|at| format!("  - {{ name: p{at}, limit: {{ rate: {}/s }} }}\n", 5000 + at)).collect();
+    let (server, engine) = start(&format!("version: 1\npolicies:\n{limits}")).await;
+    let check = json!({ "attributes": {} });
+    let answers = batch(&server, &Value::from(vec![check.clone(); 300])).await;
+    assert_eq!((engine.exchanges(), answers.len()), (1, 300));
+    assert!(statuses(&answers)[..200].iter().all(|status| *status == 200));
+    assert!(statuses(&answers)[200..].iter().all(|status| *status == 413), "20,000 limits are told");
+    assert_eq!(
+        server.post("/v1/peek", &check.to_string()).await.json()["remaining"],
+        4800,
+        "and no more is charged"
+    );
+    let mut asks = vec![check; 150];
+    asks[149]["ticket"] = json!(true);
+    let answers = batch(&server, &Value::from(asks)).await;
+    assert_eq!(
+        statuses(&answers).iter().filter(|status| **status == 200).count(),
+        100,
+        "10,000 with tickets"
+    );
+    assert!(answers[120]["detail"].as_str().unwrap().contains("answered with 10000 limits"));
+}
