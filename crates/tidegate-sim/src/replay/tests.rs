@@ -295,10 +295,10 @@ fn what_no_policy_looks_at_changes_nothing() {
             200 + 100 * (n % 4),
             n * 37 % 400,
             n % 2,
-            if n % 5 == 0 { "pro" } else { "free" },
+            if n.is_multiple_of(5) { "pro" } else { "free" },
             n % 7,
-            if n % 11 == 0 { "eve" } else { "bob" },
-            if n % 3 == 0 { "null" } else { "1" },
+            if n.is_multiple_of(11) { "eve" } else { "bob" },
+            if n.is_multiple_of(3) { "null" } else { "1" },
         )
     };
     let file = tempfile::NamedTempFile::new().unwrap();
