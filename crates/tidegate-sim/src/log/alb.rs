@@ -14,10 +14,10 @@ use super::quoting::{known, quoted};
 use super::record::Record;
 use super::roles::Role;
 
-/// A field by its documented name, the name that is shown, and what it says, with its rank among those that say the same.
+/// A field: how it is documented, how it is shown, and what it is in a record.
 type Field = (&'static str, &'static str, Option<(Role, usize)>);
 
-/// The fields in their order: how they are documented, how they are shown, and what they are in a record.
+/// The fields in their order.
 const FIELDS: [Field; 33] = [
     ("type", "type", None),
     ("time", "time", Some((Role::Time, 2))),

@@ -2,7 +2,18 @@
 
 use super::super::roles::Role;
 use super::error::LogFormatError;
-use super::{MAX_VARIABLES, Variable};
+
+/// The most variables of a format.
+const MAX_VARIABLES: usize = 256;
+
+/// A variable of a format.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Variable {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    /// The text between this variable and the next, or the end.
+    pub(super) after: Vec<u8>,
+}
 
 /// How the end of a variable's value is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
