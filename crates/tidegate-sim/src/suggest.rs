@@ -1,10 +1,10 @@
 //! Proposes limits from what happened: where the crowd ends, what a limit there costs, and when the log cannot say.
 //!
-//! The log is read some four times. The first reading measures how much burst each key needs at each of some thirty rates
-//! ([`needs`]). In that the gap is sought that separates most traffic at the cost of fewest keys ([`cut`], [`gap`]); keys that somebody
-//! signed in with are spared whatever they need. Rate and burst are then chosen apart, on the curve of what the spared keys need
-//! ([`curve`]), and made least in further readings: one less of either would hit a key that is to be spared. The last reading
-//! replays what is proposed, exactly as gates decide.
+//! The log is read three times, and more often where counts are large: eight times at most. The first reading measures how much burst each
+//! key needs at each of some thirty rates (`needs`). In that the gap is sought that separates most traffic at the cost of fewest keys
+//! (`cut`, `gap`); keys that somebody signed in with are spared whatever they need. Rate and burst are then chosen apart, on the curve of
+//! what the spared keys need (`curve`), and made least in further readings: one less of either would hit a key that is to be spared. The
+//! last reading replays what is proposed, exactly as gates decide.
 //!
 //! Memory is bounded by [`SuggestOptions::keys`]. With more keys the lightest are left out of the search, and the last reading forgets
 //! only keys whose limits are full again, which changes no decision.
@@ -31,7 +31,7 @@ pub use self::suggestion::{Caution, Evidence, Finding, KeysPeak, Proposal, Spare
 use crate::log::LogOptions;
 use crate::source::Input;
 
-/// Proposes limits for a log, reading it some four times; `watch` is told of each reading and each request.
+/// Proposes limits for a log, reading it three to eight times; `watch` is told of each reading and each request.
 ///
 /// # Errors
 /// [`SuggestError`].

@@ -19,6 +19,9 @@ use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions, WhatIfOutcome};
 const COUNTS: u32 = 16;
 /// Rates between two of them that a further reading looks at, for each proposal.
 const BETWEEN: u64 = 24;
+/// Readings that make limits least, at most. Each leaves a twenty-fourth of the counts in question, so that three do for all there are; where
+/// keys had to be forgotten, one reading may contradict another, and the limits of the last are taken.
+const MOST_CHOOSING: u32 = 6;
 /// Names shown of those hit.
 const NAMED: usize = 10;
 /// Shares of keys whose peaks are shown.
@@ -184,8 +187,10 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             let (burst_for, rate_for, mildest) = none;
             fitting.push(Fitting { cut, below, count, burst: 0, burst_for, rate_for, mildest });
         }
-        let mut is_first = true;
-        while fitting.iter().any(|fit| fit.burst == 0 || fit.count > fit.below + 1) {
+        for reading in 0..MOST_CHOOSING {
+            if fitting.iter().all(|fit| fit.burst > 0 && fit.count <= fit.below + 1) {
+                break;
+            }
             let mut counts: Vec<u64> = fitting.iter().flat_map(Fitting::to_look_at).collect();
             counts.sort_unstable();
             counts.dedup();
@@ -193,9 +198,8 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             let asking = &self.asking;
             self.readings.read("choosing", |record| needs.feed(record, asking))?;
             for fit in &mut fitting {
-                fit.narrow(&needs, is_first);
+                fit.narrow(&needs, reading == 0);
             }
-            is_first = false;
         }
         Ok(fitting)
     }
