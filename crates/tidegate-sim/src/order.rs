@@ -8,13 +8,12 @@
 //! to the latest time given out, and counted.
 
 mod buckets;
-mod line;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use self::buckets::{Buckets, HEAD};
-pub(crate) use self::line::{Held, Line};
+pub(crate) use self::buckets::{Held, Line};
 
 /// What to do with lines that go back in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

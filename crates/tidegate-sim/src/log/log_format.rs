@@ -15,9 +15,8 @@ use std::sync::Arc;
 
 use self::directive::Directive;
 pub use self::error::LogFormatError;
-use self::escape::Escape;
 pub(super) use self::lines::Cutter;
-use self::variables::{Variable, is_time};
+use self::variables::{Parts, is_time};
 
 /// The longest format, in bytes: many times what anybody writes.
 const MAX_TEXT: usize = 16 << 10;
@@ -48,15 +47,12 @@ pub struct LogFormat {
     parts: Arc<Parts>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Parts {
-    escape: Escape,
-    /// The text before the first variable.
-    head: Vec<u8>,
-    variables: Vec<Variable>,
-}
-
 impl LogFormat {
+    /// Makes a reader of lines; `columns` as in [`super::LogOptions::columns`].
+    pub(super) fn cutter(&self, columns: &[(String, String)]) -> Cutter {
+        Cutter::new(Arc::clone(&self.parts), columns)
+    }
+
     /// Says whether lines of this format say when a request was: by `$msec`, `$time_iso8601` or `$time_local`, or by a variable
     /// that `columns` makes the attribute `time`, as in [`super::LogOptions::columns`].
     #[must_use]
@@ -64,10 +60,6 @@ impl LogFormat {
         let named =
             |name: &str| columns.iter().any(|(attribute, column)| attribute == "time" && column == name);
         self.parts.variables.iter().any(|variable| is_time(&variable.name) || named(&variable.name))
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.parts.variables.iter().any(|variable| variable.name == name)
     }
 }
 

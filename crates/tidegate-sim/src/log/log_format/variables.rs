@@ -2,11 +2,26 @@
 
 use super::super::roles::Role;
 use super::error::LogFormatError;
+use super::escape::Escape;
 
 /// The most variables of a format.
 const MAX_VARIABLES: usize = 256;
 
-/// A variable of a format.
+/// A format taken apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Parts {
+    pub(super) escape: Escape,
+    /// The text before the first variable.
+    pub(super) head: Vec<u8>,
+    pub(super) variables: Vec<Variable>,
+}
+
+impl Parts {
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.variables.iter().any(|variable| variable.name == name)
+    }
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Variable {
     pub(super) name: String,
