@@ -120,7 +120,11 @@ async fn a_batch_is_one_exchange_and_each_check_has_its_own_answer() {
     assert_eq!(answers[2]["policies"][0]["remaining"], 0, "two of two are spent, in the order of the list");
     assert_eq!(answers[4]["retry"], "never", "three of two");
     assert_eq!(answers[5]["policies"], json!([]), "no policy limits it");
-    assert!(answers[6]["store_error"].as_str().unwrap().contains("it could not decide this request"), "{}", answers[6]);
+    assert!(
+        answers[6]["store_error"].as_str().unwrap().contains("it could not decide this request"),
+        "{}",
+        answers[6]
+    );
     let ids: std::collections::HashSet<_> =
         answers.iter().map(|one| one["decision_id"].as_str().unwrap()).collect();
     assert_eq!(ids.len(), answers.len());

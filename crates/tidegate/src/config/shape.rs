@@ -12,7 +12,6 @@ use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_names};
 
 use super::budget;
 use super::diagnostic::Findings;
-use super::keep_for;
 use super::kind::{Key, Kind, RENAMED, Table};
 use super::names::{self, is_control};
 use super::node::{Node, Value};
@@ -244,7 +243,7 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
         Kind::Percent => {
             percent(text).map(drop).ok_or_else(|| format!("\"{shown}\" is not a share; use 1% to 100%"))
         }
-        Kind::Kept => match keep_for::kept(text) {
+        Kind::Kept => match kept(text) {
             Some(Kept::Units(units)) if units > Rate::MAX_COUNT => {
                 Err(format!("{units} is out of range; use {}", range(0, Rate::MAX_COUNT)))
             }
@@ -323,6 +322,15 @@ fn range(least: u64, most: u64) -> String {
 pub(super) fn percent(text: &str) -> Option<u8> {
     let number: u8 = text.strip_suffix('%')?.trim().parse().ok()?;
     (1..=100).contains(&number).then_some(number)
+}
+
+/// Reads `20%` or a number of units.
+pub(super) fn kept(text: &str) -> Option<Kept> {
+    match text.trim_end().strip_suffix('%') {
+        Some(number) if number.trim() == "0" => Some(Kept::Percent(0)),
+        Some(_) => percent(text.trim_end()).map(Kept::Percent),
+        None => whole_number(text).ok().map(Kept::Units),
+    }
 }
 
 /// Reads a network, or an address as a network of one.
