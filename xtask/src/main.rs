@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         ["tidy", ref names @ ..] => tidy::run(names),
         ["deny"] => deny::run(),
         ["docs"] => docs::run(),
-        ["replay-once", binary, log] => bench::replay::once(binary, log),
+        ["replay-once", binary, log, window] => bench::replay::once(binary, log, window),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

@@ -46,12 +46,12 @@ impl Log {
         let queue = Queue::start(queue::standard_error());
         let filter = filter(global)?;
         let terminal = std::io::stderr().is_terminal();
-        // `--color` and NO_COLOR; lines for programs are never coloured.
-        let is_colored = terminal && AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
+        // By `--color`, NO_COLOR, and whether it is a terminal.
+        let is_colored = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
         let builder = tracing_subscriber::fmt()
             .with_max_level(LevelFilter::TRACE) // the filter below decides
             .with_writer(Seldom::new(Arc::clone(&queue)))
-            .with_ansi(is_colored);
+            .with_ansi(terminal && is_colored);
         if terminal {
             let people = builder.without_time().with_target(false).with_level(false);
             people.map_event_format(|inner| Bounded { inner, json: false }).finish().with(filter).init();

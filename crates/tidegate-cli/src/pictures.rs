@@ -18,8 +18,8 @@ pub(crate) fn is_svg(path: &Path) -> Result<(), Mistake> {
     let (name, svg) = (path.display(), path.with_extension("svg"));
     let svg = svg.display();
     let how = match ending.as_str() {
-        "png" => format!("rsvg-convert --zoom 2 {svg} --output {name}"),
-        "pdf" => format!("rsvg-convert --format pdf {svg} --output {name}"),
+        "png" => format!("rsvg-convert -z 2 {svg} -o {name}"),
+        "pdf" => format!("rsvg-convert -f pdf {svg} -o {name}"),
         _ => format!("magick {svg} {name}"),
     };
     Err(Mistake(format!("{name}: pictures are drawn as SVG; write --plot {svg}, and then convert it: {how}")))
@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(
             told,
             "out/load.PNG: pictures are drawn as SVG; write --plot out/load.svg, and then convert it: \
-             rsvg-convert --zoom 2 out/load.svg --output out/load.PNG"
+             rsvg-convert -z 2 out/load.svg -o out/load.PNG"
         );
         assert!(is_svg(Path::new("a.svg")).is_ok() && is_svg(Path::new("png")).is_ok());
         assert!(is_folder(Path::new("out")).is_ok() && is_folder(Path::new("out.d")).is_ok());

@@ -86,19 +86,27 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn start(watch: Watch, printer: &Printer) -> Self {
+        Self::of(String::new(), watch, printer)
+    }
+
+    /// Starts a bar behind a word or two: what is being read, and what for.
+    pub(crate) fn of(what: String, watch: Watch, printer: &Printer) -> Self {
         let bar = printer.progress().then(|| {
             let bar = match watch.progress().total {
                 Some(total) => {
-                    let style = "{bar:40} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
+                    let style = "{msg}{bar:40} {bytes}/{total_bytes}  {bytes_per_sec}  {eta} left";
                     ProgressBar::new(total)
                         .with_style(ProgressStyle::with_template(style).expect("a constant template"))
                 }
                 None => {
-                    let style = "{spinner} {bytes}  {bytes_per_sec}";
+                    let style = "{msg}{spinner} {bytes}  {bytes_per_sec}";
                     ProgressBar::new_spinner()
                         .with_style(ProgressStyle::with_template(style).expect("a constant template"))
                 }
             };
+            bar.set_message(what);
+            // Shown from the start: a long line of a short log, or a slow disk, would otherwise look like a standstill.
+            bar.tick();
             (bar, watch)
         });
         Self { bar, calls: Cell::new(0) }

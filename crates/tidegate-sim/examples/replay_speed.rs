@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let bytes = unpacked(&path)?;
     let unpacking = on_core()? - start;
 
-    let mut read = |order| -> Result<(u64, u64), Box<dyn Error>> {
+    let read = |order| -> Result<(u64, u64), Box<dyn Error>> {
         let start = on_core()?;
         let mut log = open(order)?;
         log.read(|record| {

@@ -7,6 +7,9 @@ use tidegate_sim::suggest::{SuggestOptions, suggest};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let inputs: Vec<_> = std::env::args_os().skip(1).map(|arg| Input::from_arg(&arg)).collect();
     let found = suggest(&inputs, &LogOptions::default(), &SuggestOptions::default(), |_| {})?;
-    println!("{found:#?}\n{}", found.yaml("per-ip"));
+    println!("{found:#?}");
+    if let Some(proposal) = found.proposals.first() {
+        println!("{}", found.yaml(proposal, "per-ip"));
+    }
     Ok(())
 }

@@ -13,6 +13,7 @@ use tidegate::policy::{Descriptor, Mode, Policy, PolicySet, WrittenRate};
 use tidegate::{Rate, Tick};
 use tidegate_core::Algorithm as _;
 
+use self::rung::Tried;
 pub use self::rung::{NewlyHit, Rung};
 use self::steps::steps;
 use crate::log::Record;
@@ -125,7 +126,9 @@ impl Ladder {
     /// read the same requests. Walks all keys once for each rung.
     #[must_use]
     pub fn rungs(&self, replay: &Replay) -> (Vec<Rung>, usize) {
-        rung::shown(self, replay)
+        let Self { row, candidates, replayed, window, trial } = self;
+        let Some(peaks) = replay.policy_peaks(0, *row) else { return (Vec::new(), 0) };
+        rung::shown(Tried { trial, candidates, replayed: *replayed, window: *window }, peaks)
     }
 
     /// Says whether there was room for all keys: else what is said of who is hit may miss some.

@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate::Tick;
 use tidegate::policy::Match;
 
-use crate::order::{Clamp, Order, OrderTally, Reorder};
+use crate::order::{Clamp, Line, Order, OrderTally, Reorder};
 use crate::source::{Input, Lines, Opened, Progress, SourceError, total_bytes};
 
 pub use detect::FormatError;
@@ -214,7 +214,7 @@ impl Log {
                 let flow = self.lines(|readers, tally, mark, line| {
                     match readers[(mark >> LINE_BITS) as usize].time(line) {
                         Ok(None) => return ControlFlow::Continue(()),
-                        Ok(Some(time)) => order.push(time, mark, line),
+                        Ok(Some((time, time_at))) => order.push(time, Line { mark, time_at, bytes: line }),
                         Err(why) => note(tally, mark, line, why),
                     }
                     drain(&mut order, readers, tally, &mut each)
@@ -272,7 +272,7 @@ impl Log {
             } else if !*fits {
                 note(&mut self.tally, mark, line.bytes, Malformed::OtherFields);
             } else {
-                if several && let Ok(Some(time)) = self.readers[*file].time(line.bytes) {
+                if several && let Ok(Some((time, _))) = self.readers[*file].time(line.bytes) {
                     *reached = time.max(*reached);
                 }
                 if each(&mut self.readers, &mut self.tally, mark, line.bytes).is_break() {
@@ -319,7 +319,7 @@ fn first_time(input: &Input, options: &LogOptions) -> Result<u64, LogError> {
     let (_, mut reader) = detect(&mut lines, input, options)?;
     while let Some(line) = lines.next_line()? {
         if !is_blank(line.bytes)
-            && let Ok(Some(time)) = reader.time(line.bytes)
+            && let Ok(Some((time, _))) = reader.time(line.bytes)
         {
             return Ok(time);
         }
@@ -336,13 +336,14 @@ fn drain(
     each: &mut impl FnMut(&mut Tally, &Record<'_>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     while let Some(held) = order.pop() {
-        match readers[(held.mark >> LINE_BITS) as usize].read(held.line) {
+        let Line { mark, time_at, bytes } = held.line;
+        match readers[(mark >> LINE_BITS) as usize].read_timed(bytes, held.time, time_at) {
             Ok(None) => {}
             Ok(Some(mut record)) => {
                 record.time = Tick::from_nanos(held.time);
                 each(tally, &record)?;
             }
-            Err(why) => note(tally, held.mark, held.line, why),
+            Err(why) => note(tally, mark, bytes, why),
         }
     }
     ControlFlow::Continue(())

@@ -3,6 +3,8 @@
 //! The arithmetic is that of `gcra`, by differences: with a rate of `c` units per `p` nanoseconds in lowest terms, a unit weighs `p`, and each
 //! nanosecond drains `c`. Nothing is rounded, so whether a level fits a burst is exactly what a gate would have decided.
 
+use std::time::Duration;
+
 use tidegate::Rate;
 
 /// Levels from here on are taken as too high for any burst. Below it, nothing saturates.
@@ -44,12 +46,15 @@ impl Meter {
     pub(crate) fn burst(&self, level: u64) -> u64 {
         level.div_ceil(self.unit)
     }
+
+    /// Returns how long a level takes to drain.
+    pub(crate) fn drains_in(&self, level: u64) -> Duration {
+        Duration::from_nanos(level.div_ceil(self.drain))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -57,11 +62,12 @@ mod tests {
         // 7 a minute: a unit takes 60/7 s, which no number of nanoseconds is.
         let meter = Meter::new(Rate::new(7, Duration::from_secs(60)).unwrap());
         let mut level = 0;
-        for (seconds_later, burst) in [(0, 1), (0, 2), (8, 3), (1, 2), (60, 1)] {
+        for (seconds_later, burst) in [(0, 1), (0, 2), (8, 3), (1, 3), (60, 1)] {
             level = meter.charged(meter.drained(level, seconds_later * 1_000_000_000), 1);
             assert_eq!(meter.burst(level), burst, "{seconds_later}");
             assert!(level <= meter.full(burst).unwrap() && level > meter.full(burst - 1).unwrap());
         }
+        assert_eq!(meter.drains_in(meter.full(7).unwrap()), Duration::from_secs(60));
         assert_eq!(meter.full(u64::MAX), None);
     }
 }

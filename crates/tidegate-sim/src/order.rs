@@ -8,11 +8,13 @@
 //! to the latest time given out, and counted.
 
 mod buckets;
+mod line;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use self::buckets::{Buckets, Entry};
+use self::buckets::{Buckets, HEAD};
+pub(crate) use self::line::{Held, Line};
 
 /// What to do with lines that go back in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,14 +66,6 @@ const MAX_WINDOW: u64 = 7 * 86_400;
 /// A second of the ring without a line.
 const NONE: u32 = u32::MAX;
 
-/// A line given out in its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held<'a> {
-    pub(crate) time: u64,
-    pub(crate) mark: u64,
-    pub(crate) line: &'a [u8],
-}
-
 /// Sorts lines over a window of time. After each [`Reorder::push`], take with [`Reorder::pop`] until there is none.
 #[derive(Debug)]
 pub(crate) struct Reorder {
@@ -82,7 +76,7 @@ pub(crate) struct Reorder {
     /// The number of each second's bucket, or [`NONE`].
     ring: VecDeque<u32>,
     ready: VecDeque<u32>,
-    /// Entries of the first ready bucket already given out.
+    /// Bytes of the first ready bucket already given out.
     given: usize,
     buckets: Buckets,
     /// Bytes in the ring and in what is ready.
@@ -118,9 +112,9 @@ impl Reorder {
     }
 
     /// Takes a line. Lines are at most 64 KiB, so that positions within one second fit 32 bits: see the room check.
-    pub(crate) fn push(&mut self, time: u64, mark: u64, line: &[u8]) {
+    pub(crate) fn push(&mut self, time: u64, line: Line<'_>) {
         note_step(&mut self.tally, time, &mut self.before, self.latest);
-        let need = line.len() + size_of::<Entry>();
+        let need = line.bytes.len() + HEAD;
         while self.held - self.ready_bytes() + need > self.limit.min(u32::MAX as usize / 2)
             && self.ring.iter().any(|number| *number != NONE)
         {
@@ -147,7 +141,7 @@ impl Reorder {
         if second < (self.latest / SECOND).saturating_sub(self.window) {
             // Later than the window, yet nothing later was given out: its turn is now.
             let number = self.buckets.take();
-            self.buckets.all[number as usize].put(time, mark, line);
+            self.buckets.all[number as usize].put(time, line);
             self.floor = time;
             self.ready.push_back(number);
             return;
@@ -168,7 +162,7 @@ impl Reorder {
         if *number == NONE {
             *number = self.buckets.take();
         }
-        self.buckets.all[*number as usize].put(time, mark, line);
+        self.buckets.all[*number as usize].put(time, line);
     }
 
     /// Ends the log: everything held becomes ready.
@@ -181,20 +175,18 @@ impl Reorder {
     /// Gives out the next line whose turn has come.
     pub(crate) fn pop(&mut self) -> Option<Held<'_>> {
         while let Some(number) = self.ready.front() {
-            let bucket = &self.buckets.all[*number as usize];
-            if self.given < bucket.entries.len() {
+            let bytes = self.buckets.all[*number as usize].bytes();
+            if self.given < bytes {
                 break;
             }
             self.given = 0;
-            self.held -= bucket.bytes();
+            self.held -= bytes;
             self.buckets.put_back(*number, self.limit);
             self.ready.pop_front();
         }
-        let bucket = &self.buckets.all[*self.ready.front()? as usize];
-        let entry = bucket.entries[self.given];
-        self.given += 1;
-        let line = &bucket.text[entry.start as usize..entry.end as usize];
-        Some(Held { time: entry.time, mark: entry.mark, line })
+        let (held, next) = self.buckets.all[*self.ready.front()? as usize].line(self.given)?;
+        self.given = next;
+        Some(held)
     }
 
     fn ready_bytes(&self) -> usize {
@@ -209,13 +201,9 @@ impl Reorder {
             return 0;
         }
         let bucket = &mut self.buckets.all[number as usize];
-        if bucket.is_mixed {
-            bucket.entries.sort_by_key(|entry| entry.time);
-        }
-        if let Some(last) = bucket.entries.last() {
-            self.floor = self.floor.max(last.time);
-        }
-        let count = bucket.entries.len() as u64;
+        bucket.sort();
+        self.floor = self.floor.max(bucket.latest());
+        let count = bucket.lines();
         self.ready.push_back(number);
         count
     }
@@ -261,16 +249,17 @@ mod tests {
         let mut order = Reorder::new(Duration::from_nanos(window), limit);
         let (mut out, mut most) = (Vec::new(), 0);
         for (number, (time, line)) in lines.iter().enumerate() {
-            order.push(*time, number as u64, line);
+            order.push(*time, Line { mark: number as u64, time_at: number as u32, bytes: line });
             most = most.max(order.held);
             while let Some(held) = order.pop() {
-                assert_eq!(held.line, lines[held.mark as usize].1);
-                out.push((held.time, held.mark));
+                assert_eq!(held.line.bytes, lines[held.line.mark as usize].1);
+                assert_eq!(u64::from(held.line.time_at), held.line.mark);
+                out.push((held.time, held.line.mark));
             }
         }
         order.finish();
         while let Some(held) = order.pop() {
-            out.push((held.time, held.mark));
+            out.push((held.time, held.line.mark));
         }
         assert_eq!(order.held, 0);
         (out, order.tally, most)

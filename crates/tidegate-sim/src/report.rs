@@ -74,7 +74,7 @@ pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
                 @for doubt in report.doubts { p class="bad" { "No verdict: " (doubt) "." } }
                 @for outcome in &outcomes { (run(outcome, axis, outcomes.len() > 1)) }
                 h2 { "Over time" }
-                (PreEscaped(&over_time.svg))
+                div class="wide" { (PreEscaped(&over_time.svg)) }
                 @if !sections.is_empty() {
                     h2 { "Key by key" }
                     @for section in &sections { (section) }
@@ -168,11 +168,30 @@ fn ratio(part: u64, whole: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use tidegate::config::Config;
+
     use super::*;
+    use crate::replay::ReplayOptions;
 
     #[test]
     fn counts_are_grouped_by_thousands() {
         assert_eq!([0, 999, 1_000, 1_204_331].map(grouped), ["0", "999", "1,000", "1,204,331"]);
+    }
+
+    /// A page of nothing is a page: no policy has met a request, and no chart has anything to draw.
+    #[test]
+    fn nothing_replayed_is_a_page_too() {
+        let policies = "version: 1\npolicies:\n  - { name: per-ip, by: [client.ip], limit: { rate: 5/s } }\n";
+        let (config, _) = Config::parse(policies, "test.yaml", tidegate::config::Format::Yaml).unwrap();
+        let options = ReplayOptions { details: true, ..ReplayOptions::default() };
+        for sets in [vec![("<one>".to_owned(), config.policies)], Vec::new()] {
+            let ladders = sets.first().map_or_else(Ladders::default, |(_, set)| Ladders::new(set, &options));
+            let replay = Replay::new(sets, options);
+            let report =
+                Report { title: "<&>", replay: &replay, log: None, doubts: &[], ladders: &ladders, keys: 5 };
+            let page = page(&report).unwrap();
+            assert!(page.contains("<h1>&lt;&amp;&gt;</h1>") && page.ends_with("</html>"), "{page}");
+        }
     }
 
     #[test]

@@ -128,6 +128,29 @@ impl Answer {
         self.decision().used_up()
     }
 
+    /// Returns the answer where the cost was granted, and a refusal as an error: for `?` where a refusal ends the caller's work.
+    ///
+    /// # Errors
+    /// [`Denied`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::{Denied, Limiter, Quota};
+    ///
+    /// fn work(limiter: &Limiter) -> Result<u64, Denied> {
+    ///     let answer = limiter.allow().into_result()?;
+    ///     Ok(answer.remaining())
+    /// }
+    ///
+    /// let limiter = Limiter::new(Quota::per_day(1))?;
+    /// assert_eq!(work(&limiter), Ok(0));
+    /// assert!(work(&limiter).unwrap_err().to_string().starts_with("over the limit; retry after"));
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    pub fn into_result(self) -> Result<Self, Denied> {
+        if self.allowed { Ok(self) } else { Err(self.into()) }
+    }
+
     /// Returns the same answer made into a refusal for ever.
     pub(crate) fn never(&self) -> Self {
         let ruling = Ruling::Denied { retry: Retry::Never };

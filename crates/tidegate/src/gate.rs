@@ -163,6 +163,12 @@ impl GateDecision {
         }
     }
 
+    /// Returns the name of the policy that binds, if any limit matched.
+    #[must_use]
+    pub fn policy_name(&self) -> Option<&str> {
+        self.policy().map(|at| self.policies.policies()[at].name.as_str())
+    }
+
     /// Returns when the same request is worth repeating; after no time when it was allowed.
     #[must_use]
     pub fn retry(&self) -> Retry {

@@ -14,7 +14,7 @@
 //! * `config`, a feature: policies and server settings read from a file
 //! * [`store`]: settles lists of charges, each in one step, all or nothing
 //! * [`visible`]: text from elsewhere, made safe to print
-//! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]
+//! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]; [`rate`]: one file per algorithm
 #![doc = include_str!("docs/limiting.md")]
 #![doc = include_str!("docs/features.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -52,7 +52,7 @@ pub use answer::{Answer, Denied};
 pub use bulkhead::{Bulkhead, Enter, Permit};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use deadline::Deadline;
-pub use gate::{Admission, Charged, Check, Gate, GateDecision, InForce, LimitDecision};
+pub use gate::{Admission, Charged, Check, Entry, Gate, GateDecision, InForce, LimitDecision};
 pub use header_form::HeaderForm;
 pub use key::Key;
 pub use keyed::KeyedLimiter;
@@ -65,6 +65,8 @@ pub use tidegate_core::{
     Ask, Cost, Criticality, Decision, Finish, NotACost, Outcome, Priority, Quota, QuotaBuilder, QuotaError,
     Rate, Receipt, Replace, Retry, Standing, Tick,
 };
+#[doc(inline)]
+pub use tidegate_core::{concurrency, rate};
 pub use wait::Wait;
 
 /// The program on the first screen of the README.

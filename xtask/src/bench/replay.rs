@@ -14,6 +14,9 @@ use nix::sys::time::TimeValLike as _;
 /// How many lines the shortest log has; the others are four and sixteen times as long.
 const LINES: u64 = 500_000;
 
+/// How many lines the log of a quiet site has, whose days were put together of many servers' files.
+const QUIET: u64 = 2_000_000;
+
 /// Rounds of each; the table shows the median.
 const ROUNDS: usize = 5;
 
@@ -21,22 +24,25 @@ pub(crate) fn measure(binary: &Path, machine: &str) -> Result<Measured> {
     let mut best_known = String::new();
     let folder = tempfile::tempdir()?;
     let mut page = String::from(
-        "## Replay\n\n`tidegate replay LOG --algorithm gcra --rate 10/s --burst 20 -o json` on made-up combined logs of 50,000 clients (zipf), one\nthread. CPU is user and system time of the whole process; memory is its peak. Bar: 1,000,000 lines a second and core.\n\n| lines | MB | lines per CPU second | wall s | peak memory |\n|---|---|---|---|---|\n",
+        "## Replay\n\n`tidegate replay LOG --algorithm gcra --rate 10/s --burst 20 -o json` on made-up combined logs of 50,000 clients (zipf), one\nthread. CPU is user and system time of the whole process; memory is its peak. Bar: 1,000,000 lines a second and core. The busy logs have a\nthousand lines a second; the quiet one a line in 15 seconds, and of each day 28 files one after another, put in order by `--reorder 24h`.\n\n| log | lines | MB | lines per CPU second | wall s | peak memory |\n|---|---|---|---|---|---|\n",
     );
-    for factor in [1, 4, 16] {
-        let log = folder.path().join(format!("{factor}.log"));
-        let bytes = write_log(&log, LINES * factor)?;
+    let logs = [("busy", LINES), ("busy", LINES * 4), ("quiet", QUIET), ("busy", LINES * 16)];
+    for (kind, lines) in logs {
+        let log = folder.path().join(format!("{kind}-{lines}.log"));
+        let (moments, window): (fn(u64) -> u64, _) =
+            if kind == "busy" { (busy, "5m") } else { (quiet, "24h") };
+        let bytes = write_log(&log, lines, moments)?;
         let mut rounds = Vec::new();
         for _ in 0..ROUNDS {
-            rounds.push(replay_once(binary, &log)?);
+            rounds.push(replay_once(binary, &log, window)?);
         }
+        std::fs::remove_file(&log)?;
         rounds.sort_by(|a, b| a.cpu.total_cmp(&b.cpu));
         let Round { cpu, wall, .. } = rounds[ROUNDS / 2];
         let peak = rounds.iter().map(|round| round.peak_kib).max().unwrap_or(0);
-        let lines = LINES * factor;
         writeln!(
             page,
-            "| {lines} | {:.0} | {:.2} M | {wall:.2} | {} MiB |",
+            "| {kind} | {lines} | {:.0} | {:.2} M | {wall:.2} | {} MiB |",
             bytes as f64 / 1e6,
             lines as f64 / cpu / 1e6,
             peak / 1024
@@ -57,8 +63,9 @@ struct Round {
 
 /// Replays in a process of its own, whose only child is the program: the system tells the peak of the largest child that a process ever
 /// had.
-fn replay_once(binary: &Path, log: &Path) -> Result<Round> {
-    let output = Command::new(std::env::current_exe()?).arg("replay-once").args([binary, log]).output()?;
+fn replay_once(binary: &Path, log: &Path, window: &str) -> Result<Round> {
+    let output =
+        Command::new(std::env::current_exe()?).arg("replay-once").args([binary, log]).arg(window).output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let numbers: Vec<&str> = text.split_whitespace().collect();
     let [cpu, wall, peak] = numbers[..] else {
@@ -69,10 +76,11 @@ fn replay_once(binary: &Path, log: &Path) -> Result<Round> {
 
 /// The other side of [`replay_once`]: prints CPU seconds, wall seconds and the peak of memory in KiB.
 #[allow(clippy::disallowed_methods, reason = "a bench reads the time")]
-pub(crate) fn once(binary: &str, log: &str) -> Result<()> {
+pub(crate) fn once(binary: &str, log: &str, window: &str) -> Result<()> {
     let start = std::time::Instant::now();
     let status = Command::new(binary)
-        .args(["replay", "--algorithm", "gcra", "--rate", "10/s", "--burst", "20", "-q", "-o", "json", log])
+        .args(["replay", "--algorithm", "gcra", "--rate", "10/s", "--burst", "20", "-q", "-o", "json"])
+        .args(["--reorder", window, log])
         .stdout(Stdio::null())
         .status()?;
     ensure!(status.success(), "{status}");
@@ -83,11 +91,26 @@ pub(crate) fn once(binary: &str, log: &str) -> Result<()> {
     Ok(())
 }
 
-/// Writes a combined log: a thousand requests a second, clients by a power law, some steps back within a second.
-fn write_log(path: &Path, lines: u64) -> Result<u64> {
+/// The second of each line of a busy site: a thousand lines a second.
+fn busy(line: u64) -> u64 {
+    line / 1000
+}
+
+/// The second of each line of a quiet site: a line in 15 seconds, and each day in 28 files, one of which has every 28th line.
+fn quiet(line: u64) -> u64 {
+    const DAY: u64 = 28 * 206;
+    let (day, at) = (line / DAY, line % DAY);
+    let (file, place) = (at / 206, at % 206);
+    day * 86_400 + (place * 28 + file) * 86_400 / DAY
+}
+
+/// Writes a combined log: clients by a power law, lines at the seconds that `moment` says.
+fn write_log(path: &Path, lines: u64, moment: fn(u64) -> u64) -> Result<u64> {
     const PATHS: [&str; 6] =
         ["/", "/index.html", "/api/search?q=tide", "/api/items/42", "/login", "/static/app.js"];
     const CLIENTS: f64 = 50_000.0;
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;
     let mut next = || {
@@ -100,12 +123,15 @@ fn write_log(path: &Path, lines: u64) -> Result<u64> {
         // A client's rank falls off as 1/x: the inverse of its cumulative share.
         let unit = (next() >> 11) as f64 / (1u64 << 53) as f64;
         let client = CLIENTS.powf(unit) as u64;
-        let second = line / 1000;
-        let (day, hour, minute) = (1 + second / 86_400, second / 3600 % 24, second / 60 % 60);
+        let second = moment(line);
+        // Months of 28 days, so that every day is one.
+        let days = second / 86_400;
+        let (day, month, year) = (1 + days % 28, MONTHS[(days / 28 % 12) as usize], 2025 + days / 336);
+        let (hour, minute) = (second / 3600 % 24, second / 60 % 60);
         let path = PATHS[(next() % 6) as usize];
         writeln!(
             out,
-            "10.{}.{}.{} - - [{day:02}/Mar/2026:{hour:02}:{minute:02}:{:02} +0000] \"GET {path} HTTP/1.1\" 200 {} \"-\" \"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36\"",
+            "10.{}.{}.{} - - [{day:02}/{month}/{year}:{hour:02}:{minute:02}:{:02} +0000] \"GET {path} HTTP/1.1\" 200 {} \"-\" \"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36\"",
             client >> 16 & 255,
             client >> 8 & 255,
             client & 255,

@@ -57,15 +57,24 @@ pub(crate) struct Suggest {
     /// Who is limited: attributes, such as client.ip
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]
     pub(crate) by: Vec<String>,
-    /// Period of the rate to propose
-    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = duration)]
+    /// Period of the rate to propose; of the limits that spare the same keys, the one is proposed that grants least within it
+    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) per: Duration,
-    /// Share of keys that must not be denied at all
-    #[arg(long, value_name = "SHARE", default_value = "99.9%", value_parser = share)]
-    pub(crate) keep: f64,
-    /// Count requests, not keys, in the share to keep
-    #[arg(long)]
+    /// Share of the keys that must not be denied at all, such as 99% [default: all below the gap, where there is one]
+    #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]
+    pub(crate) keep: Option<f64>,
+    /// Refused, with a word on what took its place.
+    #[arg(long, hide = true)]
     pub(crate) of_requests: bool,
+    /// Exit 2, without a proposal, when more of the lines than this are malformed
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share, allow_hyphen_values = true)]
+    pub(crate) max_malformed: f64,
+    /// Exit 2, without a proposal, when more of the requests than this came too late to be put in order
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share, allow_hyphen_values = true)]
+    pub(crate) max_late: f64,
+    /// How many keys to remember at once
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = keys, allow_negative_numbers = true)]
+    pub(crate) keys: usize,
     #[command(flatten)]
     pub(crate) reading: Reading,
 }

@@ -1,6 +1,6 @@
 //! Shows what policies would have done to recorded traffic.
 
-mod judgement;
+pub(crate) mod judgement;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -1,68 +1,59 @@
-//! Proposes a limit from recorded traffic, with the evidence.
+//! Proposes limits from recorded traffic, each with its price.
+
+mod text;
 
 use anyhow::Result;
+use tidegate_sim::replay::Trust;
 use tidegate_sim::source::Input;
-use tidegate_sim::suggest::{self, Evidence, KeepOf, SuggestError, SuggestOptions, Suggestion};
-use tidegate_sim::thousands::grouped;
+use tidegate_sim::suggest::{self, Step, SuggestError, SuggestOptions};
 
 use crate::args::Suggest;
 use crate::exit::{Exit, Mistake};
 use crate::output::Printer;
-use crate::reading;
-use crate::styled::Styled;
-use crate::table::table;
+use crate::reading::{self, Progress};
+use crate::verbs::replay::judgement;
+
+/// What is said where no file is named: the log is read several times, which neither a terminal nor a pipe can be.
+const NO_FILE: &str = "no log named; name files, such as `tidegate suggest access.log`: a log is read several times, so it cannot come \
+     through a pipe (write what comes through one to a file first)";
 
 pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
+    if arguments.of_requests {
+        let what = "--of-requests is gone: each proposal says what share of the requests it denies; --keep chooses by the share of keys";
+        return Err(Mistake(what.to_owned()).into());
+    }
     let inputs: Vec<Input> =
         arguments.reading.logs.iter().map(|log| Input::from_arg(log.as_os_str())).collect();
-    if inputs.is_empty() {
-        return Err(Mistake("no log named: it is read several times, so it must be a file".to_owned()).into());
+    if inputs.is_empty() || inputs.contains(&Input::Stdin) {
+        return Err(Mistake(NO_FILE.to_owned()).into());
     }
     let options = SuggestOptions {
         by: arguments.by.clone(),
         per: arguments.per,
         keep: arguments.keep,
-        of: if arguments.of_requests { KeepOf::Requests } else { KeepOf::Keys },
+        trust: Trust { max_malformed: arguments.max_malformed, max_late: arguments.max_late },
+        keys: arguments.keys,
         ..SuggestOptions::default()
     };
-    let suggestion = suggest::suggest(&inputs, &reading::options(&arguments.reading)?, &options, |_| {});
-    let suggestion = suggestion.map_err(|error| match error {
-        SuggestError::Log(error) => anyhow::Error::from(error),
-        mistake => Mistake(mistake.to_string()).into(),
-    })?;
-    printer.value(&suggestion, |_| Ok(text(&suggestion, arguments)))?;
-    Ok(Exit::Done)
-}
-
-fn text(suggestion: &Suggestion, arguments: &Suggest) -> Styled {
-    let by = suggestion.by.join(", ");
-    let kept = if arguments.of_requests { "requests" } else { "keys" };
-    let mut text = Styled::from(format!(
-        "{} requests of {} keys ({by})\n\nPeaks of the keys in one window: that share of them never went above.\n\n",
-        grouped(suggestion.requests),
-        suggestion.keys
-    ));
-    let peaks = suggestion.percentiles.iter().map(|(share, peak)| vec![format!("{share} %"), grouped(*peak)]);
-    text.push(table(&["KEYS", "PEAK"], &[0, 1], peaks));
-    let row = |name: &str, evidence: &Evidence| {
-        vec![
-            name.to_owned(),
-            grouped(evidence.count),
-            grouped(evidence.denied),
-            format!("{:.3}", 100.0 * evidence.denied_share),
-            grouped(evidence.keys_hit),
-            format!("{:.3}", 100.0 * evidence.keys_hit_share),
-        ]
+    let mut progress: Option<Progress> = None;
+    let watch = |step| match step {
+        Step::Begins { reading, purpose, watch } => {
+            progress = Some(Progress::of(format!("reading {reading}, {purpose}  "), watch, printer));
+        }
+        Step::Request => progress.iter().for_each(Progress::tick),
+        Step::Ends => progress.iter().for_each(Progress::finish),
     };
-    let rows = [
-        row("half", &suggestion.half),
-        row("proposed", &suggestion.proposed),
-        row("double", &suggestion.double),
-    ];
-    text.push("\n\nWhat a limit would have done, replayed on this log.\n\n");
-    text.push(table(&["LIMIT", "PER WINDOW", "DENIED", "%", "KEYS HIT", "%"], &[1, 2, 3, 4, 5], rows));
-    let verdict = if suggestion.keeps { "keeps" } else { "comes nearest to keeping" };
-    text.push(format!("\n\n{} {verdict} {} % of the {kept}:\n\n", suggestion.rate, 100.0 * arguments.keep));
-    text.push(suggestion.yaml("suggested"));
-    text
+    let suggestion = match suggest::suggest(&inputs, &reading::options(&arguments.reading)?, &options, watch)
+    {
+        Ok(suggestion) => suggestion,
+        Err(SuggestError::Log(error)) => return Err(error.into()),
+        Err(SuggestError::Doubtful { doubts, tally }) => {
+            reading::remark(&tally, printer);
+            judgement::trusted(&doubts, &tally, arguments.reading.order)?;
+            return Ok(Exit::Bad);
+        }
+        Err(mistake) => return Err(Mistake(mistake.to_string()).into()),
+    };
+    printer.value(&suggestion, |printer| Ok(text::text(&suggestion, printer.wide())))?;
+    Ok(if suggestion.proposals.is_empty() { Exit::No } else { Exit::Done })
 }

@@ -1,4 +1,4 @@
-//! A caller behind the real nginx and the real Caddy says that he matters more than he does.
+//! A stranger behind a proxy claims a priority, to be given the part of a limit that is kept for those who have it.
 
 use std::net::SocketAddr;
 

@@ -124,9 +124,11 @@ impl Proxy {
         let folders = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
             .map(|kind| format!("{kind}_temp_path {prefix}/{kind};"))
             .join(" ");
+        // `off` would silence every other log beside it.
+        let silent = if more.contains("access_log") { "" } else { "access_log off;" };
         let http = http.replacen(
             "http {",
-            &format!("http {{ access_log off; types {{ }} default_type text/plain; {folders} {more}"),
+            &format!("http {{ {silent} types {{ }} default_type text/plain; {folders} {more}"),
             1,
         );
         let config = format!(

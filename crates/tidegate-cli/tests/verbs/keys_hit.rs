@@ -82,7 +82,7 @@ fn pictures_have_the_form_that_their_name_says() {
         |plot: &str| desk.run(&["simulate", "--rate", "5/s", "--traffic", "burst 9", "--plot", plot]);
     let told = simulate("x.png").code(2);
     assert!(told.err.contains("x.png: pictures are drawn as SVG; write --plot x.svg"), "{told:?}");
-    assert!(told.err.contains("rsvg-convert --zoom 2 x.svg --output x.png"), "{told:?}");
+    assert!(told.err.contains("rsvg-convert -z 2 x.svg -o x.png"), "{told:?}");
     assert!(!desk.path("x.png").exists());
     simulate("x.svg").code(0);
     assert!(desk.read("x.svg").starts_with("<svg "));

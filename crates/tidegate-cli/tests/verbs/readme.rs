@@ -1,4 +1,7 @@
-//! The commands that the README and the sample logs promise, as they stand there.
+//! The commands and the program that the README and the sample logs promise, as they stand there.
+
+use std::path::Path;
+use std::process::Command;
 
 use crate::{Desk, repository};
 
@@ -46,4 +49,33 @@ fn the_commands_of_the_pages_work() {
     for verb in ["replay", "suggest"] {
         assert!(verbs.iter().any(|shown| shown == verb), "no {verb} in {verbs:?}");
     }
+}
+
+/// Somebody copies the program into a new project and runs it. It did not compile there: it had a `?` outside of a function, and a line that
+/// only the documentation of the library hides.
+#[test]
+fn the_program_of_the_readme_runs_as_it_is_copied() {
+    let readme = std::fs::read_to_string(repository("README.md")).unwrap();
+    let programs: Vec<&str> =
+        readme.split("```rust\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0)).collect();
+    let [program] = programs[..] else { panic!("one program, not {}", programs.len()) };
+    // Kept between runs, so that what it depends on is built once.
+    let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("readme-program");
+    std::fs::create_dir_all(project.join("src")).unwrap();
+    let library = repository("crates/tidegate");
+    let manifest = format!(
+        "[package]\nname = \"copied\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n\
+         [dependencies]\ntidegate = {{ path = {library:?} }}\n\n[workspace]\n"
+    );
+    std::fs::write(project.join("Cargo.toml"), manifest).unwrap();
+    std::fs::write(project.join("src/main.rs"), program).unwrap();
+    // The versions that this build was made of are there without a network.
+    std::fs::copy(repository("Cargo.lock"), project.join("Cargo.lock")).unwrap();
+    let ran = Command::new(env!("CARGO"))
+        .args(["run", "--offline", "--quiet"])
+        .current_dir(&project)
+        .env("CARGO_TARGET_DIR", project.join("target"))
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
 }

@@ -63,7 +63,14 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 vec!["simulate", "--rate", "5/us", "--traffic", "burst 50"],
             ],
         ),
-        ("suggest", vec![vec!["suggest", log]]),
+        (
+            "suggest",
+            vec![
+                vec!["suggest", log],
+                vec!["suggest", log, "--keep", "98%"],
+                vec!["suggest", log, "--per", "1h"],
+            ],
+        ),
         (
             "explain",
             vec![

@@ -80,6 +80,9 @@ fn colours_are_where_they_are_wanted_and_nowhere_else() {
     let table = ["simulate", "-c", "good.yaml", "--traffic", "burst 7"];
     let failed = ["simulate", "--rate", "10rps", "--traffic", "burst 7"];
     let usage = ["simulate", "--nonsense"];
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let serve = ["serve", "-c", "good.yaml", "--http", &port];
     let shown = [
         (&denied[..], format!("{RED}DENIED\u{1b}[0m by per-ip")),
         (&denied[..], format!("per-ip  {RED} DENIED \u{1b}[0m")),
@@ -87,6 +90,7 @@ fn colours_are_where_they_are_wanted_and_nowhere_else() {
         (&table[..], format!("7        {RED}4\u{1b}[0m")),
         (&failed[..], format!("{RED}error:\u{1b}[0m --rate: \"10rps\"")),
         (&usage[..], format!("{RED}error:\u{1b}[0m unexpected")),
+        (&serve[..], format!("{RED}error:\u{1b}[0m 127.0.0.1:{port}: another program listens there")),
     ];
     for (verb, part) in shown {
         let told = seen(&desk, verb, None);
@@ -104,4 +108,19 @@ fn colours_are_where_they_are_wanted_and_nowhere_else() {
             assert!(!printed.out.contains('\u{1b}'), "{printed:?}");
         }
     }
+}
+
+/// A log is read some four times, which takes a while: each reading shows how far it is.
+#[test]
+fn the_readings_of_a_suggestion_are_shown_on_a_terminal() {
+    let desk = Desk::new();
+    let log = crate::sample("access.log");
+    let shown = seen(&desk, &["suggest", &log], None);
+    for reading in ["reading 1, measuring", "choosing", "replaying"] {
+        assert!(shown.contains(reading), "{reading}: {shown:?}");
+    }
+    let quiet = seen(&desk, &["suggest", &log, "-q"], None);
+    assert!(!quiet.contains("reading 1") && quiet.contains("recommended"), "{quiet:?}");
+    // Nobody types a log: without a file it ends at once.
+    assert!(seen(&desk, &["suggest"], None).contains("no log named"));
 }

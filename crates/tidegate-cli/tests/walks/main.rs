@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `platform_engineer` | puts one server beside a proxy | the real nginx and the real Caddy, configured as the manual says |
 //! | `on_call` | has a log, and a service that somebody floods | the sample log |
+//! | `own_log_format` | has an nginx that logs in a format of its own | the real nginx |
 //!
 //! The Rust engineer's walk is the README's program, built and run as it is copied: `verbs/readme.rs`. The report in a browser is
 //! `verbs/report.rs`.
@@ -12,6 +13,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod on_call;
+mod own_log_format;
 mod platform_engineer;
 #[allow(dead_code, reason = "the attacks start proxies in more ways")]
 #[path = "../attack/proxy.rs"]

@@ -84,6 +84,11 @@ impl Scale {
         BOTTOM - share.clamp(0.0, 1.0) * (BOTTOM - TOP)
     }
 
+    /// Says whether a value lies above the plot.
+    pub(super) fn is_above(&self, value: f64) -> bool {
+        value.max(f64::MIN_POSITIVE).log10() > self.high
+    }
+
     fn columns(&self, keys: &[PeakOfKey], is_hit: impl Fn(usize) -> bool) -> Vec<Column> {
         let mut out: Vec<Column> = Vec::new();
         let mut place = 0;

@@ -22,6 +22,11 @@ impl<'a> Movable<'a> {
         Self { scale: Scale::new(chart.keys, levels), chart: Falling { level: None, ..*chart } }
     }
 
+    /// Says whether a level lies above the picture, so that its line is drawn at the upper edge.
+    pub(crate) fn is_above(&self, level: f64) -> bool {
+        self.scale.is_above(level)
+    }
+
     /// Returns where a level lies, from the top of the picture.
     pub(crate) fn y(&self, level: f64) -> f64 {
         self.scale.y(level)
@@ -77,6 +82,7 @@ mod tests {
         let drawn = movable.svg(&level, &[true, false]).unwrap();
         assert!(drawn.contains("&lt;script&gt;") && !drawn.contains("<script"), "{drawn}");
         assert!(drawn.ends_with("</g></svg>\n") && drawn.contains("class=\"hits\" d=\"M64.0 "), "{drawn}");
+        assert_eq!(levels.map(|level| movable.is_above(level)), [false, false, true]);
         assert_eq!(movable.outline(&[]), "");
     }
 }

@@ -6,11 +6,10 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tidegate::Quota;
 
-use super::Ladder;
 use crate::log::text;
-use crate::peaks::KeyDetail;
-use crate::replay::{PeakRate, Replay};
-use crate::what_if::Candidate;
+use crate::peaks::{KeyDetail, Peaks};
+use crate::replay::PeakRate;
+use crate::what_if::{Candidate, WhatIf};
 
 /// The most rungs shown: a line moves along them, and a table lists them.
 const MOST_SHOWN: usize = 40;
@@ -106,9 +105,19 @@ fn written(candidate: &Candidate, window: Duration) -> PeakRate {
     }
 }
 
-pub(super) fn shown(ladder: &Ladder, replay: &Replay) -> (Vec<Rung>, usize) {
-    let outcomes = ladder.trial.outcomes();
-    let Some(peaks) = replay.policy_peaks(0, ladder.row) else { return (Vec::new(), 0) };
+/// The limits that were tried, and which of them was replayed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tried<'a> {
+    pub(super) trial: &'a WhatIf,
+    /// As the trial was given them, lowest first.
+    pub(super) candidates: &'a [Candidate],
+    pub(super) replayed: usize,
+    pub(super) window: Duration,
+}
+
+/// Returns the rungs worth showing, and the place among them of the limit that was replayed; `peaks` are those of its replay.
+pub(super) fn shown(tried: Tried<'_>, peaks: &Peaks) -> (Vec<Rung>, usize) {
+    let outcomes = tried.trial.outcomes();
     let ranking = peaks.ranking();
     let names: Vec<_> = ranking.iter().map(|ranked| text(ranked.key)).collect();
     let places: HashMap<&str, usize, RandomState> =
@@ -116,12 +125,12 @@ pub(super) fn shown(ladder: &Ladder, replay: &Replay) -> (Vec<Rung>, usize) {
     let replayed: HashSet<&str, RandomState> =
         ranking.iter().zip(&names).filter(|(key, _)| key.denied > 0).map(|(_, name)| &**name).collect();
     let (from, to) =
-        worth_showing(&outcomes.iter().map(|outcome| outcome.denied).collect::<Vec<_>>(), ladder.replayed);
+        worth_showing(&outcomes.iter().map(|outcome| outcome.denied).collect::<Vec<_>>(), tried.replayed);
     let rung = |place: usize| {
-        let (outcome, candidate) = (&outcomes[place], &ladder.candidates[place]);
+        let (outcome, candidate) = (&outcomes[place], &tried.candidates[place]);
         let mut hit = vec![false; ranking.len()];
         let (mut newly, mut newly_signed_in, mut still) = (Vec::new(), 0, 0);
-        for name in ladder.trial.hit_by(place) {
+        for name in tried.trial.hit_by(place) {
             if let Some(place) = places.get(name.key) {
                 hit[*place] = true;
             }
@@ -142,11 +151,11 @@ pub(super) fn shown(ladder: &Ladder, replay: &Replay) -> (Vec<Rung>, usize) {
         });
         let quota = Quota::per(candidate.rate.count(), candidate.rate.period()).burst(candidate.burst).gcra();
         Rung {
-            rate: written(candidate, ladder.window),
+            rate: written(candidate, tried.window),
             burst: candidate.burst,
             granted: quota
                 .ok()
-                .and_then(|quota| quota.granted_within(ladder.window))
+                .and_then(|quota| quota.granted_within(tried.window))
                 .unwrap_or(candidate.burst),
             denied: outcome.denied,
             denied_share: outcome.denied_share,
@@ -159,7 +168,7 @@ pub(super) fn shown(ladder: &Ladder, replay: &Replay) -> (Vec<Rung>, usize) {
             hit,
         }
     };
-    ((from..to).map(rung).collect(), ladder.replayed - from)
+    ((from..to).map(rung).collect(), tried.replayed - from)
 }
 
 /// Returns the range of rungs to show: from one that denies nearly all, to the first that denies nothing and one more; always with

@@ -26,9 +26,10 @@ impl Clf {
         Self { vhost, ..Self::default() }
     }
 
-    /// Reads only the time.
-    pub(super) fn time(&mut self, line: &[u8]) -> Result<u64, Malformed> {
-        self.when(line).map(|(time, _, _)| time)
+    /// Reads only the time, and where its bracket opens.
+    pub(super) fn time(&mut self, line: &[u8]) -> Result<(u64, u32), Malformed> {
+        // A line is at most 64 KiB.
+        self.when(line).map(|(time, open, _)| (time, open as u32))
     }
 
     /// Finds the time: what it is, where its bracket opens, and what follows the bracket that closes it.
@@ -54,6 +55,33 @@ impl Clf {
 
     pub(super) fn read<'a>(&mut self, line: &'a [u8]) -> Result<Record<'a>, Malformed> {
         let (time, open, rest) = self.when(line)?;
+        self.parts(line, time, open, rest)
+    }
+
+    /// Reads a line whose time is known, and where its bracket opens.
+    pub(super) fn read_timed<'a>(
+        &self,
+        line: &'a [u8],
+        time: u64,
+        open: u32,
+    ) -> Result<Record<'a>, Malformed> {
+        let open = open as usize;
+        let rest = match line.get(open + 27) {
+            Some(b']') => open + 28,
+            _ => memchr::memchr(b']', &line[open..]).map_or(line.len(), |close| open + close + 1),
+        };
+        self.parts(line, time, open, rest)
+    }
+
+    /// Reads what stands before the time, whose bracket opens at `open`, and behind it, from `rest` on.
+    #[inline]
+    fn parts<'a>(
+        &self,
+        line: &'a [u8],
+        time: u64,
+        open: usize,
+        rest: usize,
+    ) -> Result<Record<'a>, Malformed> {
         let mut record = Record::at(time);
         let mut head = &line[..open];
         if self.vhost {

@@ -17,13 +17,10 @@ use self::directive::Directive;
 pub use self::error::LogFormatError;
 use self::escape::Escape;
 pub(super) use self::lines::Cutter;
-use self::variables::{Kind, is_time};
+use self::variables::{Variable, is_time};
 
 /// The longest format, in bytes: many times what anybody writes.
 const MAX_TEXT: usize = 16 << 10;
-
-/// The most variables of a format.
-const MAX_VARIABLES: usize = 256;
 
 /// How a `log_format` of nginx writes lines. Cheap to clone.
 ///
@@ -57,14 +54,6 @@ struct Parts {
     /// The text before the first variable.
     head: Vec<u8>,
     variables: Vec<Variable>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Variable {
-    name: String,
-    kind: Kind,
-    /// The text between this variable and the next, or the end.
-    after: Vec<u8>,
 }
 
 impl LogFormat {

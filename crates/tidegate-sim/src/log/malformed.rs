@@ -55,7 +55,7 @@ pub enum Malformed {
 fn misfit(variable: u16) -> String {
     match variable {
         0 => "it begins otherwise".to_owned(),
-        number => format!("the text behind variable {number} does not come"),
+        number => format!("variable {number} and the text behind it do not come"),
     }
 }
 

@@ -60,13 +60,27 @@ impl Reader {
         }
     }
 
-    /// Reads the time of a line and as little else as the format allows.
+    /// Reads a line whose time was read before, as it counts, and where it stands.
     #[inline]
-    pub(super) fn time(&mut self, line: &[u8]) -> Result<Option<u64>, Malformed> {
+    pub(super) fn read_timed<'a>(
+        &'a mut self,
+        line: &'a [u8],
+        time: u64,
+        time_at: u32,
+    ) -> Result<Option<Record<'a>>, Malformed> {
+        match self {
+            Self::Clf(clf) => clf.read_timed(line, time, time_at).map(Some),
+            other => other.read(line),
+        }
+    }
+
+    /// Reads the time of a line and as little else as the format allows; and where it stands, where that saves looking for it again.
+    #[inline]
+    pub(super) fn time(&mut self, line: &[u8]) -> Result<Option<(u64, u32)>, Malformed> {
         match self {
             Self::Clf(clf) => clf.time(line).map(Some),
-            Self::LogFormat(cutter) => cutter.time(line).map(Some),
-            other => Ok(other.read(line)?.map(|record| record.time.as_nanos())),
+            Self::LogFormat(cutter) => cutter.time(line).map(|time| Some((time, 0))),
+            other => Ok(other.read(line)?.map(|record| (record.time.as_nanos(), 0))),
         }
     }
 }

@@ -31,7 +31,14 @@ impl Unit {
     /// Reads a value: a number of these units, or one with a unit of its own, as `12ms`. `None` where it is neither.
     pub(super) fn read(self, value: &[u8]) -> Option<Duration> {
         let text = std::str::from_utf8(value).ok()?;
-        let Ok(number) = text.parse::<f64>() else { return span(text).ok() };
+        let Ok(number) = text.parse::<f64>() else {
+            // Most values that are no number are a dash, and an error would be made for each.
+            return if text.starts_with(|first: char| first.is_ascii_digit()) {
+                span(text).ok()
+            } else {
+                None
+            };
+        };
         let nanos = match self {
             Self::Nanos(nanos) => nanos,
             Self::Unsaid if text.contains('.') => 1_000_000_000,
@@ -57,6 +64,10 @@ mod tests {
             ("time-taken", "40", Some(40_000_000)),
             ("duration", "0.5", Some(500_000_000)),
             ("duration", "12ms", Some(12_000_000)),
+            // As programs in Go write it.
+            ("duration", "1.234567ms", Some(1_234_567)),
+            ("duration", "1m2.5s", Some(62_500_000_000)),
+            ("duration", "12\u{b5}s", Some(12_000)),
             // Milliseconds of Envoy or nanoseconds of Traefik: nobody can say.
             ("duration", "500", None),
             ("request_time", "-", None),

@@ -1,42 +1,90 @@
 //! The lines of one second, and the memory that goes from second to second.
 
+use smallvec::SmallVec;
+
+use super::line::{Held, Line};
+
 /// The part of the limit that emptied buckets may keep for reuse, and how many parts a single one is of.
 const SPARE: usize = 4;
 const LARGEST_SPARE: usize = 16;
 
-/// One line held: its time, a mark of the caller, and where its bytes lie.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub(super) time: u64,
-    pub(super) mark: u64,
-    pub(super) start: u32,
-    pub(super) end: u32,
-}
+/// Bytes before each line: its time, the caller's mark, its length and where its time stands.
+pub(super) const HEAD: usize = 24;
 
-/// The lines of one second.
+/// Bytes of lines that lie in the bucket itself: one line of an access log without referer and agent. Of a quiet log every line has a
+/// bucket, as far from the last as any other, and a second piece of memory would be one more wait for memory.
+const INSIDE: usize = 136;
+
+/// The lines of one second, one after another.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
-    pub(super) text: Vec<u8>,
-    pub(super) entries: Vec<Entry>,
-    /// Whether an entry is earlier than the one before it.
-    pub(super) is_mixed: bool,
+    bytes: SmallVec<[u8; INSIDE]>,
+    lines: u64,
+    /// The latest time in it.
+    latest: u64,
+    /// Whether a line is earlier than one before it.
+    is_mixed: bool,
 }
 
 impl Bucket {
+    /// Returns how many bytes its lines take.
     pub(super) fn bytes(&self) -> usize {
-        self.text.len() + self.entries.len() * size_of::<Entry>()
+        self.bytes.len()
     }
 
-    /// The memory it has taken.
-    fn capacity(&self) -> usize {
-        self.text.capacity() + self.entries.capacity() * size_of::<Entry>()
+    /// Returns the memory that it has taken beside itself.
+    fn apart(&self) -> usize {
+        if self.bytes.spilled() { self.bytes.capacity() } else { 0 }
     }
 
-    pub(super) fn put(&mut self, time: u64, mark: u64, line: &[u8]) {
-        let start = self.text.len() as u32;
-        self.text.extend_from_slice(line);
-        self.is_mixed |= self.entries.last().is_some_and(|last| time < last.time);
-        self.entries.push(Entry { time, mark, start, end: self.text.len() as u32 });
+    pub(super) fn lines(&self) -> u64 {
+        self.lines
+    }
+
+    pub(super) fn latest(&self) -> u64 {
+        self.latest
+    }
+
+    pub(super) fn put(&mut self, time: u64, line: Line<'_>) {
+        self.is_mixed |= time < self.latest;
+        self.latest = self.latest.max(time);
+        self.lines += 1;
+        // Lines are at most 64 KiB.
+        let place = (line.bytes.len() as u64) << 32 | u64::from(line.time_at);
+        let mut head = [0; HEAD];
+        head[..8].copy_from_slice(&time.to_le_bytes());
+        head[8..16].copy_from_slice(&line.mark.to_le_bytes());
+        head[16..].copy_from_slice(&place.to_le_bytes());
+        self.bytes.reserve(HEAD + line.bytes.len());
+        self.bytes.extend_from_slice(&head);
+        self.bytes.extend_from_slice(line.bytes);
+    }
+
+    /// Returns the line that begins at a byte, and where the next one begins; `None` at the end.
+    pub(super) fn line(&self, at: usize) -> Option<(Held<'_>, usize)> {
+        let (head, rest) = self.bytes.get(at..)?.split_first_chunk::<HEAD>()?;
+        let number = |from| u64::from_le_bytes(std::array::from_fn(|byte| head[from + byte]));
+        let place = number(16);
+        let length = (place >> 32) as usize;
+        let line = Line { mark: number(8), time_at: place as u32, bytes: &rest[..length] };
+        Some((Held { time: number(0), line }, at + HEAD + length))
+    }
+
+    /// Puts its lines into the order of their times; those of one time stay as they came.
+    pub(super) fn sort(&mut self) {
+        if !self.is_mixed {
+            return;
+        }
+        let (mut places, mut at) = (Vec::with_capacity(self.lines as usize), 0);
+        while let Some((held, next)) = self.line(at) {
+            places.push((held.time, at..next));
+            at = next;
+        }
+        places.sort_by_key(|(time, _)| *time);
+        let mut sorted = Vec::with_capacity(self.bytes.len());
+        places.into_iter().for_each(|(_, place)| sorted.extend_from_slice(&self.bytes[place]));
+        self.bytes.copy_from_slice(&sorted);
+        self.is_mixed = false;
     }
 }
 
@@ -45,7 +93,7 @@ impl Bucket {
 pub(super) struct Buckets {
     pub(super) all: Vec<Bucket>,
     free: Vec<u32>,
-    /// The memory of the free ones.
+    /// The memory that the free ones have taken beside themselves.
     free_bytes: usize,
 }
 
@@ -53,7 +101,7 @@ impl Buckets {
     /// Returns the number of an empty bucket.
     pub(super) fn take(&mut self) -> u32 {
         if let Some(number) = self.free.pop() {
-            self.free_bytes -= self.all[number as usize].capacity();
+            self.free_bytes -= self.all[number as usize].apart();
             return number;
         }
         // Each holds a line, and a window has at most 604,800 seconds.
@@ -61,18 +109,16 @@ impl Buckets {
         self.all.len() as u32 - 1
     }
 
-    /// Takes a bucket back that has been given out, and keeps its memory within `limit`.
+    /// Takes a bucket back that has been given out, and keeps its memory within a part of `limit`.
     pub(super) fn put_back(&mut self, number: u32, limit: usize) {
         let bucket = &mut self.all[number as usize];
-        let capacity = bucket.capacity();
-        if capacity > limit / LARGEST_SPARE || self.free_bytes + capacity > limit / SPARE {
-            *bucket = Bucket::default();
-        } else {
-            bucket.text.clear();
-            bucket.entries.clear();
-            bucket.is_mixed = false;
+        let apart = bucket.apart();
+        if apart > limit / LARGEST_SPARE || self.free_bytes + apart > limit / SPARE {
+            bucket.bytes = SmallVec::new();
         }
-        self.free_bytes += bucket.capacity();
+        bucket.bytes.clear();
+        (bucket.lines, bucket.latest, bucket.is_mixed) = (0, 0, false);
+        self.free_bytes += bucket.apart();
         self.free.push(number);
     }
 }

@@ -3,6 +3,8 @@
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
+use crate::thousands::grouped;
+
 /// How many different keys there were. In JSON two values of the document around it: `keys`, and `keys_estimated`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distinct {
@@ -14,7 +16,8 @@ pub enum Distinct {
 
 impl Distinct {
     /// Returns the number, counted or estimated.
-    pub(crate) fn about(self) -> u64 {
+    #[must_use]
+    pub fn about(self) -> u64 {
         match self {
             Self::Exactly(count) | Self::About(count) => count,
         }
@@ -33,8 +36,8 @@ impl Serialize for Distinct {
 impl std::fmt::Display for Distinct {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Exactly(count) => count.fmt(f),
-            Self::About(count) => write!(f, "~{count}"),
+            Self::Exactly(count) => f.write_str(&grouped(*count)),
+            Self::About(count) => write!(f, "~{}", grouped(*count)),
         }
     }
 }

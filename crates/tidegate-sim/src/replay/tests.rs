@@ -274,3 +274,51 @@ fn requests_of_unknown_length_are_counted() {
     assert!(!rates.holds() && rates.unheld() == 0);
     assert_eq!(rates.outcomes()[0].policies[0].most_in_use, None);
 }
+
+/// A replay describes of each request only what its policies look at; it must not tell.
+#[test]
+fn what_no_policy_looks_at_changes_nothing() {
+    let policies = "  - { name: agents, by: [request.header.user-agent], match: { attributes: { response.status: \"5*\" } }, limit: { rate: 1/s, burst: 2 } }
+  - { name: plans, by: [user.id], limit: { rate_by: plan, rates: { pro: 5/s }, otherwise: 1/s } }
+  - { name: tokens, by: [], cost: \"int(llm.tokens) + 1\", match: { host: shop.example, path: /api/**, not: { header: { x-in: true } } }, limit: { rate: 20/s } }
+  - { name: bytes, by: [client.ip], cost: response.bytes, access: { deny: [\"tenant=eve\"] }, limit: { rate: 900/s } }
+";
+    let line = |n: u64| {
+        format!(
+            "{{\"ts\":{},\"client_ip\":\"203.0.113.{}\",\"user\":\"u{}\",\"method\":\"GET\",\"path\":\"/api/{}\",\"host\":\"Shop.example\",\
+             \"status\":{},\"bytes\":{},\"user_agent\":\"a{}\",\"referer\":\"r\",\"plan\":\"{}\",\"llm\":{{\"tokens\":{}}},\"tenant\":\"{}\",\
+             \"request.header.x-in\":{}}}\n",
+            1_700_000_000 + n / 20,
+            n % 3,
+            n % 5,
+            n % 2,
+            200 + 100 * (n % 4),
+            n * 37 % 400,
+            n % 2,
+            if n.is_multiple_of(5) { "pro" } else { "free" },
+            n % 7,
+            if n.is_multiple_of(11) { "eve" } else { "bob" },
+            if n.is_multiple_of(3) { "null" } else { "1" },
+        )
+    };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), (0..2_000).map(line).collect::<String>()).unwrap();
+    let outcome = |wanted: Option<Wanted>| {
+        let mut replay = Replay::new(vec![("policies".into(), set(policies))], ReplayOptions::default());
+        replay.wanted = wanted.unwrap_or(replay.wanted);
+        let input = crate::source::Input::File(file.path().to_owned());
+        let mut log = crate::log::Log::open(vec![input], crate::log::LogOptions::default()).unwrap();
+        log.read(|record| {
+            replay.feed(record);
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        serde_json::to_value(replay.outcomes()).unwrap()
+    };
+    let (narrowed, whole) = (outcome(None), outcome(Some(Wanted::ALL)));
+    assert_eq!(narrowed, whole);
+    // Each policy denies some: none of them was blind.
+    for policy in whole[0]["policies"].as_array().unwrap() {
+        assert!(policy["denied"].as_u64().unwrap() > 0, "{policy}");
+    }
+}

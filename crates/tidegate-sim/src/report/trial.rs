@@ -36,15 +36,17 @@ pub(super) fn section(
         let why = ladders.why_not(row);
         return Ok(html! {
             section {
-                (PreEscaped(svg))
+                div class="wide" { (PreEscaped(svg)) }
                 @if let Some(why) = why { p class="quiet" { "No other limits were tried for " (policy.name) ": " (why) "." } }
             }
         });
     };
     let window = replay.policy_peaks(0, row).map_or_else(String::new, |peaks| window_words(peaks.window()));
     let chart = Movable::new(&peaks.chart(), rungs.iter().map(|rung| rung.granted as f64));
-    let level =
-        |rung: &Rung| format!("{} grants at most {} in any {window}", rung.limit(), grouped(rung.granted));
+    let level = |rung: &Rung| {
+        let above = if chart.is_above(rung.granted as f64) { " (above this chart) ↑" } else { "" };
+        format!("{} grants at most {} in any {window}{above}", rung.limit(), grouped(rung.granted))
+    };
     let here = &rungs[at];
     let svg = chart.svg(&Level { name: level(here), value: here.granted as f64 }, &here.hit)?;
     let data = data(&rungs, at, policy, &chart, &level);
@@ -58,7 +60,7 @@ pub(super) fn section(
                 "."
                 @if !ladder.is_exact() { " There were more keys than are remembered: the numbers of keys are the least they can be." }
             }
-            (PreEscaped(svg))
+            div class="wide" { (PreEscaped(svg)) }
             div class="controls" data-scripted hidden {
                 label for=(range) { "Limit" }
                 input type="range" id=(range) min="0" max=(rungs.len() - 1) step="1" value=(at);

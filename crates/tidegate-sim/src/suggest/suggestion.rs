@@ -1,86 +1,248 @@
-//! A proposed limit, with what it would have done.
+//! What is proposed, with its price, or why nothing can be.
 
-use serde::Serialize;
+use std::fmt;
+use std::time::Duration;
 
+use serde::ser::SerializeStruct as _;
+use serde::{Serialize, Serializer};
+
+use super::cut::Purpose;
+use crate::json_units::millis;
 use crate::peaks::Distinct;
 use crate::replay::PeakRate;
+use crate::thousands::grouped;
+use crate::what_if::KeyHit;
 
-/// What one limit would have done.
+/// What a log says about where to draw the line.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Finding {
+    /// Some keys stand out from the crowd: a limit can cut them and spare the others.
+    Gap,
+    /// Those who stand out have all signed in.
+    SignedIn,
+    /// Those who stand out come in bursts, and ask no more than others over time.
+    Bursts,
+    /// Some stand out, and to cut them would save too little to be worth a limit.
+    NotWorthIt {
+        /// The share of the requests that it would save, 0 to 1.
+        denied_share: f64,
+    },
+    /// What keys need falls smoothly from the first to the last: no limit separates anybody.
+    Smooth,
+    /// Too few keys to say what is usual.
+    FewKeys,
+    /// One key only: there is nobody to compare it with.
+    OneKey,
+    /// The log is too short for the period: nothing is proposed.
+    TooShort,
+}
+
+impl Finding {
+    pub(super) const fn is_answer(self) -> bool {
+        matches!(self, Self::Gap)
+    }
+}
+
+/// What one limit would have done to the log.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Evidence {
-    /// The limit: so many per window, and as many at once.
-    pub count: u64,
-    /// Requests refused.
+    /// Requests denied.
     pub denied: u64,
     /// Their share, 0 to 1.
     pub denied_share: f64,
-    /// Keys refused at least once.
+    /// Keys denied at least once.
     pub keys_hit: u64,
     /// Their share, 0 to 1.
     pub keys_hit_share: f64,
+    /// How many of those keys belong to somebody who signed in and was served.
+    pub keys_hit_signed_in: u64,
 }
 
-/// A proposed limit and why.
+/// A key that a smaller limit would hit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Spared {
+    /// The key.
+    pub key: String,
+    /// Whether somebody signed in with it and was served.
+    pub signed_in: bool,
+}
+
+/// A limit that is proposed, replayed on the whole log.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Proposal {
+    /// What it is for.
+    pub purpose: Purpose,
+    /// The rate.
+    #[serde(serialize_with = "in_words")]
+    pub rate: PeakRate,
+    /// The burst.
+    pub burst: u64,
+    /// What it would have done.
+    #[serde(flatten)]
+    pub evidence: Evidence,
+    /// The keys it would have hit, those denied most first; ten at most.
+    pub hit: Vec<KeyHit>,
+    /// Whom a burst of one less would hit, too; `None` where the burst is 1, or as small as forgotten keys allow
+    /// ([`Caution::Forgotten`]).
+    pub least_burst_for: Option<Spared>,
+    /// Whom a rate of one less would hit, too; `None` where its count is 1.
+    pub least_rate_for: Option<Spared>,
+    /// The burst that the mildest of the keys hit would need at this rate: how far the line can be moved up. `None` where none is hit.
+    pub mildest_hit_needs: Option<u64>,
+    /// What twice the rate and twice the burst would have done.
+    pub doubled: Evidence,
+}
+
+/// What a reader should know before believing the numbers.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Caution {
+    /// The share of keys to keep is every key.
+    EveryKey {
+        /// The share asked for, 0 to 1.
+        keep: f64,
+        /// The keys there are.
+        keys: u64,
+    },
+    /// The log names no users.
+    NoUsers,
+    /// More keys than could be remembered.
+    Forgotten {
+        /// The most burst that a forgotten key needed.
+        most: u64,
+    },
+    /// Keys were forgotten while a proposal was replayed.
+    Evicted {
+        /// How many.
+        keys: u64,
+    },
+}
+
+impl fmt::Display for Caution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EveryKey { keep, keys } => {
+                let fewer = percent(1.0 - 1.0 / (*keys).max(2) as f64);
+                write!(
+                    f,
+                    "{} of {keys} keys is every key, the worst included; keep {fewer} or less to leave one out",
+                    percent(*keep)
+                )
+            }
+            Self::NoUsers => {
+                f.write_str("the log names no users, so nobody can be told to have signed in: look at the names of those hit")
+            }
+            Self::Forgotten { most } => write!(
+                f,
+                "more keys than can be remembered: the lightest, none of which needed a burst above {most}, were left out of the search, so \
+                 no burst below that is proposed; what the proposals deny was counted with all keys"
+            ),
+            Self::Evicted { keys } => {
+                write!(f, "{keys} keys were forgotten while they were in use, so denials may be too few")
+            }
+        }
+    }
+}
+
+impl Serialize for Caution {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// A share of the keys and the peak that none of them went above.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct KeysPeak {
+    /// The share, 0 to 1.
+    pub keys_share: f64,
+    /// The most that any of them asked in one period of the rate.
+    pub peak: u64,
+}
+
+/// What is proposed, and why.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Suggestion {
     /// The attributes of the key.
     pub by: Vec<String>,
-    /// The rate; the burst is its count.
-    pub rate: PeakRate,
+    /// The period of the rates.
+    pub per: Duration,
     /// Requests that have a key.
     pub requests: u64,
     /// Different keys.
-    #[serde(flatten)]
     pub keys: Distinct,
-    /// Peaks of the keys in one window, as (percent of keys, peak): that share of the keys never went above.
-    pub percentiles: Vec<(f64, u64)>,
-    /// Whether the proposal keeps what was asked; if not, it is the highest peak and some.
-    pub keeps: bool,
-    /// What the proposal would have done.
-    pub proposed: Evidence,
-    /// What half of it would have done.
-    pub half: Evidence,
-    /// What twice as much would have done.
-    pub double: Evidence,
+    /// How many of them signed in and were served.
+    pub keys_signed_in: u64,
+    /// From the first request to the last.
+    pub span: Duration,
+    /// The peaks of the keys.
+    pub peaks: Vec<KeysPeak>,
+    /// What the log says.
+    pub finding: Finding,
+    /// What is proposed: the recommended limit first, three at most.
+    pub proposals: Vec<Proposal>,
+    /// What to know before believing it.
+    pub cautions: Vec<Caution>,
 }
 
-impl Evidence {
-    /// Makes the evidence of a limit that would have refused nobody.
-    pub(super) fn nothing(count: u64) -> Self {
-        Self { count, denied: 0, denied_share: 0.0, keys_hit: 0, keys_hit_share: 0.0 }
+impl Serialize for Suggestion {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("Suggestion", 11)?;
+        fields.serialize_field("by", &self.by)?;
+        fields.serialize_field("per_ms", &millis(self.per))?;
+        fields.serialize_field("requests", &self.requests)?;
+        fields.serialize_field("keys", &self.keys.about())?;
+        fields.serialize_field("keys_estimated", &matches!(self.keys, Distinct::About(_)))?;
+        fields.serialize_field("keys_signed_in", &self.keys_signed_in)?;
+        fields.serialize_field("span_ms", &millis(self.span))?;
+        fields.serialize_field("peaks", &self.peaks)?;
+        fields.serialize_field("finding", &self.finding)?;
+        fields.serialize_field("proposals", &self.proposals)?;
+        fields.serialize_field("cautions", &self.cautions)?;
+        fields.end()
     }
 }
 
 impl Suggestion {
-    /// Returns a warning when the log has too few keys for the share to mean anything: 99.9 % of a hundred keys is all of
-    /// them, the abuser included.
+    /// Returns the limit to take: the one at the gap, or the one that keeps the share asked for; `None` where the log says neither.
     #[must_use]
-    pub fn caution(&self, keep: f64) -> Option<String> {
-        let keys = self.keys.about();
-        let spared = (keys as f64 * (1.0 - keep) + 1e-9).floor();
-        (spared < 1.0 && keep < 1.0).then(|| {
-            let fewer = percent(1.0 - 1.0 / keys.max(2) as f64);
-            format!(
-                "{} of {keys} keys is all of them, the worst included; keep {fewer} or less to leave one out",
-                percent(keep)
-            )
-        })
+    pub fn recommended(&self) -> Option<&Proposal> {
+        self.proposals.first().filter(|first| self.finding.is_answer() || first.purpose == Purpose::Kept)
     }
 
-    /// Returns the proposal as a policy, to paste into a file: in shadow first.
+    /// Returns a proposal as a policy, to paste into a file: in shadow first.
     #[must_use]
-    pub fn yaml(&self, name: &str) -> String {
-        let Evidence { denied, denied_share, keys_hit, count, .. } = self.proposed;
+    pub fn yaml(&self, proposal: &Proposal, name: &str) -> String {
+        let Evidence { denied, denied_share, keys_hit, keys_hit_signed_in, .. } = proposal.evidence;
+        let by: Vec<String> = self.by.iter().map(|name| plain_or_quoted(name)).collect();
         format!(
-            "  - name: {name}\n    # From {} requests of {} keys: would have refused {denied} requests ({}) of {keys_hit} keys.\n    \
-             mode: shadow\n    by: [{}]\n    limit: {{ algorithm: gcra, rate: {}, burst: {count} }}\n",
-            self.requests,
-            self.keys,
+            "  - name: {name}\n    # Replayed on {} requests: denies {} ({}); keys hit {} of {}, signed in {}.\n    mode: shadow\n    \
+             by: [{}]\n    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
+            grouped(self.requests),
+            grouped(denied),
             percent(denied_share),
-            self.by.join(", "),
-            self.rate,
+            grouped(keys_hit),
+            self.keys,
+            grouped(keys_hit_signed_in),
+            by.join(", "),
+            proposal.rate,
+            proposal.burst,
         )
     }
+}
+
+/// Writes a name of an attribute as YAML reads it.
+fn plain_or_quoted(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    let is_plain =
+        name.bytes().all(plain) && name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
+    // A JSON text is YAML, too.
+    if is_plain { name.to_owned() } else { serde_json::Value::from(name).to_string() }
+}
+
+fn in_words<S: Serializer>(rate: &PeakRate, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(rate)
 }
 
 /// Writes a share as a percentage with two meaningful digits.

@@ -3,13 +3,15 @@
 use tidegate::policy::{Access, Descriptor, Limit, Mode, Policy, PolicySet};
 use tidegate::{Cost, Quota};
 
-use super::WhatIfError;
+use super::candidate::WhatIfError;
+use crate::log::{Record, Wanted};
 use crate::replay::key_name;
 
 /// The policy, without its limits.
 #[derive(Debug)]
 pub(crate) struct Asking {
     set: PolicySet,
+    wanted: Wanted,
     ipv6_prefix: u8,
 }
 
@@ -33,7 +35,12 @@ impl Asking {
         policy.mode = Mode::Enforce;
         policy.share = None;
         let set = PolicySet::with(vec![policy], Access::default(), ipv6_prefix)?;
-        Ok(Self { set, ipv6_prefix })
+        Ok(Self { wanted: Wanted::by(vec![set.named()]), set, ipv6_prefix })
+    }
+
+    /// Describes what the policy looks at of a request.
+    pub(crate) fn describe<'r>(&self, record: &'r Record<'_>) -> Descriptor<'r> {
+        record.describe_only(&self.wanted)
     }
 
     /// Finds what a request asks; `None` where the policy does not speak of it, or a list decides.

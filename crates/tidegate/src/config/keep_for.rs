@@ -4,7 +4,7 @@ use tidegate_core::Criticality;
 
 use super::diagnostic::Findings;
 use super::node::{Node, Spot};
-use super::shape::kept;
+use super::shares::kept;
 use super::words::{Owner, Words};
 use crate::policy::{KeepFor, Limit, Terms};
 

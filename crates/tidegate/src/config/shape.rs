@@ -16,6 +16,7 @@ use super::kind::{Key, Kind, RENAMED, Table};
 use super::names::{self, is_control};
 use super::node::{Node, Value};
 use super::reach;
+use super::shares::{kept, percent};
 use super::suggest::{instead, nearest};
 use crate::policy::{AccessEntry, Kept};
 use crate::policy::{Glob, PathGlob};
@@ -315,21 +316,6 @@ fn range(least: u64, most: u64) -> String {
         most if most == least => least.to_string(),
         Rate::MAX_COUNT => format!("{least} to 2^60"),
         most => format!("{least} to {most}"),
-    }
-}
-
-/// Reads `80%`.
-pub(super) fn percent(text: &str) -> Option<u8> {
-    let number: u8 = text.strip_suffix('%')?.trim().parse().ok()?;
-    (1..=100).contains(&number).then_some(number)
-}
-
-/// Reads `20%` or a number of units.
-pub(super) fn kept(text: &str) -> Option<Kept> {
-    match text.trim_end().strip_suffix('%') {
-        Some(number) if number.trim() == "0" => Some(Kept::Percent(0)),
-        Some(_) => percent(text.trim_end()).map(Kept::Percent),
-        None => whole_number(text).ok().map(Kept::Units),
     }
 }
 

@@ -7,10 +7,12 @@
 mod budget;
 mod draft03;
 mod draft11;
+mod insert;
 mod x_ratelimit;
 
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
+use self::insert::insert;
 use super::rounded::seconds_up;
 use super::shown::ShownLimits;
 use crate::header_form::HeaderForm;
@@ -51,13 +53,6 @@ impl ShownLimits<'_> {
             HeaderForm::None => "Retry-After",
         };
         out.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(exposed));
-    }
-}
-
-/// Sets a header; a text that no header can carry, such as one with a line break, leaves it out.
-fn insert(out: &mut HeaderMap, name: HeaderName, value: String) {
-    if let Ok(value) = HeaderValue::try_from(value) {
-        out.insert(name, value);
     }
 }
 

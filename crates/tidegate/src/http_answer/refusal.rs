@@ -86,9 +86,7 @@ impl<'a> Refusal<'a> {
     #[must_use]
     pub fn policy(&self) -> Option<&'a str> {
         match self.cause {
-            Cause::Gate(decision) => {
-                decision.policy().map(|at| decision.policies.policies()[at].name.as_str())
-            }
+            Cause::Gate(decision) => decision.policy_name(),
             Cause::Limit { name, .. } => Some(name),
             Cause::Undecided { policy } => policy,
         }

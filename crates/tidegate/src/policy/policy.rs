@@ -232,9 +232,9 @@ impl Limit {
 /// use tidegate::Quota;
 /// use tidegate::policy::{Limit, Match, Policy, PolicySet};
 /// let quota = Quota::per_second(100).burst(200).gcra()?;
-/// let mut policy = Policy::new("per-ip", Limit::new(quota, "gcra 100/s burst 200"));
-/// policy.matching = Match::any().path("/api/**")?;
-/// policy.by = vec!["client.ip".to_owned()];
+/// let policy = Policy::new("per-ip", Limit::new(quota, "gcra 100/s burst 200"))
+///     .matching(Match::any().path("/api/**")?)
+///     .by(["client.ip"]);
 /// let set = PolicySet::new(vec![policy])?;
 /// assert_eq!(set.len(), 1);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -304,6 +304,18 @@ impl Policy {
             on_store_error: OnStoreError::default(),
             share: None,
         }
+    }
+
+    /// Chooses the requests it is for; see [`Policy::matching`](field@Policy::matching).
+    #[must_use]
+    pub fn matching(self, matching: Match) -> Self {
+        Self { matching, ..self }
+    }
+
+    /// Chooses the attributes that make the key; see [`Policy::by`](field@Policy::by).
+    #[must_use]
+    pub fn by<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
+        Self { by: names.into_iter().map(Into::into).collect(), ..self }
     }
 
     /// Returns the limit at [`super::Line::limit`]: the policy's own, then the shadow limit.

@@ -65,7 +65,7 @@ use super::step::{Charge, DecidedBy, Op, Settled, Step, StepClock};
 use super::{Answer, Caps, Home, Later, Occupancy, Settling, Store, StoreError};
 use crate::clock::HeldTime;
 pub use capacity::CapacityError;
-use capacity::in_range;
+use capacity::{MAX_KEYS, in_range};
 pub use export::Export;
 pub(crate) use limit::{First, KeptClass, Limit};
 use name::Class;
@@ -105,7 +105,7 @@ impl AsRef<Table> for Shared {
 
 impl MemoryStore {
     /// The most keys that a store has room for: 2³², in about 100 GB.
-    pub const MAX_KEYS: u64 = 1 << 32;
+    pub const MAX_KEYS: u64 = MAX_KEYS;
 
     /// Makes an empty store with room for `keys` live keys, 1 to [`MemoryStore::MAX_KEYS`].
     ///

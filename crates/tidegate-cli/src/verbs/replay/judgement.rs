@@ -80,7 +80,7 @@ fn unseen(runs: &Replay) -> String {
 }
 
 /// Refuses to judge by a log that was read too badly; says what would help.
-pub(super) fn trusted(doubts: &[Doubt], tally: &Tally, order: Order) -> Result<()> {
+pub(crate) fn trusted(doubts: &[Doubt], tally: &Tally, order: Order) -> Result<()> {
     if doubts.is_empty() {
         return Ok(());
     }

@@ -128,6 +128,17 @@ impl<'v, 'l> Values<'v, 'l> {
     }
 }
 
+impl Values<'_, '_> {
+    /// Ends the values at the one that does not come.
+    #[cold]
+    fn misfit(&mut self) -> Malformed {
+        // At most 256 variables.
+        let variable = self.next as u16 + 1;
+        self.next = self.columns.len();
+        Malformed::LogFormat { variable }
+    }
+}
+
 /// The length of `17/May/2015:10:05:03 +0000`.
 const LOCAL_TIME: usize = 26;
 
@@ -147,13 +158,12 @@ impl<'l> Iterator for Values<'_, 'l> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let variable = self.format.parts.variables.get(self.next)?;
-        let Some(length) = self.length() else {
-            // At most 256 variables.
-            let misfit = Malformed::LogFormat { variable: self.next as u16 + 1 };
-            self.next = self.columns.len();
-            return Some(Err(misfit));
-        };
+        let Some(length) = self.length() else { return Some(Err(self.misfit())) };
         let (value, rest) = self.rest.split_at(length);
+        let is_bare = !variable.after.starts_with(b"\"") && !variable.after.starts_with(b"'");
+        if variable.kind == Kind::Target && is_bare && memchr::memchr(b' ', value).is_some() {
+            return Some(Err(self.misfit()));
+        }
         self.rest = &rest[variable.after.len()..];
         self.next += 1;
         Some(Ok(value))

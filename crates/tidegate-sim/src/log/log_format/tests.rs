@@ -97,7 +97,17 @@ fn lines() {
         (
             COMBINED,
             "h - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.1\" 200",
-            "malformed: not as the log format has it: the text behind variable 5 does not come",
+            "malformed: not as the log format has it: variable 5 and the text behind it do not come",
+        ),
+        (
+            "$msec $uri $request_uri",
+            "1431857103.000 /a b /a%20b",
+            "malformed: not as the log format has it: variable 3 and the text behind it do not come",
+        ),
+        (
+            "$msec \"$request_uri\" $host",
+            "1431857103.000 \"/a b\" e.org",
+            "1431857103000 |||e.org|/a b|None|None|None||",
         ),
         ("<$msec>", "1431857103", "malformed: not as the log format has it: it begins otherwise"),
     ];

@@ -2,7 +2,18 @@
 
 use super::super::roles::Role;
 use super::error::LogFormatError;
-use super::{MAX_VARIABLES, Variable};
+
+/// The most variables of a format.
+const MAX_VARIABLES: usize = 256;
+
+/// A variable of a format.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Variable {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    /// The text between this variable and the next, or the end.
+    pub(super) after: Vec<u8>,
+}
 
 /// How the end of a variable's value is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +26,8 @@ pub(super) enum Kind {
     Request,
     /// Values of several servers, with `, ` or ` : ` between them.
     List,
+    /// `$request_uri`, which has no space in it: where one comes, a value before it had spaces that nobody expected.
+    Target,
 }
 
 impl Kind {
@@ -22,6 +35,7 @@ impl Kind {
         match name {
             "time_local" => Self::LocalTime,
             "request" => Self::Request,
+            "request_uri" => Self::Target,
             "http_x_forwarded_for" | "proxy_add_x_forwarded_for" => Self::List,
             _ if name.starts_with("upstream_") => Self::List,
             _ => Self::Plain,

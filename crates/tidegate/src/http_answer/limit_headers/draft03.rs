@@ -9,7 +9,7 @@ use http::header::HeaderMap;
 
 use super::super::shown::ShownLimits;
 use super::budget::{fitting, shown_name};
-use super::insert;
+use super::insert::insert;
 use super::x_ratelimit::{LIMIT, REMAINING, RESET};
 
 pub(super) fn write(shown: &ShownLimits<'_>, out: &mut HeaderMap) -> usize {

@@ -8,7 +8,7 @@ use sfv::{Integer, KeyRef, ListSerializer, StringRef, integer, key_ref, string_r
 
 use super::super::shown::ShownLimits;
 use super::budget::{fitting, shown_name};
-use super::insert;
+use super::insert::insert;
 
 const QUOTA: &KeyRef = key_ref("q");
 const WINDOW: &KeyRef = key_ref("w");

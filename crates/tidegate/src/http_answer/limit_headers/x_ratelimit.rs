@@ -6,7 +6,7 @@
 use http::header::{HeaderMap, HeaderName};
 
 use super::super::shown::ShownLimits;
-use super::insert;
+use super::insert::insert;
 
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");

@@ -2,14 +2,15 @@
 
 use tidegate_core::QuotaError;
 
-use super::MemoryStore;
+/// The most keys that a table has room for. Published as [`MemoryStore::MAX_KEYS`](super::MemoryStore::MAX_KEYS).
+pub(super) const MAX_KEYS: u64 = 1 << 32;
 
 /// Why there is no table for so many keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CapacityError {
-    /// None, or more than [`MemoryStore::MAX_KEYS`].
-    #[error("room for {keys} keys is no table; use 1 to {}", MemoryStore::MAX_KEYS)]
+    /// None, or more than [`MemoryStore::MAX_KEYS`](super::MemoryStore::MAX_KEYS).
+    #[error("room for {keys} keys is no table; use 1 to {}", MAX_KEYS)]
     OutOfRange {
         /// The number of keys given.
         keys: usize,
@@ -38,7 +39,7 @@ pub(super) fn in_range(keys: usize) -> Result<usize, CapacityError> {
     match keys {
         0 => Err(CapacityError::OutOfRange { keys }),
         // No platform has a `usize` of more than 64 bits.
-        _ if keys as u64 > MemoryStore::MAX_KEYS => Err(CapacityError::OutOfRange { keys }),
+        _ if keys as u64 > MAX_KEYS => Err(CapacityError::OutOfRange { keys }),
         _ => Ok(keys),
     }
 }

@@ -1,0 +1,200 @@
+//! A suggestion as a person on call reads it: what stands out, which line to copy, whom it hurts, how sure it is.
+
+use tidegate_sim::replay::PeakRate;
+use tidegate_sim::suggest::{Caution, Finding, Proposal, Purpose, Spared, Suggestion};
+use tidegate_sim::thousands::grouped;
+
+use crate::outcome::span;
+use crate::styled::{Look, Styled};
+use crate::table::table;
+
+/// Names shown in a row of the table, unless all columns are wanted.
+const NAMES: usize = 3;
+/// What the policy is called in the text to copy.
+const NAME: &str = "suggested";
+
+pub(super) fn text(found: &Suggestion, wide: bool) -> Styled {
+    let mut text = Styled::from(heading(found));
+    text.push_as(look(found.finding), &finding(found));
+    text.push("\n");
+    let names_users = !found.cautions.contains(&Caution::NoUsers);
+    if !found.proposals.is_empty() {
+        let header =
+            ["LIMIT", "RATE", "BURST", "DENIED", "%", "KEYS HIT", "SIGNED IN", "HIT FIRST (DENIED OF ASKED)"];
+        let rows = found.proposals.iter().map(|proposal| row(found, proposal, names_users, wide));
+        text.push("\n");
+        text.push(table(&header, &[1, 2, 3, 4, 5, 6], rows));
+        text.push("\n\n");
+    }
+    if let Some(proposal) = copied(found) {
+        text.push(format!("{}\n\n", lead(found, proposal)));
+        text.push(found.yaml(proposal, NAME));
+        text.push(format!("\n{}", certainty(found, proposal)));
+    }
+    for caution in &found.cautions {
+        text.push_as(Look::Doubtful, "NOTE");
+        text.push(format!("  {caution}\n"));
+    }
+    text
+}
+
+fn heading(found: &Suggestion) -> String {
+    let mut text = format!(
+        "{} requests of {} {} ({}) over {}",
+        grouped(found.requests),
+        found.keys,
+        if found.keys.to_string() == "1" { "key" } else { "keys" },
+        found.by.join(", "),
+        span(found.span)
+    );
+    if found.keys_signed_in > 0 {
+        text.push_str(&format!(", {} of which signed in", grouped(found.keys_signed_in)));
+    }
+    let rate = PeakRate { count: 1, window: found.per }.to_string();
+    let period = rate.trim_start_matches("1/");
+    let mut peaks = found.peaks.iter().map(|peak| {
+        let share =
+            if peak.keys_share >= 1.0 { "all".to_owned() } else { format!("{} %", peak.keys_share * 100.0) };
+        (share, grouped(peak.peak))
+    });
+    if let Some((share, peak)) = peaks.next() {
+        let others: String = peaks.map(|(share, peak)| format!(", {share} {peak}")).collect();
+        text.push_str(&format!(
+            ".\nOf the keys, {share} never asked more than {peak} per {period}{others}.\n\n"
+        ));
+    }
+    text
+}
+
+const fn look(finding: Finding) -> Look {
+    if matches!(finding, Finding::Gap) { Look::Good } else { Look::Doubtful }
+}
+
+fn finding(found: &Suggestion) -> String {
+    let hit = |purpose| found.proposals.iter().find(|proposal| proposal.purpose == purpose);
+    match found.finding {
+        Finding::Gap => {
+            let count = hit(Purpose::Gap).map_or(0, |gap| gap.evidence.keys_hit);
+            let (stand, those) = if count == 1 { ("1 key stands", "it") } else { ("keys stand", "them") };
+            let count = if count == 1 { String::new() } else { format!("{} ", grouped(count)) };
+            format!("{count}{stand} out from the crowd: a limit can cut {those} and spare everybody else.")
+        }
+        Finding::SignedIn => "Those who stand out from the crowd have signed in: no limit is recommended. A limit by user, or an \
+             override for them, may fit better."
+            .to_owned(),
+        Finding::Bursts => "Those who stand out come in bursts and ask no more than others over time, as jobs on a timer do: no limit is \
+             recommended."
+            .to_owned(),
+        Finding::NotWorthIt { denied_share } => format!(
+            "Some stand out from the crowd, and to cut them would save {:.2} % of the requests: no limit is recommended.",
+            100.0 * denied_share
+        ),
+        Finding::Smooth => "What keys ask falls smoothly from the first to the last: no limit separates anybody, so none is recommended."
+            .to_owned(),
+        Finding::FewKeys => "There are too few keys to say what is usual: no limit is recommended.".to_owned(),
+        Finding::OneKey => "There is one key only, and nobody to compare it with: no limit is recommended.".to_owned(),
+        Finding::TooShort => {
+            let period = PeakRate { count: 1, window: found.per };
+            format!(
+                "{} of log are too short to propose a rate such as {period}: take a longer log, or a shorter period with --per.",
+                span(found.span)
+            )
+        }
+        other => format!("{other:?}: no limit is recommended."),
+    }
+}
+
+fn row(found: &Suggestion, proposal: &Proposal, names_users: bool, wide: bool) -> Vec<String> {
+    let evidence = &proposal.evidence;
+    let shown = if wide { proposal.hit.len() } else { NAMES };
+    let mut names: Vec<String> = proposal
+        .hit
+        .iter()
+        .take(shown)
+        .map(|hit| {
+            let signed_in = if hit.signed_in { ", signed in" } else { "" };
+            format!("{} ({} of {}{signed_in})", hit.key, grouped(hit.denied), grouped(hit.requests))
+        })
+        .collect();
+    let more = evidence.keys_hit.saturating_sub(names.len() as u64);
+    if more > 0 {
+        names.push(format!("and {} more", grouped(more)));
+    }
+    vec![
+        purpose(found, proposal),
+        proposal.rate.to_string(),
+        grouped(proposal.burst),
+        grouped(evidence.denied),
+        format!("{:.2}", 100.0 * evidence.denied_share),
+        grouped(evidence.keys_hit),
+        if names_users { grouped(evidence.keys_hit_signed_in) } else { "?".to_owned() },
+        if names.is_empty() { "-".to_owned() } else { names.join(", ") },
+    ]
+}
+
+fn purpose(found: &Suggestion, proposal: &Proposal) -> String {
+    match proposal.purpose {
+        Purpose::Gap => "recommended".to_owned(),
+        Purpose::Lenient => "lenient".to_owned(),
+        Purpose::Stricter => "stricter".to_owned(),
+        Purpose::Hundredth => "hits 1 % of keys".to_owned(),
+        Purpose::Kept => {
+            let kept = found.keys.about().saturating_sub(proposal.evidence.keys_hit);
+            format!("keeps {} keys", grouped(kept))
+        }
+        Purpose::Ceiling => "hits nobody".to_owned(),
+    }
+}
+
+/// The proposal to copy: the recommended one, else the one that hits nobody.
+fn copied(found: &Suggestion) -> Option<&Proposal> {
+    let ceiling = || found.proposals.iter().find(|proposal| proposal.purpose == Purpose::Ceiling);
+    found.recommended().or_else(ceiling)
+}
+
+fn lead(found: &Suggestion, proposal: &Proposal) -> &'static str {
+    match (proposal.purpose, found.recommended()) {
+        (Purpose::Kept, _) => {
+            "The limit that keeps the share asked for; in shadow it measures and denies nobody:"
+        }
+        (_, Some(_)) => "Copy this; in shadow it measures and denies nobody:",
+        (_, None) => "A bound for what this log has not shown, which hits nobody in it:",
+    }
+}
+
+fn certainty(found: &Suggestion, proposal: &Proposal) -> String {
+    let who =
+        |spared: &Spared| format!("{}{}", spared.key, if spared.signed_in { " (signed in)" } else { "" });
+    let mut less = Vec::new();
+    if let Some(spared) = &proposal.least_burst_for {
+        less.push(format!("a burst of {} would hit {}", grouped(proposal.burst - 1), who(spared)));
+    }
+    if let Some(spared) = &proposal.least_rate_for {
+        let rate = PeakRate { count: proposal.rate.count - 1, ..proposal.rate };
+        less.push(format!("{rate} would hit {}", who(spared)));
+    }
+    let mut text = String::new();
+    if !less.is_empty() {
+        text.push_str(&format!("Least: {}.\n", less.join(", ")));
+    }
+    if let Some(needed) = proposal.mildest_hit_needs {
+        let times = needed as f64 / proposal.burst.max(1) as f64;
+        let doubled = PeakRate { count: proposal.rate.count.saturating_mul(2), ..proposal.rate };
+        text.push_str(&format!(
+            "Room: of those hit, the mildest needs a burst of {} at this rate, {times:.1} times as much; twice the limit ({doubled}, burst \
+             {}) would still deny {} requests of {} {}.\n",
+            grouped(needed),
+            grouped(proposal.burst.saturating_mul(2)),
+            grouped(proposal.doubled.denied),
+            grouped(proposal.doubled.keys_hit),
+            if proposal.doubled.keys_hit == 1 { "key" } else { "keys" },
+        ));
+    }
+    if proposal.purpose != Purpose::Ceiling {
+        text.push_str(&format!(
+            "Seen: {} of log. Other days differ: let it run in shadow before it is enforced.\n",
+            span(found.span)
+        ));
+    }
+    text
+}

@@ -1,0 +1,331 @@
+//! The readings of a suggestion, one after the other: measure, choose, make least, replay.
+
+use std::collections::HashSet;
+
+use foldhash::quality::RandomState;
+use tidegate::Rate;
+use tidegate::policy::Policy;
+
+use super::curve::{self, Point};
+use super::cut::{self, Cut, Edge, PAYS, Purpose, Spare};
+use super::needs::{KeyNeed, Needs};
+use super::options::{SuggestError, SuggestOptions};
+use super::readings::{Readings, Step};
+use super::suggestion::{Caution, Evidence, Finding, KeysPeak, Proposal, Spared, Suggestion};
+use crate::replay::PeakRate;
+use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions, WhatIfOutcome};
+
+/// The counts of the first reading: from 1 to 65,536 per period, each a half or a third more than the one before.
+const COUNTS: u32 = 16;
+/// Rates between two of them that a further reading looks at, for each proposal.
+const BETWEEN: u64 = 24;
+/// Readings that make limits least, at most. Each leaves a twenty-fourth of the counts in question, so that three do for all there are; where
+/// keys had to be forgotten, one reading may contradict another, and the limits of the last are taken.
+const MOST_CHOOSING: u32 = 6;
+/// Names shown of those hit.
+const NAMED: usize = 10;
+/// Shares of keys whose peaks are shown.
+const SHARES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
+/// From so many keys on, the limit that hits 1 % of them is shown where the log draws no line.
+const HUNDREDTH: u64 = 200;
+
+/// A log that was measured.
+pub(super) struct Measured<'l, W> {
+    readings: Readings<'l, W>,
+    options: &'l SuggestOptions,
+    policy: &'l Policy,
+    asking: Asking,
+    hasher: RandomState,
+    needs: Needs,
+}
+
+/// A limit that is being made least: the spared need no more than `burst` at `count`, and more at `below`.
+#[derive(Clone, Debug)]
+struct Fitting {
+    cut: Cut,
+    /// The largest count looked at so far at which they need more; 0 for none.
+    below: u64,
+    count: u64,
+    burst: u64,
+    burst_for: Option<Spared>,
+    rate_for: Option<Spared>,
+    mildest: Option<u64>,
+}
+
+impl<'l, W: FnMut(Step)> Measured<'l, W> {
+    /// Reads the log for the first time.
+    pub(super) fn new(
+        mut readings: Readings<'l, W>,
+        options: &'l SuggestOptions,
+        policy: &'l Policy,
+    ) -> Result<Self, SuggestError> {
+        let asking = Asking::new(policy, options.ipv6_prefix)?;
+        let hasher = RandomState::default();
+        let counts = (0..=COUNTS).flat_map(|power| [1u64 << power, 3u64 << power >> 1]);
+        let counts: Vec<u64> = counts.skip(1).filter(|count| *count <= 1 << COUNTS).collect();
+        let mut needs = Needs::new(counts, options.per, options.keys, hasher.clone())?;
+        let mut has = None;
+        let tally = readings.read("measuring", |record| {
+            if has.is_none() {
+                let names = record.describe();
+                has = Some(names.pairs().map(|(name, _)| name.to_owned()).collect::<Vec<_>>().join(", "));
+            }
+            needs.feed(record, &asking);
+        })?;
+        let doubts = options.trust.doubts(&tally);
+        if !doubts.is_empty() {
+            return Err(SuggestError::Doubtful { doubts, tally: Box::new(tally) });
+        }
+        if needs.requests == 0 {
+            let has = has.unwrap_or_else(|| "no requests".to_owned());
+            return Err(SuggestError::NoKey { requests: tally.records, by: options.by.join(", "), has });
+        }
+        Ok(Self { readings, options, policy, asking, hasher, needs })
+    }
+
+    /// Finds whom to cut, where, and at what price.
+    pub(super) fn suggestion(mut self) -> Result<Suggestion, SuggestError> {
+        let (finding, cuts) = self.cuts();
+        let fitted = self.fit(cuts)?;
+        let (proposals, evicted) = self.replay(&fitted)?;
+        let keys = self.needs.keys();
+        let mut cautions = Vec::new();
+        if let Some(keep) =
+            self.options.keep.filter(|keep| spared_by(*keep, keys.about()) == 0 && *keep < 1.0)
+        {
+            cautions.push(Caution::EveryKey { keep, keys: keys.about() });
+        }
+        if !self.needs.has_users {
+            cautions.push(Caution::NoUsers);
+        }
+        if self.needs.floor > 0 {
+            cautions.push(Caution::Forgotten { most: self.needs.floor });
+        }
+        if evicted > 0 {
+            cautions.push(Caution::Evicted { keys: evicted });
+        }
+        let signed_in = self.needs.remembered().iter().filter(|key| key.signed_in).count() as u64;
+        Ok(Suggestion {
+            by: self.options.by.clone(),
+            per: self.options.per,
+            requests: self.needs.requests,
+            keys,
+            keys_signed_in: signed_in,
+            span: self.needs.span(),
+            peaks: peaks(&self.needs),
+            finding,
+            proposals,
+            cautions,
+        })
+    }
+
+    /// Says what the log shows, and whom limits would cut: the recommended first.
+    fn cuts(&self) -> (Finding, Vec<Cut>) {
+        let needs = &self.needs;
+        let ceiling = || cut::most_demanding(needs, Purpose::Ceiling, 0);
+        let keys = needs.keys().about();
+        // A share that is every key asks for nothing that the log could answer.
+        let kept = self.options.keep.map(|keep| (keep, spared_by(keep, keys)));
+        let kept = kept.filter(|(keep, count)| *count > 0 || *keep >= 1.0);
+        let kept = kept.and_then(|(_, count)| cut::most_demanding(needs, Purpose::Kept, count));
+        let mut cuts: Vec<Cut> = kept.into_iter().collect();
+        if needs.span() < self.options.per.saturating_mul(2) {
+            return (Finding::TooShort, Vec::new());
+        }
+        if !cut::is_crowd(needs) {
+            cuts.extend(ceiling());
+            return (if keys == 1 { Finding::OneKey } else { Finding::FewKeys }, cuts);
+        }
+        let pays = |edge: &&Edge| edge.denied_share >= PAYS;
+        let edge = |spare| cut::edge(needs, spare);
+        let (quiet, known, any) =
+            (edge(Spare::SignedInAndBursts), edge(Spare::SignedIn), edge(Spare::Nobody));
+        let stricter = |edge: &Edge| edge.cut(needs, Purpose::Stricter);
+        let finding = if let Some(edge) = quiet.as_ref().filter(pays) {
+            let gap = edge.cut(needs, Purpose::Gap);
+            let more = known.iter().chain(&any).map(stricter).find(|cut| cut.hits_more_than(&gap));
+            let others = more.or_else(|| edge.stricter(needs)).into_iter().chain(edge.lenient(needs));
+            cuts.extend(std::iter::once(gap).chain(others));
+            Finding::Gap
+        } else {
+            let (finding, cut) = match (known.as_ref().filter(pays), any.as_ref().filter(pays)) {
+                (Some(edge), _) => (Finding::Bursts, Some(stricter(edge))),
+                (_, Some(edge)) => (Finding::SignedIn, Some(stricter(edge))),
+                _ => {
+                    let few = (keys >= HUNDREDTH).then_some((keys / 100) as usize);
+                    let few = few.and_then(|few| cut::most_demanding(needs, Purpose::Hundredth, few));
+                    let finding = any.or(known).map_or(Finding::Smooth, |edge| Finding::NotWorthIt {
+                        denied_share: edge.denied_share,
+                    });
+                    (finding, few)
+                }
+            };
+            cuts.extend(cut.into_iter().chain(ceiling()));
+            finding
+        };
+        let mut seen: Vec<HashSet<u64>> = Vec::new();
+        cuts.retain(|cut| {
+            let new = !seen.contains(&cut.hit);
+            seen.push(cut.hit.clone());
+            new
+        });
+        cuts.truncate(3);
+        (finding, cuts)
+    }
+
+    /// Finds the knee of each cut's curve, then the least count that needs no more burst, with as many readings as that takes.
+    fn fit(&mut self, cuts: Vec<Cut>) -> Result<Vec<Fitting>, SuggestError> {
+        let mut fitting: Vec<Fitting> = Vec::new();
+        for cut in cuts {
+            let points = curve::points(&self.needs, &cut.hit);
+            let Some(knee) = curve::knee(&points) else { continue };
+            let at = |place: usize| points.get(place).map(|point| point.count);
+            // The knee lies between its neighbours; all between them are looked at, first in steps.
+            let below = knee.checked_sub(1).and_then(at).unwrap_or(0);
+            let count = at(knee + 1).unwrap_or(points[knee].count);
+            let none = (None, None, None);
+            let (burst_for, rate_for, mildest) = none;
+            fitting.push(Fitting { cut, below, count, burst: 0, burst_for, rate_for, mildest });
+        }
+        for reading in 0..MOST_CHOOSING {
+            if fitting.iter().all(|fit| fit.burst > 0 && fit.count <= fit.below + 1) {
+                break;
+            }
+            let mut counts: Vec<u64> = fitting.iter().flat_map(Fitting::to_look_at).collect();
+            counts.sort_unstable();
+            counts.dedup();
+            let mut needs = Needs::new(counts, self.options.per, self.options.keys, self.hasher.clone())?;
+            let asking = &self.asking;
+            self.readings.read("choosing", |record| needs.feed(record, asking))?;
+            for fit in &mut fitting {
+                fit.narrow(&needs, reading == 0);
+            }
+        }
+        Ok(fitting)
+    }
+
+    /// Replays what is proposed, one less of each, and twice as much; returns how many live keys were forgotten, too.
+    fn replay(&mut self, fitted: &[Fitting]) -> Result<(Vec<Proposal>, u64), SuggestError> {
+        let candidate = |count: u64, burst: u64| -> Result<Candidate, SuggestError> {
+            Ok(Candidate { rate: Rate::new(count.max(1), self.options.per)?, burst: burst.max(1) })
+        };
+        let mut candidates = Vec::new();
+        for Fitting { count, burst, .. } in fitted {
+            candidates.push(candidate(*count, *burst)?);
+            candidates.push(candidate(count.saturating_mul(2), burst.saturating_mul(2))?);
+        }
+        if candidates.is_empty() {
+            return Ok((Vec::new(), 0));
+        }
+        let options = WhatIfOptions {
+            keys: self.options.keys,
+            window: self.options.per,
+            named: NAMED,
+            ipv6_prefix: self.options.ipv6_prefix,
+        };
+        let mut what_if = WhatIf::new(self.policy, &candidates, options)?;
+        self.readings.read("replaying", |record| what_if.feed(record))?;
+        let outcomes = what_if.outcomes();
+        let proposals = fitted.iter().zip(outcomes.chunks_exact(2)).map(|(fit, outcomes)| Proposal {
+            purpose: fit.cut.purpose,
+            rate: PeakRate { count: fit.count, window: self.options.per },
+            burst: fit.burst,
+            evidence: evidence(&outcomes[0]),
+            hit: outcomes[0].hit.clone(),
+            least_burst_for: fit.burst_for.clone().filter(|_| fit.burst > 1),
+            least_rate_for: fit.rate_for.clone().filter(|_| fit.count > 1),
+            mildest_hit_needs: fit.mildest,
+            doubled: evidence(&outcomes[1]),
+        });
+        Ok((without_pointless(proposals.collect()), what_if.evicted()))
+    }
+}
+
+impl Fitting {
+    /// The counts that the next reading looks at: evenly between the bounds, both included.
+    fn to_look_at(&self) -> impl Iterator<Item = u64> + use<> {
+        let (below, wide) = (self.below, self.count - self.below);
+        let steps = wide.min(BETWEEN);
+        (0..=steps).map(move |step| below + wide * step / steps.max(1)).filter(|count| *count > 0)
+    }
+
+    /// Takes in a reading: the knee among what it looked at, the first time, then the least count that does with the same burst.
+    fn narrow(&mut self, needs: &Needs, is_first: bool) {
+        let points = curve::points(needs, &self.cut.hit);
+        let mine: Vec<(usize, Point)> = points
+            .into_iter()
+            .enumerate()
+            .filter(|(_, point)| (self.below..=self.count).contains(&point.count))
+            .collect();
+        if is_first {
+            let only: Vec<Point> = mine.iter().map(|(_, point)| *point).collect();
+            if let Some(knee) = curve::knee(&only) {
+                (self.count, self.burst) = (only[knee].count, only[knee].burst);
+            }
+        }
+        // Needs fall with the rate: those that are too slow come first.
+        let enough = |point: &Point| point.burst <= self.burst;
+        if let Some((place, point)) = mine.iter().find(|(_, point)| enough(point)) {
+            self.count = point.count;
+            let most_needed = curve::most_needed(needs, *place, &self.cut.hit);
+            self.burst_for = most_needed.filter(|key| needs.burst(key, *place) == self.burst).map(spared);
+            let hit = needs.remembered().iter().filter(|key| self.cut.hit.contains(&key.hash));
+            self.mildest = hit.map(|key| needs.burst(key, *place)).filter(|need| *need > self.burst).min();
+        }
+        let slower = mine.iter().rev().find(|(_, point)| point.count < self.count && !enough(point));
+        self.below = slower.map_or(if is_first { 0 } else { self.below }, |(_, point)| point.count);
+        if let Some((place, _)) = slower {
+            let most_needed = curve::most_needed(needs, *place, &self.cut.hit);
+            self.rate_for = most_needed.filter(|key| needs.burst(key, *place) > self.burst).map(spared);
+        }
+    }
+}
+
+/// Leaves out proposals that are equal to one before them, and a stricter one that denies no more than the first.
+fn without_pointless(proposals: Vec<Proposal>) -> Vec<Proposal> {
+    let mut out: Vec<Proposal> = Vec::new();
+    for proposal in proposals {
+        let same = |one: &Proposal| (one.rate, one.burst) == (proposal.rate, proposal.burst);
+        let pointless = proposal.purpose == Purpose::Stricter
+            && out
+                .iter()
+                .any(|one| one.purpose == Purpose::Gap && one.evidence.denied >= proposal.evidence.denied);
+        if !pointless && !out.iter().any(same) {
+            out.push(proposal);
+        }
+    }
+    out
+}
+
+fn spared(key: &KeyNeed) -> Spared {
+    Spared { key: key.name.to_string(), signed_in: key.signed_in }
+}
+
+fn evidence(outcome: &WhatIfOutcome) -> Evidence {
+    Evidence {
+        denied: outcome.denied,
+        denied_share: outcome.denied_share,
+        keys_hit: outcome.keys_hit,
+        keys_hit_share: outcome.keys_hit_share,
+        keys_hit_signed_in: outcome.keys_hit_signed_in,
+    }
+}
+
+/// Returns how many keys may be hit where a share of them is kept.
+fn spared_by(keep: f64, keys: u64) -> usize {
+    (keys as f64 * (1.0 - keep) + 1e-9).floor() as usize
+}
+
+/// Returns the peaks that shares of the keys never went above; a share that is every key is left out, but for the last.
+fn peaks(needs: &Needs) -> Vec<KeysPeak> {
+    let (falling, keys) = (needs.falling_peaks(), needs.keys().about());
+    let peak = |share: f64| {
+        let above = spared_by(share, keys);
+        (share >= 1.0 || above > 0).then(|| KeysPeak {
+            keys_share: share,
+            // Beyond those remembered lie the lightest.
+            peak: falling.get(above).or(falling.last()).copied().unwrap_or(0),
+        })
+    };
+    SHARES.into_iter().filter_map(peak).collect()
+}

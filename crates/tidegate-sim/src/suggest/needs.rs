@@ -1,0 +1,183 @@
+//! How much burst each key needs at each of many rates, in one reading of a log.
+//!
+//! For a key and a rate, the burst it needs is the highest level of a leaky bucket that drains at that rate and denies nothing: with
+//! that burst the key is never denied, with one less it is. Over many rates this is the curve on which a limit is chosen: the
+//! slower the rate, the longer the stretch of time that the burst has to stand in for.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher as _;
+use std::time::Duration;
+
+use foldhash::quality::RandomState;
+use tidegate::{Rate, Tick};
+
+use crate::log::Record;
+use crate::meter::Meter;
+use crate::peaks::{Distinct, GivenHash, Sketch, SlidingPeak};
+use crate::what_if::Asking;
+
+/// What one key needs.
+#[derive(Clone, Debug)]
+pub(super) struct KeyNeed {
+    pub(super) name: Box<str>,
+    pub(super) hash: u64,
+    pub(super) signed_in: bool,
+    last: u64,
+    peak: SlidingPeak,
+    levels: Box<[u64]>,
+    /// The highest level at each rate.
+    highest: Box<[u64]>,
+}
+
+impl KeyNeed {
+    /// Returns the most it asked in one period.
+    pub(super) const fn peak(&self) -> u64 {
+        self.peak.peak()
+    }
+}
+
+/// The needs of the keys of a log.
+#[derive(Debug)]
+pub(super) struct Needs {
+    pub(super) counts: Vec<u64>,
+    meters: Vec<Meter>,
+    part: u64,
+    capacity: usize,
+    hasher: RandomState,
+    places: HashMap<u64, u32, GivenHash>,
+    keys: Vec<KeyNeed>,
+    sketch: Sketch,
+    /// The most burst that a forgotten key needed, at any rate.
+    pub(super) floor: u64,
+    pub(super) requests: u64,
+    pub(super) has_users: bool,
+    first: Option<Tick>,
+    last: Tick,
+}
+
+impl Needs {
+    /// Makes the needs at rates of `counts` per period, slowest first, for as many keys as there is room for. Keys have the same hash in
+    /// all that share a hasher.
+    pub(super) fn new(
+        counts: Vec<u64>,
+        per: Duration,
+        capacity: usize,
+        hasher: RandomState,
+    ) -> Result<Self, tidegate::QuotaError> {
+        let meters = counts.iter().map(|count| Rate::new(*count, per).map(Meter::new));
+        Ok(Self {
+            meters: meters.collect::<Result<_, _>>()?,
+            counts,
+            part: SlidingPeak::part(per),
+            capacity: capacity.clamp(2, u32::MAX as usize),
+            hasher,
+            places: HashMap::default(),
+            keys: Vec::new(),
+            sketch: Sketch::default(),
+            floor: 0,
+            requests: 0,
+            has_users: false,
+            first: None,
+            last: Tick::EPOCH,
+        })
+    }
+
+    pub(super) fn feed(&mut self, record: &Record<'_>, asking: &Asking) {
+        let request = asking.describe(record);
+        let Some(asked) = asking.find(&request, None) else { return };
+        self.requests += 1;
+        self.has_users |= !record.user.is_empty();
+        self.first.get_or_insert(record.time);
+        self.last = self.last.max(record.time);
+        let (hash, at) = (self.hasher.hash_one(&asked.key), record.time.as_nanos());
+        let place = match self.places.get(&hash) {
+            Some(place) => *place as usize,
+            None => self.admit(hash, at, asking.name(&request)),
+        };
+        let units = asked.cost.units();
+        let key = &mut self.keys[place];
+        let passed = at.saturating_sub(key.last);
+        key.last = key.last.max(at);
+        key.signed_in |= record.is_signed_in();
+        key.peak.count(at, self.part, units);
+        for ((meter, level), highest) in self.meters.iter().zip(&mut key.levels).zip(&mut key.highest) {
+            *level = meter.charged(meter.drained(*level, passed), units);
+            *highest = (*highest).max(*level);
+        }
+    }
+
+    #[cold]
+    fn admit(&mut self, hash: u64, at: u64, name: String) -> usize {
+        self.sketch.add(hash);
+        if self.keys.len() >= self.capacity {
+            self.forget_the_lighter_half();
+        }
+        let (place, none) = (self.keys.len(), vec![0; self.meters.len()]);
+        let (levels, highest) = (none.clone().into(), none.into());
+        let (name, peak) = (name.into(), SlidingPeak::default());
+        self.keys.push(KeyNeed { name, hash, signed_in: false, last: at, peak, levels, highest });
+        // `capacity` fits 32 bits.
+        self.places.insert(hash, place as u32);
+        place
+    }
+
+    /// A need is highest at the slowest rate, so whoever goes has needed no more than the floor at any.
+    fn forget_the_lighter_half(&mut self) {
+        let Some(slowest) = self.meters.first().copied() else { return };
+        let need = |key: &KeyNeed| slowest.burst(key.highest[0]);
+        let mut needs: Vec<u64> = self.keys.iter().map(need).collect();
+        let middle = needs.len() / 2;
+        let floor = *needs.select_nth_unstable(middle).1;
+        self.keys.retain(|key| need(key) > floor);
+        self.floor = self.floor.max(floor);
+        self.places.clear();
+        self.places.extend(self.keys.iter().enumerate().map(|(place, key)| (key.hash, place as u32)));
+    }
+
+    pub(super) fn keys(&self) -> Distinct {
+        if self.floor == 0 {
+            Distinct::Exactly(self.keys.len() as u64)
+        } else {
+            Distinct::About(self.sketch.estimate())
+        }
+    }
+
+    /// Returns the keys that are remembered.
+    pub(super) fn remembered(&self) -> &[KeyNeed] {
+        &self.keys
+    }
+
+    /// Returns how long the log is.
+    pub(super) fn span(&self) -> Duration {
+        self.first.map_or(Duration::ZERO, |first| self.last.since(first))
+    }
+
+    /// Returns the burst that a key needs at the rate of a place.
+    pub(super) fn burst(&self, key: &KeyNeed, rate: usize) -> u64 {
+        self.meters[rate].burst(key.highest[rate])
+    }
+
+    /// Returns how long a burst takes to come back at the rate of a place.
+    pub(super) fn comes_back_in(&self, burst: u64, rate: usize) -> Duration {
+        let meter = &self.meters[rate];
+        meter.drains_in(meter.charged(0, burst))
+    }
+
+    /// Returns the peaks of the keys in one period, falling.
+    pub(super) fn falling_peaks(&self) -> Vec<u64> {
+        let mut peaks: Vec<u64> = self.keys.iter().map(|key| key.peak.peak()).collect();
+        peaks.sort_unstable_by(|a, b| b.cmp(a));
+        peaks
+    }
+
+    /// Returns the places of the remembered keys, those that need most at a rate first, ties by name.
+    pub(super) fn falling(&self, rate: usize) -> Vec<usize> {
+        let mut places: Vec<usize> = (0..self.keys.len()).collect();
+        let key = |place: usize| &self.keys[place];
+        places.sort_unstable_by(|a, b| {
+            let (one, other) = (key(*a), key(*b));
+            other.highest[rate].cmp(&one.highest[rate]).then_with(|| one.name.cmp(&other.name))
+        });
+        places
+    }
+}

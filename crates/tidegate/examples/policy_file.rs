@@ -1,0 +1,72 @@
+//! A gate that goes by a policy file: who may pass, what the client is told, and why.
+//!
+//! ```sh
+//! cargo run -p tidegate --features config,http --example policy_file                    # the policies below
+//! cargo run -p tidegate --features config,http --example policy_file -- tidegate.yaml   # your own
+//! ```
+
+use std::error::Error;
+use std::path::Path;
+
+use tidegate::config::{Config, Format, report};
+use tidegate::http_answer::HttpAnswer;
+use tidegate::{Check, Descriptor, Gate};
+
+const POLICIES: &str = "
+version: 1
+policies:
+  - name: per-client
+    match: { path: /api/** }
+    by: [client.ip]
+    limit: { rate: 3/min }
+  - name: exports
+    match: { path: /api/export }
+    by: [user.id]
+    limit: { rate: 1/h }
+    deny: { status: 403 }
+";
+
+/// Reads policies from a file, or those above. Every mistake of a file is told, with its line and what would work.
+fn gate(file: Option<&str>) -> Result<Gate, Box<dyn Error>> {
+    let read = match file {
+        Some(file) => Config::read(Path::new(file)),
+        None => Config::parse(POLICIES, "policies.yaml", Format::Yaml),
+    };
+    let (config, warnings) = read.map_err(|mistakes| report(&mistakes))?;
+    for warning in warnings {
+        eprintln!("{warning}");
+    }
+    Ok(Gate::in_memory(config.policies, 100_000)?)
+}
+
+/// Asks for three requests, and returns what a client and its operator would be told of each.
+pub(crate) fn demonstrate(file: Option<&str>) -> Result<Vec<String>, Box<dyn Error>> {
+    let gate = gate(file)?;
+    let mut told = Vec::new();
+    for (path, cost) in [("/api/items", 1), ("/api/export", 1), ("/api/export", 5)] {
+        let request = Descriptor::from([
+            ("client.ip", "203.0.113.9"),
+            ("user.id", "ann"),
+            ("request.method", "GET"),
+            ("request.path", path),
+        ]);
+        let decision = gate.check(Check::of(&request).cost(cost))?;
+        let answer = HttpAnswer::of_gate(&decision, &request);
+        let mut lines = vec![format!("{path}: {}", answer.status())];
+        lines.extend(answer.pairs().into_iter().map(|(name, value)| format!("{name}: {value}")));
+        lines.extend(answer.body());
+        if !decision.allowed {
+            lines.push(gate.explain(Check::of(&request).cost(cost))?.to_string());
+        }
+        told.push(lines.join("\n"));
+    }
+    Ok(told)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let file = std::env::args().nth(1);
+    for answer in demonstrate(file.as_deref())? {
+        println!("{answer}\n");
+    }
+    Ok(())
+}
