@@ -18,9 +18,11 @@ use http::header::{
 };
 use percent_encoding::percent_encode_byte;
 use tidegate::Priority;
+use tidegate::config::ForwardAuth;
 use tidegate::policy::{Descriptor, IpSource};
 
 use super::super::request_body::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
+use super::priority::priority;
 use crate::problem::Problem;
 use crate::proxy::Proxy;
 use crate::spelling::quoted;
@@ -74,11 +76,7 @@ impl<'r> Original<'r> {
             )));
         }
         let host = host_name(text(host)).ok_or_else(|| is_no("host", family.host(), host))?;
-        let priority = match &asks.priority_header {
-            // Of anybody but our own proxies it is the word of whoever wants to pass.
-            Some(name) if proxy.client_ip.trusts(peer) => priority(headers, name, proxys)?,
-            _ => Priority::default(),
-        };
+        let priority = priority(headers, peer, proxy, proxys)?;
         let lines = headers.get_all(proxy.client_ip.header.name()).iter().map(HeaderValue::as_bytes);
         let client = proxy.client_ip.find(peer, lines).map_err(|error| proxys(error.to_string()))?;
         if client.from == IpSource::Peer {
@@ -103,9 +101,7 @@ impl<'r> Original<'r> {
                 return Err(proxy.refused(format!(
                     "many programs take the header {shown} for one that policies name; send that one, with its dashes"
                 )));
-            } else if is_the_callers(name, &[family.method(), family.uri(), family.host()])
-                && asks.priority_header.as_deref() != Some(name.as_str())
-            {
+            } else if is_the_callers(name, asks) {
                 others.push((name, attribute));
             }
         }
@@ -121,8 +117,8 @@ impl<'r> Original<'r> {
 }
 
 /// Says whether a header that no policy names tells something of the original request.
-fn is_the_callers(name: &HeaderName, family: &[&str]) -> bool {
-    ![CONNECTION, CONTENT_LENGTH, HOST].contains(name) && !family.contains(&name.as_str())
+fn is_the_callers(name: &HeaderName, asks: &ForwardAuth) -> bool {
+    ![CONNECTION, CONTENT_LENGTH, HOST].contains(name) && asks.headers().all(|own| own != name.as_str())
 }
 
 /// Returns the value of a header that the proxy sets, which is there once and not empty.
@@ -139,25 +135,6 @@ fn once<'r>(headers: &'r HeaderMap, name: &str) -> Result<&'r HeaderValue, Strin
             others + 1
         )),
     }
-}
-
-/// Reads the header in which the proxy tells how much the request matters; without it, or empty, the request has the default priority.
-fn priority(
-    headers: &HeaderMap,
-    name: &str,
-    proxys: impl Fn(String) -> Problem,
-) -> Result<Priority, Problem> {
-    let mut lines = headers.get_all(name).iter().filter(|line| !line.is_empty());
-    let Some(line) = lines.next() else { return Ok(Priority::default()) };
-    if lines.next().is_some() {
-        let detail = format!(
-            "{name} came several times; the proxy must set it itself, in place of what its caller sent"
-        );
-        return Err(proxys(detail));
-    }
-    // Not for the log: a caller may have written it.
-    let value = text(line);
-    value.parse().map_err(|error| Problem::bad_request(format!("{name}: {} {error}", quoted(&value))))
 }
 
 /// Returns the value of a header that policies name.
