@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use self::buckets::{Buckets, HEAD};
+pub(crate) use self::buckets::{Held, Line};
 
 /// What to do with lines that go back in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,24 +64,6 @@ const SECOND: u64 = 1_000_000_000;
 const MAX_WINDOW: u64 = 7 * 86_400;
 /// A second of the ring without a line.
 const NONE: u32 = u32::MAX;
-
-/// A line as the caller knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Line<'a> {
-    /// Whatever the caller marks it with.
-    pub(crate) mark: u64,
-    /// Where in it the time stands, for whoever knows, so that it need not be found twice.
-    pub(crate) time_at: u32,
-    pub(crate) bytes: &'a [u8],
-}
-
-/// A line given out in its turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held<'a> {
-    /// What it counts as.
-    pub(crate) time: u64,
-    pub(crate) line: Line<'a>,
-}
 
 /// Sorts lines over a window of time. After each [`Reorder::push`], take with [`Reorder::pop`] until there is none.
 #[derive(Debug)]

@@ -325,6 +325,12 @@ impl KeyedLimiter {
         self.peek(key).standing()
     }
 
+    /// Returns the standard limit that holds now.
+    #[must_use]
+    pub fn quota(&self) -> Arc<Quota> {
+        Arc::clone(&self.shared.standard.load().quota)
+    }
+
     /// Puts `quota` in the place of the standard limit, for all keys and all clones. A key takes over what it spent, as `how`
     /// says, when it is next used; until then it goes on refilling at the old rate.
     ///

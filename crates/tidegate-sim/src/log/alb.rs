@@ -14,8 +14,11 @@ use super::quoting::{known, quoted};
 use super::record::Record;
 use super::roles::Role;
 
-/// The fields in their order: how they are documented, how they are shown, and what they are in a record.
-const FIELDS: [(&str, &str, Option<(Role, usize)>); 33] = [
+/// A field: how it is documented, how it is shown, and what it is in a record.
+type Field = (&'static str, &'static str, Option<(Role, usize)>);
+
+/// The fields in their order.
+const FIELDS: [Field; 33] = [
     ("type", "type", None),
     ("time", "time", Some((Role::Time, 2))),
     ("elb", "elb", None),

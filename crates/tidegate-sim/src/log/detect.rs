@@ -5,7 +5,6 @@ use super::clf::Clf;
 use super::cloudfront::{CloudFront, fields_line};
 use super::csv;
 use super::format::Format;
-use super::log_format::Cutter;
 use super::malformed::excerpt;
 use super::reader::{Reader, is_blank};
 use super::tail::Tail;
@@ -53,7 +52,7 @@ pub(super) fn reader(
         }
         Format::Alb => Reader::Alb(Box::new(Alb::new(columns))),
         Format::CloudFront => Reader::CloudFront(Box::new(CloudFront::new(named, columns))),
-        Format::LogFormat(format) => Reader::LogFormat(Box::new(Cutter::new(format, columns))),
+        Format::LogFormat(format) => Reader::LogFormat(Box::new(format.cutter(columns))),
         Format::Vhost => Reader::Clf(Clf::new(true)),
         Format::Auto | Format::Common | Format::Combined => Reader::Clf(Clf::new(false)),
     };

@@ -15,15 +15,11 @@ use std::sync::Arc;
 
 use self::directive::Directive;
 pub use self::error::LogFormatError;
-use self::escape::Escape;
 pub(super) use self::lines::Cutter;
-use self::variables::{Kind, is_time};
+use self::variables::{Parts, is_time};
 
 /// The longest format, in bytes: many times what anybody writes.
 const MAX_TEXT: usize = 16 << 10;
-
-/// The most variables of a format.
-const MAX_VARIABLES: usize = 256;
 
 /// How a `log_format` of nginx writes lines. Cheap to clone.
 ///
@@ -51,23 +47,12 @@ pub struct LogFormat {
     parts: Arc<Parts>,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Parts {
-    escape: Escape,
-    /// The text before the first variable.
-    head: Vec<u8>,
-    variables: Vec<Variable>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Variable {
-    name: String,
-    kind: Kind,
-    /// The text between this variable and the next, or the end.
-    after: Vec<u8>,
-}
-
 impl LogFormat {
+    /// Makes a reader of lines; `columns` as in [`super::LogOptions::columns`].
+    pub(super) fn cutter(&self, columns: &[(String, String)]) -> Cutter {
+        Cutter::new(Arc::clone(&self.parts), columns)
+    }
+
     /// Says whether lines of this format say when a request was: by `$msec`, `$time_iso8601` or `$time_local`, or by a variable
     /// that `columns` makes the attribute `time`, as in [`super::LogOptions::columns`].
     #[must_use]
@@ -75,10 +60,6 @@ impl LogFormat {
         let named =
             |name: &str| columns.iter().any(|(attribute, column)| attribute == "time" && column == name);
         self.parts.variables.iter().any(|variable| is_time(&variable.name) || named(&variable.name))
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.parts.variables.iter().any(|variable| variable.name == name)
     }
 }
 

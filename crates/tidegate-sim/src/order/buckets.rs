@@ -1,6 +1,24 @@
 //! The lines of one second, and the memory that goes from second to second.
 
-use super::{Held, Line};
+use smallvec::SmallVec;
+
+/// A line as the caller knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Line<'a> {
+    /// Whatever the caller marks it with.
+    pub(crate) mark: u64,
+    /// Where in it the time stands, for whoever knows, so that it need not be found twice.
+    pub(crate) time_at: u32,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// A line given out in its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held<'a> {
+    /// What it counts as.
+    pub(crate) time: u64,
+    pub(crate) line: Line<'a>,
+}
 
 /// The part of the limit that emptied buckets may keep for reuse, and how many parts a single one is of.
 const SPARE: usize = 4;
@@ -9,11 +27,14 @@ const LARGEST_SPARE: usize = 16;
 /// Bytes before each line: its time, the caller's mark, its length and where its time stands.
 pub(super) const HEAD: usize = 24;
 
-/// The lines of one second, one after another in one piece of memory: where a log has a line a second, each bucket is as far from
-/// the last as any other, and a second piece would be one more wait for memory.
+/// Bytes of lines that lie in the bucket itself: one line of an access log without referer and agent. Of a quiet log every line has a
+/// bucket, as far from the last as any other, and a second piece of memory would be one more wait for memory.
+const INSIDE: usize = 136;
+
+/// The lines of one second, one after another.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
-    bytes: Vec<u8>,
+    bytes: SmallVec<[u8; INSIDE]>,
     lines: u64,
     /// The latest time in it.
     latest: u64,
@@ -25,6 +46,11 @@ impl Bucket {
     /// Returns how many bytes its lines take.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    /// Returns the memory that it has taken beside itself.
+    fn apart(&self) -> usize {
+        if self.bytes.spilled() { self.bytes.capacity() } else { 0 }
     }
 
     pub(super) fn lines(&self) -> u64 {
@@ -73,7 +99,8 @@ impl Bucket {
         places.sort_by_key(|(time, _)| *time);
         let mut sorted = Vec::with_capacity(self.bytes.len());
         places.into_iter().for_each(|(_, place)| sorted.extend_from_slice(&self.bytes[place]));
-        (self.bytes, self.is_mixed) = (sorted, false);
+        self.bytes.copy_from_slice(&sorted);
+        self.is_mixed = false;
     }
 }
 
@@ -82,7 +109,7 @@ impl Bucket {
 pub(super) struct Buckets {
     pub(super) all: Vec<Bucket>,
     free: Vec<u32>,
-    /// The memory of the free ones.
+    /// The memory that the free ones have taken beside themselves.
     free_bytes: usize,
 }
 
@@ -90,7 +117,7 @@ impl Buckets {
     /// Returns the number of an empty bucket.
     pub(super) fn take(&mut self) -> u32 {
         if let Some(number) = self.free.pop() {
-            self.free_bytes -= self.all[number as usize].bytes.capacity();
+            self.free_bytes -= self.all[number as usize].apart();
             return number;
         }
         // Each holds a line, and a window has at most 604,800 seconds.
@@ -101,14 +128,13 @@ impl Buckets {
     /// Takes a bucket back that has been given out, and keeps its memory within a part of `limit`.
     pub(super) fn put_back(&mut self, number: u32, limit: usize) {
         let bucket = &mut self.all[number as usize];
-        let capacity = bucket.bytes.capacity();
-        let mut bytes = std::mem::take(&mut bucket.bytes);
-        if capacity > limit / LARGEST_SPARE || self.free_bytes + capacity > limit / SPARE {
-            bytes = Vec::new();
+        let apart = bucket.apart();
+        if apart > limit / LARGEST_SPARE || self.free_bytes + apart > limit / SPARE {
+            bucket.bytes = SmallVec::new();
         }
-        bytes.clear();
-        self.free_bytes += bytes.capacity();
-        *bucket = Bucket { bytes, ..Bucket::default() };
+        bucket.bytes.clear();
+        (bucket.lines, bucket.latest, bucket.is_mixed) = (0, 0, false);
+        self.free_bytes += bucket.apart();
         self.free.push(number);
     }
 }

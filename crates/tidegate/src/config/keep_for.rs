@@ -6,18 +6,9 @@ use tidegate_core::Criticality;
 
 use super::diagnostic::Findings;
 use super::node::{Node, Spot};
-use super::shape::percent;
+use super::shares::kept;
 use super::words::{Owner, Words};
-use crate::policy::{KeepFor, Kept, Limit, Terms, most_at_once, whole_number};
-
-/// Reads `20%` or a number of units.
-pub(super) fn kept(text: &str) -> Option<Kept> {
-    match text.trim_end().strip_suffix('%') {
-        Some(number) if number.trim() == "0" => Some(Kept::Percent(0)),
-        Some(_) => percent(text.trim_end()).map(Kept::Percent),
-        None => whole_number(text).ok().map(Kept::Units),
-    }
-}
+use crate::policy::{KeepFor, Limit, Terms, most_at_once};
 
 /// Builds what a limit keeps, and checks it against each of the limit's terms.
 pub(super) fn keep_for(

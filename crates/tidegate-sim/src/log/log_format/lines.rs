@@ -1,6 +1,7 @@
 //! Cuts the lines of a log by its format.
 
 use std::fmt;
+use std::sync::Arc;
 
 use memchr::memmem::Finder;
 
@@ -9,12 +10,11 @@ use super::super::malformed::Malformed;
 use super::super::record::Record;
 use super::super::roles::Role;
 use super::super::time::Timestamps;
-use super::LogFormat;
-use super::variables::{Kind, role};
+use super::variables::{Kind, Parts, role};
 
 /// Reads the lines of one log.
 pub(in super::super) struct Cutter {
-    format: LogFormat,
+    format: Arc<Parts>,
     /// For each variable the number of its name among the fields, and its end.
     columns: Vec<(Option<u32>, Finder<'static>)>,
     /// The place of the variable that says when; `None` where a column of the user's does.
@@ -34,13 +34,13 @@ impl Cutter {
         &self.fields
     }
 
-    pub(in super::super) fn new(format: &LogFormat, columns: &[(String, String)]) -> Self {
+    pub(super) fn new(format: Arc<Parts>, columns: &[(String, String)]) -> Self {
         let mut fields = Fields::new(columns);
         // What was asked for goes before what it was rewritten to.
         let asked = format.has("request_uri") || format.has("request");
         let mut found: Vec<(Option<u32>, Finder<'static>)> = Vec::new();
         let mut time: Option<(usize, usize)> = None;
-        for (place, variable) in format.parts.variables.iter().enumerate() {
+        for (place, variable) in format.variables.iter().enumerate() {
             let name = variable.name.as_str();
             let meant = role(name).filter(|_| !(asked && matches!(name, "uri" | "document_uri")));
             let shown = match name.strip_prefix("http_") {
@@ -56,7 +56,7 @@ impl Cutter {
         }
         let is_users = columns.iter().any(|(attribute, _)| attribute == "time");
         let time = time.map(|(_, place)| place).filter(|_| !is_users);
-        Self { format: format.clone(), columns: found, time, fields, times: Timestamps::default() }
+        Self { format, columns: found, time, fields, times: Timestamps::default() }
     }
 
     /// Reads only the time, and the line no further than that.
@@ -71,7 +71,7 @@ impl Cutter {
 
     pub(in super::super) fn read(&mut self, line: &[u8]) -> Result<Record<'_>, Malformed> {
         self.fields.clear();
-        let escape = self.format.parts.escape;
+        let escape = self.format.escape;
         let mut values = Values::of(&self.format, &self.columns, line)?;
         for (name, _) in &self.columns {
             let Some(value) = values.next() else { break };
@@ -88,7 +88,7 @@ impl Cutter {
 
 /// The values of a line, in the order of the variables.
 struct Values<'v, 'l> {
-    format: &'v LogFormat,
+    format: &'v Parts,
     columns: &'v [(Option<u32>, Finder<'static>)],
     /// The variable whose value comes next.
     next: usize,
@@ -97,17 +97,17 @@ struct Values<'v, 'l> {
 
 impl<'v, 'l> Values<'v, 'l> {
     fn of(
-        format: &'v LogFormat,
+        format: &'v Parts,
         columns: &'v [(Option<u32>, Finder<'static>)],
         line: &'l [u8],
     ) -> Result<Self, Malformed> {
-        let rest = line.strip_prefix(&*format.parts.head).ok_or(Malformed::LogFormat { variable: 0 })?;
+        let rest = line.strip_prefix(&*format.head).ok_or(Malformed::LogFormat { variable: 0 })?;
         Ok(Self { format, columns, next: 0, rest })
     }
 
     /// Returns the length of the value that comes next; `None` where the text behind it does not come.
     fn length(&self) -> Option<usize> {
-        let variable = &self.format.parts.variables[self.next];
+        let variable = &self.format.variables[self.next];
         let (rest, after) = (self.rest, variable.after.as_slice());
         if self.next + 1 == self.columns.len() {
             return rest.strip_suffix(after).map(<[u8]>::len);
@@ -157,7 +157,7 @@ impl<'l> Iterator for Values<'_, 'l> {
     type Item = Result<&'l [u8], Malformed>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let variable = self.format.parts.variables.get(self.next)?;
+        let variable = self.format.variables.get(self.next)?;
         let Some(length) = self.length() else { return Some(Err(self.misfit())) };
         let (value, rest) = self.rest.split_at(length);
         let is_bare = !variable.after.starts_with(b"\"") && !variable.after.starts_with(b"'");

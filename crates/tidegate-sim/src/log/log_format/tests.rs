@@ -31,7 +31,7 @@ fn show(record: &Record<'_>) -> String {
 /// Reads a line by a format; its time alone must be the same.
 fn read(format: &str, line: &str) -> String {
     let format: LogFormat = format.parse().unwrap();
-    let mut cutter = Cutter::new(&format, &[]);
+    let mut cutter = format.cutter(&[]);
     let time = cutter.time(line.as_bytes());
     match cutter.read(line.as_bytes()) {
         Ok(record) => {
@@ -125,7 +125,7 @@ fn columns_go_before_what_nginx_means() {
     let columns = [("time", "my_time"), ("client.ip", "http_x_real_ip"), ("user.id", "jwt_sub")];
     let columns = columns.map(|(a, b)| (a.to_owned(), b.to_owned()));
     assert!(format.tells_time(&columns) && !format.tells_time(&[]));
-    let mut cutter = Cutter::new(&format, &columns);
+    let mut cutter = format.cutter(&columns);
     assert_eq!(cutter.time(b"1431857103 10.0.0.1 203.0.113.9 ann"), Ok(1_431_857_103_000_000_000));
     let record = cutter.read(b"1431857103 10.0.0.1 203.0.113.9 ann").unwrap();
     assert_eq!(show(&record), "1431857103000 203.0.113.9|ann||||None|None|None||");
@@ -193,7 +193,7 @@ proptest! {
         bytes: Vec<u8>,
     ) {
         if let Ok(format) = format.parse::<LogFormat>() {
-            let mut cutter = Cutter::new(&format, &[]);
+            let mut cutter = format.cutter(&[]);
             for line in [line.as_bytes(), &bytes] {
                 let time = cutter.time(line);
                 if let Ok(record) = cutter.read(line) {

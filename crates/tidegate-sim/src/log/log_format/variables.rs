@@ -2,7 +2,33 @@
 
 use super::super::roles::Role;
 use super::error::LogFormatError;
-use super::{MAX_VARIABLES, Variable};
+use super::escape::Escape;
+
+/// The most variables of a format.
+const MAX_VARIABLES: usize = 256;
+
+/// A format taken apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Parts {
+    pub(super) escape: Escape,
+    /// The text before the first variable.
+    pub(super) head: Vec<u8>,
+    pub(super) variables: Vec<Variable>,
+}
+
+impl Parts {
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.variables.iter().any(|variable| variable.name == name)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Variable {
+    pub(super) name: String,
+    pub(super) kind: Kind,
+    /// The text between this variable and the next, or the end.
+    pub(super) after: Vec<u8>,
+}
 
 /// How the end of a variable's value is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
