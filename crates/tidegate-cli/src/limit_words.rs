@@ -171,7 +171,10 @@ impl LimitWords {
         let config = self.file(&[], None).read()?;
         let limit = config.policies.policies().first().and_then(|policy| policy.limits.first());
         let quota = limit.and_then(|limit| limit.terms.quota.clone());
-        quota.ok_or_else(|| "--rate: unlimited is no limit to run".to_owned())
+        quota.ok_or_else(|| {
+            let flag = self.said_by.get("rate").map_or("rate", String::as_str);
+            format!("{flag}: unlimited is no limit to run")
+        })
     }
 }
 

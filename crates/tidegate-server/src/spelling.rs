@@ -17,6 +17,11 @@ pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) 
         .map(|(_, name)| name)
 }
 
+/// Quotes a caller's text as JSON has it, so that it is told from a number; escaped and cut as by [`quoted`].
+pub(crate) fn quoted_text(text: &str) -> String {
+    format!("\"{}\"", tidegate::visible::excerpt(text))
+}
+
 /// Quotes a caller's word, escaped and cut to a length that fits a sentence.
 pub(crate) fn quoted(word: &str) -> String {
     format!("`{}`", tidegate::visible::excerpt(word))

@@ -1,10 +1,10 @@
 //! Proposes limits from what happened: where the crowd ends, what a limit there costs, and when the log cannot say.
 //!
-//! The log is read some four times. The first reading measures how much burst each key needs at each of some thirty rates
-//! ([`needs`]). In that the gap is sought that separates most traffic at the cost of fewest keys ([`cut`], [`gap`]); keys that somebody
-//! signed in with are spared whatever they need. Rate and burst are then chosen apart, on the curve of what the spared keys need
-//! ([`curve`]), and made least in further readings: one less of either would hit a key that is to be spared. The last reading
-//! replays what is proposed, exactly as gates decide.
+//! The log is read three times, and more often where counts are large: eight times at most. The first reading measures how much burst each
+//! key needs at each of some thirty rates (`needs`). In that the gap is sought that separates most traffic at the cost of fewest keys
+//! (`cut`, `gap`); keys that somebody signed in with are spared whatever they need. Rate and burst are then chosen apart, on the curve of
+//! what the spared keys need (`curve`), and made least in further readings: one less of either would hit a key that is to be spared. The
+//! last reading replays what is proposed, exactly as gates decide.
 //!
 //! Memory is bounded by [`SuggestOptions::keys`]. With more keys the lightest are left out of the search, and the last reading forgets
 //! only keys whose limits are full again, which changes no decision.
@@ -14,123 +14,24 @@ mod cut;
 mod gap;
 mod measure;
 mod needs;
+mod options;
+mod readings;
 mod suggestion;
-
-use std::ops::ControlFlow;
-use std::time::Duration;
 
 use tidegate::policy::{Limit, Policy};
 use tidegate::{Quota, Rate};
 
 pub use self::cut::Purpose;
 use self::measure::Measured;
+pub use self::options::{SuggestError, SuggestOptions};
+use self::readings::Readings;
+pub use self::readings::Step;
 pub(crate) use self::suggestion::percent;
 pub use self::suggestion::{Caution, Evidence, Finding, KeysPeak, Proposal, Spared, Suggestion};
-use crate::log::{Log, LogError, LogOptions, Record, Tally, Watch};
-use crate::replay::{Doubt, Trust};
+use crate::log::LogOptions;
 use crate::source::Input;
 
-/// What to propose.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SuggestOptions {
-    /// The attributes that make the key: `client.ip`.
-    pub by: Vec<String>,
-    /// The period of the rate, above zero. Of the limits that spare the same keys, the one is chosen that grants least within it.
-    pub per: Duration,
-    /// The share of keys that must not be denied anything, above 0 to 1; `None` leaves it to the gap.
-    pub keep: Option<f64>,
-    /// How much of the log may be amiss.
-    pub trust: Trust,
-    /// Keys remembered at once, some 700 bytes each.
-    pub keys: usize,
-    /// IPv6 prefix by which clients are keyed.
-    pub ipv6_prefix: u8,
-}
-
-impl Default for SuggestOptions {
-    /// Per client and minute, at the gap, with a hundred thousand keys.
-    fn default() -> Self {
-        Self {
-            by: vec!["client.ip".to_owned()],
-            per: Duration::from_secs(60),
-            keep: None,
-            trust: Trust::default(),
-            keys: 100_000,
-            ipv6_prefix: 64,
-        }
-    }
-}
-
-/// Why nothing can be said.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SuggestError {
-    /// The log cannot be read.
-    #[error(transparent)]
-    Log(#[from] LogError),
-    /// Standard input can be read once only.
-    #[error("the log is read several times, and standard input only once: write it to a file first")]
-    OnlyOnce,
-    /// No request has the key.
-    #[error("none of {requests} requests has {by}; the log has {has}")]
-    NoKey {
-        /// Requests read.
-        requests: u64,
-        /// The attributes wanted.
-        by: String,
-        /// The attributes of the first request.
-        has: String,
-    },
-    /// Too much of the log could not be read or put in order.
-    #[error("nothing can be proposed from this log: {}", .doubts.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    Doubtful {
-        /// What is amiss.
-        doubts: Vec<Doubt>,
-        /// What was read.
-        tally: Box<Tally>,
-    },
-    /// The key names one attribute twice.
-    #[error("{attribute} is named twice in the key; once is enough")]
-    Repeated {
-        /// The attribute.
-        attribute: String,
-    },
-    /// The key has an attribute without a name, or none at all.
-    #[error("the key has an attribute without a name; write client.ip, or client.ip and user.id")]
-    Unnamed,
-    /// The numbers are no limit.
-    #[error(transparent)]
-    Quota(#[from] tidegate::QuotaError),
-    /// What was to be replayed is no limit.
-    #[error(transparent)]
-    WhatIf(#[from] crate::what_if::WhatIfError),
-    /// The share to keep is no share.
-    #[error("cannot keep {percent}%; use above 0 to 100")]
-    Keep {
-        /// What was asked, in percent.
-        percent: f64,
-    },
-}
-
-/// How far it is, told to whoever watches.
-#[derive(Clone, Debug)]
-pub enum Step {
-    /// A reading of the log begins.
-    Begins {
-        /// Which, from 1.
-        reading: u32,
-        /// What it is for, in a word or two.
-        purpose: &'static str,
-        /// To look how far it is.
-        watch: Watch,
-    },
-    /// A request was read.
-    Request,
-    /// The reading has ended.
-    Ends,
-}
-
-/// Proposes limits for a log, reading it some four times; `watch` is told of each reading and each request.
+/// Proposes limits for a log, reading it three to eight times; `watch` is told of each reading and each request.
 ///
 /// # Errors
 /// [`SuggestError`].
@@ -175,7 +76,7 @@ pub fn suggest(
     // Refuses a period that no rate can have.
     Rate::new(1, options.per)?;
     let policy = policy(&options.by)?;
-    let readings = Readings { inputs, log, watch, done: 0 };
+    let readings = Readings::new(inputs, log, watch);
     Measured::new(readings, options, &policy)?.suggestion()
 }
 
@@ -190,33 +91,6 @@ fn policy(by: &[String]) -> Result<Policy, SuggestError> {
     let mut policy = Policy::new("suggested", Limit::new(Quota::per_second(1).gcra()?, "sought"));
     policy.by = by.to_vec();
     Ok(policy)
-}
-
-/// Reads the log again and again.
-struct Readings<'l, W> {
-    inputs: &'l [Input],
-    log: &'l LogOptions,
-    watch: W,
-    done: u32,
-}
-
-impl<W: FnMut(Step)> Readings<'_, W> {
-    fn read(
-        &mut self,
-        purpose: &'static str,
-        mut each: impl FnMut(&Record<'_>),
-    ) -> Result<Tally, SuggestError> {
-        let mut log = Log::open(self.inputs.to_vec(), self.log.clone())?;
-        self.done += 1;
-        (self.watch)(Step::Begins { reading: self.done, purpose, watch: log.watch() });
-        let outcome = log.read(|record| {
-            (self.watch)(Step::Request);
-            each(record);
-            ControlFlow::Continue(())
-        });
-        (self.watch)(Step::Ends);
-        Ok(outcome?.clone())
-    }
 }
 
 #[cfg(test)]

@@ -11,29 +11,22 @@
 //! same reading.
 
 mod ask;
+mod candidate;
 mod key_table;
 mod outcome;
 
 use std::time::Duration;
 
-use tidegate::policy::{Descriptor, Policy, PolicySetError};
-use tidegate::{Cost, Quota, QuotaError, Rate, Tick};
+use tidegate::policy::{Descriptor, Policy};
+use tidegate::{Cost, Quota, Tick};
 
 pub(crate) use self::ask::Asking;
-use self::key_table::KeyTable;
+pub use self::candidate::{Candidate, MAX_CANDIDATES, WhatIfError};
+use self::key_table::{Key, KeyTable, State};
 pub use self::outcome::{HitName, KeyHit, WhatIfOutcome};
 use crate::log::Record;
 use crate::meter::Meter;
 use crate::peaks::Distinct;
-
-/// A limit to try: `gcra` with this rate and burst.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// How fast capacity returns.
-    pub rate: Rate,
-    /// The largest cost granted at once, in cost units, 1 or more.
-    pub burst: u64,
-}
 
 /// How much is remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,47 +47,6 @@ impl Default for WhatIfOptions {
     fn default() -> Self {
         Self { keys: 100_000, window: Duration::from_secs(60), named: 20, ipv6_prefix: 64 }
     }
-}
-
-/// Candidates that can be tried at once: enough for a curve, and a bound on the memory per key.
-pub const MAX_CANDIDATES: usize = 1_024;
-
-/// Why candidates cannot be tried.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WhatIfError {
-    /// More candidates than [`MAX_CANDIDATES`].
-    #[error("{count} limits are too many to try at once; use at most {MAX_CANDIDATES}")]
-    TooMany {
-        /// How many.
-        count: usize,
-    },
-    /// A burst that is no burst.
-    #[error(transparent)]
-    Quota(#[from] QuotaError),
-    /// A limit that takes more than 292 years to fill, or nearly: its levels would not be exact.
-    #[error(
-        "a burst of {burst} at {count} per {period:?} takes too long to come back to be tried; use a smaller burst"
-    )]
-    TooSlow {
-        /// The burst.
-        burst: u64,
-        /// The count of the rate.
-        count: u64,
-        /// The period of the rate.
-        period: Duration,
-    },
-    /// A policy that charges by how requests ended.
-    #[error(
-        "policy \"{policy}\" charges failures only; what other limits would have done to it takes a replay"
-    )]
-    ChargesFailures {
-        /// Its name.
-        policy: String,
-    },
-    /// A policy that no set would take.
-    #[error(transparent)]
-    Policy(#[from] PolicySetError),
 }
 
 /// The candidates of one rate, smallest burst first.
@@ -231,7 +183,7 @@ impl WhatIf {
             let drained = group.meter.drained(*level, passed);
             let charged = group.meter.charged(drained, units);
             while candidate < group.to && charged > ordered[candidate].full {
-                key.states.insert(place, key_table::State { candidate, level: drained, denied: 1 });
+                key.states.insert(place, State { candidate, level: drained, denied: 1 });
                 denied[candidate] += 1;
                 (place, candidate) = (place + 1, candidate + 1);
             }
@@ -267,7 +219,35 @@ impl WhatIf {
     /// Returns what each candidate would have done, in the order in which they were given. Walks all keys once.
     #[must_use]
     pub fn outcomes(&self) -> Vec<WhatIfOutcome> {
-        outcome::outcomes(self)
+        let mut hit: Vec<Vec<(u64, &Key)>> = vec![Vec::new(); self.ordered.len()];
+        for key in self.keys.iter() {
+            for state in &key.states {
+                hit[state.candidate].push((state.denied, key));
+            }
+        }
+        let (all, named) = ((self.requests, self.keys().about()), self.options.named);
+        let ordered = self.ordered.iter().zip(&self.denied).zip(hit);
+        let mut outcomes: Vec<_> = ordered
+            .map(|((ordered, denied), hit)| {
+                let candidate = self.candidates[ordered.given];
+                (ordered.given, WhatIfOutcome::new(candidate, *denied, hit, all, named))
+            })
+            .collect();
+        outcomes.sort_by_key(|(given, _)| *given);
+        outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    /// Returns all keys that a candidate would have hit, by its place in the list that was given; in no order. Walks all keys.
+    pub fn hit_by(&self, candidate: usize) -> impl Iterator<Item = HitName<'_>> {
+        let ordered = self.ordered.iter().position(|ordered| ordered.given == candidate);
+        let hit = move |key: &'_ Key| {
+            let wanted = ordered?;
+            let place = key.states.binary_search_by_key(&wanted, |state| state.candidate).ok()?;
+            Some(key.states[place].denied)
+        };
+        let named = move |key| hit(key).map(|denied| (key, denied));
+        let named = self.keys.iter().filter_map(named);
+        named.map(|(key, denied)| HitName { key: &key.name, denied, signed_in: key.signed_in })
     }
 }
 

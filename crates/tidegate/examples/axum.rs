@@ -41,7 +41,8 @@ async fn limit(
     request: Request,
     next: Next,
 ) -> Response {
-    // Behind a proxy all clients have its address: see `tidegate::policy::ClientIp`.
+    // Behind a proxy all clients have its address: see `tidegate::policy::ClientIp`. Whoever has one IPv6 address has 2^64 of them: see
+    // `tidegate::policy::keyed_network`.
     let answer = limits.limiter.allow(client.ip());
     let told = limits.told.answer(&answer);
     if let Some(refusal) = told.refusal() {

@@ -7,10 +7,11 @@
 //! ```
 
 use std::error::Error;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tidegate::clock::TokioClock;
 use tidegate::{Bulkhead, Denied, Limiter, Outcome, Quota};
+use tokio::time::Instant;
 
 /// A service that takes fifty calls per second, of which two may be under way.
 struct Service {
@@ -26,7 +27,7 @@ impl Service {
         })
     }
 
-    /// Calls the service if both limits let it by `deadline`.
+    /// Calls the service if both limits let it by `deadline`, of tokio's clock or of the machine's.
     async fn call(&self, order: u32, deadline: Instant) -> Result<String, Denied> {
         self.rate.wait(1).until(deadline).await?;
         let place = self.places.enter().until(deadline).await?;
@@ -37,9 +38,10 @@ impl Service {
 }
 
 /// Makes five calls that have 50 ms together: one at once, two that wait, and two for which there is no time.
+#[allow(clippy::disallowed_methods, reason = "where a request comes in, its deadline is made")]
 pub(crate) async fn demonstrate() -> Result<Vec<Result<String, Denied>>, Box<dyn Error>> {
     let service = Service::new()?;
-    let deadline = tokio::time::Instant::now().into_std() + Duration::from_millis(50);
+    let deadline = Instant::now() + Duration::from_millis(50);
     let mut answers = Vec::new();
     for order in 1..=5 {
         answers.push(service.call(order, deadline).await);

@@ -36,7 +36,8 @@ fn gate(file: Option<&str>) -> Result<Gate, Box<dyn Error>> {
     for warning in warnings {
         eprintln!("{warning}");
     }
-    Ok(Gate::in_memory(config.policies, 100_000)?)
+    let store = config.store.memory(None)?; // with room for as many keys as the file says
+    Ok(Gate::new(config.policies, store))
 }
 
 /// Asks for three requests, and returns what a client and its operator would be told of each.

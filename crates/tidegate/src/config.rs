@@ -28,6 +28,7 @@ mod schema;
 mod settled;
 mod shape;
 mod share;
+mod shares;
 mod show;
 mod suggest;
 mod words;

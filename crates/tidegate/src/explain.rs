@@ -108,6 +108,7 @@ impl Gate {
     /// Says what every policy makes of a request and why, and what would let it pass. Spends nothing.
     ///
     /// Asks every policy, matching or not: for people, not for the hot path.
+    /// Limits are written as the policies have them, also where the check brings another quota.
     ///
     /// # Errors
     /// [`StoreError`] when no decision could be made.

@@ -74,7 +74,8 @@ impl<'a> HttpAnswer<'a> {
 
     /// Puts the decision of a gate about `request` into the words of HTTP.
     ///
-    /// Of each policy that can refuse, headers show the tightest limit. Works the windows of their quotas out anew each time, which costs
+    /// Of each policy that can refuse, headers show the tightest limit, with the window of the policy's own quota: also where the check
+    /// brought another ([`Check::quota`](field@crate::Check::quota)). Works the windows of their quotas out anew each time, which costs
     /// about as much as deciding them; a server that keeps them uses [`ShownLimits::of`].
     ///
     /// # Examples

@@ -241,7 +241,7 @@ mod tests {
     fn a_number_is_one_key_whatever_its_type() {
         let seven = bytes(7_u8);
         assert_eq!(seven, 7_u64.to_be_bytes());
-        for other in [bytes(7_i32), bytes(7_usize), bytes(7_i64), bytes(&7_u16), bytes(7_isize)] {
+        for other in [bytes(7_i32), bytes(7_usize), bytes(7_i64), bytes(7_u16), bytes(7_isize)] {
             assert_eq!(other, seven);
         }
         assert_ne!(bytes(-7), seven);

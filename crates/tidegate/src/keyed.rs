@@ -94,6 +94,9 @@ impl KeyedLimiter {
 
     /// Returns a limiter that tells keys apart by the keys and not by their fingerprints, in twice the memory and at about twice
     /// the cost of a check; see [`MemoryStore::with_full_keys`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
+    ///
+    /// # Panics
+    /// Where the system has no memory for a table of twice the size.
     #[must_use]
     pub fn with_full_keys(self) -> Self {
         self.rebuilt(|shared| {
@@ -112,8 +115,8 @@ impl KeyedLimiter {
     /// Returns a limiter that asks `own` for the limit of each key; `None` means the standard one. A step of construction, as
     /// [`KeyedLimiter::with_clock`] is.
     ///
-    /// `own` is handed the key's bytes, of a tuple those that [`Key`] says. It is called once per operation, outside every lock, so it should look up rather than compute, and hand out
-    /// clones of one `Arc` per class of keys. When its answer for a key changes, what was spent is carried over.
+    /// `own` is handed the key's bytes, which [`Key`] says for each kind of key. It is called once per operation, outside every lock, so it
+    /// should look up rather than compute, and hand out clones of one `Arc` per class of keys. When its answer for a key changes, what was spent is carried over.
     ///
     /// # Examples
     /// ```
@@ -320,6 +323,12 @@ impl KeyedLimiter {
     #[must_use]
     pub fn standing(&self, key: impl Key) -> Standing {
         self.peek(key).standing()
+    }
+
+    /// Returns the standard limit that holds now.
+    #[must_use]
+    pub fn quota(&self) -> Arc<Quota> {
+        Arc::clone(&self.shared.standard.load().quota)
     }
 
     /// Puts `quota` in the place of the standard limit, for all keys and all clones. A key takes over what it spent, as `how`

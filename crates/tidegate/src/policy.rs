@@ -55,6 +55,8 @@ pub use keep_for::{KeepFor, KeepForError, Kept};
 pub(crate) use key::{policy_of_key, tag_of_key};
 pub use learned::Learning;
 #[cfg(feature = "config")]
+pub(crate) use learned::most_at_once;
+#[cfg(feature = "config")]
 pub(crate) use matching::host_name;
 pub use matching::{Match, Want};
 #[cfg(feature = "config")]

@@ -42,7 +42,7 @@ fn a_part_is_a_share_or_so_many_units_of_any_limit_that_can_keep_one() {
         "{ algorithm: leaky-bucket, rate: 100/s, keep_for: { critical: 20%, critical-plus: 5% } }",
         "{ algorithm: leaky-bucket, rate: 1/s, queue: 99, max_wait: 1h, keep_for: { critical: 20%, critical-plus: 5% } }",
         "{ algorithm: x-time, rate: 100/s, keep_for: { critical: 20%, critical-plus: 5% } }",
-        "{ algorithm: uber-pacer, rate: 100/s, slack: 99, keep_for: { critical: 20%, critical-plus: 5% } }",
+        "{ algorithm: uber-pacer, rate: 100/s, slack: 99, max_wait: 1s, keep_for: { critical: 20%, critical-plus: 5% } }",
         "{ algorithm: concurrency, max: 100, keep_for: { critical: 20%, critical-plus: 5% } }",
     ] {
         let limit = limit(written);
@@ -79,6 +79,10 @@ fn what_cannot_be_kept_is_named_where_it_stands() {
             "t:4:86  error  policy \"p\": keep_for.critical: 5 is all of a limit of 2, and nothing would be left for others; keep less, or write 100% (gcra 2/s)",
         ),
         (
+            "{ algorithm: leaky-bucket, rate: 1/s, queue: 10, max_wait: 5s, keep_for: { critical: 60% } }",
+            "t:4:87  error  policy \"p\": keep_for.critical: 7 are kept, and a full limit grants no more than 6 within max_wait, so nothing would be left for others; keep less, raise max_wait, or write 100% (leaky-bucket 1/s queue 10)",
+        ),
+        (
             "{ rate: 10/s, keep_for: { critical: 120% } }",
             "t:4:48  error  policy \"p\": keep_for.critical: \"120%\" is neither a share nor a number of units; use 0% to 100%, or 20",
         ),
@@ -113,6 +117,12 @@ fn a_cost_that_the_lowest_level_never_pays_is_a_warning() {
         [
             "t:5:36  warn   policy \"p\": keep_for: a request may cost 8, and of gcra 10/s only 7 are left for sheddable requests: at that cost they never pass"
         ]
+    );
+    let queue = "cost: 3\n    limit: { algorithm: leaky-bucket, rate: 1/s, queue: 10, max_wait: 5s, keep_for: { critical: 40% } }";
+    let (_, warnings) = parse(&file("X").replace("limit: X", queue)).unwrap();
+    assert!(
+        warnings[0].contains("only 1 are left for sheddable requests"),
+        "six within five seconds: {warnings:?}"
     );
 }
 

@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::gate::Check;
-use tidegate::policy::{Choice, CostRule, KeepFor, Kept, Learning, Limit, PolicySetError, Terms};
+use tidegate::policy::{
+    Choice, CostRule, KeepFor, KeepForError, Kept, Learning, Limit, PolicySetError, Terms,
+};
+use tidegate::rate::UberPacer;
 use tidegate::store::{
     Charge, Fallback, MemoryStore, Occupancy, Op, PlainStore, Settled, Settling, Step, Store, StoreError,
     conformance,
 };
 use tidegate::{
-    Cost, Criticality, Descriptor, Gate, GateDecision, ManualClock, Policy, PolicySet, Quota, Retry, Tick,
+    Cost, Criticality, Descriptor, Gate, GateDecision, ManualClock, Policy, PolicySet, Quota, Rate, Retry,
+    Tick,
 };
 
 use Criticality::{Critical, CriticalPlus, Sheddable};
@@ -29,8 +33,8 @@ fn settle(store: &PlainStore, now: Tick, op: Op<'_>, charge: Charge<'_>) -> Sett
 }
 
 /// Says whether a limit can keep anything: some grant any cost once they grant one.
-fn keeps(quota: &Quota, units: u64) -> bool {
-    KeepFor::default().with(Critical, Kept::Units(units)).check(quota).is_ok()
+fn keeps(quota: &Quota, units: u64, max_wait: Duration) -> bool {
+    KeepFor::default().with(Critical, Kept::Units(units)).check(quota, max_wait).is_ok()
 }
 
 proptest! {
@@ -69,7 +73,8 @@ proptest! {
         kept_back in 1..4_u64,
         wait in prop::sample::select(vec![0, 0, 200_u64]),
     ) {
-        for quota in conformance::quotas().into_iter().filter(|quota| keeps(quota, kept_back) && quota.capacity() < 100) {
+        let max_wait = Duration::from_millis(wait);
+        for quota in conformance::quotas().into_iter().filter(|quota| keeps(quota, kept_back, max_wait) && quota.capacity() < 100) {
             let store = PlainStore::default();
             let (mut now, mut burst) = (NOW, 0);
             for (pause, cost) in &turns {
@@ -77,7 +82,6 @@ proptest! {
                 if *pause > 0 {
                     burst = 0;
                 }
-                let max_wait = Duration::from_millis(wait);
                 let charge = Charge { max_wait, kept_back, ..Charge::new(b"key", &quota, units(*cost)) };
                 while settle(&store, now, Op::Take, charge).allowed {
                     burst += cost;
@@ -147,6 +151,31 @@ fn a_queue_keeps_places() {
     let (gate, request) = (gate(limit), Descriptor::new());
     assert_eq!(allowed(&gate, &request, Sheddable), 7, "one goes at once, six of ten wait");
     assert_eq!(allowed(&gate, &request, Critical), 4);
+}
+
+/// Where what is kept lies beyond `max_wait`, nobody else ever passed, and the file had no mistake.
+#[test]
+fn a_queue_keeps_no_more_than_passes_within_its_longest_delay() {
+    let queue = Quota::per_second(1).burst(1).leaky_queue(10).unwrap();
+    let max_wait = Duration::from_secs(5);
+    let charge = |kept_back| {
+        let quota = Arc::new(queue.clone());
+        let charge = Charge { kept_back, max_wait, ..Charge::new(b"key", &quota, Cost::ONE) };
+        settle(&PlainStore::default(), NOW, Op::Take, charge).lines[0].decision.retry()
+    };
+    assert_eq!((charge(5), charge(6)), (Retry::After(Duration::ZERO), Retry::Never));
+    let keep_for = |units| KeepFor::default().with(Critical, Kept::Units(units));
+    assert_eq!(keep_for(5).check(&queue, max_wait), Ok(()));
+    let beyond = KeepForError::MaxWait { level: Critical, units: 6, most: 6 };
+    assert_eq!(keep_for(6).check(&queue, max_wait), Err(beyond));
+    assert_eq!(keep_for(10).check(&queue, Duration::from_secs(60)), Ok(()));
+    assert_eq!(KeepFor::default().with(Critical, Kept::Percent(100)).check(&queue, max_wait), Ok(()));
+
+    // A pacer saves nothing up for a key that it has not seen.
+    let pacer = UberPacer::new(Rate::new(100, Duration::from_secs(1)).unwrap(), 99).unwrap().into();
+    let beyond = KeepForError::MaxWait { level: Critical, units: 6, most: 1 };
+    assert_eq!(keep_for(6).check(&pacer, Duration::ZERO), Err(beyond));
+    assert_eq!(keep_for(6).check(&pacer, Duration::from_secs(1)), Ok(()));
 }
 
 /// The share of a tier is a share of that tier's limit, and of a quota that the caller brings, of that.

@@ -37,8 +37,12 @@ fn algorithms(builder: QuotaBuilder, number: u64) -> Vec<(&'static str, Result<Q
 /// Asks a limit all that can be asked of it.
 fn use_up(quota: &Quota) {
     let clock = ManualClock::at(Tick::from_secs(1_800_000_000));
-    let limiter = Limiter::new(quota.clone()).unwrap().with_clock(clock.clone());
-    let keyed = KeyedLimiter::new(quota.clone(), 1).unwrap().with_clock(clock.clone());
+    let limiter = Limiter::new(quota.clone())
+        .expect("a quota that was made, and room for one key")
+        .with_clock(clock.clone());
+    let keyed = KeyedLimiter::new(quota.clone(), 1)
+        .expect("a quota that was made, and room for one key")
+        .with_clock(clock.clone());
     for cost in [1, u64::MAX, 2] {
         let _ = (limiter.allow_n(cost), limiter.peek_n(cost), limiter.standing());
         let _ = (keyed.allow_n(u64::MAX, cost), keyed.peek_n(0, cost), keyed.standing(""));

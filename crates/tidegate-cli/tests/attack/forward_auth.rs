@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 
-use crate::proxy::{FAILS_OPEN, NAMES_THE_POLICY, Proxy, SAYS_THE_PRIORITY};
+use crate::proxy::{FAILS_OPEN, NAMES_THE_POLICY, Proxy};
 use crate::raw::{Answer, send};
 use crate::rounds;
 use crate::seed::Seed;
@@ -133,7 +133,7 @@ pub(crate) fn ask(proxy: SocketAddr, method: &[u8], target: &[u8], headers: &[&[
 
 /// Requires that nobody is served the thing.
 #[track_caller]
-fn is_refused(proxy: SocketAddr, method: &[u8], target: &[u8], headers: &[&[u8]]) {
+pub(crate) fn is_refused(proxy: SocketAddr, method: &[u8], target: &[u8], headers: &[&[u8]]) {
     let Some(answer) = ask(proxy, method, target, headers) else { return };
     let shown = || {
         let headers = headers.join(&b" | "[..]);
@@ -299,67 +299,6 @@ fn nobody_walks_around_behind_caddy() {
     // A byte that no URL may have was answered with 502.
     assert_eq!(served(caddy.addr, "/free", &[]), 200);
     assert_eq!(ask(caddy.addr, b"GET", b"/free?\xff", &[]).unwrap().status, 200);
-    serving.is_well();
-}
-
-/// Ten a day, of which all but one are kept for whoever matters more than the stranger, and a stranger who says that he does.
-const KEPT: &str = "version: 1
-client_ip: { trusted_proxies: [TRUSTED] }
-forward_auth: { proxy: PROXY, priority_header: x-priority }
-policies:
-  - name: api
-    limit: { rate: 10/day, keep_for: { critical: 9, critical-plus: 8 } }
-";
-
-/// Spellings of a header that asks for the part that is kept.
-const PRIORITIES: [&[u8]; 12] = [
-    b"X-Priority: critical-plus",
-    b"x-priority: critical-plus",
-    b"X-Priority:critical-plus\t",
-    b"X_Priority: critical-plus",
-    b"X-Priority: critical-plus, critical-plus",
-    b"X-Priority: critical-plus/0",
-    b"X-Priority: \xff",
-    b"X-Priority:",
-    b"Connection: X-Priority",
-    b"X-Forwarded-Priority: critical-plus",
-    b"Priority: u=0",
-    b"HTTP_X_PRIORITY: critical-plus",
-];
-
-/// Requires that a stranger gets the one unit that is his, and none that is kept.
-fn nobody_raises_himself(proxy: SocketAddr) {
-    assert_eq!(served(proxy, "/api/thing", &[]), 200, "the one of the day");
-    for one in PRIORITIES {
-        is_refused(proxy, b"GET", b"/api/thing", &[one]);
-        is_refused(proxy, b"GET", b"/api/thing", &[one, one]);
-        for other in PRIORITIES {
-            is_refused(proxy, b"GET", b"/api/thing", &[one, other]);
-        }
-    }
-}
-
-#[test]
-fn nobody_raises_himself_above_others_who_matter_more() {
-    let file = |proxy: &str| KEPT.replace("TRUSTED", "127.0.0.0/8").replace("PROXY", proxy);
-    let mut serving = Desk::with(&file("nginx")).serve(&[]);
-    let all = [("198.51.100.0/24", "127.0.0.0/8".to_owned())];
-    if let Some(nginx) = Proxy::nginx_by_recipe(serving.addr, SAYS_THE_PRIORITY, &all) {
-        nobody_raises_himself(nginx.addr);
-    }
-    serving.is_well();
-    let mut serving = Desk::with(&file("caddy")).serve(&[]);
-    if let Some(caddy) = Proxy::caddy_set(serving.addr, "header_up X-Priority sheddable") {
-        nobody_raises_himself(caddy.addr);
-    }
-    serving.is_well();
-    // Behind a proxy that is not named as one of ours, and hands the header on, everybody is critical: one unit is his, one is for all.
-    let unnamed = KEPT.replace("TRUSTED", "10.0.0.0/8").replace("PROXY", "nginx");
-    let mut serving = Desk::with(&unnamed).serve(&[]);
-    if let Some(nginx) = Proxy::nginx(serving.addr) {
-        assert_eq!(served(nginx.addr, "/api/thing", &[]), 200);
-        nobody_raises_himself(nginx.addr);
-    }
     serving.is_well();
 }
 

@@ -9,6 +9,7 @@
 //! | `connections` | a stranger who only connects | every buffer and wait has a bound, everything is answered, and operators always get in |
 //! | `every_door` | a stranger with a socket | whatever is sent is answered or closed, and honest callers are served meanwhile |
 //! | `forward_auth` | a caller behind the real nginx and the real Caddy | no header, spelling or byte is served unlimited |
+//! | `priority` | a caller who says that he matters | what is kept for others stays theirs |
 //! | `log` | a full disk, a reader who goes away or never reads | decisions go on, the server ends when told, no verdict changes |
 //! | `files` | a file that is none, a planted name, a full disk, a hung mount | decisions go on, signals are heard, files stay whole |
 //! | `terminal` | the author of a log, a trace, a name or an answer | what is printed leaves the terminal alone |
@@ -29,6 +30,7 @@ mod forward_auth;
 mod full_store;
 mod log;
 mod policy_file;
+mod priority;
 mod proxy;
 mod raw;
 mod seed;

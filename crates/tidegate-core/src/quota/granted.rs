@@ -16,8 +16,9 @@ impl Quota {
     /// spent before the span were still missing in it. Units act when their wait is over: where waits up to `max_wait` are accepted,
     /// what was asked in a span acts in one that is longer by `max_wait`.
     ///
-    /// It is reached to within one unit by all but the sliding counter, which stays below twice its limit. A span of zero has what is
-    /// granted at once. Calendar windows are taken at their usual length, so a day that is an hour short may have more. `None` where no such number is known: the warm-up, the profiles of peers, and guards. Costs a few divisions.
+    /// A caller can reach this number, or one unit less; only under the sliding counter it is a bound that nobody reaches. A span of zero
+    /// has what is granted at once. Calendar windows are taken at their usual length, so a day that is an hour short may have more. `None`
+    /// where no such number is known: the warm-up, the profiles of peers, and guards. Costs a few divisions.
     ///
     /// # Examples
     /// ```
@@ -40,15 +41,10 @@ impl Quota {
             Self::TokenBucket(limit) => {
                 limit.bandwidths().iter().map(|bandwidth| refilled(bandwidth, span)).min()?
             }
-            Self::FixedWindow(limit) => {
-                windows(limit.limit(), limit.period(), span).saturating_add(limit.limit().into())
-            }
-            Self::SlidingCounter(limit) => {
-                let count = limit.rate().count();
-                windows(count, limit.rate().period(), span).saturating_add(count.into())
-            }
-            Self::SlidingWindow(limit) => windows(limit.rate().count(), limit.rate().period(), span),
-            Self::SlidingLog(limit) => windows(limit.rate().count(), limit.rate().period(), span),
+            Self::FixedWindow(limit) => in_windows(limit.limit(), limit.period(), span),
+            Self::SlidingCounter(limit) => in_windows(limit.rate().count(), limit.rate().period(), span),
+            Self::SlidingWindow(limit) => in_any_window(limit.rate(), span),
+            Self::SlidingLog(limit) => in_any_window(limit.rate(), span),
             Self::WarmUp(_) | Self::XTime(_) | Self::UberPacer(_) | Self::GuavaBursty(_) => return None,
             Self::GuavaWarming(_) | Self::Concurrency(_) => return None,
         };
@@ -69,15 +65,25 @@ fn refilled(bandwidth: &Bandwidth, span: Duration) -> u128 {
         Refill::Continuous => flowing(bandwidth.capacity(), bandwidth.rate(), span),
         Refill::Interval => {
             let rate = bandwidth.rate();
-            u128::from(bandwidth.capacity()) + windows(rate.count(), rate.period(), span)
+            u128::from(bandwidth.capacity()) + u128::from(rate.count()) * begun(rate.period(), span)
         }
     }
 }
 
-/// One limit for each window that is begun within the span.
-fn windows(limit: u64, window: Duration, span: Duration) -> u128 {
-    let window = u128::from(nanos(window).max(1));
-    u128::from(limit) * u128::from(nanos(span)).max(1).div_ceil(window)
+/// One limit for the window that the span begins in, and one for each that begins later within it.
+fn in_windows(limit: u64, window: Duration, span: Duration) -> u128 {
+    u128::from(limit) * (1 + begun(window, span))
+}
+
+/// The most windows that begin within a span, after its first nanosecond.
+fn begun(window: Duration, span: Duration) -> u128 {
+    u128::from(nanos(span).saturating_sub(1)).div_ceil(u128::from(nanos(window).max(1)))
+}
+
+/// One limit for each period that the span is cut into, the last of them shorter.
+fn in_any_window(rate: Rate, span: Duration) -> u128 {
+    u128::from(rate.count())
+        * u128::from(nanos(span).max(1)).div_ceil(u128::from(nanos(rate.period()).max(1)))
 }
 
 #[cfg(test)]
@@ -85,6 +91,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::rate::TokenBucket;
     use crate::time::Tick;
     use crate::{Algorithm, Ask, Cost, QuotaError, Transition};
 
@@ -161,9 +168,24 @@ mod tests {
         }
     }
 
+    /// A window granted twice its limit in no time at all.
+    #[test]
+    fn a_span_of_zero_has_what_is_granted_at_once() {
+        let rate = Rate::new(10, Duration::from_secs(60)).unwrap();
+        let interval = TokenBucket::new(Bandwidth::new(rate, 30).unwrap().refill(Refill::Interval));
+        for quota in quotas(30, 20).unwrap().into_iter().chain([interval.into()]) {
+            for span in [0, 1] {
+                assert_eq!(
+                    quota.granted_within(Duration::from_nanos(span)),
+                    Some(quota.capacity()),
+                    "{quota:?}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn the_least_of_several_bandwidths_and_no_guess_for_peers() {
-        use crate::rate::TokenBucket;
         let bandwidth = |count, secs, capacity| {
             Bandwidth::new(Rate::new(count, Duration::from_secs(secs)).unwrap(), capacity).unwrap()
         };

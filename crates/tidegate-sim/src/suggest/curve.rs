@@ -44,7 +44,8 @@ pub(super) fn points(needs: &Needs, hit: &HashSet<u64>) -> Vec<Point> {
 
 /// Returns one point of the curve.
 pub(super) fn point(needs: &Needs, hit: &HashSet<u64>, rate: usize) -> Point {
-    let burst = most_needed(needs, rate, hit).map_or(1, |key| needs.burst(key, rate));
+    // No forgotten key needed more than the floor.
+    let burst = most_needed(needs, rate, hit).map_or(1, |key| needs.burst(key, rate)).max(needs.floor);
     let others = needs.remembered().iter().filter(|key| hit.contains(&key.hash));
     let denied = others.map(|key| needs.burst(key, rate).saturating_sub(burst)).sum();
     let seen = is_seen(needs.comes_back_in(burst, rate), needs.span());

@@ -9,8 +9,9 @@ use tidegate::policy::Policy;
 use super::curve::{self, Point};
 use super::cut::{self, Cut, Edge, PAYS, Purpose, Spare};
 use super::needs::{KeyNeed, Needs};
+use super::options::{SuggestError, SuggestOptions};
+use super::readings::{Readings, Step};
 use super::suggestion::{Caution, Evidence, Finding, KeysPeak, Proposal, Spared, Suggestion};
-use super::{Readings, Step, SuggestError, SuggestOptions};
 use crate::replay::PeakRate;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions, WhatIfOutcome};
 
@@ -18,6 +19,9 @@ use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions, WhatIfOutcome};
 const COUNTS: u32 = 16;
 /// Rates between two of them that a further reading looks at, for each proposal.
 const BETWEEN: u64 = 24;
+/// Readings that make limits least, at most. Each leaves a twenty-fourth of the counts in question, so that three do for all there are; where
+/// keys had to be forgotten, one reading may contradict another, and the limits of the last are taken.
+const MOST_CHOOSING: u32 = 6;
 /// Names shown of those hit.
 const NAMED: usize = 10;
 /// Shares of keys whose peaks are shown.
@@ -183,8 +187,10 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             let (burst_for, rate_for, mildest) = none;
             fitting.push(Fitting { cut, below, count, burst: 0, burst_for, rate_for, mildest });
         }
-        let mut is_first = true;
-        while fitting.iter().any(|fit| fit.burst == 0 || fit.count > fit.below + 1) {
+        for reading in 0..MOST_CHOOSING {
+            if fitting.iter().all(|fit| fit.burst > 0 && fit.count <= fit.below + 1) {
+                break;
+            }
             let mut counts: Vec<u64> = fitting.iter().flat_map(Fitting::to_look_at).collect();
             counts.sort_unstable();
             counts.dedup();
@@ -192,9 +198,8 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             let asking = &self.asking;
             self.readings.read("choosing", |record| needs.feed(record, asking))?;
             for fit in &mut fitting {
-                fit.narrow(&needs, is_first);
+                fit.narrow(&needs, reading == 0);
             }
-            is_first = false;
         }
         Ok(fitting)
     }
@@ -262,14 +267,16 @@ impl Fitting {
         let enough = |point: &Point| point.burst <= self.burst;
         if let Some((place, point)) = mine.iter().find(|(_, point)| enough(point)) {
             self.count = point.count;
-            self.burst_for = curve::most_needed(needs, *place, &self.cut.hit).map(spared);
+            let most_needed = curve::most_needed(needs, *place, &self.cut.hit);
+            self.burst_for = most_needed.filter(|key| needs.burst(key, *place) == self.burst).map(spared);
             let hit = needs.remembered().iter().filter(|key| self.cut.hit.contains(&key.hash));
             self.mildest = hit.map(|key| needs.burst(key, *place)).filter(|need| *need > self.burst).min();
         }
         let slower = mine.iter().rev().find(|(_, point)| point.count < self.count && !enough(point));
         self.below = slower.map_or(if is_first { 0 } else { self.below }, |(_, point)| point.count);
         if let Some((place, _)) = slower {
-            self.rate_for = curve::most_needed(needs, *place, &self.cut.hit).map(spared);
+            let most_needed = curve::most_needed(needs, *place, &self.cut.hit);
+            self.rate_for = most_needed.filter(|key| needs.burst(key, *place) > self.burst).map(spared);
         }
     }
 }

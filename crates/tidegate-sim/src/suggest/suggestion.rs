@@ -84,7 +84,8 @@ pub struct Proposal {
     pub evidence: Evidence,
     /// The keys it would have hit, those denied most first; ten at most.
     pub hit: Vec<KeyHit>,
-    /// Whom a burst of one less would hit, too; `None` where the burst is 1.
+    /// Whom a burst of one less would hit, too; `None` where the burst is 1, or as small as forgotten keys allow
+    /// ([`Caution::Forgotten`]).
     pub least_burst_for: Option<Spared>,
     /// Whom a rate of one less would hit, too; `None` where its count is 1.
     pub least_rate_for: Option<Spared>,
@@ -135,8 +136,8 @@ impl fmt::Display for Caution {
             }
             Self::Forgotten { most } => write!(
                 f,
-                "more keys than can be remembered: the lightest were left out of the search, none of which needed a burst above {most}; \
-                 what the proposals deny was counted with all"
+                "more keys than can be remembered: the lightest, none of which needed a burst above {most}, were left out of the search, so \
+                 no burst below that is proposed; what the proposals deny was counted with all keys"
             ),
             Self::Evicted { keys } => {
                 write!(f, "{keys} keys were forgotten while they were in use, so denials may be too few")

@@ -1,9 +1,13 @@
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
+use std::time::Duration;
 
 use tidegate::config::{Config, Format};
 
 use super::*;
+use crate::log::Log;
 use crate::peaks::Distinct;
+use crate::replay::Doubt;
 use crate::what_if::{Candidate, WhatIf, WhatIfOptions};
 
 /// Requests as (second, client, user), which need not be in order.
@@ -159,6 +163,7 @@ fn with_more_keys_than_there_is_room_for_the_scraper_is_found() {
     assert_eq!(found.finding, Finding::Gap, "{found:#?}");
     assert!(matches!(found.keys, Distinct::About(about) if about.abs_diff(401) < 20));
     assert_eq!(found.proposals[0].hit[0].key, "999");
+    assert_eq!(found.proposals[0].evidence.keys_hit, 1, "nobody who was forgotten is hit");
     assert!(
         found.cautions.iter().any(|caution| matches!(caution, Caution::Forgotten { .. })),
         "{:?}",

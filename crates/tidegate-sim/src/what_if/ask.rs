@@ -3,7 +3,7 @@
 use tidegate::policy::{Access, Descriptor, Limit, Mode, Policy, PolicySet};
 use tidegate::{Cost, Quota};
 
-use super::WhatIfError;
+use super::candidate::WhatIfError;
 use crate::log::{Record, Wanted};
 use crate::replay::key_name;
 

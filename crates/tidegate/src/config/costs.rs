@@ -8,7 +8,8 @@ use super::names;
 use super::node::{Node, Value};
 #[cfg(feature = "cel")]
 use super::sample;
-use super::shape::{is_sound, percent};
+use super::shape::is_sound;
+use super::shares::percent;
 use crate::policy::Learning;
 use crate::policy::whole_number;
 use crate::policy::{CostRule, is_attribute_name};

@@ -97,6 +97,12 @@ impl ForwardAuth {
         Self { original, stated_status: None, charge_preflights: false, priority_header: None }
     }
 
+    /// Returns the headers that are the proxy's word, and not its caller's.
+    pub fn headers(&self) -> impl Iterator<Item = &str> {
+        let original = [self.original.method(), self.original.uri(), self.original.host()];
+        original.into_iter().chain(self.priority_header.as_deref())
+    }
+
     /// Returns the status of every refusal; `None` where each policy has its own.
     ///
     /// For nginx it is 403 unless stated: `auth_request` makes 500 of any refusal but 401 and 403.

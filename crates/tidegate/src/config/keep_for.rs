@@ -1,21 +1,14 @@
 //! The part of a limit that is kept for requests of higher priority: the words of `keep_for`.
 
+use std::time::Duration;
+
 use tidegate_core::Criticality;
 
 use super::diagnostic::Findings;
 use super::node::{Node, Spot};
-use super::shape::percent;
+use super::shares::kept;
 use super::words::{Owner, Words};
-use crate::policy::{KeepFor, Kept, Limit, Terms, whole_number};
-
-/// Reads `20%` or a number of units.
-pub(super) fn kept(text: &str) -> Option<Kept> {
-    match text.trim_end().strip_suffix('%') {
-        Some(number) if number.trim() == "0" => Some(Kept::Percent(0)),
-        Some(_) => percent(text.trim_end()).map(Kept::Percent),
-        None => whole_number(text).ok().map(Kept::Units),
-    }
-}
+use crate::policy::{KeepFor, Limit, Terms, most_at_once};
 
 /// Builds what a limit keeps, and checks it against each of the limit's terms.
 pub(super) fn keep_for(
@@ -34,11 +27,11 @@ pub(super) fn keep_for(
     };
     for terms in limit.all_terms() {
         let Some(quota) = &terms.quota else { continue };
-        if let Err(error) = keep_for.check(quota) {
+        if let Err(error) = keep_for.check(quota, limit.max_wait) {
             findings.error(spot(error.level()), format_args!("{error} ({})", terms.label));
             return KeepFor::default();
         }
-        warn_of_costs(&keep_for, terms, (owner, node.spot), findings);
+        warn_of_costs(&keep_for, (terms, limit.max_wait), (owner, node.spot), findings);
     }
     keep_for
 }
@@ -46,13 +39,13 @@ pub(super) fn keep_for(
 /// Warns of a cost that fits the limit and not what is left of it for the lowest level: such a request would never pass.
 fn warn_of_costs(
     keep_for: &KeepFor,
-    terms: &Terms,
+    (terms, max_wait): (&Terms, Duration),
     (owner, spot): (Owner<'_>, Spot),
     findings: &mut Findings,
 ) {
     let (Some(quota), Some(cost)) = (&terms.quota, owner.cost) else { return };
-    let capacity = quota.capacity();
-    let left = capacity.saturating_sub(keep_for.kept_back(Criticality::Sheddable.into(), capacity));
+    let kept_back = keep_for.kept_back(Criticality::Sheddable.into(), quota.capacity());
+    let left = most_at_once(quota, max_wait).saturating_sub(kept_back);
     if left > 0 && cost > left {
         let label = &terms.label;
         findings.warn(

@@ -12,11 +12,11 @@ use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_names};
 
 use super::budget;
 use super::diagnostic::Findings;
-use super::keep_for;
 use super::kind::{Key, Kind, RENAMED, Table};
 use super::names::{self, is_control};
 use super::node::{Node, Value};
 use super::reach;
+use super::shares::{kept, percent};
 use super::suggest::{instead, nearest};
 use crate::policy::{AccessEntry, Kept};
 use crate::policy::{Glob, PathGlob};
@@ -244,7 +244,7 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
         Kind::Percent => {
             percent(text).map(drop).ok_or_else(|| format!("\"{shown}\" is not a share; use 1% to 100%"))
         }
-        Kind::Kept => match keep_for::kept(text) {
+        Kind::Kept => match kept(text) {
             Some(Kept::Units(units)) if units > Rate::MAX_COUNT => {
                 Err(format!("{units} is out of range; use {}", range(0, Rate::MAX_COUNT)))
             }
@@ -317,12 +317,6 @@ fn range(least: u64, most: u64) -> String {
         Rate::MAX_COUNT => format!("{least} to 2^60"),
         most => format!("{least} to {most}"),
     }
-}
-
-/// Reads `80%`.
-pub(super) fn percent(text: &str) -> Option<u8> {
-    let number: u8 = text.strip_suffix('%')?.trim().parse().ok()?;
-    (1..=100).contains(&number).then_some(number)
 }
 
 /// Reads a network, or an address as a network of one.

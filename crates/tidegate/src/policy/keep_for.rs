@@ -4,8 +4,11 @@
 //! room for the more important ones, which therefore pass as long as they stay within their part.
 
 use std::fmt;
+use std::time::Duration;
 
 use tidegate_core::{Criticality, Priority, Quota};
+
+use super::learned::most_at_once;
 
 /// How much of a limit is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,15 +110,17 @@ impl KeepFor {
         })
     }
 
-    /// Checks it against a limit.
+    /// Checks it against a limit that delays requests by at most `max_wait`.
     ///
     /// # Errors
     /// [`KeepForError`] for the first part that cannot be.
-    pub fn check(&self, quota: &Quota) -> Result<(), KeepForError> {
+    pub fn check(&self, quota: &Quota, max_wait: Duration) -> Result<(), KeepForError> {
         if !self.is_nothing() && grants_any_cost(quota) {
             return Err(KeepForError::AnyCost);
         }
         let capacity = quota.capacity();
+        // Less than the capacity of a queue where whoever takes its last place waits for longer than that.
+        let most = most_at_once(quota, max_wait);
         let mut below: Option<(Criticality, Kept)> = None;
         for (level, kept) in self.parts() {
             if level == Criticality::Sheddable {
@@ -129,6 +134,9 @@ impl KeepFor {
             let units = kept.units(capacity);
             if units >= capacity && kept != Kept::Percent(100) {
                 return Err(KeepForError::All { level, kept, capacity });
+            }
+            if units >= most && units < capacity {
+                return Err(KeepForError::MaxWait { level, units, most });
             }
             if let Some((lower, part)) = below
                 && units > part.units(capacity)
@@ -180,6 +188,19 @@ pub enum KeepForError {
         /// What the limit has in all.
         capacity: u64,
     },
+    /// As much is kept as a full limit grants at once or within the longest delay: less than it has in all where that is a queue, or a
+    /// pacer that saves nothing up for keys that it has not seen.
+    #[error(
+        "keep_for.{level}: {units} are kept, and a full limit grants no more than {most} within max_wait, so nothing would be left for others; keep less, raise max_wait, or write 100%"
+    )]
+    MaxWait {
+        /// The level that it is kept for.
+        level: Criticality,
+        /// The units or places that are kept.
+        units: u64,
+        /// How many are granted at once or within the longest delay.
+        most: u64,
+    },
     /// More is kept for a higher level than for a lower one.
     #[error(
         "keep_for.{level}: {kept} is more than the {part} that are kept for {lower}, and is a part of them; keep no more for {level}"
@@ -203,15 +224,14 @@ impl KeepForError {
         match self {
             Self::AnyCost => None,
             Self::Everybody => Some(Criticality::Sheddable),
-            Self::Percent { level, .. } | Self::All { level, .. } | Self::Order { level, .. } => Some(*level),
+            Self::Percent { level, .. } | Self::All { level, .. } => Some(*level),
+            Self::MaxWait { level, .. } | Self::Order { level, .. } => Some(*level),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use proptest::prelude::*;
     use tidegate_core::rate::ColdFactor;
 
@@ -249,12 +269,17 @@ mod tests {
             ),
         ] {
             let quota = Quota::per_second(capacity).gcra().unwrap();
-            let told = keep_for.check(&quota).map_or_else(|error| error.to_string(), |()| String::new());
+            let told = keep_for
+                .check(&quota, Duration::ZERO)
+                .map_or_else(|error| error.to_string(), |()| String::new());
             assert!(told.starts_with(expected) && told.is_empty() == expected.is_empty(), "{told}");
         }
         let warm_up = Quota::per_second(10).warm_up(Duration::from_secs(1), ColdFactor::THREE).unwrap();
-        assert_eq!(kept(Critical, Kept::Units(1)).check(&warm_up), Err(KeepForError::AnyCost));
-        assert_eq!(KeepFor::default().check(&warm_up), Ok(()));
+        assert_eq!(
+            kept(Critical, Kept::Units(1)).check(&warm_up, Duration::ZERO),
+            Err(KeepForError::AnyCost)
+        );
+        assert_eq!(KeepFor::default().check(&warm_up, Duration::ZERO), Ok(()));
     }
 
     proptest! {

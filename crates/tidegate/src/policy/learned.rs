@@ -140,7 +140,7 @@ impl Seen {
 }
 
 /// Returns the most that a full limit grants in one ask that waits at most `max_wait`, 1 or more.
-pub(super) fn most_at_once(quota: &Quota, max_wait: std::time::Duration) -> u64 {
+pub(crate) fn most_at_once(quota: &Quota, max_wait: std::time::Duration) -> u64 {
     let now = Tick::from_secs(1 << 32);
     let fresh = quota.fresh(now);
     let grants = |units: u64| {

@@ -273,7 +273,7 @@ fn check_keep_for(name: &str, limit: &Limit) -> Result<(), PolicySetError> {
     }
     for terms in limit.all_terms() {
         let Some(quota) = &terms.quota else { continue };
-        limit.keep_for.check(quota).map_err(|error| PolicySetError::KeepFor {
+        limit.keep_for.check(quota, limit.max_wait).map_err(|error| PolicySetError::KeepFor {
             name: name.to_owned(),
             limit: terms.label.clone(),
             error,

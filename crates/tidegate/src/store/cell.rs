@@ -69,12 +69,19 @@ pub(super) fn met<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) ->
 /// Returns the state of a cell as the charge's quota sees it. A state that a fast clock wrote, too far ahead of `now`, is set back
 /// ([`Quota::set_back`]).
 pub(super) fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c, State> {
-    let Some(cell) = met(charge, cell, now) else { return Cow::Owned(charge.quota.fresh(now)) };
-    let state = cell.quota.set_back(&cell.state, now).map_or(Cow::Borrowed(&cell.state), Cow::Owned);
+    let Some(cell) = cell else { return Cow::Owned(charge.quota.fresh(now)) };
     if cell.is_under(charge) {
-        return state;
+        return cell.quota.set_back(&cell.state, now).map_or(Cow::Borrowed(&cell.state), Cow::Owned);
     }
-    Cow::Owned(charge.quota.carry(&cell.quota, &state, now, charge.replace))
+    Cow::Owned(carried(charge, cell, now))
+}
+
+/// Returns the state of a cell under another limit as the charge's quota sees it.
+#[cold]
+fn carried(charge: &Charge<'_>, cell: &Cell, now: Tick) -> State {
+    let Some(cell) = met(charge, Some(cell), now) else { return charge.quota.fresh(now) };
+    let back = cell.quota.set_back(&cell.state, now);
+    charge.quota.carry(&cell.quota, back.as_ref().unwrap_or(&cell.state), now, charge.replace)
 }
 
 /// Puts a state in place. The quota's `Arc` is cloned only where the quota changed, because all keys share its reference count.

@@ -52,15 +52,17 @@ fn heading(found: &Suggestion) -> String {
     }
     let rate = PeakRate { count: 1, window: found.per }.to_string();
     let period = rate.trim_start_matches("1/");
-    let peaks = found.peaks.iter().map(|peak| {
+    let mut peaks = found.peaks.iter().map(|peak| {
         let share =
             if peak.keys_share >= 1.0 { "all".to_owned() } else { format!("{} %", peak.keys_share * 100.0) };
-        format!("{share} of them at most {}", grouped(peak.peak))
+        (share, grouped(peak.peak))
     });
-    text.push_str(&format!(
-        ".\nIn their busiest {period} they asked: {}.\n\n",
-        peaks.collect::<Vec<_>>().join(", ")
-    ));
+    if let Some((share, peak)) = peaks.next() {
+        let others: String = peaks.map(|(share, peak)| format!(", {share} {peak}")).collect();
+        text.push_str(&format!(
+            ".\nOf the keys, {share} never asked more than {peak} per {period}{others}.\n\n"
+        ));
+    }
     text
 }
 

@@ -12,6 +12,7 @@
 //! all the same. A delayed request is answered when its time has come, since no proxy can wait; a caller who hangs up before has spent nothing.
 
 mod original;
+mod priority;
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};

@@ -14,6 +14,8 @@ mod settlement;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
+
 use axum::body::{Body, Bytes};
 use http::StatusCode;
 use serde::de::DeserializeSeed;
@@ -120,10 +122,24 @@ fn parse<'a, S: DeserializeSeed<'a>>(bytes: &'a [u8], example: &str, seed: S) ->
     seed.deserialize(&mut json).and_then(|value| json.end().map(|()| value)).map_err(|error| explain(&error))
 }
 
+/// Cuts the middle out of a sentence that is too long: serde quotes a string that it did not expect, and the string is the caller's. What it
+/// is about stands at the start, and what would work at the end.
+fn shortened(sentence: &str) -> Cow<'_, str> {
+    /// Characters: more than any sentence of ours has, with a word in it that was cut and escaped.
+    const START: usize = 800;
+    const END: usize = 200;
+    let at = |char: usize| sentence.char_indices().nth(char).map(|(at, _)| at);
+    let from_end = sentence.char_indices().nth_back(END - 1).map(|(at, _)| at);
+    match (at(START), at(START + END), from_end) {
+        (Some(start), Some(_), Some(end)) => format!("{}…{}", &sentence[..start], &sentence[end..]).into(),
+        _ => sentence.into(),
+    }
+}
+
 /// Turns a parser's error into a problem: its sentence without the position, which goes into members of its own.
 fn explain(error: &serde_json::Error) -> Problem {
     let text = error.to_string();
-    let sentence = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
+    let sentence = shortened(text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]));
     let (line, column) = (error.line(), error.column());
     let detail = if error.is_data() {
         format!("{sentence} (line {line}, column {column})")

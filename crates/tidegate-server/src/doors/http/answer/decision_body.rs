@@ -46,7 +46,7 @@ struct LimitBody<'a> {
     /// What a request of this priority may still take.
     remaining: u64,
     /// What is there beside it, for requests of higher priority.
-    #[serde(skip_serializing_if = "is_none")]
+    #[serde(skip_serializing_if = "is_zero")]
     kept_back: u64,
     limit: u64,
     /// Units below empty.
@@ -148,7 +148,7 @@ impl<'a> LimitBody<'a> {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_none(units: &u64) -> bool {
+fn is_zero(units: &u64) -> bool {
     *units == 0
 }
 

@@ -6,6 +6,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, Visitor};
 use tidegate::Cost;
 
 use super::bounds::MAX_COST;
+use crate::spelling::quoted_text;
 
 pub(super) struct CostSeed;
 
@@ -56,6 +57,6 @@ impl<'de> Visitor<'de> for CostSeed {
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Option<Cost>, E> {
-        Self::wrong(&format_args!("{value:.40?}"))
+        Self::wrong(&quoted_text(value))
     }
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, Visitor};
 use tidegate::Priority;
 
+use crate::spelling::quoted_text;
+
 /// Reads `priority`: a text, or null for none.
 pub(super) struct PrioritySeed;
 
@@ -29,7 +31,7 @@ impl Visitor<'_> for PrioritySeed {
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
         let priority =
-            text.parse().map_err(|error| E::custom(format_args!("`priority` {text:.40?} {error}")));
+            text.parse().map_err(|error| E::custom(format_args!("`priority` {} {error}", quoted_text(text))));
         priority.map(Some)
     }
 }

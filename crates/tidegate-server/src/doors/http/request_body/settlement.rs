@@ -10,7 +10,7 @@ use tidegate::policy::{Usage, UsageValue};
 
 use super::bounds::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 use super::fields::{Text, TextSeed, missing, once, unknown};
-use crate::spelling::quoted;
+use crate::spelling::{quoted, quoted_text};
 
 /// The words for how work ended.
 pub(crate) const OUTCOMES: [(&str, Option<Outcome>); 6] = [
@@ -158,7 +158,7 @@ impl Visitor<'_> for StatusSeed {
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<u16, E> {
-        Self::wrong(&format_args!("{value:.40?}"))
+        Self::wrong(&quoted_text(value))
     }
 }
 
@@ -226,7 +226,7 @@ impl Visitor<'_> for UnitsSeed {
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<Option<u64>, E> {
-        self.wrong(&format_args!("{value:.40?}"))
+        self.wrong(&quoted_text(value))
     }
 }
 

@@ -51,6 +51,38 @@ fn every_mistake_is_named_with_its_place() {
     }
 }
 
+/// A text of 60 KB in place of a number came back whole: a precision does not cut what is written by `Debug`.
+#[test]
+fn what_a_caller_sent_is_cut_where_it_is_told() {
+    let long = "x".repeat(60_000);
+    for (field, advice) in [
+        ("cost", "use a whole number, 1 to"),
+        ("priority", "use critical-plus, critical, sheddable-plus or sheddable"),
+        ("policies", "`policies` as an array"),
+        ("ticket", "expected `ticket` as"),
+    ] {
+        let problem =
+            check(format!(r#"{{"attributes": {{}}, "{field}": "{long}"}}"#).as_bytes()).unwrap_err();
+        let detail = problem.detail();
+        assert!(
+            detail.len() < 1_200 && detail.contains(advice),
+            "{field}: {} bytes: {detail:.900}",
+            detail.len()
+        );
+    }
+    for (field, advice) in
+        [("cost", "use a whole number, 0 to"), ("status", "HTTP status"), ("attributes", "")]
+    {
+        let problem = settle(format!(r#"{{"ticket": "x", "{field}": "{long}"}}"#).as_bytes()).unwrap_err();
+        let detail = problem.detail();
+        assert!(
+            detail.len() < 1_200 && detail.contains(advice),
+            "{field}: {} bytes: {detail:.900}",
+            detail.len()
+        );
+    }
+}
+
 #[test]
 fn a_settlement_says_what_it_is_of_and_something_about_it() {
     let told =

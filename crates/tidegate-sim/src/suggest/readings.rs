@@ -1,0 +1,58 @@
+//! Reads a log again and again, and tells whoever watches how far it is.
+
+use std::ops::ControlFlow;
+
+use super::options::SuggestError;
+use crate::log::{Log, LogOptions, Record, Tally, Watch};
+use crate::source::Input;
+
+/// How far it is, told to whoever watches.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// A reading of the log begins.
+    Begins {
+        /// Which, from 1.
+        reading: u32,
+        /// What it is for, in a word or two.
+        purpose: &'static str,
+        /// To look how far it is.
+        watch: Watch,
+    },
+    /// A request was read.
+    Request,
+    /// The reading has ended.
+    Ends,
+}
+
+/// Reads the log again and again.
+pub(super) struct Readings<'l, W> {
+    inputs: &'l [Input],
+    log: &'l LogOptions,
+    watch: W,
+    done: u32,
+}
+
+impl<'l, W> Readings<'l, W> {
+    pub(super) const fn new(inputs: &'l [Input], log: &'l LogOptions, watch: W) -> Self {
+        Self { inputs, log, watch, done: 0 }
+    }
+}
+
+impl<W: FnMut(Step)> Readings<'_, W> {
+    pub(super) fn read(
+        &mut self,
+        purpose: &'static str,
+        mut each: impl FnMut(&Record<'_>),
+    ) -> Result<Tally, SuggestError> {
+        let mut log = Log::open(self.inputs.to_vec(), self.log.clone())?;
+        self.done += 1;
+        (self.watch)(Step::Begins { reading: self.done, purpose, watch: log.watch() });
+        let outcome = log.read(|record| {
+            (self.watch)(Step::Request);
+            each(record);
+            ControlFlow::Continue(())
+        });
+        (self.watch)(Step::Ends);
+        Ok(outcome?.clone())
+    }
+}

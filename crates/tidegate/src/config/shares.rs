@@ -1,0 +1,18 @@
+//! Shares as files write them.
+
+use crate::policy::{Kept, whole_number};
+
+/// Reads `80%`.
+pub(super) fn percent(text: &str) -> Option<u8> {
+    let number: u8 = text.strip_suffix('%')?.trim().parse().ok()?;
+    (1..=100).contains(&number).then_some(number)
+}
+
+/// Reads `20%` or a number of units.
+pub(super) fn kept(text: &str) -> Option<Kept> {
+    match text.trim_end().strip_suffix('%') {
+        Some(number) if number.trim() == "0" => Some(Kept::Percent(0)),
+        Some(_) => percent(text.trim_end()).map(Kept::Percent),
+        None => whole_number(text).ok().map(Kept::Units),
+    }
+}
