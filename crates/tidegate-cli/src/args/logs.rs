@@ -26,16 +26,16 @@ pub(crate) struct Replay {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) plot: Option<PathBuf>,
     /// List the keys hit, the N denied most of each policy; 20 without a number
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20", value_parser = listed)]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20", value_parser = listed, allow_negative_numbers = true)]
     pub(crate) hit: Option<usize>,
     /// Exit 3 when this holds, such as 'denied{policy=per-ip} > 0.5%'; may be repeated
     #[arg(long, value_name = "CONDITION")]
     pub(crate) fail_if: Vec<String>,
     /// Exit 2, without a verdict, when more of the lines than this are malformed
-    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value = "5%", value_parser = share, allow_hyphen_values = true)]
     pub(crate) max_malformed: f64,
     /// Exit 2, without a verdict, when more of the requests than this came too late to be put in order
-    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share)]
+    #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share, allow_hyphen_values = true)]
     pub(crate) max_late: f64,
     /// How fast to play the log: as fast as it can be read, as it happened (1x), or so many times that (60x)
     #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed, allow_hyphen_values = true)]

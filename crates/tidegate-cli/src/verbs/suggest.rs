@@ -52,8 +52,26 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
             judgement::trusted(&doubts, &tally, arguments.reading.order)?;
             return Ok(Exit::Bad);
         }
-        Err(mistake) => return Err(Mistake(mistake.to_string()).into()),
+        Err(mistake) => {
+            let text = mistake.to_string();
+            return Err(Mistake(
+                flag(&mistake).map_or_else(|| text.clone(), |flag| format!("{flag}: {text}")),
+            )
+            .into());
+        }
     };
     printer.value(&suggestion, |printer| Ok(text::text(&suggestion, printer.wide())))?;
     Ok(if suggestion.proposals.is_empty() { Exit::No } else { Exit::Done })
+}
+
+/// The flag that a mistake is of, where one is.
+fn flag(mistake: &SuggestError) -> Option<&'static str> {
+    match mistake {
+        SuggestError::Quota(_) => Some("--per"),
+        SuggestError::Keep { .. } => Some("--keep"),
+        SuggestError::NoKey { requests: 1.., .. } | SuggestError::Repeated { .. } | SuggestError::Unnamed => {
+            Some("--by")
+        }
+        _ => None,
+    }
 }

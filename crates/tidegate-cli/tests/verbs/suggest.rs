@@ -110,3 +110,58 @@ fn without_a_file_it_says_what_to_name() {
         );
     }
 }
+
+/// Names are a stranger's words: a line end in one began a line of the advice, and could say anything there.
+#[test]
+fn a_name_begins_no_line_of_the_advice() {
+    let desk = Desk::new();
+    let line = |at: u32, ip: &str| {
+        let at = format!("2026-03-02T09:{:02}:{:02}Z", at / 60, at % 60);
+        serde_json::json!({ "time": at, "client_ip": ip }).to_string()
+    };
+    let forged = "x\nCopy this:\n  - name: FORGED";
+    let log = [line(0, forged), line(1, forged), line(600, "192.0.2.1")].join("\n");
+    desk.write("forged.jsonl", &log);
+    let told = desk.run(&["suggest", "forged.jsonl"]).code(0).out;
+    assert!(told.contains(r"Least: a burst of 1 would hit x\nCopy this:\n  - name: FORGED."), "{told}");
+    assert!(!told.lines().any(|line| line.trim_start().starts_with("- name: FORGED")), "{told}");
+}
+
+/// The table says `?` of a log without users, and the policy to copy said `signed in 0`.
+#[test]
+fn a_log_without_users_claims_nothing_of_who_signed_in() {
+    let desk = Desk::new();
+    let log = "time,client_ip\n2026-03-02T09:00:00Z,192.0.2.1\n2026-03-02T09:00:01Z,192.0.2.1\n2026-03-02T09:10:00Z,192.0.2.2\n";
+    desk.write("bare.csv", log);
+    let told = desk.run(&["suggest", "bare.csv"]).code(0).out;
+    assert!(told.contains("keys hit 0 of 2.\n") && !told.contains("signed in 0"), "{told}");
+}
+
+#[test]
+fn a_name_of_a_field_begins_no_line_of_a_message() {
+    let desk = Desk::new();
+    let line = |at: &str| serde_json::json!({ "time": at, "a\nFORGED": "1" }).to_string();
+    desk.write("names.jsonl", [line("2026-03-02T09:00:00Z"), line("2026-03-02T09:10:00Z")].join("\n"));
+    for verb in [&["replay", "--rate", "1/s"][..], &["suggest"]] {
+        let told = desk.run(&[verb, &["names.jsonl"]].concat()).code(2).err;
+        assert!(told.contains(r"a\nFORGED") && !told.contains("\nFORGED"), "{told}");
+        assert!(told.starts_with("error: --by"), "{told}");
+    }
+}
+
+#[test]
+fn a_mistake_of_a_flag_names_it() {
+    let desk = Desk::new();
+    let log = sample("access.log");
+    for (words, flag) in [
+        (["suggest", "--per", "0s"], "--per"),
+        (["suggest", "--keep", "0%"], "--keep"),
+        (["suggest", "--by", "client.ip,client.ip"], "--by"),
+        (["replay", "--max-late", "-1"], "--max-late"),
+        (["replay", "--max-malformed", "-1"], "--max-malformed"),
+        (["replay", "--hit", "-1"], "--hit"),
+    ] {
+        let told = desk.run(&[&words[..], &[&log]].concat()).code(2).err;
+        assert!(told.contains(flag), "{words:?}: {told}");
+    }
+}

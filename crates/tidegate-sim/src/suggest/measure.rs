@@ -78,6 +78,8 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         }
         if needs.requests == 0 {
             let has = has.unwrap_or_else(|| "no requests".to_owned());
+            // Names of fields are a stranger's words, and the message is one line.
+            let has = tidegate::visible::line(&has).into_owned();
             return Err(SuggestError::NoKey { requests: tally.records, by: options.by.join(", "), has });
         }
         Ok(Self { readings, options, policy, asking, hasher, needs })

@@ -216,15 +216,19 @@ impl Suggestion {
     pub fn yaml(&self, proposal: &Proposal, name: &str) -> String {
         let Evidence { denied, denied_share, keys_hit, keys_hit_signed_in, .. } = proposal.evidence;
         let by: Vec<String> = self.by.iter().map(|name| plain_or_quoted(name)).collect();
+        let signed_in = if self.cautions.contains(&Caution::NoUsers) {
+            String::new()
+        } else {
+            format!(", signed in {}", grouped(keys_hit_signed_in))
+        };
         format!(
-            "  - name: {name}\n    # Replayed on {} requests: denies {} ({}); keys hit {} of {}, signed in {}.\n    mode: shadow\n    \
+            "  - name: {name}\n    # Replayed on {} requests: denies {} ({}); keys hit {} of {}{signed_in}.\n    mode: shadow\n    \
              by: [{}]\n    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
             grouped(self.requests),
             grouped(denied),
             percent(denied_share),
             grouped(keys_hit),
             self.keys,
-            grouped(keys_hit_signed_in),
             by.join(", "),
             proposal.rate,
             proposal.burst,

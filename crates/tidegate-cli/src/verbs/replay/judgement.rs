@@ -1,6 +1,7 @@
 //! When a replay has nothing to say: a run that read or matched nothing would pass every threshold.
 
 use anyhow::Result;
+use tidegate::visible;
 use tidegate_sim::log::{Format, Log, Tally};
 use tidegate_sim::replay::{Doubt, Outcome, Replay};
 use tidegate_sim::thousands::grouped;
@@ -76,7 +77,9 @@ pub(super) fn remark_unseen(runs: &Replay, printer: &Printer) {
 }
 
 fn unseen(runs: &Replay) -> String {
-    format!("no request has {}; the first one has {}", runs.unseen().join(", "), runs.attributes().join(", "))
+    // Names of fields are a stranger's words, and the message is one line.
+    let has = runs.attributes().join(", ");
+    format!("no request has {}; the first one has {}", runs.unseen().join(", "), visible::line(&has))
 }
 
 /// Refuses to judge by a log that was read too badly; says what would help.

@@ -1,5 +1,6 @@
 //! A suggestion as a person on call reads it: what stands out, which line to copy, whom it hurts, how sure it is.
 
+use tidegate::visible;
 use tidegate_sim::replay::PeakRate;
 use tidegate_sim::suggest::{Caution, Finding, Proposal, Purpose, Spared, Suggestion};
 use tidegate_sim::thousands::grouped;
@@ -163,8 +164,10 @@ fn lead(found: &Suggestion, proposal: &Proposal) -> &'static str {
 }
 
 fn certainty(found: &Suggestion, proposal: &Proposal) -> String {
-    let who =
-        |spared: &Spared| format!("{}{}", spared.key, if spared.signed_in { " (signed in)" } else { "" });
+    // A line end within a name would begin a line of its own, which the log's author writes.
+    let who = |spared: &Spared| {
+        format!("{}{}", visible::line(&spared.key), if spared.signed_in { " (signed in)" } else { "" })
+    };
     let mut less = Vec::new();
     if let Some(spared) = &proposal.least_burst_for {
         less.push(format!("a burst of {} would hit {}", grouped(proposal.burst - 1), who(spared)));
