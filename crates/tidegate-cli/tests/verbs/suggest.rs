@@ -165,3 +165,14 @@ fn a_mistake_of_a_flag_names_it() {
         assert!(told.contains(flag), "{words:?}: {told}");
     }
 }
+
+#[test]
+fn a_log_of_times_alone_is_told_as_such() {
+    let desk = Desk::new();
+    let line = |at: &str| serde_json::json!({ "time": at, "client_ip": null }).to_string();
+    desk.write("times.jsonl", [line("2026-03-02T09:00:00Z"), line("2026-03-02T09:10:00Z")].join("\n"));
+    let replayed = desk.run(&["replay", "times.jsonl", "--rate", "1/s"]).code(2).err;
+    assert!(replayed.contains("the first one has nothing but its time"), "{replayed}");
+    let suggested = desk.run(&["suggest", "times.jsonl"]).code(2).err;
+    assert!(suggested.contains("the log has times and nothing else"), "{suggested}");
+}

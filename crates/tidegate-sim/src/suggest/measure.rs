@@ -78,6 +78,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         }
         if needs.requests == 0 {
             let has = has.unwrap_or_else(|| "no requests".to_owned());
+            let has = if has.is_empty() { "times and nothing else".to_owned() } else { has };
             // Names of fields are a stranger's words, and the message is one line.
             let has = tidegate::visible::line(&has).into_owned();
             return Err(SuggestError::NoKey { requests: tally.records, by: options.by.join(", "), has });

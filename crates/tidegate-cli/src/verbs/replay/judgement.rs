@@ -79,7 +79,8 @@ pub(super) fn remark_unseen(runs: &Replay, printer: &Printer) {
 fn unseen(runs: &Replay) -> String {
     // Names of fields are a stranger's words, and the message is one line.
     let has = runs.attributes().join(", ");
-    format!("no request has {}; the first one has {}", runs.unseen().join(", "), visible::line(&has))
+    let has = if has.is_empty() { "nothing but its time" } else { &has };
+    format!("no request has {}; the first one has {}", runs.unseen().join(", "), visible::line(has))
 }
 
 /// Refuses to judge by a log that was read too badly; says what would help.
