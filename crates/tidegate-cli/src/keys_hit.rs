@@ -22,6 +22,8 @@ pub(crate) struct HitList {
     window: Duration,
     /// Whether every key was remembered.
     is_complete: bool,
+    /// Whether the log names users, so that it is known who signed in.
+    names_users: bool,
     keys: Vec<KeyDetail>,
 }
 
@@ -38,6 +40,7 @@ pub(crate) fn lists(replay: &Replay, outcomes: &[Outcome], most: usize) -> Vec<H
                 keys_hit: policy.keys_hit,
                 window: peaks.window(),
                 is_complete: peaks.is_exact(),
+                names_users: replay.names_users(),
                 keys: peaks.hit(most, |_| true),
             })
         }));
@@ -58,7 +61,7 @@ impl HitList {
                 "counts_are_floor": key.is_floor(),
                 "peak": peak.peak,
                 "peak_at": rfc3339(peak.peak_at),
-                "signed_in": key.signed_in,
+                "signed_in": self.names_users.then_some(key.signed_in),
                 "first_denied_at": peak.first_denied.map(rfc3339),
                 "paths": key.paths.iter().map(path).collect::<Vec<_>>(),
             })
@@ -105,12 +108,17 @@ impl HitList {
         let path = |path: &tidegate_sim::peaks::PathCount| {
             format!("{} {}{}", path.path, if path.is_exact { "" } else { ">=" }, grouped(path.requests))
         };
+        let signed_in = match (self.names_users, key.signed_in) {
+            (false, _) => "?",
+            (true, true) => "yes",
+            (true, false) => "no",
+        };
         vec![
             key.peak.key.clone().into(),
             key.requests.map_or_else(|| "-".to_owned(), count).into(),
             Cell::looking(count(key.peak.denied), Some(Look::Bad)),
             PeakRate { count: key.peak.peak, window: self.window }.to_string().into(),
-            if key.signed_in { "yes" } else { "no" }.to_owned().into(),
+            signed_in.to_owned().into(),
             key.peak.first_denied.map_or_else(|| "-".to_owned(), |at| when(at, recorded)).into(),
             key.paths.iter().map(path).collect::<Vec<_>>().join(", ").into(),
         ]

@@ -181,6 +181,11 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
         printer
             .remark(&format!("left out: {} {requests} that --match does not fit", grouped(tally.unmatched)));
     }
+    for name in &tally.unmet {
+        printer.remark(&format!(
+            "--match {name}: no request has {name}; the attributes of requests are named as in a policy file"
+        ));
+    }
     if tally.files_sorted {
         let files: Vec<&str> = tally.files.iter().map(|(file, _)| file.as_str()).collect();
         printer.remark(&format!("files were read in the order of their times: {}", files.join(", ")));

@@ -74,6 +74,8 @@ pub struct Tally {
     pub records: u64,
     /// Requests left out, because [`LogOptions::matching`] does not fit them.
     pub unmatched: u64,
+    /// Attributes that [`LogOptions::matching`] goes by and that no request had so far.
+    pub unmet: Vec<String>,
     /// Lines that are no request.
     pub malformed: u64,
     /// The first of them.
@@ -180,10 +182,16 @@ impl Log {
     /// [`LogError`] when a file cannot be read to its end.
     pub fn read(&mut self, mut each: impl FnMut(&Record<'_>) -> ControlFlow<()>) -> Result<&Tally, LogError> {
         let matching = (self.options.matching != Match::any()).then(|| self.options.matching.clone());
+        self.tally.unmet.clear();
+        self.options.matching.names(&mut |name| self.tally.unmet.push(name.to_owned()));
         let mut each = |tally: &mut Tally, record: &Record<'_>| {
-            if matching.as_ref().is_some_and(|matching| !matching.matches(&record.describe())) {
-                tally.unmatched += 1;
-                return ControlFlow::Continue(());
+            if let Some(matching) = &matching {
+                let request = record.describe();
+                tally.unmet.retain(|name| request.value(name).is_none());
+                if !matching.matches(&request) {
+                    tally.unmatched += 1;
+                    return ControlFlow::Continue(());
+                }
             }
             tally.records += 1;
             tally.first.get_or_insert(record.time);

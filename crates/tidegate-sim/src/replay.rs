@@ -73,6 +73,7 @@ pub struct Replay {
     first: Option<Tick>,
     last: Option<Tick>,
     is_recorded: bool,
+    names_users: bool,
     inside: Inside,
     unheld: u64,
     /// Attributes of `by` that no request has had so far.
@@ -134,6 +135,7 @@ impl Replay {
             first: None,
             last: None,
             is_recorded: false,
+            names_users: false,
             inside: Inside::default(),
             unheld: 0,
             wanted: Wanted::by(runs.iter().map(|run| run.policies.named()).collect()),
@@ -147,6 +149,7 @@ impl Replay {
     /// without one stays charged there, as one that nobody reports does live.
     pub fn feed(&mut self, record: &Record<'_>) {
         self.is_recorded = true;
+        self.names_users |= !record.user.is_empty();
         let told = Told { status: record.status, signed_in: record.is_signed_in(), took: record.duration };
         // Of the first request all attributes are remembered.
         let request = match self.first {
@@ -200,6 +203,12 @@ impl Replay {
     #[must_use]
     pub fn holds(&self) -> bool {
         self.runs.iter().any(|run| run.holds)
+    }
+
+    /// Says whether any request named its user. Where none did, nobody can say who signed in.
+    #[must_use]
+    pub const fn names_users(&self) -> bool {
+        self.names_users
     }
 
     /// Returns how many requests left their places at once because nobody said how long they took; see [`Replay::holds`].

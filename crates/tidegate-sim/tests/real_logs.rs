@@ -67,7 +67,7 @@ fn apache_ten_thousand_lines_and_time_goes_back_at_half_of_them() {
     assert_eq!((tally.order.back, tally.order.ordered, tally.order.clamped), (4_915, 9_448, 0));
     assert_eq!(tally.order.largest_step, Duration::from_secs(59));
     let (outcome, _) = replay(input, Order::default(), PER_IP);
-    assert_eq!(outcome.policies[0].keys.to_string(), "1753");
+    assert_eq!(outcome.policies[0].keys.to_string(), "1,753");
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn nasa_one_day_as_a_table() {
     let Some(input) = file("nasa-http-1995-08-01.tsv.zst") else { return };
     let (outcome, tally) = replay(input, Order::default(), PER_IP);
     assert_eq!((tally.records, tally.malformed, tally.order.back), (30_969, 0, 0));
-    assert_eq!(outcome.policies[0].keys.to_string(), "2365");
+    assert_eq!(outcome.policies[0].keys.to_string(), "2,365");
 }
 
 /// The publisher gave every line a random day: each day of the log is many days behind each other. Five minutes do not
@@ -88,7 +88,7 @@ fn nasa_one_month_under_other_dates() {
     assert_eq!(tally.order.window_needed(), Some(Duration::from_secs(86_396)));
     let (whole, tally) = replay(input, day(), PER_IP);
     assert_eq!((tally.order.clamped, tally.order.early), (0, 0));
-    assert_eq!(whole.policies[0].keys.to_string(), "52205");
+    assert_eq!(whole.policies[0].keys.to_string(), "52,205");
     assert!(whole.denied * 100 < short.denied, "{} {}", whole.denied, short.denied);
 }
 

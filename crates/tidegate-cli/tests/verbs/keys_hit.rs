@@ -40,6 +40,26 @@ fn the_keys_hit_are_listed_denied_most_first() {
     assert!(!run(&[]).out.contains("SIGNED IN") && run(&["-o", "json"]).json().get("hit").is_none());
 }
 
+/// Each key was said not to have signed in, of a log that does not say who did.
+#[test]
+fn a_log_without_users_says_of_nobody_that_he_did_not_sign_in() {
+    let desk = Desk::new();
+    let lines: String = (0..30)
+        .map(|second| format!("{{\"time\":{},\"client_ip\":\"10.0.0.1\"}}\n", 1_700_000_000 + second))
+        .collect();
+    desk.write("calls.json", lines);
+    let run = |more: &[&str]| {
+        let words = ["replay", "calls.json", "--rate", "2/min", "-q", "--hit", "--plot", "out"];
+        desk.run(&[&words[..], more].concat()).code(0)
+    };
+    assert!(run(&["-o", "json"]).json()["hit"][0]["keys"][0]["signed_in"].is_null());
+    let table = run(&[]).out;
+    let row = table.lines().find(|line| line.starts_with("10.0.0.1 ")).unwrap();
+    assert!(row.split_whitespace().any(|word| word == "?") && !row.contains(" no "), "{table}");
+    let page = desk.read("out/report.html");
+    assert!(page.contains("the log names no users") && !page.contains("none of them signed in"));
+}
+
 #[test]
 fn each_run_and_each_shadow_limit_has_a_list_of_its_own() {
     let desk = Desk::new();

@@ -134,6 +134,11 @@ fn a_part_of_a_log_is_replayed() {
     let told = desk.run(&["replay", &log, "--rate", "1/s", "--match", "path=/api/**"]).code(0).err;
     let left_out = format!("left out: {} requests that --match does not fit", grouped(requests(&rest)));
     assert!(told.contains(&left_out), "{told}");
+    // A slip in a name left nothing out, and nobody was told.
+    let told = desk.run(&["replay", &log, "--rate", "1/s", "--match", "not.pth=/api/**"]).code(0).err;
+    assert!(told.contains("--match pth: no request has pth"), "{told}");
+    let ran = desk.run(&replay(&[&log, "--match", "status=5*"])).code(2);
+    assert!(ran.err.contains("fits --match status=5*; no request has status"), "{ran:?}");
     let ran = desk.run(&replay(&[&log, "--match", "path=/nowhere", "--match", "method=PUT"])).code(2);
     let says = "nothing to replay: none of the 4,478 requests fits --match path=/nowhere --match method=PUT";
     assert!(ran.err.contains(says), "{ran:?}");

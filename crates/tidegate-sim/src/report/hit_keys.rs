@@ -28,7 +28,7 @@ pub(super) fn tables(
                     @if (hit.len() as u64) < policy.keys_hit { "; the " (grouped(hit.len() as u64)) " that were denied most" }
                     "."
                 }
-                div class="wide" { (table(&hit, peaks.window(), axis, start)) }
+                div class="wide" { (table(&hit, peaks.window(), axis, start, replay.names_users())) }
                 @if hit.iter().any(KeyDetail::is_floor) {
                     p class="quiet" { "≥: at least so many; the key was forgotten for a while, for lack of room." }
                 }
@@ -40,7 +40,13 @@ pub(super) fn tables(
     }
 }
 
-fn table(hit: &[KeyDetail], window: std::time::Duration, axis: TimeAxis, start: Tick) -> Markup {
+fn table(
+    hit: &[KeyDetail],
+    window: std::time::Duration,
+    axis: TimeAxis,
+    start: Tick,
+    names_users: bool,
+) -> Markup {
     html! {
         table {
             thead { tr {
@@ -55,7 +61,7 @@ fn table(hit: &[KeyDetail], window: std::time::Duration, axis: TimeAxis, start: 
                         td class="n" { @if let Some(requests) = key.requests { (least) (grouped(requests)) } }
                         td class="n bad" { (least) (grouped(key.peak.denied)) }
                         td class="n" { (PeakRate { count: key.peak.peak, window }) }
-                        td { (yes_or_no(key.signed_in)) }
+                        td { (yes_or_no(key.signed_in, names_users)) }
                         td { @if let Some(at) = key.peak.first_denied { (axis.label(at, start)) } }
                         td class="names" { (paths(&key.paths)) }
                     }
@@ -65,8 +71,13 @@ fn table(hit: &[KeyDetail], window: std::time::Duration, axis: TimeAxis, start: 
     }
 }
 
-pub(super) fn yes_or_no(signed_in: bool) -> &'static str {
-    if signed_in { "yes" } else { "no" }
+/// Says whether a key signed in; `?` of a log that names no users.
+pub(super) fn yes_or_no(signed_in: bool, names_users: bool) -> &'static str {
+    match (names_users, signed_in) {
+        (false, _) => "?",
+        (true, true) => "yes",
+        (true, false) => "no",
+    }
 }
 
 /// Writes paths in one line: `/items/* 700, / at least 12`.

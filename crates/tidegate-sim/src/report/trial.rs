@@ -49,7 +49,8 @@ pub(super) fn section(
     };
     let here = &rungs[at];
     let svg = chart.svg(&Level { name: level(here), value: here.granted as f64 }, &here.hit)?;
-    let data = data(&rungs, at, policy, &chart, &level);
+    let users = replay.names_users();
+    let data = data((&rungs, at), policy, users, &chart, &level);
     let (range, label) = (format!("limit-{number}"), format!("who-{number}"));
     Ok(html! {
         section class="trial" {
@@ -66,7 +67,7 @@ pub(super) fn section(
                 input type="range" id=(range) min="0" max=(rungs.len() - 1) step="1" value=(at);
                 button type="button" data-back { "Back to the limit replayed" }
             }
-            dl class="numbers" aria-live="polite" { (numbers(here, policy)) }
+            dl class="numbers" aria-live="polite" { (numbers(here, policy, users)) }
             div class="wide" data-who hidden[here.newly.is_empty()] {
                 table aria-labelledby=(label) {
                     caption id=(label) { "Newly hit, denied most first " span data-more { (more(here)) } }
@@ -82,7 +83,7 @@ pub(super) fn section(
             }
             details open {
                 summary { "All limits that were tried" }
-                div class="wide" { (ladder_table(&rungs, at)) }
+                div class="wide" { (ladder_table(&rungs, at, users)) }
             }
             script type="application/json" { (PreEscaped(inert(&data))) }
         }
@@ -95,9 +96,10 @@ fn here_is(rung: &Rung, policy: &PolicyOutcome) -> bool {
 }
 
 /// The numbers of one rung, by the names that the script knows them by.
-fn words(rung: &Rung, policy: &PolicyOutcome) -> [(&'static str, &'static str, String); 5] {
+fn words(rung: &Rung, policy: &PolicyOutcome, users: bool) -> [(&'static str, &'static str, String); 5] {
     let signed_in = |count: u64, of: u64| match (count, of) {
         (_, 0) => String::new(),
+        _ if !users => ", nobody can say who signed in: the log names no users".to_owned(),
         (0, _) => ", none of them signed in".to_owned(),
         (count, _) => format!(", {} of them signed in and served", grouped(count)),
     };
@@ -123,9 +125,9 @@ fn words(rung: &Rung, policy: &PolicyOutcome) -> [(&'static str, &'static str, S
     ]
 }
 
-fn numbers(rung: &Rung, policy: &PolicyOutcome) -> Markup {
+fn numbers(rung: &Rung, policy: &PolicyOutcome, users: bool) -> Markup {
     html! {
-        @for (name, title, text) in words(rung, policy) { dt { (title) } dd data-number=(name) { (text) } }
+        @for (name, title, text) in words(rung, policy, users) { dt { (title) } dd data-number=(name) { (text) } }
     }
 }
 
@@ -140,9 +142,9 @@ fn more(rung: &Rung) -> String {
 
 /// The data of the script: for each rung what is shown, and the keys that are named by any of them, once.
 fn data(
-    rungs: &[Rung],
-    at: usize,
+    (rungs, at): (&[Rung], usize),
     policy: &PolicyOutcome,
+    users: bool,
     chart: &Movable<'_>,
     level: &impl Fn(&Rung) -> String,
 ) -> Value {
@@ -152,13 +154,13 @@ fn data(
     for rung in rungs {
         let who = |newly: &NewlyHit| {
             let place = *places.entry(newly.key.clone()).or_insert_with(|| {
-                keys.push(key(newly));
+                keys.push(key(newly, users));
                 keys.len() - 1
             });
             json!([place, grouped(newly.denied)])
         };
         let who: Vec<Value> = rung.newly.iter().map(who).collect();
-        let words = words(rung, policy);
+        let words = words(rung, policy, users);
         let spoken: Vec<String> = words.iter().map(|(_, title, text)| format!("{title}: {text}")).collect();
         let numbers: serde_json::Map<String, Value> =
             words.into_iter().map(|(name, _, text)| (name.to_owned(), text.into())).collect();
@@ -176,7 +178,7 @@ fn data(
     json!({ "replayed": at, "rungs": rows, "keys": keys })
 }
 
-fn key(newly: &NewlyHit) -> Value {
+fn key(newly: &NewlyHit, users: bool) -> Value {
     let detail = newly.detail.as_ref();
     let requests = detail.and_then(|detail| {
         let least = if detail.is_floor() { "≥ " } else { "" };
@@ -186,7 +188,7 @@ fn key(newly: &NewlyHit) -> Value {
     json!({
         "key": shown(&newly.key),
         "requests": requests.unwrap_or_default(),
-        "signed_in": yes_or_no(newly.signed_in),
+        "signed_in": yes_or_no(newly.signed_in, users),
         "paths": shown(&detail.map(|detail| paths(&detail.paths)).unwrap_or_default()),
     })
 }
@@ -197,7 +199,8 @@ fn inert(data: &Value) -> String {
     visible::json(&text).into_owned()
 }
 
-fn ladder_table(rungs: &[Rung], at: usize) -> Markup {
+fn ladder_table(rungs: &[Rung], at: usize, users: bool) -> Markup {
+    let signed_in = |count: u64| if users { grouped(count) } else { "?".to_owned() };
     html! {
         table {
             thead { tr {
@@ -211,9 +214,9 @@ fn ladder_table(rungs: &[Rung], at: usize) -> Markup {
                         td class="n" { (grouped(rung.denied)) }
                         td class="n" { (percent(rung.denied_share)) }
                         td class="n" { (grouped(rung.keys_hit)) }
-                        td class="n" { (grouped(rung.keys_hit_signed_in)) }
+                        td class="n" { (signed_in(rung.keys_hit_signed_in)) }
                         td class="n" { (grouped(rung.newly_hit)) }
-                        td class="n" { (grouped(rung.newly_hit_signed_in)) }
+                        td class="n" { (signed_in(rung.newly_hit_signed_in)) }
                         td class="n" { (grouped(rung.spared)) }
                         td class="names" {
                             @for (place, newly) in rung.newly.iter().take(3).enumerate() {

@@ -187,7 +187,7 @@ impl Match {
     }
 
     /// Hands over the name of each attribute asked for, those of what is left out included.
-    pub(crate) fn names(&self, each: &mut impl FnMut(&str)) {
+    pub fn names(&self, each: &mut impl FnMut(&str)) {
         let mut part = Some(self);
         while let Some(asked) = part {
             asked.attributes.iter().for_each(|(name, _)| each(name));

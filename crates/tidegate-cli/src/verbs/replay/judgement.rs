@@ -18,11 +18,14 @@ pub(super) fn parsed(tally: &Tally, reading: &Reading) -> Result<()> {
     if tally.unmatched > 0 {
         let asked: Vec<String> =
             reading.matching.iter().map(|(name, value)| format!("--match {name}={value}")).collect();
-        let what = format!(
+        let mut what = format!(
             "nothing to replay: none of the {} requests fits {}",
             grouped(tally.unmatched),
             asked.join(" ")
         );
+        if !tally.unmet.is_empty() {
+            what.push_str(&format!("; no request has {}", tally.unmet.join(", ")));
+        }
         return Err(Mistake(what).into());
     }
     let files: Vec<&str> = tally.files.iter().map(|(name, _)| name.as_str()).collect();
