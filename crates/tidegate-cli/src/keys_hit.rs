@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tidegate::visible;
 use tidegate_sim::json_units::{millis, rfc3339};
 use tidegate_sim::peaks::KeyDetail;
 use tidegate_sim::replay::{Outcome, PeakRate, Replay};
@@ -114,7 +115,7 @@ impl HitList {
             (true, false) => "no",
         };
         vec![
-            key.peak.key.clone().into(),
+            visible::name(&key.peak.key).into_owned().into(),
             key.requests.map_or_else(|| "-".to_owned(), count).into(),
             Cell::looking(count(key.peak.denied), Some(Look::Bad)),
             PeakRate { count: key.peak.peak, window: self.window }.to_string().into(),

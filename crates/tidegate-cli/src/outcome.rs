@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use tidegate::Tick;
+use tidegate::{Tick, visible};
 use tidegate_sim::chart::{Bars, Curve, TimeAxis};
 use tidegate_sim::log::Tally;
 use tidegate_sim::replay::{Outcome, PolicyOutcome, Replay, Threshold};
@@ -157,7 +157,11 @@ fn policies(outcome: &Outcome, recorded: bool, wide: bool) -> Styled {
             format!("{share:.2}"),
             if keyed { policy.keys.to_string() } else { "(all)".to_owned() },
             grouped(policy.keys_hit),
-            policy.worst.as_ref().filter(|_| keyed).map_or_else(|| "-".to_owned(), |worst| worst.key.clone()),
+            policy
+                .worst
+                .as_ref()
+                .filter(|_| keyed)
+                .map_or_else(|| "-".to_owned(), |worst| visible::name(&worst.key).into_owned()),
             policy.peak.map_or_else(|| "-".to_owned(), |peak| peak.to_string()),
             policy.first_denied.map_or_else(|| "-".to_owned(), |at| when(at, recorded)),
         ];
@@ -219,7 +223,7 @@ fn side_by_side(outcomes: &[Outcome]) -> Styled {
             format!("{share:.2}"),
             grouped(outcome.delayed),
             grouped(hit),
-            worst.map_or_else(|| "-".to_owned(), |worst| worst.key.clone()),
+            worst.map_or_else(|| "-".to_owned(), |worst| visible::name(&worst.key).into_owned()),
         ];
         cells(row, DENIED, (outcome.denied > 0).then_some(Look::Bad))
     };

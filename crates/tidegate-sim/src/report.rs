@@ -145,7 +145,7 @@ fn run(outcome: &Outcome, axis: TimeAxis, named: bool) -> Markup {
                             td class={ "n" @if refused > 0 { " bad" } } { (grouped(refused)) }
                             td class="n" { (percent(ratio(refused, policy.matched))) }
                             td class="n" { (grouped(policy.keys_hit)) " of " (policy.keys) }
-                            td { @if let Some(worst) = &policy.worst { code { (worst.key) } } }
+                            td { @if let Some(worst) = &policy.worst { code { (visible::name(&worst.key)) } } }
                             td class="n" { @if let Some(peak) = policy.peak { (peak) } }
                             td { @if let Some(at) = policy.first_denied { (axis.label(at, start)) } @else { "never" } }
                         }

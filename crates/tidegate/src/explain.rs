@@ -4,13 +4,12 @@
 
 mod terminal;
 
-use std::time::Duration;
-
 use tidegate_core::concurrency::Concurrency;
 use tidegate_core::{Criticality, Priority, Quota, Rate};
 
 use crate::gate::{Check, Gate, GateDecision, LimitDecision};
 use crate::policy::{Descriptor, KeepFor, Limit, Mode, Policy, PolicySet, Relevance};
+use crate::rounded::millis_up;
 use crate::store::StoreError;
 
 /// The explanation of one request.
@@ -272,12 +271,10 @@ pub fn key_text(policy: &Policy, request: &Descriptor<'_>) -> String {
     if text.is_empty() { "(all)".to_owned() } else { text }
 }
 
-fn millis_up(wait: Duration) -> u64 {
-    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::policy::{Kept, Match};
     use crate::{ManualClock, Tick};

@@ -40,7 +40,6 @@
 mod limit_headers;
 mod named_limit;
 mod refusal;
-mod rounded;
 mod shown;
 mod window;
 
@@ -49,12 +48,12 @@ use http::{Response, StatusCode};
 
 pub use self::named_limit::NamedLimit;
 pub use self::refusal::{PublicRefusal, Refusal};
-pub use self::rounded::{millis_up, seconds_up};
 pub use self::shown::ShownLimits;
 pub use self::window::Window;
 use crate::gate::GateDecision;
 pub use crate::header_form::HeaderForm;
 use crate::policy::Descriptor;
+pub use crate::rounded::{millis_up, seconds_up};
 
 /// The media type of a refusal's body.
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");

@@ -40,6 +40,11 @@ pub mod policy;
 mod precision;
 pub mod queue;
 mod reservation;
+#[cfg_attr(
+    not(feature = "http"),
+    allow(dead_code, unreachable_pub, reason = "`http_answer` makes it public")
+)]
+mod rounded;
 mod seqlock;
 pub mod store;
 mod sync;

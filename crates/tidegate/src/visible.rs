@@ -67,6 +67,22 @@ pub fn excerpt(words: &str) -> String {
     }
 }
 
+/// Writes an outsider's name for people who read a table: as [`line()`], and cut to 80 characters, so that one name does not widen all rows.
+///
+/// # Examples
+/// ```
+/// assert_eq!(tidegate::visible::name("203.0.113.9"), "203.0.113.9");
+/// assert_eq!(tidegate::visible::name(&"k".repeat(5_000)), "k".repeat(80) + "…");
+/// ```
+#[must_use]
+pub fn name(name: &str) -> Cow<'_, str> {
+    const SHOWN: usize = 80;
+    match name.char_indices().nth(SHOWN) {
+        Some((end, _)) => Cow::Owned(line(&name[..end]).into_owned() + "…"),
+        None => line(name),
+    }
+}
+
 fn replaced(text: &str, kept: fn(char) -> bool, replace: fn(char, &mut String)) -> Cow<'_, str> {
     let hidden = |char: char| is_acted_on(char) && !kept(char);
     let Some(first) = text.find(hidden) else { return Cow::Borrowed(text) };

@@ -60,6 +60,23 @@ fn a_log_without_users_says_of_nobody_that_he_did_not_sign_in() {
     assert!(page.contains("the log names no users") && !page.contains("none of them signed in"));
 }
 
+/// One key of 5,000 characters widened every row of every table to its own width.
+#[test]
+fn a_long_key_is_cut_for_people_and_whole_in_json() {
+    let desk = Desk::new();
+    let key = "k".repeat(5_000);
+    let lines: String =
+        (0..90).map(|at| format!("{{\"time\":{},\"client_ip\":\"{key}\"}}\n", 1_700_000_000 + at)).collect();
+    desk.write("calls.json", lines);
+    let words = ["calls.json", "--by", "client.ip", "-q"];
+    let run = |verb: &str, more: &[&str]| desk.run(&[&[verb], &words[..], more].concat());
+    let hit = ["--rate", "2/min", "--hit", "--plot", "out"];
+    assert_eq!(run("replay", &[&hit[..], &["-o", "json"]].concat()).json()["hit"][0]["keys"][0]["key"], key);
+    for told in [run("replay", &hit).out, run("suggest", &[]).out, desk.read("out/report.html")] {
+        assert!(!told.contains(&key[..81]), "{told:.2000}");
+    }
+}
+
 #[test]
 fn each_run_and_each_shadow_limit_has_a_list_of_its_own() {
     let desk = Desk::new();

@@ -1,7 +1,7 @@
 //! The keys that a policy hit, denied most first.
 
 use maud::{Markup, html};
-use tidegate::Tick;
+use tidegate::{Tick, visible};
 
 use crate::chart::TimeAxis;
 use crate::peaks::{KeyDetail, PathCount};
@@ -57,7 +57,7 @@ fn table(
                 @for key in hit {
                     @let least = if key.is_floor() { "≥ " } else { "" };
                     tr {
-                        td { code { (key.peak.key) } }
+                        td { code { (visible::name(&key.peak.key)) } }
                         td class="n" { @if let Some(requests) = key.requests { (least) (grouped(requests)) } }
                         td class="n bad" { (least) (grouped(key.peak.denied)) }
                         td class="n" { (PeakRate { count: key.peak.peak, window }) }

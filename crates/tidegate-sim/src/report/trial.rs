@@ -186,7 +186,7 @@ fn key(newly: &NewlyHit, users: bool) -> Value {
     });
     let shown = |text: &str| visible::line(text).into_owned();
     json!({
-        "key": shown(&newly.key),
+        "key": visible::name(&newly.key),
         "requests": requests.unwrap_or_default(),
         "signed_in": yes_or_no(newly.signed_in, users),
         "paths": shown(&detail.map(|detail| paths(&detail.paths)).unwrap_or_default()),
@@ -221,7 +221,7 @@ fn ladder_table(rungs: &[Rung], at: usize, users: bool) -> Markup {
                         td class="names" {
                             @for (place, newly) in rung.newly.iter().take(3).enumerate() {
                                 @if place > 0 { ", " }
-                                code { (newly.key) }
+                                code { (visible::name(&newly.key)) }
                                 @if let Some(path) = newly.detail.as_ref().and_then(|detail| detail.paths.first()) {
                                     " " span class="quiet" { (path.path) }
                                 }

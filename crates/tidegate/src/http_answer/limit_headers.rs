@@ -13,9 +13,9 @@ mod x_ratelimit;
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
 use self::insert::insert;
-use super::rounded::seconds_up;
 use super::shown::ShownLimits;
 use crate::header_form::HeaderForm;
+use crate::rounded::seconds_up;
 
 /// How many limits the lists leave out, see [`budget`].
 const LEFT_OUT: HeaderName = HeaderName::from_static("x-tidegate-policies-left-out");

@@ -11,9 +11,9 @@ use http::StatusCode;
 use serde::Serialize;
 use tidegate_core::Retry;
 
-use super::rounded::millis_up;
 use crate::gate::GateDecision;
 use crate::policy::Deny;
+use crate::rounded::millis_up;
 
 /// The type of a problem of which the status says all (RFC 9457, section 4.2.1).
 const NO_TYPE: &str = "about:blank";

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Quota, Retry};
 
-use super::rounded::seconds_up;
 use crate::gate::{GateDecision, LimitDecision};
 use crate::policy::{Descriptor, Policy};
+use crate::rounded::seconds_up;
 
 /// One limit as headers show it.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Tick, Transition};
 
-use super::rounded::seconds_up;
+use crate::rounded::seconds_up;
 
 /// How long a limit that is used up takes to be full again. Worked out once per quota: it costs a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -114,7 +114,12 @@ fn row(found: &Suggestion, proposal: &Proposal, names_users: bool, wide: bool) -
         .take(shown)
         .map(|hit| {
             let signed_in = if hit.signed_in { ", signed in" } else { "" };
-            format!("{} ({} of {}{signed_in})", hit.key, grouped(hit.denied), grouped(hit.requests))
+            format!(
+                "{} ({} of {}{signed_in})",
+                visible::name(&hit.key),
+                grouped(hit.denied),
+                grouped(hit.requests)
+            )
         })
         .collect();
     let more = evidence.keys_hit.saturating_sub(names.len() as u64);
@@ -166,7 +171,7 @@ fn lead(found: &Suggestion, proposal: &Proposal) -> &'static str {
 fn certainty(found: &Suggestion, proposal: &Proposal) -> String {
     // A line end within a name would begin a line of its own, which the log's author writes.
     let who = |spared: &Spared| {
-        format!("{}{}", visible::line(&spared.key), if spared.signed_in { " (signed in)" } else { "" })
+        format!("{}{}", visible::name(&spared.key), if spared.signed_in { " (signed in)" } else { "" })
     };
     let mut less = Vec::new();
     if let Some(spared) = &proposal.least_burst_for {
