@@ -10,7 +10,8 @@
 //! * [`priority`]: how much a request matters
 //! * [`quota`]: a complete limit of any algorithm, and its state
 //! * [`rate`]: one file per algorithm, one shape
-//! * [`concurrency`]: how much may be in flight
+//! * [`concurrency`]: how much may be in flight, and what moves that limit
+//! * [`throttle`]: which share of arrivals is refused, by how earlier work ended
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -25,6 +26,7 @@ mod kept;
 pub mod priority;
 pub mod quota;
 pub mod rate;
+pub mod throttle;
 pub mod time;
 
 pub use algorithm::Algorithm;
