@@ -3,6 +3,11 @@
 //! * [`Limiter`], [`KeyedLimiter`]: allow, reserve, wait; one limit, several at once, or one per key in bounded memory
 //! * [`Precision`]: how exactly they take the time, and what a check costs
 //! * [`Bulkhead`]: so much at once; a permit returns its place by itself
+//! * [`deadline`]: the time that is left, in from a header, through the task, out to the next service
+//! * [`retries`]: calls tried again, within a budget that all share
+//! * [`fallback`]: what stands in for work that was refused or failed
+//! * [`coalesce`]: identical calls in flight made into one
+//! * [`hot_keys`]: the few keys that make up much of the traffic
 //! * [`queue`]: jobs run in order at a constant rate
 //! * [`observer`]: who is told about decisions
 //! * [`Key`], [`Cost`], [`Deadline`]: what is handed to them
@@ -24,12 +29,16 @@ mod background;
 mod block_on;
 mod bulkhead;
 pub mod clock;
+pub mod coalesce;
 #[cfg(feature = "config")]
 pub mod config;
-mod deadline;
+pub mod deadline;
+mod draw;
 pub mod explain;
+pub mod fallback;
 pub mod gate;
 mod header_form;
+pub mod hot_keys;
 #[cfg(feature = "http")]
 pub mod http_answer;
 mod key;
@@ -40,6 +49,7 @@ pub mod policy;
 mod precision;
 pub mod queue;
 mod reservation;
+pub mod retries;
 #[cfg_attr(
     not(feature = "http"),
     allow(dead_code, unreachable_pub, reason = "`http_answer` makes it public")
