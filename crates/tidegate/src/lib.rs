@@ -8,6 +8,8 @@
 //! * [`fallback`]: what stands in for work that was refused or failed
 //! * [`coalesce`]: identical calls in flight made into one
 //! * [`hot_keys`]: the few keys that make up much of the traffic
+//! * [`blocking_pool`]: threads for work that blocks, and a bounded line before them
+//! * [`switches`]: features turned off by hand or by a signal, for a while and for a reason
 //! * [`queue`]: jobs run in order at a constant rate
 //! * [`observer`]: who is told about decisions
 //! * [`Key`], [`Cost`], [`Deadline`]: what is handed to them
@@ -27,6 +29,7 @@
 mod answer;
 mod background;
 mod block_on;
+pub mod blocking_pool;
 mod bulkhead;
 pub mod clock;
 pub mod coalesce;
@@ -41,6 +44,7 @@ mod header_form;
 pub mod hot_keys;
 #[cfg(feature = "http")]
 pub mod http_answer;
+mod job;
 mod key;
 mod keyed;
 mod limiter;
@@ -57,6 +61,7 @@ pub mod retries;
 mod rounded;
 mod seqlock;
 pub mod store;
+pub mod switches;
 mod sync;
 mod thread_buffers;
 mod time_bound;
