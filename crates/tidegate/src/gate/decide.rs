@@ -106,7 +106,7 @@ impl Gate {
         check: &Check<'_, '_>,
         keep: &mut K,
     ) -> Result<GateDecision, StoreError> {
-        if check.no_cost {
+        if check.cost.is_wrong() {
             return Err(StoreError::NotACost);
         }
         // Made where it is returned, and filled in there: it is large, and to move it costs a tenth of deciding one limit.
@@ -126,7 +126,7 @@ impl Gate {
         check: &Check<'_, '_>,
         keep: &mut K,
     ) -> Result<GateDecision, StoreError> {
-        if check.no_cost {
+        if check.cost.is_wrong() {
             return Err(StoreError::NotACost);
         }
         let mut decision = self.undecided(check);
@@ -248,7 +248,7 @@ impl<'c> Check<'c, '_> {
     where
         'c: 'p,
     {
-        let stated = (self.cost, self.priority);
+        let stated = (self.cost.stated(), self.priority);
         match self.among {
             None => policies.plan_for(self.request, stated, plan),
             Some(among) => policies.plan_among(self.request, stated, among, plan),
