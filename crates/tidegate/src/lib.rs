@@ -68,7 +68,7 @@ mod time_bound;
 pub mod visible;
 mod wait;
 
-pub use answer::{Answer, Denied};
+pub use answer::{Answer, Denied, TakeError};
 pub use bulkhead::{Bulkhead, Enter, Permit};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use deadline::Deadline;
