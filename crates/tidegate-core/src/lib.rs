@@ -10,7 +10,9 @@
 //! * [`priority`]: how much a request matters
 //! * [`quota`]: a complete limit of any algorithm, and its state
 //! * [`rate`]: one file per algorithm, one shape
-//! * [`concurrency`]: how much may be in flight
+//! * [`concurrency`]: how much may be in flight, and what moves that limit
+//! * [`deadline`], [`retry`], [`retry_budget`]: how long work may take, and whether it is worth trying again
+//! * [`throttle`]: which share of arrivals is refused, by how earlier work ended
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -18,6 +20,7 @@ mod algorithm;
 pub mod bytes;
 mod changed;
 pub mod concurrency;
+pub mod deadline;
 pub mod decision;
 mod error;
 pub mod guard;
@@ -25,6 +28,9 @@ mod kept;
 pub mod priority;
 pub mod quota;
 pub mod rate;
+pub mod retry;
+pub mod retry_budget;
+pub mod throttle;
 pub mod time;
 
 pub use algorithm::Algorithm;
