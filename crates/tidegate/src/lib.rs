@@ -54,10 +54,7 @@ mod precision;
 pub mod queue;
 mod reservation;
 pub mod retries;
-#[cfg_attr(
-    not(feature = "http"),
-    allow(dead_code, unreachable_pub, reason = "`http_answer` makes it public")
-)]
+#[cfg_attr(not(feature = "http"), allow(unreachable_pub, reason = "`http_answer` hands it to the server"))]
 mod rounded;
 mod seqlock;
 pub mod store;
