@@ -1,6 +1,7 @@
 //! So many requests at once, with a bounded line before them.
 
 mod future;
+mod rules;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,6 +12,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::future::ConcurrencyFuture;
+use self::rules::Rules;
 use crate::answers::{Answers, Problems};
 use crate::classify::{ByStatus, Classify};
 use crate::ready::take_ready;
@@ -36,15 +38,6 @@ use crate::ready::take_ready;
 pub struct ConcurrencyLayer<C = ByStatus, A = Problems> {
     bulkhead: Bulkhead,
     rules: Arc<Rules<C, A>>,
-}
-
-/// What does not differ from request to request.
-#[derive(Clone, Debug)]
-struct Rules<C, A> {
-    name: Arc<str>,
-    told: NamedLimit,
-    classify: C,
-    answers: A,
 }
 
 impl ConcurrencyLayer {

@@ -1,6 +1,7 @@
 //! How much time is left: read from a request, carried through the task, and told to the next service.
 
 mod future;
+mod rules;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -18,29 +19,12 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::future::DeadlineFuture;
+use self::rules::Rules;
 use crate::answers::{Answers, Problems};
-use crate::refused::{Cause, Refused};
+use crate::refused::Cause;
 
 const GRPC: HeaderName = HeaderName::from_static(GRPC_TIMEOUT);
 const ENVOY: HeaderName = HeaderName::from_static(ENVOY_TIMEOUT);
-
-/// What a deadline layer needs for each request.
-#[derive(Clone, Debug)]
-struct Rules<A> {
-    timeouts: Timeouts,
-    needs: Duration,
-    clock: Arc<dyn Clock>,
-    answers: A,
-}
-
-impl<A: Clone> Rules<A> {
-    fn refuse<Res, Err>(&self, cause: Cause) -> Result<Res, Err>
-    where
-        A: Answers<Res, Err>,
-    {
-        self.answers.refuse(Refused::new(cause), None)
-    }
-}
 
 /// Gives each request the time that its caller allows it, for a server: see [`Timeouts`].
 ///

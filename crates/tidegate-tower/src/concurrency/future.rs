@@ -9,7 +9,7 @@ use pin_project_lite::pin_project;
 use tidegate::{Enter, Permit, TakeError};
 use tower_service::Service;
 
-use super::Rules;
+use super::rules::Rules;
 use crate::answers::Answers;
 use crate::classify::Classify;
 use crate::refused::{Cause, Refused};

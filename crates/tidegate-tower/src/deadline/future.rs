@@ -10,7 +10,7 @@ use tidegate::Tick;
 use tidegate::clock::Sleep;
 use tidegate::deadline::carry;
 
-use super::Rules;
+use super::rules::Rules;
 use crate::answers::Answers;
 use crate::refused::Cause;
 
