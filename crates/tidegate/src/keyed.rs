@@ -170,17 +170,15 @@ impl KeyedLimiter {
     /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is refused for good.
     ///
     /// # Errors
-    /// [`NotACost`] for a number that is none, zero or less: nothing is decided; see [`Limiter::allow_n`](crate::Limiter::allow_n).
+    /// [`NotACost`], as of [`Limiter::allow_n`](crate::Limiter::allow_n).
     #[inline]
     pub fn allow_n(
         &self,
         key: impl Key,
         cost: impl TryInto<Cost, Error: Into<NotACost>>,
     ) -> Result<Answer, NotACost> {
-        match cost.try_into() {
-            Ok(cost) => Ok(key.with_bytes(|key| self.shared.decide(key, cost))),
-            Err(error) => Err(error.into()),
-        }
+        let cost = cost.try_into().map_err(Into::into)?;
+        Ok(key.with_bytes(|key| self.shared.decide(key, cost)))
     }
 
     /// Spends one unit of the key now and says whether it did: [`KeyedLimiter::allow`] where nothing else of the answer is wanted.
@@ -200,10 +198,8 @@ impl KeyedLimiter {
         key: impl Key,
         cost: impl TryInto<Cost, Error: Into<NotACost>>,
     ) -> Result<bool, NotACost> {
-        match cost.try_into() {
-            Ok(cost) => Ok(key.with_bytes(|key| self.shared.decide(key, cost))),
-            Err(error) => Err(error.into()),
-        }
+        let cost = cost.try_into().map_err(Into::into)?;
+        Ok(key.with_bytes(|key| self.shared.decide(key, cost)))
     }
 
     /// Spends one unit of each of `keys`, in order, as [`KeyedLimiter::allow`] would one by one, and hands each with its answer to
@@ -248,10 +244,9 @@ impl KeyedLimiter {
         cost: impl TryInto<Cost, Error: Into<NotACost>>,
         quota: &Arc<Quota>,
     ) -> Result<Answer, NotACost> {
-        let cost = cost.try_into().map_err(Into::into)?;
         let standard = self.shared.standard.load();
         let terms = Terms { quota, replace: standard.replace, count: standard.terms };
-        let asked = self.shared.asked(cost, Duration::ZERO);
+        let asked = self.shared.asked(cost.try_into().map_err(Into::into)?, Duration::ZERO);
         Ok(key.with_bytes(|key| self.shared.take(key, terms, asked)).1.answer())
     }
 
