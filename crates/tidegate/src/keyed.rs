@@ -116,7 +116,7 @@ impl KeyedLimiter {
     /// [`KeyedLimiter::with_clock`] is.
     ///
     /// `own` is handed the key's bytes, which [`Key`] says for each kind of key. It is called once per operation, outside every lock, so it
-    /// should look up rather than compute, and hand out clones of one `Arc` per class of keys. When its answer for a key changes, what was spent is carried over.
+    /// should look up rather than compute, and hand out clones of one `Arc` per class of keys. Of a key whose limit changes, what was spent stays.
     ///
     /// # Examples
     /// ```
@@ -227,14 +227,13 @@ impl KeyedLimiter {
         self.shared.decide_each(keys, tell);
     }
 
-    /// Spends one unit of each of `keys` and says whether it did: [`KeyedLimiter::allow_each`] where nothing else of the answers
-    /// is wanted.
+    /// Spends one unit of each of `keys` and says whether it did; see [`KeyedLimiter::allow_each`].
     pub fn admit_each<K: Key>(&self, keys: &[K], tell: impl FnMut(&K, bool)) {
         self.shared.decide_each(keys, tell);
     }
 
-    /// Spends `cost` of the key under a limit the caller names for this call, in place of what would hold for the key. What
-    /// was spent under another limit is carried over. Hand in clones of one `Arc`, not a new one each time.
+    /// Spends `cost` of the key under a limit the caller names for this call, in place of its own. What was spent under another limit is
+    /// carried over. Hand in clones of one `Arc`, not a new one each time.
     ///
     /// # Errors
     /// [`NotACost`], as of [`KeyedLimiter::allow_n`].
@@ -311,8 +310,7 @@ impl KeyedLimiter {
         self.wait(key, cost).until(deadline).block()
     }
 
-    /// Says what [`KeyedLimiter::allow`] would answer, with the standing of now; changes nothing, takes no room for the key and
-    /// tells no observer.
+    /// Says what [`KeyedLimiter::allow`] would answer now; changes nothing, takes no room for the key and tells no observer.
     #[must_use]
     pub fn peek(&self, key: impl Key) -> Answer {
         key.with_bytes(|key| self.shared.peek(key, Cost::ONE))
@@ -331,8 +329,7 @@ impl KeyedLimiter {
         Ok(key.with_bytes(|key| self.shared.peek(key, cost)))
     }
 
-    /// Forgets the key: its limit is full again, and of reservations made before nothing comes back, unless the key is pushed out of a
-    /// full limiter and comes again.
+    /// Forgets the key: its limit is full again. Of earlier reservations nothing comes back, unless a full limiter pushes the key out.
     pub fn reset(&self, key: impl Key) {
         key.with_bytes(|key| self.shared.reset(key));
     }
