@@ -10,12 +10,14 @@
 //! * [`priority`]: how much a request matters
 //! * [`quota`]: a complete limit of any algorithm, and its state
 //! * [`rate`]: one file per algorithm, one shape
+//! * [`breaker`]: who refuses calls to a service that fails
 //! * [`concurrency`]: how much may be in flight, and what moves that limit
 //! * [`throttle`]: which share of arrivals is refused, by how earlier work ended
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
+pub mod breaker;
 pub mod bytes;
 mod changed;
 pub mod concurrency;

@@ -45,7 +45,7 @@ fn stores_carry_guards_as_they_carry_limits() {
     quotas.push(Arc::new(Concurrency::new(2).unwrap().into()));
     quotas.push(Arc::new(Quota::concurrency(3, Duration::from_millis(400)).unwrap()));
     quotas.push(Arc::new(Quota::per_second(7).burst(5).gcra().unwrap()));
-    assert_eq!(quotas.len(), 5);
+    assert_eq!(quotas.len(), 7);
     conformance::run(PlainStore::default, &quotas, 10_000);
     conformance::run(|| MemoryStore::with_capacity(10_000).unwrap(), &quotas, 30_000);
     conformance::run(|| MemoryStore::with_full_keys(10_000).unwrap(), &quotas, 30_000);
