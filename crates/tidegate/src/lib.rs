@@ -3,6 +3,7 @@
 //! * [`Limiter`], [`KeyedLimiter`]: allow, reserve, wait; one limit, several at once, or one per key in bounded memory
 //! * [`Precision`]: how exactly they take the time, and what a check costs
 //! * [`Bulkhead`]: so much at once; a permit returns its place by itself
+//! * [`Breaker`], [`KeyedBreaker`]: calls to a service that fails are refused until it answers again
 //! * [`queue`]: jobs run in order at a constant rate
 //! * [`observer`]: who is told about decisions
 //! * [`Key`], [`Cost`], [`Deadline`]: what is handed to them
@@ -22,6 +23,7 @@
 mod answer;
 mod background;
 mod block_on;
+pub mod breaker;
 mod bulkhead;
 pub mod clock;
 #[cfg(feature = "config")]
@@ -54,6 +56,7 @@ pub mod visible;
 mod wait;
 
 pub use answer::{Answer, Denied};
+pub use breaker::{Breaker, KeyedBreaker};
 pub use bulkhead::{Bulkhead, Enter, Permit};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use deadline::Deadline;
