@@ -195,7 +195,8 @@ impl CircuitBreaker {
 
     /// Works out what time has brought about by `at`.
     fn advance(&self, is: &mut Inner, at: Tick, teller: &mut Teller<'_>) {
-        if self.by.healthy != u64::MAX && at >= is.idle_at(self.by.healthy) {
+        let idle = is.idle_at(self.by.healthy);
+        if idle != Tick::MAX && at >= idle {
             let from = self.condition_of(is, at);
             *is = Inner::fresh(at);
             if from != Condition::Closed {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
+mod hostile;
 mod model;
 mod small_world;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::breaker::{CircuitBreaker, CircuitBreakerState, Evaluate, Judgement, Window};
+use tidegate_core::time::MAX_STEP_BACK;
 use tidegate_core::{
     Algorithm, Ask, Cost, Guard, Outcome, Quota, Receipt, Replace, Retry, State, Tick, Transition,
 };
@@ -25,7 +27,8 @@ pub(crate) enum Step {
     ClockBack(u64),
 }
 
-pub(crate) const START: u64 = 1_000;
+/// Two hours from the epoch, in nanoseconds.
+pub(crate) const START: u64 = 7_200_000_000_000;
 
 pub(crate) fn built(terms: &Terms) -> CircuitBreaker {
     let span = Duration::from_nanos;
@@ -310,6 +313,28 @@ proptest! {
                 prop_assert_eq!(breaker.condition(&state, full).as_str(), "closed");
             }
         }
+    }
+
+    /// A clock that was an hour fast, and is set back: the breaker is what it was at its last change, and goes on from there.
+    #[test]
+    fn a_fast_clock_leaves_what_it_found(terms in terms(), steps in steps()) {
+        let mut pair = Pair::new(&terms);
+        steps.iter().for_each(|step| pair.step(*step));
+        let quota = Quota::from(pair.breaker.clone());
+        let state = State::Breaker(pair.state.clone());
+        let set_back = |now: Tick| quota.set_back(&state, now);
+        // The tick of the last change is the largest of which nothing is set back.
+        let last = (0..=pair.now.saturating_sub(START) + 100).rev().map(|after| Tick::from_nanos(START + after));
+        let last = last.into_iter().find(|tick| set_back(tick.before(MAX_STEP_BACK)).is_none()
+            && set_back(tick.before(MAX_STEP_BACK).before(Duration::from_nanos(1))).is_some());
+        let Some(last) = last else { return Ok(()) };
+        let to = last.before(Duration::from_secs(3600));
+        let Some(State::Breaker(back)) = set_back(to.before(MAX_STEP_BACK)) else { panic!("it was fast") };
+        let breaker = &pair.breaker;
+        prop_assert_eq!(breaker.totals(&back, to), breaker.totals(&pair.state, last));
+        prop_assert_eq!(breaker.condition(&back, to).as_str(), breaker.condition(&pair.state, last).as_str());
+        prop_assert_eq!(breaker.standing(&back, to), breaker.standing(&pair.state, last));
+        prop_assert_eq!(State::decode(&State::Breaker(back.clone()).encode()), Ok(State::Breaker(back)));
     }
 
     /// Whatever the state, parameters change it into one that goes on, or forget it.
