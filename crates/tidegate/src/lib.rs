@@ -10,6 +10,7 @@
 //! * [`hot_keys`]: the few keys that make up much of the traffic
 //! * [`blocking_pool`]: threads for work that blocks, and a bounded line before them
 //! * [`switches`]: features turned off by hand or by a signal, for a while and for a reason
+//! * [`Breaker`], [`KeyedBreaker`]: calls to a service that fails are refused until it answers again
 //! * [`queue`]: jobs run in order at a constant rate
 //! * [`observer`]: who is told about decisions
 //! * [`Key`], [`Cost`], [`Deadline`]: what is handed to them
@@ -30,6 +31,7 @@ mod answer;
 mod background;
 mod block_on;
 pub mod blocking_pool;
+pub mod breaker;
 mod bulkhead;
 pub mod clock;
 pub mod coalesce;
@@ -66,6 +68,7 @@ pub mod visible;
 mod wait;
 
 pub use answer::{Answer, Denied, TakeError};
+pub use breaker::{Breaker, KeyedBreaker};
 pub use bulkhead::{Bulkhead, Enter, Permit};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use deadline::Deadline;
