@@ -1,8 +1,17 @@
 //! How much may be in flight, one file for each algorithm: guards that admit by places, and not by units that time returns; and the laws
 //! that move their limits.
 
+mod aimd;
+mod bounds;
+mod evidence;
 mod fixed;
+mod gradient;
 mod law;
+mod vegas;
 
+pub use aimd::{Aimd, AimdState};
+pub use bounds::Bounds;
 pub use fixed::{Concurrency, ConcurrencyState};
+pub use gradient::{Gradient, GradientState};
 pub use law::{Law, Sample, Signal};
+pub use vegas::{Vegas, VegasState};

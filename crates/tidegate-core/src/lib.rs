@@ -16,6 +16,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
+mod average;
 pub mod bytes;
 mod changed;
 pub mod concurrency;
@@ -23,6 +24,7 @@ pub mod decision;
 mod error;
 pub mod guard;
 mod kept;
+mod knob;
 pub mod priority;
 pub mod quota;
 pub mod rate;
