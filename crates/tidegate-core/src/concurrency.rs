@@ -2,6 +2,7 @@
 //! that move their limits.
 
 mod aimd;
+mod bbr;
 mod bounds;
 mod evidence;
 mod fixed;
@@ -10,6 +11,7 @@ mod law;
 mod vegas;
 
 pub use aimd::{Aimd, AimdState};
+pub use bbr::{Bbr, BbrState};
 pub use bounds::Bounds;
 pub use fixed::{Concurrency, ConcurrencyState};
 pub use gradient::{Gradient, GradientState};

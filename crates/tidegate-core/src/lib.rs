@@ -30,6 +30,7 @@ pub mod quota;
 pub mod rate;
 pub mod throttle;
 pub mod time;
+mod window;
 
 pub use algorithm::Algorithm;
 pub use decision::{Ask, Cost, Decision, NotACost, Receipt, Replace, Retry, Standing, Transition};
