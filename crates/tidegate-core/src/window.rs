@@ -1,6 +1,7 @@
 //! Windows of time, cut into buckets: sums over them, and their greatest value, in constant time for each event.
 //!
-//! A window never moves back: an event before the newest bucket counts in it.
+//! A clock that steps back stands still: an event before the newest bucket counts in it. After a step of more than [`MAX_STEP_BACK`] the
+//! window begins anew.
 
 use std::collections::VecDeque;
 
@@ -8,7 +9,7 @@ use core::time::Duration;
 
 use crate::error::QuotaError;
 use crate::knob::in_range;
-use crate::time::{Tick, nanos};
+use crate::time::{MAX_STEP_BACK, Tick, nanos};
 
 /// A window of time and the buckets that it is cut into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,12 @@ impl Buckets {
         at.as_nanos() / self.length_ns
     }
 
+    /// Says whether the clock has gone so far back, since the bucket `newest`, that a window has to begin anew.
+    pub(crate) fn set_back(self, newest: u64, at: Tick) -> bool {
+        let index = self.index(at);
+        index < newest && newest - index > nanos(MAX_STEP_BACK) / self.length_ns + 1
+    }
+
     /// Returns how many buckets pass in a second.
     pub(crate) fn per_second(self) -> f64 {
         1e9 / self.length_ns as f64
@@ -44,10 +51,6 @@ impl Buckets {
 
     pub(crate) const fn count(self) -> u32 {
         self.count
-    }
-
-    pub(crate) const fn length(self) -> Duration {
-        Duration::from_nanos(self.length_ns)
     }
 }
 
@@ -81,6 +84,11 @@ impl Peak {
         }
     }
 
+    /// Forgets all buckets.
+    pub(crate) fn clear(&mut self) {
+        self.values.clear();
+    }
+
     /// Returns the greatest value; `None` where no bucket has one.
     pub(crate) fn get(&self) -> Option<f64> {
         self.values.front().map(|&(_, value)| value)
@@ -104,17 +112,38 @@ impl<const K: usize> Sums<K> {
     /// Moves the window on to `at`.
     pub(crate) fn advance(&mut self, buckets: Buckets, at: Tick) {
         let index = buckets.index(at);
-        let length = self.ring.len() as u64;
-        let passed = index.saturating_sub(self.newest);
-        for step in 1..=passed.min(length) {
-            // The remainder is below the ring's length and fits.
-            let bucket = &mut self.ring[((self.newest + step) % length) as usize];
-            for (total, old) in self.totals.iter_mut().zip(core::mem::replace(bucket, [0; K])) {
+        if buckets.set_back(self.newest, at) {
+            self.ring.fill([0; K]);
+            (self.totals, self.newest) = ([0; K], index);
+        }
+        for bucket in self.expired(index) {
+            for (total, old) in self.totals.iter_mut().zip(core::mem::replace(&mut self.ring[bucket], [0; K]))
+            {
                 *total -= old;
             }
         }
-        // A window that passed whole is empty at any number.
-        self.newest += passed;
+        self.newest = self.newest.max(index);
+    }
+
+    /// Returns the sums as they are once the window has moved on to `at`.
+    pub(crate) fn totals_at(&self, buckets: Buckets, at: Tick) -> [u64; K] {
+        if buckets.set_back(self.newest, at) {
+            return [0; K];
+        }
+        let mut totals = self.totals;
+        for bucket in self.expired(buckets.index(at)) {
+            for (total, old) in totals.iter_mut().zip(self.ring[bucket]) {
+                *total -= old;
+            }
+        }
+        totals
+    }
+
+    /// The places in the ring of the buckets that leave the window when it moves on to bucket `index`: at most all.
+    fn expired(&self, index: u64) -> impl Iterator<Item = usize> + use<K> {
+        let (newest, length) = (self.newest, self.ring.len() as u64);
+        // The remainder is below the ring's length and fits.
+        (1..=index.saturating_sub(newest).min(length)).map(move |step| ((newest + step) % length) as usize)
     }
 
     /// Adds one to a sum, in the newest bucket.
@@ -124,8 +153,8 @@ impl<const K: usize> Sums<K> {
         self.totals[which] += 1;
     }
 
-    pub(crate) fn total(&self, which: usize) -> u64 {
-        self.totals[which]
+    pub(crate) fn totals(&self) -> [u64; K] {
+        self.totals
     }
 }
 
@@ -147,7 +176,21 @@ mod tests {
         let want = "buckets 0 is no number of buckets; use 1 to 1000";
         assert_eq!(text(Buckets::new(Duration::from_secs(1), 0)), want);
         assert_eq!(Buckets::new(Duration::from_secs(1), 10), Ok(BUCKETS));
-        assert_eq!((BUCKETS.length(), BUCKETS.per_second()), (Duration::from_millis(100), 10.0));
+        assert_eq!((BUCKETS.length_ns, BUCKETS.per_second()), (100_000_000, 10.0));
+    }
+
+    #[test]
+    fn after_a_long_step_back_a_window_begins_anew() {
+        let mut sums = Sums::<1>::new(BUCKETS, at(60_000));
+        sums.count(0);
+        for (millis, total) in [(50_000, 1), (49_800, 0)] {
+            assert_eq!(sums.totals_at(BUCKETS, at(millis)), [total], "at {millis} ms");
+        }
+        sums.advance(BUCKETS, at(49_800));
+        sums.count(0);
+        assert_eq!((sums.totals_at(BUCKETS, at(50_700)), sums.totals_at(BUCKETS, at(50_800))), ([1], [0]));
+        sums.advance(BUCKETS, Tick::MAX);
+        assert_eq!(sums.totals(), [0]);
     }
 
     proptest! {
@@ -160,13 +203,15 @@ mod tests {
             for (step, back) in steps {
                 // Once in a while the clock steps back, and what happens then counts as now.
                 now += step;
-                sums.advance(BUCKETS, at(if back { now / 2 } else { now }));
+                let time = at(if back { now.saturating_sub(9000) } else { now });
+                sums.advance(BUCKETS, time);
                 let newest = if back { sums.newest } else { now / 100 };
                 prop_assert_eq!(newest, sums.newest);
                 sums.count(0);
                 events.push(newest);
                 let live = events.iter().filter(|&&index| index + 10 > newest).count() as u64;
-                prop_assert_eq!(sums.total(0), live);
+                prop_assert_eq!(sums.totals_at(BUCKETS, time), [live]);
+                prop_assert_eq!(sums.totals(), [live]);
 
                 if pushed.last().is_none_or(|&(index, _)| index < newest) {
                     let value = f64::from((step as u32 * 7919) % 31);

@@ -44,7 +44,7 @@ use crate::average::toward;
 use crate::error::QuotaError;
 use crate::guard::Outcome;
 use crate::knob::in_range;
-use crate::time::Tick;
+use crate::time::{Tick, onward};
 use crate::window::Buckets;
 use cpu::Cpu;
 use served::{Counting, Served};
@@ -183,7 +183,7 @@ impl Bbr {
 
     /// Moves time on, and settles whether the limit holds. `met`: somebody inside has just been seen at the limit.
     fn settle(&self, state: &mut BbrState, at: Tick, met: bool) {
-        state.last = state.last.max(at);
+        state.last = onward(state.last, at);
         state.served.advance(self.window, state.last);
         let busy = state.cpu.thousandths() >= self.threshold;
         let recent = |mark: Option<Tick>| mark.is_some_and(|mark| state.last.since(mark) < self.cool_off);
@@ -197,7 +197,7 @@ impl Bbr {
             Arithmetic::Aegis => {
                 if busy {
                     state.mark = state.mark.or(met.then_some(state.last));
-                } else if !state.mark.is_some_and(|mark| state.last.since(mark) <= self.cool_off) {
+                } else if state.mark.is_none_or(|mark| state.last.since(mark) > self.cool_off) {
                     state.mark = None;
                 }
                 state.limited = busy || state.mark.is_some();
