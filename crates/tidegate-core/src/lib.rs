@@ -12,6 +12,8 @@
 //! * [`rate`]: one file per algorithm, one shape
 //! * [`concurrency`]: how much may be in flight, and what moves that limit
 //! * [`throttle`]: which share of arrivals is refused, by how earlier work ended
+//! * [`codel`]: who of a waiting line is served, and who has waited too long
+//! * [`following`]: a rate that follows a signal, as the memory in use
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -19,9 +21,11 @@ mod algorithm;
 mod average;
 pub mod bytes;
 mod changed;
+pub mod codel;
 pub mod concurrency;
 pub mod decision;
 mod error;
+pub mod following;
 pub mod guard;
 mod kept;
 mod knob;

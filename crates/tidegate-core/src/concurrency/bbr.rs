@@ -87,7 +87,7 @@ enum Arithmetic {
     GoZero,
 }
 
-/// What [`Bbr`] remembers: 192 bytes, and up to 32 on the heap for each bucket, allocated at the start.
+/// What [`Bbr`] remembers: 152 bytes, and up to 32 on the heap for each bucket, allocated at the start.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BbrState {
     cpu: Cpu,

@@ -21,8 +21,8 @@
 //!
 //! # Overload
 //! Netflix' law does not listen to it. A service whose every call runs into the same time-out has the steadiest latency of all, so the limit
-//! grows to its most (Netflix/concurrency-limits, issues 137 and 176). Here an overload leaves nine tenths of the limit, once for as many
-//! samples as the limit counts, since all who were inside together tell of the same overload. A failure that took longer than the tolerance
+//! grows to its most (Netflix/concurrency-limits, issues 137 and 176). Here an overload leaves nine tenths of the limit, and then
+//! none counts until those have left who were inside: for as long as work takes, by its own latency or the long average. A failure that took longer than the tolerance
 //! allows is a time-out by another name and counts the same; one that did not teaches nothing. [`Gradient::netflix`] has the peer's
 //! arithmetic.
 //!
@@ -38,7 +38,7 @@ use crate::average::{Average, toward};
 use crate::error::QuotaError;
 use crate::guard::Outcome;
 use crate::knob::in_range;
-use crate::time::Tick;
+use crate::time::{Tick, onward};
 
 /// How many samples the long average is a plain mean of at first.
 const PLAIN: u32 = 10;
@@ -78,13 +78,13 @@ pub struct Gradient {
     ignores_overload: bool,
 }
 
-/// What [`Gradient`] remembers: 32 bytes.
+/// What [`Gradient`] remembers: 40 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientState {
     limit: f64,
     long: Average,
-    /// Samples since the last backing off.
-    since_backoff: u64,
+    /// When the limit was last backed off.
+    backed_off: Option<Tick>,
 }
 
 impl Default for Gradient {
@@ -187,10 +187,14 @@ impl Gradient {
         state.limit = self.bounds.clamp(next);
     }
 
-    fn back_off(&self, state: &mut GradientState) {
-        if state.since_backoff as f64 >= state.limit {
+    /// Backs off, unless the work had begun before the last time: then it tells of the same overload.
+    fn back_off(&self, state: &mut GradientState, sample: &Sample) {
+        // A number of nanoseconds; larger ones than fit saturate.
+        let usual = Duration::from_nanos(state.long.get().unwrap_or(0.0) as u64);
+        let began = sample.at.before(sample.latency.max(usual));
+        if state.backed_off.is_none_or(|last| began > last || onward(last, sample.at) < last) {
             state.limit = self.bounds.clamp(state.limit * self.backoff);
-            state.since_backoff = 0;
+            state.backed_off = Some(sample.at);
         }
     }
 }
@@ -199,12 +203,7 @@ impl Law for Gradient {
     type State = GradientState;
 
     fn start(&self, _now: Tick) -> GradientState {
-        // The first overload counts at once.
-        GradientState {
-            limit: self.bounds.start() as f64,
-            long: Average::default(),
-            since_backoff: Bounds::MOST,
-        }
+        GradientState { limit: self.bounds.start() as f64, long: Average::default(), backed_off: None }
     }
 
     fn limit(&self, state: &GradientState) -> u64 {
@@ -219,14 +218,13 @@ impl Law for Gradient {
             }
             return;
         }
-        state.since_backoff = state.since_backoff.saturating_add(1);
         match Evidence::of(sample, self.timeout) {
             Evidence::Latency(latency) => self.compare(state, latency, in_flight),
-            Evidence::Overload => self.back_off(state),
+            Evidence::Overload => self.back_off(state, sample),
             Evidence::Failure(latency)
                 if state.long.get().is_some_and(|long| latency > self.tolerance * long) =>
             {
-                self.back_off(state);
+                self.back_off(state, sample);
             }
             Evidence::Failure(_) | Evidence::Alive | Evidence::Nothing => {}
         }

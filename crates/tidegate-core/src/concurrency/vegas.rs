@@ -77,7 +77,7 @@ pub struct Vegas {
     probes_under_load: bool,
 }
 
-/// What [`Vegas`] remembers: 88 bytes.
+/// What [`Vegas`] remembers: 72 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VegasState {
     limit: f64,

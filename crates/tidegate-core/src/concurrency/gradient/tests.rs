@@ -4,11 +4,12 @@ fn sample(micros: u64, in_flight: u64, outcome: Outcome) -> Sample {
     Sample { at: Tick::EPOCH, latency: Duration::from_micros(micros), in_flight, outcome }
 }
 
-/// Runs samples of one latency and outcome with the limit fully used; returns the limit.
+/// Runs samples of one latency and outcome with the limit fully used, one after the other; returns the limit.
 fn full(law: &Gradient, state: &mut GradientState, count: usize, micros: u64, outcome: Outcome) -> u64 {
-    for _ in 0..count {
+    for number in 1..=count as u64 {
+        let at = Tick::from_nanos(number * micros * 1000);
         let in_flight = law.limit(state);
-        law.learn(state, &sample(micros, in_flight, outcome));
+        law.learn(state, &Sample { at, ..sample(micros, in_flight, outcome) });
     }
     law.limit(state)
 }
@@ -93,9 +94,14 @@ fn constant_time_outs_let_the_profile_grow_and_not_ours() {
 fn those_who_were_inside_together_lower_the_limit_once() {
     let law = Gradient::default();
     let mut state = settled(law);
-    assert_eq!(full(&law, &mut state, 1, 1000, Outcome::Overloaded), 90);
-    assert_eq!(full(&law, &mut state, 89, 1000, Outcome::Overloaded), 90);
-    assert_eq!(full(&law, &mut state, 1, 1000, Outcome::Overloaded), 81);
+    // A millisecond is what work usually takes.
+    for (millis, took, limit) in
+        [(100, 1, 90), (100, 1, 90), (101, 0, 90), (102, 50, 90), (102, 1, 81), (103, 0, 81)]
+    {
+        let (at, latency) = (Tick::from_nanos(millis * 1_000_000 + took), Duration::from_millis(took));
+        law.learn(&mut state, &Sample { at, latency, in_flight: 100, outcome: Outcome::Overloaded });
+        assert_eq!(law.limit(&state), limit, "at {millis} ms, after {took} ms");
+    }
 }
 
 #[test]
