@@ -11,6 +11,7 @@
 //! * [`quota`]: a complete limit of any algorithm, and its state
 //! * [`rate`]: one file per algorithm, one shape
 //! * [`concurrency`]: how much may be in flight, and what moves that limit
+//! * [`deadline`], [`retry`], [`retry_budget`]: how long work may take, and whether it is worth trying again
 //! * [`throttle`]: which share of arrivals is refused, by how earlier work ended
 //! * [`codel`]: who of a waiting line is served, and who has waited too long
 //! * [`following`]: a rate that follows a signal, as the memory in use
@@ -23,6 +24,7 @@ pub mod bytes;
 mod changed;
 pub mod codel;
 pub mod concurrency;
+pub mod deadline;
 pub mod decision;
 mod error;
 pub mod following;
@@ -32,6 +34,8 @@ mod knob;
 pub mod priority;
 pub mod quota;
 pub mod rate;
+pub mod retry;
+pub mod retry_budget;
 pub mod throttle;
 pub mod time;
 mod window;
