@@ -3,6 +3,8 @@
 
 mod fixed;
 mod law;
+mod partitions;
 
 pub use fixed::{Concurrency, ConcurrencyState};
 pub use law::{Law, Sample, Signal};
+pub use partitions::{Partition, Partitions};

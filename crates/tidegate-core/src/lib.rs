@@ -11,6 +11,7 @@
 //! * [`quota`]: a complete limit of any algorithm, and its state
 //! * [`rate`]: one file per algorithm, one shape
 //! * [`concurrency`]: how much may be in flight, and what moves that limit
+//! * [`codel`]: when a queue stands, and who has waited too long
 //! * [`throttle`]: which share of arrivals is refused, by how earlier work ended
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -18,6 +19,7 @@
 mod algorithm;
 pub mod bytes;
 mod changed;
+pub mod codel;
 pub mod concurrency;
 pub mod decision;
 mod error;
