@@ -2,7 +2,7 @@
 //!
 //! * [`Limiter`], [`KeyedLimiter`]: allow, reserve, wait; one limit, several at once, or one per key in bounded memory
 //! * [`Precision`]: how exactly they take the time, and what a check costs
-//! * [`Bulkhead`]: so much at once; a permit returns its place by itself
+//! * [`Bulkhead`]: so much at once; a permit returns its place by itself; [`concurrency`]: what moves the limit, and who shares it
 //! * [`queue`]: jobs run in order at a constant rate
 //! * [`observer`]: who is told about decisions
 //! * [`Key`], [`Cost`], [`Deadline`]: what is handed to them
@@ -54,7 +54,7 @@ pub mod visible;
 mod wait;
 
 pub use answer::{Answer, Denied};
-pub use bulkhead::{Bulkhead, Enter, Permit};
+pub use bulkhead::{Bulkhead, Enter, Permit, QueueOrder, Tenants};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use deadline::Deadline;
 pub use gate::{Admission, Charged, Check, Entry, Gate, GateDecision, InForce, LimitDecision};
@@ -71,7 +71,7 @@ pub use tidegate_core::{
     Rate, Receipt, Replace, Retry, Standing, Tick,
 };
 #[doc(inline)]
-pub use tidegate_core::{concurrency, rate};
+pub use tidegate_core::{codel, concurrency, rate};
 pub use wait::Wait;
 
 /// The program on the first screen of the README.

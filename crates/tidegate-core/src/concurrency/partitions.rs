@@ -254,6 +254,12 @@ impl Partitions {
         self.member(number).map_or(0, |member| member.own_in_use + member.borrowed)
     }
 
+    /// Returns the weight of a partition; 0 for one that is not there.
+    #[must_use]
+    pub fn weight(&self, number: usize) -> u32 {
+        self.member(number).map_or(0, |member| member.terms.weight)
+    }
+
     /// Returns how many places are a partition's own under the current limit.
     #[must_use]
     pub fn own(&self, number: usize) -> u64 {
