@@ -39,6 +39,7 @@ use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock};
 use crate::deadline::Deadline;
 use crate::policy::{KeepFor, KeepForError};
+use crate::signals::Watch;
 
 /// How many callers may wait unless told otherwise: as many as there can be places.
 const ROOM: usize = Concurrency::MAX_PLACES as usize;
@@ -134,7 +135,8 @@ impl Bulkhead {
 
     fn rules(moves: bool) -> Rules {
         let order = QueueOrder::default();
-        Rules { room: ROOM, order, longest_wait: Duration::MAX, keep_for: None, tenants: None, moves }
+        let (longest_wait, keep_for, tenants, signals) = (Duration::MAX, None, None, None);
+        Rules { room: ROOM, order, longest_wait, keep_for, tenants, moves, signals }
     }
 
     /// Returns an empty bulkhead with other rules; a law starts again.
@@ -222,6 +224,13 @@ impl Bulkhead {
         self.with(|rules| rules.tenants = Some(tenants))
     }
 
+    /// Returns a bulkhead whose law is told by `watch` how much of the machine is in use, and which keeps the watch running. Without a law
+    /// it has no effect. A step of construction, as [`Bulkhead::with_clock`] is.
+    #[must_use]
+    pub fn with_signals(self, watch: Watch) -> Self {
+        self.with(|rules| rules.signals = Some(watch))
+    }
+
     /// Enters with one place, now or not at all.
     ///
     /// # Errors
@@ -298,7 +307,8 @@ impl Bulkhead {
         Ok(())
     }
 
-    /// Tells the law how much of the machine is in use . Without a law it does nothing.
+    /// Tells the law how much of the machine is in use, where no [watch](Bulkhead::with_signals) does. Without a law it does
+    /// nothing.
     pub fn sense(&self, signal: Signal) {
         self.shared.sense(signal);
     }

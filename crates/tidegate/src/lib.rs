@@ -12,6 +12,7 @@
 //! * [`gate`]: policies, store and clock together: one check over many limits, and what becomes of what it charged
 //! * [`policy`]: who is limited, by what
 //! * `config`, a feature: policies and server settings read from a file
+//! * [`signals`]: how much of the machine is in use, as laws want to know it
 //! * [`store`]: settles lists of charges, each in one step, all or nothing
 //! * [`visible`]: text from elsewhere, made safe to print
 //! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]; [`rate`]: one file per algorithm
@@ -46,6 +47,7 @@ mod reservation;
 )]
 mod rounded;
 mod seqlock;
+pub mod signals;
 pub mod store;
 mod sync;
 mod thread_buffers;

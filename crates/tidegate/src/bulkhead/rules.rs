@@ -7,6 +7,7 @@ use tidegate_core::{Priority, Retry};
 use super::queue::QueueOrder;
 use super::tenants::Tenants;
 use crate::policy::KeepFor;
+use crate::signals::Watch;
 
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
@@ -20,6 +21,8 @@ pub(super) struct Rules {
     pub(super) tenants: Option<Tenants>,
     /// Whether a law moves the limit: then nobody is refused for good, for the limit may come to suffice.
     pub(super) moves: bool,
+    /// Tells the law how much of the machine is in use.
+    pub(super) signals: Option<Watch>,
 }
 
 impl Rules {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use tidegate_core::concurrency::Sample;
+use tidegate_core::concurrency::{Sample, Signal};
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Decision, Outcome, Priority, Retry, Standing, Tick};
 
@@ -34,7 +34,14 @@ impl Shared {
         if rules.tenants.is_some() {
             places.lock();
         }
-        Arc::new(Self { places, rules, moving, clock, line: Mutex::new(line) })
+        let signals = rules.signals.clone().filter(|_| moving.is_some());
+        let shared = Arc::new(Self { places, rules, moving, clock, line: Mutex::new(line) });
+        if let Some(watch) = signals {
+            // Weak, for the bulkhead holds the watch.
+            let weak = Arc::downgrade(&shared);
+            watch.tell(move |signal| weak.upgrade().map(|shared| shared.sense(signal)).is_some());
+        }
+        shared
     }
 
     /// Returns what makes an empty bulkhead of the same kind by another clock.
@@ -167,7 +174,7 @@ impl Shared {
     }
 
     /// Has the law take in a reading of the machine.
-    pub(super) fn sense(&self, signal: tidegate_core::concurrency::Signal) {
+    pub(super) fn sense(&self, signal: Signal) {
         let Some(moving) = &self.moving else { return };
         let at = self.clock.now();
         let due = moving.sense(at, signal, |limit| self.set_limit(limit, at));
