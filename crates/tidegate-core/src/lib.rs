@@ -11,7 +11,7 @@
 //! * [`quota`]: a complete limit of any algorithm, and its state
 //! * [`rate`]: one file per algorithm, one shape
 //! * [`concurrency`]: how much may be in flight, and what moves that limit
-//! * [`codel`]: when a queue stands, and who has waited too long
+//! * [`deadline`], [`retry`], [`retry_budget`]: how long work may take, and whether it is worth trying again
 //! * [`throttle`]: which share of arrivals is refused, by how earlier work ended
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -21,6 +21,7 @@ pub mod bytes;
 mod changed;
 pub mod codel;
 pub mod concurrency;
+pub mod deadline;
 pub mod decision;
 mod error;
 pub mod guard;
@@ -28,6 +29,8 @@ mod kept;
 pub mod priority;
 pub mod quota;
 pub mod rate;
+pub mod retry;
+pub mod retry_budget;
 pub mod throttle;
 pub mod time;
 

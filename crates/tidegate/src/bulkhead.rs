@@ -33,9 +33,9 @@ use rules::Rules;
 use shared::Shared;
 pub use tenants::Tenants;
 use tidegate_core::concurrency::{Concurrency, Law, Signal};
-use tidegate_core::{Cost, Priority, Quota, QuotaError, Retry, Standing};
+use tidegate_core::{Cost, NotACost, Priority, Quota, QuotaError, Standing};
 
-use crate::answer::Denied;
+use crate::answer::{Denied, TakeError};
 use crate::clock::{Clock, SystemClock};
 use crate::deadline::Deadline;
 use crate::policy::{KeepFor, KeepForError};
@@ -234,19 +234,28 @@ impl Bulkhead {
     /// Enters with one place, now or not at all.
     ///
     /// # Errors
-    /// [`Denied`] with [`Retry::Unknown`] when all places are taken, or others wait for one.
+    /// [`Denied`] with [`Retry::Unknown`](crate::Retry::Unknown) when all places are taken, or others wait for one.
     #[inline]
     pub fn try_enter(&self) -> Result<Permit, Denied> {
-        self.try_enter_n(Cost::ONE)
+        self.enter_now(Cost::ONE)
     }
 
     /// Enters with several places, all now or none.
     ///
     /// # Errors
-    /// As [`Bulkhead::try_enter`]; with [`Retry::Never`] when there are not so many places, and for zero and less.
+    /// [`TakeError::Denied`] as [`Bulkhead::try_enter`]; with [`Retry::Never`](crate::Retry::Never) when there are not so many places. [`TakeError::NotACost`] for
+    /// zero and less.
     #[inline]
-    pub fn try_enter_n(&self, places: impl TryInto<Cost>) -> Result<Permit, Denied> {
-        let Ok(places) = places.try_into() else { return Err(self.shared.denied(Retry::Never)) };
+    pub fn try_enter_n(
+        &self,
+        places: impl TryInto<Cost, Error: Into<NotACost>>,
+    ) -> Result<Permit, TakeError> {
+        let places = places.try_into().map_err(Into::into)?;
+        Ok(self.enter_now(places)?)
+    }
+
+    #[inline]
+    fn enter_now(&self, places: Cost) -> Result<Permit, Denied> {
         let (places, priority) = (places.units(), Priority::default());
         self.shared.permit(self.shared.enter(Asked { places, priority, tenant: &[] }))
     }
@@ -271,15 +280,15 @@ impl Bulkhead {
     }
 
     /// Enters with several places, when it is this caller's turn.
-    pub fn enter_n(&self, places: impl TryInto<Cost>) -> Enter {
-        Enter::new(Arc::clone(&self.shared), places.try_into().ok())
+    pub fn enter_n(&self, places: impl TryInto<Cost, Error: Into<NotACost>>) -> Enter {
+        Enter::new(Arc::clone(&self.shared), places.try_into().map_err(Into::into))
     }
 
     /// Enters with one place within `timeout`, holding the calling thread meanwhile.
     ///
     /// # Errors
     /// As [`Enter`].
-    pub fn blocking_enter(&self, timeout: Duration) -> Result<Permit, Denied> {
+    pub fn blocking_enter(&self, timeout: Duration) -> Result<Permit, TakeError> {
         self.enter().within(timeout).blocking()
     }
 
@@ -287,7 +296,7 @@ impl Bulkhead {
     ///
     /// # Errors
     /// As [`Enter`].
-    pub fn blocking_enter_until(&self, deadline: impl Into<Deadline>) -> Result<Permit, Denied> {
+    pub fn blocking_enter_until(&self, deadline: impl Into<Deadline>) -> Result<Permit, TakeError> {
         self.enter().until(deadline).blocking()
     }
 

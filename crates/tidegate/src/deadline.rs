@@ -1,8 +1,15 @@
-//! The point in time by which a caller wants an answer.
+//! The point in time by which a caller wants an answer, and how it travels: in from a header, through the task, out to the next service.
+//!
+//! How much time a request and each of its steps get is [`Timeouts`]' arithmetic.
+
+mod carried;
+pub mod header;
 
 use std::time::Instant;
 
+pub use carried::{Carrying, carried, carry, carry_through};
 use tidegate_core::Tick;
+pub use tidegate_core::deadline::Timeouts;
 
 use crate::clock::Clock;
 

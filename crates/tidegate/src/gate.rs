@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Decision, Priority, Retry, Tick};
+use tidegate_core::{Cost, Decision, Priority, Quota, Retry, Tick};
 
 pub use admission::{Admission, Entry};
 #[cfg(feature = "ticket")]
@@ -116,6 +116,8 @@ pub struct GateDecision {
     pub denied_by_list: Option<Box<Refusal>>,
     /// The priority that it was decided for.
     pub priority: Priority,
+    /// The quota that the check brought, which held in place of the limits' own; see [`Check::quota`](field@Check::quota).
+    pub brought: Option<Arc<Quota>>,
     /// The tick of the decision, by the clock that decided.
     pub at: Tick,
     /// What decided: of several stores the one furthest from the caller, and a fallback before all others.

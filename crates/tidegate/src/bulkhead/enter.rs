@@ -8,13 +8,13 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Priority, Retry, Tick};
+use tidegate_core::{Cost, NotACost, Priority, Retry, Tick};
 
 use super::line::{Answer, Asked, Ticket};
 use super::permit::Permit;
 use super::places::NotNow;
 use super::shared::Shared;
-use crate::answer::Denied;
+use crate::answer::TakeError;
 use crate::block_on::block_on;
 use crate::clock::Sleep;
 use crate::deadline::Deadline;
@@ -29,9 +29,10 @@ use crate::time_bound::TimeBound;
 /// can be stored and spawned; it runs on any executor. One that need not wait does not allocate.
 ///
 /// # Errors
-/// [`Denied`], with no place taken: [`Retry::Unknown`] when the deadline or the bulkhead's longest wait came first, as many wait as may,
-/// somebody more important took its place in the queue, or its turn is not expected before its deadline; [`Retry::Never`] when more
-/// places are asked for than there are, or the deadline had passed before the first poll.
+/// With no place taken: [`TakeError::Denied`], with [`Retry::Unknown`] when the deadline or the bulkhead's longest wait came first, as many
+/// wait as may, somebody more important took its place in the queue, or its turn is not expected before its deadline, and with
+/// [`Retry::Never`] when more places are asked for than there are, or the deadline had passed before the first poll;
+/// [`TakeError::NotACost`] for zero places and less.
 ///
 /// # Cancel safety
 /// Dropping it before it ends leaves the line; a place that was given to it meanwhile goes to the next.
@@ -41,8 +42,7 @@ use crate::time_bound::TimeBound;
 #[must_use = "nobody enters unless awaited"]
 pub struct Enter {
     shared: Arc<Shared>,
-    /// `None` where what was asked for is no number of places.
-    places: Option<Cost>,
+    places: Result<Cost, NotACost>,
     priority: Priority,
     tenant: SmallVec<[u8; 32]>,
     bound: TimeBound,
@@ -56,7 +56,7 @@ enum Stage {
 }
 
 impl Enter {
-    pub(super) fn new(shared: Arc<Shared>, places: Option<Cost>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, places: Result<Cost, NotACost>) -> Self {
         let (priority, tenant, bound) = (Priority::default(), SmallVec::new(), TimeBound::NONE);
         Self { shared, places, priority, tenant, bound, stage: Stage::New }
     }
@@ -101,20 +101,21 @@ impl Enter {
     ///
     /// # Errors
     /// As [`Enter`].
-    pub fn now(self) -> Result<Permit, Denied> {
-        let answer = match self.places {
-            Some(_) if self.bound.has_passed(&*self.shared.clock) => Err(Retry::Never),
-            Some(places) => self.shared.enter(self.asked(places)),
-            None => Err(Retry::Never),
+    pub fn now(self) -> Result<Permit, TakeError> {
+        let places = self.places?;
+        let answer = if self.bound.has_passed(&*self.shared.clock) {
+            Err(Retry::Never)
+        } else {
+            self.shared.enter(self.asked(places))
         };
-        self.shared.permit(answer)
+        Ok(self.shared.permit(answer)?)
     }
 
     /// Enters when it is this caller's turn, holding the calling thread meanwhile.
     ///
     /// # Errors
     /// As [`Enter`].
-    pub fn blocking(self) -> Result<Permit, Denied> {
+    pub fn blocking(self) -> Result<Permit, TakeError> {
         block_on(self)
     }
 
@@ -124,9 +125,8 @@ impl Enter {
 
     /// Enters at once or joins the line. `Ok` is the ticket and the deadline; `Err` is the answer to a caller who need not wait
     /// or must not.
-    fn begin(&mut self, cx: &Context<'_>) -> Result<(Ticket, Option<Tick>), Answer> {
+    fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(Ticket, Option<Tick>), Answer> {
         let shared = &self.shared;
-        let Some(places) = self.places else { return Err(Err(Retry::Never)) };
         self.bound = self.bound.by(&*shared.clock);
         if self.bound.has_passed(&*shared.clock) {
             return Err(Err(Retry::Never));
@@ -150,19 +150,26 @@ impl Enter {
         Ok((ticket, deadline))
     }
 
-    fn ended(&mut self, answer: Answer) -> Poll<Result<Permit, Denied>> {
+    fn ended(&mut self, answer: Answer) -> Poll<Result<Permit, TakeError>> {
         self.stage = Stage::Ended;
-        Poll::Ready(self.shared.permit(answer))
+        Poll::Ready(self.shared.permit(answer).map_err(TakeError::Denied))
     }
 }
 
 impl Future for Enter {
-    type Output = Result<Permit, Denied>;
+    type Output = Result<Permit, TakeError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if matches!(this.stage, Stage::New) {
-            let (ticket, deadline) = match this.begin(cx) {
+            let places = match this.places {
+                Ok(places) => places,
+                Err(error) => {
+                    this.stage = Stage::Ended;
+                    return Poll::Ready(Err(error.into()));
+                }
+            };
+            let (ticket, deadline) = match this.begin(places, cx) {
                 Ok(joined) => joined,
                 Err(answer) => return this.ended(answer),
             };

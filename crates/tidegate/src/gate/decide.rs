@@ -13,7 +13,7 @@ use tidegate_core::{Quota, Tick};
 
 use super::charged::{Charged, Keep};
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
-use crate::policy::{LINES, Line, Plan, PolicySet};
+use crate::policy::{Descriptor, LINES, Line, Plan, PolicySet};
 use crate::precision::Precision;
 use crate::store::{Charge, DecidedBy, Op, Settled, Settlement, Settling, Step, StepClock, StoreError};
 use crate::thread_buffers::{Borrowed, Buffers};
@@ -106,7 +106,7 @@ impl Gate {
         check: &Check<'_, '_>,
         keep: &mut K,
     ) -> Result<GateDecision, StoreError> {
-        if check.no_cost {
+        if check.cost.is_wrong() {
             return Err(StoreError::NotACost);
         }
         // Made where it is returned, and filled in there: it is large, and to move it costs a tenth of deciding one limit.
@@ -126,7 +126,7 @@ impl Gate {
         check: &Check<'_, '_>,
         keep: &mut K,
     ) -> Result<GateDecision, StoreError> {
-        if check.no_cost {
+        if check.cost.is_wrong() {
             return Err(StoreError::NotACost);
         }
         let mut decision = self.undecided(check);
@@ -151,6 +151,7 @@ impl Gate {
             binding: None,
             denied_by_list: None,
             priority: check.priority,
+            brought: check.quota.cloned(),
             at: Tick::EPOCH,
             by: DecidedBy::Local,
             policies: match check.among {
@@ -248,7 +249,7 @@ impl<'c> Check<'c, '_> {
     where
         'c: 'p,
     {
-        let stated = (self.cost, self.priority);
+        let stated = (self.cost.stated(), self.priority);
         match self.among {
             None => policies.plan_for(self.request, stated, plan),
             Some(among) => policies.plan_among(self.request, stated, among, plan),
@@ -266,12 +267,17 @@ impl<'c> Check<'c, '_> {
     #[cold]
     #[inline(never)]
     fn bring<'p>(&self, policies: &PolicySet, quota: &'p Arc<Quota>, plan: &mut Plan<'p>) {
-        // A guard's limit is replaced by a guard only: a cell that goes from places to units and back forgets the places that are taken.
-        for line in plan.lines.iter_mut().filter(|line| line.quota.is_guard() == quota.is_guard()) {
+        for line in plan.lines.iter_mut().filter(|line| holds_in_place_of(quota, line.quota)) {
             (line.quota, line.passing) = (quota, true);
             line.kept_back = policies.kept_back(line, quota, self.priority);
         }
     }
+}
+
+/// Says whether a quota that a caller brings holds in place of a limit's own. A guard's limit is replaced by a guard only: a cell that goes from
+/// places to units and back forgets the places that are taken.
+fn holds_in_place_of(brought: &Quota, own: &Quota) -> bool {
+    brought.is_guard() == own.is_guard()
 }
 
 /// Shortens the delays that queues may accept, so that none ends beyond the deadline.
@@ -300,6 +306,18 @@ impl Line<'_> {
 }
 
 impl GateDecision {
+    /// Returns the quota that held for a limit of the request, and whether the check brought it; `None` where nothing limits it.
+    pub(crate) fn quota_of(
+        &self,
+        limit: &LimitDecision,
+        request: &Descriptor<'_>,
+    ) -> Option<(&Arc<Quota>, bool)> {
+        let policy = self.policies.policies().get(limit.policy)?;
+        let own = policy.limit(limit.limit)?.terms_for(request).quota.as_ref()?;
+        let brought = self.brought.as_ref().filter(|brought| holds_in_place_of(brought, own));
+        Some(brought.map_or((own, false), |brought| (brought, true)))
+    }
+
     /// Takes over what a store said of all limits that stand here.
     #[inline]
     pub(super) fn conclude(&mut self, settled: &Settled) {
