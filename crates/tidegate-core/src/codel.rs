@@ -1,155 +1,181 @@
-//! Controlled delay: tells a queue that stands from one that only had a burst.
+//! CoDel for a line of waiting work: drop what has waited long, and only while *everybody* waits long.
 //!
-//! A burst makes everybody wait and is worked off; a standing queue makes everybody wait and is never worked off, so all of it is delay
-//! without use. What tells them apart is the *shortest* wait over an interval: after a burst somebody soon waits for no time at all, in a
-//! standing queue nobody does. While it stands, whoever waited too long is refused, and the rest is served in time.
+//! A burst makes some wait, which is what a line is for. A line in which even the quickest has waited is no burst: more arrives than can be
+//! served. So the least wait of each interval decides: above the target, the service is overloaded for the next interval, and whoever has
+//! waited twice the target by the time of its turn is dropped instead of served, since its caller is about to give up.
+//!
+//! Once a line has stood for an interval, it is served from its *newest* end (adaptive LIFO): the newest still has somebody waiting for its
+//! answer, the oldest may not. A line that empties is served in order again.
+//!
+//! # When
+//! Right for any line in front of a limit: it needs no knowledge of the service, and idles while all is well. Wrong where each wait is
+//! long by design, as a batch of jobs; and it drops after the wait: what should not even be let in is refused by a throttle or a limit.
+//!
+//! # Knobs
+//! | knob | range | default | |
+//! |---|---|---|---|
+//! | target | 1 ns to 1 h | 5 ms | the least wait of an interval above which the service is overloaded |
+//! | interval | 1 ns to 1 h | 100 ms | how long a least wait is taken over |
+//!
+//! # Source
+//! The form of folly's `Codel`: not CoDel's growing rate of drops but all that waited twice the target; and B. Maurer, "Fail at Scale", ACM
+//! Queue 13(8), 2015, for adaptive LIFO and the longest wait of [`Codel::longest_wait`]. CoDel itself is RFC 8289; that an empty line ends
+//! the overload is from there. In folly the first turn of all is an interval by itself, so that one long wait at the start is an overload;
+//! here it begins one.
 
 use core::time::Duration;
 
 use crate::error::QuotaError;
-use crate::time::{Tick, nanos};
+use crate::knob::in_range;
+use crate::time::{Tick, onward};
 
-/// When a queue stands, and what is too long a wait then.
-///
-/// | knob | default | range |
-/// |---|---|---|
-/// | `target`: the shortest wait that a queue may keep | 5 ms | 1 ns to 1 h |
-/// | `interval`: over which the shortest wait is taken | 100 ms | `target` to 24 h |
-///
-/// `target` is what the work can spare for waiting; `interval` is longer than the usual burst, as a rule twenty times the target. While the
-/// queue stands, waits of more than twice the target are refused.
-///
-/// # Source
-/// K. Nichols and V. Jacobson, "Controlling Queue Delay", ACM Queue 10(5), 2012, in the form for servers of B. Maurer, "Fail at Scale",
-/// ACM Queue 13(8), 2015, as in folly's `Codel`: the first wait of each interval is never refused.
+/// Decides who of a waiting line is served.
 ///
 /// # Examples
 /// ```
 /// use std::time::Duration;
+/// use tidegate_core::codel::{Codel, End, Turn};
 /// use tidegate_core::Tick;
-/// use tidegate_core::codel::{Codel, CodelState};
 ///
-/// let codel = Codel::new(Duration::from_millis(5), Duration::from_millis(100))?;
-/// let mut state = CodelState::default();
-/// let mut refused = 0;
-/// for at in (0..1000).step_by(10) {
-///     let now = Tick::from_nanos(at * 1_000_000);
-///     refused += u32::from(codel.refuses(&mut state, now, Duration::from_millis(50)));
-/// }
-/// assert!(state.is_overloaded() && refused > 70, "nobody waited for less than 50 ms");
-/// # Ok::<(), tidegate_core::QuotaError>(())
+/// let codel = Codel::default();
+/// let mut state = codel.start(Tick::EPOCH);
+/// let mut take = |at, waited| {
+///     let at = Tick::EPOCH.after(Duration::from_millis(at));
+///     codel.take(&mut state, at, Duration::from_millis(waited))
+/// };
+/// // For an interval nobody waited less than 20 ms.
+/// assert_eq!([take(1, 20), take(2, 20), take(60, 20), take(90, 20)], [Turn::Serve; 4]);
+/// // The first after it only begins the next, in which those are dropped who waited more than 10 ms.
+/// assert_eq!([take(103, 20), take(104, 11), take(105, 10)], [Turn::Serve, Turn::Drop, Turn::Serve]);
+/// assert_eq!(codel.end(&state, Tick::from_secs(1)), End::Newest);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Codel {
-    target: u64,
-    interval: u64,
+    target: Duration,
+    interval: Duration,
 }
 
-/// What [`Codel`] remembers of a queue: 32 bytes. Start again from the default where the queue became empty.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What [`Codel`] remembers of a line: 48 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelState {
-    /// When the current interval ends; the epoch before the first wait.
-    ends: Tick,
-    /// The shortest wait of the current interval.
-    shortest: u64,
+    /// The latest tick that was told.
+    last: Tick,
+    /// When the interval ends, after which the least wait of it counts.
+    interval_ends: Tick,
+    /// The least wait of the interval; `None` before its first turn.
+    least: Option<Duration>,
     overloaded: bool,
-    begun: bool,
+    /// When the line was last empty.
+    emptied: Tick,
+}
+
+/// What becomes of whoever is taken out of the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use = "whoever is to be dropped must not be served"]
+pub enum Turn {
+    /// It is served.
+    Serve,
+    /// It is refused: it has waited too long in an overloaded line.
+    Drop,
+}
+
+/// The end of a line from which the next is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// Whoever has waited longest.
+    Oldest,
+    /// Whoever came last.
+    Newest,
 }
 
 impl Default for Codel {
     fn default() -> Self {
-        Self { target: 5_000_000, interval: 100_000_000 }
+        Self { target: Duration::from_millis(5), interval: Duration::from_millis(100) }
     }
 }
 
 impl Codel {
-    /// Sets the target and the interval.
+    /// Sets the least wait of an interval above which the service is overloaded, 1 ns to 1 h. Twice as much is dropped.
     ///
     /// # Errors
-    /// [`QuotaError::Parameter`] when one is out of range.
-    pub fn new(target: Duration, interval: Duration) -> Result<Self, QuotaError> {
-        if target.is_zero() || target > Duration::from_secs(3600) {
-            let want = "is no wait to aim at; use 1 ns to 1 h";
-            return Err(QuotaError::Parameter { name: "target", value: format!("{target:?}"), want });
-        }
-        if interval < target || interval > Duration::from_secs(86_400) {
-            let want = "is no interval; use the target to 24 h";
-            return Err(QuotaError::Parameter { name: "interval", value: format!("{interval:?}"), want });
-        }
-        Ok(Self { target: nanos(target), interval: nanos(interval) })
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn target(self, wait: Duration) -> Result<Self, QuotaError> {
+        Ok(Self { target: up_to_an_hour("target", wait)?, ..self })
     }
 
-    /// Returns the longest wait that is served while the queue stands: twice the target.
+    /// Sets how long a least wait is taken over, 1 ns to 1 h.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn interval(self, span: Duration) -> Result<Self, QuotaError> {
+        Ok(Self { interval: up_to_an_hour("interval", span)?, ..self })
+    }
+
+    /// Returns the state of an empty line.
     #[must_use]
-    pub const fn longest_wait(&self) -> Duration {
-        Duration::from_nanos(2 * self.target)
+    pub const fn start(&self, now: Tick) -> CodelState {
+        CodelState { last: now, interval_ends: now, least: None, overloaded: false, emptied: now }
     }
 
-    /// Takes in how long the one has waited whose turn has come, and says whether to refuse it. `now` before an earlier one stays in the
-    /// interval of that.
-    pub fn refuses(&self, state: &mut CodelState, now: Tick, waited: Duration) -> bool {
-        let waited = nanos(waited);
-        if !state.begun || now >= state.ends {
-            // Nothing is known before the first interval has ended.
-            state.overloaded = state.begun && state.shortest > self.target;
-            state.begun = true;
-            state.ends = now.after(Duration::from_nanos(self.interval));
-            state.shortest = waited;
-            return false;
-        }
-        state.shortest = state.shortest.min(waited);
-        state.overloaded && waited > 2 * self.target
+    /// Takes somebody out of the line who has waited `waited`, and says what becomes of it. The first turn of an interval is always served.
+    pub fn take(&self, state: &mut CodelState, at: Tick, waited: Duration) -> Turn {
+        let at = step(state, at);
+        let least = match state.least {
+            Some(least) if at <= state.interval_ends => least,
+            before => {
+                state.overloaded = before.is_some_and(|least| least > self.target);
+                (state.interval_ends, state.least) = (at.after(self.interval), Some(waited));
+                return Turn::Serve;
+            }
+        };
+        state.least = Some(least.min(waited));
+        if state.overloaded && waited > self.target * 2 { Turn::Drop } else { Turn::Serve }
+    }
+
+    /// Takes in that the line is empty: there is no overload.
+    pub fn emptied(&self, state: &mut CodelState, at: Tick) {
+        state.emptied = step(state, at);
+        state.overloaded = false;
+    }
+
+    /// Returns from which end the next is taken: the newest once the line has not been empty for longer than an interval.
+    #[must_use]
+    pub fn end(&self, state: &CodelState, now: Tick) -> End {
+        if self.stands(state, now) { End::Newest } else { End::Oldest }
+    }
+
+    /// Returns the longest that somebody who joins now may wait before being refused: the interval as a rule, and the target once
+    /// the line has not been empty for longer than an interval. For lines whose waiters give up by a timer rather than at their turn.
+    #[must_use]
+    pub fn longest_wait(&self, state: &CodelState, now: Tick) -> Duration {
+        if self.stands(state, now) { self.target } else { self.interval }
+    }
+
+    /// Returns whether the last interval was one of overload.
+    #[must_use]
+    pub const fn overloaded(&self, state: &CodelState) -> bool {
+        state.overloaded
+    }
+
+    fn stands(&self, state: &CodelState, now: Tick) -> bool {
+        now.since(state.emptied) > self.interval
     }
 }
 
-impl CodelState {
-    /// Says whether the queue stands: nobody waited for less than the target in the last interval.
-    #[must_use]
-    pub const fn is_overloaded(&self) -> bool {
-        self.overloaded
+/// Moves time on, and returns what the tick counts as. After a long step back of the clock, what lies ahead of it begins now.
+fn step(state: &mut CodelState, at: Tick) -> Tick {
+    let at = onward(state.last, at);
+    if at < state.last {
+        (state.interval_ends, state.emptied) = (at, at);
     }
+    state.last = at;
+    at
+}
+
+fn up_to_an_hour(name: &'static str, span: Duration) -> Result<Duration, QuotaError> {
+    let range = Duration::from_nanos(1)..=Duration::from_secs(3600);
+    in_range(name, span, &range, "is no time to wait; use 1 ns to 1 h")
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn ms(millis: u64) -> Duration {
-        Duration::from_millis(millis)
-    }
-
-    #[test]
-    fn a_burst_is_worked_off_and_a_standing_queue_is_cut() {
-        let codel = Codel::default();
-        let mut state = CodelState::default();
-        let mut at = |now: u64, wait| {
-            let refused = codel.refuses(&mut state, Tick::from_nanos(now * 1_000_000), ms(wait));
-            (refused, state.is_overloaded())
-        };
-        for (now, wait, expected) in [
-            (0, 80, (false, false)),   // the first interval begins
-            (50, 60, (false, false)),  // a burst
-            (90, 1, (false, false)),   // worked off
-            (100, 50, (false, false)), // the shortest was 1 ms
-            (150, 40, (false, false)),
-            (200, 50, (false, true)), // the shortest was 40 ms; the first of an interval is never refused
-            (210, 11, (true, true)),  // more than twice the target
-            (220, 10, (false, true)), // twice the target is served
-            (300, 12, (false, true)),
-            (350, 5, (false, true)),
-            (400, 50, (false, false)), // the shortest was 5 ms, which is the target
-            (410, 50, (false, false)),
-        ] {
-            assert_eq!(at(now, wait), expected, "at {now} ms");
-        }
-    }
-
-    #[test]
-    fn knobs_out_of_range_are_named() {
-        assert!(Codel::new(Duration::ZERO, ms(1)).is_err() && Codel::new(ms(5), ms(4)).is_err());
-        assert!(Codel::new(ms(3_600_001), Duration::MAX).is_err());
-        let least = Codel::new(Duration::from_nanos(1), Duration::from_nanos(1)).unwrap();
-        assert!(!least.refuses(&mut CodelState::default(), Tick::MAX, Duration::MAX));
-        assert_eq!(Codel::new(ms(5), ms(100)), Ok(Codel::default()));
-    }
-}
+mod tests;

@@ -119,7 +119,7 @@ impl Line {
         // First those who wait: places may have been left that nobody has passed on yet.
         let due = self.advance(rules, places, now);
         let class = self.queues.class_of(asked.tenant, now);
-        let answer = if self.queues.is_next(class, asked.priority, asked.places) {
+        let answer = if self.queues.is_next(class, asked.priority, asked.places, now) {
             self.take((rules, places), (asked.places, asked.priority), class, now).ok_or(Retry::Unknown)
         } else {
             Err(Retry::Unknown)
@@ -155,7 +155,7 @@ impl Line {
     /// Says whether the turn of a newcomer is expected after its deadline. Never for the first one in line, by whom the pace is measured: so
     /// a wrong measurement does not last.
     fn is_late(&self, asked: Asked<'_>, now: Tick, deadline: Option<Tick>) -> bool {
-        let Some(ahead) = self.queues.ahead_of(asked.priority) else { return false };
+        let Some(ahead) = self.queues.ahead_of(asked.priority, now) else { return false };
         let (false, Some(deadline)) = (ahead == 0, deadline) else { return false };
         let expected = self.pace.expected(ahead.saturating_add(asked.places));
         expected.is_some_and(|expected| now.after(expected) > deadline)
@@ -172,7 +172,7 @@ impl Line {
         const SHED: Answer = Err(Retry::Unknown);
         let class = self.queues.class_of(asked.tenant, now);
         if self.queues.len() >= rules.room {
-            let (class, turn) = self.queues.gives_way_to(class, asked.priority).ok_or(SHED)?;
+            let (class, turn) = self.queues.gives_way_to(class, asked.priority, now).ok_or(SHED)?;
             self.answer((class, turn), SHED, due);
         }
         // `None` only where the caller has waited already, and so has no second waker to leave.

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-use tidegate_core::codel::{Codel, CodelState};
+use tidegate_core::codel::{self, Codel, CodelState, End};
 use tidegate_core::{Priority, Tick};
 
 /// In which order callers of the same priority are let in.
@@ -30,8 +30,8 @@ pub enum QueueOrder {
     Fifo,
     /// Last come, first served. A newcomer takes the place of the oldest where the queue is full.
     Lifo,
-    /// First come, first served; while even the shortest wait is too long, last come, first served, and whoever has waited too long is
-    /// refused.
+    /// First come, first served; last come, first served once the queue has not been empty for an interval. While even the shortest wait of an
+    /// interval is too long, whoever has waited twice as long is refused.
     Adaptive(Codel),
 }
 
@@ -67,7 +67,8 @@ fn rank(priority: Priority) -> u16 {
 #[derive(Debug)]
 pub(super) struct Queue {
     order: QueueOrder,
-    codel: CodelState,
+    /// What the adaptive order remembers; made when the queue is first used.
+    codel: Option<CodelState>,
     waiting: BTreeMap<Turn, Waiting>,
     /// How many places the waiters of each rank ask for.
     asked: BTreeMap<u16, u64>,
@@ -78,7 +79,7 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn new(order: QueueOrder) -> Self {
         let (waiting, asked) = (BTreeMap::new(), BTreeMap::new());
-        Self { order, codel: CodelState::default(), waiting, asked, wide: 0 }
+        Self { order, codel: None, waiting, asked, wide: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -90,6 +91,9 @@ impl Queue {
     }
 
     pub(super) fn push(&mut self, turn: Turn, waiting: Waiting) {
+        if self.waiting.is_empty() {
+            self.emptied(waiting.since);
+        }
         *self.asked.entry(turn.rank).or_default() += waiting.places;
         self.wide += usize::from(waiting.places > 1);
         self.waiting.insert(turn, waiting);
@@ -97,6 +101,13 @@ impl Queue {
 
     pub(super) fn get_mut(&mut self, turn: &Turn) -> Option<&mut Waiting> {
         self.waiting.get_mut(turn)
+    }
+
+    /// The queue was empty until now.
+    fn emptied(&mut self, now: Tick) {
+        if let QueueOrder::Adaptive(codel) = self.order {
+            codel.emptied(self.codel.get_or_insert_with(|| codel.start(now)), now);
+        }
     }
 
     pub(super) fn remove(&mut self, turn: &Turn) -> Option<Waiting> {
@@ -108,25 +119,21 @@ impl Queue {
                 self.asked.remove(&turn.rank);
             }
         }
-        if self.waiting.is_empty() {
-            // An empty queue is the proof that it does not stand too long.
-            self.codel = CodelState::default();
-        }
         Some(waiting)
     }
 
-    fn newest_first(&self) -> bool {
-        match self.order {
-            QueueOrder::Fifo => false,
-            QueueOrder::Lifo => true,
-            QueueOrder::Adaptive(_) => self.codel.is_overloaded(),
+    fn newest_first(&self, now: Tick) -> bool {
+        match (self.order, &self.codel) {
+            (QueueOrder::Lifo, _) => true,
+            (QueueOrder::Adaptive(codel), Some(state)) => codel.end(state, now) == End::Newest,
+            (QueueOrder::Fifo | QueueOrder::Adaptive(_), _) => false,
         }
     }
 
     /// The waiter whose turn is next.
-    pub(super) fn next(&self) -> Option<(Turn, &Waiting)> {
+    pub(super) fn next(&self, now: Tick) -> Option<(Turn, &Waiting)> {
         let (first, waiting) = self.waiting.first_key_value()?;
-        if !self.newest_first() {
+        if !self.newest_first(now) {
             return Some((*first, waiting));
         }
         let equals = *first..=Turn { rank: first.rank, number: u64::MAX };
@@ -134,23 +141,23 @@ impl Queue {
     }
 
     /// Says whether the turn of a newcomer would be next.
-    pub(super) fn is_next(&self, priority: Priority) -> bool {
+    pub(super) fn is_next(&self, priority: Priority, now: Tick) -> bool {
         let Some((first, _)) = self.waiting.first_key_value() else { return true };
         let rank = rank(priority);
-        rank < first.rank || (rank == first.rank && self.newest_first())
+        rank < first.rank || (rank == first.rank && self.newest_first(now))
     }
 
     /// How many places are to be given before a newcomer's turn comes; `None` where those who come later may come first.
-    pub(super) fn ahead_of(&self, priority: Priority) -> Option<u64> {
+    pub(super) fn ahead_of(&self, priority: Priority, now: Tick) -> Option<u64> {
         let rank = rank(priority);
-        (!self.newest_first()).then(|| self.asked.range(..=rank).map(|(_, places)| places).sum())
+        (!self.newest_first(now)).then(|| self.asked.range(..=rank).map(|(_, places)| places).sum())
     }
 
     /// The waiter that gives up its place in a full queue to a newcomer, if any does.
-    pub(super) fn gives_way_to(&self, priority: Priority) -> Option<Turn> {
+    pub(super) fn gives_way_to(&self, priority: Priority, now: Tick) -> Option<Turn> {
         let (last, _) = self.waiting.last_key_value()?;
         let rank = rank(priority);
-        if self.newest_first() && last.rank >= rank {
+        if self.newest_first(now) && last.rank >= rank {
             return self.oldest(last.rank);
         }
         (last.rank > rank).then_some(*last)
@@ -161,26 +168,29 @@ impl Queue {
     }
 
     /// Whose turn it would be to go where one has to go and no newcomer is to be compared with.
-    pub(super) fn last(&self) -> Option<Turn> {
+    pub(super) fn last(&self, now: Tick) -> Option<Turn> {
         let (last, _) = self.waiting.last_key_value()?;
-        if self.newest_first() { self.oldest(last.rank) } else { Some(*last) }
+        if self.newest_first(now) { self.oldest(last.rank) } else { Some(*last) }
     }
 
     /// Counts the wait of the one whose turn has come; says whether it was too long, so that it is refused.
     pub(super) fn waited_too_long(&mut self, since: Tick, now: Tick) -> bool {
         let QueueOrder::Adaptive(codel) = self.order else { return false };
-        codel.refuses(&mut self.codel, now, now.since(since))
+        let state = self.codel.get_or_insert_with(|| codel.start(now));
+        codel.take(state, now, now.since(since)) == codel::Turn::Drop
     }
 
-    /// A waiter of the lowest priority that has waited too long while the newest come first.
+    /// A waiter of the lowest priority that has waited too long, and would wait on while the newest come first.
     pub(super) fn stale(&self, now: Tick) -> Option<Turn> {
-        let QueueOrder::Adaptive(codel) = self.order else { return None };
-        if !self.codel.is_overloaded() {
+        let (QueueOrder::Adaptive(codel), Some(state)) = (self.order, &self.codel) else { return None };
+        if !codel.overloaded(state) {
             return None;
         }
-        let oldest = self.last()?;
+        let oldest = self.last(now)?;
         let since = self.waiting.get(&oldest)?.since;
-        (now.since(since) > codel.longest_wait()).then_some(oldest)
+        // Asked of a copy: this is not its turn.
+        let verdict = codel.take(&mut { *state }, now, now.since(since));
+        (verdict == codel::Turn::Drop).then_some(oldest)
     }
 
     /// Those who ask for more places than `most` says that their priority may have.
@@ -213,7 +223,7 @@ mod tests {
 
     fn served(mut queue: Queue) -> Vec<u64> {
         let mut numbers = Vec::new();
-        while let Some((turn, _)) = queue.next() {
+        while let Some((turn, _)) = queue.next(Tick::EPOCH) {
             queue.remove(&turn);
             numbers.push(turn.number);
         }
@@ -234,7 +244,7 @@ mod tests {
     fn a_full_queue_gives_up_who_would_come_last() {
         let (low, high) = (Priority::of(Sheddable), Priority::of(Critical));
         let gives_way = |order, ranks: &[Priority], newcomer| {
-            filled(order, ranks).gives_way_to(newcomer).map(|turn| turn.number)
+            filled(order, ranks).gives_way_to(newcomer, Tick::EPOCH).map(|turn| turn.number)
         };
         assert_eq!(gives_way(QueueOrder::Fifo, &[low, high, low], high), Some(3));
         assert_eq!(gives_way(QueueOrder::Fifo, &[low, low], low), None, "the newcomer would be the last");
@@ -248,7 +258,7 @@ mod tests {
     fn what_stands_before_a_newcomer_is_counted_by_priority() {
         let (low, high) = (Priority::of(Sheddable), Priority::of(Critical));
         let queue = filled(QueueOrder::Fifo, &[low, high, low]);
-        assert_eq!((queue.ahead_of(high), queue.ahead_of(low)), (Some(1), Some(3)));
-        assert_eq!(filled(QueueOrder::Lifo, &[low]).ahead_of(low), None);
+        assert_eq!((queue.ahead_of(high, Tick::EPOCH), queue.ahead_of(low, Tick::EPOCH)), (Some(1), Some(3)));
+        assert_eq!(filled(QueueOrder::Lifo, &[low]).ahead_of(low, Tick::EPOCH), None);
     }
 }

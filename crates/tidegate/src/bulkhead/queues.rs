@@ -142,32 +142,32 @@ impl Queues {
             Self::One(_) => Class::default(),
             Self::Divided(divided) => Class { number: divided.next(now)?, own: false },
         };
-        let (turn, waiting) = self.queue(class)?.next()?;
+        let (turn, waiting) = self.queue(class)?.next(now)?;
         Some((class, turn, waiting))
     }
 
     /// Says whether the turn of a newcomer would be next.
-    pub(super) fn is_next(&self, class: Class, priority: Priority, places: u64) -> bool {
+    pub(super) fn is_next(&self, class: Class, priority: Priority, places: u64, now: Tick) -> bool {
         match self {
-            Self::One(queue) => queue.is_next(priority),
-            Self::Divided(divided) => divided.is_next(class.number, priority, places),
+            Self::One(queue) => queue.is_next(priority, now),
+            Self::Divided(divided) => divided.is_next(class.number, priority, places, now),
         }
     }
 
     /// How many places are to be given before a newcomer's turn; `None` where that cannot be said.
-    pub(super) fn ahead_of(&self, priority: Priority) -> Option<u64> {
+    pub(super) fn ahead_of(&self, priority: Priority, now: Tick) -> Option<u64> {
         match self {
-            Self::One(queue) => queue.ahead_of(priority),
+            Self::One(queue) => queue.ahead_of(priority, now),
             Self::Divided(_) => None,
         }
     }
 
     /// The waiter that gives up its place in a full queue to a newcomer, if any does.
-    pub(super) fn gives_way_to(&self, class: Class, priority: Priority) -> Option<(Class, Turn)> {
+    pub(super) fn gives_way_to(&self, class: Class, priority: Priority, now: Tick) -> Option<(Class, Turn)> {
         match self {
-            Self::One(queue) => Some((class, queue.gives_way_to(priority)?)),
+            Self::One(queue) => Some((class, queue.gives_way_to(priority, now)?)),
             Self::Divided(divided) => {
-                let (number, turn) = divided.gives_way_to(class.number, priority)?;
+                let (number, turn) = divided.gives_way_to(class.number, priority, now)?;
                 Some((Class { number, own: false }, turn))
             }
         }
@@ -199,26 +199,26 @@ impl Queues {
 
 impl Divided {
     /// The first of each tenant that waits, and the places it asks for.
-    fn firsts(&self) -> impl Iterator<Item = (usize, u64)> {
-        let first = |(number, queue): (usize, &Queue)| Some((number, queue.next()?.1.places));
+    fn firsts(&self, now: Tick) -> impl Iterator<Item = (usize, u64)> {
+        let first = move |(number, queue): (usize, &Queue)| Some((number, queue.next(now)?.1.places));
         self.queues.iter().enumerate().filter_map(first)
     }
 
     fn next(&self, now: Tick) -> Option<usize> {
-        if self.waiting == 0 { None } else { self.known.partitions.next(self.firsts(), now) }
+        if self.waiting == 0 { None } else { self.known.partitions.next(self.firsts(now), now) }
     }
 
     /// A newcomer is next where nobody waits, or where it only takes its own and nobody waits for that.
-    fn is_next(&self, number: usize, priority: Priority, places: u64) -> bool {
+    fn is_next(&self, number: usize, priority: Priority, places: u64, now: Tick) -> bool {
         let partitions = &self.known.partitions;
-        let next_in_class = self.queues.get(number).is_none_or(|queue| queue.is_next(priority));
+        let next_in_class = self.queues.get(number).is_none_or(|queue| queue.is_next(priority, now));
         let takes_own = partitions.is_own(number, places);
         let own_first = |(other, wanted)| other == number || !partitions.is_own(other, wanted);
-        self.waiting == 0 || (next_in_class && takes_own && self.firsts().all(own_first))
+        self.waiting == 0 || (next_in_class && takes_own && self.firsts(now).all(own_first))
     }
 
     /// Who goes from a full queue: one of the tenant with the most waiters by its weight; of the newcomer's own, one of lower priority.
-    fn gives_way_to(&self, newcomer: usize, priority: Priority) -> Option<(usize, Turn)> {
+    fn gives_way_to(&self, newcomer: usize, priority: Priority, now: Tick) -> Option<(usize, Turn)> {
         // Compared as fractions: waiters of one times the weight of the other.
         let per_weight = |number: usize, more: usize| {
             let waiting = self.queues.get(number).map_or(0, Queue::len) + more;
@@ -226,8 +226,8 @@ impl Divided {
         };
         let longest = (0..self.queues.len()).max_by_key(|number| per_weight(*number, 0))?;
         if longest == newcomer || per_weight(longest, 0) <= per_weight(newcomer, 1) {
-            return Some((newcomer, self.queues.get(newcomer)?.gives_way_to(priority)?));
+            return Some((newcomer, self.queues.get(newcomer)?.gives_way_to(priority, now)?));
         }
-        Some((longest, self.queues[longest].last()?))
+        Some((longest, self.queues[longest].last(now)?))
     }
 }
