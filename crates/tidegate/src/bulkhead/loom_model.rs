@@ -40,7 +40,7 @@ fn enter(bulkhead: &Bulkhead) -> Permit {
     turn(bulkhead.enter()).unwrap()
 }
 
-fn turn(entry: Enter) -> Result<Permit, Denied> {
+fn turn(entry: Enter) -> Result<Permit, TakeError> {
     let waker = Waker::from(Plain::new(Unpark(thread::current())));
     let mut entry = pin!(entry);
     loop {
