@@ -9,6 +9,7 @@ mod evidence;
 mod fixed;
 mod gradient;
 mod law;
+mod partitions;
 mod vegas;
 mod windowed;
 
@@ -19,6 +20,7 @@ pub use bounds::Bounds;
 pub use fixed::{Concurrency, ConcurrencyState};
 pub use gradient::{Gradient, GradientState};
 pub use law::{Law, Sample, Signal};
+pub use partitions::{Partition, Partitions};
 pub use vegas::{Vegas, VegasState};
 pub use windowed::{Windowed, WindowedState};
 
