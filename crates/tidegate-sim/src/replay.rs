@@ -119,7 +119,7 @@ impl Replay {
     }
 
     /// Asks every gate about requests of a log that follow each other, as [`Replay::feed`] about one after the other. Faster by a
-    /// fifth where keys are too many for the processor's caches, since the memory of several requests is fetched at once:
+    /// sixth where keys are too many for the processor's caches, since the memory of several requests is fetched at once:
     /// [`Log::read_together`](crate::log::Log::read_together) hands out as many as that is worth.
     pub fn feed_all(&mut self, mut records: &[Record<'_>]) {
         if let (None, [first, rest @ ..]) = (self.first, records) {
