@@ -8,7 +8,10 @@ use tidegate_sim::report::{Form, first_picture};
 fn main() {
     let law = CircuitBreaker::builder().build().unwrap();
     let policies = vec![
-        Policy::new("places", Limit::new(Quota::concurrency(20, Duration::from_secs(60)).unwrap(), "concurrency 20")),
+        Policy::new(
+            "places",
+            Limit::new(Quota::concurrency(20, Duration::from_secs(60)).unwrap(), "concurrency 20"),
+        ),
         Policy::new("payments", Limit::new(Quota::Breaker(law), "breaker")),
     ];
     let sets = vec![("p".to_owned(), Arc::new(PolicySet::new(policies).unwrap()))];

@@ -81,7 +81,8 @@ mod tests {
         for (second, level) in [(100, 3), (100, 5), (100, 2), (103, 4)] {
             levels.set(Tick::from_secs(second), level);
         }
-        let points: Vec<_> = levels.points().map(|(at, level)| (at.as_nanos() / 1_000_000_000, level)).collect();
+        let points: Vec<_> =
+            levels.points().map(|(at, level)| (at.as_nanos() / 1_000_000_000, level)).collect();
         assert_eq!(points, [(100, 5), (101, 2), (102, 2), (103, 4)]);
         assert_eq!((levels.most(), levels.now()), (5, 4));
     }

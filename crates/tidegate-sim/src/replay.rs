@@ -33,8 +33,8 @@ pub use options::ReplayOptions;
 
 pub(crate) use account::{key_name, written_rate};
 pub use granted::Granted;
-pub(crate) use guards::{GuardLimit, Guards};
 pub use guards::{BreakerBand, BreakerChange, BreakerState, GuardOutcome, ServiceOutcome};
+pub(crate) use guards::{GuardLimit, Guards};
 use inside::{Inside, Leaving};
 use log_clock::LogClock;
 pub(crate) use outcome::share;

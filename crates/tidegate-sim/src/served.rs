@@ -135,7 +135,10 @@ mod tests {
         }
         let all = served.all();
         let at = |percent| all.percentile(percent).map(|took| took.as_millis());
-        assert_eq!((all.count(), at(0), at(50), at(99), at(100)), (200, Some(1), Some(100), Some(198), Some(200)));
+        assert_eq!(
+            (all.count(), at(0), at(50), at(99), at(100)),
+            (200, Some(1), Some(100), Some(198), Some(200))
+        );
         assert_eq!(Times::default().percentile(99), None);
         assert!(served.points().count() <= 4);
         assert_eq!(served.points().map(|(_, times)| times.count()).sum::<u64>(), 200);

@@ -28,6 +28,9 @@ pub(crate) fn schema(desk: &Desk, document: &str) -> Value {
     desk.run(&["config", "schema", "--of", document]).code(0).json()
 }
 
+/// Traffic that trips a breaker, and fills places.
+const FAILING: &str = "steady 50/s 3s taking 20ms..90ms failing 80%, steady 50/s 20s taking 20ms";
+
 /// Runs of each document that together print all that it can hold.
 fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
     let csv = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/llm-calls.csv");
@@ -61,6 +64,8 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 [&["simulate", "--traffic", "burst 50, idle 1min"][..], &limit].concat(),
                 vec!["simulate", "-c", "p.yaml", "--traffic", "steady 10/s 3s", "--hold", "1.5s"],
                 vec!["simulate", "--rate", "5/us", "--traffic", "burst 50"],
+                vec!["simulate", "--limit", "{algorithm: breaker}", "--traffic", FAILING],
+                vec!["simulate", "--limit", "{algorithm: concurrency, max: 2}", "--traffic", FAILING],
             ],
         ),
         (

@@ -20,7 +20,8 @@ pub(super) fn tracks(replay: &Replay, run: usize) -> Option<Tracks<'static>> {
     let end = ends.into_iter().flatten().chain([offered.end]).max().unwrap_or(Tick::EPOCH);
     let start = offered.steps.first().map_or(Tick::EPOCH, |(at, _)| *at);
     let width = window_words(series.width());
-    let step = if width.starts_with(|first: char| first.is_ascii_digit()) { width } else { format!("one {width}") };
+    let step =
+        if width.starts_with(|first: char| first.is_ascii_digit()) { width } else { format!("one {width}") };
     let mut tracks = vec![Track::Curves {
         name: format!("requests per second, in steps of {step}"),
         area: Some(offered),

@@ -1,10 +1,10 @@
 //! The pictures of a replay: the load, or what several algorithms denied of it, and the peaks of each policy's keys.
 
+use super::guards;
+use super::times::{axis, window_words};
 use crate::chart::{Chart, ChartError, Curve, Falling, Level, OverTime, Panel, Panels, PeakOfKey};
 use crate::replay::{ADMITTED, DENIED, OFFERED};
 use crate::replay::{Granted, Outcome, PolicyOutcome, Replay, share};
-use super::guards;
-use super::times::{axis, window_words};
 use crate::suggest::percent;
 use crate::thousands::grouped;
 
