@@ -31,6 +31,14 @@ pub(crate) fn schema(desk: &Desk, document: &str) -> Value {
 /// Traffic that trips a breaker, and fills places.
 const FAILING: &str = "steady 50/s 3s taking 20ms..90ms failing 80%, steady 50/s 20s taking 20ms";
 
+/// A log of calls that fail, and of one when a breaker lets a probe in.
+fn failing() -> String {
+    let times = (0..30).chain([59]);
+    let line =
+        |at: u32| format!("{{\"time\":\"2026-01-01T00:00:{at:02}Z\",\"status\":500,\"duration_ms\":80}}\n");
+    times.flat_map(|at| [line(at), line(at), line(at)]).collect()
+}
+
 /// Runs of each document that together print all that it can hold.
 fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
     let csv = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/llm-calls.csv");
@@ -54,6 +62,7 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 [&["replay", log, "--compare", "fixed-window,sliding-log"][..], &limit].concat(),
                 [&["replay", log, "--hit", "3"][..], &limit].concat(),
                 [&["replay", log, "odd.log", "--max-malformed", "0%"][..], &limit].concat(),
+                vec!["replay", "failing.jsonl", "--limit", "{algorithm: breaker}", "--by", ""],
                 [&["replay", csv, "--by", "tenant", "--cost", "int(nothing)"][..], &limit].concat(),
                 [&["replay", csv, "--by", ""][..], &limit].concat(),
             ],
@@ -125,6 +134,7 @@ fn every_document_is_what_its_schema_says() {
     desk.write("bad.yaml", "version: 1\npolicies:\n  - name: a\n    limit: { rate: 5/M, bust: 1 }\n");
     let good = "203.0.113.9 - - [02/Mar/2026:09:00:00 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n";
     desk.write("odd.log", format!("{good}rubbish\n"));
+    desk.write("failing.jsonl", failing());
     let log = sample("access.log");
     for (document, runs) in runs(&log) {
         let schema = schema(&desk, document);
@@ -253,6 +263,7 @@ fn the_file_in_effect_is_a_policy_file() {
 fn a_document_is_the_same_on_every_run() {
     let desk = Desk::new();
     desk.write("p.yaml", FILE);
+    desk.write("failing.jsonl", failing());
     let log = sample("access.log");
     for (document, runs) in runs(&log) {
         if ["replay", "simulate", "suggest"].contains(&document) {
