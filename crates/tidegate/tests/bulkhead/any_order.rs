@@ -67,7 +67,8 @@ impl World {
             6 => drop(pick(self.permits.len()).map(|at| self.permits.swap_remove(at))),
             7 => {
                 let outcome = [Outcome::Success, Outcome::Overloaded, Outcome::Ignored][usize::from(how % 3)];
-                pick(self.permits.len()).map(|at| self.permits.swap_remove(at).leave(outcome)).unwrap_or(());
+                let Some(at) = pick(self.permits.len()) else { return };
+                self.permits.swap_remove(at).leave(outcome);
             }
             8 => drop(bulkhead.change(u64::from(amount % 5) + 1)),
             _ => clock.advance(Duration::from_millis(u64::from(amount) * 10)),
