@@ -9,7 +9,6 @@ use tidegate_core::{Decision, Outcome, Priority, Retry, Standing, Tick};
 
 use super::line::{Answer, Asked, Due, Granted, Line, Ticket};
 use super::moving::Moving;
-use super::permit::Permit;
 use super::places::{NotNow, Places};
 use super::queues::Class;
 use super::rules::Rules;
@@ -127,17 +126,10 @@ impl Shared {
         due.settle();
     }
 
-    /// Makes a permit of an answer that grants places.
+    /// When work begins that enters now. Without a law nobody asks how long it takes, and the clock is not read.
     #[inline]
-    pub(super) fn permit(self: &Arc<Self>, answer: Answer) -> Result<Permit, Denied> {
-        match answer {
-            Ok(granted) => {
-                // Without a law nobody asks how long the work takes, and the clock is not read.
-                let began = if self.moving.is_some() { self.clock.now() } else { Tick::EPOCH };
-                Ok(Permit::new(Arc::clone(self), granted, began))
-            }
-            Err(retry) => Err(self.denied(retry)),
-        }
+    pub(super) fn begin(&self) -> Tick {
+        if self.moving.is_some() { self.clock.now() } else { Tick::EPOCH }
     }
 
     #[cold]
