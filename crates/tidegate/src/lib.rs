@@ -10,6 +10,7 @@
 //! * [`hot_keys`]: the few keys that make up much of the traffic
 //! * [`blocking_pool`]: threads for work that blocks, and a bounded line before them
 //! * [`switches`]: features turned off by hand or by a signal, for a while and for a reason
+//! * [`Breaker`], [`KeyedBreaker`]: calls to a service that fails are refused until it answers again
 //! * [`queue`]: jobs run in order at a constant rate
 //! * [`observer`]: who is told about decisions
 //! * [`Key`], [`Cost`], [`Deadline`]: what is handed to them
@@ -31,6 +32,7 @@ mod answer;
 mod background;
 mod block_on;
 pub mod blocking_pool;
+pub mod breaker;
 mod bulkhead;
 pub mod clock;
 pub mod coalesce;
@@ -55,10 +57,7 @@ mod precision;
 pub mod queue;
 mod reservation;
 pub mod retries;
-#[cfg_attr(
-    not(feature = "http"),
-    allow(dead_code, unreachable_pub, reason = "`http_answer` makes it public")
-)]
+#[cfg_attr(not(feature = "http"), allow(unreachable_pub, reason = "`http_answer` hands it to the server"))]
 mod rounded;
 mod seqlock;
 pub mod signals;
@@ -71,6 +70,7 @@ pub mod visible;
 mod wait;
 
 pub use answer::{Answer, Denied, TakeError};
+pub use breaker::{Breaker, KeyedBreaker};
 pub use bulkhead::{Bulkhead, Enter, Permit, QueueOrder, Tenants};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use deadline::Deadline;

@@ -5,6 +5,7 @@ pub(crate) mod judgement;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,9 +59,9 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     };
     let mut runs = Replay::try_new(sets, options)?;
     let mut log = reading::open(&replay.reading, printer)?;
-    let took = feed(&mut log, replay.speed, printer, |record| {
-        runs.feed(record);
-        ladders.feed(record);
+    let took = feed(&mut log, replay.speed, printer, |records| {
+        runs.feed_all(records);
+        records.iter().for_each(|record| ladders.feed(record));
     })?;
     let tally = log.tally();
     judgement::parsed(tally, &replay.reading)?;
@@ -202,20 +203,27 @@ fn feed(
     log: &mut Log,
     speed: Speed,
     printer: &Printer,
-    mut each: impl FnMut(&Record<'_>),
+    mut each: impl FnMut(&[Record<'_>]),
 ) -> Result<Duration> {
     let start = Instant::now();
     let progress = reading::Progress::start(log.watch(), printer);
-    let mut first = None;
-    let outcome = log.read(|record| {
-        progress.tick();
-        if let Speed::Times(times) = speed {
-            let due = slowed(record.time.since(*first.get_or_insert(record.time)), times);
-            std::thread::sleep(due.saturating_sub(start.elapsed()));
+    let outcome = match speed {
+        Speed::Times(times) => {
+            let mut first = None;
+            log.read(|record| {
+                progress.tick();
+                let due = slowed(record.time.since(*first.get_or_insert(record.time)), times);
+                std::thread::sleep(due.saturating_sub(start.elapsed()));
+                each(slice::from_ref(record));
+                ControlFlow::Continue(())
+            })
         }
-        each(record);
-        ControlFlow::Continue(())
-    });
+        Speed::Max => log.read_together(|records| {
+            records.iter().for_each(|_| progress.tick());
+            each(records);
+            ControlFlow::Continue(())
+        }),
+    };
     progress.finish();
     outcome.map(drop)?;
     Ok(start.elapsed())
