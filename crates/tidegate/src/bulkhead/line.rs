@@ -119,7 +119,8 @@ impl Line {
         // First those who wait: places may have been left that nobody has passed on yet.
         let due = self.advance(rules, places, now);
         let class = self.queues.class_of(asked.tenant, now);
-        let answer = if self.queues.is_next(class, asked.priority, asked.places, now) {
+        let open = |priority| rules.has_one(priority, places.count());
+        let answer = if self.queues.is_next(class, (asked.priority, asked.places), now, open) {
             self.take((rules, places), (asked.places, asked.priority), class, now).ok_or(Retry::Unknown)
         } else {
             Err(Retry::Unknown)
@@ -254,7 +255,8 @@ impl Line {
     /// Gives places to those whose turn is next for as long as there are enough.
     fn advance(&mut self, rules: &Rules, places: &Places, now: Tick) -> Due {
         let mut due = Due::default();
-        while let Some((class, turn, waiting)) = self.queues.next(now) {
+        let open = |priority| rules.has_one(priority, places.count());
+        while let Some((class, turn, waiting)) = self.queues.next(now, open) {
             let (wanted, priority, since) = (waiting.places, waiting.priority, waiting.since);
             let Some(granted) = self.take((rules, places), (wanted, priority), class, now) else { break };
             if self.queues.waited_too_long(class, since, now) {

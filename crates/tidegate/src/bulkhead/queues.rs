@@ -136,21 +136,27 @@ impl Queues {
         Some(removed)
     }
 
-    /// The waiter whose turn is next.
-    pub(super) fn next(&self, now: Tick) -> Option<(Class, Turn, &Waiting)> {
+    /// The waiter whose turn is next. `open` says whether a caller of a priority could have a place at all, beside what is kept.
+    pub(super) fn next(&self, now: Tick, open: impl Fn(Priority) -> bool) -> Option<(Class, Turn, &Waiting)> {
         let class = match self {
             Self::One(_) => Class::default(),
-            Self::Divided(divided) => Class { number: divided.next(now)?, own: false },
+            Self::Divided(divided) => Class { number: divided.next(now, open)?, own: false },
         };
         let (turn, waiting) = self.queue(class)?.next(now)?;
         Some((class, turn, waiting))
     }
 
-    /// Says whether the turn of a newcomer would be next.
-    pub(super) fn is_next(&self, class: Class, priority: Priority, places: u64, now: Tick) -> bool {
+    /// Says whether the turn of a newcomer would be next; `open` as for [`Queues::next`].
+    pub(super) fn is_next(
+        &self,
+        class: Class,
+        (priority, places): (Priority, u64),
+        now: Tick,
+        open: impl Fn(Priority) -> bool,
+    ) -> bool {
         match self {
             Self::One(queue) => queue.is_next(priority, now),
-            Self::Divided(divided) => divided.is_next(class.number, priority, places, now),
+            Self::Divided(divided) => divided.is_next(class.number, (priority, places), now, open),
         }
     }
 
@@ -198,23 +204,37 @@ impl Queues {
 }
 
 impl Divided {
-    /// The first of each tenant that waits, and the places it asks for.
-    fn firsts(&self, now: Tick) -> impl Iterator<Item = (usize, u64)> {
-        let first = move |(number, queue): (usize, &Queue)| Some((number, queue.next(now)?.1.places));
+    /// The first of each tenant that waits, and the places it asks for. Tenants whose first is less important than what is kept are left out:
+    /// otherwise they would hold up those for whom it is kept.
+    fn firsts(&self, now: Tick, open: impl Fn(Priority) -> bool) -> impl Iterator<Item = (usize, u64)> {
+        let first = move |(number, queue): (usize, &Queue)| {
+            let (_, first) = queue.next(now)?;
+            open(first.priority).then_some((number, first.places))
+        };
         self.queues.iter().enumerate().filter_map(first)
     }
 
-    fn next(&self, now: Tick) -> Option<usize> {
-        if self.waiting == 0 { None } else { self.known.partitions.next(self.firsts(now), now) }
+    fn next(&self, now: Tick, open: impl Fn(Priority) -> bool) -> Option<usize> {
+        if self.waiting == 0 { None } else { self.known.partitions.next(self.firsts(now, open), now) }
     }
 
-    /// A newcomer is next where nobody waits, or where it only takes its own and nobody waits for that.
-    fn is_next(&self, number: usize, priority: Priority, places: u64, now: Tick) -> bool {
+    /// A newcomer is next where nobody waits who could enter, or where it only takes its own and nobody waits for that.
+    fn is_next(
+        &self,
+        number: usize,
+        (priority, places): (Priority, u64),
+        now: Tick,
+        open: impl Fn(Priority) -> bool,
+    ) -> bool {
+        if self.waiting == 0 {
+            return true;
+        }
         let partitions = &self.known.partitions;
         let next_in_class = self.queues.get(number).is_none_or(|queue| queue.is_next(priority, now));
         let takes_own = partitions.is_own(number, places);
-        let own_first = |(other, wanted)| other == number || !partitions.is_own(other, wanted);
-        self.waiting == 0 || (next_in_class && takes_own && self.firsts(now).all(own_first))
+        let comes_after =
+            |(other, wanted)| other == number || (takes_own && !partitions.is_own(other, wanted));
+        next_in_class && self.firsts(now, open).all(comes_after)
     }
 
     /// Who goes from a full queue: one of the tenant with the most waiters by its weight; of the newcomer's own, one of lower priority.

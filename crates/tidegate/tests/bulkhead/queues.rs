@@ -215,3 +215,21 @@ fn a_tenant_gets_its_own_back_and_a_flood_fills_only_its_own_queue() {
     drop((other, line));
     assert_eq!((bulkhead.waiting(), bulkhead.standing().remaining), (0, 2));
 }
+
+#[test]
+fn what_is_kept_is_there_for_another_tenant_while_less_important_ones_wait() {
+    let kept = KeepFor::default().with(Criticality::Critical, Kept::Units(1));
+    let each = Tenants::default().each(Partition::default(), 10).unwrap();
+    let bulkhead = Bulkhead::new(2).unwrap().with_keep_for(kept).unwrap().with_tenants(each);
+    let low = |tenant| bulkhead.enter().of(tenant).priority(Criticality::Sheddable);
+    let inside = low("ann").now().unwrap();
+    let mut line = waiting([low("bob")]);
+    let high = bulkhead.enter().of("eve").now().unwrap();
+    let mut next = waiting([bulkhead.enter().of("eve")]);
+    drop(high);
+    let high = ready(next[0].poll()).unwrap();
+    drop(inside);
+    assert!(line[0].poll().is_pending(), "the place that is left is kept");
+    drop(high);
+    assert!(ready(line[0].poll()).is_ok());
+}
