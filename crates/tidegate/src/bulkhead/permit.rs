@@ -37,7 +37,7 @@ impl Permit {
     /// Returns how many places it holds.
     #[must_use]
     pub const fn places(&self) -> u64 {
-        self.granted.places
+        self.granted.places()
     }
 
     /// Returns its places and says how the work ended. A fixed number of places makes no use of the outcome; the law of an

@@ -62,7 +62,7 @@ impl Shared {
     #[inline]
     pub(super) fn enter_past_line(&self, places: u64, priority: Priority) -> Result<Granted, NotNow> {
         let in_flight = self.places.enter(places, |limit| self.rules.kept(priority, limit))?;
-        Ok(Granted { places, in_flight, class: Class::default() })
+        Ok(Granted::new(places, in_flight, Class::default()))
     }
 
     /// Enters at once or not at all.
@@ -141,7 +141,7 @@ impl Shared {
     /// Returns places, passes them on, and has the law learn from the outcome.
     #[inline]
     pub(super) fn leave(&self, granted: Granted, began: Tick, outcome: Outcome) {
-        if self.places.leave(granted.places) {
+        if self.places.leave(granted.places()) {
             self.pass_on(granted);
         }
         if let Some(moving) = &self.moving
@@ -160,7 +160,7 @@ impl Shared {
 
     fn learn(&self, moving: &Moving, granted: Granted, began: Tick, outcome: Outcome) {
         let at = self.clock.now();
-        let sample = Sample { at, latency: at.since(began), in_flight: granted.in_flight, outcome };
+        let sample = Sample { at, latency: at.since(began), in_flight: granted.in_flight(), outcome };
         let due = moving.learn(sample, |limit| self.set_limit(limit, at));
         due.flatten().into_iter().for_each(Due::settle);
     }
