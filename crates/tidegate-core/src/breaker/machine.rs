@@ -220,7 +220,9 @@ impl CircuitBreaker {
     /// Ends a forced state.
     fn release(&self, is: &mut Inner, at: Tick, ended: &Forced) {
         if ended.to == Force::Open {
-            is.phase = Phase::Open { since: at, until: at, by: None };
+            // So that a probe may enter at once, also where it enters strictly after the open time.
+            let until = at.before(Duration::from_nanos(u64::from(self.by.open.strict)));
+            is.phase = Phase::Open { since: at, until, by: None };
             is.epoch = is.epoch.wrapping_add(1);
         }
     }
