@@ -10,7 +10,7 @@ use crate::time::Tick;
 ///
 /// Zero is no cost: asking for nothing is a peek, and has its own call. So a cost is made of a plain number by [`TryFrom`], of a
 /// `NonZero` by [`From`], and of a literal in a constant, where a zero does not compile. Calls that take `impl TryInto<Cost>` take any of
-/// these; each says what it does with a number that is no cost.
+/// these, and answer a number that is no cost with [`NotACost`], whatever the limit: nothing is decided or spent then.
 ///
 /// # Examples
 /// ```
@@ -56,12 +56,21 @@ impl Default for Cost {
     }
 }
 
-/// Why a number is no cost: zero, below zero, or above [`u64::MAX`].
+/// Why a number is no cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{found} is not a cost; use 1 or more, or peek to look without spending")]
-pub struct NotACost {
-    /// The number; beyond the range of an `i128`, the nearest in it.
-    pub found: i128,
+pub enum NotACost {
+    /// It is zero or less.
+    #[error("{found} is not a cost; use 1 or more, or peek to look without spending")]
+    TooSmall {
+        /// The number.
+        found: i128,
+    },
+    /// It is above [`u64::MAX`]: more than any limit grants.
+    #[error("{found} is not a cost; use {most} or less", most = u64::MAX)]
+    TooLarge {
+        /// The number.
+        found: u128,
+    },
 }
 
 /// For calls that take a cost in any form: a finished one cannot fail.
@@ -81,7 +90,11 @@ macro_rules! from_numbers {
             fn try_from(units: $number) -> Result<Self, NotACost> {
                 match u64::try_from(units).ok().and_then(Self::new) {
                     Some(cost) => Ok(cost),
-                    None => Err(NotACost { found: i128::try_from(units).unwrap_or(i128::MAX) }),
+                    None => Err(match i128::try_from(units) {
+                        Ok(found) if found <= 0 => NotACost::TooSmall { found },
+                        // Positive, so the conversion does not fail.
+                        _ => NotACost::TooLarge { found: u128::try_from(units).unwrap_or(u128::MAX) },
+                    }),
                 }
             }
         }
@@ -338,9 +351,15 @@ mod tests {
         assert_eq!(Cost::new(0), None);
         assert_eq!(Cost::new(3).map(Cost::units), Some(3));
         for found in [0, -1, i64::MIN] {
-            assert_eq!(Cost::try_from(found), Err(NotACost { found: i128::from(found) }));
+            assert_eq!(Cost::try_from(found), Err(NotACost::TooSmall { found: i128::from(found) }));
         }
-        assert_eq!(Cost::try_from(u128::MAX), Err(NotACost { found: i128::MAX }));
+        let above = u128::from(u64::MAX) + 1;
+        for found in [above, u128::MAX] {
+            assert_eq!(Cost::try_from(found), Err(NotACost::TooLarge { found }));
+        }
+        assert_eq!(Cost::try_from(i128::MAX), Err(NotACost::TooLarge { found: i128::MAX as u128 }));
+        let told = Cost::try_from(above).unwrap_err().to_string();
+        assert_eq!(told, "18446744073709551616 is not a cost; use 18446744073709551615 or less");
         assert_eq!(Cost::try_from(u64::MAX), Ok(Cost::MAX));
         assert_eq!(Cost::from(NonZero::<usize>::MAX).units(), usize::MAX as u64);
         assert_eq!(Cost::from(NonZero::<u8>::MIN), Cost::ONE);

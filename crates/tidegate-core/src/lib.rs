@@ -12,6 +12,7 @@
 //! * [`rate`]: one file per algorithm, one shape
 //! * [`breaker`]: who refuses calls to a service that fails
 //! * [`concurrency`]: how much may be in flight, and what moves that limit
+//! * [`deadline`], [`retry`], [`retry_budget`]: how long work may take, and whether it is worth trying again
 //! * [`throttle`]: which share of arrivals is refused, by how earlier work ended
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -21,6 +22,7 @@ pub mod breaker;
 pub mod bytes;
 mod changed;
 pub mod concurrency;
+pub mod deadline;
 pub mod decision;
 mod error;
 pub mod guard;
@@ -28,6 +30,8 @@ mod kept;
 pub mod priority;
 pub mod quota;
 pub mod rate;
+pub mod retry;
+pub mod retry_budget;
 pub mod throttle;
 pub mod time;
 

@@ -237,7 +237,7 @@ impl Engine {
         let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
         let only = only.map(|only| only.iter().filter_map(named).collect());
         let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
-        let stated = Stated { cost: check.cost, priority: check.priority };
+        let stated = Stated { cost: check.stated_cost(), priority: check.priority };
         self.refused.remember(at, check.request, only, secret, stated)
     }
 

@@ -4,16 +4,10 @@
 
 mod running;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use http::StatusCode;
-use running::{Running, start_with};
+use running::Running;
+use running::engine::start;
 use serde_json::{Value, json};
-use tidegate::store::{
-    Answer, Caps, DecidedBy, Home, Later, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store,
-    StoreError,
-};
 
 const FILE: &str = "
 version: 1
@@ -21,70 +15,6 @@ policies:
   - { name: per-ip, by: [client.ip], limit: { rate: 2/min } }
   - { name: free, match: { path: /free }, limit: { rate: 9/min }, on_store_error: allow }
 ";
-
-/// An engine that answers later: one step, or many in one exchange. It cannot decide steps of more than seven units.
-#[derive(Clone, Debug, Default)]
-struct Engine {
-    store: Arc<PlainStore>,
-    exchanges: Arc<AtomicU64>,
-}
-
-impl Engine {
-    fn settle(&self, step: &OwnedStep) -> Answer {
-        if step.with(|step| step.charges.iter().any(|charge| charge.cost.units() > 7)) {
-            return Err(StoreError::Contended { attempts: 1 });
-        }
-        let settled = step.with(|step| self.store.blocking_settle(step))?;
-        Ok(Settled { by: DecidedBy::Engine, ..settled })
-    }
-
-    fn exchanges(&self) -> u64 {
-        self.exchanges.load(Ordering::Relaxed)
-    }
-}
-
-impl Store for Engine {
-    fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
-        let (engine, step) = (self.clone(), OwnedStep::of(step));
-        Settling::Later(Box::pin(async move {
-            engine.exchanges.fetch_add(1, Ordering::Relaxed);
-            tokio::task::yield_now().await;
-            engine.settle(&step)
-        }))
-    }
-
-    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
-        out.clear();
-        let (engine, steps): (_, Vec<OwnedStep>) = (self.clone(), steps.iter().map(OwnedStep::of).collect());
-        Some(Box::pin(async move {
-            engine.exchanges.fetch_add(1, Ordering::Relaxed);
-            tokio::task::yield_now().await;
-            steps.iter().map(|step| engine.settle(step)).collect()
-        }))
-    }
-
-    fn occupancy(&self) -> Occupancy {
-        self.store.occupancy()
-    }
-
-    fn caps(&self) -> Caps {
-        Caps::ENGINE
-    }
-
-    fn home(&self) -> Home {
-        Home::Nodes
-    }
-}
-
-async fn start(file: &str) -> (Running, Engine) {
-    let engine = Engine::default();
-    let store = Arc::new(engine.clone());
-    let server = start_with(file, |mut options| {
-        (options.store, options.store_kind) = (store, "engine");
-        options
-    });
-    (server.await, engine)
-}
 
 async fn batch(server: &Running, checks: &Value) -> Vec<Value> {
     let answer = server.post("/v1/check/batch", &checks.to_string()).await;

@@ -5,18 +5,15 @@
 mod running;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use http::{Method, StatusCode};
 use serde_json::json;
 use tidegate::Clock;
 use tidegate::store::fallback::{DEADLINE, PROBE_EVERY};
-use tidegate::store::{
-    Caps, DecidedBy, Home, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step, Store, StoreError,
-};
 use tidegate_server::{Server, ServerOptions, Source};
 
-use running::{Answer, Running, send, start_with, until};
+use running::engine::{ANSWERS, ERRS, Engine, HANGS, start};
+use running::{Answer, Running, send, until};
 
 const PER_IP: &str = "
 version: 1
@@ -34,62 +31,6 @@ policies:
     limit: { rate: 2/hour }
     charge: on-failure
 ";
-
-/// An engine that answers later, and not at all while it is away.
-#[derive(Clone, Debug, Default)]
-struct Engine {
-    store: Arc<PlainStore>,
-    mood: Arc<AtomicU8>,
-}
-
-const ANSWERS: u8 = 0;
-const HANGS: u8 = 1;
-const ERRS: u8 = 2;
-
-impl Engine {
-    fn be(&self, mood: u8) {
-        self.mood.store(mood, Ordering::Relaxed);
-    }
-}
-
-impl Store for Engine {
-    fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
-        let (engine, step) = (self.clone(), OwnedStep::of(step));
-        Settling::Later(Box::pin(async move {
-            tokio::task::yield_now().await;
-            match engine.mood.load(Ordering::Relaxed) {
-                ANSWERS => {
-                    let settled = step.with(|step| engine.store.blocking_settle(step))?;
-                    Ok(Settled { by: DecidedBy::Engine, ..settled })
-                }
-                HANGS => std::future::pending().await,
-                _ => Err(StoreError::Unavailable { reason: "connection refused".to_owned() }),
-            }
-        }))
-    }
-
-    fn occupancy(&self) -> Occupancy {
-        self.store.occupancy()
-    }
-
-    fn caps(&self) -> Caps {
-        Caps::ENGINE
-    }
-
-    fn home(&self) -> Home {
-        Home::Nodes
-    }
-}
-
-async fn start(yaml: &str) -> (Running, Engine) {
-    let engine = Engine::default();
-    let store = Arc::new(engine.clone());
-    let server = start_with(yaml, |mut options| {
-        (options.store, options.store_kind) = (store, "engine");
-        options
-    });
-    (server.await, engine)
-}
 
 /// Sends a request that waits for an engine which hangs, and turns the clock to its deadline.
 async fn after_the_deadline(server: &Running, path: &str, body: &str) -> Answer {

@@ -135,6 +135,27 @@ async fn a_proxy_of_ours_tells_the_priority_of_what_it_asks() {
     );
 }
 
+/// A header that goes missing on the way made its caller as important as everybody; now the file says how important.
+#[tokio::test]
+async fn a_request_that_lost_its_priority_has_the_one_that_the_file_says() {
+    for trusted in ["127.0.0.0/8", "10.0.0.0/8"] {
+        let door = format!(
+            "version: 1\nclient_ip: {{ trusted_proxies: [{trusted}] }}\n\
+             forward_auth: {{ proxy: caddy, priority_header: X-Priority, default_priority: sheddable }}\n"
+        );
+        let server = start(&FILE.replacen("version: 1\n", &door, 1)).await;
+        for words in [&[][..], &[""]].iter().cycle().take(8) {
+            assert_eq!(ask(&server, words).await.status, StatusCode::OK);
+        }
+        for words in [&[][..], &[""]] {
+            let refused = ask(&server, words).await;
+            assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "two of ten are kept");
+        }
+        let said = ask(&server, &["critical"]).await.status;
+        assert_eq!(said.is_success(), trusted.starts_with("127"), "the word of our proxy alone raises it");
+    }
+}
+
 /// Whoever reaches the door without one of our proxies has the priority of everybody, whatever he sends.
 #[tokio::test]
 async fn the_word_of_a_stranger_is_not_read() {

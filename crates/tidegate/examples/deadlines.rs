@@ -10,7 +10,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use tidegate::clock::TokioClock;
-use tidegate::{Bulkhead, Denied, Limiter, Outcome, Quota};
+use tidegate::{Bulkhead, Limiter, Outcome, Quota, TakeError};
 use tokio::time::Instant;
 
 /// A service that takes fifty calls per second, of which two may be under way.
@@ -28,7 +28,7 @@ impl Service {
     }
 
     /// Calls the service if both limits let it by `deadline`, of tokio's clock or of the machine's.
-    async fn call(&self, order: u32, deadline: Instant) -> Result<String, Denied> {
+    async fn call(&self, order: u32, deadline: Instant) -> Result<String, TakeError> {
         self.rate.wait(1).until(deadline).await?;
         let place = self.places.enter().until(deadline).await?;
         let answer = format!("answer to {order}");
@@ -39,7 +39,7 @@ impl Service {
 
 /// Makes five calls that have 50 ms together: one at once, two that wait, and two for which there is no time.
 #[allow(clippy::disallowed_methods, reason = "where a request comes in, its deadline is made")]
-pub(crate) async fn demonstrate() -> Result<Vec<Result<String, Denied>>, Box<dyn Error>> {
+pub(crate) async fn demonstrate() -> Result<Vec<Result<String, TakeError>>, Box<dyn Error>> {
     let service = Service::new()?;
     let deadline = Instant::now() + Duration::from_millis(50);
     let mut answers = Vec::new();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tidegate_core::decision::Ruling;
 use tidegate_core::rate::GcraReport;
-use tidegate_core::{Decision, Retry, Standing};
+use tidegate_core::{Decision, NotACost, Retry, Standing};
 
 use crate::observer::Event;
 use crate::store::Settled;
@@ -241,9 +241,7 @@ impl Tell for bool {
     }
 }
 
-/// The error of calls that return something other than a decision: the cost was refused, and nothing was spent.
-///
-/// An `Error`, so that `?` works where a refusal ends the caller's work.
+/// A refusal as an error: nothing was spent. For `?` where a refusal ends the caller's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denied {
     /// The whole answer.
@@ -277,3 +275,49 @@ impl fmt::Display for Denied {
 }
 
 impl std::error::Error for Denied {}
+
+/// Why a reservation, a wait or a bulkhead's entry took nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TakeError {
+    /// It was refused.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// What was asked for is no cost, zero or less: nothing was decided.
+    #[error(transparent)]
+    NotACost(#[from] NotACost),
+}
+
+impl TakeError {
+    /// Returns when the same ask is worth repeating; never for what is no cost.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limiter, Quota, Retry, TakeError};
+    ///
+    /// let limiter = Limiter::new(Quota::per_minute(10))?;
+    /// let none = limiter.reserve(0, Duration::MAX).unwrap_err();
+    /// assert!(matches!(none, TakeError::NotACost(_)));
+    /// assert_eq!((none.retry(), none.answer()), (Retry::Never, None));
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        self.answer().map_or(Retry::Never, |answer| answer.retry())
+    }
+
+    /// Returns the answer of a refusal; `None` where nothing was decided.
+    #[must_use]
+    pub const fn answer(&self) -> Option<Answer> {
+        match self {
+            Self::Denied(denied) => Some(denied.answer),
+            Self::NotACost(_) => None,
+        }
+    }
+}
+
+impl From<Answer> for TakeError {
+    fn from(answer: Answer) -> Self {
+        Self::Denied(answer.into())
+    }
+}

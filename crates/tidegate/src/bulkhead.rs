@@ -20,9 +20,9 @@ use line::Line;
 pub use permit::Permit;
 use permit::Shared;
 use tidegate_core::concurrency::Concurrency;
-use tidegate_core::{Cost, QuotaError, Retry, Standing};
+use tidegate_core::{Cost, NotACost, QuotaError, Standing};
 
-use crate::answer::Denied;
+use crate::answer::{Denied, TakeError};
 use crate::block_on::block_on;
 use crate::clock::{Clock, SystemClock};
 use crate::deadline::Deadline;
@@ -87,23 +87,26 @@ impl Bulkhead {
     /// Enters with one place, now or not at all.
     ///
     /// # Errors
-    /// [`Denied`] with [`Retry::Unknown`] when all places are taken, or others wait for one.
+    /// [`Denied`] with [`Retry::Unknown`](crate::Retry::Unknown) when all places are taken, or others wait for one.
     pub fn try_enter(&self) -> Result<Permit, Denied> {
-        self.try_enter_n(Cost::ONE)
+        self.enter_now(Cost::ONE)
     }
 
     /// Enters with several places, all now or none.
     ///
     /// # Errors
-    /// As [`Bulkhead::try_enter`]; with [`Retry::Never`] when there are not so many places, and for zero and less.
-    pub fn try_enter_n(&self, places: impl TryInto<Cost>) -> Result<Permit, Denied> {
-        let places = places.try_into().ok();
-        let mut line = self.shared.line.lock();
-        let answer = match places {
-            Some(places) => line.enter(places),
-            None => Err(line.refused(Retry::Never)),
-        };
-        drop(line);
+    /// [`TakeError::Denied`] as [`Bulkhead::try_enter`]; with [`Retry::Never`](crate::Retry::Never) when there are not so many places. [`TakeError::NotACost`] for
+    /// zero and less.
+    pub fn try_enter_n(
+        &self,
+        places: impl TryInto<Cost, Error: Into<NotACost>>,
+    ) -> Result<Permit, TakeError> {
+        let places = places.try_into().map_err(Into::into)?;
+        Ok(self.enter_now(places)?)
+    }
+
+    fn enter_now(&self, places: Cost) -> Result<Permit, Denied> {
+        let answer = self.shared.line.lock().enter(places);
         self.shared.permit(answer)
     }
 
@@ -127,15 +130,15 @@ impl Bulkhead {
     }
 
     /// Enters with several places, when it is this caller's turn.
-    pub fn enter_n(&self, places: impl TryInto<Cost>) -> Enter {
-        Enter::new(Arc::clone(&self.shared), places.try_into().ok())
+    pub fn enter_n(&self, places: impl TryInto<Cost, Error: Into<NotACost>>) -> Enter {
+        Enter::new(Arc::clone(&self.shared), places.try_into().map_err(Into::into))
     }
 
     /// Enters with one place within `timeout`, holding the calling thread meanwhile.
     ///
     /// # Errors
     /// As [`Enter`].
-    pub fn blocking_enter(&self, timeout: Duration) -> Result<Permit, Denied> {
+    pub fn blocking_enter(&self, timeout: Duration) -> Result<Permit, TakeError> {
         block_on(self.enter().within(timeout))
     }
 
@@ -143,7 +146,7 @@ impl Bulkhead {
     ///
     /// # Errors
     /// As [`Enter`].
-    pub fn blocking_enter_until(&self, deadline: impl Into<Deadline>) -> Result<Permit, Denied> {
+    pub fn blocking_enter_until(&self, deadline: impl Into<Deadline>) -> Result<Permit, TakeError> {
         block_on(self.enter().until(deadline))
     }
 

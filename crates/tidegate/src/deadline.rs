@@ -1,8 +1,15 @@
-//! The point in time by which a caller wants an answer.
+//! The point in time by which a caller wants an answer, and how it travels: in from a header, through the task, out to the next service.
+//!
+//! How much time a request and each of its steps get is [`Timeouts`]' arithmetic.
+
+mod carried;
+pub mod header;
 
 use std::time::Instant;
 
+pub use carried::{Carrying, carried, carry, carry_through};
 use tidegate_core::Tick;
+pub use tidegate_core::deadline::Timeouts;
 
 use crate::clock::Clock;
 
@@ -31,7 +38,13 @@ pub enum Deadline {
 }
 
 impl Deadline {
-    /// Returns the tick of the deadline by a clock.
+    /// Returns the tick of the deadline by a clock. A tick is taken to be of that clock.
+    #[must_use]
+    pub fn at(self, clock: &impl Clock) -> Tick {
+        self.tick(clock)
+    }
+
+    /// As [`Deadline::at`], for clocks of any kind.
     pub(crate) fn tick(self, clock: &dyn Clock) -> Tick {
         match self {
             Self::Tick(tick) => tick,

@@ -57,7 +57,7 @@ pub struct Reason {
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct LimitReason {
-    /// The limit in words: `gcra 100/s burst 200`.
+    /// The limit in words: `gcra 100/s burst 200`; where the check brought a quota, `the check's own quota`.
     pub limit: String,
     /// `allowed`, `DENIED` or `would deny`.
     pub result: &'static str,
@@ -107,7 +107,7 @@ impl Gate {
     /// Says what every policy makes of a request and why, and what would let it pass. Spends nothing.
     ///
     /// Asks every policy, matching or not: for people, not for the hot path.
-    /// Limits are written as the policies have them, also where the check brings another quota.
+    /// Limits are written as the policies have them; one in place of which the check brings a quota is "the check's own quota".
     ///
     /// # Errors
     /// [`StoreError`] when no decision could be made.
@@ -185,10 +185,16 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
     own.map(|(place, limit)| {
         let (standing, refused) = (limit.decision.standing, !limit.decision.is_allowed());
         let terms = policy.limit(limit.limit).map(|of| of.terms_for(request));
-        let quota = terms.and_then(|terms| terms.quota.as_deref());
+        let held = decision.quota_of(limit, request);
+        let quota = held.map(|(quota, _)| &**quota);
+        let brought = held.is_some_and(|(_, brought)| brought);
         let keep_for = policy.limit(limit.limit).map(|of| of.keep_for).unwrap_or_default();
         LimitReason {
-            limit: terms.map_or_else(String::new, |terms| terms.label.clone()),
+            limit: match terms {
+                Some(_) if brought => "the check's own quota".to_owned(),
+                Some(terms) => terms.label.clone(),
+                None => String::new(),
+            },
             result: match (refused, limit.binding) {
                 (false, _) => "allowed",
                 (true, true) => "DENIED",

@@ -8,6 +8,7 @@
 //! status codes and headers are the caller's business.
 
 mod admission;
+mod brought;
 mod by_usage;
 mod charged;
 mod check;
@@ -30,7 +31,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Decision, Priority, Retry, Tick};
+use tidegate_core::{Cost, Decision, Priority, Quota, Retry, Tick};
 
 pub use admission::{Admission, Entry};
 #[cfg(feature = "ticket")]
@@ -116,6 +117,8 @@ pub struct GateDecision {
     pub denied_by_list: Option<Box<Refusal>>,
     /// The priority that it was decided for.
     pub priority: Priority,
+    /// The quota that the check brought, which held in place of the limits' own; see [`Check::quota`](field@Check::quota).
+    pub brought: Option<Arc<Quota>>,
     /// The tick of the decision, by the clock that decided.
     pub at: Tick,
     /// What decided: of several stores the one furthest from the caller, and a fallback before all others.

@@ -1,10 +1,11 @@
-//! What may be a key: text, bytes, addresses, numbers, and tuples of these.
+//! What may be a key: text, bytes, addresses, numbers, header values, and tuples of these.
 //!
 //! A limiter hashes a key's bytes and does not keep them. So a key is whatever can show bytes for the time of one call, and most things that
 //! people limit by can: nothing is formatted or allocated for it.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::num::NonZero;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -19,8 +20,11 @@ const ON_STACK: usize = 128;
 /// |---|---|
 /// | text, bytes, arrays of bytes | as they are |
 /// | `Ipv4Addr`, `Ipv6Addr`, `IpAddr` | 4 or 16; an IPv4 address that is written as an IPv6 one (`::ffff:203.0.113.9`) is the IPv4 address |
+/// | `char` | the character as text: `'a'` and `"a"` are one key |
 /// | `u8` to `u64`, `i8` to `i64`, `usize`, `isize` | 8, most significant first: `7_u32` and `7_u64` are one key |
 /// | `u128`, `i128` | 16, most significant first |
+/// | `NonZero` of these numbers | those of the number |
+/// | `bytes::Bytes`, `http::HeaderValue`, with the feature `http` | as they are; a header that counts in any case is put into lower case before |
 /// | tuples of two to six of these | of each part its length and its bytes, so `("a", "bc")` and `("ab", "c")` are two keys |
 ///
 /// References, `Box`, `Arc`, `Rc` and `Cow` of a key are that key. A tuple of up to 128 bytes is put together without allocation.
@@ -28,7 +32,7 @@ const ON_STACK: usize = 128;
 /// Two keys of different kinds may have the same bytes (`[203, 0, 113, 9]` is that address, and `-1_i64` is `u64::MAX`), so in one limiter use
 /// keys of one kind. Whoever has a whole IPv6 network has 2⁶⁴ addresses to come from:
 /// [`keyed_network`](crate::policy::keyed_network) cuts an address to the network. A `SocketAddr` is no key, since its port changes with each
-/// connection: take its `ip()`.
+/// connection: take its `ip()`. Of a `Uuid` of the `uuid` crate take `as_bytes()`, which is the same key however it is written.
 ///
 /// # Examples
 /// ```
@@ -54,7 +58,7 @@ const ON_STACK: usize = 128;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a key",
     label = "not a key",
-    note = "keys are text, bytes, IP addresses, whole numbers, and tuples of these; of a socket address take `.ip()`",
+    note = "keys are text, bytes, IP addresses, whole numbers, and tuples of these; of a socket address take `.ip()`, of a UUID `.as_bytes()`",
     note = "of another type take its bytes or its text, or implement `tidegate::Key`"
 )]
 pub trait Key {
@@ -162,6 +166,44 @@ macro_rules! numbers {
 numbers!(u8 => u64, u16 => u64, u32 => u64, u64 => u64, usize => u64, u128 => u128);
 numbers!(i8 => i64, i16 => i64, i32 => i64, i64 => i64, isize => i64, i128 => i128);
 
+/// Numbers that are not zero, as themselves.
+macro_rules! non_zero_numbers {
+    ($($number:ty),*) => {$(
+        impl Key for NonZero<$number> {
+            #[inline]
+            fn with_bytes<R>(&self, then: impl FnOnce(&[u8]) -> R) -> R {
+                self.get().with_bytes(then)
+            }
+        }
+    )*};
+}
+
+non_zero_numbers!(u8, u16, u32, u64, usize, u128, i8, i16, i32, i64, isize, i128);
+
+impl Key for char {
+    #[inline]
+    fn with_bytes<R>(&self, then: impl FnOnce(&[u8]) -> R) -> R {
+        then(self.encode_utf8(&mut [0; 4]).as_bytes())
+    }
+}
+
+#[cfg(feature = "http")]
+impl Key for bytes::Bytes {
+    #[inline]
+    fn with_bytes<R>(&self, then: impl FnOnce(&[u8]) -> R) -> R {
+        then(self)
+    }
+}
+
+/// An API key or a session, as its header has it.
+#[cfg(feature = "http")]
+impl Key for http::HeaderValue {
+    #[inline]
+    fn with_bytes<R>(&self, then: impl FnOnce(&[u8]) -> R) -> R {
+        then(self.as_bytes())
+    }
+}
+
 /// The bytes of a tuple.
 type Joined = SmallVec<[u8; ON_STACK]>;
 
@@ -228,6 +270,22 @@ mod tests {
     }
 
     #[test]
+    fn a_character_is_the_text_of_it() {
+        for one in ['a', 'ä', '€', '𝄞', '\0'] {
+            assert_eq!(bytes(one), one.to_string().into_bytes());
+        }
+    }
+
+    #[cfg(feature = "http")]
+    #[test]
+    fn what_servers_hold_is_a_key_as_it_is() {
+        let value = http::HeaderValue::from_bytes(b"key \xff").unwrap();
+        assert_eq!(bytes(&value), b"key \xff");
+        assert_eq!(bytes(bytes::Bytes::from_static(b"ann")), b"ann");
+        assert_eq!(bytes((&value, 7)), bytes((&b"key \xff"[..], 7)));
+    }
+
+    #[test]
     fn an_address_is_one_key_however_it_is_written() {
         let plain = bytes(Ipv4Addr::new(203, 0, 113, 9));
         assert_eq!(plain, [203, 0, 113, 9]);
@@ -244,7 +302,9 @@ mod tests {
         for other in [bytes(7_i32), bytes(7_usize), bytes(7_i64), bytes(7_u16), bytes(7_isize)] {
             assert_eq!(other, seven);
         }
-        assert_ne!(bytes(-7), seven);
+        let seven = NonZero::new(7_u32).unwrap();
+        assert_eq!((bytes(seven), bytes(NonZero::<i64>::from(seven))), (bytes(7), bytes(7_i64)));
+        assert_ne!(bytes(-7), bytes(7));
         assert_eq!(bytes(7_u128), 7_u128.to_be_bytes());
     }
 

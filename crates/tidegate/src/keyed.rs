@@ -14,10 +14,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use foldhash::quality::RandomState;
 use parking_lot::Mutex;
-use tidegate_core::{Cost, Quota, QuotaError, Replace, Standing};
+use tidegate_core::{Cost, NotACost, Quota, QuotaError, Replace, Standing};
 
 use self::shared::{KeySource, Shared, Standard, Terms};
-use crate::answer::{Answer, Denied};
+use crate::answer::{Answer, TakeError};
 use crate::clock::{Clock, SystemClock, Time};
 use crate::deadline::Deadline;
 use crate::key::Key;
@@ -116,7 +116,7 @@ impl KeyedLimiter {
     /// [`KeyedLimiter::with_clock`] is.
     ///
     /// `own` is handed the key's bytes, which [`Key`] says for each kind of key. It is called once per operation, outside every lock, so it
-    /// should look up rather than compute, and hand out clones of one `Arc` per class of keys. When its answer for a key changes, what was spent is carried over.
+    /// should look up rather than compute, and hand out clones of one `Arc` per class of keys. Of a key whose limit changes, what was spent stays.
     ///
     /// # Examples
     /// ```
@@ -167,15 +167,18 @@ impl KeyedLimiter {
         key.with_bytes(|key| self.shared.decide(key, Cost::ONE))
     }
 
-    /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is refused for good, and so is a number that is
-    /// no cost, zero or less; see [`Limiter::allow_n`](crate::Limiter::allow_n).
-    #[must_use = "a refusal goes unnoticed otherwise"]
+    /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is refused for good.
+    ///
+    /// # Errors
+    /// [`NotACost`], as of [`Limiter::allow_n`](crate::Limiter::allow_n).
     #[inline]
-    pub fn allow_n(&self, key: impl Key, cost: impl TryInto<Cost>) -> Answer {
-        match cost.try_into() {
-            Ok(cost) => key.with_bytes(|key| self.shared.decide(key, cost)),
-            Err(_) => key.with_bytes(|key| self.shared.never(key)),
-        }
+    pub fn allow_n(
+        &self,
+        key: impl Key,
+        cost: impl TryInto<Cost, Error: Into<NotACost>>,
+    ) -> Result<Answer, NotACost> {
+        let cost = cost.try_into().map_err(Into::into)?;
+        Ok(key.with_bytes(|key| self.shared.decide(key, cost)))
     }
 
     /// Spends one unit of the key now and says whether it did: [`KeyedLimiter::allow`] where nothing else of the answer is wanted.
@@ -186,10 +189,17 @@ impl KeyedLimiter {
     }
 
     /// Spends `cost` of the key now and says whether it did; see [`KeyedLimiter::admit`].
-    #[must_use = "a refusal goes unnoticed otherwise"]
+    ///
+    /// # Errors
+    /// [`NotACost`], as of [`KeyedLimiter::allow_n`].
     #[inline]
-    pub fn admit_n(&self, key: impl Key, cost: impl TryInto<Cost>) -> bool {
-        cost.try_into().is_ok_and(|cost| key.with_bytes(|key| self.shared.decide(key, cost)))
+    pub fn admit_n(
+        &self,
+        key: impl Key,
+        cost: impl TryInto<Cost, Error: Into<NotACost>>,
+    ) -> Result<bool, NotACost> {
+        let cost = cost.try_into().map_err(Into::into)?;
+        Ok(key.with_bytes(|key| self.shared.decide(key, cost)))
     }
 
     /// Spends one unit of each of `keys`, in order, as [`KeyedLimiter::allow`] would one by one, and hands each with its answer to
@@ -217,36 +227,40 @@ impl KeyedLimiter {
         self.shared.decide_each(keys, tell);
     }
 
-    /// Spends one unit of each of `keys` and says whether it did: [`KeyedLimiter::allow_each`] where nothing else of the answers
-    /// is wanted.
+    /// Spends one unit of each of `keys` and says whether it did; see [`KeyedLimiter::allow_each`].
     pub fn admit_each<K: Key>(&self, keys: &[K], tell: impl FnMut(&K, bool)) {
         self.shared.decide_each(keys, tell);
     }
 
-    /// Spends `cost` of the key under a limit the caller names for this call, in place of what would hold for the key. What
-    /// was spent under another limit is carried over. Hand in clones of one `Arc`, not a new one each time.
-    #[must_use = "a refusal goes unnoticed otherwise"]
-    pub fn allow_with(&self, key: impl Key, cost: impl TryInto<Cost>, quota: &Arc<Quota>) -> Answer {
-        let Ok(cost) = cost.try_into() else { return key.with_bytes(|key| self.shared.never(key)) };
+    /// Spends `cost` of the key under a limit the caller names for this call, in place of its own. What was spent under another limit is
+    /// carried over. Hand in clones of one `Arc`, not a new one each time.
+    ///
+    /// # Errors
+    /// [`NotACost`], as of [`KeyedLimiter::allow_n`].
+    pub fn allow_with(
+        &self,
+        key: impl Key,
+        cost: impl TryInto<Cost, Error: Into<NotACost>>,
+        quota: &Arc<Quota>,
+    ) -> Result<Answer, NotACost> {
         let standard = self.shared.standard.load();
         let terms = Terms { quota, replace: standard.replace, count: standard.terms };
-        let asked = self.shared.asked(cost, Duration::ZERO);
-        key.with_bytes(|key| self.shared.take(key, terms, asked)).1.answer()
+        let asked = self.shared.asked(cost.try_into().map_err(Into::into)?, Duration::ZERO);
+        Ok(key.with_bytes(|key| self.shared.take(key, terms, asked)).1.answer())
     }
 
     /// Spends `cost` of the key now for work that acts after a delay of at most `max_wait`; see [`crate::Limiter::reserve`].
     ///
     /// # Errors
-    /// [`Denied`] when the delay would be longer.
+    /// [`TakeError::Denied`] when the delay would be longer, [`TakeError::NotACost`] for zero and less.
     pub fn reserve(
         &self,
         key: impl Key,
-        cost: impl TryInto<Cost>,
+        cost: impl TryInto<Cost, Error: Into<NotACost>>,
         max_wait: Duration,
-    ) -> Result<Reservation, Denied> {
-        let cost = cost.try_into().ok();
+    ) -> Result<Reservation, TakeError> {
+        let cost = cost.try_into().map_err(Into::into)?;
         key.with_bytes(|key| {
-            let Some(cost) = cost else { return Err(self.shared.never(key).into()) };
             let held = self.shared.charge(key, self.shared.time.now(), cost, max_wait)?;
             Ok(Reservation::new(KeySource::of(&self.shared, key), held))
         })
@@ -266,55 +280,56 @@ impl KeyedLimiter {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn wait(&self, key: impl Key, cost: impl TryInto<Cost>) -> Wait {
-        Wait::new(key.with_bytes(|key| KeySource::of(&self.shared, key)), cost.try_into().ok())
+    pub fn wait(&self, key: impl Key, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Wait {
+        Wait::new(key.with_bytes(|key| KeySource::of(&self.shared, key)), cost.try_into().map_err(Into::into))
     }
 
     /// Holds the calling thread until `cost` of the key may be spent, at most for `timeout`. Not for async code.
     ///
     /// # Errors
-    /// [`Denied`], at once and with nothing spent, when `timeout` cannot be met.
+    /// [`TakeError`], at once and with nothing spent, when `timeout` cannot be met, or for a number that is no cost.
     pub fn blocking_wait(
         &self,
         key: impl Key,
-        cost: impl TryInto<Cost>,
+        cost: impl TryInto<Cost, Error: Into<NotACost>>,
         timeout: Duration,
-    ) -> Result<Answer, Denied> {
+    ) -> Result<Answer, TakeError> {
         self.wait(key, cost).within(timeout).block()
     }
 
     /// Holds the calling thread until `cost` of the key may be spent, `deadline` at the latest; see [`KeyedLimiter::blocking_wait`].
     ///
     /// # Errors
-    /// [`Denied`], at once and with nothing spent, when `deadline` cannot be met or has passed.
+    /// [`TakeError`], at once and with nothing spent, when `deadline` cannot be met or has passed, or for a number that is no cost.
     pub fn blocking_wait_until(
         &self,
         key: impl Key,
-        cost: impl TryInto<Cost>,
+        cost: impl TryInto<Cost, Error: Into<NotACost>>,
         deadline: impl Into<Deadline>,
-    ) -> Result<Answer, Denied> {
+    ) -> Result<Answer, TakeError> {
         self.wait(key, cost).until(deadline).block()
     }
 
-    /// Says what [`KeyedLimiter::allow`] would answer, with the standing of now; changes nothing, takes no room for the key and
-    /// tells no observer.
+    /// Says what [`KeyedLimiter::allow`] would answer now; changes nothing, takes no room for the key and tells no observer.
     #[must_use]
     pub fn peek(&self, key: impl Key) -> Answer {
         key.with_bytes(|key| self.shared.peek(key, Cost::ONE))
     }
 
     /// Says what [`KeyedLimiter::allow_n`] would answer; see [`KeyedLimiter::peek`].
-    #[must_use]
-    pub fn peek_n(&self, key: impl Key, cost: impl TryInto<Cost>) -> Answer {
-        let cost = cost.try_into().ok();
-        key.with_bytes(|key| match cost {
-            Some(cost) => self.shared.peek(key, cost),
-            None => self.shared.never(key),
-        })
+    ///
+    /// # Errors
+    /// [`NotACost`], as of [`KeyedLimiter::allow_n`].
+    pub fn peek_n(
+        &self,
+        key: impl Key,
+        cost: impl TryInto<Cost, Error: Into<NotACost>>,
+    ) -> Result<Answer, NotACost> {
+        let cost = cost.try_into().map_err(Into::into)?;
+        Ok(key.with_bytes(|key| self.shared.peek(key, cost)))
     }
 
-    /// Forgets the key: its limit is full again, and of reservations made before nothing comes back, unless the key is pushed out of a
-    /// full limiter and comes again.
+    /// Forgets the key: its limit is full again. Of earlier reservations nothing comes back, unless a full limiter pushes the key out.
     pub fn reset(&self, key: impl Key) {
         key.with_bytes(|key| self.shared.reset(key));
     }

@@ -3,6 +3,13 @@
 //! * [`Limiter`], [`KeyedLimiter`]: allow, reserve, wait; one limit, several at once, or one per key in bounded memory
 //! * [`Precision`]: how exactly they take the time, and what a check costs
 //! * [`Bulkhead`]: so much at once; a permit returns its place by itself
+//! * [`deadline`]: the time that is left, in from a header, through the task, out to the next service
+//! * [`retries`]: calls tried again, within a budget that all share
+//! * [`fallback`]: what stands in for work that was refused or failed
+//! * [`coalesce`]: identical calls in flight made into one
+//! * [`hot_keys`]: the few keys that make up much of the traffic
+//! * [`blocking_pool`]: threads for work that blocks, and a bounded line before them
+//! * [`switches`]: features turned off by hand or by a signal, for a while and for a reason
 //! * [`Breaker`], [`KeyedBreaker`]: calls to a service that fails are refused until it answers again
 //! * [`queue`]: jobs run in order at a constant rate
 //! * [`observer`]: who is told about decisions
@@ -23,17 +30,23 @@
 mod answer;
 mod background;
 mod block_on;
+pub mod blocking_pool;
 pub mod breaker;
 mod bulkhead;
 pub mod clock;
+pub mod coalesce;
 #[cfg(feature = "config")]
 pub mod config;
-mod deadline;
+pub mod deadline;
+mod draw;
 pub mod explain;
+pub mod fallback;
 pub mod gate;
 mod header_form;
+pub mod hot_keys;
 #[cfg(feature = "http")]
 pub mod http_answer;
+mod job;
 mod key;
 mod keyed;
 mod limiter;
@@ -42,20 +55,19 @@ pub mod policy;
 mod precision;
 pub mod queue;
 mod reservation;
-#[cfg_attr(
-    not(feature = "http"),
-    allow(dead_code, unreachable_pub, reason = "`http_answer` makes it public")
-)]
+pub mod retries;
+#[cfg_attr(not(feature = "http"), allow(unreachable_pub, reason = "`http_answer` hands it to the server"))]
 mod rounded;
 mod seqlock;
 pub mod store;
+pub mod switches;
 mod sync;
 mod thread_buffers;
 mod time_bound;
 pub mod visible;
 mod wait;
 
-pub use answer::{Answer, Denied};
+pub use answer::{Answer, Denied, TakeError};
 pub use breaker::{Breaker, KeyedBreaker};
 pub use bulkhead::{Bulkhead, Enter, Permit};
 pub use clock::{Clock, ManualClock, SystemClock};

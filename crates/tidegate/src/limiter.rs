@@ -20,10 +20,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Algorithm, Cost, Quota, QuotaError, Replace, Standing};
+use tidegate_core::{Algorithm, Cost, NotACost, Quota, QuotaError, Replace, Standing};
 
 use self::shared::Shared;
-use crate::answer::{Answer, Denied};
+use crate::answer::{Answer, TakeError};
 use crate::clock::{Clock, SystemClock, Time};
 use crate::deadline::Deadline;
 use crate::observer::Observer;
@@ -144,35 +144,28 @@ impl Limiter {
     }
 
     /// Spends `cost` now, or refuses and changes nothing: a number, a `NonZero` or a [`Cost`]. A cost above the burst is refused for good:
-    /// the answer's `retry()` is [`Retry::Never`](tidegate_core::Retry::Never). So is a number that is no cost, zero or less; observers are
-    /// not told of that.
+    /// the answer's `retry()` is [`Retry::Never`](tidegate_core::Retry::Never).
+    ///
+    /// # Errors
+    /// [`NotACost`] for a number that is none, zero or less: nothing is decided, and observers are not told. A [`Cost`] or a `NonZero` always
+    /// is one.
     ///
     /// # Examples
     /// ```
     /// use tidegate::{Limiter, ManualClock, Quota, Retry};
     ///
     /// let limiter = Limiter::new(Quota::per_minute(10))?.with_clock(ManualClock::default());
-    /// assert!(limiter.allow_n(5).is_allowed());
+    /// assert!(limiter.allow_n(5)?.is_allowed());
     /// let body = [0_u8; 7];
-    /// assert!(matches!(limiter.allow_n(body.len()).retry(), Retry::After(_)), "two are missing");
-    /// assert_eq!(limiter.allow_n(11).retry(), Retry::Never);
-    /// assert_eq!(limiter.allow_n(0).retry(), Retry::Never);
-    /// # Ok::<(), tidegate::QuotaError>(())
+    /// assert!(matches!(limiter.allow_n(body.len())?.retry(), Retry::After(_)), "two are missing");
+    /// assert_eq!(limiter.allow_n(11)?.retry(), Retry::Never);
+    /// let none = limiter.allow_n(0).unwrap_err();
+    /// assert_eq!(none.to_string(), "0 is not a cost; use 1 or more, or peek to look without spending");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
-    pub fn allow_n(&self, cost: impl TryInto<Cost>) -> Answer {
-        match cost.try_into() {
-            Ok(cost) => self.shared.decide(cost),
-            Err(_) => self.never(),
-        }
-    }
-
-    /// Returns the answer to what is no cost.
-    #[cold]
-    #[inline(never)]
-    fn never(&self) -> Answer {
-        self.shared.peek(Cost::ONE).never()
+    pub fn allow_n(&self, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Result<Answer, NotACost> {
+        Ok(self.shared.decide(cost.try_into().map_err(Into::into)?))
     }
 
     /// Spends one unit now and says whether it did: [`Limiter::allow`] where nothing else of the answer is wanted, at half the cost.
@@ -192,10 +185,12 @@ impl Limiter {
     }
 
     /// Spends `cost` now and says whether it did; see [`Limiter::admit`].
-    #[must_use = "a refusal goes unnoticed otherwise"]
+    ///
+    /// # Errors
+    /// [`NotACost`], as of [`Limiter::allow_n`].
     #[inline]
-    pub fn admit_n(&self, cost: impl TryInto<Cost>) -> bool {
-        cost.try_into().is_ok_and(|cost| self.shared.decide(cost))
+    pub fn admit_n(&self, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Result<bool, NotACost> {
+        Ok(self.shared.decide(cost.try_into().map_err(Into::into)?))
     }
 
     /// Spends `cost` now for work that acts after a delay of at most `max_wait`, or refuses and changes nothing.
@@ -204,8 +199,9 @@ impl Limiter {
     /// [`Reservation::cancel`] can take it back; [`Duration::MAX`] accepts any delay.
     ///
     /// # Errors
-    /// [`Denied`] when the delay would be longer; its `retry()` has the wait after which the same ask, with the same
-    /// `max_wait`, succeeds. [`Retry::Never`](tidegate_core::Retry::Never) for a cost above the burst, or zero and less.
+    /// [`TakeError::Denied`] when the delay would be longer; its `retry()` has the wait after which the same ask, with the same
+    /// `max_wait`, succeeds: [`Retry::Never`](tidegate_core::Retry::Never) for a cost above the burst. [`TakeError::NotACost`] for zero and
+    /// less.
     ///
     /// # Examples
     /// ```
@@ -220,8 +216,12 @@ impl Limiter {
     /// assert_eq!(limiter.peek().retry().after(), Some(Duration::from_secs(1)), "as if it had not been");
     /// # Ok::<(), tidegate::QuotaError>(())
     /// ```
-    pub fn reserve(&self, cost: impl TryInto<Cost>, max_wait: Duration) -> Result<Reservation, Denied> {
-        let Ok(cost) = cost.try_into() else { return Err(self.never().into()) };
+    pub fn reserve(
+        &self,
+        cost: impl TryInto<Cost, Error: Into<NotACost>>,
+        max_wait: Duration,
+    ) -> Result<Reservation, TakeError> {
+        let cost = cost.try_into().map_err(Into::into)?;
         let held = self.shared.charge(self.shared.now(), cost, max_wait)?;
         Ok(Reservation::new(self.source(), held))
     }
@@ -243,28 +243,32 @@ impl Limiter {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn wait(&self, cost: impl TryInto<Cost>) -> Wait {
-        Wait::new(self.source(), cost.try_into().ok())
+    pub fn wait(&self, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Wait {
+        Wait::new(self.source(), cost.try_into().map_err(Into::into))
     }
 
     /// Holds the calling thread until `cost` may be spent, at most for `timeout`. Not for async code: it would hold the
     /// executor's thread.
     ///
     /// # Errors
-    /// [`Denied`], at once and with nothing spent, when `timeout` cannot be met.
-    pub fn blocking_wait(&self, cost: impl TryInto<Cost>, timeout: Duration) -> Result<Answer, Denied> {
+    /// [`TakeError`], at once and with nothing spent, when `timeout` cannot be met, or for a number that is no cost.
+    pub fn blocking_wait(
+        &self,
+        cost: impl TryInto<Cost, Error: Into<NotACost>>,
+        timeout: Duration,
+    ) -> Result<Answer, TakeError> {
         self.wait(cost).within(timeout).block()
     }
 
     /// Holds the calling thread until `cost` may be spent, `deadline` at the latest; see [`Limiter::blocking_wait`].
     ///
     /// # Errors
-    /// [`Denied`], at once and with nothing spent, when `deadline` cannot be met or has passed.
+    /// [`TakeError`], at once and with nothing spent, when `deadline` cannot be met or has passed, or for a number that is no cost.
     pub fn blocking_wait_until(
         &self,
-        cost: impl TryInto<Cost>,
+        cost: impl TryInto<Cost, Error: Into<NotACost>>,
         deadline: impl Into<Deadline>,
-    ) -> Result<Answer, Denied> {
+    ) -> Result<Answer, TakeError> {
         self.wait(cost).until(deadline).block()
     }
 
@@ -275,12 +279,11 @@ impl Limiter {
     }
 
     /// Says what [`Limiter::allow_n`] would answer; see [`Limiter::peek`].
-    #[must_use]
-    pub fn peek_n(&self, cost: impl TryInto<Cost>) -> Answer {
-        match cost.try_into() {
-            Ok(cost) => self.shared.peek(cost),
-            Err(_) => self.never(),
-        }
+    ///
+    /// # Errors
+    /// [`NotACost`], as of [`Limiter::allow_n`].
+    pub fn peek_n(&self, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Result<Answer, NotACost> {
+        Ok(self.shared.peek(cost.try_into().map_err(Into::into)?))
     }
 
     /// Returns how the limit stands now: of several quotas, the one with the least remaining.
@@ -320,10 +323,10 @@ impl Limiter {
     /// use tidegate::{Limiter, ManualClock, Quota, Replace};
     ///
     /// let limiter = Limiter::new(Quota::per_second(100))?.with_clock(ManualClock::default());
-    /// assert!(limiter.allow_n(70).is_allowed());
+    /// assert!(limiter.allow_n(70)?.is_allowed());
     /// limiter.change(Quota::per_second(80), Replace::AsIs)?;
     /// assert_eq!(limiter.standing().remaining, 10);
-    /// # Ok::<(), tidegate::QuotaError>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn change<Q>(&self, quota: Q, how: Replace) -> Result<(), QuotaError>
     where

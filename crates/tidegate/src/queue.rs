@@ -10,21 +10,21 @@
 //! never saved up.
 
 mod handle;
-mod job;
 mod line;
 mod worker;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use handle::{JobError, JobHandle};
-pub use job::Job;
+pub use handle::JobHandle;
 pub use line::Refused;
 use line::Shared;
 use tidegate_core::{QuotaError, Rate};
 pub use worker::Worker;
 
 use crate::clock::{Clock, SystemClock};
+use crate::job;
+pub use crate::job::{Job, JobError};
 
 /// How far a worker may catch up unless told otherwise: what thread and runtime timers are commonly late by (tokio's
 /// counts in milliseconds), with room for a busy machine.
@@ -153,7 +153,7 @@ impl JobQueue {
     {
         let shared = &self.sender.shared;
         // Boxed before the lock, and dropped after it if refused: a job's drop is foreign code.
-        let (job, result) = handle::job(job);
+        let (job, result) = job::job(job);
         let place = shared.join(job, max_wait)?;
         Ok(JobHandle::new(result, place))
     }

@@ -266,8 +266,8 @@ pub enum StoreError {
         /// The policy's name.
         policy: String,
     },
-    /// What a check gives as its cost is none: zero or less. Nothing was asked of a store.
-    #[error("a check asks for zero units or fewer; use 1 or more, or peek to look without spending")]
+    /// What a check gives as its cost is none: zero or less, or more than a `u64` holds. Nothing was asked of a store.
+    #[error("the cost of a check is no number from 1 to {}; peek to look without spending", u64::MAX)]
     NotACost,
     /// Compare-and-set lost against other writers too often.
     #[error("gave up after {attempts} conflicting writes; the key is too contended for this store")]

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate_core::Cost;
+use tidegate_core::{Cost, NotACost};
 
-use crate::answer::{Answer, Denied};
+use crate::answer::{Answer, TakeError};
 use crate::clock::Sleep;
 use crate::deadline::Deadline;
 use crate::observer::Event;
@@ -28,8 +28,8 @@ use crate::time_bound::TimeBound;
 /// the limiter's clock. A wait that need not wait does not allocate.
 ///
 /// # Errors
-/// [`Denied`], at the first poll and with nothing spent, when the deadline cannot be met or the cost can never be allowed; zero and less
-/// never can.
+/// At the first poll and with nothing spent: [`TakeError::Denied`] when the deadline cannot be met or the cost can never be allowed,
+/// [`TakeError::NotACost`] for zero and less.
 ///
 /// # Cancel safety
 /// Dropping it before it ends takes the charge back, as [`Reservation::cancel`] does: what nobody later relied on is there
@@ -40,8 +40,7 @@ use crate::time_bound::TimeBound;
 #[derive(Debug)]
 #[must_use = "a wait does nothing unless awaited"]
 pub struct Wait {
-    /// `None` where what was asked for is no cost.
-    cost: Option<Cost>,
+    cost: Result<Cost, NotACost>,
     bound: TimeBound,
     stage: Stage,
 }
@@ -63,7 +62,7 @@ impl std::fmt::Debug for Stage {
 }
 
 impl Wait {
-    pub(crate) const fn new(source: Arc<dyn Source>, cost: Option<Cost>) -> Self {
+    pub(crate) const fn new(source: Arc<dyn Source>, cost: Result<Cost, NotACost>) -> Self {
         Self { cost, bound: TimeBound::NONE, stage: Stage::New(source) }
     }
 
@@ -96,15 +95,15 @@ impl Wait {
     }
 
     /// Holds the calling thread until the wait is over.
-    pub(crate) fn block(mut self) -> Result<Answer, Denied> {
+    pub(crate) fn block(mut self) -> Result<Answer, TakeError> {
         match std::mem::replace(&mut self.stage, Stage::Ended) {
             Stage::New(source) => Ok(self.reserve(&source)?.block()),
             Stage::Asleep(..) | Stage::Ended => unreachable!("a wait that blocks is never polled"),
         }
     }
 
-    fn reserve(&self, source: &Arc<dyn Source>) -> Result<Reservation, Denied> {
-        let Some(cost) = self.cost else { return Err(source.peek(Cost::ONE).never().into()) };
+    fn reserve(&self, source: &Arc<dyn Source>) -> Result<Reservation, TakeError> {
+        let cost = self.cost?;
         let now = source.now();
         match self.bound.max_wait(now, source.clock()) {
             Some(max_wait) => {
@@ -126,7 +125,7 @@ impl Wait {
 }
 
 impl Future for Wait {
-    type Output = Result<Answer, Denied>;
+    type Output = Result<Answer, TakeError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;

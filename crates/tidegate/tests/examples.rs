@@ -1,7 +1,7 @@
 //! The examples, run: what they show is what happens.
 #![cfg(all(feature = "config", feature = "http", feature = "tokio"))]
 
-use tidegate::{Denied, Retry};
+use tidegate::{Retry, TakeError};
 
 #[path = "../examples/axum.rs"]
 #[allow(dead_code, reason = "its `main` is for the example")]
@@ -37,7 +37,7 @@ async fn the_third_request_of_a_client_is_answered_429_with_headers_and_a_proble
 #[tokio::test(start_paused = true)]
 async fn calls_without_time_are_refused_and_the_others_wait() {
     let answers = deadlines::demonstrate().await.unwrap();
-    let told: Vec<_> = answers.iter().map(|answer| answer.as_deref().map_err(Denied::retry)).collect();
+    let told: Vec<_> = answers.iter().map(|answer| answer.as_deref().map_err(TakeError::retry)).collect();
     assert_eq!(told[..3], [Ok("answer to 1"), Ok("answer to 2"), Ok("answer to 3")]);
     // The fourth is due after 60 ms and was told so after 40, when it had ten left.
     assert!(matches!(told[3..], [Err(Retry::After(_)), Err(Retry::After(_))]), "{told:?}");

@@ -152,6 +152,43 @@ fn places_are_divided() {
     }
 }
 
+/// Whatever requests of lower priority ask of a node, and however often: its part still has the fraction that is kept, as many whole units
+/// of it as there are. They took most of it, where one of them asked for more than the rest.
+#[test]
+fn a_node_keeps_the_fraction_that_the_limit_keeps() {
+    for seed in 0..300 {
+        let mut random = Random::seeded(seed);
+        let (count, limit) = (1 + random.below(6), 2 + random.below(60));
+        let kept_back = random.below(limit);
+        let quota = match random.below(4) {
+            0 => Quota::per_minute(limit).gcra(),
+            1 => Quota::per_minute(limit).token_bucket(),
+            2 => Quota::per_minute(limit).fixed_window(),
+            _ => Quota::per_minute(limit).sliding_log(),
+        };
+        let (quota, node) = (Arc::new(quota.unwrap()), nodes(count).remove(0));
+        let (mut now, mut passed) = (START, 0);
+        for step in 0..200 {
+            now = now.after(Duration::from_millis(random.below(4000)));
+            let most = if random.below(2) == 0 { 1 } else { limit };
+            let cost = Cost::new(1 + random.below(most)).unwrap();
+            let low = [Charge { kept_back, ..Charge::new(b"k", &quota, cost) }];
+            let settled = node.blocking_settle(&Step::new(now, Op::Take, &low)).unwrap();
+            passed += u64::from(settled.allowed);
+            if let Some(kept) = Cost::new(kept_back / count) {
+                let high = [Charge::new(b"k", &quota, kept)];
+                let left = node.blocking_settle(&Step::new(now, Op::Peek, &high)).unwrap();
+                assert!(
+                    left.allowed,
+                    "{kept} of {limit} over {count}, after {cost}: seed {seed}, step {step}"
+                );
+            }
+        }
+        let one_fits = count + kept_back <= limit || kept_back < count;
+        assert_eq!(passed > 0, one_fits, "{kept_back} of {limit} over {count}: seed {seed}");
+    }
+}
+
 /// One node decides alone as a store that nobody stands in for.
 #[test]
 fn one_node_alone_conforms() {

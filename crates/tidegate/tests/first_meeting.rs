@@ -34,11 +34,11 @@ fn a_keys_bucket_that_starts_empty_fills_while_it_denies() {
     let clock = ManualClock::default();
     let limiter = KeyedLimiter::new(empty_at_first(), 100).unwrap().with_clock(clock.clone());
     let five = Cost::new(5).unwrap();
-    assert_eq!(limiter.allow_n("ann", five).retry().after(), Some(5 * UNIT));
+    assert_eq!(limiter.allow_n("ann", five).unwrap().retry().after(), Some(5 * UNIT));
     clock.advance(4 * UNIT);
-    assert_eq!(limiter.allow_n("ann", five).retry().after(), Some(UNIT));
+    assert_eq!(limiter.allow_n("ann", five).unwrap().retry().after(), Some(UNIT));
     clock.advance(UNIT);
-    assert!(limiter.allow_n("ann", five).is_allowed());
+    assert!(limiter.allow_n("ann", five).unwrap().is_allowed());
     assert!(!limiter.allow("bob").is_allowed(), "nobody has met him yet");
 }
 

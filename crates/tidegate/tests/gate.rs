@@ -244,6 +244,39 @@ fn a_quota_that_a_caller_brings_takes_the_place_of_limits_and_makes_none() {
     assert!(!gate.check(Check::of(&other).quota(&one)).unwrap().allowed);
 }
 
+/// Answers told the numbers of the quota that was brought with the window and the words of the policy's own.
+#[cfg(feature = "http")]
+#[test]
+fn a_quota_that_a_caller_brings_is_the_one_that_is_shown() {
+    use tidegate::GateDecision;
+    use tidegate::http_answer::HttpAnswer;
+
+    let places = Quota::concurrency(2, Duration::from_secs(60)).unwrap();
+    let gate = gate(vec![policy("rate", 1), Policy::new("places", Limit::new(places, "2 at once"))]);
+    let (request, brought) = (Descriptor::new(), Arc::new(Quota::per_minute(5).fixed_window().unwrap()));
+    let check = Check::of(&request).quota(&brought);
+    let shown = |decision: &GateDecision, header: &str| {
+        let pairs = HttpAnswer::of_gate(decision, &request).pairs();
+        pairs.into_iter().find(|(name, _)| name == header).map(|(_, value)| value).unwrap_or_default()
+    };
+    let places = r#""places";q=2;qu="concurrent-requests""#;
+    let decision = gate.check(check.cost(5)).unwrap();
+    assert!(decision.allowed);
+    assert_eq!(shown(&decision, "ratelimit-policy"), format!(r#""rate";q=5;w=60, {places}"#));
+    let refused = gate.check(check).unwrap();
+    let body = HttpAnswer::of_gate(&refused, &request).body().unwrap();
+    let wait = refused.retry().after().unwrap();
+    assert!(
+        wait <= Duration::from_secs(60) && body.contains(&format!("\"retry_after_ms\":{}", wait.as_millis()))
+    );
+    let told = gate.explain(check).unwrap().to_string();
+    assert!(told.contains("the check's own quota: needs 1, has 0 of 5"), "{told}");
+    assert!(told.contains("would be allowed with   rate >= 6 per window"), "{told}");
+    let own = gate.check(&request).unwrap();
+    assert_eq!(shown(&own, "ratelimit-policy"), format!(r#""rate";q=1;w=3600, {places}"#));
+    assert!(own.brought.is_none() && refused.brought.as_ref() == Some(&brought));
+}
+
 /// Of a charge under a quota that a caller brought, the end was told without that word: the store took a note for it.
 #[test]
 fn the_end_of_a_charge_says_that_its_quota_was_brought() {

@@ -240,7 +240,7 @@ fn a_part_that_cannot_be_kept_makes_no_set() {
     assert_eq!(error.to_string(), told);
 }
 
-/// Each node keeps back what the limit keeps back; a cost beyond the node's part passes where its limit is full, as it does without that.
+/// Each node keeps the same fraction of its part. A cost of 18 passed where the part was full, and took all that was kept with it.
 #[test]
 fn while_the_engine_is_gone_each_node_keeps_the_part() {
     #[derive(Debug)]
@@ -263,10 +263,11 @@ fn while_the_engine_is_gone_each_node_keeps_the_part() {
     assert_eq!(allowed(&node, &request, Sheddable), 6, "a third of the 18 that are not kept");
     assert_eq!(allowed(&node, &request, Critical), 4, "and the rest of a third of 30");
     let large = |cost| Check::of(&request).priority(Sheddable).cost(units(cost));
-    assert!(
-        make().check(large(18)).unwrap().allowed,
-        "it would pass the engine, and passes where the node's limit is full"
-    );
+    assert!(make().check(large(6)).unwrap().allowed);
+    for cost in [7, 18] {
+        let refused = make().check(large(cost)).unwrap();
+        assert_eq!((refused.allowed, refused.retry()), (false, Retry::Unknown), "the engine grants {cost}");
+    }
     assert_eq!(make().check(large(19)).unwrap().retry(), Retry::Never);
 }
 

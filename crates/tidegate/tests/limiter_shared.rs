@@ -64,20 +64,20 @@ fn several_quotas_are_charged_all_or_none_and_the_binding_one_is_named() {
     let clock = ManualClock::default();
     let limiter =
         Limiter::all([Quota::per_second(10), Quota::per_hour(25)]).unwrap().with_clock(clock.clone());
-    assert_eq!(limiter.allow_n(cost(10)).binding(), 0);
+    assert_eq!(limiter.allow_n(cost(10)).unwrap().binding(), 0);
     let refused = limiter.allow();
     assert_eq!((refused.is_allowed(), refused.binding()), (false, 0));
     assert_eq!(refused.retry().after(), Some(Duration::from_millis(100)));
 
     clock.advance(Duration::from_secs(1));
-    let passed = limiter.allow_n(cost(10));
+    let passed = limiter.allow_n(cost(10)).unwrap();
     assert_eq!((passed.binding(), passed.remaining()), (0, 0));
     clock.advance(Duration::from_secs(1));
     assert_eq!(limiter.standing().remaining, 5, "of the hour");
-    let refused = limiter.allow_n(cost(6));
+    let refused = limiter.allow_n(cost(6)).unwrap();
     assert_eq!((refused.is_allowed(), refused.binding()), (false, 1));
-    assert!(limiter.allow_n(cost(5)).is_allowed(), "the refusal has spent nothing of the second");
-    assert_eq!(limiter.allow_n(cost(20)).retry().after(), None, "more than a burst of one is never");
+    assert!(limiter.allow_n(cost(5)).unwrap().is_allowed(), "the refusal has spent nothing of the second");
+    assert_eq!(limiter.allow_n(cost(20)).unwrap().retry().after(), None, "more than a burst of one is never");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_change_reaches_all_clones_and_gives_nobody_a_fresh_burst() {
     let clock = ManualClock::default();
     let limiter = Limiter::new(Quota::per_second(10)).unwrap().with_clock(clock.clone());
     let clone = limiter.clone();
-    assert!(clone.allow_n(cost(10)).is_allowed());
+    assert!(clone.allow_n(cost(10)).unwrap().is_allowed());
     limiter.change(Quota::per_second(5), Replace::AsIs).unwrap();
     assert_eq!(clone.standing().remaining, 0);
     clock.advance(Duration::from_secs(1));
@@ -117,14 +117,14 @@ fn a_change_reaches_all_clones_and_gives_nobody_a_fresh_burst() {
     limiter.change(Quota::per_second(50), Replace::Reset).unwrap();
     assert_eq!(clone.standing().remaining, 50);
     limiter.change_all([Quota::per_second(50), Quota::per_hour(3)], Replace::AsIs).unwrap();
-    assert_eq!(clone.allow_n(cost(4)).binding(), 1);
+    assert_eq!(clone.allow_n(cost(4)).unwrap().binding(), 1);
     assert_eq!(clone.quotas().len(), 2);
 }
 
 #[test]
 fn a_change_reaches_every_key_on_its_next_use() {
     let limiter = KeyedLimiter::new(Quota::per_second(10), 100).unwrap().with_clock(ManualClock::default());
-    assert!(limiter.allow_n("ann", cost(8)).is_allowed());
+    assert!(limiter.allow_n("ann", cost(8)).unwrap().is_allowed());
     limiter.change(Quota::per_second(5), Replace::AsIs).unwrap();
     assert!(!limiter.allow("ann").is_allowed());
     assert_eq!(limiter.standing("bob").remaining, 5);
@@ -141,8 +141,8 @@ fn a_key_may_have_a_limit_of_its_own() {
         .with_clock(ManualClock::default())
         .with_quotas(move |key| (key == b"vip").then(|| Arc::clone(&vip)));
     let held = limiter.reserve("vip", cost(50), Duration::ZERO).unwrap();
-    assert_eq!(limiter.allow_n("ann", cost(50)).retry().after(), None);
-    assert!(limiter.allow_with("ann", cost(50), &own).is_allowed());
+    assert_eq!(limiter.allow_n("ann", cost(50)).unwrap().retry().after(), None);
+    assert!(limiter.allow_with("ann", cost(50), &own).unwrap().is_allowed());
     assert_eq!(limiter.standing("ann").remaining, 0, "its own two are spent with them");
     held.settle(30);
     assert_eq!(limiter.standing("vip").remaining, 70);

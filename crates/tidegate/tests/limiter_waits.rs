@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate::{
-    Answer, Clock, Cost, Denied, KeyedLimiter, Limiter, ManualClock, Quota, QuotaError, Replace, Tick, Wait,
+    Answer, Clock, Cost, KeyedLimiter, Limiter, ManualClock, Quota, QuotaError, Replace, TakeError, Tick,
+    Wait,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -29,7 +30,7 @@ fn cost(units: u64) -> Cost {
     Cost::new(units).unwrap()
 }
 
-fn poll(wait: &mut Wait) -> Poll<Result<Answer, Denied>> {
+fn poll(wait: &mut Wait) -> Poll<Result<Answer, TakeError>> {
     Pin::new(wait).poll(&mut Context::from_waker(Waker::noop()))
 }
 
@@ -314,7 +315,7 @@ fn play(limiter: &Limiter, clock: &ManualClock, acts: Vec<Act>) -> Vec<(u64, u64
     for act in acts {
         match act {
             Act::Wait(units) => waits.push((units, limiter.wait(cost(units)))),
-            Act::Allow(units) if limiter.allow_n(cost(units)).is_allowed() => {
+            Act::Allow(units) if limiter.allow_n(cost(units)).unwrap().is_allowed() => {
                 acted.push((clock.now().as_nanos(), units));
             }
             Act::Allow(_) => {}
@@ -374,7 +375,7 @@ proptest! {
     fn waiters_that_all_go_away_leave_the_limit_as_it_was(spent in 1..6u64, costs in prop::collection::vec(1..6u64, 1..30)) {
         let (limiter, _) = limiter(Quota::per_second(3).burst(5));
         if spent < 6 {
-            assert!(limiter.allow_n(cost(spent)).is_allowed());
+            assert!(limiter.allow_n(cost(spent)).unwrap().is_allowed());
         }
         let before = limiter.standing();
         let mut waits = Vec::new();

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tidegate::policy::{Access, Limit};
 use tidegate::store::{CapacityError, Fallback, MemoryStore, Seed};
 use tidegate::{
-    Bulkhead, Check, Cost, Deadline, Descriptor, Gate, JobQueue, KeyedLimiter, Limiter, ManualClock, Policy,
-    PolicySet, Quota, QuotaBuilder, QuotaError, Rate, Retry, Tick,
+    Bulkhead, Check, Cost, Deadline, Descriptor, Gate, JobQueue, KeyedLimiter, Limiter, ManualClock,
+    NotACost, Policy, PolicySet, Quota, QuotaBuilder, QuotaError, Rate, Retry, TakeError, Tick,
 };
 use tidegate_core::rate::{CalendarUnit, ColdFactor};
 
@@ -132,37 +132,48 @@ fn places_of_bulkheads_and_queues() {
     }
 }
 
+/// The calls that decide at once answered that zero is never granted, and a gate's check with an error.
 #[test]
-fn a_cost_of_zero_or_less_is_refused_for_good_and_spends_nothing() {
+fn a_cost_of_zero_or_less_is_one_error_everywhere_and_spends_nothing() {
     let clock = ManualClock::default();
     let limiter = Limiter::new(Quota::per_minute(10)).unwrap().with_clock(clock.clone());
     let keyed = KeyedLimiter::new(Quota::per_minute(10), 10).unwrap().with_clock(clock);
     let quota = Arc::new(Quota::per_minute(10).gcra().unwrap());
+    let places = Bulkhead::new(10).unwrap();
     for cost in [0, -1, i64::MIN] {
-        let answers = [
+        let error = NotACost::TooSmall { found: cost.into() };
+        let decided = [
             limiter.allow_n(cost),
             limiter.peek_n(cost),
             keyed.allow_n("ann", cost),
             keyed.peek_n("ann", cost),
             keyed.allow_with("ann", cost, &quota),
-            limiter.reserve(cost, Duration::MAX).unwrap_err().answer,
-            keyed.reserve("ann", cost, Duration::MAX).unwrap_err().answer,
-            limiter.blocking_wait(cost, Duration::MAX).unwrap_err().answer,
-            keyed.blocking_wait("ann", cost, Duration::MAX).unwrap_err().answer,
-            limiter.blocking_wait_until(cost, Tick::MAX).unwrap_err().answer,
         ];
-        for answer in answers {
-            assert_eq!((answer.retry(), answer.remaining()), (Retry::Never, 10), "{cost}");
+        assert!(decided.iter().all(|answer| *answer == Err(error)), "{decided:?}");
+        assert_eq!((limiter.admit_n(cost), keyed.admit_n("ann", cost)), (Err(error), Err(error)));
+        let taken = [
+            limiter.reserve(cost, Duration::MAX).unwrap_err(),
+            keyed.reserve("ann", cost, Duration::MAX).unwrap_err(),
+            limiter.blocking_wait(cost, Duration::MAX).unwrap_err(),
+            keyed.blocking_wait("ann", cost, Duration::MAX).unwrap_err(),
+            limiter.blocking_wait_until(cost, Tick::MAX).unwrap_err(),
+            places.try_enter_n(cost).unwrap_err(),
+        ];
+        for refused in taken {
+            assert_eq!(refused, TakeError::NotACost(error));
+            assert_eq!((refused.retry(), refused.to_string()), (Retry::Never, error.to_string()));
         }
-        assert!(!limiter.admit_n(cost) && !keyed.admit_n("ann", cost));
     }
     // Numbers of every type, and those that cannot be zero.
-    assert!(limiter.allow_n(1_u8).is_allowed() && limiter.allow_n(1_usize).is_allowed());
-    assert!(
-        limiter.allow_n(std::num::NonZeroU32::MIN).is_allowed() && limiter.allow_n(Cost::ONE).is_allowed()
-    );
-    assert_eq!(limiter.standing().remaining, 6);
-    assert_eq!(limiter.allow_n(u128::MAX).retry(), Retry::Never);
+    assert!(limiter.allow_n(1_u8).unwrap().is_allowed() && limiter.admit_n(1_usize).unwrap());
+    let (Ok(three), Ok(four)) = (limiter.allow_n(std::num::NonZeroU32::MIN), limiter.allow_n(Cost::ONE))
+    else {
+        panic!("these are costs");
+    };
+    assert!(three.is_allowed() && four.is_allowed());
+    assert_eq!((limiter.standing().remaining, keyed.standing("ann").remaining), (6, 10));
+    assert_eq!(limiter.allow_n(u64::MAX).unwrap().retry(), Retry::Never);
+    assert_eq!(limiter.allow_n(u128::MAX), Err(NotACost::TooLarge { found: u128::MAX }));
 }
 
 #[test]
@@ -172,7 +183,8 @@ fn a_check_of_no_cost_is_an_error_and_charges_nothing() {
         Gate::in_memory(PolicySet::new(vec![all]).unwrap(), 10).unwrap().with_clock(ManualClock::default());
     let request = Descriptor::new();
     let none = Check::of(&request).cost(0);
-    let told = "a check asks for zero units or fewer; use 1 or more, or peek to look without spending";
+    let told =
+        "the cost of a check is no number from 1 to 18446744073709551615; peek to look without spending";
     assert_eq!(gate.check(none).unwrap_err().to_string(), told);
     assert!(gate.peek(none).is_err() && gate.admit(none).is_err());
     assert!(gate.check_together(&[Check::of(&request), none]).is_err());

@@ -57,6 +57,14 @@ fn nobody_raises_himself_above_others_who_matter_more() {
         nobody_raises_himself(caddy.addr);
     }
     serving.is_well();
+    // A proxy on whose way the header gets lost, as Traefik drops what the caller names in `Connection`: the file says what that makes of him.
+    let lost = file("caddy")
+        .replace("priority_header: x-priority", "priority_header: x-priority, default_priority: sheddable");
+    let mut serving = Desk::with(&lost).serve(&[]);
+    if let Some(caddy) = Proxy::caddy_set(serving.addr, "header_up -X-Priority") {
+        nobody_raises_himself(caddy.addr);
+    }
+    serving.is_well();
     // Behind a proxy that is not named as one of ours, and hands the header on, everybody is critical: one unit is his, one is for all.
     let unnamed = KEPT.replace("TRUSTED", "10.0.0.0/8").replace("PROXY", "nginx");
     let mut serving = Desk::with(&unnamed).serve(&[]);

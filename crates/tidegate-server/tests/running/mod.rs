@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod engine;
 pub(crate) mod wire;
 
 use std::net::SocketAddr;

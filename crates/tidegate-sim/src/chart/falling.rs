@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::axis::{decades, number};
-use super::paint::{self, CURVES, GRID, HIT, INK, LIMIT, Marked, QUIET, Sample, failed};
+use super::paint::{self, CURVES, HIT, INK, LIMIT, Marked, QUIET, Sample, failed};
 use super::{ChartError, Level};
 use crate::peaks::Distinct;
 use crate::thousands::grouped;
@@ -12,7 +12,7 @@ use crate::thousands::grouped;
 /// How many times the highest peak a limit may be and still be drawn: the axis is logarithmic, so this is a third of it at most.
 const FAR: f64 = 30.0;
 
-/// The edges of the plot within the picture, in its units: what [`ChartBuilder`] is told below.
+/// The edges of the plot within the picture, in its units: what [`paint::WHOLE_PAGE`] comes to.
 pub(super) const LEFT: f64 = 64.0;
 pub(super) const RIGHT: f64 = paint::WIDTH as f64 - 28.0;
 pub(super) const TOP: f64 = 90.0;
@@ -170,28 +170,16 @@ impl Falling<'_> {
             let lines = near.iter().map(|level| Sample::Line(&level.name, LIMIT));
             paint::legend(page, &curves.into_iter().chain(lines).collect::<Vec<_>>())?;
             paint::write(page, self.unit, (20, 76), 12.0, &QUIET, HPos::Left)?;
-            let mut chart = ChartBuilder::on(page)
-                .margin_top(90)
-                .margin_right(28)
-                .margin_left(8)
-                .margin_bottom(30)
-                .x_label_area_size(24)
-                .y_label_area_size(56)
-                .build_cartesian_2d(
-                    Marked { start: 0.0, end: scale.ranks, marks: columns.clone() },
-                    Marked { start: scale.low, end: scale.high, marks: rows.clone() },
-                )
-                .map_err(failed)?;
-            chart
-                .configure_mesh()
-                .light_line_style(TRANSPARENT)
-                .bold_line_style(GRID)
-                .axis_style(GRID)
-                .x_label_formatter(&|power: &f64| number(10f64.powf(*power).round()))
-                .y_label_formatter(&|power: &f64| number(10f64.powf(*power)))
-                .label_style(("sans-serif", 12).into_font().color(&INK))
-                .draw()
-                .map_err(failed)?;
+            let mut chart = paint::plot(
+                page,
+                &paint::WHOLE_PAGE,
+                (Marked { start: 0.0, end: scale.ranks, marks: columns.clone() }, &|power| {
+                    number(10f64.powf(*power).round())
+                }),
+                (Marked { start: scale.low, end: scale.high, marks: rows.clone() }, &|power| {
+                    number(10f64.powf(*power))
+                }),
+            )?;
             chart.draw_series(LineSeries::new(curve, CURVES[0].0.stroke_width(2))).map_err(failed)?;
             for level in far {
                 let name = format!("{} (above this chart) ↑", level.name);

@@ -5,7 +5,7 @@ use plotters::style::text_anchor::HPos;
 use tidegate::Tick;
 
 use super::axis::{number, round};
-use super::paint::{self, CURVES, GRID, INK, LIMIT, Marked, QUIET, SHADE, Sample, failed};
+use super::paint::{self, CURVES, INK, LIMIT, Marked, QUIET, SHADE, Sample, failed};
 use super::{ChartError, Curve, Level, TimeAxis};
 
 /// How many times the highest load a limit may be and still set the scale.
@@ -53,32 +53,14 @@ impl OverTime<'_> {
             let curves = curves.map(|(curve, (colour, ..))| Sample::Line(&curve.name, colour));
             paint::legend(page, &area.chain(curves).collect::<Vec<_>>())?;
             paint::write(page, self.unit, (20, 76), 12.0, &QUIET, HPos::Left)?;
-            let mut chart = ChartBuilder::on(page)
-                .margin_top(90)
-                .margin_right(28)
-                .margin_left(8)
-                .margin_bottom(30)
-                .x_label_area_size(24)
-                .y_label_area_size(56)
-                .build_cartesian_2d(
-                    Marked { start: 0.0, end: span, marks: columns.iter().map(|(at, _)| *at).collect() },
-                    Marked { start: 0.0, end: top, marks: rows.clone() },
-                )
-                .map_err(failed)?;
-            let label = |at: &f64| {
-                let found = columns.iter().find(|(place, _)| (place - at).abs() < 1e-9);
-                found.map_or_else(String::new, |(_, label)| label.clone())
-            };
-            chart
-                .configure_mesh()
-                .light_line_style(TRANSPARENT)
-                .bold_line_style(GRID)
-                .axis_style(GRID)
-                .x_label_formatter(&label)
-                .y_label_formatter(&|value: &f64| number(*value))
-                .label_style(("sans-serif", 12).into_font().color(&INK))
-                .draw()
-                .map_err(failed)?;
+            let times = Marked { start: 0.0, end: span, marks: columns.iter().map(|(at, _)| *at).collect() };
+            let values = Marked { start: 0.0, end: top, marks: rows.clone() };
+            let mut chart = paint::plot(
+                page,
+                &paint::WHOLE_PAGE,
+                (times, &paint::labels(&columns)),
+                (values, &|value| number(*value)),
+            )?;
             if let Some(area) = &self.area {
                 let points = steps(area, start);
                 chart.draw_series(AreaSeries::new(points, 0.0, SHADE)).map_err(failed)?;

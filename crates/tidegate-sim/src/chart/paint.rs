@@ -35,6 +35,10 @@ pub(super) const CURVES: [(RGBColor, &str, &str); 6] = [
 pub(super) const WIDTH: u32 = 900;
 pub(super) const HEIGHT: u32 = 360;
 
+/// Around the one plot of a page: title and legend above it, its caption below.
+pub(super) const WHOLE_PAGE: Surroundings =
+    Surroundings { above: 90, below: 30, label_height: 24, label_size: 12 };
+
 /// An axis whose ticks are given: full minutes and round numbers, which the drawing library would not choose.
 pub(super) struct Marked {
     pub(super) start: f64,
@@ -95,6 +99,59 @@ pub(super) fn write(
 ) -> Result<(), ChartError> {
     let style = ("sans-serif", size).into_font().color(colour).pos(Pos::new(side, VPos::Center));
     page.draw(&Text::new(text.to_owned(), at, style)).map_err(failed)
+}
+
+/// What lies around the curves of a plot, in units of the picture.
+pub(super) struct Surroundings {
+    /// Free above and below it.
+    pub(super) above: u32,
+    pub(super) below: u32,
+    /// The height of the labels under the horizontal axis, and the size of all labels.
+    pub(super) label_height: u32,
+    pub(super) label_size: i32,
+}
+
+/// One axis: where it runs, and how its marks are written.
+pub(super) type Axis<'a> = (Marked, &'a dyn Fn(&f64) -> String);
+
+/// A plot, ready for its curves.
+pub(super) type Plot<'p, 's> = ChartContext<'p, SVGBackend<'s>, Cartesian2d<Marked, Marked>>;
+
+/// Draws the axes and the grid of a plot on a page, or on a part of one.
+pub(super) fn plot<'p, 's>(
+    area: &'p Page<'s>,
+    around: &Surroundings,
+    (across, write_across): Axis<'_>,
+    (up, write_up): Axis<'_>,
+) -> Result<Plot<'p, 's>, ChartError> {
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(around.above)
+        .margin_right(28)
+        .margin_left(8)
+        .margin_bottom(around.below)
+        .x_label_area_size(around.label_height)
+        .y_label_area_size(56)
+        .build_cartesian_2d(across, up)
+        .map_err(failed)?;
+    chart
+        .configure_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(GRID)
+        .x_label_formatter(&write_across)
+        .y_label_formatter(&write_up)
+        .label_style(("sans-serif", around.label_size).into_font().color(&INK))
+        .draw()
+        .map_err(failed)?;
+    Ok(chart)
+}
+
+/// Returns how times are written on an axis: the labels of its marks, each with its place.
+pub(super) fn labels(marks: &[(f64, String)]) -> impl Fn(&f64) -> String + '_ {
+    |at| {
+        let found = marks.iter().find(|(place, _)| (place - at).abs() < 1e-9);
+        found.map_or_else(String::new, |(_, label)| label.clone())
+    }
 }
 
 /// About how wide a text is: there are no fonts here to ask.

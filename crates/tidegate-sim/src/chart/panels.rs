@@ -1,13 +1,12 @@
 //! Several runs of the same requests, one below the other: what each denied over time, and how that differs from the first.
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 use tidegate::Tick;
 
 use super::axis::{number, round};
 use super::over_time::{pieces, steps};
-use super::paint::{self, CURVES, GRID, INK, Marked, QUIET, SHADE, Sample, failed};
+use super::paint::{self, CURVES, INK, Marked, Page, Plot, QUIET, SHADE, Sample, Surroundings, failed};
 use super::{ChartError, Curve, TimeAxis};
 
 /// The most runs drawn: a page of them.
@@ -18,6 +17,8 @@ const HEAD: u32 = 84;
 const FOOT: u32 = 34;
 /// Where the differences begin.
 const MIDDLE: u32 = 510;
+/// Around the plot of one panel: its name above it.
+const PANEL: Surroundings = Surroundings { above: 26, below: 4, label_height: 20, label_size: 11 };
 
 /// What one run denied.
 #[derive(Clone, Debug, PartialEq)]
@@ -101,10 +102,8 @@ impl Panels<'_> {
     }
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
 impl Shared {
-    fn denied(&self, area: &Area<'_>, curve: &Curve) -> Result<(), ChartError> {
+    fn denied(&self, area: &Page<'_>, curve: &Curve) -> Result<(), ChartError> {
         let rows = round(self.top, 3);
         let values = Marked { start: 0.0, end: rows.last().copied().unwrap_or(1.0), marks: rows };
         let corners = steps(curve, self.start);
@@ -118,7 +117,7 @@ impl Shared {
         })
     }
 
-    fn difference(&self, area: &Area<'_>, curve: &Curve) -> Result<(), ChartError> {
+    fn difference(&self, area: &Page<'_>, curve: &Curve) -> Result<(), ChartError> {
         let rows = round(self.apart, 2);
         let top = rows.last().copied().unwrap_or(1.0);
         let below = rows.iter().skip(1).rev().map(|mark| -mark);
@@ -134,40 +133,17 @@ impl Shared {
 
     fn draw<'s>(
         &self,
-        area: &Area<'s>,
+        area: &Page<'s>,
         values: Marked,
-        series: &dyn Fn(&mut Chart<'_, 's>) -> Result<(), ChartError>,
+        series: &dyn Fn(&mut Plot<'_, 's>) -> Result<(), ChartError>,
     ) -> Result<(), ChartError> {
         let times =
             Marked { start: 0.0, end: self.span, marks: self.columns.iter().map(|(at, _)| *at).collect() };
-        let mut chart = ChartBuilder::on(area)
-            .margin_top(26)
-            .margin_right(28)
-            .margin_left(8)
-            .margin_bottom(4)
-            .x_label_area_size(20)
-            .y_label_area_size(56)
-            .build_cartesian_2d(times, values)
-            .map_err(failed)?;
-        let label = |at: &f64| {
-            let found = self.columns.iter().find(|(place, _)| (place - at).abs() < 1e-9);
-            found.map_or_else(String::new, |(_, label)| label.clone())
-        };
-        chart
-            .configure_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(GRID)
-            .axis_style(GRID)
-            .x_label_formatter(&label)
-            .y_label_formatter(&|value: &f64| signed(*value))
-            .label_style(("sans-serif", 11).into_font().color(&INK))
-            .draw()
-            .map_err(failed)?;
-        series(&mut chart)
+        let labels = paint::labels(&self.columns);
+        let mut plot = paint::plot(area, &PANEL, (times, &labels), (values, &|value| signed(*value)))?;
+        series(&mut plot)
     }
 }
-
-type Chart<'a, 's> = ChartContext<'a, SVGBackend<'s>, Cartesian2d<Marked, Marked>>;
 
 fn signed(value: f64) -> String {
     if value < 0.0 { format!("−{}", number(-value)) } else { number(value) }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate_core::{Cost, Retry, Tick};
+use tidegate_core::{Cost, NotACost, Retry, Tick};
 
 use super::line::Answer;
 use super::permit::{Permit, Shared};
-use crate::answer::Denied;
+use crate::answer::TakeError;
 use crate::clock::Sleep;
 use crate::deadline::Deadline;
 use crate::time_bound::TimeBound;
@@ -23,8 +23,9 @@ use crate::time_bound::TimeBound;
 /// can be stored and spawned; it runs on any executor. One that need not wait does not allocate.
 ///
 /// # Errors
-/// [`Denied`], with no place taken: [`Retry::Unknown`] when the deadline came first or as many wait as may, [`Retry::Never`] when more
-/// places are asked for than there are, or the deadline had passed before the first poll.
+/// With no place taken: [`TakeError::Denied`], with [`Retry::Unknown`] when the deadline came first or as many wait as may, with
+/// [`Retry::Never`] when more places are asked for than there are, or the deadline had passed before the first poll;
+/// [`TakeError::NotACost`] for zero places and less.
 ///
 /// # Cancel safety
 /// Dropping it before it ends leaves the line; a place that was given to it meanwhile goes to the next.
@@ -34,8 +35,7 @@ use crate::time_bound::TimeBound;
 #[must_use = "nobody enters unless awaited"]
 pub struct Enter {
     shared: Arc<Shared>,
-    /// `None` where what was asked for is no number of places.
-    places: Option<Cost>,
+    places: Result<Cost, NotACost>,
     bound: TimeBound,
     stage: Stage,
 }
@@ -47,7 +47,7 @@ enum Stage {
 }
 
 impl Enter {
-    pub(super) const fn new(shared: Arc<Shared>, places: Option<Cost>) -> Self {
+    pub(super) const fn new(shared: Arc<Shared>, places: Result<Cost, NotACost>) -> Self {
         Self { shared, places, bound: TimeBound::NONE, stage: Stage::New }
     }
 
@@ -66,13 +66,11 @@ impl Enter {
 
     /// Enters at once or joins the line. `Ok` is the number in the line and the deadline; `Err` is the answer to a caller who need not wait
     /// or must not.
-    fn begin(&mut self, cx: &Context<'_>) -> Result<(u64, Option<Tick>), Answer> {
+    fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(u64, Option<Tick>), Answer> {
         let shared = &self.shared;
-        let never = || Err(Err(shared.line.lock().refused(Retry::Never)));
-        let Some(places) = self.places else { return never() };
         self.bound = self.bound.by(&*shared.clock);
         if self.bound.has_passed(&*shared.clock) {
-            return never();
+            return Err(Err(shared.line.lock().refused(Retry::Never)));
         }
         // Tried before the clock is read and the waker copied: a caller who need not wait needs neither.
         let answer = shared.line.lock().enter(places);
@@ -88,19 +86,26 @@ impl Enter {
         Ok((number, deadline))
     }
 
-    fn ended(&mut self, answer: Answer) -> Poll<Result<Permit, Denied>> {
+    fn ended(&mut self, answer: Answer) -> Poll<Result<Permit, TakeError>> {
         self.stage = Stage::Ended;
-        Poll::Ready(self.shared.permit(answer))
+        Poll::Ready(self.shared.permit(answer).map_err(TakeError::Denied))
     }
 }
 
 impl Future for Enter {
-    type Output = Result<Permit, Denied>;
+    type Output = Result<Permit, TakeError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         if matches!(this.stage, Stage::New) {
-            let (number, deadline) = match this.begin(cx) {
+            let places = match this.places {
+                Ok(places) => places,
+                Err(error) => {
+                    this.stage = Stage::Ended;
+                    return Poll::Ready(Err(error.into()));
+                }
+            };
+            let (number, deadline) = match this.begin(places, cx) {
                 Ok(joined) => joined,
                 Err(answer) => return this.ended(answer),
             };

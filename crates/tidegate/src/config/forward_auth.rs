@@ -3,6 +3,8 @@
 //! A proxy sets one family of headers, and passes all others on as its caller sent them. A request does not show which family that is,
 //! since the caller may have sent any header; so it is configured, and until then no header is believed.
 
+use tidegate_core::Priority;
+
 use super::diagnostic::Findings;
 use super::node::{Node, Spot};
 use crate::policy::Named;
@@ -85,16 +87,25 @@ pub struct ForwardAuth {
     pub stated_status: Option<u16>,
     /// Whether a browser's preflight is limited like any request; by default it passes uncharged.
     pub charge_preflights: bool,
-    /// The header in which the proxy tells the request's priority, in lower case; `None`: all requests have the default one. Believed of peers
+    /// The header in which the proxy tells the request's priority, in lower case; `None`: all requests have [`ForwardAuth::default_priority`]. Believed of peers
     /// among [`ClientIp::trusted_proxies`](crate::policy::ClientIp::trusted_proxies) alone.
     pub priority_header: Option<String>,
+    /// The priority of a request whose header is missing, empty or not believed, and of all where no header is named; `critical` unless the
+    /// file says another.
+    pub default_priority: Priority,
 }
 
 impl ForwardAuth {
     /// Makes the settings for a proxy, with what is usual for it.
     #[must_use]
     pub fn of(original: OriginalHeaders) -> Self {
-        Self { original, stated_status: None, charge_preflights: false, priority_header: None }
+        Self {
+            original,
+            stated_status: None,
+            charge_preflights: false,
+            priority_header: None,
+            default_priority: Priority::default(),
+        }
     }
 
     /// Returns the headers that are the proxy's word, and not its caller's.
@@ -195,7 +206,9 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
         );
     }
     let priority_header = priority_header(file, section, &original, findings);
-    Some(ForwardAuth { original, stated_status, charge_preflights, priority_header })
+    let default_priority = section.get("default_priority").and_then(Node::text);
+    let default_priority = default_priority.and_then(|text| text.parse().ok()).unwrap_or_default();
+    Some(ForwardAuth { original, stated_status, charge_preflights, priority_header, default_priority })
 }
 
 /// Reads the name of the header of priorities, which nothing else may be read from.
@@ -247,6 +260,8 @@ fn header(key: &str, node: Option<&Node>, section: Spot, findings: &mut Findings
 
 #[cfg(test)]
 mod tests {
+    use tidegate_core::Criticality;
+
     use super::super::{Config, Format};
     use super::*;
 
@@ -323,13 +338,21 @@ mod tests {
                 "use a header that the proxy sets, as x-original-priority",
             ),
             ("{ proxy: caddy, priority_header: 'x y' }", "no header is called \"x y\""),
+            (
+                "{ proxy: caddy, default_priority: shedable }",
+                "forward_auth.default_priority: unknown word \"shedable\"; did you mean \"sheddable\"?",
+            ),
             ("nginx", "forward_auth is a map, found a text"),
         ] {
             let mistakes = parse(&format!("forward_auth: {section}")).unwrap_err().join("\n");
             assert!(mistakes.contains(says), "{section}: {mistakes}");
         }
         let (told, warnings) = parse("forward_auth: { proxy: nginx, priority_header: X-Priority }").unwrap();
-        assert_eq!((told.unwrap().priority_header.as_deref(), warnings.len()), (Some("x-priority"), 0));
+        let told = told.unwrap();
+        assert_eq!((told.priority_header.as_deref(), warnings.len()), (Some("x-priority"), 0));
+        assert_eq!(told.default_priority, Priority::of(Criticality::Critical));
+        let (told, _) = parse("forward_auth: { proxy: nginx, default_priority: sheddable-plus }").unwrap();
+        assert_eq!(told.unwrap().default_priority, Priority::of(Criticality::SheddablePlus));
         for nobody in ["", "client_ip: { trusted_proxies: [] }\n"] {
             let text = format!(
                 "version: 1\n{nobody}forward_auth: {{ proxy: caddy, priority_header: x-p }}\npolicies: []\n"

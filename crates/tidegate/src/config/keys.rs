@@ -11,6 +11,8 @@ pub(super) use limit::{ALGORITHMS, AlgorithmKeys, CONCURRENCY, LIMIT, PLACE_TTL,
 pub(super) use policy::INHERITED;
 use policy::{ACCESS, MODE, ON_STORE_ERROR, POLICY, SHARE};
 
+use tidegate_core::Criticality;
+
 use super::forward_auth::OriginalHeaders;
 use super::kind::{Kind, Table, key};
 
@@ -120,9 +122,23 @@ const FORWARD_AUTH: Table = Table {
             None,
             "The header in which the proxy tells the request's priority, in place of what its caller sent; read of trusted_proxies alone",
         ),
+        key(
+            "default_priority",
+            Kind::Word(&LEVELS, &[]),
+            Some("critical"),
+            "The priority of a request whose priority_header is missing, empty or not believed; the least important one where a caller can make it go missing",
+        ),
     ],
     required: &[],
 };
+
+/// The words for levels of priority.
+const LEVELS: [&str; Criticality::ALL.len()] = [
+    Criticality::CriticalPlus.as_str(),
+    Criticality::Critical.as_str(),
+    Criticality::SheddablePlus.as_str(),
+    Criticality::Sheddable.as_str(),
+];
 
 const TICKETS: Table = Table {
     name: "tickets",

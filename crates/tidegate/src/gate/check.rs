@@ -16,8 +16,8 @@ use crate::policy::{Among, Descriptor};
 pub struct Check<'a, 'd> {
     /// The request.
     pub request: &'a Descriptor<'d>,
-    /// What the caller says it costs; a policy with a cost of its own goes by that. `None` is 1.
-    pub cost: Option<Cost>,
+    /// What the caller says it costs. Set by [`Check::cost`] and [`Check::maybe_cost`] alone, of which the last one holds.
+    pub(super) cost: StatedCost,
     /// How much the request matters: limits may keep a part of themselves for requests of higher priority
     /// ([`KeepFor`](crate::policy::KeepFor)). Whoever decides it decides who is refused first, so it is not for callers to say.
     pub priority: Priority,
@@ -38,8 +38,29 @@ pub struct Check<'a, 'd> {
     /// place then: a [`Fallback`](crate::store::Fallback) goes by a deadline of its own. After the deadline no engine is asked. What is
     /// decided in this process takes no time and is decided all the same.
     pub deadline: Option<Deadline>,
-    /// Whether what was given as its cost is none.
-    pub(super) no_cost: bool,
+}
+
+/// What the caller says a check costs.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum StatedCost {
+    Nothing,
+    Is(Cost),
+    /// A number that is none.
+    NotACost,
+}
+
+impl StatedCost {
+    pub(super) const fn is_wrong(self) -> bool {
+        matches!(self, Self::NotACost)
+    }
+
+    /// Returns the cost; `None` leaves it to the policies.
+    pub(super) const fn stated(self) -> Option<Cost> {
+        match self {
+            Self::Is(cost) => Some(cost),
+            Self::Nothing | Self::NotACost => None,
+        }
+    }
 }
 
 impl<'a, 'd> Check<'a, 'd> {
@@ -48,18 +69,18 @@ impl<'a, 'd> Check<'a, 'd> {
     pub const fn of(request: &'a Descriptor<'d>) -> Self {
         Self {
             request,
-            cost: None,
+            cost: StatedCost::Nothing,
             priority: Priority::of(Criticality::Critical),
             peek: false,
             among: None,
             quota: None,
             deadline: None,
-            no_cost: false,
         }
     }
 
-    /// Says what it costs, as a number, a `NonZero` or a [`Cost`]; see [`Check::cost`](field@Check::cost). A number that is no cost, zero or
-    /// less, is told when the check is decided: [`StoreError::NotACost`](crate::store::StoreError::NotACost), and nothing is charged.
+    /// Says what it costs, as a number, a `NonZero` or a [`Cost`]; a policy with a cost of its own goes by that. 1 unless it is said. A number
+    /// that is no cost, zero or less, is told when the check is decided: [`StoreError::NotACost`](crate::store::StoreError::NotACost), and
+    /// nothing is charged. Said again, the last word holds.
     ///
     /// # Examples
     /// ```
@@ -69,19 +90,29 @@ impl<'a, 'd> Check<'a, 'd> {
     /// let request = Descriptor::new();
     /// assert!(gate.check(Check::of(&request).cost(5))?.allowed);
     /// let none = gate.check(Check::of(&request).cost(0)).unwrap_err();
-    /// assert_eq!(none.to_string(), "a check asks for zero units or fewer; use 1 or more, or peek to look without spending");
+    /// assert_eq!(none.to_string(), "the cost of a check is no number from 1 to 18446744073709551615; peek to look without spending");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
     pub fn cost(self, cost: impl TryInto<Cost>) -> Self {
-        let cost = cost.try_into().ok();
-        Self { cost, no_cost: cost.is_none(), ..self }
+        let cost = cost.try_into().map_or(StatedCost::NotACost, StatedCost::Is);
+        Self { cost, ..self }
     }
 
     /// Says what it costs where that may be unknown: `None` leaves it to the policies.
     #[must_use]
     pub const fn maybe_cost(self, cost: Option<Cost>) -> Self {
-        Self { cost, no_cost: false, ..self }
+        let cost = match cost {
+            Some(cost) => StatedCost::Is(cost),
+            None => StatedCost::Nothing,
+        };
+        Self { cost, ..self }
+    }
+
+    /// Returns what the caller says it costs; `None` leaves it to the policies.
+    #[must_use]
+    pub const fn stated_cost(&self) -> Option<Cost> {
+        self.cost.stated()
     }
 
     /// Says how much it matters; see [`Check::priority`](field@Check::priority).

@@ -110,7 +110,7 @@ impl Gate {
                 break;
             }
             decided = at + 1;
-            if check.no_cost {
+            if check.cost.is_wrong() {
                 continue;
             }
             if let Some(run) = self.run_of(check, &policies[at], decision) {
@@ -121,7 +121,7 @@ impl Gate {
         }
         decisions.truncate(decided);
         self.settle_runs(&mut runs, K::KEEPS, waits).await;
-        let decided = |(decision, check): (GateDecision, &Check<'_, '_>)| match check.no_cost {
+        let decided = |(decision, check): (GateDecision, &Check<'_, '_>)| match check.cost.is_wrong() {
             true => Err(StoreError::NotACost),
             false => Ok(decision),
         };

@@ -96,7 +96,7 @@ impl Gate {
         keep: &mut K,
         waits: Waits,
     ) -> Result<Together, StoreError> {
-        if checks.iter().any(|check| check.no_cost) {
+        if checks.iter().any(|check| check.cost.is_wrong()) {
             return Err(StoreError::NotACost);
         }
         let mut decisions: Vec<GateDecision> = checks.iter().map(|check| self.undecided(check)).collect();

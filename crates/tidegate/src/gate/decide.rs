@@ -11,6 +11,7 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 use tidegate_core::{Quota, Tick};
 
+use super::brought::holds_in_place_of;
 use super::charged::{Charged, Keep};
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{LINES, Line, Plan, PolicySet};
@@ -106,7 +107,7 @@ impl Gate {
         check: &Check<'_, '_>,
         keep: &mut K,
     ) -> Result<GateDecision, StoreError> {
-        if check.no_cost {
+        if check.cost.is_wrong() {
             return Err(StoreError::NotACost);
         }
         // Made where it is returned, and filled in there: it is large, and to move it costs a tenth of deciding one limit.
@@ -126,7 +127,7 @@ impl Gate {
         check: &Check<'_, '_>,
         keep: &mut K,
     ) -> Result<GateDecision, StoreError> {
-        if check.no_cost {
+        if check.cost.is_wrong() {
             return Err(StoreError::NotACost);
         }
         let mut decision = self.undecided(check);
@@ -151,6 +152,7 @@ impl Gate {
             binding: None,
             denied_by_list: None,
             priority: check.priority,
+            brought: check.quota.cloned(),
             at: Tick::EPOCH,
             by: DecidedBy::Local,
             policies: match check.among {
@@ -248,7 +250,7 @@ impl<'c> Check<'c, '_> {
     where
         'c: 'p,
     {
-        let stated = (self.cost, self.priority);
+        let stated = (self.cost.stated(), self.priority);
         match self.among {
             None => policies.plan_for(self.request, stated, plan),
             Some(among) => policies.plan_among(self.request, stated, among, plan),
@@ -266,8 +268,7 @@ impl<'c> Check<'c, '_> {
     #[cold]
     #[inline(never)]
     fn bring<'p>(&self, policies: &PolicySet, quota: &'p Arc<Quota>, plan: &mut Plan<'p>) {
-        // A guard's limit is replaced by a guard only: a cell that goes from places to units and back forgets the places that are taken.
-        for line in plan.lines.iter_mut().filter(|line| line.quota.is_guard() == quota.is_guard()) {
+        for line in plan.lines.iter_mut().filter(|line| holds_in_place_of(quota, line.quota)) {
             (line.quota, line.passing) = (quota, true);
             line.kept_back = policies.kept_back(line, quota, self.priority);
         }

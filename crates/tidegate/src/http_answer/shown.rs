@@ -5,8 +5,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Quota, Retry};
 
-use crate::gate::{GateDecision, LimitDecision};
-use crate::policy::{Descriptor, Policy};
+use crate::gate::GateDecision;
+use crate::policy::Descriptor;
 use crate::rounded::seconds_up;
 
 /// One limit as headers show it.
@@ -71,8 +71,8 @@ pub struct ShownLimits<'a> {
 }
 
 impl<'a> ShownLimits<'a> {
-    /// Chooses of each policy that can refuse its tightest limit. `window` returns the seconds of the window of a quota, of the policy at an
-    /// index; `None` where time gives nothing back.
+    /// Chooses of each policy that can refuse its tightest limit. `window` returns the seconds of the window of the quota that held, under the
+    /// policy at an index; `None` where time gives nothing back.
     #[must_use]
     pub fn of(
         decision: &'a GateDecision,
@@ -93,7 +93,7 @@ impl<'a> ShownLimits<'a> {
             if bound == Some(line.policy) {
                 shown.binding = Some(shown.limits.len());
             }
-            let quota = quota_of(policy, line, request);
+            let quota = decision.quota_of(line, request).map(|(quota, _)| quota);
             let window = quota.and_then(|quota| window(line.policy, quota));
             let concurrent = quota.is_some_and(|quota| quota.is_guard());
             shown.limits.push(ShownLimit::of(
@@ -112,13 +112,4 @@ impl<'a> ShownLimits<'a> {
     pub fn none(refused: Option<Retry>) -> Self {
         Self { refused, ..Self::default() }
     }
-}
-
-/// Returns the quota that held for a request.
-fn quota_of<'p>(
-    policy: &'p Policy,
-    line: &LimitDecision,
-    request: &Descriptor<'_>,
-) -> Option<&'p Arc<Quota>> {
-    policy.limit(line.limit).and_then(|limit| limit.terms_for(request).quota.as_ref())
 }

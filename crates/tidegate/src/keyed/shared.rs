@@ -142,13 +142,6 @@ impl Shared {
         Answer::binding_of(&self.adjust(key, Op::Peek, cost))
     }
 
-    /// Returns the answer to what is no cost.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn never(&self, key: &[u8]) -> Answer {
-        self.peek(key, Cost::ONE).never()
-    }
-
     pub(super) fn reset(&self, key: &[u8]) {
         self.adjust(key, Op::Reset, Cost::ONE);
     }

@@ -11,8 +11,8 @@ use tidegate_core::rate::{Gcra, GcraState};
 use tidegate_core::time::nanos;
 use tidegate_core::{Algorithm, Ask, Cost, QuotaError, Rate, Tick, Transition};
 
-use super::job::Job;
 use crate::clock::Clock;
+use crate::job::Job;
 
 /// Why a job was not taken; it was dropped without having run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

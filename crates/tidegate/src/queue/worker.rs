@@ -7,10 +7,10 @@ use std::task::{Context, Poll};
 
 use tidegate_core::Tick;
 
-use super::job::Job;
 use super::line::{Next, Shared};
 use crate::block_on::block_on;
 use crate::clock::Sleep;
+use crate::job::Job;
 
 /// Starts the jobs of one queue. Dropping it closes the queue and aborts what waits.
 #[derive(Debug)]

@@ -31,7 +31,10 @@
 //! That bound holds beside the engine, which has granted what it has granted before: a key that was empty there starts anew here. Over an
 //! outage and the time before it: at most twice the limit, and `N` requests more.
 //!
-//! Parts that limits keep for requests of higher priority ([`Charge::kept_back`]) are kept in each node's part as in the whole limit.
+//! Of each node's part the same fraction is kept for requests of higher priority ([`Charge::kept_back`]) as of the whole limit. So a request
+//! of lower priority passes only where it fits beside that: one that asks for more than the rest of the node's part is refused for as long
+//! as the engine is gone, and told that nobody knows how long that is. Where the kept fraction is less than one unit of the node's part, which
+//! nobody could use alone, it passes where the part is full.
 //!
 //! # What is ended where
 //! What was charged here is ended here ([`Charge::by_fallback`]), whether the engine is back or not, and what was charged by the engine

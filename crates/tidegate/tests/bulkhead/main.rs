@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use tidegate::{Bulkhead, Clock, Cost, Denied, Enter, ManualClock, Outcome, Permit, Retry, Tick};
+use tidegate::{Bulkhead, Clock, Cost, Enter, ManualClock, Outcome, Permit, Retry, TakeError, Tick};
 
 /// Tells whether its waker was called.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ impl Waiter {
         Self { entry: Box::pin(entry), flag: Arc::default() }
     }
 
-    fn poll(&mut self) -> Poll<Result<Permit, Denied>> {
+    fn poll(&mut self) -> Poll<Result<Permit, TakeError>> {
         let waker = Waker::from(Arc::clone(&self.flag));
         self.entry.as_mut().poll(&mut Context::from_waker(&waker))
     }
@@ -46,7 +46,7 @@ impl Waiter {
     }
 }
 
-fn ready(poll: Poll<Result<Permit, Denied>>) -> Result<Permit, Denied> {
+fn ready(poll: Poll<Result<Permit, TakeError>>) -> Result<Permit, TakeError> {
     match poll {
         Poll::Ready(answer) => answer,
         Poll::Pending => panic!("still waits"),

@@ -109,7 +109,9 @@ fn every_span_keeps_the_bound_of_its_mode_and_no_refusal_comes_early() {
             let keys = KeyedLimiter::new(quota, 100).unwrap().with_clock(clock.clone()).with_precision(mode);
             let askers = [0, 1, 2].map(|_| {
                 let (limiter, keys) = (limiter.clone(), keys.clone());
-                Asker::new(0, move |n| if keyed { keys.allow_n("ann", n) } else { limiter.allow_n(n) })
+                Asker::new(0, move |n| {
+                    if keyed { keys.allow_n("ann", n).unwrap() } else { limiter.allow_n(n).unwrap() }
+                })
             });
             let mut spans = Spans::new(rate, burst, if mode == Precision::Exact { 0 } else { TICK });
             let unit = 1_000_000_000 / u128::from(rate);
@@ -172,10 +174,9 @@ fn threads_whose_clocks_differ_are_given_what_the_latest_tick_allows() {
         let ahead = [0, 2_000_000_000, 5_000_000_000];
         let askers = ahead.map(|ahead| {
             let (limiter, keys) = (limiter.clone(), keys.clone());
-            Asker::new(
-                ahead,
-                move |units| if keyed { keys.allow_n("ann", units) } else { limiter.allow_n(units) },
-            )
+            Asker::new(ahead, move |units| {
+                if keyed { keys.allow_n("ann", units).unwrap() } else { limiter.allow_n(units).unwrap() }
+            })
         });
         let mut now = START;
         for step in 0..steps(4000) {
@@ -192,7 +193,7 @@ fn threads_whose_clocks_differ_are_given_what_the_latest_tick_allows() {
             let units = 1 + random.below(2);
             assert_eq!(
                 askers[who].allow(units),
-                judge.allow_n(cost(units)),
+                judge.allow_n(cost(units)).unwrap(),
                 "{mode:?}, keyed {keyed}, step {step}"
             );
         }

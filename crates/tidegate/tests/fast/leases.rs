@@ -62,7 +62,7 @@ fn a_reservation_is_not_undone_twice_behind_leases_that_came_back() {
     holders.into_iter().for_each(Holder::end);
     assert_eq!(limiter.standing().remaining, BURST - 12 - 40, "what was not spent is back");
     clock.advance(Duration::from_millis(52));
-    assert!(limiter.allow_n(Cost::new(250).unwrap()).is_allowed());
+    assert!(limiter.allow_n(Cost::new(250).unwrap()).unwrap().is_allowed());
     reserved.cancel();
     assert_eq!(limiter.standing().remaining, BURST - 250, "time has returned it already");
 }

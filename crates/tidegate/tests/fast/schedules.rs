@@ -61,7 +61,7 @@ fn whatever_threads_do_no_more_is_kept_than_burst_and_rate_allow() {
         let (kept, passed) = race(Some(&clock), steps(20_000), |random| {
             let units = 1 + random.below(3);
             match random.below(40) {
-                0..30 => i64::from(limiter.allow_n(cost(units)).is_allowed()) * units as i64,
+                0..30 => i64::from(limiter.allow_n(cost(units)).unwrap().is_allowed()) * units as i64,
                 30..34 => limiter.reserve(cost(units), Duration::ZERO).map_or(0, |_| units as i64),
                 34 => {
                     if let Ok(held) = limiter.reserve(cost(units), Duration::from_millis(3)) {
@@ -83,7 +83,7 @@ fn whatever_threads_do_no_more_is_kept_than_burst_and_rate_allow() {
                     0
                 }
                 37 => i64::from(limiter.standing().remaining > 500) * 1_000_000,
-                _ => i64::from(limiter.peek_n(cost(units)).remaining() > 500) * 1_000_000,
+                _ => i64::from(limiter.peek_n(cost(units)).unwrap().remaining() > 500) * 1_000_000,
             }
         });
         let most = 500 + passed.as_nanos() as i64 / 1_000_000;
@@ -103,7 +103,7 @@ fn whatever_threads_do_with_keys_no_more_is_kept_than_burst_and_rate_allow() {
         let (kept, passed) = race(Some(&clock), steps(20_000), |random| {
             let (key, units) = ([random.below(5) as u8], 1 + random.below(3));
             match random.below(40) {
-                0..25 => i64::from(keys.allow_n(key, cost(units)).is_allowed()) * units as i64,
+                0..25 => i64::from(keys.allow_n(key, cost(units)).unwrap().is_allowed()) * units as i64,
                 25..30 => {
                     let mut kept = 0;
                     let names: Vec<_> = (0..4).map(|_| [random.below(5) as u8]).collect();
@@ -179,11 +179,11 @@ fn by_a_standing_clock_threads_take_the_burst_to_the_unit() {
                 let units = cost(1 + random.below(3));
                 let one = match random.below(8) {
                     0 => limiter.reserve(units, Duration::ZERO).is_ok(),
-                    _ => limiter.allow_n(units).is_allowed(),
+                    _ => limiter.allow_n(units).unwrap().is_allowed(),
                 };
                 let other = match random.below(8) {
                     0 => keys.reserve("ann", units, Duration::ZERO).is_ok(),
-                    _ => keys.allow_n("ann", units).is_allowed(),
+                    _ => keys.allow_n("ann", units).unwrap().is_allowed(),
                 };
                 (i64::from(one) + (i64::from(other) << 32)) * units.units() as i64
             };

@@ -6,7 +6,10 @@
 //! A cost that fits the limit and not the node's part of it is charged all of the limit, so that it passes where that is full, and what
 //! is missing is booked as a debt: the node then waits until its part has paid for it.
 //!
-//! What a limit keeps back for requests of higher priority is not multiplied: it is a part of the whole limit, and so of each node's.
+//! What a limit keeps back for requests of higher priority is not multiplied: it is a part of the whole limit, and so the same part of each
+//! node's. A request that has to leave it passes only where its multiplied cost fits beside it. Where a node's part keeps less than one unit,
+//! no request of higher priority could use that by itself; there a cost beyond the rest passes where the limit is full, as it does where
+//! nothing is kept.
 //!
 //! The number of nodes may change while charges are open. Each is ended by the number it was made under, which its receipt's tick tells.
 
@@ -102,16 +105,25 @@ impl Share {
         if quota.is_guard() { 0 } else { times(self.asked, self.nodes).units() - self.charged.units() }
     }
 
-    /// Returns what is kept back from the charge: what the limit keeps back, as far as a full limit has room for it beside the units
-    /// charged. Otherwise a cost beyond the node's part, which is charged all of the limit, would never pass.
+    /// Returns what is kept back from the charge: what the limit keeps back. Where that is less than a unit of this node's part, no more than
+    /// a full limit has room for beside the units charged.
     pub(super) fn kept_back(&self, charge: &Charge<'_>) -> u64 {
-        if charge.kept_back == 0 {
-            return 0;
+        if charge.kept_back < self.nodes && self.fits_the_limit(charge) {
+            charge.kept_back.min(charge.quota.capacity().saturating_sub(self.charged.units()))
+        } else {
+            charge.kept_back
         }
-        let capacity = charge.quota.capacity();
-        let fits = self.asked.units().saturating_add(charge.kept_back) <= capacity;
-        let room = capacity.saturating_sub(self.charged.units());
-        if fits { charge.kept_back.min(room) } else { charge.kept_back }
+    }
+
+    /// Says whether it is this node's part alone that has no room for the charge beside what is kept back, ever: the engine may grant it.
+    pub(super) fn is_the_engines(&self, charge: &Charge<'_>) -> bool {
+        let beside = |cost: Cost| cost.units().saturating_add(self.kept_back(charge));
+        charge.kept_back > 0 && self.fits_the_limit(charge) && beside(self.charged) > charge.quota.capacity()
+    }
+
+    /// Says whether the limit, full and undivided, grants what is asked beside what is kept back.
+    fn fits_the_limit(&self, charge: &Charge<'_>) -> bool {
+        self.asked.units().saturating_add(charge.kept_back) <= charge.quota.capacity()
     }
 
     /// Returns the receipt of the charge as the caller sees it.

@@ -64,11 +64,15 @@ impl StandIn {
         out.lines.clear();
         out.lines.extend(step.charges.iter().map(|charge| unasked(charge, now)));
         for ((place, share, _), line) in here.iter().zip(decided.lines) {
+            let ruling = match line.decision.ruling {
+                // For as long as the engine is gone, and nobody knows how long that is.
+                Ruling::Denied { retry: Retry::Never } if share.is_the_engines(&step.charges[*place]) => {
+                    Ruling::Denied { retry: Retry::Unknown }
+                }
+                ruling => ruling,
+            };
             out.lines[*place] = Settlement {
-                decision: Decision {
-                    standing: standing(line.decision.standing, nodes.now()),
-                    ..line.decision
-                },
+                decision: Decision { ruling, standing: standing(line.decision.standing, nodes.now()) },
                 receipt: line.receipt.filter(|_| step.receipts).map(|receipt| share.shown(receipt)),
             };
         }

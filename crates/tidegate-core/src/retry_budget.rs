@@ -1,0 +1,198 @@
+//! Retry budgets: how many retries a caller may add to the load that it makes anyway.
+//!
+//! Retries help where failures are few and one try more succeeds. Where a service fails because it has too much to do, each retry adds to the
+//! cause: three tries at each of three services make 27 calls of one. A budget bounds what they add: a share of the calls that were made lately,
+//! and a few for callers who make hardly any.
+//!
+//! Calls and retries are counted in windows of a tenth of the span. A share is exact: no number is turned into whole retries per call
+//! beforehand, so 0.3 stays 0.3. The few beyond the share come back over time, as the tokens of a bucket do, and are not handed out at once
+//! to each new caller.
+
+use core::time::Duration;
+
+use crate::algorithm::Algorithm;
+use crate::decision::{Ask, Cost, Transition};
+use crate::error::QuotaError;
+use crate::rate::{Gcra, GcraState};
+use crate::time::{Rate, Tick, nanos};
+
+/// Parts of the span that are counted and forgotten as one.
+const PARTS: usize = 10;
+
+/// Millionths in one.
+const WHOLE: u64 = 1_000_000;
+
+/// The parameters of a retry budget: a share of the calls, and a floor for those who make few. `Copy`.
+///
+/// The default, one fifth of the calls of the last ten seconds and ten more a second, is what Finagle, linkerd and tower start with; the floor
+/// saves up one second's worth at most.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::{Tick, retry_budget::RetryBudget};
+///
+/// let budget = RetryBudget::new(0.1)?.without_floor();
+/// let mut state = budget.start(Tick::EPOCH);
+/// for _ in 0..30 {
+///     budget.call(&mut state, Tick::EPOCH);
+/// }
+/// let granted = (0..10).filter(|_| budget.retry(&mut state, Tick::EPOCH)).count();
+/// assert_eq!(granted, 3, "a tenth of thirty");
+/// # Ok::<(), tidegate_core::QuotaError>(())
+/// ```
+///
+/// # Source
+/// "Addressing Cascading Failures" in Google's *Site Reliability Engineering*, 2016, chapter 22: a retry budget per client. The floor and the
+/// span are Finagle's (`RetryBudget`), whose reserve may be spent at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryBudget {
+    /// In millionths of the calls.
+    share: u64,
+    floor: Option<Gcra>,
+    span: Duration,
+}
+
+/// What a [`RetryBudget`] remembers: ten pairs of counts and a bucket, about 200 bytes, no heap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryBudgetState {
+    /// Counts of the parts, each at its number modulo [`PARTS`].
+    parts: [Counts; PARTS],
+    /// The number of the newest part.
+    newest: u64,
+    floor: Option<GcraState>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    calls: u64,
+    /// Retries that the share paid for; those of the floor are not among them.
+    retries: u64,
+}
+
+impl Default for RetryBudget {
+    fn default() -> Self {
+        let floor = Rate::new(10, Duration::from_secs(1)).and_then(|rate| Gcra::new(rate, 10));
+        Self { share: WHOLE / 5, floor: floor.ok(), span: Duration::from_secs(10) }
+    }
+}
+
+impl RetryBudget {
+    /// The longest span, an hour: a budget saved up for longer is no answer to what goes on now.
+    pub const MAX_SPAN: Duration = Duration::from_secs(3600);
+
+    /// Makes a budget of a share of the calls, 0 to 1 and rounded to millionths, with the floor and the span of the default.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when the share is no number from 0 to 1.
+    pub fn new(share: f64) -> Result<Self, QuotaError> {
+        if !(0.0..=1.0).contains(&share) {
+            let want = "is not a share of the calls; use 0 to 1, such as 0.2";
+            return Err(QuotaError::Parameter { name: "share", value: share.to_string(), want });
+        }
+        // From 0 to 1,000,000.
+        Ok(Self { share: (share * WHOLE as f64).round() as u64, ..Self::default() })
+    }
+
+    /// Sets how many retries are granted beyond the share. A second's worth, at least one, is saved up for callers who make few calls.
+    ///
+    /// # Errors
+    /// [`QuotaError`] where the rate and what it saves up are no limit.
+    pub fn with_floor(self, rate: Rate) -> Result<Self, QuotaError> {
+        let a_second = u128::from(rate.count()) * 1_000_000_000 / rate.period().as_nanos().max(1);
+        let burst = u64::try_from(a_second).unwrap_or(u64::MAX).clamp(1, Rate::MAX_COUNT);
+        Ok(Self { floor: Some(Gcra::new(rate, burst)?), ..self })
+    }
+
+    /// Grants nothing beyond the share: whoever makes fewer calls than one divided by the share in a span has no retries.
+    #[must_use]
+    pub const fn without_floor(self) -> Self {
+        Self { floor: None, ..self }
+    }
+
+    /// Sets the time that calls and retries count for, 10 ms to [`RetryBudget::MAX_SPAN`]; they are forgotten a tenth of it at a time, so between
+    /// nine tenths and all of it count.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn with_span(self, span: Duration) -> Result<Self, QuotaError> {
+        if span < Duration::from_millis(10) || span > Self::MAX_SPAN {
+            let want = "is not a span to count calls in; use 10 ms to an hour";
+            return Err(QuotaError::Parameter { name: "span", value: format!("{span:?}"), want });
+        }
+        Ok(Self { span, ..self })
+    }
+
+    /// Returns the state before the first call.
+    #[must_use]
+    pub fn start(&self, now: Tick) -> RetryBudgetState {
+        RetryBudgetState {
+            parts: [Counts::default(); PARTS],
+            newest: self.part(now),
+            floor: self.floor.map(|floor| floor.fresh(now)),
+        }
+    }
+
+    /// Counts a call that is no retry.
+    pub fn call(&self, state: &mut RetryBudgetState, now: Tick) {
+        let part = self.turn(state, now);
+        part.calls = part.calls.saturating_add(1);
+    }
+
+    /// Asks for one retry. Granted, it is counted; refused, nothing is.
+    #[must_use = "a retry that was granted is spent"]
+    pub fn retry(&self, state: &mut RetryBudgetState, now: Tick) -> bool {
+        self.turn(state, now);
+        if self.share_left(state) {
+            let part = self.turn(state, now);
+            part.retries = part.retries.saturating_add(1);
+            return true;
+        }
+        let (Some(floor), Some(tokens)) = (self.floor, &mut state.floor) else { return false };
+        match floor.decide(tokens, Ask::allow(now, Cost::ONE)) {
+            Transition::Allowed { next, .. } => {
+                *tokens = next;
+                true
+            }
+            Transition::Denied { .. } => false,
+        }
+    }
+
+    /// Says whether a retry would be refused now: on a server that counts the retries that arrive, the moment to tell callers not to try again.
+    #[must_use]
+    pub fn is_spent(&self, state: &RetryBudgetState, now: Tick) -> bool {
+        let mut turned = state.clone();
+        self.turn(&mut turned, now);
+        let floor_left = self.floor.zip(turned.floor.as_ref());
+        !self.share_left(&turned)
+            && floor_left.is_none_or(|(floor, tokens)| floor.standing(tokens, now).remaining == 0)
+    }
+
+    /// Says whether one retry more stays within the share of the calls.
+    fn share_left(&self, state: &RetryBudgetState) -> bool {
+        let sum =
+            |count: fn(&Counts) -> u64| state.parts.iter().map(|part| u128::from(count(part))).sum::<u128>();
+        (sum(|part| part.retries) + 1) * u128::from(WHOLE) <= sum(|part| part.calls) * u128::from(self.share)
+    }
+
+    /// Forgets the parts that are a span old, and returns the newest. A tick before the newest part counts as in it.
+    fn turn<'a>(&self, state: &'a mut RetryBudgetState, now: Tick) -> &'a mut Counts {
+        let part = self.part(now).max(state.newest);
+        for gone in (state.newest + 1..=part).take(PARTS) {
+            state.parts[(gone % PARTS as u64) as usize] = Counts::default();
+        }
+        if part - state.newest > PARTS as u64 {
+            state.parts = [Counts::default(); PARTS];
+        }
+        state.newest = part;
+        &mut state.parts[(part % PARTS as u64) as usize]
+    }
+
+    /// The number of the part that a tick lies in.
+    fn part(&self, at: Tick) -> u64 {
+        at.as_nanos() / (nanos(self.span) / PARTS as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! Threads for work that blocks, with a bounded line before them.
+//!
+//! A call into a slow library, a file system or a driver without async holds its thread until it comes back. On the threads that serve requests a
+//! few of these stop everything; on a pool that all share, one slow dependency takes the threads from all others. So each dependency gets a
+//! pool of its own: what is too much for it is refused, and the rest of the service goes on.
+
+mod line;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::task::Poll;
+use std::thread;
+
+use tidegate_core::QuotaError;
+
+use self::line::{Line, Place};
+use crate::block_on::block_on;
+use crate::clock::{self, Clock, SystemClock};
+use crate::deadline::{self, Deadline};
+use crate::job::{self, JobError};
+
+/// A pool of threads. Clones share it; when the last is dropped, the threads run what waits, and end.
+///
+/// Work that has begun cannot be taken from its thread: it goes on when its caller has gone. What bounds it is the number of threads.
+///
+/// Two allocations for each piece of work.
+///
+/// # Examples
+/// ```
+/// use tidegate::blocking_pool::BlockingPool;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // Two threads for the mail library; 16 pieces of work may wait for them.
+/// let mail = BlockingPool::new("mail", 2, 16)?;
+/// let sent = mail.run(|| std::thread::current().name().map(str::to_owned)).await?;
+/// assert_eq!(sent.as_deref(), Some("mail"));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct BlockingPool {
+    pool: Arc<Pool>,
+    clock: Arc<dyn Clock>,
+}
+
+/// Closes the line when the last clone goes.
+struct Pool {
+    line: Arc<Line>,
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.line.close();
+    }
+}
+
+/// Why a pool cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// A number is out of range.
+    #[error(transparent)]
+    Parameter(#[from] QuotaError),
+    /// The system gives no more threads.
+    #[error("thread {number} of the pool `{name}` could not be started")]
+    Thread {
+        /// The pool's name.
+        name: String,
+        /// Which one, counted from 1.
+        number: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Why work on a pool has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// Every thread is busy and every place to wait is taken; it was not begun.
+    #[error("all {places} places before the pool's threads are taken")]
+    Full {
+        /// How many may wait.
+        places: usize,
+    },
+    /// The time was up while it waited; it was not begun.
+    #[error("the time was up before a thread of the pool was free")]
+    NotBegun,
+    /// The time was up while it was at work. It goes on, and nobody gets its result.
+    #[error("the time was up while the work was under way; it goes on")]
+    StillRunning,
+    /// It panicked; its thread goes on.
+    #[error("the work panicked: {message}")]
+    Panicked {
+        /// What the panic said.
+        message: String,
+    },
+    /// The pool was dropped before it was begun.
+    #[error("the pool was dropped before the work was begun")]
+    Dropped,
+}
+
+impl BlockingPool {
+    /// The most threads of one pool.
+    pub const MAX_THREADS: usize = 1024;
+
+    /// Starts `threads` threads called `name`, 1 to [`BlockingPool::MAX_THREADS`], before which `places` pieces of work may wait; 0 refuses what
+    /// finds no free thread.
+    ///
+    /// # Errors
+    /// [`PoolError`]; threads that were started end then.
+    pub fn new(name: &str, threads: usize, places: usize) -> Result<Self, PoolError> {
+        if threads == 0 || threads > Self::MAX_THREADS {
+            let want = "is not a number of threads; use 1 to 1024";
+            return Err(QuotaError::Parameter { name: "threads", value: threads.to_string(), want }.into());
+        }
+        let line = Arc::new(Line::new(threads, places));
+        let pool = Pool { line: Arc::clone(&line) };
+        for number in 1..=threads {
+            let line = Arc::clone(&line);
+            let work = move || {
+                while let Some(job) = line.next() {
+                    block_on(job);
+                    line.ended();
+                }
+            };
+            let started = thread::Builder::new().name(name.to_owned()).spawn(work);
+            started.map_err(|source| PoolError::Thread { name: name.to_owned(), number, source })?;
+        }
+        Ok(Self { pool: Arc::new(pool), clock: Arc::new(SystemClock::new()) })
+    }
+
+    /// Sets the clock that deadlines go by; the [`SystemClock`] unless set.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
+        Self { clock: Arc::new(clock), ..self }
+    }
+
+    /// Runs a function on a thread of the pool, and awaits its result until the deadline that the task [carries](deadline::carried); without
+    /// one, as long as it takes. The function carries the same deadline.
+    ///
+    /// # Errors
+    /// [`RunError`].
+    ///
+    /// # Cancel safety
+    /// Dropped, it takes the work out of the line if it was not begun; what was begun goes on.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, RunError> {
+        match deadline::carried() {
+            Some(deadline) => self.run_until(deadline, work).await,
+            None => self.submit(work)?.await,
+        }
+    }
+
+    /// As [`BlockingPool::run`], until a deadline.
+    ///
+    /// # Errors
+    /// [`RunError`].
+    pub async fn run_until<T: Send + 'static>(
+        &self,
+        deadline: impl Into<Deadline>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, RunError> {
+        let deadline = deadline.into();
+        let until = deadline.tick(&*self.clock);
+        if self.clock.now() >= until {
+            return Err(RunError::NotBegun);
+        }
+        let mut running = Box::pin(self.submit(move || deadline::carry(deadline, work))?);
+        match clock::before(&*self.clock, until, running.as_mut()).await {
+            Some(result) => result,
+            None if running.place.leave() => Err(RunError::NotBegun),
+            None => Err(RunError::StillRunning),
+        }
+    }
+
+    /// Hands in a function. What it returns is a future of its result; dropped, it takes the work out of the line if it was not begun.
+    ///
+    /// # Errors
+    /// [`RunError::Full`], at once.
+    pub fn submit<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<Running<T>, RunError> {
+        let (job, result) = job::job(async move { work() });
+        let line = &self.pool.line;
+        // Dropped after the lock where it is refused: what the function holds is foreign code.
+        let number = line.join(job).map_err(|_job| RunError::Full { places: line.places() })?;
+        Ok(Running { result, place: Place::new(line, number) })
+    }
+
+    /// Returns how many pieces of work wait for a thread.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.pool.line.waiting()
+    }
+
+    /// Returns how many pieces of work are under way, those whose callers have gone included.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.pool.line.running()
+    }
+}
+
+impl fmt::Debug for BlockingPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BlockingPool")
+            .field("waiting", &self.waiting())
+            .field("running", &self.running())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A future of the result of work on a pool: see [`BlockingPool::submit`].
+#[derive(Debug)]
+#[must_use = "dropping it takes the work out of the line"]
+pub struct Running<T> {
+    result: Arc<job::Slot<T>>,
+    place: Place,
+}
+
+impl<T> Future for Running<T> {
+    type Output = Result<T, RunError>;
+
+    fn poll(self: std::pin::Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        self.result.poll(cx).map(|result| {
+            result.map_err(|error| match error {
+                JobError::Panicked { message } => RunError::Panicked { message },
+                JobError::Aborted => RunError::Dropped,
+            })
+        })
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests;

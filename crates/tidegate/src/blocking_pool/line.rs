@@ -1,0 +1,125 @@
+//! The work that waits for a thread of a pool.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::job::Job;
+
+/// The line before the threads of a pool, and how many of them are at work.
+pub(super) struct Line {
+    /// Jobs are never run or dropped under it.
+    inner: Mutex<Inner>,
+    /// Threads wait on it for work.
+    work: Condvar,
+    threads: usize,
+    places: usize,
+}
+
+struct Inner {
+    /// Those who wait by the number of their arrival. A map, not a deque: whoever gives up leaves from the middle.
+    jobs: BTreeMap<u64, Job>,
+    arrivals: u64,
+    running: usize,
+    closed: bool,
+}
+
+impl Line {
+    pub(super) fn new(threads: usize, places: usize) -> Self {
+        let inner = Inner { jobs: BTreeMap::new(), arrivals: 0, running: 0, closed: false };
+        Self { inner: Mutex::new(inner), work: Condvar::new(), threads, places }
+    }
+
+    /// Puts a job at the end of the line and returns its number there; gives it back where all threads are busy and all places taken.
+    pub(super) fn join(&self, job: Job) -> Result<u64, Job> {
+        let mut inner = self.inner.lock();
+        // Jobs for which a thread is free, but has not woken up yet, take no place.
+        if inner.jobs.len() + inner.running >= self.threads.saturating_add(self.places) {
+            return Err(job);
+        }
+        inner.arrivals += 1;
+        let number = inner.arrivals;
+        inner.jobs.insert(number, job);
+        drop(inner);
+        self.work.notify_one();
+        Ok(number)
+    }
+
+    /// Waits for work; `None` once the line is closed and empty. [`Line::ended`] follows each job.
+    pub(super) fn next(&self) -> Option<Job> {
+        let mut inner = self.inner.lock();
+        loop {
+            if let Some((_, job)) = inner.jobs.pop_first() {
+                inner.running += 1;
+                return Some(job);
+            }
+            if inner.closed {
+                return None;
+            }
+            self.work.wait(&mut inner);
+        }
+    }
+
+    /// Says that a job of [`Line::next`] is done.
+    pub(super) fn ended(&self) {
+        self.inner.lock().running -= 1;
+    }
+
+    pub(super) fn close(&self) {
+        self.inner.lock().closed = true;
+        self.work.notify_all();
+    }
+
+    pub(super) const fn places(&self) -> usize {
+        self.places
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.inner.lock().jobs.len()
+    }
+
+    pub(super) fn running(&self) -> usize {
+        self.inner.lock().running
+    }
+
+    /// Takes a job out of the line, and says whether it was still there.
+    fn leave(&self, number: u64) -> bool {
+        let job = self.inner.lock().jobs.remove(&number);
+        job.is_some()
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line")
+            .field("threads", &self.threads)
+            .field("places", &self.places)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A place in a line; dropping it leaves the line. Of a job that was begun there is none any more.
+#[derive(Debug)]
+pub(super) struct Place {
+    line: Weak<Line>,
+    number: u64,
+}
+
+impl Place {
+    pub(super) fn new(line: &Arc<Line>, number: u64) -> Self {
+        Self { line: Arc::downgrade(line), number }
+    }
+
+    /// Leaves the line, and says whether the job was still in it.
+    pub(super) fn leave(&self) -> bool {
+        self.line.upgrade().is_some_and(|line| line.leave(self.number))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}

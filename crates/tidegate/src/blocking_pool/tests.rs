@@ -1,0 +1,123 @@
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::time::Duration;
+
+use tidegate_core::Tick;
+
+use super::*;
+use crate::clock::ManualClock;
+
+/// A piece of work that says that it has begun, and goes on until it is let go.
+fn held() -> (impl FnOnce() -> u32 + Send + 'static, Receiver<()>, SyncSender<()>) {
+    let ((begun, has_begun), (let_go, wait)) = (channel(), sync_channel::<()>(1));
+    let work = move || {
+        begun.send(()).expect("the test waits for it");
+        let _ = wait.recv();
+        7
+    };
+    (work, has_begun, let_go)
+}
+
+/// A pool of one thread that is at work.
+fn busy(places: usize) -> (BlockingPool, Running<u32>, SyncSender<()>) {
+    let pool = BlockingPool::new("test", 1, places).expect("a pool");
+    let (work, has_begun, let_go) = held();
+    let running = pool.submit(work).expect("a free thread");
+    has_begun.recv().expect("it begins");
+    (pool, running, let_go)
+}
+
+#[test]
+fn what_finds_no_place_is_refused_at_once() {
+    let (pool, running, let_go) = busy(1);
+    let waits = pool.submit(|| 1).unwrap();
+    assert_eq!(pool.submit(|| 2).unwrap_err(), RunError::Full { places: 1 });
+    assert_eq!((pool.waiting(), pool.running()), (1, 1));
+    let_go.send(()).unwrap();
+    assert_eq!((block_on(running), block_on(waits)), (Ok(7), Ok(1)));
+}
+
+#[test]
+fn whoever_gives_up_leaves_the_line_to_others() {
+    let (pool, running, let_go) = busy(1);
+    drop(pool.submit(|| unreachable!("nobody waits for it")).unwrap());
+    let second = pool.submit(|| 2).unwrap();
+    let_go.send(()).unwrap();
+    assert_eq!((block_on(running), block_on(second)), (Ok(7), Ok(2)));
+}
+
+#[test]
+fn a_caller_whose_time_is_up_is_freed() {
+    let clock = ManualClock::default();
+    let (pool, running, let_go) = busy(1);
+    let pool = pool.with_clock(clock.clone());
+    let never = || unreachable!("its time was up");
+    assert_eq!(block_on(pool.run_until(Tick::EPOCH, never)), Err::<(), _>(RunError::NotBegun));
+
+    let waits = thread::spawn({
+        let pool = pool.clone();
+        move || block_on(pool.run_until(Tick::from_secs(1), never))
+    });
+    while pool.waiting() == 0 {
+        thread::yield_now();
+    }
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(waits.join().unwrap(), Err::<(), _>(RunError::NotBegun));
+    assert_eq!(pool.waiting(), 0);
+    drop(running);
+    let_go.send(()).unwrap();
+}
+
+/// The thread is lost to others for as long as the work takes, but nobody waits for it.
+#[test]
+fn work_that_was_begun_goes_on_without_its_caller() {
+    let clock = ManualClock::default();
+    let pool = BlockingPool::new("test", 1, 0).unwrap().with_clock(clock.clone());
+    let (work, has_begun, let_go) = held();
+    let caller = thread::spawn({
+        let pool = pool.clone();
+        move || block_on(pool.run_until(Tick::from_secs(1), work))
+    });
+    has_begun.recv().unwrap();
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(caller.join().unwrap(), Err(RunError::StillRunning));
+    assert_eq!(pool.running(), 1);
+    assert_eq!(pool.submit(|| ()).unwrap_err(), RunError::Full { places: 0 });
+    let_go.send(()).unwrap();
+    while pool.running() > 0 {
+        thread::yield_now();
+    }
+    assert_eq!(block_on(pool.run(|| 3)), Ok(3));
+}
+
+#[test]
+fn a_panic_is_told_and_its_thread_goes_on() {
+    let pool = BlockingPool::new("test", 1, 4).unwrap();
+    let told = block_on(pool.run(|| panic!("the driver does")));
+    assert_eq!(told, Err::<(), _>(RunError::Panicked { message: "the driver does".into() }));
+    assert_eq!(block_on(pool.run(|| 3)), Ok(3));
+}
+
+#[test]
+fn the_work_carries_the_callers_deadline() {
+    let pool = BlockingPool::new("test", 1, 4).unwrap();
+    assert_eq!(block_on(pool.run(deadline::carried)), Ok(None));
+    let until = Deadline::from(Tick::MAX);
+    assert_eq!(deadline::carry(until, || block_on(pool.run(deadline::carried))), Ok(Some(until)));
+}
+
+#[test]
+fn what_waits_is_run_after_the_last_handle_has_gone() {
+    let (pool, running, let_go) = busy(4);
+    let waits = pool.submit(|| 4).unwrap();
+    drop(pool);
+    let_go.send(()).unwrap();
+    assert_eq!((block_on(running), block_on(waits)), (Ok(7), Ok(4)));
+}
+
+#[test]
+fn bad_numbers_are_refused_by_name() {
+    for threads in [0, 1025] {
+        let said = BlockingPool::new("test", threads, 1).unwrap_err().to_string();
+        assert_eq!(said, format!("threads {threads} is not a number of threads; use 1 to 1024"));
+    }
+}

@@ -1,0 +1,296 @@
+//! Identical calls in flight made into one, so that an emptied cache does not become a stampede.
+//!
+//! When an entry that everybody reads runs out, each reader finds it gone and asks for it again, and a service that answered one call a minute
+//! gets ten thousand at once. Here the first caller's call goes out, and whoever asks for the same meanwhile waits for its answer.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::collections::hash_map::{Entry, RandomState};
+use std::fmt;
+use std::hash::Hash;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Weak};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared, WeakShared};
+use parking_lot::Mutex;
+
+/// Calls by key, each made once at a time. Clones share them.
+///
+/// Takes an allocation for each call that goes out, and holds a key for as long as its call is in flight: as many as there are calls. Bound those
+/// with a [`Bulkhead`](crate::Bulkhead).
+///
+/// # Examples
+/// ```
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use tidegate::coalesce::Coalesce;
+///
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+/// # async fn main() {
+/// static CALLS: AtomicU32 = AtomicU32::new(0);
+/// async fn load(id: u32) -> String {
+///     CALLS.fetch_add(1, Ordering::Relaxed);
+///     tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+///     format!("article {id}")
+/// }
+///
+/// let articles = Coalesce::new();
+/// let readers = (0..100).map(|_| articles.call(7, || load(7)));
+/// let answers = futures_util::future::join_all(readers).await;
+/// assert!(answers.iter().all(|answer| answer.as_deref() == Ok("article 7")));
+/// assert_eq!(CALLS.load(Ordering::Relaxed), 1);
+/// # }
+/// ```
+pub struct Coalesce<K, V> {
+    calls: Arc<Mutex<Calls<K, V>>>,
+}
+
+/// One call, awaited by all who asked for it: whoever is polled drives it, so it goes on when the caller who began it goes.
+type Call<V> = Shared<Answer<V>>;
+type Answer<V> = BoxFuture<'static, Result<V, Panicked>>;
+
+struct Calls<K, V> {
+    /// How many calls were ever begun; each call's number is its count.
+    begun: u64,
+    /// Weak: a call lives as long as somebody waits for it.
+    in_flight: HashMap<K, (u64, WeakShared<Answer<V>>), RandomState>,
+}
+
+/// The call that all shared has panicked; each of them is told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the shared call panicked: {message}")]
+pub struct Panicked {
+    /// What the panic said, where it said it in words.
+    pub message: Arc<str>,
+}
+
+impl<K, V> Coalesce<K, V>
+where
+    K: Hash + Eq + Clone + Send + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    /// Makes an empty list of calls.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Makes the call, or waits for the one that is in flight for the same key. `call` is not used then, so it has to be the same for equal keys.
+    ///
+    /// All get a copy of one answer: for large ones let it be an `Arc`. A failure is an answer too, and is kept no longer than any.
+    ///
+    /// # Errors
+    /// [`Panicked`] where the call did.
+    ///
+    /// # Cancel safety
+    /// Dropped, it leaves the call to the others who wait for it; the last one to go drops the call.
+    pub async fn call<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Result<V, Panicked>
+    where
+        F: Future<Output = V> + Send + 'static,
+    {
+        let found = self.calls.lock().of(&key);
+        match found {
+            Some(shared) => shared.await,
+            None => self.begin(key, call).await,
+        }
+    }
+
+    /// Returns how many calls are in flight.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.calls.lock().in_flight.len()
+    }
+
+    fn begin<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Call<V>
+    where
+        F: Future<Output = V> + Send + 'static,
+    {
+        let mut listed = Listed { calls: Arc::downgrade(&self.calls), key: key.clone(), number: 0 };
+        let mut calls = self.calls.lock();
+        calls.begun += 1;
+        listed.number = calls.begun;
+        let number = calls.begun;
+        // Foreign code runs when this is polled, which is after the lock.
+        let shared = async move {
+            let _listed = listed;
+            let answer = AssertUnwindSafe(async move { call().await }).catch_unwind().await;
+            answer.map_err(|panic| Panicked::of(&*panic))
+        }
+        .boxed()
+        .shared();
+        let weak = shared.downgrade();
+        let others = match (calls.in_flight.entry(key), weak) {
+            // Somebody else was faster: theirs is taken, and ours dropped after the lock.
+            (Entry::Occupied(mut entry), weak) => {
+                let others = entry.get().1.upgrade();
+                if let (None, Some(weak)) = (&others, weak) {
+                    entry.insert((number, weak));
+                }
+                others
+            }
+            (Entry::Vacant(entry), Some(weak)) => {
+                entry.insert((number, weak));
+                None
+            }
+            (Entry::Vacant(_), None) => None,
+        };
+        drop(calls);
+        others.unwrap_or(shared)
+    }
+}
+
+impl<K: Hash + Eq, V: Clone> Calls<K, V> {
+    fn of(&self, key: &K) -> Option<Call<V>> {
+        self.in_flight.get(key).and_then(|(_, call)| call.upgrade())
+    }
+}
+
+/// A call's line in the list, taken out when the call ends or is dropped; a later call of the same key stays.
+struct Listed<K: Hash + Eq, V: Clone> {
+    calls: Weak<Mutex<Calls<K, V>>>,
+    key: K,
+    number: u64,
+}
+
+impl<K: Hash + Eq, V: Clone> Drop for Listed<K, V> {
+    fn drop(&mut self) {
+        let Some(calls) = self.calls.upgrade() else { return };
+        let mut calls = calls.lock();
+        if calls.in_flight.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
+            let gone = calls.in_flight.remove(&self.key);
+            drop(calls);
+            drop(gone);
+        }
+    }
+}
+
+impl Panicked {
+    fn of(panic: &(dyn Any + Send)) -> Self {
+        let text = panic
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Self { message: text.unwrap_or("without words").into() }
+    }
+}
+
+impl<K, V> Default for Coalesce<K, V> {
+    fn default() -> Self {
+        Self { calls: Arc::new(Mutex::new(Calls { begun: 0, in_flight: HashMap::default() })) }
+    }
+}
+
+impl<K, V> Clone for Coalesce<K, V> {
+    fn clone(&self) -> Self {
+        Self { calls: Arc::clone(&self.calls) }
+    }
+}
+
+impl<K, V> fmt::Debug for Coalesce<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coalesce").field("in_flight", &self.calls.lock().in_flight.len()).finish()
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests {
+    use std::pin::{Pin, pin};
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::task::{Context, Poll, Waker};
+
+    use futures_util::future::poll_fn;
+
+    use super::*;
+    use crate::block_on::block_on;
+
+    /// A call that counts itself and ends at its third poll.
+    fn slow(calls: &Arc<AtomicU32>) -> impl FnOnce() -> BoxFuture<'static, u32> + Send + 'static {
+        let calls = Arc::clone(calls);
+        move || {
+            let number = calls.fetch_add(1, Ordering::Relaxed) + 1;
+            let mut polls = 0;
+            poll_fn(move |cx| {
+                polls += 1;
+                if polls == 3 {
+                    return Poll::Ready(number);
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .boxed()
+        }
+    }
+
+    fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn the_call_goes_on_when_the_caller_who_began_it_goes() {
+        let (coalesce, calls) = (Coalesce::new(), Arc::default());
+        let mut first = Box::pin(coalesce.call("key", slow(&calls)));
+        let mut second = pin!(coalesce.call("key", slow(&calls)));
+        assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
+        assert_eq!(coalesce.in_flight(), 1);
+        drop(first);
+        assert_eq!(block_on(second.as_mut()), Ok(1));
+        assert_eq!((calls.load(Ordering::Relaxed), coalesce.in_flight()), (1, 0));
+    }
+
+    #[test]
+    fn a_call_that_all_have_left_is_dropped_and_the_next_is_a_new_one() {
+        let (coalesce, calls) = (Coalesce::new(), Arc::default());
+        let mut first = Box::pin(coalesce.call("key", slow(&calls)));
+        assert!(poll(first.as_mut()).is_pending());
+        drop(first);
+        assert_eq!(coalesce.in_flight(), 0);
+        assert_eq!(block_on(coalesce.call("key", slow(&calls))), Ok(2));
+        assert_eq!(block_on(coalesce.call("key", slow(&calls))), Ok(3), "an answer is not kept");
+    }
+
+    #[test]
+    fn other_keys_have_calls_of_their_own() {
+        let (coalesce, calls) = (Coalesce::new(), Arc::default());
+        let mut one = pin!(coalesce.call(1, slow(&calls)));
+        let mut two = pin!(coalesce.call(2, slow(&calls)));
+        assert!(poll(one.as_mut()).is_pending() && poll(two.as_mut()).is_pending());
+        assert_eq!(coalesce.in_flight(), 2);
+        assert_eq!((block_on(two), block_on(one)), (Ok(2), Ok(1)));
+    }
+
+    #[test]
+    fn a_panic_is_told_to_all_and_then_forgotten() {
+        let coalesce: Coalesce<&str, u32> = Coalesce::new();
+        let panics = || async { panic!("the database does") };
+        let mut one = pin!(coalesce.call("key", panics));
+        let mut two = pin!(coalesce.call("key", panics));
+        let told = Err(Panicked { message: "the database does".into() });
+        assert_eq!(poll(one.as_mut()), Poll::Ready(told.clone()));
+        assert_eq!(block_on(two.as_mut()), told, "a call of its own, which panics too");
+        assert_eq!(coalesce.in_flight(), 0);
+        assert_eq!(block_on(coalesce.call("key", || async { 5 })), Ok(5));
+    }
+
+    /// Many threads over few keys: each call's answer goes to all who shared it, none is lost, and nothing is left in the list.
+    #[test]
+    fn threads_that_come_and_go_leave_nothing_behind() {
+        let coalesce: Coalesce<u32, u32> = Coalesce::new();
+        std::thread::scope(|scope| {
+            for thread in 0..4_u32 {
+                let coalesce = coalesce.clone();
+                scope.spawn(move || {
+                    let calls = Arc::default();
+                    for round in 0..500 {
+                        let mut call = Box::pin(coalesce.call(round % 3, slow(&calls)));
+                        if (round + thread) % 5 == 0 {
+                            let _ = poll(call.as_mut());
+                        } else {
+                            assert!(block_on(call).is_ok());
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(coalesce.in_flight(), 0);
+    }
+}

@@ -1,0 +1,151 @@
+//! What is answered in place of work that was refused or failed, with the reason.
+//!
+//! A page without recommendations is better than no page. What stands in for the real answer is chosen here, and the answer says that it does:
+//! whoever shows it can say so, and metrics can count it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate_core::Tick;
+
+use crate::clock::{Clock, SystemClock};
+
+/// An answer, real or in place of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answered<T, E> {
+    /// The real answer.
+    Real(T),
+    /// What stands in for it, and why.
+    InPlace {
+        /// What stands in for the answer.
+        value: T,
+        /// Why there is no real one.
+        reason: E,
+    },
+}
+
+impl<T, E> Answered<T, E> {
+    /// Returns the answer, whichever it is.
+    pub fn into_value(self) -> T {
+        match self {
+            Self::Real(value) | Self::InPlace { value, .. } => value,
+        }
+    }
+
+    /// Returns why it is not the real answer; `None` where it is.
+    pub const fn reason(&self) -> Option<&E> {
+        match self {
+            Self::Real(_) => None,
+            Self::InPlace { reason, .. } => Some(reason),
+        }
+    }
+}
+
+/// Lets a value or a function stand in where a result is an error.
+///
+/// # Examples
+/// ```
+/// use tidegate::fallback::{Answered, OrInPlace};
+/// use tidegate::{Denied, Limiter, Quota};
+///
+/// let limiter = Limiter::new(Quota::per_hour(1))?;
+/// let recommend = || limiter.allow().into_result().map(|_| vec!["a book"]);
+///
+/// assert_eq!(recommend().or_in_place(vec![]), Answered::Real(vec!["a book"]));
+/// let second = recommend().or_in_place_with(|_: &Denied| vec!["what everybody reads"]);
+/// assert!(second.reason().is_some());
+/// assert_eq!(second.into_value(), ["what everybody reads"]);
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+pub trait OrInPlace<T, E>: Sized {
+    /// Puts what a function returns in the place of an error.
+    fn or_in_place_with(self, stand_in: impl FnOnce(&E) -> T) -> Answered<T, E>;
+
+    /// Puts a value in the place of an error.
+    fn or_in_place(self, value: T) -> Answered<T, E> {
+        self.or_in_place_with(|_| value)
+    }
+}
+
+impl<T, E> OrInPlace<T, E> for Result<T, E> {
+    fn or_in_place_with(self, stand_in: impl FnOnce(&E) -> T) -> Answered<T, E> {
+        match self {
+            Ok(value) => Answered::Real(value),
+            Err(reason) => Answered::InPlace { value: stand_in(&reason), reason },
+        }
+    }
+}
+
+/// The last real answer, kept to stand in when there is no new one, until it is too old. Clones share it.
+///
+/// Holds one answer; taking it in and handing it out is a short lock and a copy (let large answers be an `Arc`).
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate::{ManualClock, fallback::{Answered, LastAnswer}};
+///
+/// let clock = ManualClock::default();
+/// let prices = LastAnswer::new(Duration::from_secs(300)).with_clock(clock.clone());
+/// assert_eq!(prices.or_last(Ok::<_, &str>(17)), Ok(Answered::Real(17)));
+/// assert_eq!(prices.or_last(Err("timed out")), Ok(Answered::InPlace { value: 17, reason: "timed out" }));
+/// clock.advance(Duration::from_secs(301));
+/// assert_eq!(prices.or_last(Err("timed out")), Err("timed out"), "too old to be shown");
+/// ```
+pub struct LastAnswer<T> {
+    clock: Arc<dyn Clock>,
+    most_age: Duration,
+    last: Arc<Mutex<Option<(T, Tick)>>>,
+}
+
+impl<T: Clone> LastAnswer<T> {
+    /// Keeps the last answer for as long as it may be shown; an answer that is exactly so old still may.
+    #[must_use]
+    pub fn new(most_age: Duration) -> Self {
+        Self { clock: Arc::new(SystemClock::new()), most_age, last: Arc::default() }
+    }
+
+    /// Sets the clock that ages are measured by; the [`SystemClock`] unless set.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
+        Self { clock: Arc::new(clock), ..self }
+    }
+
+    /// Keeps a real answer, or puts the last one in the place of an error.
+    ///
+    /// # Errors
+    /// The error that came in, where there is no answer that may be shown.
+    pub fn or_last<E>(&self, result: Result<T, E>) -> Result<Answered<T, E>, E> {
+        let now = self.clock.now();
+        match result {
+            Ok(value) => {
+                let gone = self.last.lock().replace((value.clone(), now));
+                // After the lock: what is dropped is foreign code.
+                drop(gone);
+                Ok(Answered::Real(value))
+            }
+            Err(reason) => {
+                let last = self.last.lock().clone();
+                match last.filter(|(_, at)| now.since(*at) <= self.most_age) {
+                    Some((value, _)) => Ok(Answered::InPlace { value, reason }),
+                    None => Err(reason),
+                }
+            }
+        }
+    }
+}
+
+impl<T> Clone for LastAnswer<T> {
+    fn clone(&self) -> Self {
+        let Self { clock, most_age, last } = self;
+        Self { clock: Arc::clone(clock), most_age: *most_age, last: Arc::clone(last) }
+    }
+}
+
+impl<T> fmt::Debug for LastAnswer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LastAnswer").field("most_age", &self.most_age).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,266 @@
+//! Calls tried again where that may help, within a budget that all of them share.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tidegate_core::retry::{Pushback, Retries, Stop, Tried};
+use tidegate_core::retry_budget::{RetryBudget, RetryBudgetState};
+use tidegate_core::{Outcome, Tick};
+
+use crate::clock::{Clock, SystemClock};
+use crate::deadline::Deadline;
+use crate::draw::Draws;
+
+/// A retry budget that clones share: one for each service that is called, in each process that calls it.
+///
+/// Counting a call and asking for a retry take one short lock.
+///
+/// # Examples
+/// ```
+/// use tidegate::retries::SharedBudget;
+/// use tidegate_core::retry_budget::RetryBudget;
+///
+/// let budget = SharedBudget::new(RetryBudget::new(0.1)?.without_floor());
+/// for _ in 0..20 {
+///     budget.call();
+/// }
+/// assert!(budget.retry() && budget.clone().retry());
+/// assert!(!budget.retry(), "a tenth of twenty calls");
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+#[derive(Clone)]
+pub struct SharedBudget {
+    clock: Arc<dyn Clock>,
+    rules: RetryBudget,
+    state: Arc<Mutex<RetryBudgetState>>,
+}
+
+impl SharedBudget {
+    /// Makes a budget that nothing was spent of.
+    #[must_use]
+    pub fn new(rules: RetryBudget) -> Self {
+        Self::with_clock(rules, SystemClock::new())
+    }
+
+    /// As [`SharedBudget::new`], by another clock than the system's.
+    #[must_use]
+    pub fn with_clock(rules: RetryBudget, clock: impl Clock + 'static) -> Self {
+        let state = Arc::new(Mutex::new(rules.start(clock.now())));
+        Self { clock: Arc::new(clock), rules, state }
+    }
+
+    /// Counts a call that is no retry.
+    pub fn call(&self) {
+        let now = self.clock.now();
+        self.rules.call(&mut self.state.lock(), now);
+    }
+
+    /// Asks for one retry, which is spent where it is granted.
+    #[must_use = "a retry that was granted is spent"]
+    pub fn retry(&self) -> bool {
+        let now = self.clock.now();
+        self.rules.retry(&mut self.state.lock(), now)
+    }
+
+    /// Says whether a retry would be refused now. A server that counts the calls and retries that arrive tells its callers then that it is
+    /// overloaded and is not to be tried again.
+    #[must_use]
+    pub fn is_spent(&self) -> bool {
+        let now = self.clock.now();
+        self.rules.is_spent(&self.state.lock(), now)
+    }
+}
+
+impl Default for SharedBudget {
+    /// The default rules by the system's clock.
+    fn default() -> Self {
+        Self::new(RetryBudget::default())
+    }
+}
+
+impl fmt::Debug for SharedBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedBudget").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+/// What a try came to, as its caller reads it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What the service said about trying again.
+    pub pushback: Option<Pushback>,
+}
+
+impl From<Outcome> for Verdict {
+    fn from(outcome: Outcome) -> Self {
+        Self { outcome, pushback: None }
+    }
+}
+
+/// Tries calls again by rules, within a shared budget. Clones share the budget.
+///
+/// # Examples
+/// ```
+/// use tidegate::Outcome;
+/// use tidegate::retries::Retrier;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let retrier = Retrier::default();
+/// let mut tries = 0;
+/// let (answer, stopped) = retrier
+///     .run(
+///         || {
+///             tries += 1;
+///             std::future::ready(if tries < 3 { Err("no connection") } else { Ok(42) })
+///         },
+///         |answer| match answer {
+///             Ok(_) => Outcome::Success.into(),
+///             Err(_) => Outcome::Failure.into(),
+///         },
+///     )
+///     .await;
+/// assert_eq!(answer, Ok(42));
+/// assert!(stopped.is_none());
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Retrier {
+    rules: Retries,
+    budget: SharedBudget,
+    clock: Arc<dyn Clock>,
+    draws: Arc<Draws>,
+}
+
+impl Default for Retrier {
+    fn default() -> Self {
+        Self::new(Retries::default(), SharedBudget::default())
+    }
+}
+
+impl Retrier {
+    /// Tries by `rules`, within `budget`.
+    #[must_use]
+    pub fn new(rules: Retries, budget: SharedBudget) -> Self {
+        let clock = Arc::clone(&budget.clock);
+        Self { rules, budget, clock, draws: Arc::default() }
+    }
+
+    /// Makes a call, and makes it again where that may help: see [`Retries::next`]. The deadline is the one that the task
+    /// [carries](crate::deadline::carried); without one, none.
+    ///
+    /// Returns the last answer, and why it was not tried again where it did not succeed.
+    ///
+    /// # Cancel safety
+    /// Dropped, it drops the try that is being made; retries that were granted stay spent.
+    pub async fn run<T, F>(
+        &self,
+        mut call: impl FnMut() -> F,
+        mut judge: impl FnMut(&T) -> Verdict,
+    ) -> (T, Option<Stop>)
+    where
+        F: Future<Output = T>,
+    {
+        let deadline =
+            crate::deadline::carried().map_or(Tick::MAX, |deadline: Deadline| deadline.tick(&*self.clock));
+        self.budget.call();
+        let mut times = 1;
+        loop {
+            let answer = call().await;
+            let Verdict { outcome, pushback } = judge(&answer);
+            if outcome == Outcome::Success {
+                return (answer, None);
+            }
+            let wait = match self.after(&Tried { times, outcome, pushback }, deadline) {
+                Ok(until) => until,
+                Err(stop) => return (answer, Some(stop)),
+            };
+            drop(answer);
+            self.wait_until(wait).await;
+            times += 1;
+        }
+    }
+
+    /// Decides what follows a try that did not succeed: the tick of the next, which the budget has then paid for, or why there is none.
+    ///
+    /// # Errors
+    /// [`Stop`].
+    pub fn after(&self, tried: &Tried, deadline: Tick) -> Result<Tick, Stop> {
+        let now = self.clock.now();
+        let wait = self.rules.next(tried, now, deadline, self.draws.next())?;
+        if !self.budget.retry() {
+            return Err(Stop::BudgetSpent);
+        }
+        Ok(now.after(wait))
+    }
+
+    /// Returns the budget.
+    #[must_use]
+    pub const fn budget(&self) -> &SharedBudget {
+        &self.budget
+    }
+
+    async fn wait_until(&self, tick: Tick) {
+        // Sleeps may end early.
+        while self.clock.now() < tick {
+            self.clock.sleep_until(tick).await;
+        }
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::block_on::block_on;
+    use crate::clock::ManualClock;
+
+    fn failing(retrier: &Retrier, verdict: Verdict) -> (u32, Option<Stop>) {
+        let mut tries = 0;
+        let call = || {
+            tries += 1;
+            std::future::ready(())
+        };
+        let ((), stopped) = block_on(retrier.run(call, |()| verdict));
+        (tries, stopped)
+    }
+
+    fn retrier(tries: u32, share: f64) -> Retrier {
+        let clock = ManualClock::default();
+        let budget = RetryBudget::new(share).expect("a share").without_floor();
+        let rules = Retries::new(tries, Duration::ZERO, Duration::ZERO).expect("rules");
+        Retrier::new(rules, SharedBudget::with_clock(budget, clock))
+    }
+
+    #[test]
+    fn a_service_that_is_down_gets_a_share_more_and_not_three_times_as_much() {
+        let retrier = retrier(3, 0.2);
+        let tries: u32 = (0..1000).map(|_| failing(&retrier, Outcome::Failure.into()).0).sum();
+        assert_eq!(tries, 1200);
+        assert_eq!(failing(&retrier, Outcome::Failure.into()), (1, Some(Stop::BudgetSpent)));
+    }
+
+    #[test]
+    fn what_is_not_worth_another_try_costs_no_budget() {
+        let retrier = retrier(3, 1.0);
+        assert_eq!(failing(&retrier, Outcome::CallersFault.into()), (1, Some(Stop::NotWorthIt)));
+        let never = Verdict { outcome: Outcome::Overloaded, pushback: Some(Pushback::Never) };
+        assert_eq!(failing(&retrier, never), (1, Some(Stop::PushedBack)));
+        assert_eq!(
+            failing(&retrier, Outcome::Failure.into()),
+            (3, Some(Stop::TriedEnough)),
+            "two of three calls' retries"
+        );
+    }
+
+    #[test]
+    fn a_deadline_that_the_task_carries_ends_the_tries() {
+        let retrier = retrier(3, 1.0);
+        let stopped = crate::deadline::carry(Tick::EPOCH, || failing(&retrier, Outcome::Failure.into()));
+        assert_eq!(stopped, (1, Some(Stop::NoTimeLeft)));
+    }
+}
