@@ -12,7 +12,8 @@ use crate::sync::explore;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A breaker that has tripped, and whose open time is over; a manual clock, because loom would follow the atomics of the system clock.
+/// A breaker that has tripped, and whose open time is over; by a manual clock from the start, because loom would follow the atomics of the
+/// system clock.
 fn tripped(probes: u64, steps: u8) -> (Breaker, ManualClock) {
     let clock = ManualClock::default();
     let law = CircuitBreaker::builder()
@@ -24,7 +25,7 @@ fn tripped(probes: u64, steps: u8) -> (Breaker, ManualClock) {
         .ttl(SECOND)
         .judgement(Judgement::Successes(1))
         .steps(steps);
-    let breaker = Breaker::new(law).unwrap().with_clock(clock.clone());
+    let breaker = Breaker::build(law.build().unwrap(), Time::new(clock.clone()), None);
     breaker.try_enter().unwrap().leave(Outcome::Failure);
     clock.advance(SECOND);
     (breaker, clock)
