@@ -1,8 +1,28 @@
 //! How much may be in flight, one file for each algorithm: guards that admit by places, and not by units that time returns; and the laws
 //! that move their limits.
 
+mod adaptive;
+mod aimd;
+mod bbr;
+mod bounds;
+mod evidence;
 mod fixed;
+mod gradient;
 mod law;
+mod partitions;
+mod vegas;
+mod windowed;
 
+pub use adaptive::{Adaptive, AdaptiveState, ParseLawError};
+pub use aimd::{Aimd, AimdState};
+pub use bbr::{Bbr, BbrState};
+pub use bounds::Bounds;
 pub use fixed::{Concurrency, ConcurrencyState};
+pub use gradient::{Gradient, GradientState};
 pub use law::{Law, Sample, Signal};
+pub use partitions::{Partition, Partitions};
+pub use vegas::{Vegas, VegasState};
+pub use windowed::{Windowed, WindowedState};
+
+#[cfg(test)]
+mod tests;

@@ -14,19 +14,25 @@
 //! * [`concurrency`]: how much may be in flight, and what moves that limit
 //! * [`deadline`], [`retry`], [`retry_budget`]: how long work may take, and whether it is worth trying again
 //! * [`throttle`]: which share of arrivals is refused, by how earlier work ended
+//! * [`codel`]: who of a waiting line is served, and who has waited too long
+//! * [`following`]: a rate that follows a signal, as the memory in use
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod algorithm;
+mod average;
 pub mod breaker;
 pub mod bytes;
 mod changed;
+pub mod codel;
 pub mod concurrency;
 pub mod deadline;
 pub mod decision;
 mod error;
+pub mod following;
 pub mod guard;
 mod kept;
+mod knob;
 pub mod priority;
 pub mod quota;
 pub mod rate;
@@ -34,6 +40,7 @@ pub mod retry;
 pub mod retry_budget;
 pub mod throttle;
 pub mod time;
+mod window;
 
 pub use algorithm::Algorithm;
 pub use decision::{Ask, Cost, Decision, NotACost, Receipt, Replace, Retry, Standing, Transition};

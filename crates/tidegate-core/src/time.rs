@@ -62,6 +62,12 @@ impl Tick {
 /// enough for a key to stand still.
 pub const MAX_STEP_BACK: Duration = Duration::from_secs(10);
 
+/// Returns the tick that whatever happened at `at` counts as, after something at `last`: a clock that steps back stands still, as long as
+/// it is by no more than [`MAX_STEP_BACK`]. After a longer step it is the clock's new time, or nothing would happen until that is made up for.
+pub(crate) fn onward(last: Tick, at: Tick) -> Tick {
+    if at < last && last.since(at) <= MAX_STEP_BACK { last } else { at }
+}
+
 impl fmt::Debug for Tick {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}ns", self.0)

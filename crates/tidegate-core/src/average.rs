@@ -1,0 +1,56 @@
+//! Moving averages of real numbers, for laws.
+
+/// Returns `old`, moved towards `new` by the share `weight`, 0 to 1: 0 stays, 1 is `new`.
+///
+/// Written as a difference so that an average of equal values is that value, and a steady input is reached rather than fallen short of.
+pub(crate) fn toward(old: f64, new: f64, weight: f64) -> f64 {
+    old + (new - old) * weight
+}
+
+/// An average that is the plain mean of its first values, and forgets exponentially after them.
+///
+/// Without the plain mean, the first value would weigh as much as all that follow in a whole window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Average {
+    value: f64,
+    count: u32,
+}
+
+impl Average {
+    /// Takes in a value: as a plain mean for the first `plain` of them, then with the share `weight`. Returns the average.
+    pub(crate) fn add(&mut self, value: f64, plain: u32, weight: f64) -> f64 {
+        if self.count < plain {
+            self.count += 1;
+            self.value = toward(self.value, value, 1.0 / f64::from(self.count));
+        } else {
+            self.value = toward(self.value, value, weight);
+        }
+        self.value
+    }
+
+    /// Returns the average; `None` before the first value.
+    pub(crate) fn get(&self) -> Option<f64> {
+        (self.count > 0).then_some(self.value)
+    }
+
+    /// Multiplies the average by `factor`.
+    pub(crate) fn scale(&mut self, factor: f64) {
+        self.value *= factor;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_values_are_a_plain_mean_and_later_ones_weigh_their_share() {
+        let mut average = Average::default();
+        assert_eq!(average.get(), None);
+        let means: Vec<f64> = (1..=10).map(|value| average.add(f64::from(value), 10, 0.5)).collect();
+        assert_eq!(means, [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 5.5]);
+        assert_eq!(average.add(7.5, 10, 0.5), 6.5);
+        average.scale(0.5);
+        assert_eq!(average.get(), Some(3.25));
+    }
+}

@@ -1,0 +1,174 @@
+//! Any of the laws, chosen by a word: what a policy file names.
+
+use core::fmt;
+use core::str::FromStr;
+
+use super::aimd::{Aimd, AimdState};
+use super::bbr::{Bbr, BbrState};
+use super::gradient::{Gradient, GradientState};
+use super::law::{Law, Sample, Signal};
+use super::vegas::{Vegas, VegasState};
+use crate::time::Tick;
+
+/// One of the laws that move a limit.
+///
+/// Read from its word, with the law's default knobs: `aimd`, `vegas`, `gradient` or `bbr`.
+///
+/// # Examples
+/// ```
+/// use tidegate_core::concurrency::{Adaptive, Bounds, Law, Vegas};
+/// use tidegate_core::Tick;
+///
+/// let law: Adaptive = "vegas".parse()?;
+/// assert_eq!(law, Adaptive::Vegas(Vegas::default()));
+/// assert_eq!(law.limit(&law.start(Tick::EPOCH)), 20);
+/// let text = "fast".parse::<Adaptive>().unwrap_err().to_string();
+/// assert_eq!(text, "is no law; use aimd, vegas, gradient or bbr");
+/// # Ok::<(), tidegate_core::concurrency::ParseLawError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Adaptive {
+    /// One more for each success, a tenth less for each overload.
+    Aimd(Aimd),
+    /// Keeps a short queue, which it reads off latencies.
+    Vegas(Vegas),
+    /// Compares the latest latency with the long average.
+    Gradient(Gradient),
+    /// While the processor is busy: the most served, multiplied by the least latency.
+    Bbr(Bbr),
+}
+
+/// What an [`Adaptive`] law remembers: 152 bytes, and what its law has on the heap.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum AdaptiveState {
+    /// Of [`Aimd`].
+    Aimd(AimdState),
+    /// Of [`Vegas`].
+    Vegas(VegasState),
+    /// Of [`Gradient`].
+    Gradient(GradientState),
+    /// Of [`Bbr`].
+    Bbr(BbrState),
+}
+
+impl Adaptive {
+    /// Every law with its default knobs.
+    fn all() -> [Self; 4] {
+        [
+            Self::Aimd(Aimd::default()),
+            Self::Vegas(Vegas::default()),
+            Self::Gradient(Gradient::default()),
+            Self::Bbr(Bbr::default()),
+        ]
+    }
+
+    /// Returns the law's word: `aimd`, `vegas`, `gradient` or `bbr`.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Aimd(_) => "aimd",
+            Self::Vegas(_) => "vegas",
+            Self::Gradient(_) => "gradient",
+            Self::Bbr(_) => "bbr",
+        }
+    }
+}
+
+impl fmt::Display for Adaptive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// Why a text names no law. Prints as the end of a sentence that begins with the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is no law; use aimd, vegas, gradient or bbr")]
+pub struct ParseLawError;
+
+impl FromStr for Adaptive {
+    type Err = ParseLawError;
+
+    fn from_str(text: &str) -> Result<Self, ParseLawError> {
+        Self::all().into_iter().find(|law| law.as_str() == text).ok_or(ParseLawError)
+    }
+}
+
+/// A state of another law, kept while the law was replaced, counts as none: the limit is then the law's own at its start.
+impl Law for Adaptive {
+    type State = AdaptiveState;
+
+    fn start(&self, now: Tick) -> AdaptiveState {
+        match self {
+            Self::Aimd(law) => AdaptiveState::Aimd(law.start(now)),
+            Self::Vegas(law) => AdaptiveState::Vegas(law.start(now)),
+            Self::Gradient(law) => AdaptiveState::Gradient(law.start(now)),
+            Self::Bbr(law) => AdaptiveState::Bbr(law.start(now)),
+        }
+    }
+
+    fn limit(&self, state: &AdaptiveState) -> u64 {
+        match (self, state) {
+            (Self::Aimd(law), AdaptiveState::Aimd(state)) => law.limit(state),
+            (Self::Vegas(law), AdaptiveState::Vegas(state)) => law.limit(state),
+            (Self::Gradient(law), AdaptiveState::Gradient(state)) => law.limit(state),
+            (Self::Bbr(law), AdaptiveState::Bbr(state)) => law.limit(state),
+            (law, _) => law.limit(&law.start(Tick::EPOCH)),
+        }
+    }
+
+    fn learn(&self, state: &mut AdaptiveState, sample: &Sample) {
+        match (self, &mut *state) {
+            (Self::Aimd(law), AdaptiveState::Aimd(state)) => law.learn(state, sample),
+            (Self::Vegas(law), AdaptiveState::Vegas(state)) => law.learn(state, sample),
+            (Self::Gradient(law), AdaptiveState::Gradient(state)) => law.learn(state, sample),
+            (Self::Bbr(law), AdaptiveState::Bbr(state)) => law.learn(state, sample),
+            (law, _) => *state = law.start(sample.at),
+        }
+    }
+
+    fn sense(&self, state: &mut AdaptiveState, at: Tick, signal: Signal) {
+        match (self, &mut *state) {
+            (Self::Aimd(law), AdaptiveState::Aimd(state)) => law.sense(state, at, signal),
+            (Self::Vegas(law), AdaptiveState::Vegas(state)) => law.sense(state, at, signal),
+            (Self::Gradient(law), AdaptiveState::Gradient(state)) => law.sense(state, at, signal),
+            (Self::Bbr(law), AdaptiveState::Bbr(state)) => law.sense(state, at, signal),
+            (law, _) => *state = law.start(at),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_law_is_read_as_it_is_shown() {
+        for law in Adaptive::all() {
+            assert_eq!(law.to_string().parse(), Ok(law));
+        }
+        for text in ["", "AIMD", "vegas ", "fixed"] {
+            assert_eq!(text.parse::<Adaptive>(), Err(ParseLawError), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_state_of_another_law_counts_as_none() {
+        let sample = Sample {
+            at: Tick::EPOCH,
+            latency: core::time::Duration::from_millis(1),
+            in_flight: 1,
+            outcome: crate::guard::Outcome::Success,
+        };
+        for law in Adaptive::all() {
+            for other in Adaptive::all() {
+                let (mut state, fresh) = (other.start(Tick::EPOCH), law.start(Tick::EPOCH));
+                assert_eq!(law.limit(&state), law.limit(&fresh), "{law} with the state of {other}");
+                law.learn(&mut state, &sample);
+                law.sense(&mut state, Tick::EPOCH, Signal::Cpu(500));
+                assert_eq!(core::mem::discriminant(&state), core::mem::discriminant(&fresh));
+            }
+        }
+    }
+}

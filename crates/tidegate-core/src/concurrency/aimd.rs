@@ -1,0 +1,185 @@
+//! AIMD, additive increase and multiplicative decrease: the limit grows by one for each piece of work that went well while it was needed,
+//! and shrinks by a tenth for each that was refused or took too long.
+//!
+//! # When
+//! Right in front of a service that says clearly when it has too much to do (429, 503, a time-out that means something): the law listens to
+//! that and to nothing else, so that latencies may vary as they like. Wrong where overload shows as slowness alone: below the time-out
+//! the limit only grows. It never rests either: it climbs until it is told off, and so keeps the service at its edge.
+//!
+//! # Knobs
+//! | knob | range | default | |
+//! |---|---|---|---|
+//! | bounds | 1 to 2²⁰ | 20 to 200, from 20 | [`Bounds`] |
+//! | backoff | 0.1 to 0.999 | 0.9 | what is left of the limit after an overload |
+//! | timeout | 1 ns and more | 5 s | what takes longer counts as overload |
+//!
+//! # Source
+//! `AIMDLimit` of Netflix' concurrency-limits. There a failure that is reported as a success makes the limit grow; here one holds it,
+//! except in the profile [`Aimd::netflix`].
+
+use core::time::Duration;
+
+use super::bounds::Bounds;
+use super::evidence::Evidence;
+use super::law::{Law, Sample};
+use crate::error::QuotaError;
+use crate::knob::in_range;
+use crate::time::Tick;
+
+/// One more for each success, a tenth less for each overload.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::concurrency::{Aimd, Law, Sample};
+/// use tidegate_core::{Outcome, Tick};
+///
+/// let law = Aimd::default();
+/// let mut state = law.start(Tick::EPOCH);
+/// let mut sample = Sample { at: Tick::EPOCH, latency: Duration::from_millis(3), in_flight: 20, outcome: Outcome::Success };
+/// for _ in 0..10 {
+///     law.learn(&mut state, &sample);
+/// }
+/// assert_eq!(law.limit(&state), 30);
+///
+/// sample.outcome = Outcome::Overloaded;
+/// law.learn(&mut state, &sample);
+/// assert_eq!(law.limit(&state), 27);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Aimd {
+    bounds: Bounds,
+    backoff: f64,
+    timeout: Duration,
+    /// Whether a failure counts as a success, as the peer's samples know no third outcome.
+    failures_grow: bool,
+}
+
+/// What [`Aimd`] remembers: 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AimdState {
+    limit: u64,
+}
+
+impl Default for Aimd {
+    fn default() -> Self {
+        Self {
+            bounds: Bounds::known(20, 200),
+            backoff: 0.9,
+            timeout: Duration::from_secs(5),
+            failures_grow: false,
+        }
+    }
+}
+
+impl Aimd {
+    /// Netflix' arithmetic with Netflix' knobs: whatever is not overload counts as a success, failures included.
+    #[must_use]
+    pub fn netflix() -> Self {
+        Self { failures_grow: true, ..Self::default() }
+    }
+
+    /// Sets the bounds of the limit.
+    #[must_use]
+    pub const fn bounds(self, bounds: Bounds) -> Self {
+        Self { bounds, ..self }
+    }
+
+    /// Sets what is left of the limit after an overload, 0.1 to 0.999; rounded down to a whole limit.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn backoff(self, share: f64) -> Result<Self, QuotaError> {
+        let want = "is no share to shrink to; use 0.1 to 0.999";
+        Ok(Self { backoff: in_range("backoff", share, &(0.1..=0.999), want)?, ..self })
+    }
+
+    /// Sets the latency above which work counts as overload, from 1 ns; [`Duration::MAX`] is never.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is zero.
+    pub fn timeout(self, timeout: Duration) -> Result<Self, QuotaError> {
+        let range = Duration::from_nanos(1)..=Duration::MAX;
+        Ok(Self {
+            timeout: in_range("timeout", timeout, &range, "is no time-out; use 1 ns or more")?,
+            ..self
+        })
+    }
+}
+
+impl Law for Aimd {
+    type State = AimdState;
+
+    fn start(&self, _now: Tick) -> AimdState {
+        AimdState { limit: self.bounds.start() }
+    }
+
+    fn limit(&self, state: &AimdState) -> u64 {
+        // Clamped here as well: the state may have been made under other bounds.
+        state.limit.clamp(self.bounds.least(), self.bounds.most())
+    }
+
+    fn learn(&self, state: &mut AimdState, sample: &Sample) {
+        let limit = self.limit(state);
+        let next = match Evidence::of(sample, self.timeout) {
+            Evidence::Overload => (limit as f64 * self.backoff) as u64,
+            Evidence::Failure(_) if !self.failures_grow => limit,
+            Evidence::Nothing => limit,
+            // A limit that was not needed has not been tried either.
+            _ if sample.in_flight.saturating_mul(2) < limit => limit,
+            _ => limit + 1,
+        };
+        state.limit = next.clamp(self.bounds.least(), self.bounds.most());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::Outcome;
+
+    fn after(law: Aimd, samples: &[(u64, u64, Outcome)]) -> Vec<u64> {
+        let mut state = law.start(Tick::EPOCH);
+        let learn = |&(millis, in_flight, outcome): &(u64, u64, Outcome)| {
+            let latency = Duration::from_millis(millis);
+            law.learn(&mut state, &Sample { at: Tick::EPOCH, latency, in_flight, outcome });
+            law.limit(&state)
+        };
+        samples.iter().map(learn).collect()
+    }
+
+    #[test]
+    fn the_published_numbers() {
+        use Outcome::{Ignored, Overloaded, Success};
+        let wide = Aimd::default().bounds(Bounds::known(1, 200));
+        let samples = [
+            (1, 20, Success),
+            (1, 10, Success),
+            (1, 11, Success),
+            (5000, 20, Success),
+            (5001, 20, Success),
+            (1, 20, Overloaded),
+            (9000, 20, Ignored),
+        ];
+        // In flight twice makes the limit: 10 is too few for 21, 11 is enough. Five seconds are in time, a millisecond more is not.
+        assert_eq!(after(wide, &samples), [21, 21, 22, 23, 20, 18, 18]);
+        assert_eq!(after(Aimd::default(), &[(1, 20, Overloaded)]), [20], "the least is 20");
+        let narrow = Aimd::default().bounds(Bounds::known(20, 21));
+        assert_eq!(after(narrow, &[(1, 20, Success), (1, 21, Success)]), [21, 21]);
+    }
+
+    #[test]
+    fn a_service_that_fails_at_once_earns_no_higher_limit() {
+        let failures = [(1, 200, Outcome::Failure); 50];
+        assert_eq!(after(Aimd::default(), &failures).last(), Some(&20));
+        assert_eq!(after(Aimd::netflix(), &failures).last(), Some(&70));
+    }
+
+    #[test]
+    fn knobs_out_of_range_are_refused() {
+        let text = Aimd::default().backoff(1.0).unwrap_err().to_string();
+        assert_eq!(text, "backoff 1.0 is no share to shrink to; use 0.1 to 0.999");
+        assert!(Aimd::default().backoff(f64::NAN).is_err());
+        assert!(Aimd::default().timeout(Duration::ZERO).is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! The best moments of a service: the most served in a bucket, and the least average latency of one.
+
+use core::time::Duration;
+
+use crate::time::Tick;
+use crate::window::{Buckets, Peak};
+
+/// In what latencies are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counting {
+    /// In nanoseconds; with nothing served, nothing is known.
+    Nanoseconds,
+    /// In milliseconds rounded up, their averages too; with nothing served, one of one millisecond.
+    MillisecondsUp,
+    /// In milliseconds rounded up, their averages to the nearest; with nothing served, one of one second.
+    MillisecondsRounded,
+}
+
+/// What was served in a window of buckets. The bucket that is not over yet does not count.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Served {
+    /// The most that was served in one bucket.
+    most: Peak,
+    /// The least average latency, negated.
+    least: Peak,
+    /// The number of the bucket that is not over yet.
+    newest: u64,
+    served: u64,
+    /// How many of them have a latency that counts, and its sum.
+    timed: u64,
+    latencies: f64,
+}
+
+impl Served {
+    pub(super) fn new(window: Buckets, now: Tick) -> Self {
+        let newest = window.index(now);
+        Self {
+            most: Peak::new(window),
+            least: Peak::new(window),
+            newest,
+            served: 0,
+            timed: 0,
+            latencies: 0.0,
+        }
+    }
+
+    /// Moves the window on to `at`.
+    pub(super) fn advance(&mut self, window: Buckets, at: Tick) {
+        let index = window.index(at);
+        if window.set_back(self.newest, at) {
+            self.most.clear();
+            self.least.clear();
+            (self.newest, self.served, self.timed, self.latencies) = (index, 0, 0, 0.0);
+        }
+        if index <= self.newest {
+            return;
+        }
+        if self.served > 0 {
+            self.most.push(self.newest, self.served as f64);
+        }
+        if self.timed > 0 {
+            self.least.push(self.newest, -(self.latencies / self.timed as f64));
+        }
+        (self.newest, self.served, self.timed, self.latencies) = (index, 0, 0, 0.0);
+        let oldest = index.saturating_sub(u64::from(window.count()));
+        self.most.forget_before(oldest);
+        self.least.forget_before(oldest);
+    }
+
+    /// Counts a piece of work.
+    pub(super) fn count(&mut self, counting: Counting, latency: Duration) {
+        self.served += 1;
+        let latency = match counting {
+            Counting::Nanoseconds => (latency.as_nanos() as f64).max(1.0),
+            Counting::MillisecondsUp | Counting::MillisecondsRounded => {
+                latency.as_nanos().div_ceil(1_000_000) as f64
+            }
+        };
+        // aegis leaves out latencies of nothing; others are above it.
+        if latency > 0.0 || counting == Counting::MillisecondsRounded {
+            self.timed += 1;
+            self.latencies += latency;
+        }
+    }
+
+    /// Returns how many were inside in the best moments: what was served in a second, multiplied by the seconds it took. `None` where
+    /// nothing is known.
+    pub(super) fn inside(&self, window: Buckets, counting: Counting) -> Option<f64> {
+        let (most, least) = (self.most.get(), self.least.get().map(|negated| -negated));
+        let (most, seconds) = match counting {
+            Counting::Nanoseconds => (most?, least? / 1e9),
+            Counting::MillisecondsUp => (most.unwrap_or(1.0), least.map_or(1.0, f64::ceil).max(1.0) / 1e3),
+            Counting::MillisecondsRounded => (most.unwrap_or(1.0), least.map_or(1000.0, f64::round) / 1e3),
+        };
+        Some(most * seconds * window.per_second())
+    }
+}

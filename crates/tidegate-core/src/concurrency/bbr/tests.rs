@@ -1,0 +1,177 @@
+use super::*;
+
+fn at(millis: u64) -> Tick {
+    Tick::EPOCH.after(Duration::from_millis(millis))
+}
+
+/// Tells of `each` pieces of work at the start of every 100 ms from `from` to `to`, in milliseconds.
+fn serve(law: &Bbr, state: &mut BbrState, (from, to): (u64, u64), each: u64, micros: u64, outcome: Outcome) {
+    for millis in (from..to).step_by(100) {
+        for _ in 0..each {
+            let latency = Duration::from_micros(micros);
+            law.learn(state, &Sample { at: at(millis), latency, in_flight: each, outcome });
+        }
+    }
+}
+
+/// Reads the processor until what is smoothed is there; one reading where nothing is smoothed.
+fn read(law: &Bbr, state: &mut BbrState, millis: u64, thousandths: u16) {
+    for _ in 0..500 {
+        law.sense(state, at(millis), Signal::Cpu(thousandths));
+    }
+}
+
+const FREE: u64 = Bounds::MOST;
+
+/// 50 in each tenth of a second, of 20 ms: 50 · 20 · 10 / 1000 = 10 inside.
+#[test]
+fn the_published_numbers() {
+    for (law, limit) in [(Bbr::default(), 10), (Bbr::aegis(), 11)] {
+        let mut state = law.start(at(0));
+        serve(&law, &mut state, (0, 1000), 50, 20_000, Outcome::Success);
+        // A bucket that is not over yet counts for nothing, however much was served in it.
+        serve(&law, &mut state, (1000, 1100), 500, 20_000, Outcome::Success);
+        read(&law, &mut state, 1050, 799);
+        assert_eq!(law.limit(&state), FREE);
+        read(&law, &mut state, 1060, 1000);
+        assert_eq!(law.limit(&state), limit);
+        // The best second is forgotten after ten.
+        serve(&law, &mut state, (2000, 11_600), 5, 20_000, Outcome::Success);
+        read(&law, &mut state, 11_600, 1000);
+        assert_eq!(law.limit(&state), limit / 10 + u64::from(limit == 11));
+    }
+}
+
+#[test]
+fn the_least_average_is_rounded_up_by_aegis_and_kept_by_ours() {
+    // 50 of 20.3 ms: 10.15 inside; aegis reads 21 ms, so 10.5, and rounds that up.
+    for (law, limit) in [(Bbr::default(), 10), (Bbr::aegis(), 12)] {
+        let mut state = law.start(at(0));
+        serve(&law, &mut state, (0, 1000), 50, 20_300, Outcome::Success);
+        read(&law, &mut state, 1000, 1000);
+        assert_eq!(law.limit(&state), limit);
+    }
+}
+
+/// A service of 0.1 ms that serves 10,000 a second has one inside. The peers count it as ten.
+#[test]
+fn whole_milliseconds_are_ten_times_too_long_for_quick_work() {
+    for (law, limit) in [(Bbr::default(), 1), (Bbr::aegis(), 11)] {
+        let mut state = law.start(at(0));
+        serve(&law, &mut state, (0, 1000), 1000, 100, Outcome::Success);
+        read(&law, &mut state, 1000, 1000);
+        assert_eq!(law.limit(&state), limit);
+    }
+}
+
+#[test]
+fn full_load_meets_a_threshold_of_1000_in_ours_alone() -> Result<(), QuotaError> {
+    for (law, limited) in [(Bbr::default(), true), (Bbr::aegis(), false)] {
+        let law = law.threshold(1000)?;
+        let mut state = law.start(at(0));
+        serve(&law, &mut state, (0, 1000), 50, 20_000, Outcome::Success);
+        read(&law, &mut state, 1000, 1000);
+        assert_eq!(law.limit(&state) < FREE, limited, "{} of 1000", law.cpu(&state));
+    }
+    Ok(())
+}
+
+/// An overload of five seconds, then a moment's rest. aegis' cool-off began with the overload and is long over, so everybody is let in at
+/// once, the processor is busy again, and so on: the limit flaps with each reading.
+#[test]
+fn a_long_overload_has_no_cool_off_in_aegis_and_has_one_in_ours() -> Result<(), QuotaError> {
+    for (law, limited) in [(Bbr::default(), true), (Bbr::aegis(), false)] {
+        let law = law.smoothing(0.0)?;
+        let mut state = law.start(at(0));
+        serve(&law, &mut state, (0, 1000), 50, 20_000, Outcome::Success);
+        for millis in (1000..6000).step_by(500) {
+            read(&law, &mut state, millis, 1000);
+            serve(&law, &mut state, (millis, millis + 500), 50, 20_000, Outcome::Success);
+        }
+        read(&law, &mut state, 6000, 500);
+        assert_eq!(law.limit(&state) < FREE, limited, "{:?}", law.arithmetic);
+        read(&law, &mut state, 7000, 500);
+        assert_eq!(law.limit(&state), FREE, "{:?}", law.arithmetic);
+    }
+    Ok(())
+}
+
+#[test]
+fn a_short_overload_cools_off_for_a_second_in_all() -> Result<(), QuotaError> {
+    for law in [Bbr::default(), Bbr::aegis(), Bbr::go_zero()] {
+        let law = law.smoothing(0.0)?;
+        let mut state = law.start(at(0));
+        serve(&law, &mut state, (0, 1000), 50, 20_000, Outcome::Success);
+        read(&law, &mut state, 1000, 1000);
+        serve(&law, &mut state, (1000, 1100), 50, 20_000, Outcome::Success);
+        read(&law, &mut state, 1500, 500);
+        assert!(law.limit(&state) < FREE, "{:?}", law.arithmetic);
+        read(&law, &mut state, 2101, 500);
+        assert_eq!(law.limit(&state), FREE, "{:?}", law.arithmetic);
+    }
+    Ok(())
+}
+
+#[test]
+fn quick_failures_are_the_peers_best_moment_and_not_ours() {
+    for (law, limit) in [(Bbr::default(), 10), (Bbr::aegis(), 6)] {
+        let mut state = law.start(at(0));
+        serve(&law, &mut state, (0, 1000), 50, 20_000, Outcome::Success);
+        serve(&law, &mut state, (1000, 2000), 20, 10_000, Outcome::Failure);
+        read(&law, &mut state, 2000, 1000);
+        assert_eq!(law.limit(&state), limit);
+    }
+}
+
+/// go-zero: 10 inside in the best moments, of which half at 950 thousandths, and never less than a tenth; and no limit while fewer are
+/// inside on average.
+#[test]
+fn the_published_numbers_of_go_zero() -> Result<(), QuotaError> {
+    let law = Bbr::go_zero().smoothing(0.0)?;
+    let mut state = law.start(at(0));
+    read(&law, &mut state, 0, 950);
+    assert_eq!(law.limit(&state), FREE, "nobody is inside");
+    serve(&law, &mut state, (0, 1000), 50, 20_000, Outcome::Success);
+    for (cpu, limit) in [(900, 11), (950, 6), (990, 2), (1000, 2), (899, 11)] {
+        read(&law, &mut state, 1000, cpu);
+        if cpu == 899 {
+            let latency = Duration::from_millis(20);
+            law.learn(
+                &mut state,
+                &Sample { at: at(1000), latency, in_flight: 50, outcome: Outcome::Success },
+            );
+        }
+        assert_eq!(law.limit(&state), limit, "at {cpu}");
+    }
+    // A busy machine that has served nothing for five seconds: one in a tenth of a second, of a second, is ten inside.
+    read(&law, &mut state, 9000, 900);
+    assert_eq!(law.limit(&state), 11);
+    // 503 is no service.
+    let before = state.served.clone();
+    serve(&law, &mut state, (9000, 9001), 5, 1, Outcome::Overloaded);
+    assert_eq!(state.served, before);
+    Ok(())
+}
+
+#[test]
+fn a_busy_machine_of_which_nothing_is_known_starts_where_it_is_told() -> Result<(), QuotaError> {
+    let law = Bbr::default().bounds(Bounds::new(4, 100)?.start_at(30)?);
+    let mut state = law.start(at(0));
+    assert_eq!(law.limit(&state), 100);
+    law.sense(&mut state, at(1), Signal::Memory(1000));
+    assert_eq!(law.limit(&state), 100, "memory says nothing of the processor");
+    law.sense(&mut state, at(1), Signal::Cpu(u16::MAX));
+    assert_eq!((law.cpu(&state), law.limit(&state)), (1000, 30));
+    // Its first bucket tells, once it is over: one of a microsecond, held up by the bounds.
+    serve(&law, &mut state, (1, 300), 1, 1, Outcome::Success);
+    assert_eq!(law.limit(&state), 4);
+    Ok(())
+}
+
+#[test]
+fn knobs_out_of_range_are_refused() {
+    let law = Bbr::default();
+    assert!(law.threshold(0).is_err() && law.threshold(1001).is_err());
+    assert!(law.smoothing(1.0).is_err() && law.smoothing(f64::NAN).is_err());
+    assert!(law.cool_off(Duration::from_secs(3601)).is_err() && law.window(Duration::MAX, 10).is_err());
+}

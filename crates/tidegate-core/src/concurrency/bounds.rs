@@ -1,0 +1,117 @@
+//! Where the limit of a law starts, and between what it stays: the knobs that every law has.
+
+use crate::error::QuotaError;
+use crate::knob::in_range;
+
+/// The least and the most a law's limit may be, and what it is before the first sample.
+///
+/// # Examples
+/// ```
+/// use tidegate_core::concurrency::{Aimd, Bounds, Law};
+/// use tidegate_core::Tick;
+///
+/// let law = Aimd::default().bounds(Bounds::new(2, 500)?.start_at(50)?);
+/// assert_eq!(law.limit(&law.start(Tick::EPOCH)), 50);
+/// assert!(Bounds::new(8, 4).is_err());
+/// # Ok::<(), tidegate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bounds {
+    least: u64,
+    most: u64,
+    start: u64,
+}
+
+impl Bounds {
+    /// The largest limit there is: 2²⁰, more than one process can serve at once.
+    pub const MOST: u64 = 1 << 20;
+
+    /// Where limits start unless told otherwise, and within the bounds: 20, as in Netflix' library.
+    const START: u64 = 20;
+
+    /// Makes bounds: `least` from 1, `most` up to [`Bounds::MOST`]. The limit starts at 20, or at the bound that is nearest to it.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when they are out of range or crossed.
+    pub fn new(least: u64, most: u64) -> Result<Self, QuotaError> {
+        let most = in_range("most", most, &(1..=Self::MOST), "is no limit; use 1 to 1048576")?;
+        let least = in_range("least", least, &(1..=most), "is no least limit; use 1 to the most")?;
+        Ok(Self { least, most, start: Self::START.clamp(least, most) })
+    }
+
+    /// Sets the limit before the first sample.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it lies outside the bounds.
+    pub fn start_at(self, start: u64) -> Result<Self, QuotaError> {
+        let want = "is outside the bounds; use the least to the most";
+        Ok(Self { start: in_range("start", start, &(self.least..=self.most), want)?, ..self })
+    }
+
+    /// Bounds known to be good.
+    pub(super) const fn known(least: u64, most: u64) -> Self {
+        Self { least, most, start: Self::START }
+    }
+
+    /// Returns the least limit.
+    #[must_use]
+    pub const fn least(&self) -> u64 {
+        self.least
+    }
+
+    /// Returns the largest limit.
+    #[must_use]
+    pub const fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// Returns the limit before the first sample.
+    #[must_use]
+    pub const fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Returns the value within the bounds that is nearest to `limit`; the least for NaN.
+    pub(super) fn clamp(&self, limit: f64) -> f64 {
+        // `max` returns the number where the other is NaN. Both bounds are below 2⁵³, and exact.
+        limit.max(self.least as f64).min(self.most as f64)
+    }
+}
+
+/// Returns `max(1, ⌊log₁₀ limit⌋)`, the step by which limits grow and shrink that go by the queue: small beside a large limit, and never
+/// nothing. Integer logarithms are the same on every machine.
+pub(super) fn log10_step(limit: f64) -> f64 {
+    f64::from((limit as u64).max(1).ilog10().max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_that_cross_or_leave_the_range_are_refused_by_name() {
+        let refused = |result: Result<Bounds, QuotaError>| result.unwrap_err().to_string();
+        assert_eq!(refused(Bounds::new(0, 5)), "least 0 is no least limit; use 1 to the most");
+        assert_eq!(refused(Bounds::new(6, 5)), "least 6 is no least limit; use 1 to the most");
+        assert_eq!(refused(Bounds::new(1, 0)), "most 0 is no limit; use 1 to 1048576");
+        assert_eq!(
+            refused(Bounds::new(2, 5).and_then(|bounds| bounds.start_at(9))),
+            "start 9 is outside the bounds; use the least to the most"
+        );
+        assert_eq!(Bounds::new(1, 5).map(|bounds| bounds.start()), Ok(5));
+        assert_eq!(Bounds::new(30, 50).map(|bounds| bounds.start()), Ok(30));
+    }
+
+    #[test]
+    fn a_limit_is_held_between_the_bounds_whatever_it_is() {
+        let bounds = Bounds::known(2, 100);
+        let held = [-1.0, 1.9, 2.5, 1e300, f64::INFINITY, f64::NAN].map(|limit| bounds.clamp(limit));
+        assert_eq!(held, [2.0, 2.0, 2.5, 100.0, 100.0, 2.0]);
+    }
+
+    #[test]
+    fn the_step_is_the_logarithm_and_never_nothing() {
+        let steps = [0.0, 1.0, 9.9, 10.0, 99.9, 100.0, 1000.0, 1e6].map(log10_step);
+        assert_eq!(steps, [1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 3.0, 6.0]);
+    }
+}

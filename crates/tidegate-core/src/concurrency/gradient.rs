@@ -1,0 +1,235 @@
+//! Gradient2: the limit follows how latencies of late compare with those of long ago.
+//!
+//! Where the latest latency is at most one and a half times the long average, the limit grows by a small queue at a time; where it is more,
+//! the limit shrinks in proportion, by half at the most.
+//!
+//! # When
+//! Right where latencies differ from request to request, and no least latency means anything: averages bear that, [`Vegas`](super::Vegas)
+//! does not. Wrong where load rises slowly or stays too high for long: the long average follows the latency up, and what has been slow for
+//! six hundred samples is normal. Put it behind a [`Windowed`](super::Windowed), so that these are windows and not requests.
+//!
+//! # Knobs
+//! | knob | range | default | |
+//! |---|---|---|---|
+//! | bounds | 1 to 2²⁰ | 20 to 200, from 20 | [`Bounds`] |
+//! | tolerance | 1 to 10 | 1.5 | how many times the long average a latency may be |
+//! | queue | 0 to 1000 | 4 | how many may wait; the step by which the limit grows |
+//! | smoothing | above 0 to 1 | 0.2 | the share of each change that is made at once |
+//! | long window | 10 to 100,000 | 600 | how many samples the long average remembers |
+//! | timeout | 1 ns and more | never | what takes longer counts as overload |
+//! | backoff | 0.1 to 0.999 | 0.9 | what is left of the limit after an overload |
+//!
+//! # Overload
+//! Netflix' law does not listen to it. A service whose every call runs into the same time-out has the steadiest latency of all, so the limit
+//! grows to its most (Netflix/concurrency-limits, issues 137 and 176). Here an overload leaves nine tenths of the limit, and then
+//! none counts until those have left who were inside: for as long as work takes, by its own latency or the long average. A failure that took longer than the tolerance
+//! allows is a time-out by another name and counts the same; one that did not teaches nothing. [`Gradient::netflix`] has the peer's
+//! arithmetic.
+//!
+//! # Source
+//! `Gradient2Limit` of Netflix' concurrency-limits. Backing off is AIMD's, see [`Aimd`](super::Aimd).
+
+use core::time::Duration;
+
+use super::bounds::Bounds;
+use super::evidence::{Evidence, nanos};
+use super::law::{Law, Sample};
+use crate::average::{Average, toward};
+use crate::error::QuotaError;
+use crate::guard::Outcome;
+use crate::knob::in_range;
+use crate::time::{Tick, onward};
+
+/// How many samples the long average is a plain mean of at first.
+const PLAIN: u32 = 10;
+
+/// A limit that compares the latest latency with the long average.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::concurrency::{Gradient, Law, Sample};
+/// use tidegate_core::{Outcome, Tick};
+///
+/// let law = Gradient::default();
+/// let mut state = law.start(Tick::EPOCH);
+/// let mut sample = Sample { at: Tick::EPOCH, latency: Duration::from_millis(10), in_flight: 20, outcome: Outcome::Success };
+/// for _ in 0..10 {
+///     sample.in_flight = law.limit(&state);
+///     law.learn(&mut state, &sample);
+/// }
+/// assert_eq!(law.limit(&state), 28, "steady: a fifth of a queue of four at a time");
+///
+/// sample.latency = Duration::from_millis(40);
+/// law.learn(&mut state, &sample);
+/// assert_eq!(law.limit(&state), 26, "slower than ever");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Gradient {
+    bounds: Bounds,
+    tolerance: f64,
+    queue: f64,
+    smoothing: f64,
+    /// The share of a new latency in the long average: 2/(n + 1) for a window of n samples.
+    long_weight: f64,
+    timeout: Duration,
+    backoff: f64,
+    /// Whether every outcome is a latency like any other.
+    ignores_overload: bool,
+}
+
+/// What [`Gradient`] remembers: 40 bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GradientState {
+    limit: f64,
+    long: Average,
+    /// When the limit was last backed off.
+    backed_off: Option<Tick>,
+}
+
+impl Default for Gradient {
+    fn default() -> Self {
+        Self {
+            bounds: Bounds::known(20, 200),
+            tolerance: 1.5,
+            queue: 4.0,
+            smoothing: 0.2,
+            long_weight: 2.0 / 601.0,
+            timeout: Duration::MAX,
+            backoff: 0.9,
+            ignores_overload: false,
+        }
+    }
+}
+
+impl Gradient {
+    /// Netflix' arithmetic with Netflix' knobs: overload and failures are latencies like any other.
+    #[must_use]
+    pub fn netflix() -> Self {
+        Self { ignores_overload: true, ..Self::default() }
+    }
+
+    /// Sets the bounds of the limit.
+    #[must_use]
+    pub const fn bounds(self, bounds: Bounds) -> Self {
+        Self { bounds, ..self }
+    }
+
+    /// Sets how many times the long average a latency may be before the limit shrinks, 1 to 10.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn tolerance(self, times: f64) -> Result<Self, QuotaError> {
+        let want = "is no tolerance; use 1 to 10";
+        Ok(Self { tolerance: in_range("tolerance", times, &(1.0..=10.0), want)?, ..self })
+    }
+
+    /// Sets how many may wait, 0 to 1000. At 0 the limit never grows.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn queue(self, waiting: u32) -> Result<Self, QuotaError> {
+        let queue = in_range("queue", waiting, &(0..=1000), "is no queue; use 0 to 1000")?;
+        Ok(Self { queue: f64::from(queue), ..self })
+    }
+
+    /// Sets the share of each change that is made at once, 0.001 to 1.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn smoothing(self, share: f64) -> Result<Self, QuotaError> {
+        let want = "is no share; use 0.001 to 1";
+        Ok(Self { smoothing: in_range("smoothing", share, &(0.001..=1.0), want)?, ..self })
+    }
+
+    /// Sets how many samples the long average remembers, 10 to 100,000.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn long_window(self, samples: u32) -> Result<Self, QuotaError> {
+        let want = "is no window; use 10 to 100000";
+        let samples = in_range("long window", samples, &(10..=100_000), want)?;
+        Ok(Self { long_weight: 2.0 / (f64::from(samples) + 1.0), ..self })
+    }
+
+    /// Sets the latency above which work counts as overload, from 1 ns; [`Duration::MAX`] is never. The profile does not ask.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is zero.
+    pub fn timeout(self, timeout: Duration) -> Result<Self, QuotaError> {
+        let range = Duration::from_nanos(1)..=Duration::MAX;
+        Ok(Self {
+            timeout: in_range("timeout", timeout, &range, "is no time-out; use 1 ns or more")?,
+            ..self
+        })
+    }
+
+    /// Sets what is left of the limit after an overload, 0.1 to 0.999. The profile does not ask.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn backoff(self, share: f64) -> Result<Self, QuotaError> {
+        let want = "is no share to shrink to; use 0.1 to 0.999";
+        Ok(Self { backoff: in_range("backoff", share, &(0.1..=0.999), want)?, ..self })
+    }
+
+    fn compare(&self, state: &mut GradientState, latency: f64, in_flight: f64) {
+        let long = state.long.add(latency, PLAIN, self.long_weight);
+        // After a slow time, an average of hundreds of samples would take hundreds to come down.
+        if long / latency > 2.0 {
+            state.long.scale(0.95);
+        }
+        if in_flight < state.limit / 2.0 {
+            return;
+        }
+        let gradient = (self.tolerance * long / latency).clamp(0.5, 1.0);
+        let next = toward(state.limit, state.limit * gradient + self.queue, self.smoothing);
+        state.limit = self.bounds.clamp(next);
+    }
+
+    /// Backs off, unless the work had begun before the last time: then it tells of the same overload.
+    fn back_off(&self, state: &mut GradientState, sample: &Sample) {
+        // A number of nanoseconds; larger ones than fit saturate.
+        let usual = Duration::from_nanos(state.long.get().unwrap_or(0.0) as u64);
+        let began = sample.at.before(sample.latency.max(usual));
+        if state.backed_off.is_none_or(|last| began > last || onward(last, sample.at) < last) {
+            state.limit = self.bounds.clamp(state.limit * self.backoff);
+            state.backed_off = Some(sample.at);
+        }
+    }
+}
+
+impl Law for Gradient {
+    type State = GradientState;
+
+    fn start(&self, _now: Tick) -> GradientState {
+        GradientState { limit: self.bounds.start() as f64, long: Average::default(), backed_off: None }
+    }
+
+    fn limit(&self, state: &GradientState) -> u64 {
+        self.bounds.clamp(state.limit) as u64
+    }
+
+    fn learn(&self, state: &mut GradientState, sample: &Sample) {
+        let in_flight = sample.in_flight as f64;
+        if self.ignores_overload {
+            if sample.outcome != Outcome::Ignored {
+                self.compare(state, nanos(sample), in_flight);
+            }
+            return;
+        }
+        match Evidence::of(sample, self.timeout) {
+            Evidence::Latency(latency) => self.compare(state, latency, in_flight),
+            Evidence::Overload => self.back_off(state, sample),
+            Evidence::Failure(latency)
+                if state.long.get().is_some_and(|long| latency > self.tolerance * long) =>
+            {
+                self.back_off(state, sample);
+            }
+            Evidence::Failure(_) | Evidence::Alive | Evidence::Nothing => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! The laws written at [`Law`], for every implementation, over any samples.
+
+use core::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::guard::Outcome;
+use crate::time::Tick;
+
+/// Something that a law is told.
+#[derive(Clone, Copy, Debug)]
+enum Told {
+    Sample(Sample),
+    Signal(Tick, Signal),
+}
+
+fn outcome() -> impl Strategy<Value = Outcome> {
+    use Outcome::{CallersFault, Failure, Ignored, Overloaded, Success};
+    prop_oneof![4 => Just(Success), 1 => prop::sample::select(vec![CallersFault, Failure, Overloaded, Ignored])]
+}
+
+/// Latencies as services have them, none at all, and centuries.
+fn latency() -> impl Strategy<Value = Duration> {
+    let usual = (0u64..1_000_000_000).prop_map(Duration::from_nanos);
+    prop_oneof![8 => usual, 1 => Just(Duration::ZERO), 1 => any::<Duration>()]
+}
+
+/// Ticks that lie within a minute as a rule, back and forth, and anywhere at times.
+fn tick() -> impl Strategy<Value = Tick> {
+    let near = (0u64..60_000_000_000).prop_map(Tick::from_nanos);
+    prop_oneof![9 => near, 1 => any::<u64>().prop_map(Tick::from_nanos)]
+}
+
+fn told() -> impl Strategy<Value = Told> {
+    let in_flight = prop_oneof![9 => 1u64..2000, 1 => any::<u64>()];
+    let sample = (tick(), latency(), in_flight, outcome());
+    let sample =
+        sample.prop_map(|(at, latency, in_flight, outcome)| Sample { at, latency, in_flight, outcome });
+    let signal = (tick(), any::<u16>(), any::<bool>());
+    let signal = signal.prop_map(|(at, reading, cpu)| {
+        Told::Signal(at, if cpu { Signal::Cpu(reading) } else { Signal::Memory(reading) })
+    });
+    prop_oneof![9 => sample.prop_map(Told::Sample), 1 => signal]
+}
+
+fn tell<L: Law>(law: &L, state: &mut L::State, told: Told) {
+    match told {
+        Told::Sample(sample) => law.learn(state, &sample),
+        Told::Signal(at, signal) => law.sense(state, at, signal),
+    }
+}
+
+fn keeps_the_laws<L: Law>(law: &L, bounds: Bounds, all: &[Told])
+where
+    L::State: PartialEq,
+{
+    let mut state = law.start(Tick::EPOCH);
+    let mut again = law.start(Tick::EPOCH);
+    for &told in all {
+        tell(law, &mut state, told);
+        tell(law, &mut again, told);
+        let limit = law.limit(&state);
+        assert!((bounds.least()..=bounds.most()).contains(&limit), "{limit} is out of bounds: {law:?}");
+        assert!(
+            state == again,
+            "the same samples leave the same state, and no number that is none: {state:?}"
+        );
+    }
+}
+
+fn bounds() -> impl Strategy<Value = Bounds> {
+    let wide = (1u64..=1000, 0u64..=Bounds::MOST - 1000);
+    wide.prop_map(|(least, more)| Bounds::new(least, least + more).unwrap())
+}
+
+proptest! {
+    #[test]
+    fn every_law_keeps_the_laws(bounds in bounds(), all in prop::collection::vec(told(), 1..200)) {
+        for law in [Aimd::default(), Aimd::netflix()] {
+            keeps_the_laws(&law.bounds(bounds), bounds, &all);
+        }
+        for law in [Vegas::default(), Vegas::netflix(), Vegas::default().probe_every(2).unwrap()] {
+            keeps_the_laws(&law.bounds(bounds), bounds, &all);
+            keeps_the_laws(&Windowed::new(law.bounds(bounds)).samples(1).unwrap(), bounds, &all);
+        }
+        for law in [Gradient::default(), Gradient::netflix()] {
+            keeps_the_laws(&law.bounds(bounds), bounds, &all);
+            keeps_the_laws(&Windowed::new(law.bounds(bounds)).samples(1).unwrap(), bounds, &all);
+        }
+        for law in [Bbr::default(), Bbr::aegis(), Bbr::go_zero(), Bbr::go_zero().threshold(1000).unwrap()] {
+            keeps_the_laws(&law.bounds(bounds), bounds, &all);
+            keeps_the_laws(&Adaptive::Bbr(law.bounds(bounds)), bounds, &all);
+        }
+    }
+}
+
+/// What the documentation of each state says of its size.
+#[test]
+fn states_are_as_small_as_documented() {
+    let sizes = [
+        size_of::<AimdState>(),
+        size_of::<VegasState>(),
+        size_of::<GradientState>(),
+        size_of::<BbrState>(),
+        size_of::<AdaptiveState>(),
+        size_of::<WindowedState<()>>(),
+    ];
+    assert_eq!(sizes, [8, 72, 40, 152, 152, 80]);
+}

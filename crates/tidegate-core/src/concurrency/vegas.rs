@@ -1,0 +1,245 @@
+//! Vegas: the limit follows the queue that latencies tell of.
+//!
+//! The lowest latency seen is the *baseline*: what work takes when nobody waits. A latency above it is waiting, and of `L` inside
+//! `L·(1 − baseline/latency)` then wait. The law keeps that queue short and never empty: the limit grows while fewer than three wait, and
+//! shrinks when more than six do, both times the logarithm of the limit.
+//!
+//! # When
+//! Right in front of a service whose latency says how busy it is: workers behind a queue, a pool of connections. Wrong where latencies
+//! differ for other reasons, as when some requests read one row and others a thousand: the cheapest becomes the baseline, all others seem
+//! to wait, and the limit falls to its least. Average such samples first, by [`Windowed`](super::Windowed).
+//!
+//! # Knobs
+//! | knob | range | default | |
+//! |---|---|---|---|
+//! | bounds | 1 to 2²⁰ | 1 to 1000, from 20 | [`Bounds`] |
+//! | queue | 1 to 100, ascending | 3 and 6 | how many may wait, in logarithms of the limit: below the first it grows, above the second it shrinks |
+//! | smoothing | above 0 to 1 | 1 | the share of each change that is made at once |
+//! | probe every | 2 to 10,000 | 30 | how many samples for each place until the baseline is measured anew |
+//! | seed | any | 0 | of the jitter, half to all of that |
+//!
+//! # The baseline
+//! A service that becomes slower for good needs a new baseline, so it is measured from time to time. Netflix takes the next sample. Under
+//! load that sample has waited: the queue becomes part of the baseline, the limit grows by it, and so on with each probe until it is at
+//! its most (Netflix/concurrency-limits, issue 165). Here a probe asks for samples from work that entered while *few* were inside,
+//! at most half as many as the service works on at once (`in flight · baseline/latency`, smoothed). Where load leaves room, such samples
+//! come by themselves. Where it does not, the limit goes down to that half until ten have come, and then back to where it was: with the
+//! default knobs for about one round trip in twenty. [`Vegas::netflix`] has the peer's arithmetic.
+//!
+//! Errors are no measurement: failed work and callers' mistakes leave the baseline alone, except in the profile.
+//!
+//! # Source
+//! `VegasLimit` of Netflix' concurrency-limits, after L. Brakmo and L. Peterson, "TCP Vegas", 1995. Draining before a measurement is what
+//! TCP BBR and Envoy do (N. Cardwell et al., "BBR: Congestion-Based Congestion Control", 2016).
+
+mod probe;
+
+use core::time::Duration;
+
+use super::bounds::{Bounds, log10_step};
+use super::evidence::{Evidence, nanos};
+use super::law::{Law, Sample};
+use crate::average::toward;
+use crate::error::QuotaError;
+use crate::guard::Outcome;
+use crate::knob::in_range;
+use crate::time::Tick;
+use probe::Probe;
+
+/// A limit that keeps a short queue, which it reads off latencies.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::concurrency::{Law, Sample, Vegas};
+/// use tidegate_core::{Outcome, Tick};
+///
+/// let law = Vegas::default();
+/// let mut state = law.start(Tick::EPOCH);
+/// let mut took = |millis| {
+///     let latency = Duration::from_millis(millis);
+///     law.learn(&mut state, &Sample { at: Tick::EPOCH, latency, in_flight: 20, outcome: Outcome::Success });
+///     law.limit(&state)
+/// };
+/// assert_eq!(took(100), 20, "the first latency is the baseline");
+/// assert_eq!(took(100), 26, "nobody waits");
+/// assert_eq!(took(200), 25, "half of those inside wait");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Vegas {
+    bounds: Bounds,
+    grow_below: f64,
+    shrink_above: f64,
+    smoothing: f64,
+    probe_every: f64,
+    seed: u64,
+    /// Whether a probe takes whatever sample comes next as the baseline, and every outcome as a measurement.
+    probes_under_load: bool,
+}
+
+/// What [`Vegas`] remembers: 72 bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct VegasState {
+    limit: f64,
+    /// The latency when nobody waits, in nanoseconds; `None` before the first sample.
+    baseline: Option<f64>,
+    probe: Probe,
+}
+
+impl Default for Vegas {
+    fn default() -> Self {
+        Self {
+            bounds: Bounds::known(1, 1000),
+            grow_below: 3.0,
+            shrink_above: 6.0,
+            smoothing: 1.0,
+            probe_every: 30.0,
+            seed: 0,
+            probes_under_load: false,
+        }
+    }
+}
+
+impl Vegas {
+    /// Netflix' arithmetic with Netflix' knobs: a probe takes the next sample as the baseline, and every outcome is a measurement.
+    #[must_use]
+    pub fn netflix() -> Self {
+        Self { probes_under_load: true, ..Self::default() }
+    }
+
+    /// Sets the bounds of the limit.
+    #[must_use]
+    pub const fn bounds(self, bounds: Bounds) -> Self {
+        Self { bounds, ..self }
+    }
+
+    /// Sets how many may wait, in logarithms of the limit: it grows below `grow_below`, and shrinks above `shrink_above`. Both are
+    /// 1 to 100, the second the larger.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when one is out of range, or they are not in order.
+    pub fn queue(self, grow_below: u32, shrink_above: u32) -> Result<Self, QuotaError> {
+        let shrink = in_range("shrink above", shrink_above, &(2..=100), "is no queue; use 2 to 100")?;
+        let want = "is no queue; use 1 to less than where the limit shrinks";
+        let grow = in_range("grow below", grow_below, &(1..=shrink - 1), want)?;
+        Ok(Self { grow_below: f64::from(grow), shrink_above: f64::from(shrink), ..self })
+    }
+
+    /// Sets the share of each change that is made at once, above 0 to 1.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn smoothing(self, share: f64) -> Result<Self, QuotaError> {
+        let want = "is no share; use 0.001 to 1";
+        Ok(Self { smoothing: in_range("smoothing", share, &(0.001..=1.0), want)?, ..self })
+    }
+
+    /// Sets how many samples for each place pass until the baseline is measured anew, 2 to 10,000.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn probe_every(self, samples: u32) -> Result<Self, QuotaError> {
+        let want = "is no distance between probes; use 2 to 10000";
+        let samples = in_range("probe every", samples, &(2..=10_000), want)?;
+        Ok(Self { probe_every: f64::from(samples), ..self })
+    }
+
+    /// Sets the seed of the jitter between probes, so that instances started together do not probe together.
+    #[must_use]
+    pub const fn seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// Returns the latency when nobody waits; `None` before the first sample.
+    #[must_use]
+    pub fn baseline(&self, state: &VegasState) -> Option<Duration> {
+        // A latency in nanoseconds came from a duration, and saturates if it were ever larger.
+        state.baseline.map(|nanos| Duration::from_nanos(nanos as u64))
+    }
+
+    /// Takes in a latency, or an overload, by the queue that it tells of.
+    fn step(&self, state: &mut VegasState, latency: f64, in_flight: f64, overloaded: bool) {
+        let (limit, step) = (state.limit, log10_step(state.limit));
+        let baseline = state.baseline.unwrap_or(latency);
+        let queue = (limit * (1.0 - baseline / latency)).ceil();
+        let next = if overloaded {
+            limit - step
+        } else if in_flight * 2.0 < limit {
+            return;
+        } else if queue <= step {
+            limit + self.shrink_above * step
+        } else if queue < self.grow_below * step {
+            limit + step
+        } else if queue > self.shrink_above * step {
+            limit - step
+        } else {
+            return;
+        };
+        state.limit = toward(limit, self.bounds.clamp(next), self.smoothing);
+    }
+
+    fn learn_from_all(&self, state: &mut VegasState, sample: &Sample) {
+        if sample.outcome == Outcome::Ignored {
+            return;
+        }
+        let latency = nanos(sample);
+        if state.probe.due(self.probe_every, state.limit) {
+            state.baseline = Some(latency);
+            state.probe = state.probe.restart();
+        } else if state.baseline.is_none_or(|baseline| latency < baseline) {
+            state.baseline = Some(latency);
+        } else {
+            self.step(state, latency, sample.in_flight as f64, sample.outcome == Outcome::Overloaded);
+        }
+    }
+
+    fn learn_from_work(&self, state: &mut VegasState, sample: &Sample) {
+        let in_flight = sample.in_flight as f64;
+        let latency = match Evidence::of(sample, Duration::MAX) {
+            Evidence::Latency(latency) => latency,
+            Evidence::Overload => return self.step(state, nanos(sample), in_flight, true),
+            _ => return,
+        };
+        if let Some(measured) = state.probe.measure(self.probe_every, state.limit, latency, in_flight) {
+            state.baseline = Some(measured);
+            return;
+        }
+        match state.baseline {
+            Some(baseline) if latency >= baseline => {
+                state.probe.worked_on(in_flight * baseline / latency);
+                // What entered while the limit was held down says how long work takes, and nothing of the limit to return to.
+                if !state.probe.draining() {
+                    self.step(state, latency, in_flight, false);
+                }
+            }
+            _ => state.baseline = Some(latency),
+        }
+    }
+}
+
+impl Law for Vegas {
+    type State = VegasState;
+
+    fn start(&self, _now: Tick) -> VegasState {
+        VegasState { limit: self.bounds.start() as f64, baseline: None, probe: Probe::new(self.seed) }
+    }
+
+    fn limit(&self, state: &VegasState) -> u64 {
+        let limit = match state.probe.held() {
+            Some(few) => few.min(state.limit),
+            None => state.limit,
+        };
+        self.bounds.clamp(limit) as u64
+    }
+
+    fn learn(&self, state: &mut VegasState, sample: &Sample) {
+        if self.probes_under_load {
+            self.learn_from_all(state, sample);
+        } else {
+            self.learn_from_work(state, sample);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

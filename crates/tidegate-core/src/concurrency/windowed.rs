@@ -1,0 +1,191 @@
+//! Windows of samples: a law that hears one averaged sample for many.
+//!
+//! Single latencies say little where requests differ. Here samples are gathered for a window of time, and the law behind it hears their average
+//! latency and the most that were inside, once for each window.
+//!
+//! # When
+//! Right around [`Vegas`](super::Vegas) and [`Gradient`](super::Gradient) where latencies vary more from request to request than by load, which
+//! is the rule for services that do more than one thing. Wrong where the limit has to follow within less than a window: with a
+//! window of a second, a law that grows by steps takes a minute for sixty of them. [`Bbr`](super::Bbr) has windows of its own.
+//!
+//! # Knobs
+//! | knob | range | default | |
+//! |---|---|---|---|
+//! | window | 1 ms to 1 h, ascending | 1 s to 1 s | twice the least latency of the window before, between these |
+//! | samples | 1 to 100,000 | 10 | a window with fewer tells nothing |
+//! | shortest | up to 1 s | 100 µs | quicker work is no sample, as an answer from a cache |
+//!
+//! A window in which anything was overloaded is told as overloaded. Netflix' wrapper needs successes for that too: while *everything* times
+//! out no window is ever ready, and the limit stays where it was. Here such a window is told as well. Failures, callers' mistakes and ignored
+//! work are no samples.
+//!
+//! # Source
+//! `WindowedLimit` of Netflix' concurrency-limits, with its average of samples.
+
+use core::ops::RangeInclusive;
+use core::time::Duration;
+
+use super::law::{Law, Sample, Signal};
+use crate::error::QuotaError;
+use crate::guard::Outcome;
+use crate::knob::in_range;
+use crate::time::{Tick, onward, span};
+
+/// A law that hears the average of each window.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::concurrency::{Law, Sample, Vegas, Windowed};
+/// use tidegate_core::{Outcome, Tick};
+///
+/// let law = Windowed::new(Vegas::default());
+/// let mut state = law.start(Tick::EPOCH);
+/// for millis in (0..=3040).step_by(10) {
+///     let (at, latency) = (Tick::EPOCH.after(Duration::from_millis(millis)), Duration::from_millis(millis % 20 + 1));
+///     law.learn(&mut state, &Sample { at, latency, in_flight: 20, outcome: Outcome::Success });
+/// }
+/// // Three windows of a hundred samples of 1 and 11 ms: their averages differ by a hundredth, and nobody waits.
+/// assert_eq!(law.limit(&state), 26);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Windowed<L> {
+    law: L,
+    least: Duration,
+    most: Duration,
+    samples: u32,
+    shortest: Duration,
+}
+
+/// What [`Windowed`] remembers: 80 bytes, and what its law does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WindowedState<S> {
+    inner: S,
+    last: Tick,
+    /// After which tick the window is over.
+    ends: Tick,
+    window: Gathered,
+}
+
+/// The samples of a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Gathered {
+    count: u64,
+    /// Of the latencies, in nanoseconds.
+    sum: u128,
+    least: Option<Duration>,
+    in_flight: u64,
+    /// The longest latency of what was overloaded; `None` where nothing was.
+    overloaded: Option<Duration>,
+}
+
+impl<L: Law> Windowed<L> {
+    /// Puts windows of a second, and of ten samples at least, in front of a law.
+    #[must_use]
+    pub const fn new(law: L) -> Self {
+        let second = Duration::from_secs(1);
+        Self { law, least: second, most: second, samples: 10, shortest: Duration::from_micros(100) }
+    }
+
+    /// Sets how long a window is: twice the least latency of the one before, between these, which are 1 ms to 1 h.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when one is out of range, or they are not in order.
+    pub fn window(self, lengths: RangeInclusive<Duration>) -> Result<Self, QuotaError> {
+        let (least, most) = lengths.into_inner();
+        let range = Duration::from_millis(1)..=Duration::from_secs(3600);
+        let most = in_range("longest window", most, &range, "is no window; use 1 ms to 1 h")?;
+        let want = "is no window; use 1 ms to the longest window";
+        let least = in_range("shortest window", least, &(*range.start()..=most), want)?;
+        Ok(Self { least, most, ..self })
+    }
+
+    /// Sets how many samples a window needs, 1 to 100,000.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn samples(self, samples: u32) -> Result<Self, QuotaError> {
+        let want = "is no number of samples; use 1 to 100000";
+        Ok(Self { samples: in_range("samples", samples, &(1..=100_000), want)?, ..self })
+    }
+
+    /// Sets below which latency work is no sample, up to 1 s. A service that is quicker than this is never measured.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is longer.
+    pub fn shortest(self, latency: Duration) -> Result<Self, QuotaError> {
+        let range = Duration::ZERO..=Duration::from_secs(1);
+        Ok(Self { shortest: in_range("shortest", latency, &range, "is too long; use up to 1 s")?, ..self })
+    }
+
+    /// Returns the law that hears the windows.
+    #[must_use]
+    pub const fn law(&self) -> &L {
+        &self.law
+    }
+
+    /// Ends the window: its law hears of it if it tells anything.
+    fn close(&self, state: &mut WindowedState<L::State>) {
+        let window = core::mem::take(&mut state.window);
+        let length = window.least.map_or(self.most, |least| least.saturating_mul(2));
+        state.ends = state.last.after(length.clamp(self.least, self.most));
+        let (at, in_flight) = (state.last, window.in_flight);
+        let sample = match window.overloaded {
+            Some(latency) => Sample { at, latency, in_flight, outcome: Outcome::Overloaded },
+            None if window.count < u64::from(self.samples) => return,
+            None => {
+                let latency = span(window.sum / u128::from(window.count.max(1)));
+                Sample { at, latency, in_flight, outcome: Outcome::Success }
+            }
+        };
+        self.law.learn(&mut state.inner, &sample);
+    }
+}
+
+impl<L: Law> Law for Windowed<L> {
+    type State = WindowedState<L::State>;
+
+    fn start(&self, now: Tick) -> Self::State {
+        let (inner, ends) = (self.law.start(now), now.after(self.most));
+        WindowedState { inner, last: now, ends, window: Gathered::default() }
+    }
+
+    fn limit(&self, state: &Self::State) -> u64 {
+        self.law.limit(&state.inner)
+    }
+
+    fn learn(&self, state: &mut Self::State, sample: &Sample) {
+        let at = onward(state.last, sample.at);
+        if at < state.last {
+            // The clock has stepped far back: the window would not end for as long.
+            state.ends = at.after(self.most);
+        }
+        state.last = at;
+        state.window.add(sample, self.shortest);
+        if at > state.ends {
+            self.close(state);
+        }
+    }
+
+    fn sense(&self, state: &mut Self::State, at: Tick, signal: Signal) {
+        self.law.sense(&mut state.inner, at, signal);
+    }
+}
+
+impl Gathered {
+    fn add(&mut self, sample: &Sample, shortest: Duration) {
+        match sample.outcome {
+            Outcome::Overloaded => self.overloaded = self.overloaded.max(Some(sample.latency)),
+            Outcome::Success if sample.latency >= shortest => {
+                self.count += 1;
+                self.sum = self.sum.saturating_add(sample.latency.as_nanos());
+                self.least = Some(self.least.map_or(sample.latency, |least| least.min(sample.latency)));
+            }
+            _ => return,
+        }
+        self.in_flight = self.in_flight.max(sample.in_flight);
+    }
+}
+
+#[cfg(test)]
+mod tests;

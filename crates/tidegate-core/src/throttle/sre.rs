@@ -1,0 +1,172 @@
+//! Adaptive throttling: a caller refuses its own requests once the service accepts too few of them.
+//!
+//! Over a window, `requests` is how many were asked of the throttle, `accepts` how many the service took on. Once there are more than `K`
+//! requests for each accept, the share `(requests − K·accepts)/(requests + 1)` is refused on the spot. Those count as requests as well, so
+//! the harder the callers push, the less comes through; and since `K` times as many as were accepted still do, recovery is noticed.
+//!
+//! # When
+//! Right in a caller, in front of a service that answers overload with a clear refusal: even refusing costs the service something,
+//! and this spares it that. It needs to know neither the service's capacity nor the other callers. Wrong as the only protection of a service,
+//! which cannot rely on its callers; and wrong where few requests are made, as one failure of two is half.
+//!
+//! # Knobs
+//! | knob | range | default | |
+//! |---|---|---|---|
+//! | K | 1 to 100 | 2 | how many requests per accept are let be; larger reacts later and tells more of the service's state |
+//! | window | 1 ms to a day, 1 to 1000 buckets | 2 min of 120 | what is counted |
+//! | least requests | any | 0 | below how many in the window nothing is refused |
+//! | most | 0 to 0.999 | 0.999 | the largest share that is refused |
+//!
+//! Accepted is what ended as a success or as the caller's fault, and what was ignored, which says nothing against the service; failures
+//! and overload are not.
+//!
+//! # Source
+//! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21, section on client-side throttling. There each criticality
+//! keeps its own counts; here one share is taken from the least important first, so that it never hits the more important oftener.
+
+use core::time::Duration;
+
+use super::law::{Arrival, Throttle};
+use super::ranking::{MOST_SHARE, Ranking};
+use crate::error::QuotaError;
+use crate::guard::Outcome;
+use crate::knob::in_range;
+use crate::time::Tick;
+use crate::window::{Buckets, Sums};
+
+/// Refuses what exceeds `K` requests for each that the service accepted.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::throttle::{Arrival, Sre, Throttle};
+/// use tidegate_core::{Outcome, Priority, Tick};
+///
+/// let throttle = Sre::default();
+/// let mut state = throttle.start(Tick::EPOCH);
+/// let arrival = Arrival { at: Tick::EPOCH, priority: Priority::default(), draw: u32::MAX };
+/// for _ in 0..99 {
+///     assert!(throttle.admit(&mut state, &arrival));
+///     throttle.learn(&mut state, Tick::EPOCH, Duration::from_millis(1), Outcome::Overloaded);
+/// }
+/// // 99 requests, none accepted: (99 − 2·0)/(99 + 1).
+/// assert_eq!(throttle.refused_share(&state, Tick::EPOCH), 990_000);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sre {
+    k: f64,
+    window: Buckets,
+    least_requests: u64,
+    most: f64,
+    /// Whether a request counts when it ends rather than when it arrives, so that those refused here never count.
+    counts_ends: bool,
+}
+
+/// What [`Sre`] remembers: 88 bytes, and on the heap 4 KiB for the sample of priorities and 16 bytes for each bucket, allocated at the
+/// start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SreState {
+    sums: Sums<2>,
+    ranking: Ranking,
+}
+
+const REQUESTS: usize = 0;
+const ACCEPTS: usize = 1;
+
+impl Default for Sre {
+    fn default() -> Self {
+        let window = Buckets::known(120_000, 120);
+        Self { k: 2.0, window, least_requests: 0, most: MOST_SHARE, counts_ends: false }
+    }
+}
+
+impl Sre {
+    /// The breaker of kratos aegis: K of 1/0.6, a window of 3 s in 10 buckets, and nothing below 100 requests.
+    #[must_use]
+    pub fn aegis() -> Self {
+        Self { k: 1.0 / 0.6, window: Buckets::known(3000, 10), least_requests: 100, ..Self::default() }
+    }
+
+    /// Envoy's admission control with an aggression of 1: a success rate of 95 %, a window of 30 s, at most 80 % refused, and what is refused
+    /// does not count as a request.
+    #[must_use]
+    pub fn envoy() -> Self {
+        let window = Buckets::known(30_000, 30);
+        Self { k: 1.0 / 0.95, window, most: 0.8, counts_ends: true, ..Self::default() }
+    }
+
+    /// Sets how many requests per accept are let be, 1 to 100.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn k(self, requests: f64) -> Result<Self, QuotaError> {
+        let want = "is no number of requests per accept; use 1 to 100";
+        Ok(Self { k: in_range("k", requests, &(1.0..=100.0), want)?, ..self })
+    }
+
+    /// Sets the window, 1 ms to a day, and into how many buckets it is cut, 1 to 1000.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when one is out of range.
+    pub fn window(self, window: Duration, buckets: u32) -> Result<Self, QuotaError> {
+        Ok(Self { window: Buckets::new(window, buckets)?, ..self })
+    }
+
+    /// Sets below how many requests in the window nothing is refused.
+    #[must_use]
+    pub const fn least_requests(self, requests: u64) -> Self {
+        Self { least_requests: requests, ..self }
+    }
+
+    /// Sets the largest share that is refused, 0 to 0.999.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn most(self, share: f64) -> Result<Self, QuotaError> {
+        let want = "is no share to refuse; use 0 to 0.999";
+        Ok(Self { most: in_range("most", share, &(0.0..=MOST_SHARE), want)?, ..self })
+    }
+
+    fn share(&self, sums: [u64; 2]) -> f64 {
+        let (requests, accepts) = (sums[REQUESTS] as f64, sums[ACCEPTS] as f64);
+        if sums[REQUESTS] < self.least_requests {
+            return 0.0;
+        }
+        ((requests - self.k * accepts) / (requests + 1.0)).clamp(0.0, self.most)
+    }
+}
+
+impl Throttle for Sre {
+    type State = SreState;
+
+    fn start(&self, now: Tick) -> SreState {
+        SreState { sums: Sums::new(self.window, now), ranking: Ranking::new(now) }
+    }
+
+    fn admit(&self, state: &mut SreState, arrival: &Arrival) -> bool {
+        state.sums.advance(self.window, arrival.at);
+        let share = self.share(state.sums.totals());
+        if !self.counts_ends {
+            state.sums.count(REQUESTS);
+        }
+        !state.ranking.refuses(arrival, share)
+    }
+
+    fn learn(&self, state: &mut SreState, at: Tick, _latency: Duration, outcome: Outcome) {
+        state.sums.advance(self.window, at);
+        if self.counts_ends {
+            state.sums.count(REQUESTS);
+        }
+        if !matches!(outcome, Outcome::Failure | Outcome::Overloaded) {
+            state.sums.count(ACCEPTS);
+        }
+    }
+
+    fn refused_share(&self, state: &SreState, now: Tick) -> u32 {
+        // A share of at most 0.999.
+        (self.share(state.sums.totals_at(self.window, now)) * 1e6).round() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+//! Windows of time, cut into buckets: sums over them, and their greatest value, in constant time for each event.
+//!
+//! A clock that steps back stands still: an event before the newest bucket counts in it. After a step of more than [`MAX_STEP_BACK`] the
+//! window begins anew.
+
+use std::collections::VecDeque;
+
+use core::time::Duration;
+
+use crate::error::QuotaError;
+use crate::knob::in_range;
+use crate::time::{MAX_STEP_BACK, Tick, nanos};
+
+/// A window of time and the buckets that it is cut into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Buckets {
+    length_ns: u64,
+    count: u32,
+}
+
+impl Buckets {
+    /// Cuts `window`, 1 ms to a day, into `count` buckets, 1 to 1000; the length of a bucket is rounded down to nanoseconds.
+    pub(crate) fn new(window: Duration, count: u32) -> Result<Self, QuotaError> {
+        const DAY: Duration = Duration::from_secs(86_400);
+        let range = Duration::from_millis(1)..=DAY;
+        let window = in_range("window", window, &range, "is no window; use 1 ms to a day")?;
+        let count = in_range("buckets", count, &(1..=1000), "is no number of buckets; use 1 to 1000")?;
+        Ok(Self { length_ns: nanos(window) / u64::from(count), count })
+    }
+
+    /// A window known to be good.
+    pub(crate) const fn known(window_ms: u64, count: u32) -> Self {
+        Self { length_ns: window_ms * 1_000_000 / count as u64, count }
+    }
+
+    /// Returns the number of the bucket in which `at` lies.
+    pub(crate) fn index(self, at: Tick) -> u64 {
+        at.as_nanos() / self.length_ns
+    }
+
+    /// Says whether the clock has gone so far back, since the bucket `newest`, that a window has to begin anew.
+    pub(crate) fn set_back(self, newest: u64, at: Tick) -> bool {
+        let index = self.index(at);
+        index < newest && newest - index > nanos(MAX_STEP_BACK) / self.length_ns + 1
+    }
+
+    /// Returns how many buckets pass in a second.
+    pub(crate) fn per_second(self) -> f64 {
+        1e9 / self.length_ns as f64
+    }
+
+    pub(crate) const fn count(self) -> u32 {
+        self.count
+    }
+}
+
+/// The greatest of one value for each bucket, over a window. For the least, negate the values.
+///
+/// It keeps the values that a later one has not topped: at most one for each bucket, all allocated at the start. Each value enters once and
+/// leaves once.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Peak {
+    /// Numbers of buckets ascending, values descending.
+    values: VecDeque<(u64, f64)>,
+}
+
+impl Peak {
+    pub(crate) fn new(buckets: Buckets) -> Self {
+        Self { values: VecDeque::with_capacity(buckets.count as usize + 1) }
+    }
+
+    /// Takes in the value of a bucket, whose number is larger than any before it.
+    pub(crate) fn push(&mut self, index: u64, value: f64) {
+        while self.values.back().is_some_and(|&(_, topped)| topped <= value) {
+            self.values.pop_back();
+        }
+        self.values.push_back((index, value));
+    }
+
+    /// Forgets buckets before `oldest`.
+    pub(crate) fn forget_before(&mut self, oldest: u64) {
+        while self.values.front().is_some_and(|&(index, _)| index < oldest) {
+            self.values.pop_front();
+        }
+    }
+
+    /// Forgets all buckets.
+    pub(crate) fn clear(&mut self) {
+        self.values.clear();
+    }
+
+    /// Returns the greatest value; `None` where no bucket has one.
+    pub(crate) fn get(&self) -> Option<f64> {
+        self.values.front().map(|&(_, value)| value)
+    }
+}
+
+/// `K` sums over a window, the newest bucket included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sums<const K: usize> {
+    ring: Box<[[u64; K]]>,
+    totals: [u64; K],
+    newest: u64,
+}
+
+impl<const K: usize> Sums<K> {
+    pub(crate) fn new(buckets: Buckets, now: Tick) -> Self {
+        let ring = vec![[0; K]; buckets.count as usize].into_boxed_slice();
+        Self { ring, totals: [0; K], newest: buckets.index(now) }
+    }
+
+    /// Moves the window on to `at`.
+    pub(crate) fn advance(&mut self, buckets: Buckets, at: Tick) {
+        let index = buckets.index(at);
+        if buckets.set_back(self.newest, at) {
+            self.ring.fill([0; K]);
+            (self.totals, self.newest) = ([0; K], index);
+        }
+        for bucket in self.expired(index) {
+            for (total, old) in self.totals.iter_mut().zip(core::mem::replace(&mut self.ring[bucket], [0; K]))
+            {
+                *total -= old;
+            }
+        }
+        self.newest = self.newest.max(index);
+    }
+
+    /// Returns the sums as they are once the window has moved on to `at`.
+    pub(crate) fn totals_at(&self, buckets: Buckets, at: Tick) -> [u64; K] {
+        if buckets.set_back(self.newest, at) {
+            return [0; K];
+        }
+        let mut totals = self.totals;
+        for bucket in self.expired(buckets.index(at)) {
+            for (total, old) in totals.iter_mut().zip(self.ring[bucket]) {
+                *total -= old;
+            }
+        }
+        totals
+    }
+
+    /// The places in the ring of the buckets that leave the window when it moves on to bucket `index`: at most all.
+    fn expired(&self, index: u64) -> impl Iterator<Item = usize> + use<K> {
+        let (newest, length) = (self.newest, self.ring.len() as u64);
+        // The remainder is below the ring's length and fits.
+        (1..=index.saturating_sub(newest).min(length)).map(move |step| ((newest + step) % length) as usize)
+    }
+
+    /// Adds one to a sum, in the newest bucket.
+    pub(crate) fn count(&mut self, which: usize) {
+        let newest = (self.newest % self.ring.len() as u64) as usize;
+        self.ring[newest][which] += 1;
+        self.totals[which] += 1;
+    }
+
+    pub(crate) fn totals(&self) -> [u64; K] {
+        self.totals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BUCKETS: Buckets = Buckets::known(1000, 10);
+
+    fn at(millis: u64) -> Tick {
+        Tick::EPOCH.after(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn a_window_is_refused_by_name() {
+        let text = |result: Result<Buckets, QuotaError>| result.unwrap_err().to_string();
+        assert_eq!(text(Buckets::new(Duration::ZERO, 10)), "window 0ns is no window; use 1 ms to a day");
+        let want = "buckets 0 is no number of buckets; use 1 to 1000";
+        assert_eq!(text(Buckets::new(Duration::from_secs(1), 0)), want);
+        assert_eq!(Buckets::new(Duration::from_secs(1), 10), Ok(BUCKETS));
+        assert_eq!((BUCKETS.length_ns, BUCKETS.per_second()), (100_000_000, 10.0));
+    }
+
+    #[test]
+    fn after_a_long_step_back_a_window_begins_anew() {
+        let mut sums = Sums::<1>::new(BUCKETS, at(60_000));
+        sums.count(0);
+        for (millis, total) in [(50_000, 1), (49_800, 0)] {
+            assert_eq!(sums.totals_at(BUCKETS, at(millis)), [total], "at {millis} ms");
+        }
+        sums.advance(BUCKETS, at(49_800));
+        sums.count(0);
+        assert_eq!((sums.totals_at(BUCKETS, at(50_700)), sums.totals_at(BUCKETS, at(50_800))), ([1], [0]));
+        sums.advance(BUCKETS, Tick::MAX);
+        assert_eq!(sums.totals(), [0]);
+    }
+
+    proptest! {
+        #[test]
+        fn sums_and_peaks_are_those_of_a_list_of_all_events(
+            steps in prop::collection::vec((0u64..300, any::<bool>()), 1..200),
+        ) {
+            let (mut sums, mut peak) = (Sums::<1>::new(BUCKETS, at(0)), Peak::new(BUCKETS));
+            let (mut now, mut events, mut pushed) = (0, Vec::new(), Vec::new());
+            for (step, back) in steps {
+                // Once in a while the clock steps back, and what happens then counts as now.
+                now += step;
+                let time = at(if back { now.saturating_sub(9000) } else { now });
+                sums.advance(BUCKETS, time);
+                let newest = if back { sums.newest } else { now / 100 };
+                prop_assert_eq!(newest, sums.newest);
+                sums.count(0);
+                events.push(newest);
+                let live = events.iter().filter(|&&index| index + 10 > newest).count() as u64;
+                prop_assert_eq!(sums.totals_at(BUCKETS, time), [live]);
+                prop_assert_eq!(sums.totals(), [live]);
+
+                if pushed.last().is_none_or(|&(index, _)| index < newest) {
+                    let value = f64::from((step as u32 * 7919) % 31);
+                    peak.push(newest, value);
+                    pushed.push((newest, value));
+                }
+                peak.forget_before(newest.saturating_sub(9));
+                let live = pushed.iter().filter(|(index, _)| index + 10 > newest).map(|&(_, value)| value);
+                prop_assert_eq!(peak.get(), live.reduce(f64::max));
+                prop_assert!(peak.values.len() <= 10);
+            }
+        }
+    }
+}
