@@ -24,6 +24,7 @@ mod forced;
 mod guard;
 mod judgement;
 mod machine;
+mod outcomes;
 mod parameters;
 mod profiles;
 mod rules;

@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use super::forced::{Force, Forced};
+use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
 use super::state::{CircuitBreakerState, Inner, Phase};
-use super::window::Outcomes;
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::guard::{Guard, Outcome};
 use crate::time::Tick;

@@ -8,10 +8,11 @@ use core::time::Duration;
 
 use super::forced::{Force, Forced};
 use super::judgement::Verdict;
+use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
 use super::rules::Figure;
 use super::state::{CircuitBreakerState, Condition, Inner, Phase};
-use super::window::{Outcomes, Sample, Totals};
+use super::window::{Sample, Totals};
 use crate::concurrency::ConcurrencyState;
 use crate::decision::{Ask, Cost, Receipt, Retry, Transition};
 use crate::guard::{Guard, Outcome};
