@@ -5,7 +5,7 @@ mod grpc;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use http::{Response, StatusCode};
-use tidegate::http_answer::{HttpAnswer, PROBLEM_JSON, seconds_up};
+use tidegate::http_answer::{HttpAnswer, PROBLEM_JSON};
 
 #[cfg(feature = "grpc")]
 #[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
@@ -76,7 +76,9 @@ fn problem<B: From<String>>(refused: &Refused) -> Response<B> {
     headers.insert(CONTENT_TYPE, PROBLEM_JSON);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(wait) = refused.retry.after() {
-        headers.insert(RETRY_AFTER, HeaderValue::from(seconds_up(wait)));
+        // Up, so that nobody comes back too early.
+        let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }

@@ -15,6 +15,7 @@ mod check;
 mod check_each;
 mod check_together;
 mod decide;
+mod fetch;
 mod in_flight;
 mod rounds;
 mod routes;

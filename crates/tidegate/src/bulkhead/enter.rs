@@ -93,7 +93,7 @@ impl Enter {
 
     /// Says who it is, for a bulkhead whose places are [divided among tenants](crate::Bulkhead::with_tenants); others make no use of it.
     pub fn of(mut self, tenant: impl Key) -> Self {
-        self.tenant = tenant.with_bytes(|bytes| SmallVec::from_slice(bytes));
+        self.tenant = tenant.with_bytes(SmallVec::from_slice);
         self
     }
 

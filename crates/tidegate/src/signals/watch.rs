@@ -86,6 +86,7 @@ impl Running {
         // Taken out, so that a listener may add another.
         let mut listeners = std::mem::take(&mut *self.listeners.lock());
         listeners.retain(|listener| {
+            #[allow(clippy::redundant_closure, reason = "the closure suggested does not compile")]
             let told = || reading.signals().all(|signal| listener(signal));
             catch_unwind(AssertUnwindSafe(told)).unwrap_or(false)
         });
