@@ -28,6 +28,7 @@ mod outcomes;
 mod parameters;
 mod profiles;
 mod rules;
+mod shown;
 mod state;
 mod window;
 
