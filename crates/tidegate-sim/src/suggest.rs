@@ -30,7 +30,7 @@ use tidegate::{Quota, Rate};
 pub use self::cut::Purpose;
 use self::measure::Measured;
 pub use self::narrower::Narrower;
-pub use self::options::{SuggestError, SuggestOptions};
+pub use self::options::{SuggestError, SuggestOptions, WrittenCost};
 use self::readings::Readings;
 pub use self::readings::Step;
 pub use self::signs::{Looks, Signs};
@@ -85,7 +85,7 @@ pub fn suggest(
     // Refuses a period that no rate can have.
     Rate::new(1, options.per)?;
     let mut policy = policy(&options.by)?;
-    policy.cost = options.cost.clone();
+    policy.cost = options.cost.as_ref().map(|cost| cost.rule.clone());
     let readings = Readings::new(inputs, log, watch);
     Measured::new(readings, options, &policy)?.suggestion()
 }

@@ -54,6 +54,9 @@ pub(super) struct Edge {
 /// A gap that saves less than this share of the requests is not worth a limit.
 pub(super) const PAYS: f64 = 0.01;
 
+/// A crawler that no limit by the key catches, and that makes less than this share of the requests, is not worth a policy of its own.
+pub(super) const WORTH_A_POLICY: f64 = 0.05;
+
 /// Whom an edge leaves below, whatever they need.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spare<'k> {

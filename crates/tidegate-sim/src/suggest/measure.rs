@@ -8,7 +8,7 @@ use tidegate::policy::Policy;
 
 use super::choose::choose;
 use super::curve::{self, Point};
-use super::cut::{self, Cut, Known, PAYS, Purpose};
+use super::cut::{self, Cut, Known, Purpose, WORTH_A_POLICY};
 use super::narrower::{Apart, NARROWER, Narrower, narrower};
 use super::needs::{KeyNeed, Needs};
 use super::options::{SuggestError, SuggestOptions};
@@ -141,6 +141,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             by: self.options.by.clone(),
             per: self.options.per,
             requests: self.needs.requests,
+            cost: self.options.cost.as_ref().map(|cost| cost.written.clone()),
             units: self.options.cost.is_some().then_some(self.needs.units),
             keys,
             keys_signed_in: signed_in,
@@ -161,23 +162,30 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             cautions.push(Caution::NoEvidence { paths: watch.has_paths, agents: watch.has_agents });
         }
         let culprits: Vec<u64> =
-            stand_out::culprits(&self.needs, &known, PAYS).into_iter().map(|key| key.hash).collect();
+            stand_out::culprits(&self.needs, &known, WORTH_A_POLICY).into_iter().map(|key| key.hash).collect();
         let of_groups = culprits.iter().copied().collect();
-        let groups = watch.groups(&of_groups, self.needs.requests, PAYS);
+        let groups = watch.groups(&of_groups, self.needs.requests, WORTH_A_POLICY);
         let choice =
             choose(&self.needs, &known, self.kept(), !culprits.is_empty() || !groups.is_empty());
         let gap = choice.cuts.iter().find(|cut| cut.purpose == Purpose::Gap);
         let cut = gap.map(|cut| cut.hit.clone()).unwrap_or_default();
         let missed: Vec<u64> = culprits.into_iter().filter(|key| !cut.contains(key)).collect();
         let stand_out = stand_out::told(&self.needs, &watch, &cut, &missed, &choice.stand_out);
-        let one_key = |told: &&stand_out::StandsOut| told.fate == Fate::Missed;
-        let apart = stand_out.iter().filter(one_key).map(|told| Apart {
+        let periods = (self.needs.span().as_secs_f64() / self.options.per.as_secs_f64()).max(1.0);
+        let pace = |asked: u64| (asked as f64 / periods) as u64;
+        let a_request = self.needs.units / self.needs.requests.max(1);
+        let missed = stand_out.iter().filter(|told| told.fate == Fate::Missed).map(|told| Apart {
             agent: told.signs.agent.clone(),
             key: (self.options.by.len() == 1).then(|| told.key.clone()),
             is_one_key: true,
+            pace: pace(told.requests.saturating_mul(a_request)),
+            signs: told.signs.clone(),
         });
-        let apart: Vec<Apart> =
-            apart.chain(groups.into_iter().map(|group| Apart::group(group.shared))).take(NARROWER).collect();
+        let groups = groups.into_iter().map(|group| {
+            let asked = group.evident.requests().saturating_mul(a_request);
+            Apart::group(group.shared, pace(asked), group.evident.signs())
+        });
+        let apart: Vec<Apart> = missed.chain(groups).take(NARROWER).collect();
         let narrower =
             narrower(&mut self.readings, self.options, &self.asking, &apart, known.usual_peak)?;
         let fitted = self.fit(choice.cuts)?;

@@ -1,18 +1,18 @@
 //! Policies for whom no limit by the key catches: one limit for all requests with one agent, of one network, or of one key.
 
-use std::hash::BuildHasher as _;
+use std::collections::HashSet;
 
-use foldhash::quality::FixedState;
 use serde::Serialize;
 use tidegate::Quota;
 use tidegate::policy::{Glob, Limit, Match, Policy, Want};
 
 use super::options::{SuggestError, SuggestOptions};
 use super::readings::{Readings, Step};
-use super::signs::Few;
-use super::suggestion::in_words;
+use super::signs::Signs;
+use super::suggestion::{cost_line, in_words};
 use super::watch::Shared;
 use crate::replay::PeakRate;
+use crate::thousands::grouped;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions};
 
 /// Such policies, at most.
@@ -25,33 +25,59 @@ pub struct Narrower {
     pub attribute: String,
     /// Its value, as a pattern.
     pub pattern: String,
-    /// The rate for all of them together: what nine keys in ten do not go above.
+    /// The rate for all of them together: a quarter of what they ask on average.
     #[serde(serialize_with = "in_words")]
     pub rate: PeakRate,
-    /// The burst for all of them together.
+    /// The burst for all of them together: the peak that nine keys in ten do not go above.
     pub burst: u64,
     /// Requests that the policy speaks of.
     pub requests: u64,
-    /// Different keys among them; above 127 an estimate, with a standard error of 9 %.
+    /// Different keys among them.
     pub keys: u64,
     /// Requests it would have denied.
     pub denied: u64,
+    /// What was seen of them.
+    #[serde(flatten)]
+    pub signs: Signs,
+    #[serde(skip)]
+    pub(super) cost: Option<String>,
 }
 
 impl Narrower {
     /// Returns the policy, to paste into a file: in shadow first.
     #[must_use]
     pub fn yaml(&self, name: &str) -> String {
-        let value = serde_json::Value::from(self.pattern.as_str());
+        let value = quoted(&self.pattern);
         let matching = match self.attribute.strip_prefix("request.header.") {
             Some(header) => format!("header: {{ {header}: {value} }}"),
-            None => format!("attributes: {{ {}: {value} }}", serde_json::Value::from(self.attribute.as_str())),
+            None => format!("attributes: {{ {}: {value} }}", quoted(&self.attribute)),
         };
+        let cost = self.cost.as_deref().map(cost_line).unwrap_or_default();
         format!(
-            "  - name: {name}\n    mode: shadow\n    match: {{ {matching} }}\n    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
-            self.rate, self.burst
+            "  - name: {name}\n    # Replayed: speaks of {} requests of {}; denies {}.\n    mode: shadow\n    match: {{ {matching} }}\n{cost}    \
+             limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
+            grouped(self.requests),
+            if self.keys == 1 { "1 key".to_owned() } else { format!("{} keys", grouped(self.keys)) },
+            grouped(self.denied),
+            self.rate,
+            self.burst
         )
     }
+}
+
+/// Writes a stranger's words as YAML reads them, and a terminal shows nothing but them: as JSON in ASCII.
+fn quoted(text: &str) -> String {
+    let json = serde_json::Value::from(text).to_string();
+    let mut out = String::with_capacity(json.len());
+    for char in json.chars() {
+        if char.is_ascii() && !char.is_ascii_control() {
+            out.push(char);
+        } else {
+            let mut units = [0; 2];
+            out.extend(char.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
+        }
+    }
+    out
 }
 
 /// What is to be told apart: by the agent if it is nobody else's, else by the rest.
@@ -62,15 +88,18 @@ pub(super) struct Apart {
     pub(super) key: Option<String>,
     /// Whether its agent is told only if no other key sends it.
     pub(super) is_one_key: bool,
+    /// What it asks in one period, on average.
+    pub(super) pace: u64,
+    pub(super) signs: Signs,
 }
 
 impl Apart {
-    pub(super) fn group(shared: Shared) -> Self {
+    pub(super) fn group(shared: Shared, pace: u64, signs: Signs) -> Self {
         let (agent, key) = match shared {
             Shared::Agent(agent) => (Some(agent), None),
             Shared::Network(pattern) => (None, Some(pattern)),
         };
-        Self { agent, key, is_one_key: false }
+        Self { agent, key, is_one_key: false, pace, signs }
     }
 }
 
@@ -81,7 +110,8 @@ struct Tried {
     pattern: String,
     asking: Asking,
     what_if: WhatIf,
-    keys: Few,
+    rate: PeakRate,
+    keys: HashSet<Vec<u8>>,
 }
 
 /// Replays policies that tell each of those apart, and returns the best for each.
@@ -90,12 +120,13 @@ pub(super) fn narrower<W: FnMut(Step)>(
     options: &SuggestOptions,
     asking: &Asking,
     apart: &[Apart],
-    granted: u64,
+    burst: u64,
 ) -> Result<Vec<Narrower>, SuggestError> {
-    let rate = PeakRate { count: granted.max(1), window: options.per };
-    let candidate = Candidate { rate: tidegate::Rate::new(rate.count, rate.window)?, burst: rate.count };
+    let burst = burst.max(1);
     let mut tried = Vec::new();
     for (place, one) in apart.iter().enumerate().take(NARROWER) {
+        let rate = PeakRate { count: (one.pace / 4).max(1), window: options.per };
+        let candidate = Candidate { rate: tidegate::Rate::new(rate.count, rate.window)?, burst };
         let agent = one.agent.iter().map(|agent| ("request.header.user-agent", literal(agent)));
         let key = one.key.iter().zip(options.by.first()).map(|(key, by)| (by.as_str(), key.clone()));
         for (attribute, pattern) in agent.chain(key) {
@@ -104,7 +135,7 @@ pub(super) fn narrower<W: FnMut(Step)>(
             let matching = Match::any().attribute(attribute, Want::OneOf(vec![glob]));
             let limit = Limit::new(Quota::per(rate.count, rate.window).gcra()?, "narrower");
             let mut policy = Policy::new("narrower", limit).matching(matching);
-            policy.cost = options.cost.clone();
+            policy.cost = options.cost.as_ref().map(|cost| cost.rule.clone());
             let one_key = WhatIfOptions { keys: 2, named: 0, ..WhatIfOptions::default() };
             tried.push(Tried {
                 apart: place,
@@ -112,20 +143,23 @@ pub(super) fn narrower<W: FnMut(Step)>(
                 pattern,
                 asking: Asking::new(&policy, options.ipv6_prefix)?,
                 what_if: WhatIf::new(&policy, &[candidate], one_key)?,
-                keys: Few::default(),
+                rate,
+                keys: HashSet::new(),
             });
         }
     }
     if tried.is_empty() {
         return Ok(Vec::new());
     }
-    let hasher = FixedState::with_seed(2);
     readings.read("narrowing", |record| {
         for one in &mut tried {
             if one.asking.find(&one.asking.describe(record), None).is_some() {
                 one.what_if.feed(record);
-                if let Some(asked) = asking.find(&asking.describe(record), None) {
-                    one.keys.add(hasher.hash_one(&asked.key));
+                // As many as are remembered elsewhere; beyond, the count stands still.
+                if one.keys.len() < options.keys
+                    && let Some(asked) = asking.find(&asking.describe(record), None)
+                {
+                    one.keys.insert(asked.key);
                 }
             }
         }
@@ -134,17 +168,19 @@ pub(super) fn narrower<W: FnMut(Step)>(
     for (place, apart) in apart.iter().enumerate() {
         let mut of = tried.iter().filter(|one| one.apart == place && one.what_if.requests() > 0);
         // An agent that others send, too, tells nobody apart.
-        let Some(best) = of.find(|one| !apart.is_one_key || one.keys.about() == 1) else { continue };
+        let Some(best) = of.find(|one| !apart.is_one_key || one.keys.len() == 1) else { continue };
         let is_told = |have: &Narrower| (&have.attribute, &have.pattern) == (&best.attribute, &best.pattern);
         if !out.iter().any(is_told) {
             out.push(Narrower {
                 attribute: best.attribute.clone(),
                 pattern: best.pattern.clone(),
-                rate,
-                burst: rate.count,
+                rate: best.rate,
+                burst,
                 requests: best.what_if.requests(),
-                keys: best.keys.about().min(best.what_if.requests()),
+                keys: best.keys.len() as u64,
                 denied: best.what_if.outcomes().first().map_or(0, |outcome| outcome.denied),
+                signs: apart.signs.clone(),
+                cost: options.cost.as_ref().map(|cost| cost.written.clone()),
             });
         }
     }

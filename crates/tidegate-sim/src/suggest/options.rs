@@ -8,6 +8,15 @@ use crate::log::{LogError, Tally};
 use crate::replay::{Doubt, Trust};
 use crate::what_if::WhatIfError;
 
+/// What a request costs, and how a policy file says so.
+#[derive(Clone, Debug)]
+pub struct WrittenCost {
+    /// How it is found.
+    pub rule: CostRule,
+    /// As a policy file has it: a number, an attribute, an expression.
+    pub written: String,
+}
+
 /// What to propose.
 #[derive(Clone, Debug)]
 pub struct SuggestOptions {
@@ -18,7 +27,7 @@ pub struct SuggestOptions {
     /// The share of keys that must not be denied anything, above 0 to 1; `None` leaves it to the gap.
     pub keep: Option<f64>,
     /// What a request costs; `None` for 1 each. Rates, bursts and peaks are then in these units.
-    pub cost: Option<CostRule>,
+    pub cost: Option<WrittenCost>,
     /// How much of the log may be amiss.
     pub trust: Trust,
     /// Keys remembered at once, some 700 bytes each.

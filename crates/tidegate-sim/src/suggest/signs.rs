@@ -52,6 +52,8 @@ const ONCE: f64 = 0.7;
 const SAME: f64 = 0.25;
 /// Whoever is refused that often, as a share of its requests, is no ordinary client.
 const MOST: f64 = 0.5;
+/// A crawler's requests for what belongs to pages, as a share of its requests, below.
+const STRAY: f64 = 0.01;
 /// Agents from which on there are several people, or machines, behind a key.
 const SEVERAL: usize = 4;
 /// Agents remembered of a key.
@@ -181,6 +183,15 @@ impl Evident {
     /// Returns the agent of most of the requests, where one agent made them.
     pub(super) fn only_agent(&self) -> Option<&str> {
         (self.agent.1 * 10 >= self.requests * 9 && self.agent.1 > 0).then_some(&*self.agent.0)
+    }
+
+    /// Says whether no people are among several keys: none of their requests is for what belongs to a page. Where the crowd loads no such
+    /// things either, the agent must be none of a browser: those begin with the same word.
+    pub(super) fn is_of_programs(&self, crowd: Loads) -> bool {
+        if crowd.share() >= CROWD_LOADS {
+            return self.loads.share() < STRAY;
+        }
+        self.only_agent().is_some_and(|agent| !agent.starts_with("Mozilla/"))
     }
 
     /// Says what the requests look like, beside how often the crowd loads what belongs to pages.

@@ -205,6 +205,8 @@ pub struct Suggestion {
     pub per: Duration,
     /// Requests that have a key.
     pub requests: u64,
+    /// What a request costs, as it was written; `None` for 1 each.
+    pub cost: Option<String>,
     /// What they cost together, where costs were asked for.
     pub units: Option<u64>,
     /// Different keys.
@@ -230,10 +232,11 @@ pub struct Suggestion {
 
 impl Serialize for Suggestion {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut fields = to.serialize_struct("Suggestion", 14)?;
+        let mut fields = to.serialize_struct("Suggestion", 15)?;
         fields.serialize_field("by", &self.by)?;
         fields.serialize_field("per_ms", &millis(self.per))?;
         fields.serialize_field("requests", &self.requests)?;
+        fields.serialize_field("cost", &self.cost)?;
         fields.serialize_field("units", &self.units)?;
         fields.serialize_field("keys", &self.keys.about())?;
         fields.serialize_field("keys_estimated", &matches!(self.keys, Distinct::About(_)))?;
@@ -266,9 +269,10 @@ impl Suggestion {
         } else {
             format!(", signed in {}", grouped(keys_hit_signed_in))
         };
+        let cost = self.cost.as_deref().map(cost_line).unwrap_or_default();
         format!(
             "  - name: {name}\n    # Replayed on {} requests: denies {} ({}); keys hit {} of {}{signed_in}.\n    mode: shadow\n    \
-             by: [{}]\n    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
+             by: [{}]\n{cost}    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
             grouped(self.requests),
             grouped(denied),
             percent(denied_share),
@@ -279,6 +283,12 @@ impl Suggestion {
             proposal.burst,
         )
     }
+}
+
+/// Writes what a request costs as a line of a policy.
+pub(super) fn cost_line(cost: &str) -> String {
+    let cost = cost.parse::<i64>().map_or_else(|_| plain_or_quoted(cost), |number| number.to_string());
+    format!("    cost: {cost}\n")
 }
 
 /// Writes a name of an attribute as YAML reads it.

@@ -111,6 +111,7 @@ impl Watch {
             evident.keys() >= GROUP
                 && evident.requests() >= least.max(1)
                 && evident.looks(self.crowd) == Looks::Crawler
+                && evident.is_of_programs(self.crowd)
                 && told_of(group) * 2 < evident.requests()
         };
         let mut out: Vec<Group> = self.agents.groups().filter(is_one).cloned().collect();
