@@ -84,15 +84,16 @@ impl Known {
 
     /// Says whether a key is spared whatever it needs.
     pub(super) fn spares(&self, key: &KeyNeed) -> bool {
-        let is_timer = || self.looks(key) == Looks::Timer && key.peak() < self.usual_peak.saturating_mul(TIMER);
-        key.signed_in || self.looks(key) == Looks::People || is_timer()
+        let is_machine = matches!(self.looks(key), Looks::Timer | Looks::Program);
+        let is_modest = key.peak() < self.usual_peak.saturating_mul(MACHINE);
+        key.signed_in || self.looks(key) == Looks::People || (is_machine && is_modest)
     }
 }
 
 /// Who looks like nothing known, and peaks less than so many times as high as anybody in the crowd, may be anybody: it is not cut.
 const BURST: u64 = 5;
-/// A job on a timer that peaks so many times as high as nine keys in ten is cut like anybody else.
-const TIMER: u64 = 10;
+/// A job on a timer, or another program, that peaks so many times as high as nine keys in ten, or higher, is cut like anybody else.
+const MACHINE: u64 = 10;
 
 /// Finds where the crowd ends: the clear gap, over all rates, that gains most.
 pub(super) fn edge(needs: &Needs, spare: Spare<'_>) -> Option<Edge> {

@@ -31,8 +31,10 @@ pub enum Looks {
     Refused,
     /// Many agents, or pages with all that belongs to them: people, one or many.
     People,
-    /// The same few paths at an even pace: a job on a timer, an app that polls.
+    /// The same few paths at an even pace, or rounds of requests at one: a job on a timer, an app that polls.
     Timer,
+    /// The same few paths at no even pace: a program that uses an interface, or one that searches.
+    Program,
     /// None of these, or the log has too little to tell.
     Unclear,
 }
@@ -44,6 +46,10 @@ impl Looks {
     }
 }
 
+/// The seed of the hashes of paths.
+pub(super) const PATHS: u64 = 0;
+/// Requests in a round, from which on an even pace is a job's, whatever it asks for: a crawler at an even pace asks one page at a time.
+const ROUND: u64 = 5;
 /// Of fewer pages, nobody can say whether they are visited once each by habit.
 const PAGES: u64 = 30;
 /// A crawler's different pages, as a share of all pages it asked for, at least. The count of many pages is an estimate (9 %).
@@ -118,7 +124,7 @@ pub(super) struct Evident {
 impl Evident {
     pub(super) fn new() -> Self {
         Self {
-            hasher: FixedState::with_seed(0),
+            hasher: FixedState::with_seed(PATHS),
             requests: 0,
             loads: Loads::default(),
             pages: Few::default(),
@@ -171,6 +177,11 @@ impl Evident {
         }
     }
 
+    /// Returns the hashes of some of its pages: a fair sample.
+    pub(super) fn pages(&self) -> impl Iterator<Item = u64> {
+        self.pages.kept()
+    }
+
     pub(super) const fn requests(&self) -> u64 {
         self.requests
     }
@@ -197,8 +208,9 @@ impl Evident {
     /// Says what the requests look like, beside how often the crowd loads what belongs to pages.
     pub(super) fn looks(&self, crowd: Loads) -> Looks {
         let asked = self.loads.pages + self.loads.parts;
-        let is_timer =
-            asked > 0 && self.rhythm.pace().is_some() && share(self.paths.about(), asked) <= SAME;
+        let same = asked >= PAGES && share(self.paths.about(), asked) <= SAME;
+        let in_rounds = self.requests >= ROUND * self.rhythm.rounds();
+        let is_timer = asked > 0 && self.rhythm.pace().is_some() && (same || in_rounds);
         let unauthorized = share(self.unauthorized, self.statuses);
         let missing = share(self.missing, self.statuses);
         if unauthorized >= MOST || (unauthorized + missing >= MOST && !is_timer) {
@@ -208,7 +220,7 @@ impl Evident {
         let loads = crowd_loads && self.loads.share() >= crowd.share() / 2.0;
         let once = self.loads.pages >= PAGES && share(self.pages.about(), self.loads.pages) >= ONCE;
         // Where nobody loads images or scripts, several agents may be several people who read different pages.
-        if once && !loads && (crowd_loads || self.agents.len() < SEVERAL) {
+        if once && !loads && !is_timer && (crowd_loads || self.agents.len() < SEVERAL) {
             return Looks::Crawler;
         }
         if is_timer {
@@ -217,7 +229,7 @@ impl Evident {
         if loads || (self.agents.len() >= SEVERAL && !once) {
             return Looks::People;
         }
-        Looks::Unclear
+        if same { Looks::Program } else { Looks::Unclear }
     }
 }
 

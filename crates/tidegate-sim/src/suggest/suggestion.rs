@@ -24,7 +24,7 @@ pub enum Finding {
     Gap,
     /// Those who stand out have all signed in.
     SignedIn,
-    /// Those who stand out look like offices, jobs on a timer, or apps that poll.
+    /// Those who stand out look like offices, jobs on a timer, apps that poll, or other programs at a modest pace.
     Ordinary,
     /// Those who stand out come in bursts, and ask no more than others over time.
     Bursts,

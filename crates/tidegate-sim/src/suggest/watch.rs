@@ -5,11 +5,13 @@
 
 mod agents;
 mod networks;
+mod pages;
 
 use std::collections::{HashMap, HashSet};
 
 use self::agents::Agents;
 use self::networks::networks;
+use self::pages::Pages;
 use super::cut;
 use super::needs::Needs;
 use super::signs::{Evident, Loads, Looks};
@@ -47,6 +49,7 @@ pub(super) struct Watch {
     members: HashMap<u64, u32, GivenHash>,
     networks: Vec<Group>,
     agents: Agents,
+    pages: Pages,
     /// The crowd: everybody who is not looked at.
     crowd: Loads,
     /// Whether any request had a path, and whether any had an agent.
@@ -67,6 +70,7 @@ impl Watch {
             members,
             networks: networks.into_iter().map(group).collect(),
             agents: Agents::default(),
+            pages: Pages::default(),
             crowd: Loads::default(),
             has_paths: false,
             has_agents: false,
@@ -78,6 +82,7 @@ impl Watch {
         self.has_paths |= !record.path.is_empty();
         self.has_agents |= !record.agent().is_empty();
         self.agents.add(record, key);
+        self.pages.add(record);
         match self.places.get(&key) {
             Some(place) => self.evident[*place as usize].add(record, key),
             None => self.crowd.add(record),
@@ -112,6 +117,7 @@ impl Watch {
                 && evident.requests() >= least.max(1)
                 && evident.looks(self.crowd) == Looks::Crawler
                 && evident.is_of_programs(self.crowd)
+                && self.pages.are_read_by_others(evident)
                 && told_of(group) * 2 < evident.requests()
         };
         let mut out: Vec<Group> = self.agents.groups().filter(is_one).cloned().collect();

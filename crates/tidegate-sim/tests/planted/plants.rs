@@ -215,3 +215,52 @@ pub(crate) fn searcher(log: &mut Planted) {
         at += log.chance.below(6_000);
     }
 }
+
+/// Three hundred people with an app, each of whom asks for some things of their own, once.
+pub(crate) fn app_with_ids(log: &mut Planted) {
+    for user in 0..300 {
+        let asker = Asker::program(format!("100.64.{}.{}", user / 3, user % 200), "OurApp/3.1");
+        let mut at = log.chance.below(SPAN - HOUR);
+        for what in 0..log.chance.between(3, 12) {
+            log.add(at, &asker, &format!("/api/users/{user}/orders/{what}"), 200);
+            at += 2_000 + log.chance.below(20_000);
+        }
+    }
+}
+
+/// A crawler that loads images and scripts as browsers do, a page every 4 to 9 seconds.
+pub(crate) fn crawler_as_a_browser(log: &mut Planted) {
+    let asker = log.bad(Asker::program("203.0.113.51", "Mozilla/5.0 (browser 5)"));
+    let (mut at, mut page) = (log.chance.below(HOUR / 2), 0);
+    while at < SPAN {
+        log.add(at, &asker, &format!("/item/{page}"), 200);
+        for part in 0..3 {
+            log.add(at + 200, &asker, &format!("/static/{part}.css"), 200);
+        }
+        (page, at) = (page + 1, at + log.chance.between(4_000, 9_000));
+    }
+}
+
+/// A partner that imports forty new things every ten minutes.
+pub(crate) fn importer(log: &mut Planted) {
+    let asker = Asker::program("198.51.100.202", "import/1.2");
+    for round in 0..SPAN / (HOUR / 6) {
+        for thing in 0..40 {
+            let at = round * HOUR / 6 + log.chance.below(5_000);
+            log.add(at, &asker, &format!("/item/{}", (round * 40 + thing) % PAGES), 200);
+        }
+    }
+}
+
+/// An address that sends what happens to another server as it happens: two paths, unevenly, in bursts of up to sixty.
+pub(crate) fn webhooks(log: &mut Planted) {
+    let asker = Asker::program("198.51.100.203", "hooks/4");
+    let mut at = log.chance.below(60_000);
+    while at < SPAN {
+        for _ in 0..log.chance.between(1, 60) {
+            let (later, path) = (log.chance.below(8_000), log.chance.below(2));
+            log.add(at + later, &asker, &format!("/hooks/{path}"), 200);
+        }
+        at += log.chance.below(600_000);
+    }
+}

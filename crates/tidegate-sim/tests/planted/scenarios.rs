@@ -39,7 +39,6 @@ pub(crate) static SCENARIOS: &[(&str, Plant)] = &[
     ("times and addresses alone: apps that poll", both!(polling, Planted::bare)),
     ("times and addresses alone: the cron job of every 5 minutes", both!(cron_often, Planted::bare)),
     ("times and addresses alone: the customers", both!(power_law, Planted::bare)),
-    // These were written when the method was done.
     ("an office of two hundred, in a log without users", large_office),
     ("the same, times and addresses alone", both!(large_office, Planted::bare)),
     ("apps that poll three paths every 5 seconds or so, and scrapers", both!(polling_unevenly, scrapers)),
@@ -48,4 +47,8 @@ pub(crate) static SCENARIOS: &[(&str, Plant)] = &[
     ("a scraper that changes its address, each of another network", rotating_everywhere),
     ("the same, with an agent that people have", rotating_unseen),
     ("one who searches 20 times a minute for hours", searcher),
+    ("an app of three hundred people that asks for things of their own", app_with_ids),
+    ("a crawler that loads images and scripts as a browser does", crawler_as_a_browser),
+    ("a partner that imports forty new things every ten minutes", importer),
+    ("a server that sends events as they happen, up to sixty at once", webhooks),
 ];

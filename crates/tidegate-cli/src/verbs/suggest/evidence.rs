@@ -44,6 +44,7 @@ const fn looks(looks: Looks) -> &'static str {
         Looks::Refused => "a guesser",
         Looks::People => "people",
         Looks::Timer => "a timer",
+        Looks::Program => "a program",
         _ => "anybody",
     }
 }
@@ -57,6 +58,7 @@ fn because(told: &StandsOut) -> String {
         Looks::Refused => [said.refused, said.paths, said.agents],
         Looks::People => [said.agents, said.parts, said.pages],
         Looks::Timer => [said.paths, said.every, said.agents],
+        Looks::Program => [said.paths, said.agents, Some(format!("peak {}", grouped(told.peak)))],
         _ => [Some(format!("peak {}", grouped(told.peak))), said.paths, said.agents.or(said.every)],
     };
     parts.into_iter().chain([signed_in]).flatten().collect::<Vec<_>>().join(", ")

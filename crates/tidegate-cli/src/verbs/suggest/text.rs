@@ -122,7 +122,7 @@ fn finding(found: &Suggestion) -> String {
         Finding::SignedIn => "Those who stand out from the crowd have signed in: no limit is recommended. A limit by user, or an \
              override for them, may fit better."
             .to_owned(),
-        Finding::Ordinary => "Those who stand out look like people behind one address, jobs on a timer or apps that poll: no limit is \
+        Finding::Ordinary => "Those who stand out look like people behind one address, jobs on a timer or programs that use an interface: no limit is \
              recommended."
             .to_owned(),
         Finding::Unclear => "Some stand out, and what the log shows of them does not tell what they are: no limit is recommended. What \

@@ -35,6 +35,11 @@ impl Few {
         }
     }
 
+    /// Returns the hashes kept: a fair sample of all.
+    pub(in crate::suggest) fn kept(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().copied()
+    }
+
     /// Says whether [`Few::about`] is the exact number.
     pub(in crate::suggest) fn is_exact(&self) -> bool {
         self.0.len() < KEPT

@@ -50,7 +50,9 @@ fn each_kind_is_told_by_its_requests() {
     let broken = evident((0..100).map(|n| (f64::from(n * 5), "/gone".to_owned(), 404, "agent".to_owned())));
     assert_eq!(broken.looks(crowd()), Looks::Timer, "an app that asks for what is gone looks for nothing");
     let customer = evident((0..200).map(|n| one(n * 5 + n * n % 17, format!("/api/{}", n % 4), 1)));
-    assert_eq!(customer.looks(crowd()), Looks::Unclear);
+    assert_eq!(customer.looks(crowd()), Looks::Program);
+    let importer = evident((0..400).map(|n| one(n / 40 * 600 + n % 5, format!("/item/{n}"), 1)));
+    assert_eq!(importer.looks(crowd()), Looks::Timer, "forty new things every ten minutes");
     let few = evident((0..29).map(|n| one(n * 7, format!("/item/{n}"), 1)));
     assert_eq!(few.looks(crowd()), Looks::Unclear, "a reader of 29 pages");
     assert_eq!(Evident::new().looks(crowd()), Looks::Unclear);
