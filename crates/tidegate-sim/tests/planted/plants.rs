@@ -264,3 +264,24 @@ pub(crate) fn webhooks(log: &mut Planted) {
         at += log.chance.below(600_000);
     }
 }
+
+/// Two health checks, one a second each.
+pub(crate) fn health_checks(log: &mut Planted) {
+    for check in 0..2 {
+        let asker = Asker::program(format!("198.51.100.{}", 210 + check), "health/1");
+        for second in 0..SPAN / 1_000 {
+            log.add(second * 1_000 + log.chance.clone().below(40), &asker, "/healthz", 200);
+            log.chance.next();
+        }
+    }
+}
+
+/// A backup that fetches two thousand pages once, within twenty minutes.
+pub(crate) fn backup(log: &mut Planted) {
+    let asker = Asker::program("198.51.100.220", "backup/9");
+    let mut at = log.chance.below(SPAN - HOUR);
+    for page in 0..2_000 {
+        log.add(at, &asker, &format!("/item/{page}"), 200);
+        at += 300 + log.chance.below(600);
+    }
+}
