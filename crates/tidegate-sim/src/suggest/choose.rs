@@ -57,9 +57,9 @@ pub(super) fn choose(needs: &Needs, known: &Known, kept: Option<Cut>, has_culpri
             _ => {
                 let few = (keys >= HUNDREDTH).then_some((keys / 100) as usize);
                 let few = few.and_then(|few| cut::most_demanding(needs, Purpose::Hundredth, few));
-                let finding = any.or(unsigned).map_or(Finding::Smooth, |edge| Finding::NotWorthIt {
-                    denied_share: edge.denied_share,
-                });
+                let finding = any
+                    .or(unsigned)
+                    .map_or(Finding::Smooth, |edge| Finding::NotWorthIt { denied_share: edge.denied_share });
                 (finding, few)
             }
         };

@@ -183,8 +183,9 @@ impl Edge {
         let bursts: Vec<u64> = falling.iter().map(burst).collect();
         let keys = needs.keys().about();
         let reach = self.above.len() * 3 + (keys / 50) as usize;
-        let below =
-            gaps(&bursts, keys, needs.scale).into_iter().filter(|gap| (self.above.len() + 1..=reach).contains(&gap.above));
+        let below = gaps(&bursts, keys, needs.scale)
+            .into_iter()
+            .filter(|gap| (self.above.len() + 1..=reach).contains(&gap.above));
         let next = below.max_by(|a, b| a.strength.total_cmp(&b.strength))?;
         let hash = |place: &usize| needs.remembered()[*place].hash;
         let hit = falling[..next.above].iter().map(hash).collect();

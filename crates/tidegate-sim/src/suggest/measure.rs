@@ -84,8 +84,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let counts = (0..=COUNTS).flat_map(|power| [1u64 << power, 3u64 << power >> 1]);
         let counts = counts.skip(1).filter(|count| *count <= 1 << COUNTS);
         let scale = if options.cost.is_some() { scale(&mut readings, &asking)? } else { 1 };
-        let counts: Vec<u64> =
-            counts.map(|count| count.saturating_mul(scale).min(Rate::MAX_COUNT)).collect();
+        let counts: Vec<u64> = counts.map(|count| count.saturating_mul(scale).min(Rate::MAX_COUNT)).collect();
         let mut needs = Needs::new((counts, scale), options.per, options.keys, hasher.clone())?;
         let (mut has, guessed_before) = (None, asking.guessed_costs());
         let tally = readings.read("measuring", |record| {
@@ -161,12 +160,13 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         if !(watch.has_paths && watch.has_agents) {
             cautions.push(Caution::NoEvidence { paths: watch.has_paths, agents: watch.has_agents });
         }
-        let culprits: Vec<u64> =
-            stand_out::culprits(&self.needs, &known, WORTH_A_POLICY).into_iter().map(|key| key.hash).collect();
+        let culprits: Vec<u64> = stand_out::culprits(&self.needs, &known, WORTH_A_POLICY)
+            .into_iter()
+            .map(|key| key.hash)
+            .collect();
         let of_groups = culprits.iter().copied().collect();
         let groups = watch.groups(&of_groups, self.needs.requests, WORTH_A_POLICY);
-        let choice =
-            choose(&self.needs, &known, self.kept(), !culprits.is_empty() || !groups.is_empty());
+        let choice = choose(&self.needs, &known, self.kept(), !culprits.is_empty() || !groups.is_empty());
         let gap = choice.cuts.iter().find(|cut| cut.purpose == Purpose::Gap);
         let cut = gap.map(|cut| cut.hit.clone()).unwrap_or_default();
         let missed: Vec<u64> = culprits.into_iter().filter(|key| !cut.contains(key)).collect();
@@ -186,8 +186,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             Apart::group(group.shared, pace(asked), group.evident.signs())
         });
         let apart: Vec<Apart> = missed.chain(groups).take(NARROWER).collect();
-        let narrower =
-            narrower(&mut self.readings, self.options, &self.asking, &apart, known.usual_peak)?;
+        let narrower = narrower(&mut self.readings, self.options, &self.asking, &apart, known.usual_peak)?;
         let fitted = self.fit(choice.cuts)?;
         let (proposals, evicted) = self.replay(&fitted)?;
         Ok(Told { finding: choice.finding, proposals, stand_out, narrower, evicted })

@@ -65,19 +65,9 @@ impl Narrower {
     }
 }
 
-/// Writes a stranger's words as YAML reads them, and a terminal shows nothing but them: as JSON in ASCII.
+/// Writes a text as YAML reads it: as JSON.
 fn quoted(text: &str) -> String {
-    let json = serde_json::Value::from(text).to_string();
-    let mut out = String::with_capacity(json.len());
-    for char in json.chars() {
-        if char.is_ascii() && !char.is_ascii_control() {
-            out.push(char);
-        } else {
-            let mut units = [0; 2];
-            out.extend(char.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
-        }
-    }
-    out
+    serde_json::Value::from(text).to_string()
 }
 
 /// What is to be told apart: by the agent if it is nobody else's, else by the rest.
@@ -187,10 +177,10 @@ pub(super) fn narrower<W: FnMut(Step)>(
     Ok(out)
 }
 
-/// Writes an agent as a pattern that fits it: what means something in a pattern stands for one character, but for the `*` at the end of
-/// one that was cut.
+/// Writes an agent as a pattern that fits it: what means something in a pattern, or is a stranger's sign and may be refused in a file or
+/// confuse a terminal, stands for one character; but for the `*` at the end of an agent that was cut.
 fn literal(agent: &str) -> String {
     let (agent, end) = agent.strip_suffix('*').map_or((agent, ""), |agent| (agent, "*"));
-    let one = |char| if matches!(char, '*' | '{' | '}') { '?' } else { char };
-    agent.chars().map(one).chain(end.chars()).collect()
+    let is_plain = |char: char| (char == ' ' || char.is_ascii_graphic()) && !"*{}".contains(char);
+    agent.chars().map(|char| if is_plain(char) { char } else { '?' }).chain(end.chars()).collect()
 }

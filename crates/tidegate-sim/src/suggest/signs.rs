@@ -71,8 +71,8 @@ const AGENT: usize = 120;
 
 /// The endings of what belongs to a page.
 const ENDINGS: [&str; 20] = [
-    "css", "js", "mjs", "map", "png", "jpg", "jpeg", "gif", "xbm", "svg", "ico", "webp", "avif", "woff", "woff2", "ttf", "otf",
-    "eot", "mp4", "webm",
+    "css", "js", "mjs", "map", "png", "jpg", "jpeg", "gif", "xbm", "svg", "ico", "webp", "avif", "woff",
+    "woff2", "ttf", "otf", "eot", "mp4", "webm",
 ];
 
 /// How often requests load images, scripts and the like.

@@ -147,7 +147,8 @@ pub(crate) fn power_law(log: &mut Planted) {
         let gap = 5_000 * customer;
         let mut at = log.chance.below(gap);
         while at < SPAN {
-            let path = format!("/api/{}", ["orders", "stock", "prices", "invoices"][log.chance.below(4) as usize]);
+            let path =
+                format!("/api/{}", ["orders", "stock", "prices", "invoices"][log.chance.below(4) as usize]);
             log.add(at, &asker, &path, 200);
             at += log.chance.below(2 * gap);
         }

@@ -43,7 +43,10 @@ pub(crate) static SCENARIOS: &[(&str, Plant)] = &[
     ("the same, times and addresses alone", both!(large_office, Planted::bare)),
     ("apps that poll three paths every 5 seconds or so, and scrapers", both!(polling_unevenly, scrapers)),
     ("one who looks for holes, once a second", scanner),
-    ("offices and scrapers, without users, images or scripts", both!(offices, scrapers, Planted::without_users, Planted::without_parts)),
+    (
+        "offices and scrapers, without users, images or scripts",
+        both!(offices, scrapers, Planted::without_users, Planted::without_parts),
+    ),
     ("a scraper that changes its address, each of another network", rotating_everywhere),
     ("the same, with an agent that people have", rotating_unseen),
     ("one who searches 20 times a minute for hours", searcher),

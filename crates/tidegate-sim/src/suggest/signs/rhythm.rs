@@ -80,7 +80,9 @@ mod tests {
         // Thirty at once, every five minutes.
         assert_eq!(pace((0..300).map(|n| f64::from(n / 30 * 300) + f64::from(n % 30) * 0.06)), Some(298));
         // Every ten seconds, late by up to a second, and off at night.
-        let day = |day: u32| (0..2_000).map(move |n| f64::from(day) * 86_400.0 + f64::from(n) * 10.0 + f64::from(n % 3) * 0.4);
+        let day = |day: u32| {
+            (0..2_000).map(move |n| f64::from(day) * 86_400.0 + f64::from(n) * 10.0 + f64::from(n % 3) * 0.4)
+        };
         assert_eq!(pace((0..5).flat_map(day)), Some(10));
         // Pauses between 4 s and 48 s, as readers have them.
         let reading = |at: &mut f64, n| {

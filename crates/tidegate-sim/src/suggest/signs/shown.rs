@@ -39,11 +39,15 @@ impl Evident {
         let asked = self.loads.pages + self.loads.parts;
         let known = |is_known: bool, value: u64| is_known.then_some(value);
         Signs {
-            paths: known(asked > 0, if self.paths.is_exact() { self.paths.about() } else { self.paths.about().min(asked) }),
+            paths: known(
+                asked > 0,
+                if self.paths.is_exact() { self.paths.about() } else { self.paths.about().min(asked) },
+            ),
             pages: known(asked > 0, self.loads.pages),
             pages_different: known(asked > 0, self.pages.about().min(self.loads.pages)),
             parts_share: (asked > 0).then(|| self.loads.share()),
-            refused_share: (self.statuses > 0).then(|| share(self.unauthorized + self.missing, self.statuses)),
+            refused_share: (self.statuses > 0)
+                .then(|| share(self.unauthorized + self.missing, self.statuses)),
             agents: known(!self.agents.is_empty(), self.agents.len() as u64),
             agent: self.only_agent().map(str::to_owned),
             every: self.rhythm.pace(),

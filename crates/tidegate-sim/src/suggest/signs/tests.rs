@@ -42,7 +42,10 @@ fn each_kind_is_told_by_its_requests() {
     }));
     assert_eq!(office.looks(crowd()), Looks::People);
     let poller = evident((0..100).map(|n| one(n * 10, "/inbox", 1)));
-    assert_eq!((poller.looks(crowd()), poller.signs().every.map(|every| every.as_secs())), (Looks::Timer, Some(10)));
+    assert_eq!(
+        (poller.looks(crowd()), poller.signs().every.map(|every| every.as_secs())),
+        (Looks::Timer, Some(10))
+    );
     let job = evident((0..300).map(|n| one(n / 30 * 300, format!("/export/{}", n % 30), 1)));
     assert_eq!(job.looks(crowd()), Looks::Timer);
     let guesser = evident((0..100).map(|n| (f64::from(n * 5), "/login".to_owned(), 401, "agent".to_owned())));

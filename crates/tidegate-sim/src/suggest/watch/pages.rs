@@ -38,7 +38,10 @@ impl Pages {
             return;
         }
         let agent = self.paths.hash_one(record.agent());
-        self.followed.entry(hash).and_modify(|(first, several)| *several |= *first != agent).or_insert((agent, false));
+        self.followed
+            .entry(hash)
+            .and_modify(|(first, several)| *several |= *first != agent)
+            .or_insert((agent, false));
         if self.followed.len() > FOLLOWED {
             self.followed.pop_last();
         }
@@ -46,8 +49,10 @@ impl Pages {
 
     /// Says whether others read some of the pages that these requests were for.
     pub(super) fn are_read_by_others(&self, evident: &Evident) -> bool {
-        let followed: Vec<bool> =
-            evident.pages().filter_map(|page| self.followed.get(&page).map(|(_, several)| *several)).collect();
+        let followed: Vec<bool> = evident
+            .pages()
+            .filter_map(|page| self.followed.get(&page).map(|(_, several)| *several))
+            .collect();
         let read = followed.iter().filter(|several| **several).count();
         read >= READ.1 && read as f64 >= READ.0 * followed.len() as f64
     }
