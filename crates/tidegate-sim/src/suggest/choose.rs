@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::cut::{self, Cut, Edge, Known, PAYS, Purpose, Spare};
-use super::needs::Needs;
+use super::needs::{KeyNeed, Needs};
 use super::suggestion::Finding;
 
 /// From so many keys on, the limit that hits 1 % of them is shown where the log draws no line.
@@ -86,7 +86,7 @@ fn ordinary(needs: &Needs, known: &Known, edge: &Edge) -> Finding {
         let all = needs.remembered().iter().enumerate();
         all.filter(|(place, _)| !edge.above.contains(place)).map(|(_, key)| key)
     };
-    let peak = crowd().map(|key| key.peak()).max().unwrap_or(0).saturating_mul(BURSTS.0);
+    let peak = crowd().map(KeyNeed::peak).max().unwrap_or(0).saturating_mul(BURSTS.0);
     let over_time = crowd().map(|key| needs.burst(key, 0)).max().unwrap_or(0).saturating_mul(BURSTS.1);
     let in_bursts = |place: &usize| key(place).peak() < peak && needs.burst(key(place), 0) < over_time;
     if edge.above.iter().all(in_bursts) { Finding::Bursts } else { Finding::Unclear }

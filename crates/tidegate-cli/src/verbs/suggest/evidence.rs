@@ -20,7 +20,7 @@ pub(super) fn evidence(found: &Suggestion, wide: bool) -> Option<Styled> {
     let rows: Vec<Vec<String>> =
         [Fate::Cut, Fate::Missed, Fate::Spared].into_iter().flat_map(of).map(row).collect();
     let header = ["WHO STANDS OUT", "IS", "LOOKS LIKE", "REQUESTS", "BECAUSE"];
-    (!rows.is_empty()).then(|| table(&header, &[3], rows.into_iter()))
+    (!rows.is_empty()).then(|| table(&header, &[3], rows))
 }
 
 fn row(told: &StandsOut) -> Vec<String> {
