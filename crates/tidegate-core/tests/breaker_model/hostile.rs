@@ -60,8 +60,7 @@ fn states(quota: &Quota) -> Vec<State> {
 fn bytes_from_nowhere_are_refused_or_harmless() {
     let (mut numbers, mut read) = (Numbers(7), 0);
     let quotas = quotas();
-    let all: Vec<Vec<u8>> =
-        quotas.iter().flat_map(|quota| states(quota)).map(|state| state.encode()).collect();
+    let all: Vec<Vec<u8>> = quotas.iter().flat_map(states).map(|state| state.encode()).collect();
     for _ in 0..60_000 {
         let mut bytes = all[numbers.below(all.len())].clone();
         for _ in 0..=numbers.below(4) {
