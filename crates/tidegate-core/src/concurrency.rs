@@ -8,7 +8,9 @@ mod bounds;
 mod evidence;
 mod fixed;
 mod gradient;
+mod jitter;
 mod law;
+mod min_latency;
 mod vegas;
 mod windowed;
 
@@ -19,6 +21,7 @@ pub use bounds::Bounds;
 pub use fixed::{Concurrency, ConcurrencyState};
 pub use gradient::{Gradient, GradientState};
 pub use law::{Law, Sample, Signal};
+pub use min_latency::{MinLatency, MinLatencyState};
 pub use vegas::{Vegas, VegasState};
 pub use windowed::{Windowed, WindowedState};
 
