@@ -10,11 +10,13 @@ mod rate_net;
 mod ratelimit;
 mod throttlecrab;
 pub(crate) mod tidegate;
+mod tokio;
 mod tower;
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+use crate::workloads::permits::Permits;
 use crate::workloads::{Keyed, One};
 
 /// What a contender is compared as.
@@ -57,6 +59,7 @@ const fn contender<F: Copy>(name: &'static str, role: Role, title: &'static str,
 
 type ReadClock = fn() -> Result<f64>;
 type AskOne = fn(&mut One<'_>) -> Result<()>;
+type PassThrough = fn(&mut Permits<'_>) -> Result<()>;
 pub(crate) type AskKeyed = fn(&mut Keyed<'_>) -> Result<()>;
 
 use Role::{Floor, Less, Peer, Tidegate, Tuned};
@@ -114,6 +117,18 @@ pub(crate) const KEYED: &[Contender<AskKeyed>] = &[
     contender("floor-requests", Floor, "walking the requests", floor_table::requests),
 ];
 
+/// Places taken and returned.
+pub(crate) const PERMITS: &[Contender<PassThrough>] = &[
+    contender("tidegate", Tidegate, "Tidegate, bulkhead", tidegate::bulkhead),
+    contender("tidegate-adaptive", Tidegate, "Tidegate, moved by Vegas", tidegate::adaptive),
+    contender("tidegate-tenants", Tidegate, "Tidegate, divided among tenants", tidegate::tenants),
+    contender("tokio", Peer, "tokio `Semaphore`, owned permit", tokio::semaphore),
+    contender("tokio-borrowed", Less, "tokio `Semaphore`, borrowed permit", tokio::semaphore_borrowed),
+    contender("tower", Less, "tower `ConcurrencyLimit` (one thread's own)", tower::concurrency),
+    contender("floor", Floor, "`fetch_add` and `fetch_sub`", floor::permit),
+    contender("floor-owned", Floor, "the same, and a clone of an `Arc`", floor::owned_permit),
+];
+
 /// The contenders of [`KEYED`] that are flooded, each in one form.
 const FLOODED: &[&str] = &["tidegate", "governor", "rate-net"];
 
@@ -131,6 +146,7 @@ pub(crate) fn list() -> Vec<Value> {
     lines.extend(READS.iter().map(|contender| line("clock", contender)));
     lines.extend(ONE.iter().map(|contender| line("one", contender)));
     lines.extend(KEYED.iter().map(|contender| line("keyed", contender)));
+    lines.extend(PERMITS.iter().map(|contender| line("protection", contender)));
     for workload in ["flood", "expire"] {
         let flooded = KEYED.iter().filter(|contender| FLOODED.contains(&contender.name));
         lines.extend(flooded.map(|contender| line(workload, contender)));

@@ -16,9 +16,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use contenders::{KEYED, ONE, READS};
+use contenders::{KEYED, ONE, PERMITS, READS};
 use figures::Figures;
 use measure::Want;
+use workloads::permits::Permits;
 use workloads::{Keyed, One, Question, gate, growth};
 
 const USAGE: &str = "usage: contender list | WORKLOAD CONTENDER [--huge]";
@@ -61,6 +62,9 @@ fn run(workload: &str, contender: &str, huge: bool) -> Result<()> {
             }
         }
         "keyed" => keyed(contender, Question::Keys(KEYS), &mut figures)?,
+        "protection" => {
+            (contenders::find(PERMITS, contender)?.run)(&mut Permits { figures: &mut figures })?;
+        }
         "flood" => keyed(contender, Question::Flood, &mut figures)?,
         "expire" => keyed(contender, Question::Expiry, &mut figures)?,
         "gate" => gate::run(&mut figures)?,

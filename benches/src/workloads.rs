@@ -4,6 +4,7 @@ pub(crate) mod gate;
 pub(crate) mod growth;
 mod keyed;
 mod one;
+pub(crate) mod permits;
 
 pub(crate) use keyed::{BATCH, Keyed, Question};
 pub(crate) use one::One;

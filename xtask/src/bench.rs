@@ -24,10 +24,11 @@ use ring::Ring;
 
 /// The parts that contenders run, and the largest number of rounds that is worth running of each: a flood takes seconds, and its figures
 /// differ little between rounds.
-const WORKLOADS: [(&str, usize); 7] = [
+const WORKLOADS: [(&str, usize); 8] = [
     ("clock", usize::MAX),
     ("one", usize::MAX),
     ("keyed", usize::MAX),
+    ("protection", usize::MAX),
     ("flood", 3),
     ("expire", 3),
     ("gate", usize::MAX),

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::hint::black_box;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
@@ -9,6 +10,7 @@ use quanta::Clock;
 
 use crate::measure::{Want, alone, wall};
 use crate::workloads::One;
+use crate::workloads::permits::{PLACES, Permits};
 
 pub(crate) fn empty() -> Result<f64> {
     alone(Want::Permitted, || true)
@@ -33,6 +35,24 @@ pub(crate) fn tick() -> Result<f64> {
     let tick = AtomicU64::new(1);
     // Relaxed: the tick publishes nothing but itself.
     alone(Want::Permitted, || black_box(&tick).load(Ordering::Relaxed) > 0)
+}
+
+/// What no guard that threads share can do without: one count up, one count down.
+pub(crate) fn permit(run: &mut Permits<'_>) -> Result<()> {
+    let inside = AtomicU64::new(0);
+    run.shared(|| pass(&inside))
+}
+
+/// The same with a permit that owns what it returns its place to.
+pub(crate) fn owned_permit(run: &mut Permits<'_>) -> Result<()> {
+    let inside = Arc::new(AtomicU64::new(0));
+    run.shared(|| pass(black_box(&Arc::clone(&inside))))
+}
+
+fn pass(inside: &AtomicU64) -> bool {
+    let entered = inside.fetch_add(1, Ordering::Acquire) < PLACES;
+    inside.fetch_sub(1, Ordering::Release);
+    entered
 }
 
 /// The generic cell rate algorithm in one word: the time at which the limit is full again.

@@ -1,8 +1,10 @@
 //! Tidegate itself.
 
 use anyhow::Result;
-use tidegate::{Clock, KeyedLimiter, Limiter, Precision, Quota};
+use tidegate::concurrency::{Partition, Vegas};
+use tidegate::{Bulkhead, Clock, KeyedLimiter, Limiter, Outcome, Precision, Quota, Tenants};
 
+use crate::workloads::permits::{PLACES, Permits};
 use crate::workloads::{Keyed, One};
 
 pub(crate) fn one(run: &mut One<'_>) -> Result<()> {
@@ -21,6 +23,22 @@ fn one_in(precision: Precision, run: &mut One<'_>) -> Result<()> {
     let (count, period) = run.limit();
     let limiter = Limiter::new(Quota::per(count.into(), period))?.with_precision(precision);
     run.shared(|| limiter.admit())
+}
+
+pub(crate) fn bulkhead(run: &mut Permits<'_>) -> Result<()> {
+    let bulkhead = Bulkhead::new(PLACES)?;
+    run.shared(|| bulkhead.try_enter().is_ok())
+}
+
+pub(crate) fn adaptive(run: &mut Permits<'_>) -> Result<()> {
+    let bulkhead = Bulkhead::adaptive(Vegas::default());
+    run.shared(|| bulkhead.try_enter().map(|permit| permit.leave(Outcome::Success)).is_ok())
+}
+
+pub(crate) fn tenants(run: &mut Permits<'_>) -> Result<()> {
+    let tenants = Tenants::default().each(Partition::default(), 100)?;
+    let bulkhead = Bulkhead::new(PLACES)?.with_tenants(tenants);
+    run.shared(|| bulkhead.enter().of("ann").now().is_ok())
 }
 
 pub(crate) fn keyed(run: &mut Keyed<'_>) -> Result<()> {

@@ -80,6 +80,11 @@ impl Writer {
         self.bytes.push(value);
     }
 
+    /// Appends four bytes.
+    pub fn u32(&mut self, value: u32) {
+        self.bytes.extend_from_slice(&value.to_le_bytes());
+    }
+
     /// Appends eight bytes.
     pub fn u64(&mut self, value: u64) {
         self.bytes.extend_from_slice(&value.to_le_bytes());
@@ -191,6 +196,14 @@ impl<'a> Reader<'a> {
     /// [`DecodeError::Short`].
     pub fn u8(&mut self) -> Result<u8, DecodeError> {
         self.take::<1>().map(|[byte]| byte)
+    }
+
+    /// Reads four bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`].
+    pub fn u32(&mut self) -> Result<u32, DecodeError> {
+        self.take().map(u32::from_le_bytes)
     }
 
     /// Reads eight bytes.

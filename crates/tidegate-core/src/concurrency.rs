@@ -11,6 +11,7 @@ mod gradient;
 mod jitter;
 mod law;
 mod min_latency;
+mod partitions;
 mod vegas;
 mod windowed;
 
@@ -22,6 +23,7 @@ pub use fixed::{Concurrency, ConcurrencyState};
 pub use gradient::{Gradient, GradientState};
 pub use law::{Law, Sample, Signal};
 pub use min_latency::{MinLatency, MinLatencyState};
+pub use partitions::{Partition, Partitions};
 pub use vegas::{Vegas, VegasState};
 pub use windowed::{Windowed, WindowedState};
 

@@ -10,6 +10,7 @@
 //! * [`priority`]: how much a request matters
 //! * [`quota`]: a complete limit of any algorithm, and its state
 //! * [`rate`]: one file per algorithm, one shape
+//! * [`breaker`]: who refuses calls to a service that fails
 //! * [`concurrency`]: how much may be in flight, and what moves that limit
 //! * [`deadline`], [`retry`], [`retry_budget`]: how long work may take, and whether it is worth trying again
 //! * [`throttle`]: which share of arrivals is refused, by how earlier work ended
@@ -20,6 +21,7 @@
 
 mod algorithm;
 mod average;
+pub mod breaker;
 pub mod bytes;
 mod changed;
 pub mod codel;

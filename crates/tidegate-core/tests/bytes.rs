@@ -8,11 +8,13 @@
 
 use std::time::Duration;
 
+use tidegate_core::breaker::{CircuitBreaker, Force, Forced, Window};
 use tidegate_core::bytes::{Bytes, DecodeError, FORMAT, Reader, Writer};
 use tidegate_core::rate::{Bandwidth, CalendarUnit, ColdFactor, Refill, TokenBucket};
 use tidegate_core::rate::{GuavaBursty, GuavaWarming, UberPacer, XTime};
 use tidegate_core::{
-    Algorithm, Ask, Cost, Quota, QuotaError, Rate, Receipt, Replace, State, Tick, Transition,
+    Algorithm, Ask, Cost, Finish, Guard, Outcome, Quota, QuotaError, Rate, Receipt, Replace, State, Tick,
+    Transition,
 };
 
 /// Every format that was ever written, oldest first.
@@ -92,6 +94,9 @@ fn quotas() -> Result<Vec<Quota>, QuotaError> {
         GuavaBursty::new(2.5, 1.0)?.into(),
         GuavaWarming::new(2.5, Duration::from_secs(4), 3.0)?.into(),
         Quota::concurrency(6, Duration::from_secs(30))?,
+        CircuitBreaker::builder().build()?.into(),
+        CircuitBreaker::resilience4j().window(Window::Calls(4)).min_calls(2).build()?.into(),
+        CircuitBreaker::hystrix().build()?.into(),
     ])
 }
 
@@ -138,8 +143,38 @@ fn written() -> Vec<Written> {
         let name = all.last().unwrap().name.clone();
         let text = format!("receipt {name} settled {} {}", hex(&form.finish()), numbers(&receipt));
         let state = all.last().unwrap().state.clone();
+        if let Quota::Breaker(breaker) = &quota {
+            all.extend(breaker_histories(&quota, breaker));
+        }
         all.push(Written { name, history: "receipt", quota, state, receipts: vec![receipt], text });
     }
+    all
+}
+
+/// A breaker that has counted, tripped, tries its service, has let more in, and one that a person opened.
+fn breaker_histories(quota: &Quota, breaker: &CircuitBreaker) -> Vec<Written> {
+    let mut state = quota.fresh(tick(0));
+    let call = |state: &mut State, second, outcome| {
+        let ask = Ask::allow(tick(second), Cost::ONE);
+        let Transition::Allowed { next, receipt, .. } = quota.decide(state, ask) else { return };
+        *state = quota.finish(&next, tick(second), &receipt, Finish { used: 1, outcome });
+    };
+    call(&mut state, 0, Outcome::Failure);
+    let mut all = vec![Written::new("counted", quota, state.clone(), Vec::new())];
+    (0..30).for_each(|_| call(&mut state, 1, Outcome::Failure));
+    // Those that look now and then do so then.
+    call(&mut state, 2, Outcome::Success);
+    all.push(Written::new("failed", quota, state.clone(), Vec::new()));
+    call(&mut state, 100, Outcome::Success);
+    if let Transition::Allowed { next, .. } = quota.decide(&state, Ask::allow(tick(100), Cost::ONE)) {
+        all.push(Written::new("tried", quota, next, Vec::new()));
+    }
+    (0..6).for_each(|_| call(&mut state, 101, Outcome::Success));
+    all.push(Written::new("recovering", quota, state, Vec::new()));
+    let mut forced = breaker.fresh(tick(0));
+    let by_hand = Forced::new(Force::Open, Some(tick(9)), "moves to another room");
+    breaker.force_in_place(&mut forced, tick(1), Some(by_hand), &mut |_| ());
+    all.push(Written::new("forced", quota, State::Breaker(forced), Vec::new()));
     all
 }
 

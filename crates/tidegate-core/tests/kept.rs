@@ -7,6 +7,7 @@ mod random;
 use std::time::Duration;
 
 use random::Random;
+use tidegate_core::breaker::{CircuitBreaker, Window};
 use tidegate_core::rate::{
     Bandwidth, CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, Refill, TokenBucket, UberPacer, XTime,
 };
@@ -53,6 +54,8 @@ fn limits() -> Vec<Quota> {
         per(60).warm_up(Duration::from_secs(4), ColdFactor::THREE).unwrap(),
         Quota::concurrency(20, Duration::from_secs(2)).unwrap(),
         Quota::concurrency(300, Duration::from_nanos(90)).unwrap(),
+        CircuitBreaker::builder().probes(20).build().unwrap().into(),
+        CircuitBreaker::builder().window(Window::Calls(100)).consecutive(2).build().unwrap().into(),
     ]
 }
 
@@ -162,6 +165,8 @@ fn engines_that_keep_four_kibibytes_can_keep_what_people_write() {
         per(94).sliding_log().unwrap(),
         per(1000).sliding_counter().unwrap(),
         Quota::concurrency(254, Duration::from_secs(60)).unwrap(),
+        CircuitBreaker::builder().build().unwrap().into(),
+        CircuitBreaker::builder().window(Window::Calls(14_000)).build().unwrap().into(),
     ]) {
         assert!(small(&quota), "{} bytes: {quota:?}", quota.largest_state());
     }
@@ -224,7 +229,10 @@ fn a_clock_that_was_fast_does_not_freeze_its_keys() {
 
 /// Windows that stand on a grid of the clock can only be counted anew when they move: what fades or ends in them does so anew.
 fn is_movable(quota: &Quota) -> bool {
-    !matches!(quota, Quota::SlidingWindow(_) | Quota::SlidingCounter(_) | Quota::Concurrency(_))
+    !matches!(
+        quota,
+        Quota::SlidingWindow(_) | Quota::SlidingCounter(_) | Quota::Concurrency(_) | Quota::Breaker(_)
+    )
 }
 
 /// The tick of the last change, as the state tells it from outside: the largest for which nothing is set back.

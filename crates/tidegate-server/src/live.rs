@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tidegate::http_answer::{HeaderForm, Window};
+use tidegate::http_answer::HeaderForm;
+use tidegate::http_answer::server_parts::Window;
 use tidegate::policy::{Limit, Policy, PolicySet};
 use tidegate::{Quota, Tick};
 use tidegate_core::Algorithm;
@@ -118,7 +119,9 @@ impl Facts {
 
     /// Returns the seconds in which a quota of this policy, used up, is full again.
     pub(crate) fn window(&self, quota: &Arc<Quota>, now: Tick) -> Option<u64> {
-        self.windows.get(&address(quota))?.seconds(quota, now)
+        let window = self.windows.get(&address(quota)).copied();
+        // A quota that a check brought is none of the policy's.
+        window.unwrap_or_else(|| Window::of(quota)).seconds(quota, now)
     }
 }
 

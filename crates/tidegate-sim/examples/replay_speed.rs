@@ -1,7 +1,7 @@
 //! What does each part of a replay cost a line? `cargo run --release -p tidegate-sim --example replay_speed -- LOG [REORDER_SECONDS]`
 //!
 //! Prints nanoseconds of this thread's time on a core for each line: unpacking alone, then reading and parsing in the order of the
-//! file, then in the order of time, then with a limit of 10/s and burst 20 for each client; and deciding by itself. Linux only.
+//! file, then in the order of time, then with a limit of 10/s and burst 20 for each client; and deciding by itself, one by one. Linux only.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -51,8 +51,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         || Replay::new(vec![("policy".to_owned(), config.policies.clone())], ReplayOptions::default());
     let start = on_core()?;
     let (mut log, mut whole) = (open(sorted)?, replay());
-    log.read(|record| {
-        whole.feed(record);
+    log.read_together(|records| {
+        whole.feed_all(records);
         ControlFlow::Continue(())
     })?;
     let all = on_core()? - start;
@@ -86,7 +86,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ("unpacking, parsing", parsing),
         ("unpacking, parsing, ordering", ordering),
         ("all of it", all),
-        ("deciding by itself", deciding),
+        ("deciding by itself, one by one", deciding),
     ] {
         println!("{:8.0}  {name}", nanos as f64 / lines as f64);
     }

@@ -15,6 +15,7 @@ mod detect;
 mod extras;
 mod fields;
 mod format;
+mod hand_out;
 mod json;
 mod log_format;
 mod malformed;
@@ -24,26 +25,30 @@ mod record;
 mod roles;
 mod span;
 mod tail;
+mod tally;
 mod time;
 mod wanted;
 
 use std::ops::ControlFlow;
+use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::Tick;
 use tidegate::policy::Match;
 
-use crate::order::{Clamp, Line, Order, OrderTally, Reorder};
+use crate::order::{Clamp, Line, Order, Reorder};
 use crate::source::{Input, Lines, Opened, Progress, SourceError, total_bytes};
 
 pub use detect::FormatError;
 pub use format::Format;
+use hand_out::{TOGETHER, hand_out};
 pub use log_format::{LogFormat, LogFormatError};
-use malformed::excerpt;
 pub use malformed::{Malformed, MalformedLine};
 use reader::{Reader, is_blank};
 pub use record::{Record, text};
+use tally::LINE_BITS;
+pub use tally::Tally;
 pub(crate) use wanted::Wanted;
 
 /// How a log is read.
@@ -60,36 +65,6 @@ pub struct LogOptions {
     pub order: Order,
     /// Which requests are handed out; the others are counted and left out. A request is described for it a second time.
     pub matching: Match,
-}
-
-/// Malformed lines kept to show.
-const SHOWN: usize = 5;
-
-/// What was read.
-#[derive(Clone, Debug, Default)]
-pub struct Tally {
-    /// Lines, blank ones and comments included.
-    pub lines: u64,
-    /// Requests handed out.
-    pub records: u64,
-    /// Requests left out, because [`LogOptions::matching`] does not fit them.
-    pub unmatched: u64,
-    /// Attributes that [`LogOptions::matching`] goes by and that no request had so far.
-    pub unmet: Vec<String>,
-    /// Lines that are no request.
-    pub malformed: u64,
-    /// The first of them.
-    pub first_malformed: Vec<MalformedLine>,
-    /// How the log kept to time.
-    pub order: OrderTally,
-    /// The files, in the order they were read, with their formats.
-    pub files: Vec<(String, Format)>,
-    /// Whether the files were put into the order of their first times.
-    pub files_sorted: bool,
-    /// The time of the first request.
-    pub first: Option<Tick>,
-    /// The time of the last request.
-    pub last: Option<Tick>,
 }
 
 /// Why a log cannot be read.
@@ -139,9 +114,6 @@ impl Watch {
     }
 }
 
-/// Entries held back carry file and line in one number: 2²⁴ files of 2⁴⁰ lines.
-const LINE_BITS: u32 = 40;
-
 impl Log {
     /// Opens a log. Several files are put into the order of their first times, unless one is standard input.
     ///
@@ -181,22 +153,45 @@ impl Log {
     /// # Errors
     /// [`LogError`] when a file cannot be read to its end.
     pub fn read(&mut self, mut each: impl FnMut(&Record<'_>) -> ControlFlow<()>) -> Result<&Tally, LogError> {
+        self.read_by(1, |records| records.iter().try_for_each(&mut each))
+    }
+
+    /// As [`Log::read`], several requests at once where that is possible: 16 at most, one at least, and always one where
+    /// records borrow from the reader of their format. Whoever knows what comes next can fetch its memory meanwhile.
+    ///
+    /// Up to 64 KiB of lines are held for that beyond the bound of [`Order::Sort`].
+    ///
+    /// # Errors
+    /// As [`Log::read`].
+    pub fn read_together(
+        &mut self,
+        each: impl FnMut(&[Record<'_>]) -> ControlFlow<()>,
+    ) -> Result<&Tally, LogError> {
+        self.read_by(TOGETHER, each)
+    }
+
+    /// Hands out requests, as many at once as `together` says, at most [`TOGETHER`].
+    fn read_by(
+        &mut self,
+        together: usize,
+        mut each: impl FnMut(&[Record<'_>]) -> ControlFlow<()>,
+    ) -> Result<&Tally, LogError> {
         let matching = (self.options.matching != Match::any()).then(|| self.options.matching.clone());
         self.tally.unmet.clear();
         self.options.matching.names(&mut |name| self.tally.unmet.push(name.to_owned()));
-        let mut each = |tally: &mut Tally, record: &Record<'_>| {
+        let mut is_wanted = |tally: &mut Tally, record: &Record<'_>| {
             if let Some(matching) = &matching {
                 let request = record.describe();
                 tally.unmet.retain(|name| request.value(name).is_none());
                 if !matching.matches(&request) {
                     tally.unmatched += 1;
-                    return ControlFlow::Continue(());
+                    return false;
                 }
             }
             tally.records += 1;
             tally.first.get_or_insert(record.time);
             tally.last = Some(record.time);
-            each(record)
+            true
         };
         match self.options.order {
             Order::Clamp => {
@@ -207,10 +202,13 @@ impl Log {
                         Ok(None) => ControlFlow::Continue(()),
                         Ok(Some(mut record)) => {
                             record.time = Tick::from_nanos(clamp.time(record.time.as_nanos()));
-                            each(tally, &record)
+                            if !is_wanted(tally, &record) {
+                                return ControlFlow::Continue(());
+                            }
+                            each(slice::from_ref(&record))
                         }
                         Err(why) => {
-                            note(tally, mark, line, why);
+                            tally.note(mark, line, why);
                             ControlFlow::Continue(())
                         }
                     }
@@ -223,13 +221,20 @@ impl Log {
                     match readers[(mark >> LINE_BITS) as usize].time(line) {
                         Ok(None) => return ControlFlow::Continue(()),
                         Ok(Some((time, time_at))) => order.push(time, Line { mark, time_at, bytes: line }),
-                        Err(why) => note(tally, mark, line, why),
+                        Err(why) => tally.note(mark, line, why),
                     }
-                    drain(&mut order, readers, tally, &mut each)
+                    while order.are_ready(together) {
+                        hand_out(&mut order, together, (readers, tally), &mut is_wanted, &mut each)?;
+                    }
+                    ControlFlow::Continue(())
                 })?;
                 if flow.is_continue() {
                     order.finish();
-                    let _ = drain(&mut order, &mut self.readers, &mut self.tally, &mut each);
+                    let (readers, tally) = (&mut self.readers, &mut self.tally);
+                    while order.are_ready(1)
+                        && hand_out(&mut order, together, (readers, tally), &mut is_wanted, &mut each)
+                            .is_continue()
+                    {}
                 }
                 self.tally.order = order.tally();
             }
@@ -272,13 +277,13 @@ impl Log {
             self.tally.lines += 1;
             let mark = ((*file as u64) << LINE_BITS) | line.number;
             if line.too_long {
-                note(&mut self.tally, mark, b"", Malformed::TooLong);
+                self.tally.note(mark, b"", Malformed::TooLong);
             } else if is_blank(line.bytes) {
                 if line.bytes.starts_with(b"#") {
                     *fits = self.readers[*file].goes_on_below(line.bytes, *fits);
                 }
             } else if !*fits {
-                note(&mut self.tally, mark, line.bytes, Malformed::OtherFields);
+                self.tally.note(mark, line.bytes, Malformed::OtherFields);
             } else {
                 if several && let Ok(Some((time, _))) = self.readers[*file].time(line.bytes) {
                     *reached = time.max(*reached);
@@ -333,38 +338,6 @@ fn first_time(input: &Input, options: &LogOptions) -> Result<u64, LogError> {
         }
     }
     Ok(u64::MAX)
-}
-
-/// Gives out what the reordering lets go.
-#[inline]
-fn drain(
-    order: &mut Reorder,
-    readers: &mut [Reader],
-    tally: &mut Tally,
-    each: &mut impl FnMut(&mut Tally, &Record<'_>) -> ControlFlow<()>,
-) -> ControlFlow<()> {
-    while let Some(held) = order.pop() {
-        let Line { mark, time_at, bytes } = held.line;
-        match readers[(mark >> LINE_BITS) as usize].read_timed(bytes, held.time, time_at) {
-            Ok(None) => {}
-            Ok(Some(mut record)) => {
-                record.time = Tick::from_nanos(held.time);
-                each(tally, &record)?;
-            }
-            Err(why) => note(tally, mark, bytes, why),
-        }
-    }
-    ControlFlow::Continue(())
-}
-
-#[cold]
-fn note(tally: &mut Tally, mark: u64, line: &[u8], why: Malformed) {
-    tally.malformed += 1;
-    if tally.first_malformed.len() < SHOWN {
-        let file = tally.files.get((mark >> LINE_BITS) as usize).map_or("", |(name, _)| name).to_owned();
-        let number = mark & ((1 << LINE_BITS) - 1);
-        tally.first_malformed.push(MalformedLine { file, line: number, why, excerpt: excerpt(line) });
-    }
 }
 
 #[cfg(test)]

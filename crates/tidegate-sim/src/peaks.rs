@@ -12,9 +12,11 @@ mod sliding_peak;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::hint::black_box;
 use std::time::Duration;
 
 use foldhash::quality::RandomState;
+use smallvec::SmallVec;
 use tidegate::Tick;
 
 pub use self::distinct::Distinct;
@@ -146,6 +148,14 @@ impl Peaks {
             self.cold[place].peak_at = at.as_nanos();
         }
         Seen { peaks: self, place }
+    }
+
+    /// Reads what the next [`Peaks::see`] of each of these keys will look at, so that it comes from memory for all of them at once.
+    pub(crate) fn fetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        // First all hashes: a processor looks only some hundred instructions ahead, and is to find the reads of many keys there.
+        let hashes: SmallVec<[u64; 16]> = keys.map(|key| self.hasher.hash_one(key)).collect();
+        let total = |hash: &u64| self.places.get(hash).map_or(0, |place| self.hot[*place as usize].total());
+        black_box(hashes.iter().fold(0, |read, hash| read ^ total(hash)));
     }
 
     #[cold]

@@ -38,7 +38,13 @@ pub enum Deadline {
 }
 
 impl Deadline {
-    /// Returns the tick of the deadline by a clock.
+    /// Returns the tick of the deadline by a clock. A tick is taken to be of that clock.
+    #[must_use]
+    pub fn at(self, clock: &impl Clock) -> Tick {
+        self.tick(clock)
+    }
+
+    /// As [`Deadline::at`], for clocks of any kind.
     pub(crate) fn tick(self, clock: &dyn Clock) -> Tick {
         match self {
             Self::Tick(tick) => tick,

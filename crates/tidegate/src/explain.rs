@@ -245,6 +245,7 @@ fn allowed_with(
 fn word(quota: &Quota) -> (&'static str, &'static str) {
     match quota {
         Quota::Concurrency(_) => ("max", ""),
+        Quota::Breaker(_) => ("breaker", ""),
         Quota::FixedWindow(_) | Quota::SlidingWindow(_) | Quota::SlidingCounter(_) | Quota::SlidingLog(_) => {
             ("rate", " per window")
         }

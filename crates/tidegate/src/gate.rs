@@ -8,12 +8,14 @@
 //! status codes and headers are the caller's business.
 
 mod admission;
+mod brought;
 mod by_usage;
 mod charged;
 mod check;
 mod check_each;
 mod check_together;
 mod decide;
+mod fetch;
 mod in_flight;
 mod rounds;
 mod routes;

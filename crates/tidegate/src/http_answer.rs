@@ -47,13 +47,23 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use http::{Response, StatusCode};
 
 pub use self::named_limit::NamedLimit;
-pub use self::refusal::{PublicRefusal, Refusal};
-pub use self::shown::ShownLimits;
-pub use self::window::Window;
+use self::refusal::Refusal;
+use self::shown::ShownLimits;
+use self::window::Window;
 use crate::gate::GateDecision;
 pub use crate::header_form::HeaderForm;
 use crate::policy::Descriptor;
-pub use crate::rounded::{millis_up, seconds_up};
+
+/// What the decision server, a crate of its own, shares with the answers here: it keeps the windows of its quotas, and its bodies tell more.
+/// Changes with any release.
+#[doc(hidden)]
+pub mod server_parts {
+    pub use super::limit_headers::insert;
+    pub use super::refusal::{PublicRefusal, Refusal, RefusalProblem};
+    pub use super::shown::ShownLimits;
+    pub use super::window::Window;
+    pub use crate::rounded::millis_up;
+}
 
 /// The media type of a refusal's body.
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
@@ -73,9 +83,9 @@ impl<'a> HttpAnswer<'a> {
 
     /// Puts the decision of a gate about `request` into the words of HTTP.
     ///
-    /// Of each policy that can refuse, headers show the tightest limit, with the window of the policy's own quota: also where the check
-    /// brought another ([`Check::quota`](field@crate::Check::quota)). Works the windows of their quotas out anew each time, which costs
-    /// about as much as deciding them; a server that keeps them uses [`ShownLimits::of`].
+    /// Of each policy that can refuse, headers show the tightest limit, with the window of the quota that held: the one that the check
+    /// brought ([`Check::quota`](field@crate::Check::quota)), or the policy's own. Works the windows out anew each time, which costs
+    /// about as much as deciding the limits.
     ///
     /// # Examples
     /// ```
@@ -126,7 +136,11 @@ impl<'a> HttpAnswer<'a> {
         self.refusal?.policy()
     }
 
-    /// Writes the rate-limit headers; see [`ShownLimits::write`].
+    /// Writes the rate-limit headers, in place of those of the same names.
+    ///
+    /// At most 2,048 bytes of lists of limits: where there are more, those that leave most stay out, and a header says how many. On a refusal
+    /// with a known wait `retry-after` says whole seconds, at least one; `access-control-expose-headers` lets scripts of browsers
+    /// read them.
     pub fn write_headers(&self, out: &mut HeaderMap) {
         self.shown.write(self.form, out);
     }

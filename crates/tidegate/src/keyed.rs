@@ -116,7 +116,7 @@ impl KeyedLimiter {
     /// [`KeyedLimiter::with_clock`] is.
     ///
     /// `own` is handed the key's bytes, which [`Key`] says for each kind of key. It is called once per operation, outside every lock, so it
-    /// should look up rather than compute, and hand out clones of one `Arc` per class of keys. When its answer for a key changes, what was spent is carried over.
+    /// should look up rather than compute, and hand out clones of one `Arc` per class of keys. Of a key whose limit changes, what was spent stays.
     ///
     /// # Examples
     /// ```
@@ -170,17 +170,15 @@ impl KeyedLimiter {
     /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is refused for good.
     ///
     /// # Errors
-    /// [`NotACost`] for a number that is none, zero or less: nothing is decided; see [`Limiter::allow_n`](crate::Limiter::allow_n).
+    /// [`NotACost`], as of [`Limiter::allow_n`](crate::Limiter::allow_n).
     #[inline]
     pub fn allow_n(
         &self,
         key: impl Key,
         cost: impl TryInto<Cost, Error: Into<NotACost>>,
     ) -> Result<Answer, NotACost> {
-        match cost.try_into() {
-            Ok(cost) => Ok(key.with_bytes(|key| self.shared.decide(key, cost))),
-            Err(error) => Err(error.into()),
-        }
+        let cost = cost.try_into().map_err(Into::into)?;
+        Ok(key.with_bytes(|key| self.shared.decide(key, cost)))
     }
 
     /// Spends one unit of the key now and says whether it did: [`KeyedLimiter::allow`] where nothing else of the answer is wanted.
@@ -200,10 +198,8 @@ impl KeyedLimiter {
         key: impl Key,
         cost: impl TryInto<Cost, Error: Into<NotACost>>,
     ) -> Result<bool, NotACost> {
-        match cost.try_into() {
-            Ok(cost) => Ok(key.with_bytes(|key| self.shared.decide(key, cost))),
-            Err(error) => Err(error.into()),
-        }
+        let cost = cost.try_into().map_err(Into::into)?;
+        Ok(key.with_bytes(|key| self.shared.decide(key, cost)))
     }
 
     /// Spends one unit of each of `keys`, in order, as [`KeyedLimiter::allow`] would one by one, and hands each with its answer to
@@ -231,14 +227,13 @@ impl KeyedLimiter {
         self.shared.decide_each(keys, tell);
     }
 
-    /// Spends one unit of each of `keys` and says whether it did: [`KeyedLimiter::allow_each`] where nothing else of the answers
-    /// is wanted.
+    /// Spends one unit of each of `keys` and says whether it did; see [`KeyedLimiter::allow_each`].
     pub fn admit_each<K: Key>(&self, keys: &[K], tell: impl FnMut(&K, bool)) {
         self.shared.decide_each(keys, tell);
     }
 
-    /// Spends `cost` of the key under a limit the caller names for this call, in place of what would hold for the key. What
-    /// was spent under another limit is carried over. Hand in clones of one `Arc`, not a new one each time.
+    /// Spends `cost` of the key under a limit the caller names for this call, in place of its own. What was spent under another limit is
+    /// carried over. Hand in clones of one `Arc`, not a new one each time.
     ///
     /// # Errors
     /// [`NotACost`], as of [`KeyedLimiter::allow_n`].
@@ -248,10 +243,9 @@ impl KeyedLimiter {
         cost: impl TryInto<Cost, Error: Into<NotACost>>,
         quota: &Arc<Quota>,
     ) -> Result<Answer, NotACost> {
-        let cost = cost.try_into().map_err(Into::into)?;
         let standard = self.shared.standard.load();
         let terms = Terms { quota, replace: standard.replace, count: standard.terms };
-        let asked = self.shared.asked(cost, Duration::ZERO);
+        let asked = self.shared.asked(cost.try_into().map_err(Into::into)?, Duration::ZERO);
         Ok(key.with_bytes(|key| self.shared.take(key, terms, asked)).1.answer())
     }
 
@@ -316,8 +310,7 @@ impl KeyedLimiter {
         self.wait(key, cost).until(deadline).block()
     }
 
-    /// Says what [`KeyedLimiter::allow`] would answer, with the standing of now; changes nothing, takes no room for the key and
-    /// tells no observer.
+    /// Says what [`KeyedLimiter::allow`] would answer now; changes nothing, takes no room for the key and tells no observer.
     #[must_use]
     pub fn peek(&self, key: impl Key) -> Answer {
         key.with_bytes(|key| self.shared.peek(key, Cost::ONE))
@@ -336,8 +329,7 @@ impl KeyedLimiter {
         Ok(key.with_bytes(|key| self.shared.peek(key, cost)))
     }
 
-    /// Forgets the key: its limit is full again, and of reservations made before nothing comes back, unless the key is pushed out of a
-    /// full limiter and comes again.
+    /// Forgets the key: its limit is full again. Of earlier reservations nothing comes back, unless a full limiter pushes the key out.
     pub fn reset(&self, key: impl Key) {
         key.with_bytes(|key| self.shared.reset(key));
     }

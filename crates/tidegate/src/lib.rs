@@ -2,7 +2,7 @@
 //!
 //! * [`Limiter`], [`KeyedLimiter`]: allow, reserve, wait; one limit, several at once, or one per key in bounded memory
 //! * [`Precision`]: how exactly they take the time, and what a check costs
-//! * [`Bulkhead`]: so much at once; a permit returns its place by itself
+//! * [`Bulkhead`]: so much at once; a permit returns its place by itself; [`concurrency`]: what moves the limit, and who shares it
 //! * [`deadline`]: the time that is left, in from a header, through the task, out to the next service
 //! * [`retries`]: calls tried again, within a budget that all share
 //! * [`fallback`]: what stands in for work that was refused or failed
@@ -10,6 +10,7 @@
 //! * [`hot_keys`]: the few keys that make up much of the traffic
 //! * [`blocking_pool`]: threads for work that blocks, and a bounded line before them
 //! * [`switches`]: features turned off by hand or by a signal, for a while and for a reason
+//! * [`Breaker`], [`KeyedBreaker`]: calls to a service that fails are refused until it answers again
 //! * [`queue`]: jobs run in order at a constant rate
 //! * [`observer`]: who is told about decisions
 //! * [`Key`], [`Cost`], [`Deadline`]: what is handed to them
@@ -19,6 +20,7 @@
 //! * [`gate`]: policies, store and clock together: one check over many limits, and what becomes of what it charged
 //! * [`policy`]: who is limited, by what
 //! * `config`, a feature: policies and server settings read from a file
+//! * [`signals`]: how much of the machine is in use, as laws want to know it
 //! * [`store`]: settles lists of charges, each in one step, all or nothing
 //! * [`visible`]: text from elsewhere, made safe to print
 //! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]; [`rate`]: one file per algorithm
@@ -30,6 +32,7 @@ mod answer;
 mod background;
 mod block_on;
 pub mod blocking_pool;
+pub mod breaker;
 mod bulkhead;
 pub mod clock;
 pub mod coalesce;
@@ -54,12 +57,10 @@ mod precision;
 pub mod queue;
 mod reservation;
 pub mod retries;
-#[cfg_attr(
-    not(feature = "http"),
-    allow(dead_code, unreachable_pub, reason = "`http_answer` makes it public")
-)]
+#[cfg_attr(not(feature = "http"), allow(unreachable_pub, reason = "`http_answer` hands it to the server"))]
 mod rounded;
 mod seqlock;
+pub mod signals;
 pub mod store;
 pub mod switches;
 mod sync;
@@ -69,7 +70,8 @@ pub mod visible;
 mod wait;
 
 pub use answer::{Answer, Denied, TakeError};
-pub use bulkhead::{Bulkhead, Enter, Permit};
+pub use breaker::{Breaker, KeyedBreaker};
+pub use bulkhead::{Bulkhead, Enter, Permit, QueueOrder, Tenants};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use deadline::Deadline;
 pub use gate::{Admission, Charged, Check, Entry, Gate, GateDecision, InForce, LimitDecision};
@@ -86,7 +88,7 @@ pub use tidegate_core::{
     Rate, Receipt, Replace, Retry, Standing, Tick,
 };
 #[doc(inline)]
-pub use tidegate_core::{concurrency, rate};
+pub use tidegate_core::{codel, concurrency, rate};
 pub use wait::Wait;
 
 /// The program on the first screen of the README.

@@ -165,10 +165,7 @@ impl Limiter {
     /// ```
     #[inline]
     pub fn allow_n(&self, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Result<Answer, NotACost> {
-        match cost.try_into() {
-            Ok(cost) => Ok(self.shared.decide(cost)),
-            Err(error) => Err(error.into()),
-        }
+        Ok(self.shared.decide(cost.try_into().map_err(Into::into)?))
     }
 
     /// Spends one unit now and says whether it did: [`Limiter::allow`] where nothing else of the answer is wanted, at half the cost.
@@ -193,10 +190,7 @@ impl Limiter {
     /// [`NotACost`], as of [`Limiter::allow_n`].
     #[inline]
     pub fn admit_n(&self, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Result<bool, NotACost> {
-        match cost.try_into() {
-            Ok(cost) => Ok(self.shared.decide(cost)),
-            Err(error) => Err(error.into()),
-        }
+        Ok(self.shared.decide(cost.try_into().map_err(Into::into)?))
     }
 
     /// Spends `cost` now for work that acts after a delay of at most `max_wait`, or refuses and changes nothing.
@@ -289,8 +283,7 @@ impl Limiter {
     /// # Errors
     /// [`NotACost`], as of [`Limiter::allow_n`].
     pub fn peek_n(&self, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Result<Answer, NotACost> {
-        let cost = cost.try_into().map_err(Into::into)?;
-        Ok(self.shared.peek(cost))
+        Ok(self.shared.peek(cost.try_into().map_err(Into::into)?))
     }
 
     /// Returns how the limit stands now: of several quotas, the one with the least remaining.

@@ -1,4 +1,4 @@
-//! Observers: code that is told of each decision, for metrics, logs and alerts.
+//! Observers: code that is told of each decision and of each change of a breaker, for metrics, logs and alerts.
 //!
 //! A limiter without an observer pays one branch per check. Events carry no keys, only digests, so that a metric or a log
 //! line cannot become a list of callers' addresses.
@@ -7,9 +7,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::breaker::Change;
 use tidegate_core::{Cost, Decision, Tick};
 
-/// Is told what a limiter decided.
+/// Is told what a limiter decided, and how a breaker changed.
 ///
 /// Calls come on the thread of the check, after the decision is made and outside every lock: an observer may use the same
 /// limiter, and a slow one slows that caller only. Calls of different threads may arrive in another order than their
@@ -56,6 +57,12 @@ pub trait Observer: fmt::Debug + Send + Sync {
     fn on_settle(&self, event: &Event, used: u64) {
         let _ = (event, used);
     }
+
+    /// Called when a [`Breaker`](crate::Breaker) changes its state: who or what changed it, and by which figure. A change that time brings
+    /// about is told when somebody next enters, leaves or forces.
+    fn on_change(&self, change: &Change) {
+        let _ = change;
+    }
 }
 
 impl<O: Observer + ?Sized> Observer for Arc<O> {
@@ -69,6 +76,10 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn on_settle(&self, event: &Event, used: u64) {
         (**self).on_settle(event, used);
+    }
+
+    fn on_change(&self, change: &Change) {
+        (**self).on_change(change);
     }
 }
 

@@ -107,6 +107,39 @@ impl Reservation {
         self.settle(0);
     }
 
+    /// Waits until the work may act, and returns the reservation, which is then used or settled.
+    ///
+    /// # Cancel safety
+    /// Dropped before it ends, it cancels the reservation, as a dropped [`Wait`](crate::Wait) does.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::{Limiter, Quota};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let tokens = Limiter::new(Quota::per_second(1000).burst(100))?;
+    /// tokens.reserve(100, Duration::ZERO)?;
+    /// let reserved = tokens.reserve(10, Duration::from_secs(1))?.due().await;
+    /// reserved.settle(4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn due(self) -> Self {
+        let mut held = CancelIfDropped(Some(self));
+        // Nothing is held any more only after it was handed out.
+        while let Some(reservation) = &held.0 {
+            let (clock, act) = (reservation.clock(), reservation.act());
+            if clock.now() >= act {
+                break;
+            }
+            // Sleeps may end early.
+            clock.sleep_until(act).await;
+        }
+        held.0.take().expect("taken once, here")
+    }
+
     /// Blocks the thread until the work may act.
     pub(crate) fn block(self) -> Answer {
         if !self.wait().is_zero() {
@@ -117,6 +150,17 @@ impl Reservation {
 
     pub(crate) fn clock(&self) -> &dyn Clock {
         self.source.clock()
+    }
+}
+
+/// A reservation of somebody who may go away before its tick.
+struct CancelIfDropped(Option<Reservation>);
+
+impl Drop for CancelIfDropped {
+    fn drop(&mut self) {
+        if let Some(reservation) = self.0.take() {
+            reservation.cancel();
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 /// Rounds a span up to whole seconds.
 #[must_use]
-pub fn seconds_up(span: Duration) -> u64 {
+#[cfg_attr(not(feature = "http"), allow(dead_code, reason = "headers alone count seconds"))]
+pub(crate) fn seconds_up(span: Duration) -> u64 {
     span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0))
 }
 

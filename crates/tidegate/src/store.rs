@@ -88,6 +88,12 @@ pub trait Store: Debug + Send + Sync {
         one_by_one(self, steps, out)
     }
 
+    /// Says that steps will soon name these keys. A store in memory reads where their states are, so that all come from memory at once.
+    /// Decides and changes nothing. The default does nothing.
+    fn fetch(&self, keys: &[&[u8]]) {
+        let _ = keys;
+    }
+
     /// Returns how many keys the store holds, and how many it has evicted.
     fn occupancy(&self) -> Occupancy;
 

@@ -9,6 +9,7 @@ use tidegate::gate::{Check, Entry, Fate, Part};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{MemoryStore, PlainStore, conformance};
 use tidegate::{Charged, Gate, ManualClock, Outcome, Quota, Retry};
+use tidegate_core::breaker::CircuitBreaker;
 use tidegate_core::concurrency::Concurrency;
 
 const TTL: Duration = Duration::from_secs(30);
@@ -45,7 +46,7 @@ fn stores_carry_guards_as_they_carry_limits() {
     quotas.push(Arc::new(Concurrency::new(2).unwrap().into()));
     quotas.push(Arc::new(Quota::concurrency(3, Duration::from_millis(400)).unwrap()));
     quotas.push(Arc::new(Quota::per_second(7).burst(5).gcra().unwrap()));
-    assert_eq!(quotas.len(), 5);
+    assert_eq!(quotas.len(), 7);
     conformance::run(PlainStore::default, &quotas, 10_000);
     conformance::run(|| MemoryStore::with_capacity(10_000).unwrap(), &quotas, 30_000);
     conformance::run(|| MemoryStore::with_full_keys(10_000).unwrap(), &quotas, 30_000);
@@ -132,6 +133,69 @@ fn a_refund_gives_units_back_and_leaves_the_place_to_the_report() {
     assert!(charged.awaits_report());
     let told = gate.finish(&charged, Part::Outcome, Outcome::Overloaded, |_| None).unwrap();
     assert_eq!((told.len(), remaining(&gate)), (1, vec![9, 1]));
+}
+
+fn breaker(name: &str) -> Policy {
+    let law = CircuitBreaker::builder().consecutive(2).jitter(0.0).build().unwrap();
+    Policy::new(name, Limit::new(Quota::Breaker(law), "breaker"))
+}
+
+#[test]
+fn a_breaker_learns_from_outcomes_and_refuses_with_the_time_that_is_left() {
+    let (gate, clock) = gate(vec![per_hour("all", 9), breaker("payments")]);
+    let calls = [enter(&gate), enter(&gate), enter(&gate)];
+    gate.finish(&calls[0], Part::Outcome, Outcome::Failure, |_| None).unwrap();
+    gate.finish(&calls[1], Part::Outcome, Outcome::CallersFault, |_| None).unwrap();
+    gate.finish(&calls[2], Part::Outcome, Outcome::Failure, |_| None).unwrap();
+    assert_eq!(remaining(&gate), [6, 1], "not two in a row");
+    let call = enter(&gate);
+    gate.finish(&call, Part::Outcome, Outcome::Failure, |_| None).unwrap();
+    clock.advance(Duration::from_secs(2));
+    let refused = gate.check(&Descriptor::new()).unwrap();
+    let left = Retry::After(Duration::from_secs(3));
+    assert_eq!((refused.allowed, refused.retry(), refused.policy()), (false, left, Some(1)));
+    assert_eq!(remaining(&gate), [5, 0], "and nothing was charged beside it");
+}
+
+#[test]
+fn probes_of_a_gates_breaker_are_bounded_and_come_back_when_they_are_dropped() {
+    let (gate, clock) = gate(vec![breaker("payments")]);
+    for _ in 0..2 {
+        let call = enter(&gate);
+        gate.finish(&call, Part::Outcome, Outcome::Failure, |_| None).unwrap();
+    }
+    clock.advance(Duration::from_secs(5));
+    let admit = || match gate.admit(&Descriptor::new()).unwrap() {
+        Entry::Admitted(admission) => Some(admission),
+        Entry::Refused(decision) => {
+            assert_eq!(decision.retry(), Retry::Unknown);
+            None
+        }
+    };
+    for _ in 0..5 {
+        let probes: Vec<_> = std::iter::from_fn(admit).collect();
+        assert_eq!(probes.len(), 3, "dropped ones say nothing, and give their places back");
+    }
+    for _ in 0..6 * 4 {
+        admit().unwrap().finish(Outcome::Success).unwrap();
+    }
+    let all: Vec<_> = (0..100).map_while(|_| admit()).collect();
+    assert_eq!(all.len(), 100, "closed");
+}
+
+#[test]
+fn a_live_change_keeps_an_open_breaker_open() {
+    let (gate, clock) = gate(vec![breaker("payments")]);
+    for _ in 0..2 {
+        let call = enter(&gate);
+        gate.finish(&call, Part::Outcome, Outcome::Failure, |_| None).unwrap();
+    }
+    let law = CircuitBreaker::builder().failure_ratio(0.9).build().unwrap();
+    let changed = Policy::new("payments", Limit::new(Quota::Breaker(law), "breaker"));
+    gate.replace(PolicySet::new(vec![changed]).unwrap());
+    assert_eq!(gate.check(&Descriptor::new()).unwrap().retry(), Retry::After(Duration::from_secs(5)));
+    clock.advance(Duration::from_secs(5));
+    assert!(gate.check(&Descriptor::new()).unwrap().allowed);
 }
 
 /// Success of a policy that charges failures forgets its keys: of a bulkhead that would be everybody who is inside.

@@ -80,10 +80,13 @@ pub(crate) fn table(bars: &[Bar]) -> Result<String> {
 /// The bars of everything the contenders measure. Those of a workload that was not run are left out.
 pub(crate) fn all(found: &Found, ran: impl Fn(&str) -> bool) -> Vec<Bar> {
     let mut bars = Vec::new();
-    for workload in ["one", "keyed", "flood", "expire", "gate"].into_iter().filter(|workload| ran(workload)) {
+    for workload in
+        ["one", "keyed", "protection", "flood", "expire", "gate"].into_iter().filter(|workload| ran(workload))
+    {
         bars.extend(match workload {
             "one" => one(found),
             "keyed" => keyed(found),
+            "protection" => protection(found),
             "flood" => flood(found),
             "expire" => stalls(found, workload).into(),
             _ => gate(found),
@@ -158,6 +161,22 @@ fn keyed(found: &Found) -> Vec<Bar> {
     bars.push(Bar::at_most("memory of a live key", 24.0, bytes(DEFAULT), "bytes"));
     bars.push(Bar::at_most("memory of a live key, full keys", 48.0, bytes(FULL_KEYS), "bytes"));
     bars
+}
+
+fn protection(found: &Found) -> Vec<Bar> {
+    let cost = found.speed("protection", "permit", "floor", DEFAULT);
+    vec![
+        Bar::at_most("a place taken and returned: a pair of atomic operations", 2.0, cost, "x"),
+        against_best(
+            found,
+            "protection",
+            "a place taken and returned: best peer as it comes",
+            LEVEL,
+            "permit",
+            DEFAULT,
+            AS_IT_COMES,
+        ),
+    ]
 }
 
 fn flood(found: &Found) -> Vec<Bar> {

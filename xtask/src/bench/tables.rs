@@ -40,6 +40,8 @@ const QUESTIONS: &[Question] = &[
     question("keyed", "zipf.batch.pair", "floor-table-clock", "Zipf, in batches, two threads"),
     question("keyed", "uniform.batch.pair", "floor-table-clock", "Uniform, in batches, two threads"),
     question("keyed", "insert", "floor-table-clock", "Inserting a million new keys"),
+    question("protection", "permit", "floor", "A place taken and returned while nobody waits, one thread"),
+    question("protection", "permit.pair", "floor", "The same, two threads at one guard"),
 ];
 
 /// Writes the tables of a workload.
@@ -75,7 +77,7 @@ const EXPIRY: &str = "\
 As above; the limit of the first million is full again when the second million comes. Memory: after the first, after the second.
 ";
 
-/// A table of all contenders, each compared with governor, with the best peer, and with the floor.
+/// A table of all contenders, each compared with the peer that most readers know, with the best peer, and with the floor.
 fn compared(question: &Question, found: &Found) -> Result<String> {
     let Question { workload, figure, asks, floor } = question;
     let rows: Vec<_> = found
@@ -95,7 +97,8 @@ fn compared(question: &Question, found: &Found) -> Result<String> {
         return Ok(page + "\n");
     }
     let best = found.best(workload, figure, &[Role::Peer, Role::Tuned]);
-    writeln!(page, "| | {unit} | x governor | x best peer | x floor |\n|---|---|---|---|---|")?;
+    let known = if *workload == "protection" { "tokio" } else { "governor" };
+    writeln!(page, "| | {unit} | x {known} | x best peer | x floor |\n|---|---|---|---|---|")?;
     for (contender, measured) in rows {
         let title = match contender.role {
             Role::Tidegate => format!("**{}**", contender.title),
@@ -107,9 +110,9 @@ fn compared(question: &Question, found: &Found) -> Result<String> {
             Some(format!("{speed:.2}"))
         };
         let speed = |rival| speed(rival).unwrap_or_default();
-        let (governor, floor) = (speed(Some("governor")), speed(Some(floor)));
+        let (known, floor) = (speed(Some(known)), speed(Some(floor)));
         let best = speed(best.map(|best| best.name.as_str()));
-        writeln!(page, "| {title} | {} | {governor} | {best} | {floor} |", spread(measured))?;
+        writeln!(page, "| {title} | {} | {known} | {best} | {floor} |", spread(measured))?;
     }
     Ok(page + "\n")
 }

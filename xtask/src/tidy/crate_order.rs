@@ -10,8 +10,12 @@ use super::packages::{Package, packages};
 use super::tree::Tree;
 
 /// The storeys from the lowest up; crates of one storey do not depend on each other.
-const STOREYS: [&[&str]; 4] =
-    [&["tidegate-core"], &["tidegate"], &["tidegate-sim", "tidegate-server"], &["tidegate-cli"]];
+const STOREYS: [&[&str]; 4] = [
+    &["tidegate-core"],
+    &["tidegate"],
+    &["tidegate-sim", "tidegate-server", "tidegate-tower"],
+    &["tidegate-cli"],
+];
 
 pub(crate) fn check(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {
     let crates = packages(tree).into_iter().filter(|package| package.dir.starts_with("crates/"));

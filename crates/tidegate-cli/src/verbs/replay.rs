@@ -5,6 +5,7 @@ pub(crate) mod judgement;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::slice;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,8 +23,9 @@ use crate::exit::{Exit, Mistake};
 use crate::keys_hit::{self, HitList};
 use crate::limit_words::LimitWords;
 use crate::output::Printer;
+use crate::pictures::Plot;
 use crate::styled::{Look, Styled};
-use crate::{outcome, pictures, policies, reading, writing};
+use crate::{outcome, policies, reading, writing};
 
 /// The remark where places are held and the log does not say how long requests took.
 const NO_HOLD: &str = "a concurrency limit counts what is in flight, and the log does not say how long requests took: \
@@ -36,31 +38,26 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     let thresholds = thresholds(&replay.fail_if)?;
     let is_spelled = LimitWords::of(&replay.limit)?.is_some();
     let sets = sets(replay, printer)?;
-    if let Some(folder) = &replay.plot {
-        pictures::is_folder(folder)?;
-        // Before the log is read, which takes a while.
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("--plot: cannot make {}", folder.display()))?;
-    }
+    let plot = replay.plot.as_deref().map(|path| Plot::prepare(path, replay.png)).transpose()?;
     for threshold in &thresholds {
         known(threshold, &sets[0].1)?;
     }
     let options = ReplayOptions {
         store_keys: replay.keys,
         hold: replay.hold,
-        details: replay.hit.is_some() || replay.plot.is_some(),
+        details: replay.hit.is_some() || plot.is_some_and(Plot::has_report),
         ..ReplayOptions::default()
     };
     let policies = Arc::clone(&sets[0].1);
-    let mut ladders = match &replay.plot {
-        Some(_) => Ladders::new(&policies, &options),
-        None => Ladders::default(),
+    let mut ladders = match plot {
+        Some(plot) if plot.has_report() => Ladders::new(&policies, &options),
+        _ => Ladders::default(),
     };
     let mut runs = Replay::try_new(sets, options)?;
     let mut log = reading::open(&replay.reading, printer)?;
-    let took = feed(&mut log, replay.speed, printer, |record| {
-        runs.feed(record);
-        ladders.feed(record);
+    let took = feed(&mut log, replay.speed, printer, |records| {
+        runs.feed_all(records);
+        records.iter().for_each(|record| ladders.feed(record));
     })?;
     let tally = log.tally();
     judgement::parsed(tally, &replay.reading)?;
@@ -115,7 +112,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         ));
     }
     judgement::remark_unseen(&runs, printer);
-    if let Some(folder) = &replay.plot {
+    if let Some((path, plot)) = replay.plot.as_deref().zip(plot) {
         let report = Report {
             title: &reading::title(tally),
             replay: &runs,
@@ -124,7 +121,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
             ladders: &ladders,
             keys: replay.hit.unwrap_or(LISTED),
         };
-        draw(&report, folder, printer)?;
+        draw(&report, path, plot, printer)?;
     }
     judgement::trusted(&doubts, tally, replay.reading.order)?;
     Ok(if verdicts.iter().any(|verdict| verdict.failed == Some(true)) { Exit::Threshold } else { Exit::Done })
@@ -202,20 +199,27 @@ fn feed(
     log: &mut Log,
     speed: Speed,
     printer: &Printer,
-    mut each: impl FnMut(&Record<'_>),
+    mut each: impl FnMut(&[Record<'_>]),
 ) -> Result<Duration> {
     let start = Instant::now();
     let progress = reading::Progress::start(log.watch(), printer);
-    let mut first = None;
-    let outcome = log.read(|record| {
-        progress.tick();
-        if let Speed::Times(times) = speed {
-            let due = slowed(record.time.since(*first.get_or_insert(record.time)), times);
-            std::thread::sleep(due.saturating_sub(start.elapsed()));
+    let outcome = match speed {
+        Speed::Times(times) => {
+            let mut first = None;
+            log.read(|record| {
+                progress.tick();
+                let due = slowed(record.time.since(*first.get_or_insert(record.time)), times);
+                std::thread::sleep(due.saturating_sub(start.elapsed()));
+                each(slice::from_ref(record));
+                ControlFlow::Continue(())
+            })
         }
-        each(record);
-        ControlFlow::Continue(())
-    });
+        Speed::Max => log.read_together(|records| {
+            records.iter().for_each(|_| progress.tick());
+            each(records);
+            ControlFlow::Continue(())
+        }),
+    };
     progress.finish();
     outcome.map(drop)?;
     Ok(start.elapsed())
@@ -240,13 +244,19 @@ fn headline(tally: &Tally, took: Duration) -> String {
     )
 }
 
-/// Writes the pictures, and a page that holds them with the tables.
-fn draw(report: &Report<'_>, folder: &Path, printer: &Printer) -> Result<()> {
-    let mut files = vec![("report.html".to_owned(), report::page(report)?)];
-    files.extend(report::pictures(report.replay)?.into_iter().map(|picture| (picture.name, picture.svg)));
-    for (name, text) in files {
-        let path = folder.join(name);
-        writing::put(&path, &text)?;
+/// Writes the pictures, and a page that holds them with the tables; or one picture.
+fn draw(report: &Report<'_>, path: &Path, plot: Plot, printer: &Printer) -> Result<()> {
+    let files = match plot {
+        Plot::File(form) => vec![(path.to_owned(), report::first_picture(report.replay, form)?.bytes)],
+        Plot::Folder(form) => {
+            let pictures = report::pictures(report.replay, form)?.into_iter();
+            let pictures = pictures.map(|picture| (path.join(picture.name), picture.bytes));
+            let page = (path.join("report.html"), report::page(report)?.into_bytes());
+            std::iter::once(page).chain(pictures).collect()
+        }
+    };
+    for (path, bytes) in files {
+        writing::put(&path, &bytes).context("--plot")?;
         printer.remark(&format!("wrote {}", path.display()));
     }
     Ok(())

@@ -154,7 +154,14 @@ fn a_mistake_of_a_flag_names_it() {
     let desk = Desk::new();
     let log = sample("access.log");
     for (words, flag) in [
-        (["suggest", "--per", "0s"], "--per"),
+        (
+            ["suggest", "--per", "0s"],
+            "'0s' for '--per <TIME>': `0s` is too short for the period of a rate; use 1ms or more",
+        ),
+        (
+            ["suggest", "--per", "1ns"],
+            "`1ns` is too short for the period of a rate; use 1ms or more, such as 1s, 1min or 1h",
+        ),
         (["suggest", "--keep", "0%"], "--keep"),
         (["suggest", "--by", "client.ip,client.ip"], "--by"),
         (["replay", "--max-late", "-1"], "--max-late"),

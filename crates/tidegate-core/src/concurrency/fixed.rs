@@ -96,6 +96,11 @@ impl Concurrency {
         Ok(Self { ttl: nanos(ttl), ..self })
     }
 
+    /// Returns the same guard with `max` places, or the nearest number that there can be.
+    pub(crate) fn resized(self, max: u64) -> Self {
+        Self { max: max.clamp(1, Self::MAX_PLACES), ..self }
+    }
+
     /// Returns how many places there are.
     #[must_use]
     pub const fn max(&self) -> u64 {

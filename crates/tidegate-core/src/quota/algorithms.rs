@@ -6,6 +6,7 @@
 use core::time::Duration;
 
 use crate::algorithm::Algorithm;
+use crate::breaker::{CircuitBreaker, CircuitBreakerState};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::changed;
 use crate::concurrency::{Concurrency, ConcurrencyState};
@@ -306,6 +307,8 @@ algorithms! {
     guards {
         /// A fixed number of places in flight.
         40 => Concurrency(Concurrency, ConcurrencyState);
+        /// A circuit breaker.
+        41 => Breaker(CircuitBreaker, CircuitBreakerState);
     }
 }
 

@@ -7,12 +7,11 @@
 pub(super) mod report;
 pub(super) mod word;
 
-use super::line::{Line, Pace};
+use super::line::{Line, Pace, kept_as_line};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::{QuotaError, burst_in_range};
-use crate::kept::Kept;
 use crate::time::{Rate, Tick};
 
 /// A rate and a burst, decided by the generic cell rate algorithm.
@@ -82,21 +81,7 @@ impl Gcra {
     }
 }
 
-impl Kept for Gcra {
-    type State = GcraState;
-
-    fn last_change(state: &GcraState) -> Option<Tick> {
-        Some(state.0.last)
-    }
-
-    fn set_back(&self, state: &GcraState, to: Tick) -> GcraState {
-        GcraState(self.pace.set_back(&state.0, to))
-    }
-
-    fn largest(&self) -> usize {
-        Line::LARGEST
-    }
-}
+kept_as_line!(Gcra, GcraState);
 
 impl Algorithm for Gcra {
     type State = GcraState;
@@ -135,16 +120,6 @@ impl Bytes for Gcra {
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (rate, burst) = (from.rate()?, from.u64()?);
         Self::new(rate, burst).map_err(|_| DecodeError::Value { field: "burst" })
-    }
-}
-
-impl Bytes for GcraState {
-    fn write(&self, out: &mut Writer) {
-        self.0.write(out);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Line::read(from).map(Self)
     }
 }
 

@@ -8,12 +8,11 @@
 //! The level is kept as the tick at which the bucket runs dry, in the scaled time of [`line`](super::line): that number stands still
 //! while the level falls.
 
-use super::line::{Line, Pace};
+use super::line::{Line, Pace, kept_as_line};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::{QuotaError, burst_in_range};
-use crate::kept::Kept;
 use crate::time::{Rate, Tick};
 
 /// A bucket of some capacity that drains at a rate and refuses to run over.
@@ -68,21 +67,7 @@ impl LeakyBucket {
     }
 }
 
-impl Kept for LeakyBucket {
-    type State = LeakyBucketState;
-
-    fn last_change(state: &LeakyBucketState) -> Option<Tick> {
-        Some(state.0.last)
-    }
-
-    fn set_back(&self, state: &LeakyBucketState, to: Tick) -> LeakyBucketState {
-        LeakyBucketState(self.pace.set_back(&state.0, to))
-    }
-
-    fn largest(&self) -> usize {
-        Line::LARGEST
-    }
-}
+kept_as_line!(LeakyBucket, LeakyBucketState);
 
 impl Algorithm for LeakyBucket {
     type State = LeakyBucketState;
@@ -122,16 +107,6 @@ impl Bytes for LeakyBucket {
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (rate, capacity) = (from.rate()?, from.u64()?);
         Self::new(rate, capacity).map_err(|_| DecodeError::Value { field: "capacity" })
-    }
-}
-
-impl Bytes for LeakyBucketState {
-    fn write(&self, out: &mut Writer) {
-        self.0.write(out);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Line::read(from).map(Self)
     }
 }
 

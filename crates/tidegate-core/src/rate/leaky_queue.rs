@@ -11,12 +11,11 @@
 //! at which the queue would have all of its slack again. A queue that was never used has been idle, so it starts there; this
 //! makes a forgotten queue and a rested one the same.
 
-use super::line::{Line, Pace};
+use super::line::{Line, Pace, kept_as_line};
 use crate::algorithm::Algorithm;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::error::QuotaError;
-use crate::kept::Kept;
 use crate::time::{Rate, Tick, nanos, span};
 
 /// A constant outflow with a bounded number of waiting units.
@@ -101,21 +100,7 @@ impl LeakyQueue {
     }
 }
 
-impl Kept for LeakyQueue {
-    type State = LeakyQueueState;
-
-    fn last_change(state: &LeakyQueueState) -> Option<Tick> {
-        Some(state.0.last)
-    }
-
-    fn set_back(&self, state: &LeakyQueueState, to: Tick) -> LeakyQueueState {
-        LeakyQueueState(self.pace.set_back(&state.0, to))
-    }
-
-    fn largest(&self) -> usize {
-        Line::LARGEST
-    }
-}
+kept_as_line!(LeakyQueue, LeakyQueueState);
 
 impl Algorithm for LeakyQueue {
     type State = LeakyQueueState;
@@ -181,16 +166,6 @@ impl Bytes for LeakyQueue {
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (rate, slack, places) = (from.rate()?, from.u64()?, from.u64()?);
         Self::new(rate, slack, places).map_err(|_| DecodeError::Value { field: "slack or places" })
-    }
-}
-
-impl Bytes for LeakyQueueState {
-    fn write(&self, out: &mut Writer) {
-        self.0.write(out);
-    }
-
-    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
-        Line::read(from).map(Self)
     }
 }
 

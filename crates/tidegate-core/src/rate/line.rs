@@ -340,3 +340,35 @@ impl Bytes for Line {
         Ok(Self::with(tat, last, Book::read_some(from)?.map(Box::new)))
     }
 }
+
+/// Says for a limit whose state is one [`Line`] how that is kept and written: alike for all of them.
+macro_rules! kept_as_line {
+    ($limit:ty, $state:ident) => {
+        impl crate::kept::Kept for $limit {
+            type State = $state;
+
+            fn last_change(state: &$state) -> Option<Tick> {
+                Some(state.0.last)
+            }
+
+            fn set_back(&self, state: &$state, to: Tick) -> $state {
+                $state(self.pace.set_back(&state.0, to))
+            }
+
+            fn largest(&self) -> usize {
+                Line::LARGEST
+            }
+        }
+
+        impl Bytes for $state {
+            fn write(&self, out: &mut Writer) {
+                self.0.write(out);
+            }
+
+            fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+                Line::read(from).map(Self)
+            }
+        }
+    };
+}
+pub(super) use kept_as_line;

@@ -74,6 +74,26 @@ impl Reader {
         }
     }
 
+    /// Says whether records borrow their lines alone, so that several can be held at once, and not the reader, too.
+    #[inline]
+    pub(super) fn borrows_lines_alone(&self) -> bool {
+        matches!(self, Self::Clf(_))
+    }
+
+    /// As [`Reader::read_timed`], where [`Reader::borrows_lines_alone`]; no record otherwise.
+    #[inline]
+    pub(super) fn read_apart<'a>(
+        &self,
+        line: &'a [u8],
+        time: u64,
+        time_at: u32,
+    ) -> Result<Option<Record<'a>>, Malformed> {
+        match self {
+            Self::Clf(clf) => clf.read_timed(line, time, time_at).map(Some),
+            _ => Ok(None),
+        }
+    }
+
     /// Reads the time of a line and as little else as the format allows; and where it stands, where that saves looking for it again.
     #[inline]
     pub(super) fn time(&mut self, line: &[u8]) -> Result<Option<(u64, u32)>, Malformed> {

@@ -227,6 +227,41 @@ fn a_reader_may_stop_early() {
     }
 }
 
+/// A bad line among good ones, and a log whose records borrow their reader, which go one by one.
+#[test]
+fn records_come_together_as_they_come_alone() {
+    let clf: String = (0..100)
+        .map(|n| match n % 9 {
+            7 => "h - - [17/May/2015:10:05:03 +0000] \"GET / HTTP/1.0\" x 1\n".to_owned(),
+            _ => format!("h{n} - - [17/May/2015:10:05:{:02} +0000] \"GET / HTTP/1.0\" 200 1\n", n * 17 % 60),
+        })
+        .collect();
+    let json: String = (0..50)
+        .map(|n| format!("{{\"time\":{},\"client\":\"h{n}\"}}\n", 1_431_857_100 + n * 17 % 60))
+        .collect();
+    for (bytes, most) in [(clf, 16), (json, 1)] {
+        let file = Temp::new(bytes.as_bytes());
+        let open = || Log::open(vec![file.input()], LogOptions::default()).unwrap();
+        let (mut alone, mut together, mut largest) = (Vec::new(), Vec::new(), 0);
+        let (mut one, mut other) = (open(), open());
+        one.read(|record| {
+            alone.push((record.time, record.client.to_vec()));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        other
+            .read_together(|records| {
+                largest = largest.max(records.len());
+                together.extend(records.iter().map(|record| (record.time, record.client.to_vec())));
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        assert_eq!((&together, largest), (&alone, most));
+        assert!(alone.is_sorted_by_key(|(time, _)| *time) && alone.len() >= 50);
+        assert_eq!(format!("{:?}", one.tally()), format!("{:?}", other.tally()));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -33,12 +33,12 @@ impl Wanted {
         extras: None,
     };
 
-    /// Wants what any of these policy sets names.
-    pub(crate) fn by(sets: Vec<Named>) -> Self {
+    /// Wants what any of these policy sets names, and the path where somebody counts paths.
+    pub(crate) fn by(sets: Vec<Named>, counts_paths: bool) -> Self {
         let named = |name: &str| sets.iter().any(|set| set.contains(name));
         Self {
             method: named("request.method"),
-            path: named("request.path"),
+            path: counts_paths || named("request.path"),
             host: named("request.host"),
             client: named("client.ip"),
             user: named("user.id"),

@@ -1,7 +1,5 @@
 //! The lines of one second, and the memory that goes from second to second.
 
-use smallvec::SmallVec;
-
 /// A line as the caller knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
@@ -32,9 +30,13 @@ pub(super) const HEAD: usize = 24;
 const INSIDE: usize = 136;
 
 /// The lines of one second, one after another.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Bucket {
-    bytes: SmallVec<[u8; INSIDE]>,
+    /// Where they lie as long as they fit.
+    inside: [u8; INSIDE],
+    used: usize,
+    /// Where all of them lie when they no longer do; empty before.
+    apart: Vec<u8>,
     lines: u64,
     /// The latest time in it.
     latest: u64,
@@ -42,15 +44,36 @@ pub(super) struct Bucket {
     is_mixed: bool,
 }
 
+impl Default for Bucket {
+    fn default() -> Self {
+        Self { inside: [0; INSIDE], used: 0, apart: Vec::new(), lines: 0, latest: 0, is_mixed: false }
+    }
+}
+
 impl Bucket {
-    /// Returns how many bytes its lines take.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.len()
+    /// Returns its lines, each behind its head.
+    fn all(&self) -> &[u8] {
+        if self.apart.is_empty() { &self.inside[..self.used] } else { &self.apart }
     }
 
-    /// Returns the memory that it has taken beside itself.
-    fn apart(&self) -> usize {
-        if self.bytes.spilled() { self.bytes.capacity() } else { 0 }
+    /// Returns how many bytes its lines take.
+    pub(super) fn bytes(&self) -> usize {
+        self.all().len()
+    }
+
+    /// Reads from each cache line of the bucket, so that all come from memory at once. The result only keeps the compiler from leaving the
+    /// reading out.
+    #[inline]
+    pub(super) fn touch(&self) -> u64 {
+        let [first, .., last] = &self.inside;
+        // Without a look at where the lines lie: the processor would wait for the answer before it goes on to the next bucket.
+        self.lines ^ self.latest ^ u64::from(first ^ self.inside[INSIDE / 2] ^ last)
+    }
+
+    /// Reads the start of what lies apart, for a bucket that was touched.
+    #[inline]
+    pub(super) fn touch_apart(&self) -> u8 {
+        self.apart.first().copied().unwrap_or(0)
     }
 
     pub(super) fn lines(&self) -> u64 {
@@ -71,14 +94,25 @@ impl Bucket {
         head[..8].copy_from_slice(&time.to_le_bytes());
         head[8..16].copy_from_slice(&line.mark.to_le_bytes());
         head[16..].copy_from_slice(&place.to_le_bytes());
-        self.bytes.reserve(HEAD + line.bytes.len());
-        self.bytes.extend_from_slice(&head);
-        self.bytes.extend_from_slice(line.bytes);
+        if self.apart.is_empty()
+            && let Some(free) = self.inside[self.used..].get_mut(..HEAD + line.bytes.len())
+        {
+            free[..HEAD].copy_from_slice(&head);
+            free[HEAD..].copy_from_slice(line.bytes);
+            self.used += free.len();
+            return;
+        }
+        self.apart.reserve(self.used + HEAD + line.bytes.len());
+        if self.apart.is_empty() {
+            self.apart.extend_from_slice(&self.inside[..self.used]);
+        }
+        self.apart.extend_from_slice(&head);
+        self.apart.extend_from_slice(line.bytes);
     }
 
     /// Returns the line that begins at a byte, and where the next one begins; `None` at the end.
     pub(super) fn line(&self, at: usize) -> Option<(Held<'_>, usize)> {
-        let (head, rest) = self.bytes.get(at..)?.split_first_chunk::<HEAD>()?;
+        let (head, rest) = self.all().get(at..)?.split_first_chunk::<HEAD>()?;
         let number = |from| u64::from_le_bytes(std::array::from_fn(|byte| head[from + byte]));
         let place = number(16);
         let length = (place >> 32) as usize;
@@ -97,9 +131,10 @@ impl Bucket {
             at = next;
         }
         places.sort_by_key(|(time, _)| *time);
-        let mut sorted = Vec::with_capacity(self.bytes.len());
-        places.into_iter().for_each(|(_, place)| sorted.extend_from_slice(&self.bytes[place]));
-        self.bytes.copy_from_slice(&sorted);
+        let mut sorted = Vec::with_capacity(self.bytes());
+        places.into_iter().for_each(|(_, place)| sorted.extend_from_slice(&self.all()[place]));
+        let all = if self.apart.is_empty() { &mut self.inside[..self.used] } else { &mut self.apart };
+        all.copy_from_slice(&sorted);
         self.is_mixed = false;
     }
 }
@@ -117,7 +152,7 @@ impl Buckets {
     /// Returns the number of an empty bucket.
     pub(super) fn take(&mut self) -> u32 {
         if let Some(number) = self.free.pop() {
-            self.free_bytes -= self.all[number as usize].apart();
+            self.free_bytes -= self.all[number as usize].apart.capacity();
             return number;
         }
         // Each holds a line, and a window has at most 604,800 seconds.
@@ -128,13 +163,13 @@ impl Buckets {
     /// Takes a bucket back that has been given out, and keeps its memory within a part of `limit`.
     pub(super) fn put_back(&mut self, number: u32, limit: usize) {
         let bucket = &mut self.all[number as usize];
-        let apart = bucket.apart();
+        let apart = bucket.apart.capacity();
         if apart > limit / LARGEST_SPARE || self.free_bytes + apart > limit / SPARE {
-            bucket.bytes = SmallVec::new();
+            bucket.apart = Vec::new();
         }
-        bucket.bytes.clear();
-        (bucket.lines, bucket.latest, bucket.is_mixed) = (0, 0, false);
-        self.free_bytes += bucket.apart();
+        bucket.apart.clear();
+        (bucket.used, bucket.lines, bucket.latest, bucket.is_mixed) = (0, 0, 0, false);
+        self.free_bytes += bucket.apart.capacity();
         self.free.push(number);
     }
 }

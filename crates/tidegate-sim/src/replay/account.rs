@@ -119,6 +119,11 @@ impl Account {
         }
     }
 
+    /// Fetches the memory of what is known of the keys of requests that come next, where a key is one value as it is.
+    pub(super) fn fetch(&self, policy: &Policy, requests: &[Descriptor<'_>]) {
+        self.peaks.fetch(requests.iter().filter_map(|request| plain_key(policy, request)));
+    }
+
     /// Notes what the limits of the row decided about one request.
     fn note(
         &mut self,
@@ -144,16 +149,9 @@ impl Account {
         self.shadow_denied += u64::from(shadow_denied);
         self.series.add(at, OFFERED, cost);
         self.series.add(at, if denied || shadow_denied { DENIED } else { ADMITTED }, cost);
-        let key = match policy.by.as_slice() {
-            [] => b"(all)",
-            [name] => match request.value(name) {
-                None => b"(none)",
-                Some(value) if name == "client.ip" && value.contains(':') => {
-                    name_key(&mut self.key, policy, request, ipv6_prefix)
-                }
-                Some(value) => value.as_bytes(),
-            },
-            _ => name_key(&mut self.key, policy, request, ipv6_prefix),
+        let key = match plain_key(policy, request) {
+            Some(key) => key,
+            None => name_key(&mut self.key, policy, request, ipv6_prefix),
         };
         let mut seen = self.peaks.see(key, at, cost);
         if self.details {
@@ -207,6 +205,20 @@ pub(crate) fn key_name(policy: &Policy, request: &Descriptor<'_>, ipv6_prefix: u
     }
     name_key(&mut name, policy, request, ipv6_prefix);
     crate::log::text(&name).into_owned()
+}
+
+/// Returns the name of a key that is one value, or none; `None` where a name has to be written.
+fn plain_key<'r>(policy: &Policy, request: &'r Descriptor<'_>) -> Option<&'r [u8]> {
+    match policy.by.as_slice() {
+        [] => Some(b"(all)"),
+        [name] => match request.value(name) {
+            None => Some(b"(none)"),
+            // An IPv6 client is named as its network.
+            Some(value) if name == "client.ip" && value.contains(':') => None,
+            Some(value) => Some(value.as_bytes()),
+        },
+        _ => None,
+    }
 }
 
 /// Writes the parts of a key behind each other, an IPv6 client as the network that shares its capacity.

@@ -166,6 +166,55 @@ fn log(lines: &str, policies: &str) -> Outcome {
     replay.outcomes().remove(0)
 }
 
+/// Whether requests are handed out one by one or together, each is decided as of its own time and counted once: clients that come again
+/// within one hand-out, IPv6 networks, a shadow limit, keys of two parts, a limit by path and lines that go back among them.
+#[test]
+fn requests_fed_together_are_those_fed_one_by_one() {
+    const POLICIES: &str = "  - { name: per-ip, by: [client.ip], limit: { rate: 1/s, burst: 2 }, shadow_limit: { rate: 30/min } }
+  - { name: each-path, by: [client.ip, request.path], limit: { rate: 20/min, burst: 1 } }
+  - { name: posts, by: [client.ip], match: { path: /login }, charge: on-failure, limit: { rate: 3/min } }
+  - { name: all, limit: { rate: 200/min } }\n";
+    let line = |number: usize| {
+        let client = ["203.0.113.9", "h", "2001:db8::1", "2001:db8::2"][number * 7 / 3 % 4];
+        let path = ["/a", "/login", "/b?c"][number % 3];
+        let (minute, second) = (number / 200, (number / 5 + number * 31 % 7) % 60);
+        let status = 200 + number % 4 * 67;
+        format!(
+            "{client} - - [17/May/2015:10:{minute:02}:{second:02} +0000] \"GET {path} HTTP/1.1\" {status} 5\n"
+        )
+    };
+    let lines: String = (0..900).map(line).collect();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), lines).unwrap();
+    let replayed = |together: bool, details: bool| {
+        let options = ReplayOptions { details, ..ReplayOptions::default() };
+        let mut replay = Replay::new(vec![("policies".into(), set(POLICIES))], options);
+        let input = crate::source::Input::File(file.path().to_owned());
+        let mut log = crate::log::Log::open(vec![input], crate::log::LogOptions::default()).unwrap();
+        let flow = std::ops::ControlFlow::Continue(());
+        let tally = if together {
+            log.read_together(|records| {
+                assert!((1..=16).contains(&records.len()));
+                replay.feed_all(records);
+                flow
+            })
+        } else {
+            log.read(|record| {
+                replay.feed(record);
+                flow
+            })
+        };
+        let tally = format!("{:?}", tally.unwrap());
+        let hit = replay.policy_peaks(0, 0).unwrap().hit(9, |_| true);
+        (format!("{:?}", replay.outcomes()), tally, hit, replay.series(0).unwrap().total(DENIED))
+    };
+    for details in [false, true] {
+        let alone = replayed(false, details);
+        assert!(alone.3 > 100, "{alone:?}");
+        assert_eq!(replayed(true, details), alone);
+    }
+}
+
 /// Three wrong passwords an hour: only the failures that the log recorded are charged, and a success forgets them.
 #[test]
 fn failures_are_charged_by_the_status_of_the_log() {

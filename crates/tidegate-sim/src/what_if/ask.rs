@@ -35,7 +35,7 @@ impl Asking {
         policy.mode = Mode::Enforce;
         policy.share = None;
         let set = PolicySet::with(vec![policy], Access::default(), ipv6_prefix)?;
-        Ok(Self { wanted: Wanted::by(vec![set.named()]), set, ipv6_prefix })
+        Ok(Self { wanted: Wanted::by(vec![set.named()], false), set, ipv6_prefix })
     }
 
     /// Describes what the policy looks at of a request.

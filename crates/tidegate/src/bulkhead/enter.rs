@@ -7,23 +7,30 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tidegate_core::{Cost, NotACost, Retry, Tick};
+use smallvec::SmallVec;
+use tidegate_core::{Cost, NotACost, Priority, Retry, Tick};
 
-use super::line::Answer;
-use super::permit::{Permit, Shared};
+use super::line::{Answer, Asked, Ticket};
+use super::permit::Permit;
+use super::places::NotNow;
+use super::shared::Shared;
 use crate::answer::TakeError;
+use crate::block_on::block_on;
 use crate::clock::Sleep;
 use crate::deadline::Deadline;
+use crate::key::Key;
 use crate::time_bound::TimeBound;
 
 /// A future that ends with a [`Permit`]; made by [`Bulkhead::enter`](crate::Bulkhead::enter).
 ///
-/// Nothing happens before the first poll: that is when its place in the line is taken and its deadline counted from. First come, first
-/// served: nobody enters past those who wait, also not where the first needs more places than are free. It owns its bulkhead, so it
+/// Nothing happens before the first poll: that is when its place in the line is taken and its deadline counted from. Whoever is more
+/// important comes first, and among equals who comes first is the bulkhead's order ([`QueueOrder`](crate::QueueOrder)); nobody enters
+/// past those whose turn is before, also not where the first needs more places than are free. It owns its bulkhead, so it
 /// can be stored and spawned; it runs on any executor. One that need not wait does not allocate.
 ///
 /// # Errors
-/// With no place taken: [`TakeError::Denied`], with [`Retry::Unknown`] when the deadline came first or as many wait as may, with
+/// With no place taken: [`TakeError::Denied`], with [`Retry::Unknown`] when the deadline or the bulkhead's longest wait came first, as many
+/// wait as may, somebody more important took its place in the queue, or its turn is not expected before its deadline, and with
 /// [`Retry::Never`] when more places are asked for than there are, or the deadline had passed before the first poll;
 /// [`TakeError::NotACost`] for zero places and less.
 ///
@@ -36,19 +43,22 @@ use crate::time_bound::TimeBound;
 pub struct Enter {
     shared: Arc<Shared>,
     places: Result<Cost, NotACost>,
+    priority: Priority,
+    tenant: SmallVec<[u8; 32]>,
     bound: TimeBound,
     stage: Stage,
 }
 
 enum Stage {
     New,
-    InLine { number: u64, deadline: Option<Tick>, sleep: Option<Sleep> },
+    InLine { ticket: Ticket, deadline: Option<Tick>, sleep: Option<Sleep> },
     Ended,
 }
 
 impl Enter {
-    pub(super) const fn new(shared: Arc<Shared>, places: Result<Cost, NotACost>) -> Self {
-        Self { shared, places, bound: TimeBound::NONE, stage: Stage::New }
+    pub(super) fn new(shared: Arc<Shared>, places: Result<Cost, NotACost>) -> Self {
+        let (priority, tenant, bound) = (Priority::default(), SmallVec::new(), TimeBound::NONE);
+        Self { shared, places, priority, tenant, bound, stage: Stage::New }
     }
 
     /// Waits for at most `timeout` from the first poll on; zero means now or not at all.
@@ -64,26 +74,80 @@ impl Enter {
         self
     }
 
-    /// Enters at once or joins the line. `Ok` is the number in the line and the deadline; `Err` is the answer to a caller who need not wait
+    /// Says how much it matters: who is more important comes first, takes the place of the least important in a full queue, and has the
+    /// part that is [kept for it](crate::Bulkhead::with_keep_for). [`Criticality::Critical`](crate::Criticality::Critical) unless said.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::{Bulkhead, Criticality};
+    ///
+    /// let bulkhead = Bulkhead::new(1)?;
+    /// let permit = bulkhead.enter().priority(Criticality::Sheddable).now()?;
+    /// # drop(permit);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn priority(mut self, priority: impl Into<Priority>) -> Self {
+        self.priority = priority.into();
+        self
+    }
+
+    /// Says who it is, for a bulkhead whose places are [divided among tenants](crate::Bulkhead::with_tenants); others make no use of it.
+    pub fn of(mut self, tenant: impl Key) -> Self {
+        self.tenant = tenant.with_bytes(SmallVec::from_slice);
+        self
+    }
+
+    /// Enters now or not at all, whatever time there is. Without a lock where nobody waits and the places are not divided.
+    ///
+    /// # Errors
+    /// As [`Enter`].
+    pub fn now(self) -> Result<Permit, TakeError> {
+        let places = self.places?;
+        let answer = if self.bound.has_passed(&*self.shared.clock) {
+            Err(Retry::Never)
+        } else {
+            self.shared.enter(self.asked(places))
+        };
+        Ok(self.shared.permit(answer)?)
+    }
+
+    /// Enters when it is this caller's turn, holding the calling thread meanwhile.
+    ///
+    /// # Errors
+    /// As [`Enter`].
+    pub fn blocking(self) -> Result<Permit, TakeError> {
+        block_on(self)
+    }
+
+    fn asked(&self, places: Cost) -> Asked<'_> {
+        Asked { places: places.units(), priority: self.priority, tenant: &self.tenant }
+    }
+
+    /// Enters at once or joins the line. `Ok` is the ticket and the deadline; `Err` is the answer to a caller who need not wait
     /// or must not.
-    fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(u64, Option<Tick>), Answer> {
+    fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(Ticket, Option<Tick>), Answer> {
         let shared = &self.shared;
         self.bound = self.bound.by(&*shared.clock);
         if self.bound.has_passed(&*shared.clock) {
-            return Err(Err(shared.line.lock().refused(Retry::Never)));
+            return Err(Err(Retry::Never));
+        }
+        let longest = shared.rules.longest_wait;
+        if self.bound.is_at_once() || longest.is_zero() {
+            return Err(shared.enter(self.asked(places)));
         }
         // Tried before the clock is read and the waker copied: a caller who need not wait needs neither.
-        let answer = shared.line.lock().enter(places);
-        if !matches!(&answer, Err(refused) if refused.retry() == Retry::Unknown) {
-            return Err(answer);
+        match shared.enter_past_line(places.units(), self.priority) {
+            Ok(granted) => return Err(Ok(granted)),
+            Err(NotNow::Full | NotNow::Locked) => {}
         }
-        if self.bound.is_at_once() {
-            return Err(answer);
-        }
-        let deadline = self.bound.deadline(&*shared.clock);
-        let mut waker = Some(cx.waker().clone());
-        let number = shared.line.lock().join(places, &mut waker)?;
-        Ok((number, deadline))
+        let now = shared.clock.now();
+        let own = self.bound.deadline(&*shared.clock);
+        let deadline = match longest {
+            Duration::MAX => own,
+            longest => Some(own.unwrap_or(Tick::MAX).min(now.after(longest))),
+        };
+        let ticket = shared.join(self.asked(places), (now, deadline), cx.waker().clone())?;
+        Ok((ticket, deadline))
     }
 
     fn ended(&mut self, answer: Answer) -> Poll<Result<Permit, TakeError>> {
@@ -105,32 +169,26 @@ impl Future for Enter {
                     return Poll::Ready(Err(error.into()));
                 }
             };
-            let (number, deadline) = match this.begin(places, cx) {
+            let (ticket, deadline) = match this.begin(places, cx) {
                 Ok(joined) => joined,
                 Err(answer) => return this.ended(answer),
             };
             // Set before the clock is asked for a timer, which may panic: the entry is dropped then, and has to leave the line.
-            this.stage = Stage::InLine { number, deadline, sleep: None };
+            this.stage = Stage::InLine { ticket, deadline, sleep: None };
         }
-        let Stage::InLine { number, deadline, sleep } = &mut this.stage else {
+        let Stage::InLine { ticket, deadline, sleep } = &mut this.stage else {
             panic!("an entry was polled after it had ended");
         };
         let shared = &this.shared;
-        let waker = cx.waker().clone();
-        let (answer, due) = shared.line.lock().ask(*number, waker);
-        due.settle();
-        if let Some(answer) = answer {
+        if let Some(answer) = shared.ask(ticket, cx.waker().clone()) {
             return this.ended(answer);
         }
         let Some(tick) = *deadline else { return Poll::Pending };
         loop {
-            if shared.clock.now() >= tick {
-                let mut line = shared.line.lock();
-                // A place that was given before this lock is taken, late as it is.
-                let (answer, due) = line.give_up(*number);
-                let answer = answer.unwrap_or_else(|| Err(line.refused(Retry::Unknown)));
-                drop(line);
-                due.settle();
+            let now = shared.clock.now();
+            if now >= tick {
+                // A place that was given before this is taken, late as it is.
+                let answer = shared.give_up(ticket, now);
                 return this.ended(answer);
             }
             if sleep.get_or_insert_with(|| shared.clock.sleep_until(tick)).as_mut().poll(cx).is_pending() {
@@ -144,9 +202,8 @@ impl Future for Enter {
 
 impl Drop for Enter {
     fn drop(&mut self) {
-        if let Stage::InLine { number, .. } = self.stage {
-            let due = self.shared.line.lock().go(number);
-            due.settle();
+        if let Stage::InLine { ticket, .. } = &self.stage {
+            self.shared.go(ticket);
         }
     }
 }
@@ -158,6 +215,10 @@ impl fmt::Debug for Enter {
             Stage::InLine { .. } => "in line",
             Stage::Ended => "ended",
         };
-        f.debug_struct("Enter").field("places", &self.places).field("stage", &stage).finish_non_exhaustive()
+        f.debug_struct("Enter")
+            .field("places", &self.places)
+            .field("priority", &self.priority)
+            .field("stage", &stage)
+            .finish_non_exhaustive()
     }
 }

@@ -1,24 +1,48 @@
-//! Who is inside, and who waits for a place: the state that the lock of a bulkhead protects.
+//! Who waits for a place, and whose turn is next: the state that the lock of a bulkhead protects.
 //!
-//! Places are given under the lock, and wakers are called after it. A place that becomes free goes at once to the first waiter, and is not
-//! left for whoever comes first: so nobody overtakes, and a place that was given to a waiter who has gone is found with the waiter and
-//! passed on. Wakers are foreign code: they come in as copies, and go out to be called and dropped after the lock.
+//! Places are given under the lock, and wakers are called after it. A place that becomes free goes at once to the waiter whose turn is
+//! next, and is not left for whoever comes first: so nobody overtakes, and a place that was given to a waiter who has gone is found with
+//! the waiter and passed on. Wakers are foreign code: they come in as copies, and go out to be called and dropped after the lock.
 
 use std::collections::BTreeMap;
 use std::task::Waker;
 
 use smallvec::SmallVec;
-use tidegate_core::concurrency::{Concurrency, ConcurrencyState};
-use tidegate_core::decision::Ruling;
-use tidegate_core::{
-    Ask, Cost, Decision, Guard, Outcome, Receipt, Replace, Retry, Standing, Tick, Transition,
-};
+use tidegate_core::{Priority, Retry, Tick};
 
-/// The tick passed to a guard whose places do not lapse: any tick will do.
-const ANY_TIME: Tick = Tick::EPOCH;
+use super::pace::Pace;
+use super::places::Places;
+use super::queue::{Turn, Waiting};
+use super::queues::{Class, Queues};
+use super::rules::Rules;
 
-/// The receipt of the places taken, or the decision that refused them.
-pub(super) type Answer = Result<Receipt, Decision>;
+/// Places that were given to somebody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Granted {
+    pub(super) places: u64,
+    /// How many were taken then, these included.
+    pub(super) in_flight: u64,
+    pub(super) class: Class,
+}
+
+/// What became of an ask.
+pub(super) type Answer = Result<Granted, Retry>;
+
+/// What somebody asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    pub(super) places: u64,
+    pub(super) priority: Priority,
+    /// The tenant; empty where none was named.
+    pub(super) tenant: &'a [u8],
+}
+
+/// Where a waiter is found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ticket {
+    class: Class,
+    turn: Turn,
+}
 
 /// Wakers to call, or only to drop, once the lock is released.
 #[derive(Debug, Default)]
@@ -36,148 +60,225 @@ impl Due {
     }
 }
 
-/// One waiter.
-#[derive(Debug)]
-struct Waiting {
-    places: Cost,
-    waker: Waker,
-}
-
 #[derive(Debug)]
 pub(super) struct Line {
-    guard: Concurrency,
-    state: ConcurrencyState,
     /// How many have ever waited; each waiter's number is its count, so numbers keep the order.
     arrivals: u64,
-    /// The waiters by number, the first to come first. At most `room`.
-    waiting: BTreeMap<u64, Waiting>,
+    queues: Queues,
     /// Answers that were not fetched yet, by the waiter's number.
     answered: BTreeMap<u64, Answer>,
-    room: usize,
+    pace: Pace,
 }
 
 impl Line {
-    pub(super) fn new(guard: Concurrency, room: usize) -> Self {
-        let (waiting, answered) = (BTreeMap::new(), BTreeMap::new());
-        Self { guard, state: guard.fresh(ANY_TIME), arrivals: 0, waiting, answered, room }
-    }
-
-    /// Returns an empty line with the same guard and room.
-    pub(super) fn again(&self) -> Self {
-        Self::new(self.guard, self.room)
-    }
-
-    pub(super) fn standing(&self) -> Standing {
-        self.guard.standing(&self.state, ANY_TIME)
+    pub(super) fn new(rules: &Rules, limit: u64, now: Tick) -> Self {
+        let queues = Queues::new(rules, limit, now);
+        Self { arrivals: 0, queues, answered: BTreeMap::new(), pace: Pace::default() }
     }
 
     pub(super) fn waiting(&self) -> usize {
-        self.waiting.len()
+        self.queues.len()
     }
 
-    pub(super) const fn guard(&self) -> Concurrency {
-        self.guard
-    }
-
-    pub(super) fn refused(&self, retry: Retry) -> Decision {
-        Decision { ruling: Ruling::Denied { retry }, standing: self.standing() }
-    }
-
-    /// Takes places without regard to those who wait.
-    fn take(&mut self, places: Cost) -> Answer {
-        match self.guard.enter(&self.state, Ask::allow(ANY_TIME, places)) {
-            Transition::Allowed { next, receipt, .. } => {
-                self.state = next;
-                Ok(receipt)
-            }
-            Transition::Denied { retry } => Err(self.refused(retry)),
+    /// Takes places for whoever is next, where there are enough.
+    fn take(
+        &mut self,
+        (rules, places): (&Rules, &Places),
+        (wanted, priority): (u64, Priority),
+        class: Class,
+        now: Tick,
+    ) -> Option<Granted> {
+        if !self.queues.has_room(class, wanted) {
+            return None;
         }
+        let in_flight = places.enter_locked(wanted, |limit| rules.kept(priority, limit)).ok()?;
+        let class = self.queues.taken(class, wanted, now);
+        Some(Granted { places: wanted, in_flight, class })
     }
 
-    /// Enters at once or not at all; nobody enters past those who wait.
-    pub(super) fn enter(&mut self, places: Cost) -> Answer {
-        if self.waiting.is_empty() || places.units() > self.guard.max() {
-            return self.take(places);
+    /// Enters at once or not at all.
+    pub(super) fn enter(
+        &mut self,
+        rules: &Rules,
+        places: &Places,
+        asked: Asked<'_>,
+        now: Tick,
+    ) -> (Answer, Due) {
+        let (answer, due) = self.enter_if_next(rules, places, asked, now);
+        self.open_if_empty(places);
+        (answer, due)
+    }
+
+    fn enter_if_next(
+        &mut self,
+        rules: &Rules,
+        places: &Places,
+        asked: Asked<'_>,
+        now: Tick,
+    ) -> (Answer, Due) {
+        // First those who wait: places may have been left that nobody has passed on yet.
+        let due = self.advance(rules, places, now);
+        let class = self.queues.class_of(asked.tenant, now);
+        let answer = if self.queues.is_next(class, asked.priority, asked.places, now) {
+            self.take((rules, places), (asked.places, asked.priority), class, now).ok_or(Retry::Unknown)
+        } else {
+            Err(Retry::Unknown)
+        };
+        (answer, due)
+    }
+
+    /// Enters, or joins those who wait. The waker is taken only then.
+    pub(super) fn join(
+        &mut self,
+        rules: &Rules,
+        places: &Places,
+        asked: Asked<'_>,
+        (now, deadline): (Tick, Option<Tick>),
+        waker: &mut Option<Waker>,
+    ) -> (Result<Ticket, Answer>, Due) {
+        if let Some(retry) = rules.too_many(asked.places, asked.priority, places.count().limit()) {
+            return (Err(Err(retry)), Due::default());
         }
-        Err(self.refused(Retry::Unknown))
-    }
-
-    /// Enters, or stands at the end of the line and returns the number there. The waker is taken only then.
-    pub(super) fn join(&mut self, places: Cost, waker: &mut Option<Waker>) -> Result<u64, Answer> {
-        match self.enter(places) {
-            Err(refused) if refused.retry() == Retry::Unknown && self.waiting.len() < self.room => {
-                let Some(waker) = waker.take() else { return Err(Err(refused)) };
-                self.arrivals += 1;
-                self.waiting.insert(self.arrivals, Waiting { places, waker });
-                Ok(self.arrivals)
+        // From here on everybody takes the lock: whoever left before is counted below, and whoever leaves later waits for the lock.
+        places.lock();
+        let (answer, mut due) = self.enter_if_next(rules, places, asked, now);
+        let joined = match answer {
+            Err(Retry::Unknown) if !self.is_late(asked, now, deadline) => {
+                self.wait(rules, asked, now, waker, &mut due)
             }
             answer => Err(answer),
+        };
+        self.open_if_empty(places);
+        (joined, due)
+    }
+
+    /// Says whether the turn of a newcomer is expected after its deadline. Never for the first one in line, by whom the pace is measured: so
+    /// a wrong measurement does not last.
+    fn is_late(&self, asked: Asked<'_>, now: Tick, deadline: Option<Tick>) -> bool {
+        let Some(ahead) = self.queues.ahead_of(asked.priority, now) else { return false };
+        let (false, Some(deadline)) = (ahead == 0, deadline) else { return false };
+        let expected = self.pace.expected(ahead.saturating_add(asked.places));
+        expected.is_some_and(|expected| now.after(expected) > deadline)
+    }
+
+    fn wait(
+        &mut self,
+        rules: &Rules,
+        asked: Asked<'_>,
+        now: Tick,
+        waker: &mut Option<Waker>,
+        due: &mut Due,
+    ) -> Result<Ticket, Answer> {
+        const SHED: Answer = Err(Retry::Unknown);
+        let class = self.queues.class_of(asked.tenant, now);
+        if self.queues.len() >= rules.room {
+            let (class, turn) = self.queues.gives_way_to(class, asked.priority, now).ok_or(SHED)?;
+            self.answer((class, turn), SHED, due);
+        }
+        // `None` only where the caller has waited already, and so has no second waker to leave.
+        let waker = waker.take().ok_or(SHED)?;
+        if self.queues.len() == 0 {
+            self.pace.begin(now);
+        }
+        self.arrivals += 1;
+        let turn = Turn::new(asked.priority, self.arrivals);
+        let Asked { places, priority, .. } = asked;
+        self.queues.push(class, turn, Waiting { places, priority, since: now, waker });
+        Ok(Ticket { class, turn })
+    }
+
+    /// Answers a waiter who then fetches it.
+    fn answer(&mut self, (class, turn): (Class, Turn), answer: Answer, due: &mut Due) {
+        if let Some(waiting) = self.queues.remove(class, &turn) {
+            self.answered.insert(turn.number, answer);
+            due.wake.push(waiting.waker);
         }
     }
 
     /// Fetches a waiter's answer, once. While there is none, `waker` takes the place of the waker left before.
-    pub(super) fn ask(&mut self, number: u64, waker: Waker) -> (Option<Answer>, Due) {
-        let gone = match self.waiting.get_mut(&number) {
+    pub(super) fn ask(&mut self, ticket: &Ticket, waker: Waker) -> (Option<Answer>, Due) {
+        let gone = match self.queues.get_mut(ticket.class, &ticket.turn) {
             Some(waiting) => std::mem::replace(&mut waiting.waker, waker),
             None => waker,
         };
-        (self.answered.remove(&number), Due { gone: Some(gone), ..Due::default() })
+        (self.answered.remove(&ticket.turn.number), Due { gone: Some(gone), ..Due::default() })
     }
 
     /// Takes a waiter out of the line, and returns its answer if there was one; a place in it is then the caller's.
-    pub(super) fn give_up(&mut self, number: u64) -> (Option<Answer>, Due) {
-        let gone = self.waiting.remove(&number).map(|waiting| waiting.waker);
+    pub(super) fn give_up(
+        &mut self,
+        rules: &Rules,
+        places: &Places,
+        ticket: &Ticket,
+        now: Tick,
+    ) -> (Option<Answer>, Due) {
+        let gone = self.queues.remove(ticket.class, &ticket.turn).map(|waiting| waiting.waker);
         // The first one may have held up others who need fewer places.
-        let due = Due { gone, ..self.advance() };
-        (self.answered.remove(&number), due)
+        let due = Due { gone, ..self.advance(rules, places, now) };
+        self.open_if_empty(places);
+        (self.answered.remove(&ticket.turn.number), due)
     }
 
     /// Takes out a waiter that was dropped; a place that was given to it goes to the next.
-    pub(super) fn go(&mut self, number: u64) -> Due {
-        let (answer, mut due) = self.give_up(number);
-        if let Some(Ok(receipt)) = answer {
-            due.wake.extend(self.leave(&receipt, Outcome::Ignored).wake);
+    pub(super) fn go(&mut self, rules: &Rules, places: &Places, ticket: &Ticket, now: Tick) -> Due {
+        let (answer, mut due) = self.give_up(rules, places, ticket, now);
+        if let Some(Ok(granted)) = answer {
+            places.leave(granted.places);
+            due.wake.extend(self.left(rules, places, granted, now).wake);
         }
         due
     }
 
-    /// Returns the places of a receipt, and gives them to those who wait.
-    pub(super) fn leave(&mut self, receipt: &Receipt, outcome: Outcome) -> Due {
-        self.state = self.guard.leave(&self.state, ANY_TIME, receipt, outcome);
-        self.advance()
+    /// Passes on places that were returned.
+    pub(super) fn left(&mut self, rules: &Rules, places: &Places, granted: Granted, now: Tick) -> Due {
+        self.queues.left(granted.class, granted.places, now);
+        let due = self.advance(rules, places, now);
+        self.open_if_empty(places);
+        due
     }
 
-    /// Changes the guard. Whoever is inside stays inside; waiters who ask for more places than there are now are refused for good, wherever
-    /// they stand in the line.
-    pub(super) fn change(&mut self, guard: Concurrency) -> Due {
-        self.state = guard.carry(&self.guard, &self.state, ANY_TIME, Replace::AsIs);
-        self.guard = guard;
-        let never = self.refused(Retry::Never);
+    /// Changes the number of places. Whoever is inside stays inside; waiters who ask for more places than they may have now are refused,
+    /// wherever they stand in the line.
+    pub(super) fn change(&mut self, rules: &Rules, places: &Places, limit: u64, now: Tick) -> Due {
         let mut due = Due::default();
-        for (number, waiting) in
-            self.waiting.extract_if(.., |_, waiting| waiting.places.units() > guard.max())
-        {
-            self.answered.insert(number, Err(never));
-            due.wake.push(waiting.waker);
+        places.change(limit);
+        self.queues.change(limit);
+        for (class, turn) in self.queues.too_wide(|priority| rules.most(priority, limit)) {
+            self.answer((class, turn), Err(rules.too_many_now()), &mut due);
         }
-        due.wake.extend(self.advance().wake);
+        due.wake.extend(self.advance(rules, places, now).wake);
+        self.open_if_empty(places);
         due
     }
 
-    /// Gives places to the first in line for as long as there are enough.
-    fn advance(&mut self) -> Due {
+    /// Gives places to those whose turn is next for as long as there are enough.
+    fn advance(&mut self, rules: &Rules, places: &Places, now: Tick) -> Due {
         let mut due = Due::default();
-        while let Some(first) = self.waiting.first_entry() {
-            let (number, places) = (*first.key(), first.get().places);
-            let answer = self.take(places);
-            if matches!(&answer, Err(refused) if refused.retry() == Retry::Unknown) {
-                break;
+        while let Some((class, turn, waiting)) = self.queues.next(now) {
+            let (wanted, priority, since) = (waiting.places, waiting.priority, waiting.since);
+            let Some(granted) = self.take((rules, places), (wanted, priority), class, now) else { break };
+            if self.queues.waited_too_long(class, since, now) {
+                places.leave(wanted);
+                self.queues.left(granted.class, wanted, now);
+                self.answer((class, turn), Err(Retry::Unknown), &mut due);
+                continue;
             }
-            if let Some(waiting) = self.waiting.remove(&number) {
-                self.answered.insert(number, answer);
-                due.wake.push(waiting.waker);
+            self.answer((class, turn), Ok(granted), &mut due);
+            self.pace.turn(now, wanted);
+            while let Some(stale) = self.queues.stale(class, now) {
+                self.answer((class, stale), Err(Retry::Unknown), &mut due);
             }
         }
+        if self.queues.len() == 0 {
+            self.pace.end();
+        }
         due
+    }
+
+    /// Opens the way past the lock where nobody waits.
+    fn open_if_empty(&self, places: &Places) {
+        if self.queues.len() == 0 && !self.queues.are_divided() {
+            places.open();
+        }
     }
 }

@@ -7,10 +7,12 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use loom::thread;
 
+use tidegate_core::concurrency::{Law, Partition, Sample};
+use tidegate_core::{Criticality, Outcome, Retry, Tick};
+
 use super::*;
 use crate::clock::ManualClock;
 use crate::sync::explore;
-use tidegate_core::Outcome;
 
 /// Wakes a thread of the model.
 struct Unpark(thread::Thread);
@@ -21,19 +23,29 @@ impl Wake for Unpark {
     }
 }
 
-fn bulkhead(max: u64) -> Bulkhead {
+fn built(rules: Rules, limit: u64, moving: Option<Moving>) -> Bulkhead {
     // A manual clock: loom would follow the atomics of the system clock.
-    let line = Line::new(Concurrency::new(max).unwrap(), 9);
-    Bulkhead { shared: Shared::new(Arc::new(ManualClock::default()), line) }
+    let bulkhead = Bulkhead { shared: Shared::new(Arc::new(ManualClock::default()), rules, limit, moving) };
+    // Loom's cells are made at the first look, and that has to be before the threads.
+    assert_eq!(bulkhead.standing().limit, limit);
+    bulkhead
+}
+
+fn bulkhead(max: u64) -> Bulkhead {
+    built(Rules { room: 9, ..Bulkhead::rules(false) }, max, None)
 }
 
 /// Waits for its turn, however long; a place that is lost leaves this thread parked, which loom reports as a deadlock.
 fn enter(bulkhead: &Bulkhead) -> Permit {
+    turn(bulkhead.enter()).unwrap()
+}
+
+fn turn(entry: Enter) -> Result<Permit, TakeError> {
     let waker = Waker::from(Plain::new(Unpark(thread::current())));
-    let mut entry = pin!(bulkhead.enter());
+    let mut entry = pin!(entry);
     loop {
         match entry.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(permit) => return permit.unwrap(),
+            Poll::Ready(answer) => return answer,
             Poll::Pending => thread::park(),
         }
     }
@@ -98,6 +110,109 @@ fn a_change_meets_a_waiter_who_goes() {
         goes.join().unwrap();
         assert_eq!(bulkhead.standing().remaining, 1);
         drop(inside);
+        is_empty(&bulkhead);
+    });
+}
+
+/// Two enter and leave past the lock at one place, and either is refused only while the other is inside.
+#[test]
+fn past_the_lock_never_are_two_at_one_place() {
+    explore(None, || {
+        let bulkhead = bulkhead(1);
+        let other = bulkhead.clone();
+        let tries = |bulkhead: &Bulkhead| {
+            for _ in 0..2 {
+                if let Ok(permit) = bulkhead.try_enter() {
+                    assert_eq!(bulkhead.standing().debt, 0);
+                    drop(permit);
+                }
+            }
+        };
+        let thread = thread::spawn(move || tries(&other));
+        tries(&bulkhead);
+        thread.join().unwrap();
+        is_empty(&bulkhead);
+    });
+}
+
+/// Somebody more important takes the only place in the queue while a place becomes free: whoever had it is served or told, and
+/// nobody is left waiting.
+#[test]
+fn a_place_in_the_queue_is_taken_while_a_place_becomes_free() {
+    explore(None, || {
+        let bulkhead = built(Rules { room: 1, ..Bulkhead::rules(false) }, 1, None);
+        let inside = bulkhead.try_enter().unwrap();
+        let (one, two) = (bulkhead.clone(), bulkhead.clone());
+        let low = thread::spawn(move || match turn(one.enter().priority(Criticality::Sheddable)) {
+            Ok(permit) => drop(permit),
+            Err(refused) => assert_eq!(refused.retry(), Retry::Unknown),
+        });
+        let high = thread::spawn(move || drop(turn(two.enter()).unwrap()));
+        inside.leave(Outcome::Success);
+        low.join().unwrap();
+        high.join().unwrap();
+        is_empty(&bulkhead);
+    });
+}
+
+/// One more place after each sample.
+#[derive(Clone, Debug)]
+struct Grows;
+
+impl Law for Grows {
+    type State = u64;
+
+    fn start(&self, _: Tick) -> u64 {
+        1
+    }
+
+    fn limit(&self, limit: &u64) -> u64 {
+        *limit
+    }
+
+    fn learn(&self, limit: &mut u64, _: &Sample) {
+        *limit += 1;
+    }
+}
+
+/// Two leave at once while one waits: its turn comes by a place that is left or by one that the law adds, and no sample is lost.
+#[test]
+fn a_law_learns_from_two_at_once_while_one_waits() {
+    explore(Some(3), || {
+        let moving = Moving::new(Grows, Tick::EPOCH);
+        let bulkhead = built(Bulkhead::rules(true), 1, Some(moving));
+        bulkhead.try_enter().unwrap().leave(Outcome::Success);
+        let [inside, other] = [bulkhead.try_enter().unwrap(), bulkhead.try_enter().unwrap()];
+        let waiting = bulkhead.clone();
+        let waits = thread::spawn(move || drop(enter(&waiting)));
+        let leaves = thread::spawn(move || other.leave(Outcome::Success));
+        inside.leave(Outcome::Success);
+        waits.join().unwrap();
+        leaves.join().unwrap();
+        is_empty(&bulkhead);
+        // A sample that found the law busy is taken in with the next.
+        bulkhead.try_enter().unwrap().leave(Outcome::Success);
+        assert_eq!(bulkhead.standing().limit, 5);
+    });
+}
+
+/// Two tenants at one place, each twice: nobody waits for ever.
+#[test]
+fn tenants_take_turns() {
+    explore(Some(3), || {
+        let tenants = Tenants::default().each(Partition::default(), 2).unwrap();
+        let bulkhead = built(Rules { tenants: Some(tenants), ..Bulkhead::rules(false) }, 1, None);
+        let other = bulkhead.clone();
+        let turns = |bulkhead: &Bulkhead, tenant: &str| {
+            for _ in 0..2 {
+                let permit = turn(bulkhead.enter().of(tenant)).unwrap();
+                assert_eq!(bulkhead.standing().remaining, 0, "nobody else is inside");
+                drop(permit);
+            }
+        };
+        let thread = thread::spawn(move || turns(&other, "ann"));
+        turns(&bulkhead, "bob");
+        thread.join().unwrap();
         is_empty(&bulkhead);
     });
 }

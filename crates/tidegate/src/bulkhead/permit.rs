@@ -1,72 +1,48 @@
-//! The right to be inside, and what the clones of a bulkhead share.
+//! The right to be inside.
 
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate_core::{Outcome, Receipt};
+use tidegate_core::{Outcome, Tick};
 
-use super::line::{Answer, Due, Line};
-use crate::answer::{Answer as Answered, Denied};
-use crate::clock::Clock;
-use crate::sync::Mutex;
-
-/// The places of a bulkhead, and the line of those who wait for one.
-pub(super) struct Shared {
-    pub(super) clock: Arc<dyn Clock>,
-    /// Never held while a clock is called, or a waker called, copied or dropped.
-    pub(super) line: Mutex<Line>,
-}
-
-impl Shared {
-    pub(super) fn new(clock: Arc<dyn Clock>, line: Line) -> Arc<Self> {
-        Arc::new(Self { clock, line: Mutex::new(line) })
-    }
-
-    /// Makes a permit of an answer that grants places.
-    pub(super) fn permit(self: &Arc<Self>, answer: Answer) -> Result<Permit, Denied> {
-        match answer {
-            Ok(receipt) => Ok(Permit { shared: Arc::clone(self), receipt: Some(receipt) }),
-            Err(refused) => Err(Answered::settled(refused, 0).into()),
-        }
-    }
-
-    fn leave(&self, receipt: &Receipt, outcome: Outcome) {
-        let due: Due = self.line.lock().leave(receipt, outcome);
-        due.settle();
-    }
-}
+use super::line::Granted;
+use super::shared::Shared;
 
 /// The right to be inside a [`Bulkhead`](crate::Bulkhead). Dropping it returns its places and reports no outcome: a panic, or a caller who
 /// hung up, says nothing about how the work went.
 #[must_use = "dropping a permit returns its place at once"]
 pub struct Permit {
     shared: Arc<Shared>,
-    /// `None` once the places were returned.
-    receipt: Option<Receipt>,
+    granted: Granted,
+    /// When the work began; only kept where a law asks how long it took.
+    began: Tick,
+    /// Reported when it is dropped.
+    outcome: Outcome,
 }
 
 impl Permit {
+    #[inline]
+    pub(super) const fn new(shared: Arc<Shared>, granted: Granted, began: Tick) -> Self {
+        Self { shared, granted, began, outcome: Outcome::Ignored }
+    }
+
     /// Returns how many places it holds.
     #[must_use]
-    pub fn places(&self) -> u64 {
-        self.receipt.map_or(0, |receipt| receipt.cost.units())
+    pub const fn places(&self) -> u64 {
+        self.granted.places
     }
 
-    /// Returns its places and says how the work ended. The number of places of a bulkhead is fixed, so it makes no use of the outcome.
+    /// Returns its places and says how the work ended. A fixed number of places makes no use of the outcome; the law of an
+    /// [adaptive](crate::Bulkhead::adaptive) one learns from it and from the time since this permit was given.
     pub fn leave(mut self, outcome: Outcome) {
-        self.end(outcome);
-    }
-
-    fn end(&mut self, outcome: Outcome) {
-        if let Some(receipt) = self.receipt.take() {
-            self.shared.leave(&receipt, outcome);
-        }
+        self.outcome = outcome;
     }
 }
 
 impl Drop for Permit {
+    #[inline]
     fn drop(&mut self) {
-        self.end(Outcome::Ignored);
+        self.shared.leave(self.granted, self.began, self.outcome);
     }
 }
 

@@ -11,9 +11,10 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 use tidegate_core::{Quota, Tick};
 
+use super::brought::holds_in_place_of;
 use super::charged::{Charged, Keep};
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
-use crate::policy::{Descriptor, LINES, Line, Plan, PolicySet};
+use crate::policy::{LINES, Line, Plan, PolicySet};
 use crate::precision::Precision;
 use crate::store::{Charge, DecidedBy, Op, Settled, Settlement, Settling, Step, StepClock, StoreError};
 use crate::thread_buffers::{Borrowed, Buffers};
@@ -274,12 +275,6 @@ impl<'c> Check<'c, '_> {
     }
 }
 
-/// Says whether a quota that a caller brings holds in place of a limit's own. A guard's limit is replaced by a guard only: a cell that goes from
-/// places to units and back forgets the places that are taken.
-fn holds_in_place_of(brought: &Quota, own: &Quota) -> bool {
-    brought.is_guard() == own.is_guard()
-}
-
 /// Shortens the delays that queues may accept, so that none ends beyond the deadline.
 #[inline]
 pub(super) fn shorten_waits(at: Tick, deadline: Option<Tick>, plan: &mut Plan<'_>) {
@@ -306,18 +301,6 @@ impl Line<'_> {
 }
 
 impl GateDecision {
-    /// Returns the quota that held for a limit of the request, and whether the check brought it; `None` where nothing limits it.
-    pub(crate) fn quota_of(
-        &self,
-        limit: &LimitDecision,
-        request: &Descriptor<'_>,
-    ) -> Option<(&Arc<Quota>, bool)> {
-        let policy = self.policies.policies().get(limit.policy)?;
-        let own = policy.limit(limit.limit)?.terms_for(request).quota.as_ref()?;
-        let brought = self.brought.as_ref().filter(|brought| holds_in_place_of(brought, own));
-        Some(brought.map_or((own, false), |brought| (brought, true)))
-    }
-
     /// Takes over what a store said of all limits that stand here.
     #[inline]
     pub(super) fn conclude(&mut self, settled: &Settled) {

@@ -12,7 +12,7 @@ mod x_ratelimit;
 
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 
-use self::insert::insert;
+pub use self::insert::insert;
 use super::shown::ShownLimits;
 use crate::header_form::HeaderForm;
 use crate::rounded::seconds_up;
@@ -21,11 +21,7 @@ use crate::rounded::seconds_up;
 const LEFT_OUT: HeaderName = HeaderName::from_static("x-tidegate-policies-left-out");
 
 impl ShownLimits<'_> {
-    /// Writes the rate-limit headers of the answer, in place of those of the same names.
-    ///
-    /// At most 2,048 bytes of lists of limits: where there are more, those that leave most stay out, and a header says how many. On a refusal
-    /// with a known wait `retry-after` says whole seconds, at least one; `access-control-expose-headers` lets scripts of browsers
-    /// read them.
+    /// Writes the rate-limit headers of the answer, as [`HttpAnswer::write_headers`](super::HttpAnswer::write_headers) says.
     pub fn write(&self, form: HeaderForm, out: &mut HeaderMap) {
         let left_out = match form {
             HeaderForm::Draft11 => draft11::write(self, out),

@@ -1,6 +1,6 @@
 //! How a refusal is told: its status, and a problem that says what refused and what would help.
 //!
-//! Two readers want different things. Those whom the policies belong to read everything ([`Refusal::detail`]); strangers read what refused,
+//! Two readers want different things. Those whom the policies belong to read everything ([`Refusal::problem`]); strangers read what refused,
 //! for how long, and nothing else ([`PublicRefusal`]). The whole decision would tell them of experiments in shadow, of all other policies, of
 //! what is left of limits that others share, and of what went wrong with the store.
 //!
@@ -67,7 +67,7 @@ impl<'a> Refusal<'a> {
 
     /// Returns the type of the problem, a URI.
     #[must_use]
-    pub fn problem_type(&self) -> &'a str {
+    fn problem_type(&self) -> &'a str {
         match self.cause {
             Cause::Gate(GateDecision { denied_by_list: Some(_), .. }) => NO_TYPE,
             Cause::Gate(decision) => deny_of(decision).map_or(NO_TYPE, |deny| &*deny.problem),
@@ -78,7 +78,7 @@ impl<'a> Refusal<'a> {
 
     /// Returns the title: the type's name in words, or the reason of the status that is answered.
     #[must_use]
-    pub fn title(&self, status: StatusCode) -> String {
+    fn title(&self, status: StatusCode) -> String {
         title(self.problem_type(), status)
     }
 
@@ -94,7 +94,7 @@ impl<'a> Refusal<'a> {
 
     /// Returns all policies that refuse, each once, in the order of the policies.
     #[must_use]
-    pub fn policies(&self) -> Vec<&'a str> {
+    fn policies(&self) -> Vec<&'a str> {
         let Cause::Gate(decision) = self.cause else { return self.policy().into_iter().collect() };
         let policies = decision.policies.policies();
         let mut names: Vec<&str> =
@@ -107,7 +107,7 @@ impl<'a> Refusal<'a> {
 
     /// Returns when asking again is worthwhile.
     #[must_use]
-    pub fn retry(&self) -> Retry {
+    fn retry(&self) -> Retry {
         match self.cause {
             Cause::Gate(decision) => decision.retry(),
             Cause::Limit { retry, .. } => retry,
@@ -117,7 +117,7 @@ impl<'a> Refusal<'a> {
 
     /// Returns a sentence for those whom the policies belong to: with what is left, and the entry of a deny-list.
     #[must_use]
-    pub fn detail(&self) -> String {
+    fn detail(&self) -> String {
         match self.cause {
             Cause::Gate(decision) => match &decision.denied_by_list {
                 Some(refusal) => format!("{} is on a deny-list", refusal.entry),
@@ -129,7 +129,7 @@ impl<'a> Refusal<'a> {
 
     /// Returns a sentence for anybody.
     #[must_use]
-    pub fn public_detail(&self) -> String {
+    fn public_detail(&self) -> String {
         match (self.cause, self.policy()) {
             // Not the entry: a list may name others.
             (Cause::Gate(GateDecision { denied_by_list: Some(_), .. }), _) => {
@@ -147,35 +147,58 @@ impl<'a> Refusal<'a> {
         }
     }
 
-    /// Writes it down for anybody, under the status that is answered. `id` names the decision to those who may look it up.
+    /// Writes it down for those whom the policies belong to, under the status that is answered. `id` names the decision to those who may look
+    /// it up.
     #[must_use]
-    pub fn public(&self, status: StatusCode, id: Option<String>) -> PublicRefusal<'a> {
-        let retry = self.retry();
-        PublicRefusal {
+    pub fn problem<'i>(&self, status: StatusCode, id: Option<&'i str>) -> RefusalProblem<'i>
+    where
+        'a: 'i,
+    {
+        RefusalProblem {
             r#type: self.problem_type(),
             title: self.title(status),
             status: status.as_u16(),
-            detail: self.public_detail(),
-            violated: self.policy().into_iter().collect(),
+            detail: self.detail(),
+            violated: self.policies(),
             id,
+        }
+    }
+
+    /// Writes it down for anybody.
+    #[must_use]
+    pub fn public<'i>(&self, status: StatusCode, id: Option<&'i str>) -> PublicRefusal<'i>
+    where
+        'a: 'i,
+    {
+        let retry = self.retry();
+        let violated = self.policy().into_iter().collect();
+        PublicRefusal {
+            problem: RefusalProblem { detail: self.public_detail(), violated, ..self.problem(status, id) },
             retry: retry.as_str(),
             retry_after_ms: retry.after().map(millis_up),
         }
     }
 }
 
-/// A refusal that strangers may read: a problem with few members. Serializes as `application/problem+json` wants it.
+/// The members that the problem of every refusal begins with. Serializes as `application/problem+json` wants it.
 #[derive(Clone, Debug, Serialize)]
-pub struct PublicRefusal<'a> {
+pub struct RefusalProblem<'a> {
     r#type: &'a str,
     title: String,
     status: u16,
     detail: String,
-    /// The policy that binds; none of a deny-list for all policies.
+    /// The policies that refuse; for strangers the one that binds. None of a deny-list for all policies.
     #[serde(rename = "violated-policies")]
     violated: Vec<&'a str>,
     #[serde(rename = "tidegate-decision-id", skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
+    id: Option<&'a str>,
+}
+
+/// A refusal that strangers may read: a problem with few members.
+#[derive(Clone, Debug, Serialize)]
+pub struct PublicRefusal<'a> {
+    #[serde(flatten)]
+    problem: RefusalProblem<'a>,
     retry: &'static str,
     retry_after_ms: Option<u64>,
 }
@@ -184,7 +207,7 @@ impl PublicRefusal<'_> {
     /// Returns it as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // A struct with string keys and whole numbers, so serializing it cannot fail.
+        // Structs with string keys and whole numbers, so serializing them cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 }

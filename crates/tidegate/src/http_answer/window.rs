@@ -23,7 +23,7 @@ impl Window {
     ///
     /// # Examples
     /// ```
-    /// use tidegate::{Quota, http_answer::Window};
+    /// use tidegate::{Quota, http_answer::server_parts::Window};
     /// assert_eq!(Window::of(&Quota::per_second(100).burst(200).gcra()?), Window::Seconds(2));
     /// # Ok::<(), tidegate::QuotaError>(())
     /// ```

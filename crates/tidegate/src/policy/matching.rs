@@ -195,6 +195,13 @@ impl Match {
         }
     }
 
+    /// Says whether it asks for a method, for a host and for a path, what is left out included.
+    pub(crate) fn reads_places(&self) -> [bool; 3] {
+        let of_left_out = self.not.as_deref().map_or([false; 3], Self::reads_places);
+        let own = [!self.methods.is_empty(), !self.hosts.is_empty(), !self.paths.is_empty()];
+        [0, 1, 2].map(|at| own[at] || of_left_out[at])
+    }
+
     #[cfg(feature = "config")]
     pub(crate) fn methods(&self) -> &[Box<str>] {
         &self.methods

@@ -86,6 +86,24 @@ mod tests {
     }
 
     #[test]
+    fn method_host_and_path_are_looked_at_where_a_policy_asks_for_them() {
+        let places = |policy: &str| {
+            let file = format!("version: 1\npolicies: [{policy}]\n");
+            let looked_at = Config::parse(&file, "f", Format::Yaml).unwrap().0.policies.looked_at();
+            ["request.method", "request.host", "request.path", "client.ip"]
+                .map(|name| looked_at.contains(name))
+        };
+        let with = |rest: &str| places(&format!("{{ name: a, limit: {{ rate: 1/s }}, {rest} }}"));
+        assert_eq!(with("by: [client.ip]"), [false, false, false, true]);
+        assert_eq!(with("match: { method: GET }"), [true, false, false, false]);
+        assert_eq!(with("match: { host: a.example }"), [false, true, false, false]);
+        assert_eq!(with("match: { path: /a, not: { method: GET } }"), [true, false, true, false]);
+        assert_eq!(with("by: [request.path]"), [false, false, true, false]);
+        assert_eq!(with("access: { deny: [\"request.host=a.example\"] }"), [false, true, false, false]);
+        assert_eq!(with("cost: \"size(request.path)\""), [false, false, true, false]);
+    }
+
+    #[test]
     fn what_an_expression_may_look_up_is_named() {
         for (cost, reaches, not) in [
             ("int(llm.tokens) + 1", "llm.tokens", "llm.model"),

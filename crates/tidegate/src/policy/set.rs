@@ -240,12 +240,27 @@ impl PolicySet {
         self.compares_places && path::is_ambiguous(path)
     }
 
-    /// Returns the attributes that the policies and lists of this set name.
+    /// Returns the attributes that the policies and lists of this set name, and those that Tidegate itself names (the client, method, host,
+    /// path and direction).
     #[must_use]
     pub fn named(&self) -> Named {
-        let mut named = Named::default();
+        let mut named = self.looked_at();
         for name in BUILT_IN {
             named.add(name);
+        }
+        named
+    }
+
+    /// Returns the attributes that checks under this set look at. Less than [`PolicySet::named`] where no policy or list asks for the
+    /// method, the host, the path or the client: for callers who describe requests to this set alone and can leave out the rest.
+    #[must_use]
+    pub fn looked_at(&self) -> Named {
+        let mut named = Named::default();
+        named.add("request.direction");
+        for policy in self.policies() {
+            let places = ["request.method", "request.host", "request.path"];
+            let read = places.into_iter().zip(policy.matching.reads_places()).filter(|(_, reads)| *reads);
+            read.for_each(|(name, _)| named.add(name));
         }
         let mut add = |name: &str, group: bool| named.add_name(name, group);
         self.policies().iter().for_each(|policy| policy.each_named(&mut add));

@@ -16,6 +16,7 @@ pub use random::Random;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_core::breaker::{CircuitBreaker, SentinelRule, Window};
 use tidegate_core::concurrency::Concurrency;
 use tidegate_core::rate::{
     Bandwidth, CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, TokenBucket, UberPacer, XTime,
@@ -119,6 +120,19 @@ pub fn quotas() -> Vec<Arc<Quota>> {
             .map(|bandwidth| TokenBucket::new(bandwidth).into()),
         Quota::concurrency(5, Duration::from_secs(2)),
         Concurrency::new(7).map(Quota::from),
+        // Trips, waits and recovers within the span of a trace.
+        CircuitBreaker::builder()
+            .window(Window::Time { span: Duration::from_secs(2), buckets: 4 })
+            .min_calls(3)
+            .open_for(Duration::from_millis(300))
+            .ttl(Duration::from_secs(1))
+            .probes(2)
+            .forget_after(Duration::from_secs(5))
+            .build()
+            .map(Quota::from),
+        CircuitBreaker::sentinel(SentinelRule::ErrorCount(1), Duration::from_millis(200))
+            .build()
+            .map(Quota::from),
     ];
     all.into_iter().map(|quota| Arc::new(quota.expect("constant parameters in range"))).collect()
 }

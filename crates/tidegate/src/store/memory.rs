@@ -248,6 +248,10 @@ impl Store for MemoryStore {
         None
     }
 
+    fn fetch(&self, keys: &[&[u8]]) {
+        self.touch_each(keys);
+    }
+
     fn occupancy(&self) -> Occupancy {
         let table = &self.shared.table;
         Occupancy {

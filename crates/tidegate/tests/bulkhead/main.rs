@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
+mod adaptive;
 mod orders;
+mod queues;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

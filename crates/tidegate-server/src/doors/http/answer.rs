@@ -2,7 +2,7 @@
 //!
 //! An allowed request is 200. A denied one has the status of the policy that binds, 429 for a caller over a quota and 503
 //! when the server is short itself; its body is the same decision inside `application/problem+json` ([`refusal`]). Behind a proxy it is
-//! short ([`PublicRefusal`](tidegate::http_answer::PublicRefusal)), since the proxy may hand it to anybody: Caddy and Traefik hand the answer
+//! short ([`PublicRefusal`](tidegate::http_answer::server_parts::PublicRefusal)), since the proxy may hand it to anybody: Caddy and Traefik hand the answer
 //! of forward-auth to their client. Operators find the whole one by the id: `/v1/explain?id=`.
 
 mod decision_body;
@@ -14,7 +14,8 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
-use tidegate::http_answer::{HeaderForm, PROBLEM_JSON, Refusal, ShownLimits};
+use tidegate::http_answer::server_parts::{Refusal, ShownLimits};
+use tidegate::http_answer::{HeaderForm, PROBLEM_JSON};
 use tidegate::policy::Descriptor;
 use tidegate_core::Retry;
 use ulid::Ulid;
@@ -56,7 +57,7 @@ impl<'a> Reply<'a, '_> {
         let (body, kind) = if self.allowed() {
             (json::bytes(&decision), JSON)
         } else {
-            (json::bytes(&RefusalBody::of(&self.refusal(), &decision, status)), PROBLEM_JSON)
+            (json::bytes(&RefusalBody::of(self.refusal(), &decision, status)), PROBLEM_JSON)
         };
         let mut response = (status, body).into_response();
         response.headers_mut().insert(CONTENT_TYPE, kind);
@@ -72,7 +73,8 @@ impl<'a> Reply<'a, '_> {
         } else {
             let refusal = self.refusal();
             let status = denied.unwrap_or_else(|| refusal.status());
-            let body = refusal.public(status, self.id.map(|id| id.to_string()));
+            let id = self.id.map(|id| id.to_string());
+            let body = refusal.public(status, id.as_deref());
             let mut response = (status, [(CONTENT_TYPE, PROBLEM_JSON)], json::bytes(&body)).into_response();
             if let Some(policy) = refusal.policy() {
                 response_headers::write_refusing_policy(policy, response.headers_mut());

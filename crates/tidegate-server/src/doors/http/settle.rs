@@ -12,7 +12,7 @@ use tidegate::Cost;
 use tidegate::Outcome;
 use tidegate::gate::ticket::{Ticket, TicketError};
 use tidegate::gate::{Fate, Followed, Part};
-use tidegate::http_answer::millis_up;
+use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::CostError;
 
 use super::request_body::{self, Ended, OUTCOMES, SettlementBody};

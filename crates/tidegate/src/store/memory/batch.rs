@@ -44,6 +44,17 @@ impl MemoryStore {
     }
 }
 
+impl MemoryStore {
+    /// Reads from the lines of keys that steps will soon name.
+    pub(super) fn touch_each(&self, keys: &[&[u8]]) {
+        for keys in keys.chunks(KEYS) {
+            // First all hashes: a processor looks only some hundred instructions ahead, and is to find the reads of many keys there.
+            let prints: Prints = keys.iter().map(|key| self.print(key)).collect();
+            black_box(prints.iter().fold(0, |touched, print| touched ^ self.touch(*print)));
+        }
+    }
+}
+
 /// Returns how many of the first steps have as many keys together as are looked up at once; one at least.
 fn fitting(steps: &[Step<'_>]) -> usize {
     let mut keys = 0;

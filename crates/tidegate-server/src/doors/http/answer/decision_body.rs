@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use tidegate::LimitDecision;
-use tidegate::http_answer::millis_up;
+use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{Limit, Mode, Policy};
 use ulid::Ulid;
 

@@ -2,9 +2,9 @@
 
 use http::header::{HeaderMap, HeaderName};
 use percent_encoding::percent_encode_byte;
+use tidegate::http_answer::server_parts::insert;
 use ulid::Ulid;
 
-use super::insert::insert;
 use crate::engine::TicketAnswer;
 
 /// The id of the decision, for logs.

@@ -1,0 +1,300 @@
+//! How a breaker is described before it is one.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::judgement::Judgement;
+use super::parameters::{CircuitBreaker, Evaluate, OpenTime, Parameters};
+use super::rules::{Rules, WHOLE};
+use super::window::Window;
+use crate::concurrency::Concurrency;
+use crate::error::QuotaError;
+use crate::time::nanos;
+
+/// A breaker that is being described; [`build`](BreakerBuilder::build) checks it as a whole.
+///
+/// Each method returns it with one thing changed. Without any it is the default, whose numbers have these reasons:
+///
+/// | what | default | why |
+/// |---|---|---|
+/// | window | 10 s in 10 buckets | an outage is seen within seconds, and a burst of a second does not fill it |
+/// | trips at | half of 20 calls or more failed | with fewer than 20 a bad minute of one caller trips it: where a tenth fails, half of 20 do once in 140,000 windows |
+/// | open for | 5 s, doubled each time, 60 s at most, shortened by up to a fifth at random | a restart takes seconds; what takes longer is asked less often; the random part keeps callers apart |
+/// | probes | 3 in flight, each for 60 s at most | enough to go on when one hangs |
+/// | judged by | evidence, at a risk of 5 % | see [`Judgement`] |
+/// | steps | 3 more, each with twice as many in flight | a cold service is not met by all at once |
+/// | forgotten | after 5 minutes | longer than the longest open time, so that the next trip of the same outage is known as such |
+#[derive(Clone, Debug)]
+#[must_use = "a builder is no breaker until it is built"]
+pub struct BreakerBuilder {
+    window: Window,
+    failure_ratio: Option<f64>,
+    slow: Option<(Duration, f64)>,
+    consecutive: Option<u32>,
+    failures: Option<u32>,
+    min_calls: u32,
+    above: bool,
+    overload_fails: bool,
+    evaluate: Evaluate,
+    open: (Duration, Duration),
+    growth: f64,
+    jitter: f64,
+    seed: u64,
+    strict: bool,
+    probes: u64,
+    ttl: Option<Duration>,
+    judgement: Judgement,
+    steps: u8,
+    healthy: Option<Duration>,
+}
+
+impl CircuitBreaker {
+    /// Describes a breaker, beginning with the default; see [`BreakerBuilder`] for its numbers.
+    pub const fn builder() -> BreakerBuilder {
+        BreakerBuilder {
+            window: Window::Time { span: Duration::from_secs(10), buckets: 10 },
+            failure_ratio: Some(0.5),
+            slow: None,
+            consecutive: None,
+            failures: None,
+            min_calls: 20,
+            above: false,
+            overload_fails: true,
+            evaluate: Evaluate::EachCall,
+            open: (Duration::from_secs(5), Duration::from_secs(60)),
+            growth: 2.0,
+            jitter: 0.2,
+            seed: 0,
+            strict: false,
+            probes: 3,
+            ttl: Some(Duration::from_secs(60)),
+            judgement: Judgement::Evidence(WHOLE / 20),
+            steps: 3,
+            healthy: Some(Duration::from_secs(300)),
+        }
+    }
+}
+
+impl BreakerBuilder {
+    /// Sets which calls it judges by.
+    pub const fn window(mut self, window: Window) -> Self {
+        self.window = window;
+        self
+    }
+
+    /// Trips when this share of the calls in the window has failed, above 0 to 1; counted in millionths.
+    pub const fn failure_ratio(mut self, share: f64) -> Self {
+        self.failure_ratio = Some(share);
+        self
+    }
+
+    /// Trips by no share of failures.
+    pub const fn without_failure_ratio(mut self) -> Self {
+        self.failure_ratio = None;
+        self
+    }
+
+    /// Trips when this share of the calls in the window, above 0 to 1, took longer than `slow_after`. Failures may be slow, too.
+    pub const fn slow_calls(mut self, slow_after: Duration, share: f64) -> Self {
+        self.slow = Some((slow_after, share));
+        self
+    }
+
+    /// Trips when so many calls in a row have failed, 1 or more, however few there were; in the order in which they ended.
+    pub const fn consecutive(mut self, failures: u32) -> Self {
+        self.consecutive = Some(failures);
+        self
+    }
+
+    /// Trips when so many calls in the window have failed, 1 or more, whatever their share.
+    pub const fn failures(mut self, failures: u32) -> Self {
+        self.failures = Some(failures);
+        self
+    }
+
+    /// Compares shares and counts only from so many calls in the window on; a window of calls has to remember as many.
+    pub const fn min_calls(mut self, calls: u32) -> Self {
+        self.min_calls = calls;
+        self
+    }
+
+    /// Trips when a figure exceeds its threshold, and not already when it reaches it. A share of all calls trips in either case, and
+    /// failures in a row trip when they reach theirs.
+    pub const fn above(mut self) -> Self {
+        self.above = true;
+        self
+    }
+
+    /// Says whether [`Outcome::Overloaded`](crate::Outcome::Overloaded) counts as a failure, as it does unless told otherwise; else it says
+    /// nothing of the service, as [`Outcome::Ignored`](crate::Outcome::Ignored).
+    pub const fn overload_fails(mut self, fails: bool) -> Self {
+        self.overload_fails = fails;
+        self
+    }
+
+    /// Sets when the figures are compared with their thresholds.
+    pub const fn evaluate(mut self, evaluate: Evaluate) -> Self {
+        self.evaluate = evaluate;
+        self
+    }
+
+    /// Sets for how long it opens, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD), at first and at most. Each time within
+    /// [`forget_after`](BreakerBuilder::forget_after) of the one before is longer by [`growth`](BreakerBuilder::growth).
+    pub const fn open_for(mut self, first: Duration) -> Self {
+        self.open = (first, if first.as_nanos() > self.open.1.as_nanos() { first } else { self.open.1 });
+        self
+    }
+
+    /// Sets the longest time for which it opens.
+    pub const fn open_at_most(mut self, longest: Duration) -> Self {
+        self.open.1 = longest;
+        self
+    }
+
+    /// Sets how many times longer each open time is than the one before, 1 to 1000; counted in thousandths.
+    pub const fn growth(mut self, times: f64) -> Self {
+        self.growth = times;
+        self
+    }
+
+    /// Sets by up to which share each open time is shortened at random, 0 to 1: so that callers that tripped together do not try together.
+    pub const fn jitter(mut self, share: f64) -> Self {
+        self.jitter = share;
+        self
+    }
+
+    /// Sets what the random part is drawn from, with the tick of the trip.
+    pub const fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Lets the first probe in after the open time, and not at its end.
+    pub const fn strictly_after(mut self) -> Self {
+        self.strict = true;
+        self
+    }
+
+    /// Sets how many probes may be in flight, 1 to [`Concurrency::MAX_PLACES`]; each step of recovery allows twice as many.
+    pub const fn probes(mut self, probes: u64) -> Self {
+        self.probes = probes;
+        self
+    }
+
+    /// Sets the time to live of a call, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD): a probe that has not ended by then gives
+    /// its place up, and no later outcome counts. It has to be longer than any call takes.
+    pub const fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Waits for the outcome of a call for ever. A probe that is lost then holds its place for ever: only for holders that
+    /// cannot be lost.
+    pub const fn without_ttl(mut self) -> Self {
+        self.ttl = None;
+        self
+    }
+
+    /// Sets how probes are judged, and how the calls of each later step are.
+    pub const fn judgement(mut self, judgement: Judgement) -> Self {
+        self.judgement = judgement;
+        self
+    }
+
+    /// Sets how many steps follow the first before it closes, 0 to [`CircuitBreaker::MAX_STEPS`].
+    pub const fn steps(mut self, steps: u8) -> Self {
+        self.steps = steps;
+        self
+    }
+
+    /// Forgets after this time: a breaker that has been closed for so long opens for the first time again, and one that nobody has used for so
+    /// long, and for the time to live of a call before that, is as new, even if it was open.
+    pub const fn forget_after(mut self, healthy: Duration) -> Self {
+        self.healthy = Some(healthy);
+        self
+    }
+
+    /// Never forgets a trip, nor that it is open. A key of a store then is kept for ever once it has tripped.
+    pub const fn never_forget(mut self) -> Self {
+        self.healthy = None;
+        self
+    }
+
+    /// Makes the breaker.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] names the number that is out of range, or says that nothing trips it.
+    pub fn build(self) -> Result<CircuitBreaker, QuotaError> {
+        let failure_ratio = self.failure_ratio.map(|share| millionths("failure_ratio", share, false));
+        let slow_ratio = self.slow.map(|(_, share)| millionths("slow_ratio", share, false));
+        for (name, number) in [("consecutive", self.consecutive), ("failures", self.failures)] {
+            if number == Some(0) {
+                let want = "is not a number of failures; use 1 or more";
+                return Err(QuotaError::Parameter { name, value: "0".to_owned(), want });
+            }
+        }
+        if !(1.0..=1000.0).contains(&self.growth) {
+            let want = "is not a growth of open times; use 1 to 1000";
+            return Err(QuotaError::Parameter { name: "growth", value: self.growth.to_string(), want });
+        }
+        let probes = Concurrency::new(self.probes)
+            .map_err(|_| QuotaError::Parameter {
+                name: "probes",
+                value: self.probes.to_string(),
+                want: "is not a number of probes; use 1 to 65536",
+            })
+            .and_then(|probes| self.ttl.map_or(Ok(probes), |ttl| probes.ttl(ttl)))?;
+        let parameters = Parameters {
+            window: self.window,
+            rules: Rules {
+                failure_ratio: failure_ratio.transpose()?,
+                slow_ratio: slow_ratio.transpose()?,
+                consecutive: self.consecutive,
+                failures: self.failures,
+                min_calls: self.min_calls,
+                above: self.above,
+            },
+            slow_after: self.slow.map_or(u64::MAX, |(after, _)| nanos(after)),
+            overload_fails: self.overload_fails,
+            evaluate: self.evaluate,
+            open: OpenTime {
+                first: nanos(self.open.0),
+                longest: nanos(self.open.1),
+                // In range: checked above, and rounded.
+                growth: (self.growth * 1000.0).round() as u32,
+                jitter: millionths("jitter", self.jitter, true)?,
+                seed: self.seed,
+                strict: self.strict,
+            },
+            probes,
+            judgement: self.judgement,
+            steps: self.steps,
+            healthy: self.healthy.map_or(u64::MAX, nanos),
+        };
+        Ok(CircuitBreaker { by: Arc::new(parameters.checked()?) })
+    }
+}
+
+impl TryFrom<BreakerBuilder> for CircuitBreaker {
+    type Error = QuotaError;
+
+    fn try_from(builder: BreakerBuilder) -> Result<Self, QuotaError> {
+        builder.build()
+    }
+}
+
+/// Returns a share in millionths, at least one where it must not be zero.
+fn millionths(name: &'static str, share: f64, may_be_zero: bool) -> Result<u32, QuotaError> {
+    let is_share = (0.0..=1.0).contains(&share) && (may_be_zero || share > 0.0);
+    if !is_share {
+        let want =
+            if may_be_zero { "is not a share; use 0 to 1" } else { "is not a share; use more than 0, to 1" };
+        return Err(QuotaError::Parameter { name, value: share.to_string(), want });
+    }
+    // At most a million.
+    let rounded = (share * f64::from(WHOLE)).round() as u32;
+    Ok(if may_be_zero { rounded } else { rounded.max(1) })
+}
+
+#[cfg(test)]
+mod tests;

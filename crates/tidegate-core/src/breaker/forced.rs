@@ -1,0 +1,102 @@
+//! States that a person puts a breaker in.
+
+use std::sync::Arc;
+
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::time::Tick;
+
+/// What a person makes a breaker do, whatever its calls say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Force {
+    /// Refuse every call. When that ends, the service is tried by probes first.
+    Open,
+    /// Let every call through. Outcomes are counted, so that the window is full when that ends.
+    Closed,
+    /// Let every call through, and tell when it would have tripped: for a breaker whose thresholds are new. The window is then
+    /// begun anew.
+    MetricsOnly,
+    /// Let every call through, and count nothing.
+    Disabled,
+}
+
+impl Force {
+    /// Returns its word: `open`, `closed`, `metrics-only` or `disabled`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+            Self::MetricsOnly => "metrics-only",
+            Self::Disabled => "disabled",
+        }
+    }
+}
+
+/// A state that a person put a breaker in: which, until when, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forced {
+    pub(super) to: Force,
+    /// [`Tick::MAX`] is never.
+    pub(super) until: Tick,
+    pub(super) reason: Arc<str>,
+}
+
+impl Forced {
+    /// The most bytes of a reason: 255.
+    pub const MAX_REASON: usize = 255;
+    /// The bytes of the longest form.
+    pub(super) const LARGEST: usize = 1 + 8 + 1 + Self::MAX_REASON;
+
+    /// Makes a forced state that ends at `until`, or never by itself where that is `None`. The reason is for people; what is beyond
+    /// [`Forced::MAX_REASON`] bytes is cut off.
+    #[must_use]
+    pub fn new(to: Force, until: Option<Tick>, reason: &str) -> Self {
+        let end = reason.floor_char_boundary(Self::MAX_REASON);
+        Self { to, until: until.unwrap_or(Tick::MAX), reason: reason[..end].into() }
+    }
+
+    /// Returns what it forces.
+    #[must_use]
+    pub const fn to(&self) -> Force {
+        self.to
+    }
+
+    /// Returns when it ends by itself; `None` when it does not.
+    #[must_use]
+    pub fn until(&self) -> Option<Tick> {
+        (self.until != Tick::MAX).then_some(self.until)
+    }
+
+    /// Returns why.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
+/// Zero where nothing is forced.
+impl Bytes for Option<Forced> {
+    fn write(&self, out: &mut Writer) {
+        let Some(forced) = self else { return out.u8(0) };
+        out.u8(match forced.to {
+            Force::Open => 1,
+            Force::Closed => 2,
+            Force::MetricsOnly => 3,
+            Force::Disabled => 4,
+        });
+        out.tick(forced.until);
+        out.short_str(&forced.reason);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let to = match from.u8()? {
+            0 => return Ok(None),
+            1 => Force::Open,
+            2 => Force::Closed,
+            3 => Force::MetricsOnly,
+            4 => Force::Disabled,
+            _ => return Err(DecodeError::Value { field: "forced" }),
+        };
+        Ok(Some(Forced { to, until: from.tick()?, reason: from.short_str()?.into() }))
+    }
+}

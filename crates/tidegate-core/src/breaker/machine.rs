@@ -1,0 +1,375 @@
+//! The state machine: entering, leaving, and what time and people change.
+//!
+//! Works on a state in place, for an object that holds one; the [`Guard`](crate::Guard) makes transitions of it for stores. Whatever
+//! time brings about is worked out when somebody asks, from the ticks in the state: so a refusal has nothing to store, and nothing is lost
+//! where a store forgets a state that is as good as new.
+
+use core::time::Duration;
+
+use super::forced::{Force, Forced};
+use super::judgement::Verdict;
+use super::parameters::{CircuitBreaker, Evaluate};
+use super::rules::Figure;
+use super::state::{CircuitBreakerState, Condition, Inner, Phase};
+use super::window::{Outcomes, Sample, Totals};
+use crate::concurrency::ConcurrencyState;
+use crate::decision::{Ask, Cost, Receipt, Retry, Transition};
+use crate::guard::{Guard, Outcome};
+use crate::time::Tick;
+
+/// How often figures are compared at most for the time since the last change: a window has at most a thousand spans.
+const MOST_EVALUATIONS: u32 = 1_001;
+
+/// What receipts hold of the count of changes: never zero, as in the receipts of other guards.
+const fn life(epoch: u64) -> u128 {
+    (1 << 64) | epoch as u128
+}
+
+/// A change of a breaker's state, as its observers are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// When.
+    pub at: Tick,
+    /// What it was.
+    pub from: Condition,
+    /// What it is.
+    pub to: Condition,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Why a breaker changed its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A figure reached its threshold; half-open, the probes failed.
+    Tripped(Figure),
+    /// It counts only: this figure would have tripped it. Its state is the same.
+    WouldTrip(Figure),
+    /// The open time was over when a call came, which is the first probe.
+    Waited,
+    /// The calls of a step went well: more are let through, or all.
+    Recovered(Totals),
+    /// A person put it in a state.
+    Forced(Forced),
+    /// What a person had forced has ended, by itself or by a person.
+    Released,
+    /// Nobody used it for so long that it is as new.
+    Idle,
+}
+
+/// Tells of changes as they happen.
+pub(super) struct Teller<'a> {
+    tell: &'a mut dyn FnMut(Change),
+}
+
+impl Teller<'_> {
+    fn tell(&mut self, at: Tick, from: Condition, to: Condition, cause: Cause) {
+        (self.tell)(Change { at, from, to, cause });
+    }
+}
+
+impl CircuitBreaker {
+    /// Enters in place: changes `state` and returns the receipt, or when to try again. `tell` hears of each change of state. A refusal
+    /// changes nothing but what time has brought about by itself. Costs the same whatever the window, and allocates nothing while it is closed.
+    ///
+    /// # Errors
+    /// [`Retry`], where the call may not enter.
+    pub fn enter_in_place(
+        &self,
+        state: &mut CircuitBreakerState,
+        ask: Ask,
+        tell: &mut dyn FnMut(Change),
+    ) -> Result<Receipt, Retry> {
+        let (is, teller) = (&mut *state.is, &mut Teller { tell });
+        let at = ask.now.max(is.last);
+        self.advance(is, at, teller);
+        if let Some(Forced { to: Force::Open, until, .. }) = &is.forced {
+            return Err(if *until == Tick::MAX { Retry::Unknown } else { Retry::After(until.since(at)) });
+        }
+        if let Phase::Open { until, .. } = is.phase {
+            let left = self.open_time_left(until, at);
+            if !left.is_zero() {
+                return Err(Retry::After(left));
+            }
+            let from = self.condition_of(is, at);
+            is.epoch = is.epoch.wrapping_add(1);
+            is.phase =
+                Phase::HalfOpen { step: 0, inside: self.by.probes.fresh(at), totals: Totals::default() };
+            teller.tell(at, from, self.condition_of(is, at), Cause::Waited);
+        }
+        let mut lapses = Tick::EPOCH;
+        if let Phase::HalfOpen { step, inside, totals } = &mut is.phase {
+            if self.free(*step, inside, *totals, at) == 0 {
+                return Err(Retry::Unknown);
+            }
+            match self.by.places(*step).enter(inside, Ask::allow(at, Cost::ONE)) {
+                Transition::Allowed { next, receipt, .. } => {
+                    *inside = next;
+                    lapses = Tick::from_nanos(u64::try_from(receipt.marks().0).unwrap_or(u64::MAX));
+                }
+                Transition::Denied { retry } => return Err(retry),
+            }
+        }
+        is.last = at;
+        is.busy_until = is.busy_until.max(at.after(Duration::from_nanos(self.by.ttl())));
+        let mark = Receipt::mark(u128::from(lapses.as_nanos()), life(is.epoch));
+        Ok(Receipt { at, act: at, cost: ask.cost, mark })
+    }
+
+    /// Leaves in place with an outcome; `tell` hears of each change of state. What comes too late, or from before the last change of
+    /// state, changes nothing.
+    pub fn leave_in_place(
+        &self,
+        state: &mut CircuitBreakerState,
+        now: Tick,
+        receipt: &Receipt,
+        outcome: Outcome,
+        tell: &mut dyn FnMut(Change),
+    ) {
+        let (is, teller) = (&mut *state.is, &mut Teller { tell });
+        let at = now.max(is.last);
+        self.advance(is, at, teller);
+        if receipt.at < is.since || receipt.marks().1 != life(is.epoch) {
+            return;
+        }
+        let sample = self.by.sample(outcome, at.since(receipt.at));
+        match &mut is.phase {
+            Phase::Closed { .. } => {
+                let in_time =
+                    at < receipt.at.after(Duration::from_nanos(self.by.ttl())) || self.by.ttl() == u64::MAX;
+                if let Some(sample) = sample.filter(|_| in_time) {
+                    self.count(is, at, sample, teller);
+                }
+            }
+            Phase::HalfOpen { step, inside, .. } => {
+                let place = Receipt { cost: Cost::ONE, ..*receipt };
+                let left = self.by.places(*step).leave(inside, at, &place, outcome);
+                // A place that has lapsed was given up: whoever held it is not waited for, and says nothing.
+                if left != *inside {
+                    *inside = left;
+                    is.last = at;
+                    if let Some(sample) = sample {
+                        self.try_out(is, at, sample, teller);
+                    }
+                }
+            }
+            Phase::Open { .. } => {}
+        }
+    }
+
+    /// Puts the breaker in a forced state, or with `None` ends one, in place. A service that was forced open is then tried by probes; every
+    /// other forced state ends closed. A forced state that has ended by itself before is not told twice.
+    pub fn force_in_place(
+        &self,
+        state: &mut CircuitBreakerState,
+        now: Tick,
+        forced: Option<Forced>,
+        tell: &mut dyn FnMut(Change),
+    ) {
+        let (is, teller) = (&mut *state.is, &mut Teller { tell });
+        let at = now.max(is.last);
+        self.advance(is, at, teller);
+        let from = self.condition_of(is, at);
+        let Some(forced) = forced.filter(|forced| forced.until > at) else {
+            if let Some(ended) = is.forced.take() {
+                self.release(is, at, &ended);
+                is.last = at;
+                teller.tell(at, from, self.condition_of(is, at), Cause::Released);
+            }
+            return;
+        };
+        let keeps = matches!(is.phase, Phase::Closed { .. }) && forced.to != Force::Open;
+        if forced.to == Force::Open {
+            is.phase = Phase::Open { since: at, until: forced.until, by: None };
+        } else if !keeps {
+            is.phase = Phase::closed(at);
+        }
+        if !keeps {
+            is.epoch = is.epoch.wrapping_add(1);
+        }
+        (is.last, is.forced) = (at, Some(forced.clone()));
+        teller.tell(at, from, self.condition_of(is, at), Cause::Forced(forced));
+    }
+
+    /// Works out what time has brought about by `at`.
+    fn advance(&self, is: &mut Inner, at: Tick, teller: &mut Teller<'_>) {
+        let idle = is.idle_at(self.by.healthy);
+        if idle != Tick::MAX && at >= idle {
+            let from = self.condition_of(is, at);
+            *is = Inner::fresh(at);
+            if from != Condition::Closed {
+                teller.tell(at, from, Condition::Closed, Cause::Idle);
+            }
+            return;
+        }
+        if let Some(ended) = is.forced.take_if(|forced| forced.until <= at && forced.until != Tick::MAX) {
+            let from = Condition::Forced { to: ended.to, until: ended.until() };
+            let when = ended.until;
+            self.release(is, when, &ended);
+            teller.tell(when, from, self.condition_of(is, when), Cause::Released);
+        }
+        let Phase::Closed { since, .. } = is.phase else { return };
+        if is.grown > 0 && at >= is.recovered_at(since, self.by.healthy) && self.by.healthy != u64::MAX {
+            is.grown = 0;
+        }
+        self.evaluate_until(is, at, teller);
+    }
+
+    /// Ends a forced state.
+    fn release(&self, is: &mut Inner, at: Tick, ended: &Forced) {
+        if ended.to == Force::Open {
+            is.phase = Phase::Open { since: at, until: at, by: None };
+            is.epoch = is.epoch.wrapping_add(1);
+        }
+    }
+
+    /// Compares figures at each multiple of their span since the last change; see [`Evaluate::Every`].
+    fn evaluate_until(&self, is: &mut Inner, at: Tick, teller: &mut Teller<'_>) {
+        let mut compared = is.last;
+        // A window that nobody adds to is empty after so many spans.
+        for _ in 0..=MOST_EVALUATIONS {
+            let Phase::Closed { outcomes, consecutive, .. } = &mut is.phase else { return };
+            let Some(next) = self.next_evaluation(compared, at) else { return };
+            let totals = outcomes.totals(next);
+            // What time does not change is compared once.
+            let is_last = totals.calls == 0 || outcomes.empty_at().is_none();
+            if let Some(figure) = self.by.rules.tripped_by(totals, *consecutive) {
+                self.over(is, next, figure, teller);
+            }
+            if is_last {
+                return;
+            }
+            compared = next;
+        }
+    }
+
+    /// Counts one call while closed.
+    fn count(&self, is: &mut Inner, at: Tick, sample: Sample, teller: &mut Teller<'_>) {
+        is.last = at;
+        let Phase::Closed { outcomes, consecutive, .. } = &mut is.phase else { return };
+        if matches!(&is.forced, Some(Forced { to: Force::Disabled, .. })) {
+            return;
+        }
+        outcomes.add(self.by.window, at, sample);
+        if self.by.rules.consecutive.is_some() {
+            *consecutive = if sample.failed { consecutive.saturating_add(1) } else { 0 };
+        }
+        let now = match self.by.evaluate {
+            Evaluate::EachCall => true,
+            Evaluate::EachFailure => sample.failed,
+            Evaluate::Every(_) => false,
+        };
+        if now {
+            let totals = outcomes.totals(at);
+            if let Some(figure) = self.by.rules.tripped_by(totals, *consecutive) {
+                self.over(is, at, figure, teller);
+            }
+        }
+    }
+
+    /// A closed breaker's figure has reached its threshold.
+    fn over(&self, is: &mut Inner, at: Tick, figure: Figure, teller: &mut Teller<'_>) {
+        match is.forced.as_ref().map(|forced| forced.to) {
+            None => self.trip(is, at, figure, teller),
+            Some(Force::MetricsOnly) => {
+                let Phase::Closed { outcomes, consecutive, .. } = &mut is.phase else { return };
+                (*outcomes, *consecutive) = (Outcomes::None, 0);
+                let same = self.condition_of(is, at);
+                teller.tell(at, same, same, Cause::WouldTrip(figure));
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn trip(&self, is: &mut Inner, at: Tick, figure: Figure, teller: &mut Teller<'_>) {
+        let from = self.condition_of(is, at);
+        is.grown = self.by.open.grown(is.grown);
+        let until = at.after(Duration::from_nanos(self.by.open.jittered(is.grown, at)));
+        is.phase = Phase::Open { since: at, until, by: Some(figure) };
+        is.epoch = is.epoch.wrapping_add(1);
+        teller.tell(at, from, self.condition_of(is, at), Cause::Tripped(figure));
+    }
+
+    /// Weighs one more call while half-open.
+    fn try_out(&self, is: &mut Inner, at: Tick, sample: Sample, teller: &mut Teller<'_>) {
+        let from = self.condition_of(is, at);
+        let Phase::HalfOpen { step, totals, .. } = &mut is.phase else { return };
+        totals.add(sample);
+        let went = *totals;
+        match self.by.judgement.of(&self.by.rules, went, sample) {
+            Verdict::Undecided => return,
+            Verdict::Ill(figure) => return self.trip(is, at, figure, teller),
+            Verdict::Well if *step < self.by.steps => (*step, *totals) = (*step + 1, Totals::default()),
+            Verdict::Well => {
+                is.phase = Phase::closed(at);
+                is.epoch = is.epoch.wrapping_add(1);
+            }
+        }
+        teller.tell(at, from, self.condition_of(is, at), Cause::Recovered(went));
+    }
+
+    /// The time until the first probe may enter.
+    pub(super) fn open_time_left(&self, until: Tick, at: Tick) -> Duration {
+        let left = until.since(at);
+        let late = self.by.open.strict && at <= until;
+        if late { left.saturating_add(Duration::from_nanos(1)) } else { left }
+    }
+
+    /// How many probes may enter.
+    pub(super) fn free(&self, step: u8, inside: &ConcurrencyState, totals: Totals, at: Tick) -> u64 {
+        let standing = self.by.places(step).standing(inside, at);
+        let in_flight = standing.limit.saturating_sub(standing.remaining);
+        let most = self.by.judgement.most().map_or(u64::MAX, u64::from);
+        let left = most.saturating_sub(u64::from(totals.calls)).saturating_sub(in_flight);
+        standing.remaining.min(left)
+    }
+
+    /// Returns the condition that a state is in, time having been worked out up to `at`.
+    pub(super) fn condition_of(&self, is: &Inner, at: Tick) -> Condition {
+        if let Some(forced) = &is.forced {
+            return Condition::Forced { to: forced.to, until: forced.until() };
+        }
+        match &is.phase {
+            Phase::Closed { .. } => Condition::Closed,
+            Phase::Open { until, by, .. } => Condition::Open { until: *until, by: *by },
+            Phase::HalfOpen { step, inside, totals } => {
+                let standing = self.by.places(*step).standing(inside, at);
+                let (step, at_most, totals) = (*step, standing.limit, *totals);
+                Condition::HalfOpen { step, in_flight: at_most - standing.remaining, at_most, totals }
+            }
+        }
+    }
+
+    /// Returns a state as it is at `now`, all that time has brought about worked out.
+    pub(super) fn at(&self, state: &CircuitBreakerState, now: Tick) -> (CircuitBreakerState, Tick) {
+        let (mut state, at) = (state.clone(), now.max(state.is.last));
+        self.advance(&mut state.is, at, &mut Teller { tell: &mut |_| () });
+        (state, at)
+    }
+
+    /// Returns which state the breaker is in at `now`; changes nothing.
+    #[must_use]
+    pub fn condition(&self, state: &CircuitBreakerState, now: Tick) -> Condition {
+        let (state, at) = self.at(state, now);
+        self.condition_of(&state.is, at)
+    }
+
+    /// Returns the calls in the window of a closed breaker, or of the present step of one that is half-open; changes nothing.
+    #[must_use]
+    pub fn totals(&self, state: &CircuitBreakerState, now: Tick) -> Totals {
+        let (mut state, at) = self.at(state, now);
+        match &mut state.is.phase {
+            Phase::Closed { outcomes, .. } => outcomes.totals(at),
+            Phase::HalfOpen { totals, .. } => *totals,
+            Phase::Open { .. } => Totals::default(),
+        }
+    }
+
+    /// Returns what a person has forced it to, and why.
+    #[must_use]
+    pub fn forced(&self, state: &CircuitBreakerState, now: Tick) -> Option<Forced> {
+        self.at(state, now).0.is.forced
+    }
+}

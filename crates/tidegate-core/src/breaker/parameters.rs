@@ -1,0 +1,329 @@
+//! The parameters of a breaker, checked once, and their byte form.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::judgement::Judgement;
+use super::rules::{Rules, WHOLE};
+use super::window::{Sample, Window};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::concurrency::Concurrency;
+use crate::error::QuotaError;
+use crate::guard::Outcome;
+use crate::time::{Rate, Tick, nanos};
+
+/// A complete breaker: when it trips, for how long it opens, and how it lets calls back in. Made by [`CircuitBreaker::builder`] or a
+/// profile; immutable, cheap to clone.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::breaker::CircuitBreaker;
+/// use tidegate_core::{Ask, Cost, Guard, Outcome, Retry, Tick, Transition};
+///
+/// let breaker = CircuitBreaker::builder().consecutive(1).open_for(Duration::from_secs(5)).jitter(0.0).build()?;
+/// let ask = |secs| Ask::allow(Tick::from_secs(secs), Cost::ONE);
+/// let Transition::Allowed { next, receipt, .. } = breaker.enter(&breaker.fresh(Tick::EPOCH), ask(0)) else { panic!() };
+///
+/// let open = breaker.leave(&next, Tick::from_secs(1), &receipt, Outcome::Failure);
+/// assert_eq!(breaker.enter(&open, ask(2)), Transition::Denied { retry: Retry::After(Duration::from_secs(4)) });
+/// assert!(matches!(breaker.enter(&open, ask(6)), Transition::Allowed { .. }), "a probe");
+/// # Ok::<(), tidegate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct CircuitBreaker {
+    pub(super) by: Arc<Parameters>,
+}
+
+/// When a breaker looks at its figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Evaluate {
+    /// After each call.
+    #[default]
+    EachCall,
+    /// After each call that failed.
+    EachFailure,
+    /// At the multiples of this span, 1 ms to an hour and at least a thousandth of the window: it then trips up to one span late.
+    Every(Duration),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Parameters {
+    pub(super) window: Window,
+    pub(super) rules: Rules,
+    /// A call that took longer is slow.
+    pub(super) slow_after: u64,
+    pub(super) overload_fails: bool,
+    pub(super) evaluate: Evaluate,
+    pub(super) open: OpenTime,
+    /// How many probes may be in flight at the first step, and for how long each holds its place. That time is also the longest after
+    /// which a call's outcome counts.
+    pub(super) probes: Concurrency,
+    pub(super) judgement: Judgement,
+    /// How many steps follow the first.
+    pub(super) steps: u8,
+    /// Nanoseconds after which a trip, or a breaker that nobody uses, is forgotten; `u64::MAX` is never.
+    pub(super) healthy: u64,
+}
+
+/// For how long a breaker opens. Times in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct OpenTime {
+    pub(super) first: u64,
+    pub(super) longest: u64,
+    /// By how much each time is longer than the one before, in thousandths of that.
+    pub(super) growth: u32,
+    /// By up to how much each is shortened, in millionths of it.
+    pub(super) jitter: u32,
+    pub(super) seed: u64,
+    /// The first probe comes after the time, and not at its end.
+    pub(super) strict: bool,
+}
+
+impl OpenTime {
+    /// Returns the open time after one of `before`, 0 where there was none; without jitter.
+    pub(super) fn grown(&self, before: u64) -> u64 {
+        if before == 0 {
+            return self.first;
+        }
+        let grown = u128::from(before) * u128::from(self.growth) / 1000;
+        u64::try_from(grown).unwrap_or(u64::MAX).clamp(self.first, self.longest)
+    }
+
+    /// Shortens an open time that begins at `at`. The draw is made of the seed and the tick: breakers that trip at different
+    /// nanoseconds draw differently, and the same history ends the same way.
+    pub(super) fn jittered(&self, time: u64, at: Tick) -> u64 {
+        let draw = scramble(self.seed ^ at.as_nanos()) >> 32;
+        let most = u128::from(time) * u128::from(self.jitter) / u128::from(WHOLE);
+        // At most the time.
+        time - ((most * u128::from(draw)) >> 32) as u64
+    }
+}
+
+/// SplitMix64's finish: all bits of the result depend on all bits of the number.
+const fn scramble(number: u64) -> u64 {
+    let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Parameters {
+    /// The time after which a call's outcome is not waited for any more, and its place as a probe is free again.
+    pub(super) fn ttl(&self) -> u64 {
+        self.probes.time_to_live().map_or(u64::MAX, nanos)
+    }
+
+    /// Returns what a call says of the service; `None` when that is nothing.
+    pub(super) fn sample(&self, outcome: Outcome, latency: Duration) -> Option<Sample> {
+        let failed = match outcome {
+            Outcome::Success | Outcome::CallersFault => false,
+            Outcome::Failure => true,
+            Outcome::Overloaded if self.overload_fails => true,
+            Outcome::Overloaded | Outcome::Ignored => return None,
+        };
+        Some(Sample { failed, slow: nanos(latency) > self.slow_after })
+    }
+
+    /// Returns how many may be in flight at a step.
+    pub(super) fn places(&self, step: u8) -> Concurrency {
+        self.probes.resized(self.probes.max().checked_shl(u32::from(step)).unwrap_or(u64::MAX))
+    }
+
+    /// Returns itself where all is in range.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] names the number that is not.
+    pub(super) fn checked(self) -> Result<Self, QuotaError> {
+        let refuse = |name, value: &dyn ToString, want| {
+            Err(QuotaError::Parameter { name, value: value.to_string(), want })
+        };
+        let spans = |span: u64| span > 0 && Duration::from_nanos(span) <= Rate::MAX_PERIOD;
+        match self.window {
+            Window::Calls(calls) if calls == 0 || calls > Window::MAX_CALLS => {
+                return refuse("window", &calls, "is not a number of calls to remember; use 1 to 16384");
+            }
+            Window::Time { buckets, .. } if buckets == 0 || buckets > Window::MAX_BUCKETS => {
+                return refuse("buckets", &buckets, "is not a number of buckets; use 1 to 256");
+            }
+            Window::Time { span, buckets } if span > Window::MAX_SPAN || nanos(span) < u64::from(buckets) => {
+                let span = format!("{span:?}");
+                return refuse(
+                    "window",
+                    &span,
+                    "is not a window of time; use 1 ns for each bucket, to a day",
+                );
+            }
+            _ => {}
+        }
+        let rules = &self.rules;
+        if !rules.counts_failures() && rules.slow_ratio.is_none() {
+            let want = "is no breaker: set failure_ratio, slow_calls, consecutive or failures";
+            return refuse("a breaker without a threshold", &"", want);
+        }
+        for (name, share) in [("failure_ratio", rules.failure_ratio), ("slow_ratio", rules.slow_ratio)] {
+            if let Some(share) = share.filter(|share| *share > WHOLE) {
+                return refuse(name, &share, "is more than all calls, in millionths; use 1 to 1000000");
+            }
+        }
+        if let Window::Calls(calls) = self.window
+            && rules.min_calls > calls
+        {
+            return refuse(
+                "min_calls",
+                &rules.min_calls,
+                "is more than the window remembers; use at most its calls",
+            );
+        }
+        if let Evaluate::Every(span) = self.evaluate {
+            let window = match self.window {
+                Window::Time { span, .. } => span,
+                Window::Calls(_) => Duration::ZERO,
+            };
+            let shortest = Duration::from_millis(1).max(window / 1000);
+            if span < shortest || span > Duration::from_secs(3600) {
+                let want = "is not a span to evaluate at; use 1 ms or a thousandth of the window, to an hour";
+                return refuse("evaluate", &format!("{span:?}"), want);
+            }
+        }
+        let open = &self.open;
+        if !spans(open.first) {
+            let first = format!("{:?}", Duration::from_nanos(open.first));
+            return refuse("open_for", &first, "is not a time to stay open; use 1 ns to 146 years");
+        }
+        if !spans(open.longest) || open.longest < open.first {
+            let longest = format!("{:?}", Duration::from_nanos(open.longest));
+            return refuse("open_at_most", &longest, "is not a longest time; use open_for, to 146 years");
+        }
+        if !(1000..=1_000_000).contains(&open.growth) {
+            return refuse("growth", &open.growth, "thousandths is not a growth; use 1000 to 1000000");
+        }
+        if open.jitter > WHOLE {
+            return refuse(
+                "jitter",
+                &open.jitter,
+                "millionths is not a share of the open time; use 0 to 1000000",
+            );
+        }
+        match self.judgement {
+            Judgement::Successes(0) | Judgement::Batch(0) => {
+                return refuse("judgement", &0, "is not a number of calls to judge by; use 1 or more");
+            }
+            Judgement::Evidence(risk) if risk == 0 || risk > WHOLE / 5 * 2 => {
+                return refuse("judgement", &risk, "millionths is not a risk; use 1 to 400000");
+            }
+            _ => {}
+        }
+        if self.steps > CircuitBreaker::MAX_STEPS {
+            return refuse("steps", &self.steps, "is not a number of steps; use 0 to 16");
+        }
+        if self.slow_after > nanos(Rate::MAX_PERIOD) && rules.slow_ratio.is_some() {
+            return refuse("slow_after", &self.slow_after, "is not a latency; use up to 146 years");
+        }
+        if self.healthy == 0 {
+            return refuse("forget_after", &"0ns", "is not a time after which to forget; use 1 ns or more");
+        }
+        Ok(self)
+    }
+}
+
+impl CircuitBreaker {
+    /// The most steps of recovery after the first: 16.
+    pub const MAX_STEPS: u8 = 16;
+
+    /// Returns how many calls may be in flight while the service is tried, at first.
+    #[must_use]
+    pub fn probes(&self) -> u64 {
+        self.by.probes.max()
+    }
+
+    /// Returns the time to live of a call: a probe that has not ended by then has lost its place, and no later outcome counts.
+    /// `None` where calls may take for ever.
+    #[must_use]
+    pub fn time_to_live(&self) -> Option<Duration> {
+        self.by.probes.time_to_live()
+    }
+
+    /// Returns which calls it judges by.
+    #[must_use]
+    pub fn window(&self) -> Window {
+        self.by.window
+    }
+}
+
+impl Bytes for CircuitBreaker {
+    fn write(&self, out: &mut Writer) {
+        let by = &*self.by;
+        match by.window {
+            Window::Calls(calls) => {
+                out.u8(0);
+                out.u32(calls);
+            }
+            Window::Time { span, buckets } => {
+                out.u8(1);
+                out.u32(buckets);
+                out.u64(nanos(span));
+            }
+        }
+        by.rules.write(out);
+        out.u64(by.slow_after);
+        out.u8(u8::from(by.overload_fails));
+        match by.evaluate {
+            Evaluate::EachCall => out.u8(0),
+            Evaluate::EachFailure => out.u8(1),
+            Evaluate::Every(span) => {
+                out.u8(2);
+                out.u64(nanos(span));
+            }
+        }
+        out.u64(by.open.first);
+        out.u64(by.open.longest);
+        out.u32(by.open.growth);
+        out.u32(by.open.jitter);
+        out.u64(by.open.seed);
+        out.u8(u8::from(by.open.strict));
+        by.probes.write(out);
+        by.judgement.write(out);
+        out.u8(by.steps);
+        out.u64(by.healthy);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let window = match (from.u8()?, from.u32()?) {
+            (0, calls) => Window::Calls(calls),
+            (1, buckets) => Window::Time { span: Duration::from_nanos(from.u64()?), buckets },
+            _ => return Err(DecodeError::Value { field: "window" }),
+        };
+        let (rules, slow_after, overload_fails) = (Rules::read(from)?, from.u64()?, from.u8()? != 0);
+        let evaluate = match from.u8()? {
+            0 => Evaluate::EachCall,
+            1 => Evaluate::EachFailure,
+            2 => Evaluate::Every(Duration::from_nanos(from.u64()?)),
+            _ => return Err(DecodeError::Value { field: "evaluate" }),
+        };
+        let open = OpenTime {
+            first: from.u64()?,
+            longest: from.u64()?,
+            growth: from.u32()?,
+            jitter: from.u32()?,
+            seed: from.u64()?,
+            strict: from.u8()? != 0,
+        };
+        let (probes, judgement, steps) = (Concurrency::read(from)?, Judgement::read(from)?, from.u8()?);
+        let healthy = from.u64()?;
+        let read = Parameters {
+            window,
+            rules,
+            slow_after,
+            overload_fails,
+            evaluate,
+            open,
+            probes,
+            judgement,
+            steps,
+            healthy,
+        };
+        let by = read.checked().map_err(|_| DecodeError::Value { field: "breaker" })?;
+        Ok(Self { by: Arc::new(by) })
+    }
+}

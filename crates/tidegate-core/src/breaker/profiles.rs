@@ -1,0 +1,109 @@
+//! Breakers that compare as other libraries do: window, thresholds, when they are compared, open time and probes.
+//!
+//! The arithmetic is theirs, without what strands or misleads them. In every profile a probe that is lost gives its place up after the time to
+//! live of a call, one that is cancelled says nothing of the service, probes are bounded, and a call that ends in another state than it began
+//! in says nothing of the new one. None has jitter or grows, and none forgets a trip, as theirs do not.
+
+use core::time::Duration;
+
+use super::builder::BreakerBuilder;
+use super::judgement::Judgement;
+use super::parameters::{CircuitBreaker, Evaluate};
+use super::window::Window;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What trips a breaker of Sentinel; of the three each rule has one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SentinelRule {
+    /// This share of calls took longer than the time. A probe closes the breaker when it is not slow, whether it failed or not.
+    SlowRatio(Duration, f64),
+    /// This share of calls failed.
+    ErrorRatio(f64),
+    /// So many calls failed.
+    ErrorCount(u32),
+}
+
+impl CircuitBreaker {
+    /// A breaker that opens for one time, whose probes' first outcomes decide.
+    const fn peer(window: Window, min_calls: u32, open_for: Duration) -> BreakerBuilder {
+        Self::builder()
+            .window(window)
+            .min_calls(min_calls)
+            .open_for(open_for)
+            .growth(1.0)
+            .jitter(0.0)
+            .probes(1)
+            .judgement(Judgement::Successes(1))
+            .steps(0)
+            .never_forget()
+    }
+
+    /// Describes Hystrix' breaker with its defaults: 50 % or more of at least 20 calls in 10 s (10 buckets), compared every 500 ms; open for 5 s,
+    /// and the first call strictly later is the one probe.
+    ///
+    /// What Hystrix counts as errors (failures, timeouts, rejections of its pool and semaphore) are outcomes of
+    /// [`Failure`](crate::Outcome::Failure) and [`Overloaded`](crate::Outcome::Overloaded), what it leaves out (bad requests) of
+    /// [`Ignored`](crate::Outcome::Ignored); as [`CallersFault`](crate::Outcome::CallersFault) they would count as calls.
+    /// An unsubscribed probe gives its place back, where Hystrix opens again.
+    pub const fn hystrix() -> BreakerBuilder {
+        Self::peer(Window::Time { span: Duration::from_secs(10), buckets: 10 }, 20, Duration::from_secs(5))
+            .evaluate(Evaluate::Every(Duration::from_millis(500)))
+            .strictly_after()
+    }
+
+    /// Describes Resilience4j's breaker with its defaults: 50 % or more failed, or all took longer than 60 s, of the last 100 calls, and of
+    /// no fewer; open for 60 s, then ten calls are let through, judged by the same shares when all ten have ended.
+    ///
+    /// Its time window is [`Window::Time`] with a bucket for each second. Its minimum number of calls is at most the size of a window of calls, and
+    /// what exceeds that is refused here.
+    pub const fn resilience4j() -> BreakerBuilder {
+        Self::peer(Window::Calls(100), 100, Duration::from_secs(60))
+            .slow_calls(Duration::from_secs(60), 1.0)
+            .strictly_after()
+            .probes(10)
+            .judgement(Judgement::Batch(10))
+    }
+
+    /// Describes a breaker of Sentinel for Java: a figure strictly above its threshold (a ratio of 1 also at it), of at least 5 calls in 1 s, which is
+    /// one bucket; open for `open_for`, then one probe.
+    pub const fn sentinel(rule: SentinelRule, open_for: Duration) -> BreakerBuilder {
+        Self::sentinel_rule(Self::peer(Window::Time { span: SECOND, buckets: 1 }, 5, open_for).above(), rule)
+    }
+
+    /// Describes a breaker of Sentinel for Go, whose difference is that a ratio or count trips when it reaches its threshold.
+    ///
+    /// `probes` is its probe number: with 0 one probe decides; with more, so many good ones close it and the first bad one opens it again. There
+    /// all calls pass until then; here so many at once.
+    pub const fn sentinel_go(rule: SentinelRule, open_for: Duration, probes: u32) -> BreakerBuilder {
+        let probes = if probes == 0 { 1 } else { probes };
+        Self::sentinel_rule(Self::peer(Window::Time { span: SECOND, buckets: 1 }, 5, open_for), rule)
+            .probes(probes as u64)
+            .judgement(Judgement::Successes(probes))
+    }
+
+    const fn sentinel_rule(builder: BreakerBuilder, rule: SentinelRule) -> BreakerBuilder {
+        match rule {
+            SentinelRule::SlowRatio(after, share) => builder.without_failure_ratio().slow_calls(after, share),
+            SentinelRule::ErrorRatio(share) => builder.failure_ratio(share),
+            SentinelRule::ErrorCount(failures) => builder.without_failure_ratio().failures(failures),
+        }
+    }
+
+    /// Describes Polly's breaker (version 8) with its defaults: 10 % or more of at least 100 calls in 30 s (10 buckets), compared after each
+    /// call that failed; open for 5 s, then one probe.
+    pub const fn polly() -> BreakerBuilder {
+        Self::peer(Window::Time { span: Duration::from_secs(30), buckets: 10 }, 100, Duration::from_secs(5))
+            .failure_ratio(0.1)
+            .evaluate(Evaluate::EachFailure)
+    }
+
+    /// Describes the breaker of tower-resilience with its defaults: 50 % or more of 100 calls; open for 30 s, then one probe. Its counters
+    /// never forget a call while closed; this window holds the last 100.
+    pub const fn tower_resilience() -> BreakerBuilder {
+        Self::peer(Window::Calls(100), 100, Duration::from_secs(30))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! Traces with the numbers that the peers' documents and sources state.
+
+use super::*;
+use crate::breaker::{CircuitBreakerState, Condition};
+use crate::decision::{Ask, Cost, Receipt, Retry};
+use crate::guard::{Guard, Outcome};
+use crate::time::Tick;
+
+use Outcome::{CallersFault, Failure, Ignored, Overloaded, Success};
+
+const MS: u64 = 1_000_000;
+/// Every trace begins here: a multiple of all windows.
+const START: u64 = 1_699_999_980_000 * MS;
+
+/// A breaker under a clock in milliseconds.
+struct Trace {
+    breaker: CircuitBreaker,
+    state: CircuitBreakerState,
+}
+
+fn ms(at: u64) -> Tick {
+    Tick::from_nanos(START + at * MS)
+}
+
+impl Trace {
+    fn of(builder: BreakerBuilder) -> Self {
+        let breaker = builder.build().unwrap();
+        Self { state: breaker.fresh(ms(0)), breaker }
+    }
+
+    fn enter(&mut self, at: Tick) -> Result<Receipt, Retry> {
+        self.breaker.enter_in_place(&mut self.state, Ask::allow(at, Cost::ONE), &mut |_| ())
+    }
+
+    fn leave(&mut self, at: Tick, receipt: &Receipt, outcome: Outcome) {
+        self.breaker.leave_in_place(&mut self.state, at, receipt, outcome, &mut |_| ());
+    }
+
+    /// Calls at one millisecond that take no time; all have to enter.
+    fn calls(&mut self, at: u64, outcomes: &[(u64, Outcome)]) {
+        for (count, outcome) in outcomes {
+            for _ in 0..*count {
+                let receipt = self.enter(ms(at)).unwrap();
+                self.leave(ms(at), &receipt, *outcome);
+            }
+        }
+    }
+
+    fn slow_call(&mut self, at: u64, latency: u64) {
+        let receipt = self.enter(ms(at)).unwrap();
+        self.leave(ms(at + latency), &receipt, Success);
+    }
+
+    fn is(&self, at: u64) -> &'static str {
+        self.breaker.condition(&self.state, ms(at)).as_str()
+    }
+
+    fn open_until(&self, at: u64) -> u64 {
+        match self.breaker.condition(&self.state, ms(at)) {
+            Condition::Open { until, .. } => (until.as_nanos() - START) / MS,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn hystrix_trips_at_half_of_twenty_at_the_next_snapshot() {
+    let mut trace = Trace::of(CircuitBreaker::hystrix());
+    trace.calls(100, &[(10, Success), (9, Failure)]);
+    assert_eq!(trace.is(600), "closed", "nineteen calls");
+    trace.calls(700, &[(1, Failure)]);
+    assert_eq!(trace.is(999), "closed", "up to 500 ms late");
+    assert_eq!((trace.is(1_000), trace.open_until(1_000)), ("open", 6_000));
+}
+
+#[test]
+fn hystrix_counts_rejections_and_below_half_stays_closed() {
+    let mut trace = Trace::of(CircuitBreaker::hystrix());
+    trace.calls(100, &[(101, Success), (100, Overloaded), (50, Ignored)]);
+    assert_eq!(trace.is(20_000), "closed", "49.75 %");
+    trace.calls(200, &[(1, Overloaded)]);
+    assert_eq!(trace.is(500), "open", "50 %");
+}
+
+#[test]
+fn hystrix_tries_strictly_after_five_seconds_with_one_call() {
+    let mut trace = Trace::of(CircuitBreaker::hystrix());
+    trace.calls(100, &[(20, Failure)]);
+    assert_eq!(trace.enter(ms(5_500)), Err(Retry::After(Duration::from_nanos(1))));
+    let probe = trace.enter(Tick::from_nanos(START + 5_500 * MS + 1)).unwrap();
+    assert_eq!(trace.enter(ms(5_501)), Err(Retry::Unknown), "one winner");
+    trace.leave(ms(5_600), &probe, Failure);
+    assert_eq!(trace.open_until(5_600), 10_600, "the sleep starts again");
+    let probe = trace.enter(ms(10_601)).unwrap();
+    trace.leave(ms(10_700), &probe, Success);
+    trace.calls(10_701, &[(9, Failure)]);
+    assert_eq!(trace.is(11_500), "closed", "the window was cleared");
+}
+
+#[test]
+fn hystrix_forgets_after_ten_seconds() {
+    let mut trace = Trace::of(CircuitBreaker::hystrix());
+    trace.calls(100, &[(10, Failure), (9, Success)]);
+    trace.calls(10_000, &[(10, Failure)]);
+    assert_eq!(trace.is(15_000), "closed", "ten of ten are too few");
+}
+
+#[test]
+fn resilience4j_judges_a_hundred_calls_and_no_fewer() {
+    let mut trace = Trace::of(CircuitBreaker::resilience4j());
+    trace.calls(0, &[(99, Failure)]);
+    assert_eq!(trace.is(0), "closed", "unknown below the minimum");
+    trace.calls(1, &[(1, Success)]);
+    assert_eq!((trace.is(1), trace.open_until(1)), ("open", 60_001));
+    let mut half = Trace::of(CircuitBreaker::resilience4j());
+    half.calls(0, &[(51, Success), (49, Failure)]);
+    assert_eq!(half.is(0), "closed");
+    half.calls(900_000, &[(1, Failure)]);
+    assert_eq!(half.is(900_000), "open", "half of the last hundred: a success was pushed out, however old");
+}
+
+#[test]
+fn resilience4j_trips_when_every_call_took_more_than_sixty_seconds() {
+    let mut trace = Trace::of(CircuitBreaker::resilience4j().ttl(Duration::from_secs(600)));
+    for call in 0..99 {
+        trace.slow_call(call * 60_001, 60_001);
+    }
+    trace.slow_call(99 * 60_001, 60_000);
+    assert_eq!(trace.is(100 * 60_001), "closed", "one took 60 s and no more");
+    for call in 100..200 {
+        assert_eq!(trace.is(call * 60_001), "closed");
+        trace.slow_call(call * 60_001, 60_001);
+    }
+    assert_eq!(trace.is(200 * 60_001), "open");
+}
+
+#[test]
+fn resilience4j_lets_ten_in_and_judges_them_together() {
+    for (failures, end) in [(4, "closed"), (5, "open")] {
+        let mut trace = Trace::of(CircuitBreaker::resilience4j());
+        trace.calls(0, &[(100, Failure)]);
+        assert_eq!(trace.enter(ms(60_000)), Err(Retry::After(Duration::from_nanos(1))), "strictly after");
+        let probes: Vec<Receipt> = (0..10).map(|_| trace.enter(ms(60_001)).unwrap()).collect();
+        assert_eq!(trace.enter(ms(60_001)), Err(Retry::Unknown));
+        for (nth, probe) in probes.iter().enumerate() {
+            assert_eq!(trace.is(60_002), "half-open");
+            trace.leave(ms(60_002), probe, if nth < failures { Failure } else { Success });
+            if nth < 9 {
+                assert_eq!(trace.enter(ms(60_002)), Err(Retry::Unknown), "ten permits and no more");
+            }
+        }
+        assert_eq!(trace.is(60_003), end, "{failures} of 10");
+    }
+}
+
+#[test]
+fn resilience4j_gives_the_permit_of_an_ignored_call_back() {
+    let mut trace = Trace::of(CircuitBreaker::resilience4j());
+    trace.calls(0, &[(100, Failure)]);
+    let probes: Vec<Receipt> = (0..10).map(|_| trace.enter(ms(60_001)).unwrap()).collect();
+    trace.leave(ms(60_002), &probes[0], Ignored);
+    assert!(trace.enter(ms(60_003)).is_ok());
+}
+
+#[test]
+fn resilience4j_evicts_whole_seconds() {
+    let window = Window::Time { span: Duration::from_secs(10), buckets: 10 };
+    let mut trace = Trace::of(CircuitBreaker::resilience4j().window(window).min_calls(2));
+    trace.calls(999, &[(1, Failure)]);
+    trace.calls(10_000, &[(1, Failure)]);
+    assert_eq!(trace.is(10_000), "closed", "the second of the first call is gone after 9,001 ms");
+    trace.calls(19_999, &[(1, Success)]);
+    assert_eq!(trace.is(19_999), "open");
+}
+
+#[test]
+fn sentinel_trips_strictly_above() {
+    let wait = Duration::from_secs(3);
+    let ratio = |share| Trace::of(CircuitBreaker::sentinel(SentinelRule::ErrorRatio(share), wait));
+    let mut half = ratio(0.5);
+    half.calls(0, &[(3, Success), (3, Failure)]);
+    assert_eq!(half.is(0), "closed", "half is not above");
+    half.calls(0, &[(1, Failure)]);
+    assert_eq!((half.is(0), half.open_until(0)), ("open", 3_000));
+    let mut all = ratio(1.0);
+    all.calls(0, &[(4, Failure)]);
+    assert_eq!(all.is(0), "closed", "fewer than five");
+    all.calls(0, &[(1, Failure)]);
+    assert_eq!(all.is(0), "open", "a ratio of one trips at it");
+    let mut count = Trace::of(CircuitBreaker::sentinel(SentinelRule::ErrorCount(5), wait));
+    count.calls(0, &[(5, Failure)]);
+    assert_eq!(count.is(0), "closed");
+    count.calls(0, &[(1, Failure)]);
+    assert_eq!(count.is(0), "open");
+}
+
+#[test]
+fn sentinel_counts_in_one_tumbling_second() {
+    let mut trace = Trace::of(CircuitBreaker::sentinel(SentinelRule::ErrorCount(5), SECOND));
+    trace.calls(999, &[(5, Failure)]);
+    trace.calls(1_000, &[(5, Failure)]);
+    assert_eq!(trace.is(1_000), "closed", "ten in two milliseconds, five in each second");
+}
+
+#[test]
+fn sentinel_closes_after_one_probe_that_is_not_slow() {
+    let rule = SentinelRule::SlowRatio(Duration::from_millis(50), 1.0);
+    let mut trace = Trace::of(CircuitBreaker::sentinel(rule, Duration::from_secs(2)));
+    for call in 0..5 {
+        trace.slow_call(100 * call, 51);
+    }
+    assert_eq!((trace.is(451), trace.open_until(451)), ("open", 2_451));
+    let probe = trace.enter(ms(2_451)).unwrap();
+    assert!(trace.enter(ms(2_451)).is_err(), "a single probe");
+    trace.leave(ms(2_502), &probe, Success);
+    assert_eq!(trace.open_until(2_502), 4_502, "51 ms are slow");
+    let probe = trace.enter(ms(4_502)).unwrap();
+    trace.leave(ms(4_552), &probe, Failure);
+    assert_eq!(trace.is(4_552), "closed", "50 ms are not; that it failed does not matter to this rule");
+}
+
+#[test]
+fn a_blocked_probe_of_sentinel_does_not_move_the_next_one() {
+    let mut trace = Trace::of(CircuitBreaker::sentinel(SentinelRule::ErrorRatio(0.5), SECOND));
+    trace.calls(0, &[(5, Failure)]);
+    let probe = trace.enter(ms(1_000)).unwrap();
+    trace.leave(ms(1_000), &probe, Ignored);
+    assert!(trace.enter(ms(1_000)).is_ok(), "whoever comes next is the probe");
+}
+
+#[test]
+fn sentinel_for_go_trips_at_its_threshold_and_closes_after_several_probes() {
+    let go = |probes| CircuitBreaker::sentinel_go(SentinelRule::ErrorRatio(0.5), SECOND, probes);
+    let mut trace = Trace::of(go(3));
+    trace.calls(0, &[(3, Success), (3, Failure)]);
+    assert_eq!(trace.is(0), "open", "half is enough");
+    trace.calls(1_000, &[(2, Success)]);
+    assert_eq!(trace.is(1_000), "half-open");
+    trace.calls(1_000, &[(1, Failure)]);
+    assert_eq!(trace.open_until(1_000), 2_000, "one failure opens it again");
+    trace.calls(2_000, &[(3, Success)]);
+    assert_eq!(trace.is(2_000), "closed");
+    let mut count = Trace::of(CircuitBreaker::sentinel_go(SentinelRule::ErrorCount(5), SECOND, 0));
+    count.calls(0, &[(5, Failure)]);
+    assert_eq!(count.is(0), "open");
+    count.calls(1_000, &[(1, Success)]);
+    assert_eq!(count.is(1_000), "closed", "probe number 0 is a single one");
+}
+
+#[test]
+fn polly_looks_when_a_call_fails_and_tries_with_one() {
+    let mut trace = Trace::of(CircuitBreaker::polly());
+    trace.calls(0, &[(89, Success), (10, Failure), (1, Success)]);
+    assert_eq!(trace.is(0), "closed", "a tenth of a hundred, but the last call was a success");
+    trace.calls(1, &[(1, Failure)]);
+    assert_eq!((trace.is(1), trace.open_until(1)), ("open", 5_001));
+    assert_eq!(
+        trace.enter(ms(2_001)),
+        Err(Retry::After(Duration::from_secs(3))),
+        "with a time to retry after"
+    );
+    let probe = trace.enter(ms(5_001)).unwrap();
+    assert!(trace.enter(ms(5_001)).is_err(), "others are refused");
+    trace.leave(ms(5_002), &probe, CallersFault);
+    assert_eq!(trace.is(5_002), "closed");
+    let mut window = Trace::of(CircuitBreaker::polly());
+    window.calls(0, &[(99, Failure)]);
+    window.calls(30_000, &[(1, Failure)]);
+    assert_eq!(window.is(30_000), "closed", "30 s in ten windows");
+}
+
+#[test]
+fn tower_resilience_waits_for_a_hundred_and_thirty_seconds() {
+    let mut trace = Trace::of(CircuitBreaker::tower_resilience());
+    trace.calls(0, &[(50, Success), (49, Failure)]);
+    assert_eq!(trace.is(0), "closed");
+    trace.calls(0, &[(1, Failure)]);
+    assert_eq!((trace.is(0), trace.open_until(0)), ("open", 30_000));
+    trace.calls(30_000, &[(1, Success)]);
+    assert_eq!(trace.is(30_000), "closed");
+}

@@ -1,0 +1,264 @@
+//! What a breaker remembers, and its byte form.
+
+use core::time::Duration;
+
+use super::forced::{Force, Forced};
+use super::parameters::{CircuitBreaker, Evaluate};
+use super::rules::Figure;
+use super::window::{Outcomes, Totals};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::concurrency::ConcurrencyState;
+use crate::kept::Kept;
+use crate::time::{Tick, nanos};
+
+/// What a [`CircuitBreaker`] remembers of a key: some 150 bytes, and beside them the window: a quarter of a byte for each call that it
+/// counts, or twelve bytes for each bucket; while probes are in flight, 16 bytes for each distinct tick at which their places lapse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CircuitBreakerState {
+    /// Boxed: most limits have states of a few words, and all lie in one table.
+    pub(super) is: Box<Inner>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Inner {
+    /// Receipts from before it say nothing: the key was reset, or was not known.
+    pub(super) since: Tick,
+    /// The last change.
+    pub(super) last: Tick,
+    /// Until when somebody who entered may leave with an outcome.
+    pub(super) busy_until: Tick,
+    /// Counts the changes between closed, open and half-open. Receipts of another count say nothing of this one.
+    pub(super) epoch: u64,
+    /// The open time of the last trip in nanoseconds, without jitter; 0 when no trip is remembered.
+    pub(super) grown: u64,
+    pub(super) phase: Phase,
+    pub(super) forced: Option<Forced>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Closed {
+        since: Tick,
+        outcomes: Outcomes,
+        /// Failures since the last success.
+        consecutive: u32,
+    },
+    Open {
+        since: Tick,
+        until: Tick,
+        /// `None` where a person opened it.
+        by: Option<Figure>,
+    },
+    HalfOpen {
+        step: u8,
+        /// Who is in flight.
+        inside: ConcurrencyState,
+        /// The outcomes of this step.
+        totals: Totals,
+    },
+}
+
+/// Which state a breaker is in, as people and observers are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Condition {
+    /// Every call passes, and its outcome is counted.
+    Closed,
+    /// Every call is refused.
+    Open {
+        /// Until this tick; a probe passes then.
+        until: Tick,
+        /// The figure that tripped it; `None` after a person had opened it.
+        by: Option<Figure>,
+    },
+    /// A few calls pass, to try the service.
+    HalfOpen {
+        /// How many steps of recovery were taken: 0 while the first probes try it.
+        step: u8,
+        /// How many calls are in flight.
+        in_flight: u64,
+        /// How many may be.
+        at_most: u64,
+        /// How those that ended in this step went.
+        totals: Totals,
+    },
+    /// A person has put it in a state.
+    Forced {
+        /// Which.
+        to: Force,
+        /// Until when; `None` until it is ended.
+        until: Option<Tick>,
+    },
+}
+
+impl Condition {
+    /// Returns its word: `closed`, `open`, `half-open`, or `forced-open` and so on.
+    #[must_use]
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::Open { .. } => "open",
+            Self::HalfOpen { .. } => "half-open",
+            Self::Forced { to: Force::Open, .. } => "forced-open",
+            Self::Forced { to: Force::Closed, .. } => "forced-closed",
+            Self::Forced { to: Force::MetricsOnly, .. } => "metrics-only",
+            Self::Forced { to: Force::Disabled, .. } => "disabled",
+        }
+    }
+}
+
+impl Phase {
+    pub(super) fn closed(at: Tick) -> Self {
+        Self::Closed { since: at, outcomes: Outcomes::None, consecutive: 0 }
+    }
+}
+
+impl Inner {
+    pub(super) fn fresh(at: Tick) -> Self {
+        Self {
+            since: at,
+            last: at,
+            busy_until: at,
+            epoch: 0,
+            grown: 0,
+            phase: Phase::closed(at),
+            forced: None,
+        }
+    }
+
+    /// The tick from which nobody has used it for as long as is remembered; [`Tick::MAX`] is never.
+    pub(super) fn idle_at(&self, healthy: u64) -> Tick {
+        let forced = self.forced.as_ref().map_or(Tick::EPOCH, |forced| forced.until);
+        if healthy == u64::MAX || forced == Tick::MAX {
+            return Tick::MAX;
+        }
+        let used = match self.phase {
+            Phase::Open { until, .. } => self.last.max(until),
+            _ => self.last,
+        };
+        used.max(self.busy_until).max(forced).after(Duration::from_nanos(healthy))
+    }
+
+    /// The tick from which a trip is forgotten, for a closed one.
+    pub(super) fn recovered_at(&self, closed_since: Tick, healthy: u64) -> Tick {
+        match (self.grown, healthy) {
+            (0, _) => Tick::EPOCH,
+            (_, u64::MAX) => Tick::MAX,
+            (_, healthy) => closed_since.after(Duration::from_nanos(healthy)),
+        }
+    }
+}
+
+impl Kept for CircuitBreaker {
+    type State = CircuitBreakerState;
+
+    fn last_change(state: &CircuitBreakerState) -> Option<Tick> {
+        Some(state.is.last)
+    }
+
+    /// Every tick moves back by as much, what a bucket of time holds by whole buckets.
+    fn set_back(&self, state: &CircuitBreakerState, to: Tick) -> CircuitBreakerState {
+        let mut next = state.clone();
+        let (is, by) = (&mut *next.is, state.is.last.since(to));
+        let moved = |tick: &mut Tick| {
+            if *tick != Tick::MAX {
+                *tick = tick.before(by);
+            }
+        };
+        moved(&mut is.since);
+        moved(&mut is.busy_until);
+        match &mut is.phase {
+            Phase::Closed { since, outcomes, .. } => {
+                outcomes.set_back(is.last, to);
+                moved(since);
+            }
+            Phase::Open { since, until, .. } => {
+                moved(since);
+                moved(until);
+            }
+            Phase::HalfOpen { step, inside, .. } => *inside = self.by.places(*step).set_back(inside, to),
+        }
+        if let Some(forced) = &mut is.forced {
+            moved(&mut forced.until);
+        }
+        is.last = to;
+        next
+    }
+
+    fn largest(&self) -> usize {
+        let closed = 8 + 4 + self.by.window.largest();
+        let half_open = 1 + self.by.places(self.by.steps).largest() + 12;
+        5 * 8 + 1 + closed.max(half_open).max(8 + 8 + 1 + 13) + Forced::LARGEST
+    }
+}
+
+impl CircuitBreaker {
+    /// The next tick after `last`, and at or before `at`, at which figures are compared by themselves.
+    pub(super) fn next_evaluation(&self, last: Tick, at: Tick) -> Option<Tick> {
+        let Evaluate::Every(span) = self.by.evaluate else { return None };
+        let span = nanos(span).max(1);
+        let next = (last.as_nanos() / span).checked_add(1)?.checked_mul(span)?;
+        (next <= at.as_nanos()).then_some(Tick::from_nanos(next))
+    }
+}
+
+impl Bytes for CircuitBreakerState {
+    fn write(&self, out: &mut Writer) {
+        let is = &*self.is;
+        out.tick(is.since);
+        out.tick(is.last);
+        out.tick(is.busy_until);
+        out.u64(is.epoch);
+        out.u64(is.grown);
+        match &is.phase {
+            Phase::Closed { since, outcomes, consecutive } => {
+                out.u8(0);
+                out.tick(*since);
+                outcomes.write(out);
+                out.u32(*consecutive);
+            }
+            Phase::Open { since, until, by } => {
+                out.u8(1);
+                out.tick(*since);
+                out.tick(*until);
+                out.u8(u8::from(by.is_some()));
+                by.iter().for_each(|figure| figure.write(out));
+            }
+            Phase::HalfOpen { step, inside, totals } => {
+                out.u8(2);
+                out.u8(*step);
+                inside.write(out);
+                totals.write(out);
+            }
+        }
+        is.forced.write(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (since, last, busy_until) = (from.tick()?, from.tick()?, from.tick()?);
+        let (epoch, grown) = (from.u64()?, from.u64()?);
+        let phase = match from.u8()? {
+            0 => {
+                Phase::Closed { since: from.tick()?, outcomes: Bytes::read(from)?, consecutive: from.u32()? }
+            }
+            1 => {
+                let (since, until, known) = (from.tick()?, from.tick()?, from.u8()?);
+                Phase::Open { since, until, by: (known != 0).then(|| Figure::read(from)).transpose()? }
+            }
+            2 => {
+                let (step, inside, totals) = (from.u8()?, Bytes::read(from)?, Bytes::read(from)?);
+                if step > Self::MAX_STEPS {
+                    return Err(DecodeError::Value { field: "step" });
+                }
+                Phase::HalfOpen { step, inside, totals }
+            }
+            _ => return Err(DecodeError::Value { field: "phase" }),
+        };
+        let forced = Bytes::read(from)?;
+        Ok(Self { is: Box::new(Inner { since, last, busy_until, epoch, grown, phase, forced }) })
+    }
+}
+
+impl CircuitBreakerState {
+    const MAX_STEPS: u8 = CircuitBreaker::MAX_STEPS;
+}

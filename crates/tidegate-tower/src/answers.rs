@@ -1,0 +1,84 @@
+//! How refusals are told: as responses, or as errors.
+
+#[cfg(feature = "grpc")]
+mod grpc;
+
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::{Response, StatusCode};
+use tidegate::http_answer::{HttpAnswer, PROBLEM_JSON};
+
+#[cfg(feature = "grpc")]
+#[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
+pub use self::grpc::GrpcStatuses;
+use crate::refused::Refused;
+
+/// Says how a layer tells of a refusal, and of a limit to those who pass.
+pub trait Answers<Res, Err> {
+    /// Makes what a refused caller gets. `told` is the limit's answer in the words of HTTP, where a limit refused.
+    ///
+    /// # Errors
+    /// What callers get as an error, where refusals are told as such.
+    fn refuse(&self, refused: Refused, told: Option<&HttpAnswer<'_>>) -> Result<Res, Err>;
+
+    /// Tells a caller who passed how the limit stands.
+    fn tell(&self, response: &mut Res, told: &HttpAnswer<'_>) {
+        let _ = (response, told);
+    }
+}
+
+/// Refusals as HTTP responses: 429, 503 or 504 with a problem as the body, `Retry-After` and rate-limit headers. Who passes gets these headers too.
+///
+/// # Source
+/// RFC 9457 (problems), RFC 6585 (429), draft-ietf-httpapi-ratelimit-headers-11.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Problems;
+
+impl<B: From<String>, Err> Answers<Response<B>, Err> for Problems {
+    fn refuse(&self, refused: Refused, told: Option<&HttpAnswer<'_>>) -> Result<Response<B>, Err> {
+        Ok(told.and_then(HttpAnswer::refusal).unwrap_or_else(|| problem(&refused)))
+    }
+
+    fn tell(&self, response: &mut Response<B>, told: &HttpAnswer<'_>) {
+        told.write_headers(response.headers_mut());
+    }
+}
+
+/// Refusals as errors, for clients: of any type that is made of a [`Refused`], as a boxed error is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Errors;
+
+impl<Res, Err: From<Refused>> Answers<Res, Err> for Errors {
+    fn refuse(&self, refused: Refused, _: Option<&HttpAnswer<'_>>) -> Result<Res, Err> {
+        Err(refused.into())
+    }
+}
+
+/// Writes a refusal that no limit told: with no more than its status says.
+fn problem<B: From<String>>(refused: &Refused) -> Response<B> {
+    let status = refused.status();
+    let title = status.canonical_reason().unwrap_or_default();
+    let type_ = match status {
+        StatusCode::SERVICE_UNAVAILABLE => {
+            "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+        }
+        _ => "about:blank",
+    };
+    // None of these words needs to be escaped.
+    let body = format!(
+        r#"{{"type":"{type_}","title":"{title}","status":{},"detail":"{}","retry":"{}"}}"#,
+        status.as_u16(),
+        refused.cause,
+        refused.retry.as_str(),
+    );
+    let mut response = Response::new(B::from(body));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, PROBLEM_JSON);
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(wait) = refused.retry.after() {
+        // Up, so that nobody comes back too early.
+        let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}

@@ -1,0 +1,139 @@
+//! How work ended, read from what a service returned.
+
+use std::time::Duration;
+
+use http::header::{DATE, HeaderMap, RETRY_AFTER};
+use http::{HeaderValue, Response};
+use tidegate::Outcome;
+use tidegate::retries::Verdict;
+use tidegate_core::retry::Pushback;
+
+/// Where gRPC says how a call ended.
+const GRPC_STATUS: &str = "grpc-status";
+/// Where gRPC says when to try again: milliseconds, or a negative number for not at all.
+const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
+
+/// Says how work ended, and what the service said about trying again. Functions are one.
+pub trait Classify<Res, Err> {
+    /// Judges what a service returned.
+    fn classify(&self, result: &Result<Res, Err>) -> Verdict;
+}
+
+impl<Res, Err, F: Fn(&Result<Res, Err>) -> Verdict> Classify<Res, Err> for F {
+    fn classify(&self, result: &Result<Res, Err>) -> Verdict {
+        self(result)
+    }
+}
+
+/// Judges by the status of HTTP, and by that of gRPC where it comes with the headers; an error is a failure.
+///
+/// Below 400 is a success, 429 and 503 are overload, other 4xx the caller's fault, other 5xx a failure. Of gRPC `UNAVAILABLE` and
+/// `RESOURCE_EXHAUSTED` are overload, `CANCELLED` teaches nothing, the caller's fault is what says so by its name, the rest is a failure.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ByStatus;
+
+impl<B, Err> Classify<Response<B>, Err> for ByStatus {
+    fn classify(&self, result: &Result<Response<B>, Err>) -> Verdict {
+        let Ok(response) = result else { return Outcome::Failure.into() };
+        let headers = response.headers();
+        let outcome = match headers.get(GRPC_STATUS) {
+            Some(status) => of_grpc(status),
+            None => Outcome::from_status(response.status().as_u16()),
+        };
+        Verdict { outcome, pushback: retry_after(headers) }
+    }
+}
+
+/// Reads a gRPC status; what is no number is a failure.
+fn of_grpc(status: &HeaderValue) -> Outcome {
+    match status.as_bytes() {
+        b"0" => Outcome::Success,
+        // CANCELLED.
+        b"1" => Outcome::Ignored,
+        // RESOURCE_EXHAUSTED, UNAVAILABLE.
+        b"8" | b"14" => Outcome::Overloaded,
+        // INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, PERMISSION_DENIED, FAILED_PRECONDITION, OUT_OF_RANGE, UNIMPLEMENTED, UNAUTHENTICATED.
+        b"3" | b"5" | b"6" | b"7" | b"9" | b"11" | b"12" | b"16" => Outcome::CallersFault,
+        // UNKNOWN, DEADLINE_EXCEEDED, ABORTED, INTERNAL, DATA_LOSS.
+        _ => Outcome::Failure,
+    }
+}
+
+/// Reads what a service says about trying again: `grpc-retry-pushback-ms`, else `Retry-After` in seconds or as a date, which is compared with
+/// the answer's own `Date`. What cannot be read says not to try again.
+///
+/// # Source
+/// gRPC proposal A6; RFC 9110, section 10.2.3.
+#[must_use]
+pub fn retry_after(headers: &HeaderMap) -> Option<Pushback> {
+    if let Some(pushback) = headers.get(GRPC_PUSHBACK) {
+        let millis = number(pushback);
+        return Some(millis.map_or(Pushback::Never, |millis| Pushback::After(Duration::from_millis(millis))));
+    }
+    let after = headers.get(RETRY_AFTER)?;
+    let wait = number(after).map(Duration::from_secs).or_else(|| until(after, headers.get(DATE)?));
+    Some(wait.map_or(Pushback::Never, Pushback::After))
+}
+
+fn number(value: &HeaderValue) -> Option<u64> {
+    let text = value.to_str().ok()?;
+    // `parse` would take a sign.
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+/// The time from one date to another; zero where it has passed.
+fn until(after: &HeaderValue, date: &HeaderValue) -> Option<Duration> {
+    let [after, date] = [after, date].map(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
+    Some(after?.duration_since(date?).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
+    }
+
+    #[test]
+    fn what_a_service_says_about_trying_again_is_read() {
+        let after = |secs| Some(Pushback::After(Duration::from_secs(secs)));
+        let date = ("date", "Sun, 06 Nov 1994 08:49:37 GMT");
+        for (pairs, expected) in [
+            (&[("retry-after", "17")][..], after(17)),
+            (&[("retry-after", "17"), ("grpc-retry-pushback-ms", "2000")], after(2)),
+            (&[("retry-after", "Sun, 06 Nov 1994 08:49:40 GMT"), date], after(3)),
+            (&[("retry-after", "Sun, 06 Nov 1994 08:00:00 GMT"), date], after(0)),
+            (&[("retry-after", "Sun, 06 Nov 1994 08:49:40 GMT")], Some(Pushback::Never)),
+            (&[("retry-after", "soon"), date], Some(Pushback::Never)),
+            (&[("retry-after", "+5")], Some(Pushback::Never)),
+            (&[("grpc-retry-pushback-ms", "-1")], Some(Pushback::Never)),
+            (&[("grpc-retry-pushback-ms", "99999999999999999999")], Some(Pushback::Never)),
+            (&[], None),
+        ] {
+            assert_eq!(retry_after(&headers(pairs)), expected, "{pairs:?}");
+        }
+    }
+
+    #[test]
+    fn grpc_answers_with_200_and_says_in_a_header_how_it_went() {
+        for (status, expected) in [
+            ("0", Outcome::Success),
+            ("1", Outcome::Ignored),
+            ("3", Outcome::CallersFault),
+            ("4", Outcome::Failure),
+            ("8", Outcome::Overloaded),
+            ("13", Outcome::Failure),
+            ("14", Outcome::Overloaded),
+            ("ok", Outcome::Failure),
+        ] {
+            let mut response = Response::new(());
+            response.headers_mut().insert(GRPC_STATUS, HeaderValue::from_static(status));
+            assert_eq!(ByStatus.classify(&Ok::<_, ()>(response)).outcome, expected, "{status}");
+        }
+        let unavailable = Response::builder().status(503).header("retry-after", "1").body(()).unwrap();
+        let verdict = ByStatus.classify(&Ok::<_, ()>(unavailable));
+        assert_eq!(verdict.outcome, Outcome::Overloaded);
+        assert_eq!(ByStatus.classify(&Err::<Response<()>, _>(())).outcome, Outcome::Failure);
+    }
+}

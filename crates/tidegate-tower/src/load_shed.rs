@@ -1,0 +1,126 @@
+//! Refuses at once what a busy service would leave waiting.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::answers::{Answers, Problems};
+use crate::refused::{Cause, Refused};
+
+/// Makes a service that is always ready, and refuses while the one within is not.
+///
+/// For services that say so: a [`ConcurrencyLayer`](crate::ConcurrencyLayer) takes places when it is called and refuses by itself, so it needs none.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LoadShedLayer<A = Problems> {
+    answers: A,
+}
+
+impl LoadShedLayer {
+    /// Refuses while the service within is not ready.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { answers: Problems }
+    }
+}
+
+impl<A> LoadShedLayer<A> {
+    /// Chooses how refusals are told; [`Problems`] unless chosen.
+    #[must_use]
+    pub fn answering<B>(self, answers: B) -> LoadShedLayer<B> {
+        LoadShedLayer { answers }
+    }
+}
+
+impl<S, A: Clone> Layer<S> for LoadShedLayer<A> {
+    type Service = LoadShed<S, A>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        LoadShed { inner, is_ready: false, answers: self.answers.clone() }
+    }
+}
+
+/// A service that refuses instead of letting wait: see [`LoadShedLayer`].
+#[derive(Debug)]
+pub struct LoadShed<S, A = Problems> {
+    inner: S,
+    is_ready: bool,
+    answers: A,
+}
+
+/// A clone has not been asked whether it is ready.
+impl<S: Clone, A: Clone> Clone for LoadShed<S, A> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), is_ready: false, answers: self.answers.clone() }
+    }
+}
+
+impl<S, Req, A> Service<Req> for LoadShed<S, A>
+where
+    S: Service<Req>,
+    A: Answers<S::Response, S::Error>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = LoadShedFuture<S::Future, S::Response, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        // Ready in any case; what was found counts for the next call. Its waker is not needed, since the next call asks anew.
+        self.is_ready = match self.inner.poll_ready(cx) {
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Ready(Ok(())) => true,
+            Poll::Pending => false,
+        };
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        // Readiness is used up by the call.
+        if std::mem::take(&mut self.is_ready) {
+            return LoadShedFuture { stage: Stage::Called { future: self.inner.call(request) } };
+        }
+        let result = self.answers.refuse(Refused::new(Cause::Busy), None);
+        LoadShedFuture { stage: Stage::Refused { result: Some(result) } }
+    }
+}
+
+pin_project! {
+    /// The future of [`LoadShed`].
+    pub struct LoadShedFuture<F, Res, Err> {
+        #[pin]
+        stage: Stage<F, Res, Err>,
+    }
+}
+
+pin_project! {
+    #[project = StageProjection]
+    enum Stage<F, Res, Err> {
+        Refused { result: Option<Result<Res, Err>> },
+        Called { #[pin] future: F },
+    }
+}
+
+impl<F, Res, Err> Future for LoadShedFuture<F, Res, Err>
+where
+    F: Future<Output = Result<Res, Err>>,
+{
+    type Output = Result<Res, Err>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().stage.project() {
+            StageProjection::Refused { result } => {
+                Poll::Ready(result.take().expect("a future is not polled after it has ended"))
+            }
+            StageProjection::Called { future } => future.poll(cx),
+        }
+    }
+}
+
+impl<F, Res, Err> fmt::Debug for LoadShedFuture<F, Res, Err> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoadShedFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,102 @@
+//! Which limit a request is charged to, and with how much.
+
+use std::time::Duration;
+
+use tidegate::{Answer, Cost, Denied, Key, KeyedLimiter, Limiter, Reservation, TakeError};
+
+/// A limit for requests of one kind: [`All`] together, or [`EachKey`].
+pub trait Limits<Req>: Clone {
+    /// Returns what a request costs.
+    fn cost(&self, request: &Req) -> Cost {
+        let _ = request;
+        Cost::ONE
+    }
+
+    /// Spends the cost now, or refuses.
+    fn allow(&self, request: &Req, cost: Cost) -> Answer;
+
+    /// Reserves the cost for use after at most `max_wait`.
+    ///
+    /// # Errors
+    /// [`Denied`]; nothing was charged.
+    fn reserve(&self, request: &Req, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied>;
+}
+
+/// One limit for all requests: see [`RateLimitLayer::all`](crate::RateLimitLayer::all).
+#[derive(Clone, Debug)]
+pub struct All {
+    limiter: Limiter,
+}
+
+impl All {
+    pub(super) const fn new(limiter: Limiter) -> Self {
+        Self { limiter }
+    }
+}
+
+impl<Req> Limits<Req> for All {
+    fn allow(&self, _: &Req, cost: Cost) -> Answer {
+        self.limiter.allow_n(cost).expect("a cost is one")
+    }
+
+    fn reserve(&self, _: &Req, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied> {
+        self.limiter.reserve(cost, max_wait).map_err(denied)
+    }
+}
+
+/// A limit for each key: see [`RateLimitLayer::each`](crate::RateLimitLayer::each).
+#[derive(Clone, Debug)]
+pub struct EachKey<F> {
+    limiter: KeyedLimiter,
+    key: F,
+}
+
+impl<F> EachKey<F> {
+    pub(super) const fn new(limiter: KeyedLimiter, key: F) -> Self {
+        Self { limiter, key }
+    }
+}
+
+impl<Req, K: Key, F: Fn(&Req) -> K + Clone> Limits<Req> for EachKey<F> {
+    fn allow(&self, request: &Req, cost: Cost) -> Answer {
+        self.limiter.allow_n((self.key)(request), cost).expect("a cost is one")
+    }
+
+    fn reserve(&self, request: &Req, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied> {
+        self.limiter.reserve((self.key)(request), cost, max_wait).map_err(denied)
+    }
+}
+
+/// A limit with costs of its own: see [`RateLimitLayer::costing`](crate::RateLimitLayer::costing).
+#[derive(Clone, Debug)]
+pub struct Costing<L, C> {
+    limits: L,
+    cost: C,
+}
+
+impl<L, C> Costing<L, C> {
+    pub(super) const fn new(limits: L, cost: C) -> Self {
+        Self { limits, cost }
+    }
+}
+
+impl<Req, L: Limits<Req>, C: Fn(&Req) -> Cost + Clone> Limits<Req> for Costing<L, C> {
+    fn cost(&self, request: &Req) -> Cost {
+        (self.cost)(request)
+    }
+
+    fn allow(&self, request: &Req, cost: Cost) -> Answer {
+        self.limits.allow(request, cost)
+    }
+
+    fn reserve(&self, request: &Req, cost: Cost, max_wait: Duration) -> Result<Reservation, Denied> {
+        self.limits.reserve(request, cost, max_wait)
+    }
+}
+
+fn denied(error: TakeError) -> Denied {
+    match error {
+        TakeError::Denied(denied) => denied,
+        TakeError::NotACost(_) => unreachable!("a cost is one"),
+    }
+}

@@ -1,0 +1,99 @@
+//! Tries calls again that may succeed then, within a budget that all share.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::Request;
+use tidegate::retries::Retrier;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::classify::{ByStatus, Classify};
+use crate::ready::{call_when_ready, take_ready};
+
+/// Tries calls again, for a client: by the rules and within the budget of a [`Retrier`].
+///
+/// Tried again is what failed or was refused for overload, where the service does not ask otherwise (`Retry-After`,
+/// `grpc-retry-pushback-ms`), time is left by the deadline that the task carries, and the request may be made twice: by default where its
+/// method is idempotent. Each try waits until the service is ready.
+///
+/// Boxes a future for each call, and copies each request before it is sent.
+///
+/// # Source
+/// RFC 9110, section 9.2.2: GET, HEAD, OPTIONS, TRACE, PUT and DELETE are idempotent.
+#[derive(Clone, Debug)]
+pub struct RetryLayer<C = ByStatus> {
+    retrier: Retrier,
+    classify: C,
+    all: bool,
+}
+
+impl RetryLayer {
+    /// Tries again by the rules of a retrier, whose budget all clones share.
+    #[must_use]
+    pub const fn new(retrier: Retrier) -> Self {
+        Self { retrier, classify: ByStatus, all: false }
+    }
+}
+
+impl<C> RetryLayer<C> {
+    /// Tries requests of all methods again, gRPC's among them: for services to which it makes no difference whether they get a request twice.
+    #[must_use]
+    pub fn all_methods(self) -> Self {
+        Self { all: true, ..self }
+    }
+
+    /// Chooses what is tried again; [`ByStatus`] unless chosen.
+    #[must_use]
+    pub fn judging<D>(self, classify: D) -> RetryLayer<D> {
+        RetryLayer { retrier: self.retrier, classify, all: self.all }
+    }
+}
+
+impl<S, C: Clone> Layer<S> for RetryLayer<C> {
+    type Service = Retry<S, C>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        let Self { retrier, classify, all } = self.clone();
+        Retry { inner, retrier, classify, all }
+    }
+}
+
+/// A client that tries again: see [`RetryLayer`].
+#[derive(Clone, Debug)]
+pub struct Retry<S, C = ByStatus> {
+    inner: S,
+    retrier: Retrier,
+    classify: C,
+    all: bool,
+}
+
+impl<S, B, C> Service<Request<B>> for Retry<S, C>
+where
+    S: Service<Request<B>, Future: Send> + Clone + Send + 'static,
+    S::Response: Send,
+    S::Error: Send,
+    C: Classify<S::Response, S::Error> + Clone + Send + 'static,
+    B: Clone + Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        if !self.all && !request.method().is_idempotent() {
+            self.retrier.budget().call();
+            return Box::pin(self.inner.call(request));
+        }
+        let service = take_ready(&mut self.inner);
+        let (retrier, classify) = (self.retrier.clone(), self.classify.clone());
+        Box::pin(async move {
+            let call = move || call_when_ready(service.clone(), request.clone());
+            retrier.run(call, move |result| classify.classify(result)).await.0
+        })
+    }
+}

@@ -1,0 +1,140 @@
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use tidegate::Tick;
+use tidegate::clock::ManualClock;
+use tidegate::deadline::{Timeouts, carried, carry};
+use tidegate_tower::{Cause, DeadlineLayer, Errors, ForwardDeadlineLayer, Problems, Refused};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::service::{Told, answer, call, get, poll, with};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn layer(clock: &ManualClock) -> DeadlineLayer {
+    DeadlineLayer::within(2 * SECOND, 30 * SECOND).unwrap().with_clock(clock.clone())
+}
+
+/// A service that answers with the deadline that it finds, in the call and later.
+#[derive(Clone)]
+struct Finds;
+
+impl Service<Request<String>> for Finds {
+    type Response = Response<String>;
+    type Error = std::convert::Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<String>) -> Self::Future {
+        let in_call = carried();
+        Box::pin(async move {
+            assert_eq!(in_call, carried());
+            let clock = ManualClock::default();
+            Ok(Response::new(format!(
+                "{:?}",
+                carried().map(|deadline| deadline.at(&clock).since(Tick::EPOCH))
+            )))
+        })
+    }
+}
+
+#[test]
+fn a_request_has_the_time_that_its_caller_gives_it() {
+    let mut service = layer(&ManualClock::default()).layer(Finds);
+    for (request, found) in [
+        (get(), "Some(2s)"),
+        (with("grpc-timeout", "250m"), "Some(250ms)"),
+        (with("x-envoy-expected-rq-timeout-ms", "1500"), "Some(1.5s)"),
+        (with("grpc-timeout", "2H"), "Some(30s)"),
+        (with("grpc-timeout", "soon"), "Some(2s)"),
+    ] {
+        assert_eq!(answer(&mut service, request).unwrap().body(), found);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_in_time_is_not_begun() {
+    let inner = Told::default();
+    let mut service = layer(&ManualClock::default()).needing(SECOND).layer(inner.clone());
+    for (timeout, status) in [("0n", 504), ("999m", 504), ("1S", 200)] {
+        assert_eq!(
+            answer(&mut service, with("grpc-timeout", timeout)).unwrap().status(),
+            status,
+            "{timeout}"
+        );
+    }
+    assert_eq!(inner.calls(), 1);
+}
+
+#[test]
+fn work_that_takes_too_long_is_given_up() {
+    let clock = ManualClock::default();
+    let mut service = layer(&clock).layer(Told::hanging());
+    let mut called = Box::pin(call(&mut service, with("grpc-timeout", "1S")));
+    assert!(poll(called.as_mut()).is_pending());
+    clock.advance(SECOND);
+    let Poll::Ready(Ok(refused)) = poll(called.as_mut()) else { panic!("its time is up") };
+    assert_eq!(refused.status(), 504);
+    assert!(refused.body().contains("no answer came in time"), "{}", refused.body());
+}
+
+fn forward(clock: &ManualClock) -> ForwardDeadlineLayer<Problems> {
+    let timeouts = Timeouts::new(2 * SECOND, 30 * SECOND).unwrap().with_margin(SECOND / 10).unwrap();
+    ForwardDeadlineLayer::new(timeouts).with_clock(clock.clone()).answering(Problems)
+}
+
+#[test]
+fn the_next_service_is_told_what_is_left_less_the_margin() {
+    let (clock, inner) = (ManualClock::default(), Told::default());
+    let mut client = forward(&clock).layer(inner.clone());
+    let told = |name| inner.last().headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+
+    carry(Tick::from_secs(1), || answer(&mut client, get())).unwrap();
+    assert_eq!(told("x-envoy-expected-rq-timeout-ms").as_deref(), Some("900"));
+    carry(Tick::from_secs(1), || answer(&mut client, with("content-type", "application/grpc+proto")))
+        .unwrap();
+    assert_eq!(told("grpc-timeout").as_deref(), Some("900000u"));
+    answer(&mut client, get()).unwrap();
+    assert_eq!(told("x-envoy-expected-rq-timeout-ms").as_deref(), Some("1900"), "nobody said: the default");
+    carry(Tick::from_secs(1), || answer(&mut client, with("x-envoy-expected-rq-timeout-ms", "500"))).unwrap();
+    assert_eq!(told("x-envoy-expected-rq-timeout-ms").as_deref(), Some("400"), "less was asked for");
+}
+
+#[test]
+fn a_call_for_which_no_time_is_left_is_not_made() {
+    let (clock, inner) = (ManualClock::default(), Told::default());
+    let mut client = forward(&clock).layer(inner.clone());
+    let refused = carry(Tick::from_nanos(100_000_000), || answer(&mut client, get())).unwrap();
+    assert_eq!((refused.status().as_u16(), inner.calls()), (504, 0));
+}
+
+#[test]
+fn a_client_gets_its_refusals_as_errors() {
+    /// A client whose errors are boxed.
+    #[derive(Clone)]
+    struct Hangs;
+    impl Service<Request<String>> for Hangs {
+        type Response = Response<String>;
+        type Error = Box<dyn std::error::Error + Send + Sync>;
+        type Future = std::future::Pending<Result<Self::Response, Self::Error>>;
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+            Poll::Ready(Ok(()))
+        }
+        fn call(&mut self, _: Request<String>) -> Self::Future {
+            std::future::pending()
+        }
+    }
+    let clock = ManualClock::default();
+    let mut client = forward(&clock).answering(Errors).layer(Hangs);
+    let mut called = Box::pin(call(&mut client, get()));
+    assert!(poll(called.as_mut()).is_pending());
+    clock.advance(2 * SECOND);
+    let Poll::Ready(Err(error)) = poll(called.as_mut()) else { panic!("its time is up") };
+    assert_eq!(*error.downcast::<Refused>().unwrap(), Refused::new(Cause::TimedOut));
+}

@@ -1,0 +1,12 @@
+//! The layers, each by itself and together, around services that do as the test says.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod concurrency;
+mod deadline;
+mod over_the_wire;
+mod rate_limit;
+mod refusals;
+mod retry;
+mod service;
+mod stack;

@@ -1,0 +1,51 @@
+//! A real server of axum, asked over its socket.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use tidegate::{Bulkhead, KeyedLimiter, Quota};
+use tidegate_tower::{ConcurrencyLayer, DeadlineLayer, RateLimitLayer, ServerStack};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Asks over a connection of its own, and returns the answer as it came.
+async fn ask(server: SocketAddr, path: &str, headers: &str) -> String {
+    let mut connection = TcpStream::connect(server).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n");
+    connection.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.unwrap();
+    answer
+}
+
+#[tokio::test]
+async fn a_server_of_axum_refuses_in_the_words_of_http() {
+    let second = Duration::from_secs(1);
+    // A quota that gives nothing back while the test runs.
+    let limiter = KeyedLimiter::new(Quota::per_day(2), 1000).unwrap();
+    let key = |request: &axum::extract::Request| {
+        request.headers().get("x-api-key").map_or(vec![], |key| key.as_bytes().to_vec())
+    };
+    let stack = ServerStack::new()
+        .deadline(DeadlineLayer::within(10 * second, 10 * second).unwrap())
+        .rate_limit(RateLimitLayer::each("per-key", limiter, key))
+        .concurrency(ConcurrencyLayer::new("places", Bulkhead::new(8).unwrap()));
+    let app = Router::new()
+        .route("/", get(async || "the page"))
+        .route("/slow", get(async || std::future::pending::<String>().await))
+        .layer(stack);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move { axum::serve(listener, app).await });
+
+    for _ in 0..2 {
+        assert!(ask(server, "/", "x-api-key: ann\r\n").await.starts_with("HTTP/1.1 200"));
+    }
+    let refused = ask(server, "/", "x-api-key: ann\r\n").await;
+    assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("\r\nretry-after: "), "{refused}");
+    let late = ask(server, "/slow", "x-api-key: bob\r\ngrpc-timeout: 50m\r\n").await;
+    assert!(late.starts_with("HTTP/1.1 504") && late.ends_with(r#""retry":"unknown"}"#), "{late}");
+    serving.abort();
+}

@@ -1,0 +1,114 @@
+use std::time::Duration;
+
+use http::Request;
+use tidegate::{Cost, KeyedLimiter, Limiter, ManualClock, Quota};
+use tidegate_tower::{RateLimitLayer, Spent};
+use tower_layer::Layer;
+
+use crate::service::{Told, answer, call, get, poll, with};
+
+fn limiter(quota: impl TryInto<Quota, Error: std::fmt::Debug>) -> (Limiter, ManualClock) {
+    let clock = ManualClock::default();
+    let quota = quota.try_into().unwrap();
+    (Limiter::new(quota).unwrap().with_clock(clock.clone()), clock)
+}
+
+/// tower's own layer cannot be cloned, and axum makes a service for each connection: each would have a limit of its own.
+#[test]
+fn all_services_of_a_layer_share_its_limit() {
+    let layer = RateLimitLayer::all("all", limiter(Quota::per_minute(3)).0);
+    let inner = Told::default();
+    let (mut one, mut two) = (layer.layer(inner.clone()), layer.clone().layer(inner.clone()));
+    let mut three = one.clone();
+    let statuses =
+        [&mut one, &mut two, &mut three].map(|service| answer(service, get()).unwrap().status().as_u16());
+    assert_eq!(statuses, [200, 200, 200]);
+    assert_eq!(answer(&mut one, get()).unwrap().status(), 429);
+    assert_eq!(inner.calls(), 3, "a refused request does not reach the service");
+}
+
+#[test]
+fn those_who_pass_and_those_who_do_not_are_told_how_the_limit_stands() {
+    let mut service = RateLimitLayer::all("pages", limiter(Quota::per_minute(1)).0).layer(Told::default());
+    let passed = answer(&mut service, get()).unwrap();
+    assert_eq!(passed.headers()["ratelimit-policy"], r#""pages";q=1;w=60"#);
+    let refused = answer(&mut service, get()).unwrap();
+    assert_eq!(refused.headers()["retry-after"], "60");
+    assert_eq!(refused.headers()["content-type"], "application/problem+json");
+    assert!(refused.body().contains(r#""violated-policies":["pages"]"#), "{}", refused.body());
+}
+
+#[test]
+fn each_key_has_a_limit_of_its_own() {
+    let limiter = KeyedLimiter::new(Quota::per_minute(1), 1000).unwrap().with_clock(ManualClock::default());
+    let key = |request: &Request<String>| {
+        request.headers().get("x-api-key").map_or(vec![], |key| key.as_bytes().to_vec())
+    };
+    let mut service = RateLimitLayer::each("per-key", limiter, key).layer(Told::default());
+    let mut statuses = Vec::new();
+    for request in
+        [with("x-api-key", "ann"), with("x-api-key", "bob"), with("x-api-key", "ann"), get(), get()]
+    {
+        statuses.push(answer(&mut service, request).unwrap().status().as_u16());
+    }
+    assert_eq!(statuses, [200, 200, 429, 200, 429], "who sends no key shares one");
+}
+
+#[test]
+fn a_request_is_held_back_where_that_makes_it_pass() {
+    let (limiter, clock) = limiter(Quota::per_second(1).burst(1));
+    let inner = Told::default();
+    let mut service =
+        RateLimitLayer::all("all", limiter.clone()).waiting(Duration::from_secs(2)).layer(inner.clone());
+    assert_eq!(answer(&mut service, get()).unwrap().status(), 200);
+
+    let mut held = Box::pin(call(&mut service, get()));
+    let mut gone = Box::pin(call(&mut service, get()));
+    assert!(poll(held.as_mut()).is_pending() && poll(gone.as_mut()).is_pending());
+    assert_eq!(answer(&mut service, get()).unwrap().status(), 429, "three seconds are too long");
+    drop(gone);
+    clock.advance(Duration::from_secs(1));
+    assert!(poll(held.as_mut()).is_ready());
+    assert_eq!(inner.calls(), 2);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(limiter.standing().remaining, 1, "whoever went away before its turn spent nothing");
+}
+
+#[test]
+fn to_ask_whether_it_is_ready_takes_nothing() {
+    let (limiter, _) = limiter(Quota::per_minute(1));
+    let mut service = RateLimitLayer::all("all", limiter.clone()).layer(Told::default());
+    for _ in 0..10 {
+        assert!(
+            tower_service::Service::<Request<String>>::poll_ready(
+                &mut service,
+                &mut std::task::Context::from_waker(std::task::Waker::noop())
+            )
+            .is_ready()
+        );
+    }
+    drop(service.clone());
+    assert_eq!(limiter.standing().remaining, 1);
+}
+
+/// A call of a language model is charged with an estimate and settled with what it used, a debt included.
+#[test]
+fn an_estimate_is_settled_with_the_real_cost() {
+    let (tokens, _) = limiter(Quota::per_minute(1000));
+    let estimate = |request: &Request<String>| Cost::try_from(request.body().len()).unwrap_or(Cost::ONE);
+    let inner = Told::default();
+    let mut service =
+        RateLimitLayer::all("tokens", tokens.clone()).costing(estimate).settling().layer(inner.clone());
+    let ask = |length: usize| Request::new("x".repeat(length));
+
+    assert_eq!(answer(&mut service, ask(800)).unwrap().status(), 200);
+    assert_eq!(tokens.standing().remaining, 200);
+    let spent = inner.last().extensions().get::<Spent>().expect("those who pass have one").clone();
+    assert!(spent.settle(300) && !spent.clone().settle(0), "settled once");
+    assert_eq!(tokens.standing().remaining, 700);
+
+    assert_eq!(answer(&mut service, ask(500)).unwrap().status(), 200);
+    assert!(inner.last().extensions().get::<Spent>().unwrap().settle(900));
+    assert_eq!((tokens.standing().remaining, tokens.standing().debt), (0, 200));
+    assert_eq!(answer(&mut service, ask(1)).unwrap().status(), 429, "the debt is waited off");
+}

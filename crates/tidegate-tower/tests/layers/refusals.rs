@@ -1,0 +1,81 @@
+//! Load shedding, and the forms of refusals.
+
+use std::convert::Infallible;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tidegate_tower::{FallbackLayer, LoadShedLayer};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::service::{Told, answer, call, get, poll, status};
+
+/// A service that is ready every second time that it is asked.
+#[derive(Clone, Default)]
+struct Flickers {
+    asked: bool,
+}
+
+impl Service<Request<String>> for Flickers {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = std::future::Ready<Result<Response<String>, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.asked = !self.asked;
+        if self.asked { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
+    fn call(&mut self, _: Request<String>) -> Self::Future {
+        std::future::ready(Ok(Response::default()))
+    }
+}
+
+#[test]
+fn a_service_that_is_not_ready_is_not_waited_for() {
+    let mut service = LoadShedLayer::new().layer(Flickers::default());
+    let statuses = [(); 4].map(|()| answer(&mut service, get()).unwrap().status().as_u16());
+    assert_eq!(statuses, [200, 503, 200, 503]);
+    // tower's own panics here, or in the service within, where a clone is called that was not asked.
+    let mut clone = service.clone();
+    let Poll::Ready(Ok(refused)) = poll(std::pin::pin!(clone.call(get()))) else { panic!("refused at once") };
+    assert_eq!(refused.status(), 503);
+}
+
+#[test]
+fn a_failure_is_answered_with_something_else_and_the_rest_is_not() {
+    let in_place = |_: Result<Response<String>, Infallible>| Ok(Response::new("in its place".to_owned()));
+    let inner = Told::answering([status(500), status(404), status(503), status(200)]);
+    let mut service = FallbackLayer::new(in_place).layer(inner);
+    let bodies = [(); 4].map(|()| answer(&mut service, get()).unwrap().into_body());
+    assert_eq!(bodies, ["in its place", "", "in its place", ""]);
+}
+
+#[cfg(feature = "grpc")]
+#[test]
+fn grpc_callers_get_a_status_with_details() {
+    use std::time::Duration;
+
+    use tidegate::{Limiter, ManualClock, Quota};
+    use tidegate_tower::{GrpcStatuses, RateLimitLayer};
+    use tonic_types::StatusExt;
+
+    let limiter = Limiter::new(Quota::per_minute(1)).unwrap().with_clock(ManualClock::default());
+    let layer = RateLimitLayer::all("per-client", limiter).answering(GrpcStatuses);
+    let mut service = layer.layer(Told::default());
+    answer(&mut service, get()).unwrap();
+    let refused = answer(&mut service, get()).unwrap();
+    assert_eq!(refused.status(), 200);
+    let status = tonic::Status::from_header_map(refused.headers()).expect("a gRPC status");
+    assert_eq!(status.code(), tonic::Code::ResourceExhausted);
+    let details = status.get_error_details();
+    assert_eq!(details.retry_info().and_then(|info| info.retry_delay), Some(Duration::from_secs(60)));
+    assert_eq!(details.quota_failure().unwrap().violations[0].subject, "per-client");
+}
+
+#[test]
+fn a_call_that_is_dropped_drops_the_one_within() {
+    let mut service = LoadShedLayer::new().layer(Told::hanging());
+    let mut called = Box::pin(call(&mut service, get()));
+    assert!(poll(called.as_mut()).is_pending());
+}

@@ -1,0 +1,56 @@
+use std::time::Duration;
+
+use http::{Method, Request};
+use tidegate::ManualClock;
+use tidegate::retries::{Retrier, SharedBudget};
+use tidegate_core::retry::Retries;
+use tidegate_core::retry_budget::RetryBudget;
+use tidegate_tower::RetryLayer;
+use tower_layer::Layer;
+
+use crate::service::{Told, answer, get, status, with};
+
+fn layer(share: f64) -> RetryLayer {
+    let budget =
+        SharedBudget::with_clock(RetryBudget::new(share).unwrap().without_floor(), ManualClock::default());
+    RetryLayer::new(Retrier::new(Retries::new(3, Duration::ZERO, Duration::ZERO).unwrap(), budget))
+}
+
+#[test]
+fn what_may_succeed_is_tried_again() {
+    for (first, calls, last) in [(503, 2, 200), (500, 2, 200), (404, 1, 404), (429, 2, 200)] {
+        let inner = Told::answering([status(first)]);
+        let last_status = answer(&mut layer(1.0).layer(inner.clone()), get()).unwrap().status();
+        assert_eq!((inner.calls(), last_status.as_u16()), (calls, last), "{first}");
+    }
+}
+
+#[test]
+fn what_may_not_be_done_twice_is_not() {
+    let post = || Request::builder().method(Method::POST).body(String::new()).unwrap();
+    let inner = Told::answering([status(503), status(503)]);
+    assert_eq!(answer(&mut layer(1.0).layer(inner.clone()), post()).unwrap().status(), 503);
+    assert_eq!(inner.calls(), 1);
+    let again = answer(&mut layer(1.0).all_methods().layer(inner.clone()), post()).unwrap();
+    assert_eq!((inner.calls(), again.status().as_u16()), (3, 200));
+}
+
+#[test]
+fn a_service_that_says_not_to_is_not_asked_again() {
+    let mut refused = status(503);
+    refused.headers_mut().insert("grpc-retry-pushback-ms", "-1".parse().unwrap());
+    let inner = Told::answering([refused]);
+    assert_eq!(answer(&mut layer(1.0).layer(inner.clone()), get()).unwrap().status(), 503);
+    assert_eq!(inner.calls(), 1);
+}
+
+/// With three tries a call, a service that is down would get three times the load at the worst moment.
+#[test]
+fn all_clones_share_the_budget() {
+    let inner = Told::answering((0..1000).map(|_| status(503)));
+    let layer = layer(0.1);
+    for _ in 0..200 {
+        answer(&mut layer.clone().layer(inner.clone()), with("x", "y")).unwrap();
+    }
+    assert_eq!(inner.calls(), 220);
+}

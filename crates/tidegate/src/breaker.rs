@@ -1,0 +1,268 @@
+//! Circuit breakers: calls to a service that fails are refused until it answers again.
+//!
+//! The law is core's ([`CircuitBreaker`]); here are the lock around it, the call that reports how it went, and what observers are told.
+
+mod call;
+mod keyed;
+#[cfg(all(test, tidegate_loom))]
+mod loom_model;
+mod run;
+mod shared;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use call::Call;
+pub use keyed::{KeyedBreaker, KeyedCall};
+pub use run::CallError;
+use shared::Shared;
+pub use tidegate_core::breaker::{
+    BreakerBuilder, Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Evaluate, Figure, Force,
+    Forced, Judgement, SentinelRule, Totals, Window,
+};
+use tidegate_core::{Ask, Cost, Outcome, QuotaError};
+
+use crate::answer::Denied;
+use crate::clock::{Clock, SystemClock, Time};
+use crate::observer::Observer;
+
+/// Refuses calls to a service while it fails, and lets them back in by steps.
+///
+/// A clone shares the state. Entering and leaving is one short lock each, and one reading of the clock; neither allocates while it is
+/// closed, but for the first call in an empty window. It holds some 200 bytes, and its window: a quarter of a byte for each call that
+/// it counts, or twelve bytes for each bucket of time.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate::breaker::CircuitBreaker;
+/// use tidegate::{Breaker, ManualClock, Outcome};
+///
+/// let clock = ManualClock::default();
+/// let payments = Breaker::new(CircuitBreaker::builder().consecutive(2).jitter(0.0))?.with_clock(clock.clone());
+/// for _ in 0..2 {
+///     payments.try_enter()?.leave(Outcome::Failure);
+/// }
+/// assert_eq!(payments.state().as_str(), "open");
+/// assert!(payments.try_enter().is_err(), "nobody calls for five seconds");
+///
+/// clock.advance(Duration::from_secs(5));
+/// let probe = payments.try_enter()?;
+/// drop(probe); // says nothing, and lets another one try
+/// assert_eq!(payments.state().as_str(), "half-open");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Around a call that fails:
+/// ```
+/// use tidegate::Breaker;
+/// use tidegate::breaker::{CallError, CircuitBreaker};
+///
+/// let breaker = Breaker::new(CircuitBreaker::hystrix())?;
+/// let read = breaker.blocking_run(|| std::fs::read_to_string("/no/such/file"));
+/// assert!(matches!(read, Err(CallError::Failed(_))), "it was tried, and counts as a failure");
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+#[derive(Clone)]
+pub struct Breaker {
+    shared: Arc<Shared>,
+}
+
+impl Breaker {
+    /// Makes a closed breaker that lives by the [`SystemClock`]. Where nothing is wished otherwise,
+    /// [`CircuitBreaker::builder`] is what to begin with.
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range.
+    pub fn new<L>(law: L) -> Result<Self, QuotaError>
+    where
+        L: TryInto<CircuitBreaker>,
+        QuotaError: From<L::Error>,
+    {
+        Ok(Self::build(law.try_into()?, Time::new(SystemClock::new()), None))
+    }
+
+    fn build(law: CircuitBreaker, time: Time, observer: Option<Arc<dyn Observer>>) -> Self {
+        Self { shared: Arc::new(Shared::new(law, time, observer)) }
+    }
+
+    /// Returns a breaker that lives by `clock`. A step of construction: the result is closed and shares nothing with earlier clones.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
+        let Shared { law, observer, .. } = &*self.shared;
+        Self::build(law.clone(), Time::new(clock), observer.clone())
+    }
+
+    /// Returns a breaker whose changes of state `observer` is told ([`Observer::on_change`]). A step of construction, as
+    /// [`Breaker::with_clock`] is.
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        let Shared { law, time, .. } = &*self.shared;
+        Self::build(law.clone(), time.again(), Some(Arc::new(observer)))
+    }
+
+    /// Enters, now or not at all.
+    ///
+    /// # Errors
+    /// [`Denied`]: with the time until the first probe while it is open, with [`Retry::Unknown`](crate::Retry::Unknown) while as many calls try the service as may,
+    /// and while a person holds it open without end.
+    pub fn try_enter(&self) -> Result<Call, Denied> {
+        let entered = self
+            .shared
+            .change(|law, state, now, tell| law.enter_in_place(state, Ask::allow(now, Cost::ONE), tell));
+        match entered {
+            Ok(receipt) => Ok(Call::new(Arc::clone(&self.shared), receipt)),
+            Err(retry) => Err(shared::refused(retry)),
+        }
+    }
+
+    /// Awaits `work` where the breaker lets it through; success and failure are what its result says. Where it is refused, it is dropped
+    /// without being polled.
+    ///
+    /// # Errors
+    /// [`CallError`]: refused, or the error of the work.
+    ///
+    /// # Cancel safety
+    /// Dropped before it ends, it counts neither as success nor as failure, and a probe's place is free for the next.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::Breaker;
+    /// use tidegate::breaker::CircuitBreaker;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let breaker = Breaker::new(CircuitBreaker::builder())?;
+    /// let answer = breaker.run(async { Ok::<_, std::io::Error>(42) }).await?;
+    /// assert_eq!(answer, 42);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run<T, E>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, CallError<E>> {
+        run::flat(self.run_with(work, run::by_result).await)
+    }
+
+    /// Awaits `work` where the breaker lets it through; `classify` says how it went.
+    ///
+    /// # Errors
+    /// [`Denied`], as [`Breaker::try_enter`].
+    ///
+    /// # Cancel safety
+    /// As [`Breaker::run`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::{Breaker, Outcome};
+    /// use tidegate::breaker::CircuitBreaker;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let breaker = Breaker::new(CircuitBreaker::builder().consecutive(1))?;
+    /// let status = breaker.run_with(async { 404 }, |status| Outcome::from_status(*status)).await?;
+    /// assert_eq!((status, breaker.state().as_str()), (404, "closed"), "the caller's own fault");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run_with<T>(
+        &self,
+        work: impl Future<Output = T>,
+        classify: impl FnOnce(&T) -> Outcome,
+    ) -> Result<T, Denied> {
+        let call = self.try_enter()?;
+        let result = work.await;
+        call.leave(classify(&result));
+        Ok(result)
+    }
+
+    /// Does `work` on this thread where the breaker lets it through; success and failure are what its result says. A panic goes through, and
+    /// counts as neither.
+    ///
+    /// # Errors
+    /// [`CallError`]: refused, or the error of the work.
+    pub fn blocking_run<T, E>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, CallError<E>> {
+        run::flat(self.blocking_run_with(work, run::by_result))
+    }
+
+    /// Does `work` on this thread where the breaker lets it through; `classify` says how it went.
+    ///
+    /// # Errors
+    /// [`Denied`], as [`Breaker::try_enter`].
+    pub fn blocking_run_with<T>(
+        &self,
+        work: impl FnOnce() -> T,
+        classify: impl FnOnce(&T) -> Outcome,
+    ) -> Result<T, Denied> {
+        let call = self.try_enter()?;
+        let result = work();
+        call.leave(classify(&result));
+        Ok(result)
+    }
+
+    /// Returns which state it is in now.
+    #[must_use]
+    pub fn state(&self) -> Condition {
+        self.shared.look(CircuitBreaker::condition)
+    }
+
+    /// Returns the calls that count now: those in the window while it is closed, those of this step while it is half-open.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        self.shared.look(CircuitBreaker::totals)
+    }
+
+    /// Returns what a person has forced it to, until when, and why.
+    #[must_use]
+    pub fn forced(&self) -> Option<Forced> {
+        self.shared.look(CircuitBreaker::forced)
+    }
+
+    /// Puts it in a state by hand, for so long, or until [`Breaker::auto`] where that is `None`. The reason is for people; of it 255 bytes
+    /// are kept. In place of an earlier forced state; one of no time at all ends it.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::Breaker;
+    /// use tidegate::breaker::{CircuitBreaker, Force};
+    ///
+    /// let search = Breaker::new(CircuitBreaker::builder())?;
+    /// search.force(Force::Open, Some(Duration::from_secs(600)), "the index is being rebuilt");
+    /// assert!(search.try_enter().is_err());
+    /// assert_eq!(search.forced().map(|forced| forced.reason().to_owned()).as_deref(), Some("the index is being rebuilt"));
+    /// search.auto();
+    /// assert!(search.try_enter().is_ok(), "a probe");
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    pub fn force(&self, to: Force, time: Option<Duration>, reason: &str) {
+        self.shared.change(|law, state, now, tell| {
+            let forced = Forced::new(to, time.map(|time| now.after(time)), reason);
+            law.force_in_place(state, now, Some(forced), tell);
+        });
+    }
+
+    /// Ends what was forced by hand: from now on it goes by its calls again. After [`Force::Open`] the service is tried by probes first.
+    pub fn auto(&self) {
+        self.shared.change(|law, state, now, tell| law.force_in_place(state, now, None, tell));
+    }
+
+    /// Returns what it goes by.
+    #[must_use]
+    pub fn law(&self) -> &CircuitBreaker {
+        &self.shared.law
+    }
+}
+
+impl fmt::Debug for Breaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Breaker").field("state", &self.state()).finish_non_exhaustive()
+    }
+}
+
+/// The programs on the page about breakers.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/protection/breakers.md")]
+struct Page;
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests;

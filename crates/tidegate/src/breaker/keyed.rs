@@ -1,0 +1,149 @@
+//! One breaker per key, in memory that is bounded up front.
+
+use std::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate_core::breaker::CircuitBreaker;
+use tidegate_core::{Cost, Finish, Outcome, Quota, QuotaError, Receipt, Retry};
+
+use super::shared;
+use crate::answer::Denied;
+use crate::clock::{Clock, SystemClock, Time};
+use crate::key::Key;
+use crate::store::{Charge, Ending, MemoryStore, Occupancy, Op, Settled, Step, Store};
+
+/// One breaker per key, for at most a chosen number of keys: a service that has many addresses, or many services.
+///
+/// Keys are hashed under a secret seed, as those of a [`KeyedLimiter`](crate::KeyedLimiter), and a key whose breaker is as new takes no
+/// room; so its time window, [`ttl`](super::BreakerBuilder::ttl) and [`forget_after`](super::BreakerBuilder::forget_after) say for how long
+/// a key is kept. In a full table the key that is nearest to that is forgotten first. Each call copies the state of its key twice, which
+/// allocates: some hundreds of nanoseconds more than a [`Breaker`](crate::Breaker). Observers are told nothing of keys.
+///
+/// # Examples
+/// ```
+/// use tidegate::breaker::{CircuitBreaker, KeyedBreaker};
+/// use tidegate::{ManualClock, Outcome};
+///
+/// let hosts = KeyedBreaker::new(CircuitBreaker::builder().consecutive(1), 1000)?.with_clock(ManualClock::default());
+/// hosts.try_enter("10.0.0.7")?.leave(Outcome::Failure);
+/// assert!(hosts.try_enter("10.0.0.7").is_err());
+/// assert!(hosts.try_enter("10.0.0.8").is_ok());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone)]
+pub struct KeyedBreaker {
+    shared: Arc<Keys>,
+}
+
+struct Keys {
+    quota: Arc<Quota>,
+    time: Time,
+    store: MemoryStore,
+    capacity: usize,
+}
+
+impl KeyedBreaker {
+    /// Makes a closed breaker for each key, with room for `capacity` keys, 1 to [`MemoryStore::MAX_KEYS`], living by the [`SystemClock`].
+    ///
+    /// # Errors
+    /// [`QuotaError`] names the number that is out of range, or the capacity where the system has no memory for it.
+    pub fn new<L>(law: L, capacity: usize) -> Result<Self, QuotaError>
+    where
+        L: TryInto<CircuitBreaker>,
+        QuotaError: From<L::Error>,
+    {
+        let (quota, time) = (Arc::new(Quota::Breaker(law.try_into()?)), Time::new(SystemClock::new()));
+        let store = MemoryStore::with_capacity(capacity)?;
+        Ok(Self { shared: Arc::new(Keys { quota, time, store, capacity }) })
+    }
+
+    /// Returns a breaker that lives by `clock`. A step of construction: every key is closed, and nothing is shared with earlier clones.
+    ///
+    /// # Panics
+    /// Where the system has no memory for the table once more.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
+        let Keys { quota, store, capacity, .. } = &*self.shared;
+        let store = store.again(*capacity).expect("the system has memory for the table once more");
+        let (quota, time) = (Arc::clone(quota), Time::new(clock));
+        Self { shared: Arc::new(Keys { quota, time, store, capacity: *capacity }) }
+    }
+
+    /// Enters the breaker of a key, now or not at all.
+    ///
+    /// # Errors
+    /// [`Denied`], as [`Breaker::try_enter`](crate::Breaker::try_enter).
+    pub fn try_enter(&self, key: impl Key) -> Result<KeyedCall, Denied> {
+        key.with_bytes(|key| {
+            let settled = self.shared.settle(key, Op::Take);
+            let line = &settled.lines[0];
+            let Some(receipt) = line.receipt else { return Err(shared::refused(line.decision.retry())) };
+            Ok(KeyedCall { shared: Arc::clone(&self.shared), key: key.into(), receipt: Some(receipt) })
+        })
+    }
+
+    /// Says when a call of the key may enter: after no time where it may now. Changes nothing.
+    #[must_use]
+    pub fn retry(&self, key: impl Key) -> Retry {
+        key.with_bytes(|key| self.shared.settle(key, Op::Peek).lines[0].decision.retry())
+    }
+
+    /// Forgets a key: its breaker is closed, and calls that entered before say nothing.
+    pub fn reset(&self, key: impl Key) {
+        key.with_bytes(|key| self.shared.settle(key, Op::Reset));
+    }
+
+    /// Returns how many keys are held, and how many were evicted.
+    #[must_use]
+    pub fn occupancy(&self) -> Occupancy {
+        self.shared.store.occupancy()
+    }
+}
+
+impl Keys {
+    fn settle(&self, key: &[u8], op: Op<'_>) -> Settled {
+        let charges = [Charge::new(key, &self.quota, Cost::ONE)];
+        let step = Step::new(self.time.now(), op, &charges);
+        self.store.settle(&step).expect("a store in memory always settles a step of one charge")
+    }
+}
+
+impl fmt::Debug for KeyedBreaker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedBreaker").field("occupancy", &self.occupancy()).finish_non_exhaustive()
+    }
+}
+
+/// A call that a [`KeyedBreaker`] has let through; dropped, it says nothing, as a [`Call`](super::Call). It holds a copy of its key.
+#[must_use = "a call that is dropped at once says nothing of the service"]
+pub struct KeyedCall {
+    shared: Arc<Keys>,
+    key: SmallVec<[u8; 32]>,
+    receipt: Option<Receipt>,
+}
+
+impl KeyedCall {
+    /// Says how the call went; how long it took is from entering until now.
+    pub fn leave(mut self, outcome: Outcome) {
+        self.end(outcome);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        let Some(receipt) = self.receipt.take() else { return };
+        let endings = [Ending::new(receipt, Finish { used: 0, outcome })];
+        self.shared.settle(&self.key, Op::Finish(&endings));
+    }
+}
+
+impl Drop for KeyedCall {
+    fn drop(&mut self) {
+        self.end(Outcome::Ignored);
+    }
+}
+
+impl fmt::Debug for KeyedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyedCall").finish_non_exhaustive()
+    }
+}

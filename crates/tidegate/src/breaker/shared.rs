@@ -1,0 +1,62 @@
+//! What the clones of a breaker share, and the one place where it is locked.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::breaker::{Change, CircuitBreaker, CircuitBreakerState};
+use tidegate_core::decision::Ruling;
+use tidegate_core::{Decision, Guard, Retry, Standing, Tick};
+
+use crate::answer::{Answer, Denied};
+use crate::clock::Time;
+use crate::observer::Observer;
+use crate::sync::Mutex;
+
+/// A breaker's law and state.
+pub(super) struct Shared {
+    pub(super) law: CircuitBreaker,
+    pub(super) time: Time,
+    pub(super) observer: Option<Arc<dyn Observer>>,
+    /// Never held while the clock or an observer is called.
+    state: Mutex<CircuitBreakerState>,
+}
+
+impl Shared {
+    pub(super) fn new(law: CircuitBreaker, time: Time, observer: Option<Arc<dyn Observer>>) -> Self {
+        let state = Mutex::new(law.fresh(time.now()));
+        Self { law, time, observer, state }
+    }
+
+    /// Changes the state, and then tells the observer what has changed.
+    pub(super) fn change<R>(
+        &self,
+        change: impl FnOnce(&CircuitBreaker, &mut CircuitBreakerState, Tick, &mut dyn FnMut(Change)) -> R,
+    ) -> R {
+        let now = self.time.now();
+        let mut changes: SmallVec<[Change; 1]> = SmallVec::new();
+        let mut tell = |change| {
+            if self.observer.is_some() {
+                changes.push(change);
+            }
+        };
+        let result = change(&self.law, &mut self.state.lock(), now, &mut tell);
+        if let Some(observer) = &self.observer {
+            changes.iter().for_each(|change| observer.on_change(change));
+        }
+        result
+    }
+
+    /// Looks at the state as it is now.
+    pub(super) fn look<R>(&self, look: impl FnOnce(&CircuitBreaker, &CircuitBreakerState, Tick) -> R) -> R {
+        let now = self.time.now();
+        look(&self.law, &self.state.lock(), now)
+    }
+}
+
+/// Makes the refusal of a breaker, which has no units: one call may enter or none.
+pub(super) fn refused(retry: Retry) -> Denied {
+    let reset_after = retry.after().unwrap_or(Duration::MAX);
+    let standing = Standing { limit: 1, remaining: 0, debt: 0, reset_after };
+    Answer::settled(Decision { ruling: Ruling::Denied { retry }, standing }, 0).into()
+}

@@ -1,0 +1,188 @@
+use std::sync::Mutex;
+
+use tidegate_core::Retry;
+
+use super::*;
+use crate::clock::ManualClock;
+
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<Change>>);
+
+impl Observer for Heard {
+    fn on_change(&self, change: &Change) {
+        self.0.lock().unwrap().push(change.clone());
+    }
+}
+
+impl Heard {
+    /// What was heard since the last look, as words.
+    fn words(&self) -> Vec<String> {
+        let told = |change: Change| {
+            let cause = match change.cause {
+                Cause::Tripped(figure) | Cause::WouldTrip(figure) => figure.to_string(),
+                Cause::Forced(forced) => forced.reason().to_owned(),
+                other => format!("{other:?}").split(['(', ' ']).next().unwrap_or_default().to_owned(),
+            };
+            format!("{} to {}: {cause}", change.from.as_str(), change.to.as_str())
+        };
+        self.0.lock().unwrap().drain(..).map(told).collect()
+    }
+}
+
+fn heard(law: BreakerBuilder) -> (Breaker, ManualClock, Arc<Heard>) {
+    let (clock, heard) = (ManualClock::default(), Arc::new(Heard::default()));
+    let breaker =
+        Breaker::new(law.jitter(0.0)).unwrap().with_clock(clock.clone()).with_observer(heard.clone());
+    (breaker, clock, heard)
+}
+
+fn calls(breaker: &Breaker, count: u64, outcome: Outcome) {
+    (0..count).for_each(|_| breaker.try_enter().unwrap().leave(outcome));
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn an_outage_is_told_from_its_beginning_to_its_end() {
+    let (breaker, clock, heard) = heard(CircuitBreaker::builder());
+    calls(&breaker, 10, Outcome::Success);
+    calls(&breaker, 10, Outcome::Failure);
+    assert_eq!(heard.words(), ["closed to open: 10 of 20 calls failed"]);
+    assert_eq!(breaker.try_enter().unwrap_err().retry(), Retry::After(5 * SECOND));
+    assert_eq!(heard.words(), [""; 0], "a refusal is no change");
+    clock.advance(5 * SECOND);
+    calls(&breaker, 3, Outcome::Failure);
+    let failed = "half-open to open: of 3 probes 3 failed and 0 were slow";
+    assert_eq!(heard.words(), ["open to half-open: Waited", failed]);
+    assert_eq!(breaker.try_enter().unwrap_err().retry(), Retry::After(10 * SECOND), "twice as long");
+    clock.advance(10 * SECOND);
+    calls(&breaker, 6 * 4, Outcome::Success);
+    let step = "half-open to half-open: Recovered";
+    let last = "half-open to closed: Recovered";
+    assert_eq!(heard.words(), ["open to half-open: Waited", step, step, step, last]);
+}
+
+#[test]
+fn each_step_of_recovery_lets_twice_as_many_in() {
+    let (breaker, clock, _) = heard(CircuitBreaker::builder().consecutive(1));
+    calls(&breaker, 1, Outcome::Failure);
+    clock.advance(5 * SECOND);
+    for most in [3, 6, 12, 24] {
+        let inside: Vec<Call> = std::iter::from_fn(|| breaker.try_enter().ok()).collect();
+        assert_eq!(inside.len(), most);
+        assert_eq!(breaker.try_enter().unwrap_err().retry(), Retry::Unknown);
+        drop(inside);
+        calls(&breaker, 6, Outcome::Success);
+    }
+    assert_eq!(breaker.state(), Condition::Closed);
+}
+
+#[test]
+fn a_person_is_heard_for_as_long_as_was_said() {
+    let (breaker, clock, heard) = heard(CircuitBreaker::builder().consecutive(1));
+    breaker.force(Force::Closed, Some(SECOND), "a test of load");
+    calls(&breaker, 40, Outcome::Failure);
+    assert_eq!((breaker.totals().failures, breaker.state().as_str()), (40, "forced-closed"));
+    clock.advance(SECOND);
+    assert_eq!(breaker.state(), Condition::Closed);
+    calls(&breaker, 1, Outcome::Failure);
+    assert_eq!(
+        heard.words(),
+        [
+            "closed to forced-closed: a test of load",
+            "forced-closed to closed: Released",
+            "closed to open: 41 calls in a row failed"
+        ]
+    );
+    breaker.force(Force::Open, None, "moves");
+    clock.advance(1_000_000 * SECOND);
+    assert_eq!(breaker.try_enter().unwrap_err().retry(), Retry::Unknown);
+    breaker.auto();
+    breaker.auto();
+    calls(&breaker, 1, Outcome::Success);
+    assert_eq!(breaker.state().as_str(), "half-open", "tried before all are let in");
+    assert_eq!(
+        heard.words(),
+        ["open to forced-open: moves", "forced-open to open: Released", "open to half-open: Waited"]
+    );
+}
+
+#[test]
+fn a_breaker_on_trial_tells_when_it_would_have_tripped_and_refuses_nobody() {
+    let (breaker, _, heard) = heard(CircuitBreaker::builder());
+    breaker.force(Force::MetricsOnly, None, "on trial");
+    calls(&breaker, 45, Outcome::Failure);
+    let would = "metrics-only to metrics-only: 20 of 20 calls failed";
+    assert_eq!(heard.words(), ["closed to metrics-only: on trial", would, would]);
+    breaker.force(Force::Disabled, None, "no more");
+    calls(&breaker, 45, Outcome::Failure);
+    assert_eq!(breaker.totals().calls, 5, "counted before, and since then nothing");
+}
+
+#[test]
+fn slow_calls_are_timed_from_entering_to_leaving() {
+    let (breaker, clock, heard) = heard(CircuitBreaker::builder().slow_calls(SECOND, 0.5).min_calls(2));
+    for latency in [SECOND, SECOND + Duration::from_nanos(1)] {
+        let call = breaker.try_enter().unwrap();
+        clock.advance(latency);
+        call.leave(Outcome::Success);
+    }
+    assert_eq!(heard.words(), ["closed to open: 1 of 2 calls were slow"]);
+}
+
+#[test]
+fn work_is_run_unless_it_is_refused() {
+    let (breaker, ..) = heard(CircuitBreaker::builder().consecutive(1));
+    assert_eq!(breaker.blocking_run(|| Ok::<_, fmt::Error>(1)), Ok(1));
+    let failed: Result<(), _> = breaker.blocking_run(|| Err(fmt::Error));
+    assert_eq!(failed, Err(CallError::Failed(fmt::Error)));
+    let refused = breaker.blocking_run(|| -> Result<(), fmt::Error> { panic!("it is not tried") });
+    assert_eq!(refused.unwrap_err().to_string(), "the breaker is open; retry after 5000 ms");
+}
+
+#[test]
+fn a_future_that_is_dropped_says_nothing() {
+    let (breaker, clock, _) = heard(CircuitBreaker::builder().consecutive(1).probes(1));
+    calls(&breaker, 1, Outcome::Failure);
+    clock.advance(5 * SECOND);
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut work = Box::pin(breaker.run(std::future::pending::<Result<(), fmt::Error>>()));
+    assert!(work.as_mut().poll(&mut cx).is_pending());
+    assert!(breaker.try_enter().is_err(), "one probe");
+    drop(work);
+    assert!(matches!(breaker.state(), Condition::HalfOpen { in_flight: 0, .. }));
+}
+
+#[test]
+fn a_panic_says_nothing_and_goes_through() {
+    let (breaker, ..) = heard(CircuitBreaker::builder().consecutive(1));
+    let work = std::panic::AssertUnwindSafe(|| {
+        breaker.blocking_run(|| -> Result<(), fmt::Error> { panic!("on purpose") })
+    });
+    assert!(std::panic::catch_unwind(work).is_err());
+    assert_eq!((breaker.state(), breaker.totals().calls), (Condition::Closed, 0));
+}
+
+#[test]
+fn keys_have_breakers_of_their_own_and_are_forgotten() {
+    let clock = ManualClock::default();
+    let law = CircuitBreaker::builder().consecutive(1).jitter(0.0);
+    let hosts = KeyedBreaker::new(law, 100).unwrap().with_clock(clock.clone());
+    hosts.try_enter("a").unwrap().leave(Outcome::Failure);
+    assert_eq!(hosts.retry("a"), Retry::After(5 * SECOND));
+    assert_eq!(hosts.retry("b"), Retry::After(Duration::ZERO));
+    let probes: Vec<KeyedCall> = {
+        clock.advance(5 * SECOND);
+        std::iter::from_fn(|| hosts.try_enter("a").ok()).collect()
+    };
+    assert_eq!((probes.len(), hosts.retry("a")), (3, Retry::Unknown));
+    drop(probes);
+    hosts.try_enter("a").unwrap().leave(Outcome::Success);
+    hosts.reset("a");
+    assert_eq!(hosts.retry("a"), Retry::After(Duration::ZERO));
+    for key in 0..1_000_u32 {
+        hosts.try_enter(key).unwrap().leave(Outcome::Failure);
+    }
+    let occupancy = hosts.occupancy();
+    assert!(occupancy.used <= occupancy.capacity && occupancy.evicted > 0, "{occupancy:?}");
+}

@@ -1,0 +1,116 @@
+//! A limit that a law moves.
+//!
+//! Samples come from whoever leaves, and nobody waits for another's sample: who finds the law busy leaves the sample in an inbox, and the
+//! next one takes it along. So a sample is late by one leave at the most, and lost only where more come at once than the inbox holds.
+
+use std::fmt;
+use std::mem;
+
+use tidegate_core::Tick;
+use tidegate_core::concurrency::{Concurrency, Law, Sample, Signal};
+
+use crate::sync::Mutex;
+
+/// How many samples wait for a busy law: more than threads that leave while it takes in one.
+const INBOX: usize = 256;
+
+/// A law and what it knows.
+pub(super) struct Moving {
+    /// Held while samples are taken in, and while the limit that follows is set under the lock of the line; never taken under that.
+    law: Mutex<Box<dyn Learns>>,
+    inbox: Mutex<Vec<Sample>>,
+}
+
+impl Moving {
+    pub(super) fn new<L>(law: L, now: Tick) -> Self
+    where
+        L: Law + Send + 'static,
+        L::State: Send,
+    {
+        let state = law.start(now);
+        Self::with(Box::new(Learner { law, state }))
+    }
+
+    fn with(law: Box<dyn Learns>) -> Self {
+        Self { law: Mutex::new(law), inbox: Mutex::new(Vec::new()) }
+    }
+
+    /// Returns the same law as it starts.
+    pub(super) fn again(&self, now: Tick) -> Self {
+        Self::with(self.law.lock().again(now))
+    }
+
+    pub(super) fn limit(&self) -> u64 {
+        places(&**self.law.lock())
+    }
+
+    /// Takes in a sample, or leaves it for the next one; `apply` sets the limit that follows.
+    pub(super) fn learn<T>(&self, sample: Sample, apply: impl FnOnce(u64) -> T) -> Option<T> {
+        let Some(mut law) = self.law.try_lock() else {
+            let mut inbox = self.inbox.lock();
+            if inbox.len() < INBOX {
+                inbox.push(sample);
+            }
+            return None;
+        };
+        for earlier in mem::take(&mut *self.inbox.lock()) {
+            law.learn(&earlier);
+        }
+        law.learn(&sample);
+        Some(apply(places(&**law)))
+    }
+
+    /// Takes in a reading of the machine; `apply` sets the limit that follows.
+    pub(super) fn sense<T>(&self, at: Tick, signal: Signal, apply: impl FnOnce(u64) -> T) -> T {
+        let mut law = self.law.lock();
+        law.sense(at, signal);
+        apply(places(&**law))
+    }
+}
+
+impl fmt::Debug for Moving {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.law.lock().fmt(f)
+    }
+}
+
+fn places(law: &dyn Learns) -> u64 {
+    law.limit().clamp(1, Concurrency::MAX_PLACES)
+}
+
+/// A law with its state, whatever its type.
+trait Learns: fmt::Debug + Send {
+    fn learn(&mut self, sample: &Sample);
+    fn sense(&mut self, at: Tick, signal: Signal);
+    fn limit(&self) -> u64;
+    fn again(&self, now: Tick) -> Box<dyn Learns>;
+}
+
+#[derive(Debug)]
+struct Learner<L: Law> {
+    law: L,
+    state: L::State,
+}
+
+impl<L> Learns for Learner<L>
+where
+    L: Law + Send + 'static,
+    L::State: Send,
+{
+    fn learn(&mut self, sample: &Sample) {
+        self.law.learn(&mut self.state, sample);
+    }
+
+    fn sense(&mut self, at: Tick, signal: Signal) {
+        self.law.sense(&mut self.state, at, signal);
+    }
+
+    fn limit(&self) -> u64 {
+        self.law.limit(&self.state)
+    }
+
+    fn again(&self, now: Tick) -> Box<dyn Learns> {
+        let state = self.law.start(now);
+        Box::new(Self { law: self.law.clone(), state })
+    }
+}

@@ -1,0 +1,172 @@
+//! How many places there are and how many are taken: one word, so that entering and leaving is one atomic step each where nobody waits.
+//!
+//! The word also says whether somebody waits. Whoever sets that flag does so under the lock of the line and counts again afterwards: who left
+//! before the flag was set is in that count, and who leaves after it sees the flag and takes the lock. So no waiter is overlooked.
+
+use tidegate_core::Standing;
+use tidegate_core::concurrency::Concurrency;
+
+use std::time::Duration;
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// The places taken: at most [`Concurrency::MAX_PLACES`], for a limit is never higher and a lowered one lets nobody in.
+const TAKEN: u64 = (1 << 24) - 1;
+/// Where the limit begins.
+const LIMIT: u32 = 24;
+/// Set where everybody has to take the lock: somebody waits, or the places are divided among tenants.
+const LOCKED: u64 = 1 << 63;
+
+#[derive(Debug)]
+pub(super) struct Places(AtomicU64);
+
+/// The word, read once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Count(u64);
+
+impl Count {
+    pub(super) const fn taken(self) -> u64 {
+        self.0 & TAKEN
+    }
+
+    pub(super) const fn limit(self) -> u64 {
+        (self.0 >> LIMIT) & TAKEN
+    }
+
+    pub(super) const fn is_locked(self) -> bool {
+        self.0 & LOCKED != 0
+    }
+
+    /// Says whether so many places are free beside what is kept.
+    const fn has(self, places: u64, kept: u64) -> bool {
+        // None of the three exceeds 2⁶³: places are checked by the caller, and no more is kept than there is.
+        self.taken() + places + kept <= self.limit()
+    }
+
+    pub(super) const fn standing(self) -> Standing {
+        let (taken, limit) = (self.taken(), self.limit());
+        let reset_after = if taken == 0 { Duration::ZERO } else { Duration::MAX };
+        Standing {
+            limit,
+            remaining: limit.saturating_sub(taken),
+            debt: taken.saturating_sub(limit),
+            reset_after,
+        }
+    }
+}
+
+/// Why nobody entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotNow {
+    /// Not so many places are free.
+    Full,
+    /// The lock has to be taken.
+    Locked,
+}
+
+impl Places {
+    pub(super) fn new(limit: u64) -> Self {
+        Self(AtomicU64::new(limit << LIMIT))
+    }
+
+    pub(super) fn count(&self) -> Count {
+        // Relaxed: it is a picture, and whoever acts by it compares and exchanges.
+        Count(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Takes places unless the lock has to be taken first; returns how many are taken then. `kept` says how many of so many places have to stay
+    /// free.
+    #[inline]
+    pub(super) fn enter(&self, places: u64, kept: impl Fn(u64) -> u64) -> Result<u64, NotNow> {
+        self.take_if(places, kept, |count| if count.is_locked() { Err(NotNow::Locked) } else { Ok(()) })
+    }
+
+    /// Takes places for whoever holds the lock.
+    pub(super) fn enter_locked(&self, places: u64, kept: impl Fn(u64) -> u64) -> Result<u64, NotNow> {
+        self.take_if(places, kept, |_| Ok(()))
+    }
+
+    #[inline]
+    fn take_if(
+        &self,
+        places: u64,
+        kept: impl Fn(u64) -> u64,
+        open: impl Fn(Count) -> Result<(), NotNow>,
+    ) -> Result<u64, NotNow> {
+        if places > Concurrency::MAX_PLACES {
+            return Err(NotNow::Full);
+        }
+        let mut count = self.count();
+        loop {
+            open(count)?;
+            if !count.has(places, kept(count.limit())) {
+                return Err(NotNow::Full);
+            }
+            let taken = count.0 + places;
+            // Acquire, paired with the release in `leave`: whoever enters sees what was done in the place before. Ends because another one
+            // succeeds wherever this one fails.
+            match self.0.compare_exchange_weak(count.0, taken, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Ok(Count(taken).taken()),
+                Err(found) => count = Count(found),
+            }
+        }
+    }
+
+    /// Returns places; says whether the lock has to be taken to pass them on.
+    #[inline]
+    pub(super) fn leave(&self, places: u64) -> bool {
+        // Release, paired with the acquire of whoever enters next.
+        Count(self.0.fetch_sub(places, Ordering::Release)).is_locked()
+    }
+
+    /// Has everybody take the lock. For the holder of the lock, who counts again afterwards.
+    pub(super) fn lock(&self) {
+        self.0.fetch_or(LOCKED, Ordering::AcqRel);
+    }
+
+    /// Opens the way past the lock again. For the holder of the lock.
+    pub(super) fn open(&self) {
+        self.0.fetch_and(!LOCKED, Ordering::AcqRel);
+    }
+
+    /// Changes how many places there are. For the holder of the lock, so the limit has not moved meanwhile.
+    pub(super) fn change(&self, limit: u64) {
+        let old = self.count().limit();
+        if limit >= old {
+            self.0.fetch_add((limit - old) << LIMIT, Ordering::AcqRel);
+        } else {
+            self.0.fetch_sub((old - limit) << LIMIT, Ordering::AcqRel);
+        }
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_kept_and_places_lacking_are_told_apart_from_a_line() {
+        let places = Places::new(3);
+        assert_eq!(places.enter(2, |_| 0), Ok(2));
+        assert_eq!(places.enter(1, |limit| limit / 3), Err(NotNow::Full), "one of three is kept");
+        places.lock();
+        assert_eq!(places.enter(1, |_| 0), Err(NotNow::Locked));
+        assert_eq!(places.enter_locked(1, |_| 0), Ok(3));
+        assert!(places.leave(2), "somebody waits");
+        places.open();
+        assert!(!places.leave(1));
+        assert_eq!(places.count().standing().remaining, 3);
+    }
+
+    #[test]
+    fn a_limit_moves_beneath_those_inside() {
+        let places = Places::new(Concurrency::MAX_PLACES);
+        assert_eq!(places.enter(Concurrency::MAX_PLACES, |_| 0), Ok(Concurrency::MAX_PLACES));
+        assert_eq!(places.enter(u64::MAX, |_| 0), Err(NotNow::Full));
+        places.change(1);
+        let standing = places.count().standing();
+        assert_eq!((standing.limit, standing.remaining, standing.debt), (1, 0, Concurrency::MAX_PLACES - 1));
+        places.change(Concurrency::MAX_PLACES);
+        assert_eq!(places.count().taken(), Concurrency::MAX_PLACES);
+    }
+}

@@ -1,0 +1,264 @@
+//! Those who wait, in the order in which their turns come.
+//!
+//! More important ones come first, whatever the order among equals: by arrival, the newest first, or by arrival until the queue stands too
+//! long and the newest first from then on. A full queue gives up the one whose turn would come last, where the newcomer's comes earlier.
+
+use std::collections::BTreeMap;
+use std::task::Waker;
+
+use tidegate_core::codel::{self, Codel, CodelState, End};
+use tidegate_core::{Priority, Tick};
+
+/// In which order callers of the same priority are let in.
+///
+/// | order | who is next | right for |
+/// |---|---|---|
+/// | `Fifo` | the first who came | work that is not urgent, and short queues |
+/// | `Lifo` | the newest | callers who give up: the newest is the likeliest to be there still |
+/// | `Adaptive` | the first, and the newest while the queue stands too long | queues in front of a service that may be overloaded |
+///
+/// Whatever the order, higher priorities come first ([`Enter::priority`](crate::Enter::priority)).
+///
+/// # Source
+/// `Adaptive`: adaptive LIFO and CoDel as in B. Maurer, "Fail at Scale", ACM Queue 13(8), 2015; the arithmetic is
+/// [`Codel`]'s.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub enum QueueOrder {
+    /// First come, first served.
+    #[default]
+    Fifo,
+    /// Last come, first served. A newcomer takes the place of the oldest where the queue is full.
+    Lifo,
+    /// First come, first served; last come, first served once the queue has not been empty for an interval. While even the shortest wait of an
+    /// interval is too long, whoever has waited twice as long is refused.
+    Adaptive(Codel),
+}
+
+/// One waiter.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) places: u64,
+    pub(super) priority: Priority,
+    /// When it joined.
+    pub(super) since: Tick,
+    pub(super) waker: Waker,
+}
+
+/// Where a waiter stands: its rank by priority, then the number of its arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn {
+    rank: u16,
+    pub(super) number: u64,
+}
+
+impl Turn {
+    pub(super) fn new(priority: Priority, number: u64) -> Self {
+        Self { rank: rank(priority), number }
+    }
+}
+
+/// 0 for the highest priority, 511 for the lowest.
+fn rank(priority: Priority) -> u16 {
+    let below_highest = 3 - priority.level() as u16;
+    below_highest * u16::from(Priority::COHORTS) + u16::from(priority.cohort())
+}
+
+#[derive(Debug)]
+pub(super) struct Queue {
+    order: QueueOrder,
+    /// What the adaptive order remembers; made when the queue is first used.
+    codel: Option<CodelState>,
+    waiting: BTreeMap<Turn, Waiting>,
+    /// How many places the waiters of each rank ask for.
+    asked: BTreeMap<u16, u64>,
+    /// How many ask for more than one place.
+    wide: usize,
+}
+
+impl Queue {
+    pub(super) fn new(order: QueueOrder) -> Self {
+        let (waiting, asked) = (BTreeMap::new(), BTreeMap::new());
+        Self { order, codel: None, waiting, asked, wide: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(super) fn push(&mut self, turn: Turn, waiting: Waiting) {
+        if self.waiting.is_empty() {
+            self.emptied(waiting.since);
+        }
+        *self.asked.entry(turn.rank).or_default() += waiting.places;
+        self.wide += usize::from(waiting.places > 1);
+        self.waiting.insert(turn, waiting);
+    }
+
+    pub(super) fn get_mut(&mut self, turn: &Turn) -> Option<&mut Waiting> {
+        self.waiting.get_mut(turn)
+    }
+
+    /// The queue was empty until now.
+    fn emptied(&mut self, now: Tick) {
+        if let QueueOrder::Adaptive(codel) = self.order {
+            codel.emptied(self.codel.get_or_insert_with(|| codel.start(now)), now);
+        }
+    }
+
+    pub(super) fn remove(&mut self, turn: &Turn) -> Option<Waiting> {
+        let waiting = self.waiting.remove(turn)?;
+        self.wide -= usize::from(waiting.places > 1);
+        if let Some(asked) = self.asked.get_mut(&turn.rank) {
+            *asked -= waiting.places;
+            if *asked == 0 {
+                self.asked.remove(&turn.rank);
+            }
+        }
+        Some(waiting)
+    }
+
+    fn newest_first(&self, now: Tick) -> bool {
+        match (self.order, &self.codel) {
+            (QueueOrder::Lifo, _) => true,
+            (QueueOrder::Adaptive(codel), Some(state)) => codel.end(state, now) == End::Newest,
+            (QueueOrder::Fifo | QueueOrder::Adaptive(_), _) => false,
+        }
+    }
+
+    /// The waiter whose turn is next.
+    pub(super) fn next(&self, now: Tick) -> Option<(Turn, &Waiting)> {
+        let (first, waiting) = self.waiting.first_key_value()?;
+        if !self.newest_first(now) {
+            return Some((*first, waiting));
+        }
+        let equals = *first..=Turn { rank: first.rank, number: u64::MAX };
+        self.waiting.range(equals).next_back().map(|(turn, waiting)| (*turn, waiting))
+    }
+
+    /// Says whether the turn of a newcomer would be next.
+    pub(super) fn is_next(&self, priority: Priority, now: Tick) -> bool {
+        let Some((first, _)) = self.waiting.first_key_value() else { return true };
+        let rank = rank(priority);
+        rank < first.rank || (rank == first.rank && self.newest_first(now))
+    }
+
+    /// How many places are to be given before a newcomer's turn comes; `None` where those who come later may come first.
+    pub(super) fn ahead_of(&self, priority: Priority, now: Tick) -> Option<u64> {
+        let rank = rank(priority);
+        (!self.newest_first(now)).then(|| self.asked.range(..=rank).map(|(_, places)| places).sum())
+    }
+
+    /// The waiter that gives up its place in a full queue to a newcomer, if any does.
+    pub(super) fn gives_way_to(&self, priority: Priority, now: Tick) -> Option<Turn> {
+        let (last, _) = self.waiting.last_key_value()?;
+        let rank = rank(priority);
+        if self.newest_first(now) && last.rank >= rank {
+            return self.oldest(last.rank);
+        }
+        (last.rank > rank).then_some(*last)
+    }
+
+    fn oldest(&self, rank: u16) -> Option<Turn> {
+        self.waiting.range(Turn { rank, number: 0 }..).next().map(|(turn, _)| *turn)
+    }
+
+    /// Whose turn it would be to go where one has to go and no newcomer is to be compared with.
+    pub(super) fn last(&self, now: Tick) -> Option<Turn> {
+        let (last, _) = self.waiting.last_key_value()?;
+        if self.newest_first(now) { self.oldest(last.rank) } else { Some(*last) }
+    }
+
+    /// Counts the wait of the one whose turn has come; says whether it was too long, so that it is refused.
+    pub(super) fn waited_too_long(&mut self, since: Tick, now: Tick) -> bool {
+        let QueueOrder::Adaptive(codel) = self.order else { return false };
+        let state = self.codel.get_or_insert_with(|| codel.start(now));
+        codel.take(state, now, now.since(since)) == codel::Turn::Drop
+    }
+
+    /// A waiter of the lowest priority that has waited too long, and would wait on while the newest come first.
+    pub(super) fn stale(&self, now: Tick) -> Option<Turn> {
+        let (QueueOrder::Adaptive(codel), Some(state)) = (self.order, &self.codel) else { return None };
+        if !codel.overloaded(state) {
+            return None;
+        }
+        let oldest = self.last(now)?;
+        let since = self.waiting.get(&oldest)?.since;
+        // Asked of a copy: this is not its turn.
+        let verdict = codel.take(&mut { *state }, now, now.since(since));
+        (verdict == codel::Turn::Drop).then_some(oldest)
+    }
+
+    /// Those who ask for more places than `most` says that their priority may have.
+    pub(super) fn too_wide(&self, most: impl Fn(Priority) -> u64) -> Vec<Turn> {
+        let lowest = self.waiting.last_key_value().map(|(_, waiting)| waiting.priority);
+        // As a rule all ask for one place, and the one of the lowest priority may have that.
+        if self.wide == 0 && lowest.is_none_or(|priority| most(priority) >= 1) {
+            return Vec::new();
+        }
+        let wide = self.waiting.iter().filter(|(_, waiting)| waiting.places > most(waiting.priority));
+        wide.map(|(turn, _)| *turn).collect()
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests {
+    use tidegate_core::Criticality::{Critical, Sheddable};
+
+    use super::*;
+
+    fn filled(order: QueueOrder, ranks: &[Priority]) -> Queue {
+        let mut queue = Queue::new(order);
+        for (number, priority) in (1..).zip(ranks) {
+            let waiting =
+                Waiting { places: 1, priority: *priority, since: Tick::EPOCH, waker: Waker::noop().clone() };
+            queue.push(Turn::new(*priority, number), waiting);
+        }
+        queue
+    }
+
+    fn served(mut queue: Queue) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        while let Some((turn, _)) = queue.next(Tick::EPOCH) {
+            queue.remove(&turn);
+            numbers.push(turn.number);
+        }
+        assert!(queue.asked.is_empty());
+        numbers
+    }
+
+    #[test]
+    fn priorities_come_first_and_the_order_is_among_equals() {
+        let (low, high) = (Priority::of(Sheddable), Priority::of(Critical));
+        let cohort = high.in_cohort(9).unwrap();
+        let mixed = [low, high, cohort, low, high];
+        assert_eq!(served(filled(QueueOrder::Fifo, &mixed)), [2, 5, 3, 1, 4]);
+        assert_eq!(served(filled(QueueOrder::Lifo, &mixed)), [5, 2, 3, 4, 1]);
+    }
+
+    #[test]
+    fn a_full_queue_gives_up_who_would_come_last() {
+        let (low, high) = (Priority::of(Sheddable), Priority::of(Critical));
+        let gives_way = |order, ranks: &[Priority], newcomer| {
+            filled(order, ranks).gives_way_to(newcomer, Tick::EPOCH).map(|turn| turn.number)
+        };
+        assert_eq!(gives_way(QueueOrder::Fifo, &[low, high, low], high), Some(3));
+        assert_eq!(gives_way(QueueOrder::Fifo, &[low, low], low), None, "the newcomer would be the last");
+        assert_eq!(gives_way(QueueOrder::Fifo, &[high], low), None);
+        assert_eq!(gives_way(QueueOrder::Lifo, &[low, low], low), Some(1), "the oldest would be the last");
+        assert_eq!(gives_way(QueueOrder::Lifo, &[high], low), None);
+        assert_eq!(gives_way(QueueOrder::Lifo, &[high, low, low], high), Some(2));
+    }
+
+    #[test]
+    fn what_stands_before_a_newcomer_is_counted_by_priority() {
+        let (low, high) = (Priority::of(Sheddable), Priority::of(Critical));
+        let queue = filled(QueueOrder::Fifo, &[low, high, low]);
+        assert_eq!((queue.ahead_of(high, Tick::EPOCH), queue.ahead_of(low, Tick::EPOCH)), (Some(1), Some(3)));
+        assert_eq!(filled(QueueOrder::Lifo, &[low]).ahead_of(low, Tick::EPOCH), None);
+    }
+}

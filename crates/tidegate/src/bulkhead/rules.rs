@@ -1,0 +1,48 @@
+//! What does not change while a bulkhead is used: how long its queue is, in which order, and what is kept for whom.
+
+use std::time::Duration;
+
+use tidegate_core::{Priority, Retry};
+
+use super::queue::QueueOrder;
+use super::tenants::Tenants;
+use crate::policy::KeepFor;
+use crate::signals::Watch;
+
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    /// How many may wait.
+    pub(super) room: usize,
+    pub(super) order: QueueOrder,
+    /// The longest that anybody waits.
+    pub(super) longest_wait: Duration,
+    /// `None` where nothing is kept, so that the fast path need not look.
+    pub(super) keep_for: Option<KeepFor>,
+    pub(super) tenants: Option<Tenants>,
+    /// Whether a law moves the limit: then nobody is refused for good, for the limit may come to suffice.
+    pub(super) moves: bool,
+    /// Tells the law how much of the machine is in use.
+    pub(super) signals: Option<Watch>,
+}
+
+impl Rules {
+    /// How many places have to stay free when a caller of a priority has entered.
+    #[inline]
+    pub(super) fn kept(&self, priority: Priority, limit: u64) -> u64 {
+        self.keep_for.as_ref().map_or(0, |keep_for| keep_for.kept_back(priority, limit).min(limit))
+    }
+
+    /// How many places a caller of a priority can have at the most.
+    pub(super) fn most(&self, priority: Priority, limit: u64) -> u64 {
+        limit - self.kept(priority, limit)
+    }
+
+    /// Refuses whoever asks for more places than it could ever have under the limit.
+    pub(super) fn too_many(&self, places: u64, priority: Priority, limit: u64) -> Option<Retry> {
+        (places > self.most(priority, limit)).then(|| self.too_many_now())
+    }
+
+    pub(super) const fn too_many_now(&self) -> Retry {
+        if self.moves { Retry::Unknown } else { Retry::Never }
+    }
+}

@@ -1,0 +1,28 @@
+//! The quota that a check brings in place of the limits' own, and where it holds.
+
+use std::sync::Arc;
+
+use tidegate_core::Quota;
+
+use super::{GateDecision, LimitDecision};
+use crate::policy::Descriptor;
+
+/// Says whether a quota that a caller brings holds in place of a limit's own. A guard's limit is replaced by a guard only: a cell that goes from
+/// places to units and back forgets the places that are taken.
+pub(super) fn holds_in_place_of(brought: &Quota, own: &Quota) -> bool {
+    brought.is_guard() == own.is_guard()
+}
+
+impl GateDecision {
+    /// Returns the quota that held for a limit of the request, and whether the check brought it; `None` where nothing limits it.
+    pub(crate) fn quota_of(
+        &self,
+        limit: &LimitDecision,
+        request: &Descriptor<'_>,
+    ) -> Option<(&Arc<Quota>, bool)> {
+        let policy = self.policies.policies().get(limit.policy)?;
+        let own = policy.limit(limit.limit)?.terms_for(request).quota.as_ref()?;
+        let brought = self.brought.as_ref().filter(|brought| holds_in_place_of(brought, own));
+        Some(brought.map_or((own, false), |brought| (brought, true)))
+    }
+}

@@ -1,0 +1,170 @@
+//! What the kernel's files say. Every function takes a text as it is and gives `None` where it does not say what is looked for.
+
+/// What may be used in each period, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Quota {
+    pub(super) micros: u64,
+    pub(super) period: u64,
+}
+
+impl Quota {
+    fn new(micros: u64, period: u64) -> Option<Self> {
+        (micros > 0 && period > 0).then_some(Self { micros, period })
+    }
+
+    /// How many processors that is.
+    pub(super) fn processors(self) -> f64 {
+        self.micros as f64 / self.period as f64
+    }
+}
+
+/// Reads `cpu.max` of version 2: `50000 100000`; `max` is no quota.
+pub(super) fn cpu_max(text: &str) -> Option<Quota> {
+    let mut words = text.split_whitespace();
+    let micros = words.next()?.parse().ok()?;
+    // The kernel's own default where it is left out.
+    let period = words.next().map_or(Ok(100_000), str::parse).ok()?;
+    Quota::new(micros, period)
+}
+
+/// Reads `cpu.cfs_quota_us` and `cpu.cfs_period_us` of version 1; -1 is no quota.
+pub(super) fn cfs_quota(quota: &str, period: &str) -> Option<Quota> {
+    Quota::new(number(quota)?, number(period)?)
+}
+
+/// Reads a file that is one number. `max`, and a number below zero, are none.
+pub(super) fn number(text: &str) -> Option<u64> {
+    text.trim().parse().ok()
+}
+
+/// Finds a number in lines of a key and a number, as in `cpu.stat` and `memory.stat`.
+pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
+    let value = |line: &str| number(line.strip_prefix(key)?.strip_prefix(' ')?);
+    text.lines().find_map(value)
+}
+
+/// The machine's memory in bytes: all there is, and what could be had.
+pub(super) fn meminfo(text: &str) -> Option<(u64, u64)> {
+    let field = |key: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+        let kib: u64 = value.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
+        kib.checked_mul(1024)
+    };
+    // Kernels before 3.14 have no `MemAvailable`.
+    let available = field("MemAvailable").or_else(|| field("MemFree")?.checked_add(field("Cached")?))?;
+    Some((field("MemTotal")?, available))
+}
+
+/// Time that processors spent since the machine started, in the kernel's units.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Spent {
+    pub(super) busy: u64,
+    pub(super) all: u64,
+    /// How many processors that is.
+    pub(super) processors: u64,
+}
+
+/// Reads `/proc/stat`, of the processors that this process may run on; of all where none of those is listed.
+pub(super) fn stat(text: &str, allowed: &[(u64, u64)]) -> Option<Spent> {
+    let sum = |wanted: &dyn Fn(u64) -> bool| {
+        let mut sum = Spent::default();
+        for line in text.lines() {
+            let Some((name, times)) = line.split_once(' ') else { continue };
+            let Some(number) = name.strip_prefix("cpu").and_then(|number| number.parse().ok()) else {
+                continue;
+            };
+            if !wanted(number) {
+                continue;
+            }
+            // user nice system idle iowait irq softirq steal; what follows is counted in user and nice already.
+            let times: Vec<u64> =
+                times.split_whitespace().take(8).map_while(|time| time.parse().ok()).collect();
+            let all = times.iter().fold(0, |sum: u64, time| sum.saturating_add(*time));
+            let idle = times.iter().skip(3).take(2).fold(0, |sum: u64, time| sum.saturating_add(*time));
+            sum.all = sum.all.saturating_add(all);
+            sum.busy = sum.busy.saturating_add(all.saturating_sub(idle));
+            sum.processors += 1;
+        }
+        (sum.processors > 0).then_some(sum)
+    };
+    let is_allowed = |number| allowed.iter().any(|(first, last)| (*first..=*last).contains(&number));
+    sum(&is_allowed).or_else(|| sum(&|_| true))
+}
+
+/// Finds which processors a process may run on in `/proc/self/status`: ranges, both ends included.
+pub(super) fn allowed_processors(status: &str) -> Vec<(u64, u64)> {
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some((first.trim().parse().ok()?, last.trim().parse().ok()?))
+    };
+    list.unwrap_or_default().split(',').filter_map(range).collect()
+}
+
+/// A hierarchy of control groups that this process is in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Membership<'a> {
+    /// Of version 1, separated by commas; empty for version 2.
+    pub(super) controllers: &'a str,
+    pub(super) path: &'a str,
+}
+
+/// Reads `/proc/self/cgroup`.
+pub(super) fn memberships(text: &str) -> impl Iterator<Item = Membership<'_>> {
+    let membership = |line| {
+        let (_, rest) = str::split_once(line, ':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        Some(Membership { controllers, path })
+    };
+    text.lines().filter_map(membership)
+}
+
+/// Where a hierarchy of control groups is seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mount {
+    /// Of version 1, separated by commas; `None` for version 2.
+    pub(super) controllers: Option<String>,
+    /// Which group is seen at that place.
+    pub(super) root: String,
+    pub(super) point: String,
+}
+
+/// Reads `/proc/self/mountinfo`.
+pub(super) fn mounts(text: &str) -> impl Iterator<Item = Mount> {
+    let mount = |line| {
+        let (place, kind) = str::split_once(line, " - ")?;
+        let mut place = place.split(' ').skip(3);
+        let (root, point) = (unescaped(place.next()?), unescaped(place.next()?));
+        let mut kind = kind.split(' ');
+        let controllers = match kind.next()? {
+            "cgroup2" => None,
+            "cgroup" => Some(kind.nth(1)?.to_owned()),
+            _ => return None,
+        };
+        Some(Mount { controllers, root, point })
+    };
+    text.lines().filter_map(mount)
+}
+
+/// Puts back the characters that the kernel writes as a backslash and three octal digits.
+fn unescaped(path: &str) -> String {
+    let mut pieces = path.split('\\');
+    let mut whole = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let code = piece.get(..3).and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match code.filter(u8::is_ascii) {
+            Some(code) => {
+                whole.push(char::from(code));
+                whole.push_str(&piece[3..]);
+            }
+            None => {
+                whole.push('\\');
+                whole.push_str(piece);
+            }
+        }
+    }
+    whole
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! A limit that a law moves: what the law is told, and what becomes of those inside and those who wait.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use tidegate::concurrency::{Law, Sample, Signal};
+use tidegate::{Bulkhead, ManualClock, Outcome, Retry, Tick};
+
+use super::{Waiter, ready};
+
+/// Writes down what it is told. One place more after a success, one less after anything else; what the memory is at sets it.
+#[derive(Clone, Debug, Default)]
+struct Told(Arc<Mutex<Vec<Sample>>>);
+
+impl Law for Told {
+    type State = u64;
+
+    fn start(&self, _: Tick) -> u64 {
+        2
+    }
+
+    fn limit(&self, limit: &u64) -> u64 {
+        *limit
+    }
+
+    fn learn(&self, limit: &mut u64, sample: &Sample) {
+        self.0.lock().unwrap().push(*sample);
+        let step = if sample.outcome == Outcome::Success { 1 } else { -1 };
+        *limit = limit.saturating_add_signed(step);
+    }
+
+    fn sense(&self, limit: &mut u64, _: Tick, signal: Signal) {
+        if let Signal::Memory(memory) = signal {
+            *limit = memory.into();
+        }
+    }
+}
+
+impl Told {
+    fn last(&self) -> Option<Sample> {
+        self.0.lock().unwrap().last().copied()
+    }
+}
+
+#[test]
+fn a_sample_is_the_work_without_the_wait() {
+    let (law, clock) = (Told::default(), ManualClock::at(Tick::from_secs(100)));
+    let bulkhead = Bulkhead::adaptive(law.clone()).with_clock(clock.clone());
+    let [one, two] = [bulkhead.try_enter().unwrap(), bulkhead.try_enter().unwrap()];
+    let mut waiter = Waiter::new(bulkhead.enter());
+    assert!(waiter.poll().is_pending());
+    clock.advance(Duration::from_secs(5));
+    drop(one);
+    assert_eq!(law.last(), None, "nobody said how it went");
+    let waited = ready(waiter.poll()).unwrap();
+    clock.advance(Duration::from_secs(1));
+    waited.leave(Outcome::Overloaded);
+    let (at, latency) = (Tick::from_secs(106), Duration::from_secs(1));
+    assert_eq!(law.last(), Some(Sample { at, latency, in_flight: 2, outcome: Outcome::Overloaded }));
+    two.leave(Outcome::Ignored);
+    assert_eq!((law.0.lock().unwrap().len(), bulkhead.standing().limit), (1, 1));
+}
+
+#[test]
+fn a_lowered_limit_drains_and_a_raised_one_wakes() {
+    let bulkhead = Bulkhead::adaptive(Told::default());
+    let [one, two] = [bulkhead.try_enter().unwrap(), bulkhead.try_enter().unwrap()];
+    one.leave(Outcome::Failure);
+    assert!(bulkhead.try_enter().is_err(), "one place, and one is inside");
+    let mut line = [Waiter::new(bulkhead.enter()), Waiter::new(bulkhead.enter())];
+    assert!(line.iter_mut().all(|waiter| waiter.poll().is_pending()));
+    two.leave(Outcome::Success);
+    assert!(line.iter().all(Waiter::was_woken), "the place that was left, and one more");
+    let inside = line.each_mut().map(|waiter| ready(waiter.poll()).unwrap());
+    assert_eq!((bulkhead.standing().limit, bulkhead.standing().remaining), (2, 0));
+    bulkhead.sense(Signal::Memory(9));
+    assert_eq!(bulkhead.standing().remaining, 7);
+    bulkhead.sense(Signal::Memory(0));
+    assert_eq!((bulkhead.standing().limit, bulkhead.standing().debt), (1, 1), "at least one place");
+    drop(inside);
+    assert_eq!(bulkhead.standing().remaining, 1);
+}
+
+#[test]
+fn who_asks_for_more_than_there_is_may_come_back_and_nobody_else_sets_the_limit() {
+    let bulkhead = Bulkhead::adaptive(Told::default());
+    assert_eq!(bulkhead.try_enter_n(3).unwrap_err().retry(), Retry::Unknown);
+    assert_eq!(bulkhead.try_enter_n(0).unwrap_err().retry(), Retry::Never);
+    let _inside = bulkhead.try_enter().unwrap();
+    let mut wide = Waiter::new(bulkhead.enter_n(2));
+    assert!(wide.poll().is_pending());
+    bulkhead.sense(Signal::Memory(1));
+    assert_eq!(ready(wide.poll()).unwrap_err().retry(), Retry::Unknown, "it would hold up the others");
+    let told = bulkhead.change(5).unwrap_err().to_string();
+    assert_eq!(told, "max 5 cannot be set while a law moves the limit; change the law's least and most");
+}
+
+#[test]
+fn a_step_of_construction_starts_the_law_again() {
+    let bulkhead = Bulkhead::adaptive(Told::default());
+    bulkhead.try_enter().unwrap().leave(Outcome::Success);
+    assert_eq!(bulkhead.standing().limit, 3);
+    assert_eq!(bulkhead.clone().with_room(1).standing().limit, 2);
+}
+
+#[test]
+fn no_sample_of_many_threads_is_lost() {
+    let law = Told::default();
+    let bulkhead = Bulkhead::adaptive(law.clone());
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    bulkhead.blocking_enter(Duration::MAX).unwrap().leave(Outcome::Success);
+                }
+            });
+        }
+    });
+    bulkhead.try_enter().unwrap().leave(Outcome::Success);
+    assert_eq!((law.0.lock().unwrap().len(), bulkhead.standing().limit), (2001, 2003));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_watch_tells_the_law_of_the_machine() {
+    let watch = tidegate::signals::Watch::start().unwrap();
+    let bulkhead = Bulkhead::adaptive(Told::default()).with_signals(watch.clone());
+    let (sender, receiver) = std::sync::mpsc::sync_channel(100);
+    watch.tell(move |signal| sender.try_send(signal).is_ok());
+    // The listeners are told in order, so the bulkhead has heard of the first reading when the second comes.
+    let memories = std::iter::from_fn(|| receiver.recv_timeout(Duration::from_secs(60)).ok());
+    let mut memories = memories.filter_map(|signal| match signal {
+        Signal::Memory(memory) => Some(memory),
+        Signal::Cpu(_) => None,
+    });
+    assert!(memories.next().is_some() && memories.next().is_some());
+    assert_ne!(bulkhead.standing().limit, 2);
+}
