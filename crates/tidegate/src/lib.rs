@@ -95,3 +95,8 @@ pub use wait::Wait;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The programs on the page about bulkheads.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/protection/bulkheads.md")]
+struct Bulkheads;
