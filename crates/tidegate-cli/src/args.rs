@@ -199,7 +199,7 @@ pub(crate) struct Simulate {
     /// Other algorithms to run on the same traffic, with the same rate and burst
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) compare: Vec<String>,
-    /// Draw the load, or what each algorithm denies, into this SVG file
+    /// Draw the load, or what each algorithm denies, into this file: .svg or .png
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plot: Option<PathBuf>,
     /// How long each request is in flight, for limits of the algorithm concurrency; such as 200ms

@@ -45,11 +45,15 @@ fn with_line(one: &Diagnostic, sources: &[Source]) -> String {
 /// Returns a line with all that a terminal acts on replaced, a character for a character, so that places stay; `None` for a long one.
 fn shown(line: &str) -> Option<String> {
     let is_short = line.chars().nth(LONGEST_LINE).is_none();
-    let safe = |char: char| {
-        let is_safe = char == '\t' || visible::line(char.encode_utf8(&mut [0; 4])).len() == char.len_utf8();
+    let mut before = String::new();
+    let mut safe = |char: char| {
+        // What joins letters is harmless behind some.
+        let pair = format!("{before}{char}");
+        before = char.to_string();
+        let is_safe = char == '\t' || visible::line(&pair).ends_with(char);
         if is_safe { char } else { char::REPLACEMENT_CHARACTER }
     };
-    is_short.then(|| line.chars().map(safe).collect())
+    is_short.then(|| line.chars().map(&mut safe).collect())
 }
 
 /// Returns the bytes of the word that a place is at the beginning of: a quoted text, all that stands in brackets, or a plain word with the

@@ -118,7 +118,7 @@ impl HitList {
             visible::name(&key.peak.key).into_owned().into(),
             key.requests.map_or_else(|| "-".to_owned(), count).into(),
             Cell::looking(count(key.peak.denied), Some(Look::Bad)),
-            PeakRate { count: key.peak.peak, window: self.window }.to_string().into(),
+            PeakRate { count: key.peak.peak, window: self.window }.grouped().into(),
             signed_in.to_owned().into(),
             key.peak.first_denied.map_or_else(|| "-".to_owned(), |at| when(at, recorded)).into(),
             key.paths.iter().map(path).collect::<Vec<_>>().join(", ").into(),

@@ -162,7 +162,7 @@ fn policies(outcome: &Outcome, recorded: bool, wide: bool) -> Styled {
                 .as_ref()
                 .filter(|_| keyed)
                 .map_or_else(|| "-".to_owned(), |worst| visible::name(&worst.key).into_owned()),
-            policy.peak.map_or_else(|| "-".to_owned(), |peak| peak.to_string()),
+            policy.peak.map_or_else(|| "-".to_owned(), |peak| peak.grouped()),
             policy.first_denied.map_or_else(|| "-".to_owned(), |at| when(at, recorded)),
         ];
         if guarded {

@@ -1,47 +1,105 @@
-//! What form a picture has, by the name of its file.
+//! What form a picture has, by the name of its file; and whether a replay writes one or a folder of them.
 
 use std::path::Path;
+
+use anyhow::Context as _;
+use tidegate_sim::report::Form;
 
 use crate::exit::Mistake;
 
 /// Forms that a name may ask for and that pictures are not written in.
-const OTHERS: [&str; 6] = ["png", "jpg", "jpeg", "gif", "webp", "pdf"];
+const OTHERS: [&str; 5] = ["jpg", "jpeg", "gif", "webp", "pdf"];
 
-/// Refuses a file whose name asks for anything but SVG, and says how to come by it. A renderer that draws pixels was measured: 2.3 MB more
-/// of program, 57 more crates and a minute of processor time to build them, and it needs the machine's fonts.
-///
-/// # Errors
-/// [`Mistake`], with the command that converts.
-pub(crate) fn is_svg(path: &Path) -> Result<(), Mistake> {
-    let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-    let Some(ending) = ending.filter(|ending| OTHERS.contains(&ending.as_str())) else { return Ok(()) };
-    let (name, svg) = (path.display(), path.with_extension("svg"));
-    let svg = svg.display();
-    let how = match ending.as_str() {
-        "png" => format!("rsvg-convert -z 2 {svg} -o {name}"),
-        "pdf" => format!("rsvg-convert -f pdf {svg} -o {name}"),
-        _ => format!("magick {svg} {name}"),
-    };
-    Err(Mistake(format!("{name}: pictures are drawn as SVG; write --plot {svg}, and then convert it: {how}")))
+/// What a replay writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plot {
+    /// The report, and every picture in this form, into a folder.
+    Folder(Form),
+    /// The first picture alone, into a file.
+    File(Form),
 }
 
-/// Refuses a folder that is named like a file.
+/// Returns the form that the name of a file asks for; SVG where it asks for none.
 ///
 /// # Errors
-/// [`Mistake`].
-pub(crate) fn is_folder(path: &Path) -> Result<(), Mistake> {
-    let ending = path.extension().map(|ending| ending.to_string_lossy().to_ascii_lowercase());
-    let is_file =
-        ending.is_some_and(|ending| OTHERS.contains(&ending.as_str()) || ending == "svg" || ending == "html");
-    if !is_file || path.is_dir() {
-        return Ok(());
+/// [`Mistake`], with the command that converts, where the form is another one.
+pub(crate) fn form(path: &Path) -> Result<Form, Mistake> {
+    let asked = ending(path);
+    if asked == Form::Png.ending() {
+        return Ok(Form::Png);
     }
-    let folder = path.with_extension("");
+    if !OTHERS.contains(&asked.as_str()) {
+        return Ok(Form::Svg);
+    }
+    let name = path.display();
+    let from = |form: Form| path.with_extension(form.ending());
+    let (drawn, how) = if asked == "pdf" {
+        let drawn = from(Form::Svg);
+        let how = format!("rsvg-convert -f pdf {} -o {name}", drawn.display());
+        (drawn, how)
+    } else {
+        let drawn = from(Form::Png);
+        let how = format!("magick {} {name}", drawn.display());
+        (drawn, how)
+    };
     Err(Mistake(format!(
-        "{}: a replay writes several pictures and a report.html; name a folder, such as --plot {}",
-        path.display(),
-        folder.display()
+        "{name}: pictures are drawn as SVG or PNG; write --plot {}, and then convert it: {how}",
+        drawn.display()
     )))
+}
+
+impl Plot {
+    /// Says what a replay writes at a path, as [`plot`], and makes the folder.
+    ///
+    /// # Errors
+    /// [`Mistake`], or what the system says: before the log is read, which takes a while.
+    pub(crate) fn prepare(path: &Path, png: bool) -> anyhow::Result<Self> {
+        let plot = plot(path, png)?;
+        if plot.has_report() {
+            std::fs::create_dir_all(path)
+                .with_context(|| format!("--plot: cannot make {}", path.display()))?;
+        } else if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            folder.metadata().with_context(|| format!("--plot: cannot write {}", path.display()))?;
+        }
+        Ok(plot)
+    }
+
+    /// Says whether the report is written, too.
+    pub(crate) fn has_report(self) -> bool {
+        matches!(self, Self::Folder(_))
+    }
+}
+
+/// Says what a replay writes at a path: one picture where the name is that of one, else a folder, whose pictures are PNG where that is asked
+/// for.
+///
+/// # Errors
+/// [`Mistake`], where the name is that of another kind of file or the two wishes contradict each other.
+fn plot(path: &Path, png: bool) -> Result<Plot, Mistake> {
+    let asked = ending(path);
+    if asked == "html" && !path.is_dir() {
+        return Err(Mistake(format!(
+            "{}: the report is written into a folder, as report.html; name the folder, such as --plot {}",
+            path.display(),
+            path.with_extension("").display()
+        )));
+    }
+    let is_file = asked == "svg" || asked == "png" || OTHERS.contains(&asked.as_str());
+    if path.is_dir() || !is_file {
+        return Ok(Plot::Folder(if png { Form::Png } else { Form::Svg }));
+    }
+    match form(path)? {
+        Form::Svg if png => Err(Mistake(format!(
+            "{}: --png is for a folder of pictures; for one as PNG write --plot {}",
+            path.display(),
+            path.with_extension("png").display()
+        ))),
+        form => Ok(Plot::File(form)),
+    }
+}
+
+fn ending(path: &Path) -> String {
+    path.extension().map_or_else(String::new, |ending| ending.to_string_lossy().to_ascii_lowercase())
 }
 
 #[cfg(test)]
@@ -49,15 +107,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_asks_for_pixels_is_told_how_to_get_them() {
-        let told = is_svg(Path::new("out/load.PNG")).unwrap_err().0;
-        assert_eq!(
-            told,
-            "out/load.PNG: pictures are drawn as SVG; write --plot out/load.svg, and then convert it: \
-             rsvg-convert -z 2 out/load.svg -o out/load.PNG"
-        );
-        assert!(is_svg(Path::new("a.svg")).is_ok() && is_svg(Path::new("png")).is_ok());
-        assert!(is_folder(Path::new("out")).is_ok() && is_folder(Path::new("out.d")).is_ok());
-        assert!(is_folder(Path::new("x.svg")).unwrap_err().0.ends_with("such as --plot x"));
+    fn a_name_says_its_form_and_others_are_told_how_to_get_theirs() {
+        for (name, wanted) in
+            [("a.svg", Form::Svg), ("png", Form::Svg), ("a", Form::Svg), ("o/a.PNG", Form::Png)]
+        {
+            assert_eq!(form(Path::new(name)).unwrap(), wanted, "{name}");
+        }
+        let rows = [
+            (
+                "out/load.JPG",
+                "write --plot out/load.png, and then convert it: magick out/load.png out/load.JPG",
+            ),
+            ("x.pdf", "write --plot x.svg, and then convert it: rsvg-convert -f pdf x.svg -o x.pdf"),
+        ];
+        for (name, told) in rows {
+            let wanted = format!("{name}: pictures are drawn as SVG or PNG; {told}");
+            assert_eq!(form(Path::new(name)).unwrap_err().0, wanted);
+            assert_eq!(plot(Path::new(name), false).unwrap_err().0, wanted);
+        }
+    }
+
+    #[test]
+    fn a_replay_writes_a_folder_or_one_picture() {
+        let rows = [
+            ("out", false, Plot::Folder(Form::Svg)),
+            ("out.d", true, Plot::Folder(Form::Png)),
+            ("x.svg", false, Plot::File(Form::Svg)),
+            ("x.png", false, Plot::File(Form::Png)),
+            ("x.png", true, Plot::File(Form::Png)),
+        ];
+        for (name, png, wanted) in rows {
+            assert_eq!(plot(Path::new(name), png).unwrap(), wanted, "{name} {png}");
+        }
+        let told = |name: &str| plot(Path::new(name), true).unwrap_err().0;
+        assert!(told("x.svg").ends_with("for one as PNG write --plot x.png"));
+        assert!(told("out/report.html").ends_with("such as --plot out/report"));
     }
 }

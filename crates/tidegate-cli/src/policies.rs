@@ -62,21 +62,22 @@ pub(crate) struct Loaded {
     pub(crate) source: Source,
 }
 
-/// Reads a policy file.
+/// Reads a policy file. The wait is for the file alone: what it takes to understand a text is bounded by the text's own bounds, and a busy
+/// machine may take its time.
 ///
 /// # Errors
-/// When it takes longer than 10 s.
+/// When reading it takes longer than 10 s.
 pub(crate) fn load(path: &Path) -> Result<Loaded> {
-    patiently(path, |path| {
-        let name = path.display().to_string();
-        match read_text(path, MAX_BYTES as u64) {
-            Ok(text) => {
-                let outcome = Config::parse(&text, &name, Format::of(path));
-                Loaded { outcome, source: (name, Some(text)) }
-            }
-            // Says why it cannot be read; or what is in it by now.
-            Err(_) => Loaded { outcome: Config::read(path), source: (name, None) },
+    let name = path.display().to_string();
+    // Of a file that cannot be read, why; or what is in it by now.
+    let text =
+        patiently(path, |path| read_text(path, MAX_BYTES as u64).map_err(|_| Box::new(Config::read(path))))?;
+    Ok(match text {
+        Ok(text) => {
+            let outcome = Config::parse(&text, &name, Format::of(path));
+            Loaded { outcome, source: (name, Some(text)) }
         }
+        Err(outcome) => Loaded { outcome: *outcome, source: (name, None) },
     })
 }
 

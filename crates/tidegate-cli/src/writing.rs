@@ -51,13 +51,13 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
 ///
 /// # Errors
 /// What the system said.
-pub(crate) fn put(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn put(path: &Path, bytes: &[u8]) -> Result<()> {
     let put = || match path.metadata() {
         Ok(there) if !there.is_file() && !there.is_dir() => {
-            File::options().write(true).open(path)?.write_all(text.as_bytes())
+            File::options().write(true).open(path)?.write_all(bytes)
         }
         _ => {
-            beside(path, text.as_bytes(), None)?.persist(path).map_err(|error| error.error)?;
+            beside(path, bytes, None)?.persist(path).map_err(|error| error.error)?;
             settle(path);
             Ok(())
         }
@@ -181,11 +181,11 @@ mod tests {
             std::fs::write(&victim, "kept").unwrap();
             symlink(target, &planted).unwrap();
             assert_eq!(create(&planted, "x").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-            put(&planted, "picture").unwrap();
+            put(&planted, b"picture").unwrap();
             assert_eq!((text(&victim).as_str(), text(&planted).as_str()), ("kept", "picture"));
             assert!(!planted.is_symlink());
         }
-        put(Path::new("/dev/null"), "x").unwrap();
+        put(Path::new("/dev/null"), b"x").unwrap();
         assert!(!Path::new("/dev/null").is_file());
     }
 }

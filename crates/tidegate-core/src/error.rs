@@ -18,7 +18,7 @@ pub enum QuotaError {
         count: u64,
     },
     /// A period of zero, or above [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD).
-    #[error("period {period:?} is not a limit; use 1 ns to 146 years")]
+    #[error("a period of {period:?} is too {}; use 1 ns to 146 years", if period.is_zero() { "short" } else { "long" })]
     Period {
         /// The period given.
         period: Duration,

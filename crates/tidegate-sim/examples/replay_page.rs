@@ -7,7 +7,7 @@ use tidegate::config::Config;
 use tidegate_sim::ladder::Ladders;
 use tidegate_sim::log::{Log, LogOptions};
 use tidegate_sim::replay::{Replay, ReplayOptions, Trust};
-use tidegate_sim::report::{self, Report};
+use tidegate_sim::report::{self, Form, Report};
 use tidegate_sim::source::Input;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,8 +38,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         keys: 20,
     })?;
     std::fs::write(out.join("index.html"), page)?;
-    for picture in report::pictures(&replay)? {
-        std::fs::write(out.join(picture.name), picture.svg)?;
+    for picture in report::pictures(&replay, Form::Svg)? {
+        std::fs::write(out.join(picture.name), picture.bytes)?;
     }
     Ok(())
 }

@@ -31,6 +31,8 @@ pub struct Ladder {
     /// Rungs by their place among the candidates; the limit that is replayed is among them.
     candidates: Vec<Candidate>,
     replayed: usize,
+    /// The limit as it is written, where it is no `gcra`: then the nearest `gcra` stands in for it.
+    stands_in_for: Option<String>,
     /// The period that the limit was written with, in which peaks are measured.
     window: Duration,
     trial: WhatIf,
@@ -119,16 +121,26 @@ impl Ladder {
         let what_if =
             WhatIfOptions { keys: options.peak_keys, window, named: 0, ipv6_prefix: options.ipv6_prefix };
         let trial = WhatIf::new(policy, &candidates, what_if).map_err(|error| error.to_string())?;
-        Ok(Self { row, candidates, replayed, window, trial })
+        let label = &limit.terms.label;
+        let is_gcra = label.split_whitespace().next() == Some("gcra");
+        let stands_in_for = (!is_gcra).then(|| label.clone());
+        Ok(Self { row, candidates, replayed, stands_in_for, window, trial })
     }
 
     /// Returns what the rungs worth showing did, lowest limit first, and which of them is the limit that was replayed; `replay` has
     /// read the same requests. Walks all keys once for each rung.
     #[must_use]
     pub fn rungs(&self, replay: &Replay) -> (Vec<Rung>, usize) {
-        let Self { row, candidates, replayed, window, trial } = self;
+        let Self { row, candidates, replayed, window, trial, .. } = self;
         let Some(peaks) = replay.policy_peaks(0, *row) else { return (Vec::new(), 0) };
         rung::shown(Tried { trial, candidates, replayed: *replayed, window: *window }, peaks)
+    }
+
+    /// Returns the limit that was replayed, as it is written, where that is no `gcra`: the rung in its place is the nearest `gcra`, which has
+    /// its rate and grants as much at once, and denies others. `None` where the rung is the limit itself.
+    #[must_use]
+    pub fn stands_in_for(&self) -> Option<&str> {
+        self.stands_in_for.as_deref()
     }
 
     /// Says whether there was room for all keys: else what is said of who is hit may miss some.

@@ -16,11 +16,11 @@ use self::content_policy::content_policy;
 use crate::chart::{self, ChartError, TimeAxis};
 use crate::ladder::Ladders;
 use crate::log::Tally;
+use crate::percent::percent;
 use crate::replay::{Doubt, Outcome, Replay};
-use crate::suggest::percent;
 use crate::thousands::grouped;
 
-pub use self::pictures::{Picture, pictures};
+pub use self::pictures::{Form, Picture, first_picture, pictures};
 
 const STYLE: &str = include_str!("report/page.css");
 
@@ -49,7 +49,7 @@ pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
     let Report { title, replay, .. } = *report;
     let outcomes = replay.outcomes();
     let axis = pictures::axis(replay);
-    let over_time = pictures::over_time(replay, &outcomes)?;
+    let over_time = pictures::over_time(replay, &outcomes, |_, chart| chart.svg())?;
     let sections = match outcomes.first() {
         Some(first) => pictures::keyed(first)
             .enumerate()
@@ -74,7 +74,7 @@ pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
                 @for doubt in report.doubts { p class="bad" { "No verdict: " (doubt) "." } }
                 @for outcome in &outcomes { (run(outcome, axis, outcomes.len() > 1)) }
                 h2 { "Over time" }
-                div class="wide" { (PreEscaped(&over_time.svg)) }
+                div class="wide" { (PreEscaped(&over_time)) }
                 @if !sections.is_empty() {
                     h2 { "Key by key" }
                     @for section in &sections { (section) }
@@ -146,7 +146,7 @@ fn run(outcome: &Outcome, axis: TimeAxis, named: bool) -> Markup {
                             td class="n" { (percent(ratio(refused, policy.matched))) }
                             td class="n" { (grouped(policy.keys_hit)) " of " (policy.keys) }
                             td { @if let Some(worst) = &policy.worst { code { (visible::name(&worst.key)) } } }
-                            td class="n" { @if let Some(peak) = policy.peak { (peak) } }
+                            td class="n" { @if let Some(peak) = policy.peak { (peak.grouped()) } }
                             td { @if let Some(at) = policy.first_denied { (axis.label(at, start)) } @else { "never" } }
                         }
                     }
@@ -155,7 +155,7 @@ fn run(outcome: &Outcome, axis: TimeAxis, named: bool) -> Markup {
         }
         @for policy in outcome.policies.iter().filter(|policy| policy.keys_hit_signed_in > 0) {
             p {
-                (policy.keys_hit_signed_in) " of " (policy.keys_hit) " keys hit by " (policy.name)
+                (grouped(policy.keys_hit_signed_in)) " of " (grouped(policy.keys_hit)) " keys hit by " (policy.name)
                 " belong to somebody who signed in and was served: look at them before enforcing."
             }
         }

@@ -9,7 +9,7 @@ use tidegate::config::{Config, Format};
 use tidegate_sim::ladder::Ladders;
 use tidegate_sim::log::{Log, LogOptions, Tally};
 use tidegate_sim::replay::{Outcome, Replay, ReplayOptions, Threshold};
-use tidegate_sim::report::{self, Report};
+use tidegate_sim::report::{self, Form, Report};
 use tidegate_sim::source::Input;
 
 fn replay(name: &str, policies: &str) -> (Outcome, String) {
@@ -45,6 +45,12 @@ fn read(name: &str, sets: &[(&str, &str)]) -> (Replay, Ladders, Tally) {
     (replay, ladders, tally)
 }
 
+/// The names of the pictures and their SVG.
+fn drawn(replay: &Replay) -> Vec<(String, String)> {
+    let pictures = report::pictures(replay, Form::Svg).unwrap();
+    pictures.into_iter().map(|picture| (picture.name, String::from_utf8(picture.bytes).unwrap())).collect()
+}
+
 fn keep(name: &str, text: &str) {
     if let Some(dir) = std::env::var_os("TIDEGATE_CHARTS") {
         std::fs::write(Path::new(&dir).join(name), text).unwrap();
@@ -66,15 +72,15 @@ fn charts_of_peaks_have_the_numbers_of_the_table() {
             "  - {{ name: per-ip, by: [client.ip], limit: {limit}, shadow_limit: {{ rate: 1/h }} }}\n"
         );
         let (replay, ..) = read("access.log", &[("policies", &policies)]);
-        let (outcome, pictures) = (replay.outcomes().remove(0), report::pictures(&replay).unwrap());
+        let (outcome, pictures) = (replay.outcomes().remove(0), drawn(&replay));
         assert_eq!(outcome.policies.len(), 2, "the policy, and its shadow limit");
         for (row, policy) in outcome.policies.iter().enumerate() {
-            let svg = &pictures[row + 1].svg;
+            let svg = &pictures[row + 1].1;
             let words = format!("{} of {} hit", policy.keys_hit, policy.keys);
             assert!(svg.contains(&words), "{limit}: {words}\n{svg}");
         }
         assert!(
-            pictures[1].svg.contains(line) && line.is_empty() != pictures[1].svg.contains("grants"),
+            pictures[1].1.contains(line) && line.is_empty() != pictures[1].1.contains("grants"),
             "{limit}"
         );
         // Who asked for more than is granted in a window was hit; others may have been, too.
@@ -84,7 +90,7 @@ fn charts_of_peaks_have_the_numbers_of_the_table() {
         }
         keep(
             &format!("peaks-{}.svg", outcome.policies[0].limits[0].replace([' ', '/'], "-")),
-            &pictures[1].svg,
+            &pictures[1].1,
         );
     }
 }
@@ -99,9 +105,9 @@ fn comparisons_have_the_numbers_of_the_table_and_the_differences() {
     );
     let (replay, ..) =
         read("access.log", &[("gcra", &gcra), ("token-bucket", &bucket), ("fixed-window", &window)]);
-    let (outcomes, pictures) = (replay.outcomes(), report::pictures(&replay).unwrap());
-    let svg = &pictures[0].svg;
-    assert_eq!(pictures[0].name, "compare.svg");
+    let (outcomes, pictures) = (replay.outcomes(), drawn(&replay));
+    let svg = &pictures[0].1;
+    assert_eq!(pictures[0].0, "compare.svg");
     for outcome in &outcomes {
         assert!(
             svg.contains(&format!("{}: {} denied", outcome.name, outcome.denied)),

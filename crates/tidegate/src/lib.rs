@@ -88,7 +88,7 @@ pub use tidegate_core::{
     Rate, Receipt, Replace, Retry, Standing, Tick,
 };
 #[doc(inline)]
-pub use tidegate_core::{codel, concurrency, rate};
+pub use tidegate_core::{codel, concurrency, following, rate, throttle};
 pub use wait::Wait;
 
 /// The program on the first screen of the README.
@@ -100,3 +100,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/protection/bulkheads.md")]
 struct Bulkheads;
+
+/// The programs on the page about breakers.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/protection/breakers.md")]
+struct Breakers;

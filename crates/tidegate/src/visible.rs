@@ -1,11 +1,13 @@
-//! Text from elsewhere, made safe to show: a terminal acts on some characters instead of drawing them.
+//! Text from elsewhere, made safe to show: a terminal acts on some characters instead of drawing them, and others cannot be seen.
 //!
 //! A log line, a policy's name or a server's answer may hold escape sequences that move the cursor, retitle the window or
-//! answer as if typed, and direction marks that make a line read as another. Everything printed for people goes through
-//! here once, at the edge where it is printed. The characters are replaced by how Rust writes them, as `\u{1b}`, so that
-//! whoever reads sees that they were there.
+//! answer as if typed, direction marks that make a line read as another, and characters without width that make two names look the same.
+//! Everything printed for people goes through here once, at the edge where it is printed. The characters are replaced by how Rust writes
+//! them, as `\u{1b}`, so that whoever reads sees that they were there.
 //!
-//! Letters that look alike, and characters without width, are left as they are.
+//! What joins and parts letters (U+200C, U+200D) or chooses between two forms of one (U+FE00 to U+FE0F) is left where it may do that:
+//! behind a character from U+0600 on, as Persian words and emoji have it. Letters that look alike, and spaces of all widths, are left
+//! as they are.
 
 use std::borrow::Cow;
 
@@ -16,12 +18,43 @@ pub(crate) fn is_acted_on(char: char) -> bool {
         || matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
+/// Says whether a character is not seen, whatever stands around it: those that Unicode lets a program ignore where it does not know
+/// them, without the joiners below.
+fn is_invisible(char: char) -> bool {
+    matches!(char,
+        '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'
+        | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e00ff}' | '\u{e01f0}'..='\u{e0fff}')
+}
+
+/// Says whether a character joins or parts the letters around it, or chooses the form of the one before it.
+fn is_joiner(char: char) -> bool {
+    matches!(char, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
+}
+
+/// Says whether a character behind another one must be written out to be seen.
+fn is_hidden(before: Option<char>, char: char) -> bool {
+    // Nearly all that is shown.
+    if matches!(char, ' '..='~') {
+        return false;
+    }
+    // Latin, Greek, Cyrillic, Armenian and Hebrew letters lie below U+0600, and none of them joins.
+    let may_join = || match before {
+        // As in the flag of the rainbow: a form chosen, and joined to what follows.
+        Some('\u{fe0f}') => char == '\u{200d}',
+        Some(before) => before >= '\u{600}' && !is_joiner(before) && !is_invisible(before),
+        None => false,
+    };
+    is_acted_on(char) || is_invisible(char) || (is_joiner(char) && !may_join())
+}
+
 /// Makes a text safe to show in one line, such as a name or a message: line ends and tabs are replaced too.
 ///
 /// Borrows when there is nothing to replace.
 ///
 /// # Examples
 /// ```
+/// assert_eq!(tidegate::visible::line("ad\u{200b}min\u{feff}"), r"ad\u{200b}min\u{feff}");
 /// assert_eq!(tidegate::visible::line("a\u{1b}]0;title\u{7}\n"), r"a\u{1b}]0;title\u{7}\n");
 /// assert_eq!(tidegate::visible::line("Zürich"), "Zürich");
 /// ```
@@ -37,7 +70,7 @@ pub fn lines(text: &str) -> Cow<'_, str> {
 }
 
 /// Makes a JSON text safe to show without changing its value: the characters that [`line()`] replaces, which JSON allows within its strings
-/// only, become `\uXXXX`. Line ends and tabs are kept.
+/// only, become `\uXXXX`, or two of those. Line ends and tabs are kept.
 #[must_use]
 pub fn json(text: &str) -> Cow<'_, str> {
     use std::fmt::Write as _;
@@ -45,8 +78,10 @@ pub fn json(text: &str) -> Cow<'_, str> {
         text,
         |char| matches!(char, '\n' | '\t'),
         |char, out| {
-            // Writing to a string does not fail. All the characters replaced lie below U+10000, so each is one unit of UTF-16.
-            let _ = write!(out, "\\u{:04x}", u32::from(char));
+            for unit in char.encode_utf16(&mut [0; 2]) {
+                // Writing to a string does not fail.
+                let _ = write!(out, "\\u{unit:04x}");
+            }
         },
     )
 }
@@ -84,12 +119,18 @@ pub fn name(name: &str) -> Cow<'_, str> {
 }
 
 fn replaced(text: &str, kept: fn(char) -> bool, replace: fn(char, &mut String)) -> Cow<'_, str> {
-    let hidden = |char: char| is_acted_on(char) && !kept(char);
-    let Some(first) = text.find(hidden) else { return Cow::Borrowed(text) };
+    let mut before = None;
+    let hidden = |(at, char): (usize, char)| {
+        let is_hidden = is_hidden(before.replace(char), char) && !kept(char);
+        (at, char, is_hidden)
+    };
+    let mut chars = text.char_indices().map(hidden);
+    let Some((first, char, _)) = chars.find(|(.., is_hidden)| *is_hidden) else { return Cow::Borrowed(text) };
     let mut out = String::with_capacity(text.len() + 16);
     out.push_str(&text[..first]);
-    for char in text[first..].chars() {
-        if hidden(char) { replace(char, &mut out) } else { out.push(char) }
+    replace(char, &mut out);
+    for (_, char, is_hidden) in chars {
+        if is_hidden { replace(char, &mut out) } else { out.push(char) }
     }
     Cow::Owned(out)
 }
@@ -107,17 +148,39 @@ mod tests {
         assert!(!shown.chars().any(is_acted_on), "{shown}");
         assert!(shown.starts_with(r"\u{0}\u{7}\u{8}\r\u{b}\u{c}\u{1b}[2J\u{7f}\u{85}\u{9b}31m"), "{shown}");
         assert_eq!(lines("a\n\tb\rc"), "a\n\tb\\rc");
-        for plain in ["", "per-ip", "Zürich 東京 🚦", "\u{ad}"] {
+        for plain in ["", "per-ip", "Zürich 東京 🚦", "e\u{301} a\u{a0}b"] {
             assert!(matches!(line(plain), Cow::Borrowed(text) if text == plain));
+        }
+    }
+
+    /// Two keys that looked the same were two rows of one table.
+    #[test]
+    fn what_cannot_be_seen_is_written_out() {
+        let rows = [
+            ("\u{feff}per-ip", r"\u{feff}per-ip"),
+            ("ad\u{200b}min", r"ad\u{200b}min"),
+            ("soft\u{ad}hyphen", r"soft\u{ad}hyphen"),
+            ("a\u{e0041}b", r"a\u{e0041}b"),
+            // Joiners do nothing between these letters, at the start, and behind one another.
+            ("ad\u{200d}min\u{fe0f}", r"ad\u{200d}min\u{fe0f}"),
+            ("\u{200c}", r"\u{200c}"),
+            ("👩\u{200d}\u{200d}💻", "👩\u{200d}\\u{200d}💻"),
+        ];
+        for (text, shown) in rows {
+            assert_eq!(line(text), shown);
+        }
+        for joined in ["می\u{200c}خواهم", "👩\u{200d}💻", "🏳\u{fe0f}\u{200d}🌈"] {
+            assert!(matches!(line(joined), Cow::Borrowed(_)), "{joined}");
         }
     }
 
     #[test]
     fn json_keeps_its_value() {
-        let value = serde_json::json!({ HOSTILE: [HOSTILE, "plain"] });
+        let unseen = "\u{feff}\u{e0041}\u{200d}";
+        let value = serde_json::json!({ HOSTILE: [HOSTILE, "plain", unseen] });
         let text = serde_json::to_string_pretty(&value).unwrap();
         let shown = json(&text);
-        assert!(!shown.chars().any(|char| is_acted_on(char) && char != '\n'), "{shown}");
+        assert!(!shown.chars().any(|char| is_hidden(None, char) && char != '\n'), "{shown}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
     }
 }

@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 
 use super::limit::{LIMIT, LimitArgs, PolicyFile};
 use super::reading::Reading;
-use super::values::{Speed, duration, keys, listed, share, speed};
+use super::values::{Speed, duration, keys, listed, period, share, speed};
 
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
@@ -22,9 +22,12 @@ pub(crate) struct Replay {
     /// Other algorithms to run on the same log, with the same rate and burst
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) compare: Vec<String>,
-    /// Write pictures and a report.html into this folder
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    /// Write pictures and a report.html into this folder, or one picture: the load, as .svg or .png
+    #[arg(long, value_name = "DIR|FILE", value_hint = ValueHint::AnyPath)]
     pub(crate) plot: Option<PathBuf>,
+    /// Write the pictures of the folder as PNG instead of SVG
+    #[arg(long, requires = "plot")]
+    pub(crate) png: bool,
     /// List the keys hit, the N denied most of each policy; 20 without a number
     #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = "20", value_parser = listed, allow_negative_numbers = true)]
     pub(crate) hit: Option<usize>,
@@ -57,8 +60,11 @@ pub(crate) struct Suggest {
     /// Who is limited: attributes, such as client.ip
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]
     pub(crate) by: Vec<String>,
+    /// What a request costs: a number, an attribute or an expression, such as 'int(total_tokens)'
+    #[arg(long, value_name = "COST", allow_negative_numbers = true)]
+    pub(crate) cost: Option<String>,
     /// Period of the rate to propose; of the limits that spare the same keys, the one is proposed that grants least within it
-    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = duration, allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", default_value = "1min", value_parser = period, allow_hyphen_values = true)]
     pub(crate) per: Duration,
     /// Share of the keys that must not be denied at all, such as 99% [default: all below the gap, where there is one]
     #[arg(long, value_name = "SHARE", value_parser = share, allow_hyphen_values = true)]

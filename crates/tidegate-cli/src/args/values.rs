@@ -9,6 +9,20 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     tidegate::policy::span(text).map_err(|error| error.to_string())
 }
 
+/// The shortest period of a rate to propose: few logs tell times more finely, and nobody reads a limit per less.
+const LEAST_PERIOD: Duration = Duration::from_millis(1);
+
+/// Reads the period of a rate to propose.
+pub(super) fn period(text: &str) -> Result<Duration, String> {
+    let period = duration(text)?;
+    if period < LEAST_PERIOD {
+        return Err(format!(
+            "`{text}` is too short for the period of a rate; use 1ms or more, such as 1s, 1min or 1h"
+        ));
+    }
+    Ok(period)
+}
+
 pub(super) fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),

@@ -23,8 +23,9 @@ use crate::exit::{Exit, Mistake};
 use crate::keys_hit::{self, HitList};
 use crate::limit_words::LimitWords;
 use crate::output::Printer;
+use crate::pictures::Plot;
 use crate::styled::{Look, Styled};
-use crate::{outcome, pictures, policies, reading, writing};
+use crate::{outcome, policies, reading, writing};
 
 /// The remark where places are held and the log does not say how long requests took.
 const NO_HOLD: &str = "a concurrency limit counts what is in flight, and the log does not say how long requests took: \
@@ -37,25 +38,20 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     let thresholds = thresholds(&replay.fail_if)?;
     let is_spelled = LimitWords::of(&replay.limit)?.is_some();
     let sets = sets(replay, printer)?;
-    if let Some(folder) = &replay.plot {
-        pictures::is_folder(folder)?;
-        // Before the log is read, which takes a while.
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("--plot: cannot make {}", folder.display()))?;
-    }
+    let plot = replay.plot.as_deref().map(|path| Plot::prepare(path, replay.png)).transpose()?;
     for threshold in &thresholds {
         known(threshold, &sets[0].1)?;
     }
     let options = ReplayOptions {
         store_keys: replay.keys,
         hold: replay.hold,
-        details: replay.hit.is_some() || replay.plot.is_some(),
+        details: replay.hit.is_some() || plot.is_some_and(Plot::has_report),
         ..ReplayOptions::default()
     };
     let policies = Arc::clone(&sets[0].1);
-    let mut ladders = match &replay.plot {
-        Some(_) => Ladders::new(&policies, &options),
-        None => Ladders::default(),
+    let mut ladders = match plot {
+        Some(plot) if plot.has_report() => Ladders::new(&policies, &options),
+        _ => Ladders::default(),
     };
     let mut runs = Replay::try_new(sets, options)?;
     let mut log = reading::open(&replay.reading, printer)?;
@@ -116,7 +112,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         ));
     }
     judgement::remark_unseen(&runs, printer);
-    if let Some(folder) = &replay.plot {
+    if let Some((path, plot)) = replay.plot.as_deref().zip(plot) {
         let report = Report {
             title: &reading::title(tally),
             replay: &runs,
@@ -125,7 +121,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
             ladders: &ladders,
             keys: replay.hit.unwrap_or(LISTED),
         };
-        draw(&report, folder, printer)?;
+        draw(&report, path, plot, printer)?;
     }
     judgement::trusted(&doubts, tally, replay.reading.order)?;
     Ok(if verdicts.iter().any(|verdict| verdict.failed == Some(true)) { Exit::Threshold } else { Exit::Done })
@@ -248,13 +244,19 @@ fn headline(tally: &Tally, took: Duration) -> String {
     )
 }
 
-/// Writes the pictures, and a page that holds them with the tables.
-fn draw(report: &Report<'_>, folder: &Path, printer: &Printer) -> Result<()> {
-    let mut files = vec![("report.html".to_owned(), report::page(report)?)];
-    files.extend(report::pictures(report.replay)?.into_iter().map(|picture| (picture.name, picture.svg)));
-    for (name, text) in files {
-        let path = folder.join(name);
-        writing::put(&path, &text)?;
+/// Writes the pictures, and a page that holds them with the tables; or one picture.
+fn draw(report: &Report<'_>, path: &Path, plot: Plot, printer: &Printer) -> Result<()> {
+    let files = match plot {
+        Plot::File(form) => vec![(path.to_owned(), report::first_picture(report.replay, form)?.bytes)],
+        Plot::Folder(form) => {
+            let pictures = report::pictures(report.replay, form)?.into_iter();
+            let pictures = pictures.map(|picture| (path.join(picture.name), picture.bytes));
+            let page = (path.join("report.html"), report::page(report)?.into_bytes());
+            std::iter::once(page).chain(pictures).collect()
+        }
+    };
+    for (path, bytes) in files {
+        writing::put(&path, &bytes).context("--plot")?;
         printer.remark(&format!("wrote {}", path.display()));
     }
     Ok(())

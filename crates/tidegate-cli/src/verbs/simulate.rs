@@ -32,9 +32,7 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
             "no traffic: describe some with --traffic 'steady 80/s 1min, burst 500', or name a --trace";
         return Err(Mistake(what.to_owned()).into());
     };
-    if let Some(path) = &simulate.plot {
-        pictures::is_svg(path)?;
-    }
+    let form = simulate.plot.as_deref().map(pictures::form).transpose()?;
     let traffic: Traffic = traffic.parse().map_err(|error| Mistake(format!("--{error}")))?;
     let sets = sets(simulate, printer)?;
     let names: Vec<String> = sets[0].1.policies().iter().flat_map(|policy| policy.by.clone()).collect();
@@ -64,12 +62,9 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
         text.push(outcome::text(&replay, &outcomes, printer));
         Ok(text)
     })?;
-    if let Some(path) = &simulate.plot {
-        // The first picture is the load over time, or the algorithms side by side.
-        if let Some(picture) = report::pictures(&replay)?.into_iter().next() {
-            writing::put(path, &picture.svg).context("--plot")?;
-            printer.remark(&format!("wrote {}", path.display()));
-        }
+    if let (Some(path), Some(form)) = (&simulate.plot, form) {
+        writing::put(path, &report::first_picture(&replay, form)?.bytes).context("--plot")?;
+        printer.remark(&format!("wrote {}", path.display()));
     }
     Ok(Exit::Done)
 }

@@ -6,6 +6,10 @@ use crate::rounds;
 use crate::seed::Seed;
 use crate::serving::{Desk, ended};
 
+/// The most processor time that reading a file may take, in seconds, after which the system stops the program: some ten times what the costliest
+/// takes without optimisation. A busy machine makes the test longer, and changes nothing of this.
+const WORK: usize = 20;
+
 /// The most memory that reading a file may take, in KiB of address space: the program itself takes a tenth of it.
 const MEMORY: usize = 1 << 20;
 
@@ -17,12 +21,13 @@ policies:
     limit: { rate: 1000000/s }
 ";
 
-/// Has a verb read a file as the program's user would, under a limit of memory, and returns its exit code and all it said.
+/// Has a verb read a file as the program's user would, under limits of memory and processor time, and returns its exit code and all it said.
 #[track_caller]
 fn read(file: &str, text: &[u8], verb: &str) -> (Option<i32>, String) {
     let desk = Desk::with("");
     std::fs::write(desk.path(file), text).unwrap();
-    let output = ended(desk.shell(&format!("ulimit -v {MEMORY}; exec \"$0\" {verb} {file}")));
+    let output =
+        ended(desk.shell(&format!("ulimit -v {MEMORY}; ulimit -t {WORK}; exec \"$0\" {verb} {file}")));
     let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     let shown = said.chars().all(|letter| letter == '\n' || !letter.is_control());
     assert!(shown, "control characters reach the terminal: {said:?}");

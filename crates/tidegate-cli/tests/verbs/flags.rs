@@ -30,6 +30,7 @@ fn a_mistake_begins_with_its_flag() {
             "--rate 5/s --set max_wait=5 --algorithm leaky-bucket",
             "--set max_wait: \"5\" has no unit; write 5ms,",
         ),
+        ("--rate 5/0s", "--rate: \"5/0s\" has a period of 0; write 5/s, or 5/10s for ten of those"),
         ("--rate 5/s --by clientip", "--by: no request has \"clientip\"; write client.ip"),
         ("--rate 5/s --by tenant", "--by tenant: nothing matched: "),
         ("--rate 5/s --cost tokens", "--cost: \"tokens\" is one word"),

@@ -111,20 +111,58 @@ fn a_log_behind_the_option_is_told_where_to_stand() {
     desk.run(&["replay", "--rate", "2/min", "--hit=0", &sample("access.log")]).code(2);
 }
 
+/// The width and height that a PNG says it has.
+fn size_of_png(bytes: &[u8]) -> (u32, u32) {
+    assert!(bytes.starts_with(b"\x89PNG\r\n\x1a\n"), "{:?}", &bytes[..16]);
+    let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    (number(16), number(20))
+}
+
 /// A picture named `.png` was an SVG inside, and a folder named `.svg` a folder.
 #[test]
 fn pictures_have_the_form_that_their_name_says() {
     let desk = Desk::new();
+    let png = |path: &str| size_of_png(&std::fs::read(desk.path(path)).unwrap());
     let simulate =
         |plot: &str| desk.run(&["simulate", "--rate", "5/s", "--traffic", "burst 9", "--plot", plot]);
-    let told = simulate("x.png").code(2);
-    assert!(told.err.contains("x.png: pictures are drawn as SVG; write --plot x.svg"), "{told:?}");
-    assert!(told.err.contains("rsvg-convert -z 2 x.svg -o x.png"), "{told:?}");
-    assert!(!desk.path("x.png").exists());
     simulate("x.svg").code(0);
     assert!(desk.read("x.svg").starts_with("<svg "));
+    let told = simulate("x.PNG").code(0);
+    assert!(told.err.contains("wrote x.PNG"), "{told:?}");
+    assert_eq!(png("x.PNG"), (1_800, 720));
+    let told = simulate("x.jpg").code(2);
+    assert!(told.err.contains("x.jpg: pictures are drawn as SVG or PNG; write --plot x.png"), "{told:?}");
+    assert!(told.err.contains("magick x.png x.jpg") && !desk.path("x.jpg").exists(), "{told:?}");
+
     let log = sample("access.log");
-    let told = desk.run(&["replay", &log, "--rate", "5/s", "--plot", "out.png"]).code(2);
-    assert!(told.err.contains("name a folder, such as --plot out"), "{told:?}");
-    assert!(!desk.path("out.png").exists());
+    let replay = |more: &[&str]| desk.run(&[&["replay", &log, "--rate", "5/s"][..], more].concat());
+    for (file, more) in [("load.png", &[][..]), ("compare.png", &["--compare", "fixed-window"][..])] {
+        let told = replay(&[&["--plot", file][..], more].concat()).code(0);
+        assert!(told.err.contains(&format!("wrote {file}")) && !told.err.contains("report.html"), "{told:?}");
+        assert_eq!(png(file).0, 1_800);
+    }
+    replay(&["--plot", "one.svg"]).code(0);
+    assert!(desk.read("one.svg").starts_with("<svg "));
+    let told = replay(&["--plot", "out", "--png"]).code(0);
+    assert!(told.err.contains("wrote out/report.html"), "{told:?}");
+    assert!(desk.read("out/report.html").contains("<svg "), "the page keeps its own pictures");
+    assert!(!desk.path("out/load.svg").exists());
+    assert_eq!((png("out/load.png"), png("out/peaks-gcra.png")), ((1_800, 720), (1_800, 720)));
+
+    for (plot, says) in [
+        (
+            &["--plot", "out.html"][..],
+            "out.html: the report is written into a folder, as report.html; name the folder, such as --plot out",
+        ),
+        (
+            &["--plot", "a.svg", "--png"],
+            "a.svg: --png is for a folder of pictures; for one as PNG write --plot a.png",
+        ),
+        (&["--plot", "a.webp"], "write --plot a.png, and then convert it: magick a.png a.webp"),
+        (&["--plot", "gone/a.png"], "--plot: cannot write gone/a.png: "),
+        (&["--png"], "--plot"),
+    ] {
+        let told = replay(plot);
+        assert!(told.code > 0 && told.err.contains(says) && told.out.is_empty(), "{told:?}");
+    }
 }

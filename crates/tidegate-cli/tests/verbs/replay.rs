@@ -201,6 +201,39 @@ fn pictures_are_pictures() {
     }
 }
 
+/// The report of a fixed window began at a gcra without a word of it.
+#[test]
+fn a_report_says_which_limit_stands_in_for_another() {
+    let desk = Desk::new();
+    let log = sample("access.log");
+    let page = |algorithm: &str| {
+        let limit = ["--rate", "20/min", "--algorithm", algorithm, "--plot", "out", "-q"];
+        desk.run(&[&["replay", &log][..], &limit].concat()).code(0);
+        desk.read("out/report.html")
+    };
+    let window = page("fixed-window");
+    for words in [
+        "The limit replayed, fixed-window 20/min, is no gcra. The line begins at the nearest gcra to fixed-window 20/min, which is gcra 20/min burst 20",
+        "gcra 20/min burst 20 (nearest to fixed-window 20/min)",
+        "Back to the nearest gcra",
+    ] {
+        assert!(window.contains(words), "{words}\n{window}");
+    }
+    assert!(!window.contains("(replayed)") && !window.contains("Back to the limit replayed"), "{window}");
+    let gcra = page("gcra");
+    assert!(gcra.contains("gcra 20/min burst 20 (replayed)") && !gcra.contains("nearest gcra"), "{gcra}");
+}
+
+/// It ended with "Nothing was changed.", where nothing would have been.
+#[test]
+fn a_bad_policy_file_ends_a_replay_with_its_mistakes() {
+    let desk = Desk::new();
+    desk.write("bad.yaml", "version: 1\npolicies:\n  - { name: a, limit: { rate: 5/0s } }\n");
+    let told = desk.run(&["replay", &sample("access.log"), "-c", "bad.yaml"]).code(2);
+    let mistake = "bad.yaml:3:31  error  policy \"a\": rate: \"5/0s\" has a period of 0; write 5/s, or 5/10s for ten of those";
+    assert_eq!(told.err, format!("{mistake}\n1 problem (1 error).\n"));
+}
+
 #[test]
 fn a_threshold_decides_the_exit_code() {
     let desk = Desk::new();

@@ -55,6 +55,13 @@ fn algorithms_see_the_same_requests() {
 }
 
 #[test]
+fn counts_of_tables_have_a_comma_at_each_thousand() {
+    let desk = Desk::new();
+    let table = desk.run(&["simulate", "--rate", "5/s", "--traffic", "burst 12500"]).code(0).out;
+    assert!(table.contains("12,500") && table.contains("12,500/s") && !table.contains("12500"), "{table}");
+}
+
+#[test]
 fn traffic_that_is_not_understood_is_pointed_at() {
     let desk = Desk::new();
     let wrong = desk.run(&["simulate", "--rate", "1/s", "--traffic", "steady 80/s 1m, bust 500"]).code(2);

@@ -193,7 +193,7 @@ pub(super) fn decades(low: f64, high: f64) -> Vec<f64> {
     if all.len() <= MOST { all } else { powers.filter(within).collect() }
 }
 
-/// Writes a number for an axis: `0.5`, `250`, `1,200`, `48k`, `2.5M`.
+/// Writes a number for an axis: `0.5`, `250`, `1200`, `48k`, `2.5M`.
 pub(super) fn number(value: f64) -> String {
     let short = |value: f64| {
         let text = format!("{value:.3}");

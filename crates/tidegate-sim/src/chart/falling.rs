@@ -4,8 +4,9 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
 use super::axis::{decades, number};
-use super::paint::{self, CURVES, HIT, INK, LIMIT, Marked, QUIET, Sample, failed};
-use super::{ChartError, Level};
+use super::paint::{self, Marked, Page, Sample, failed};
+use super::palette::{CURVES, HIT, HIT_OPACITY, INK, LIMIT, QUIET, hex};
+use super::{Chart, ChartError, Level};
 use crate::peaks::Distinct;
 use crate::thousands::grouped;
 
@@ -109,15 +110,25 @@ impl Scale {
         out
     }
 
-    /// Returns the outline of the keys that were hit, as the data of an SVG path: a column of which a half was hit is half as high.
+    /// Returns the left edge, the right edge and the top of each bar of keys that were hit: a column of which a half was hit is half as high.
+    fn bars(
+        &self,
+        keys: &[PeakOfKey],
+        is_hit: impl Fn(usize) -> bool,
+    ) -> impl Iterator<Item = (f64, f64, f64)> {
+        self.columns(keys, is_hit).into_iter().filter(|column| column.hit > 0.0).map(|column| {
+            let top = BOTTOM - (BOTTOM - self.y(column.peak as f64)) * column.hit;
+            (self.x(column.from), self.x(column.to), top)
+        })
+    }
+
+    /// Returns the outline of the keys that were hit, as the data of an SVG path.
     pub(super) fn outline(&self, keys: &[PeakOfKey], is_hit: impl Fn(usize) -> bool) -> String {
         use std::fmt::Write as _;
         let mut out = String::new();
-        for column in self.columns(keys, is_hit).iter().filter(|column| column.hit > 0.0) {
-            let top = BOTTOM - (BOTTOM - self.y(column.peak as f64)) * column.hit;
-            let (from, to) = (self.x(column.from), self.x(column.to));
+        for (left, right, top) in self.bars(keys, is_hit) {
             // Writing to a string does not fail.
-            let _ = write!(out, "M{from:.1} {BOTTOM}V{top:.1}H{to:.1}V{BOTTOM}Z");
+            let _ = write!(out, "M{left:.1} {BOTTOM}V{top:.1}H{right:.1}V{BOTTOM}Z");
         }
         out
     }
@@ -127,7 +138,36 @@ fn is_near(level: f64, highest: f64) -> bool {
     level <= highest * FAR
 }
 
+impl Chart for Falling<'_> {
+    fn svg(&self) -> Result<String, ChartError> {
+        let scale = self.scale();
+        let hits = scale.outline(self.keys, |place| self.keys[place].is_hit);
+        let svg = paint::svg(self.title, paint::HEIGHT, |page| self.axes(page, &scale, &self.caption()))?;
+        let hits = format!("<path d=\"{hits}\" fill=\"{}\" fill-opacity=\"{HIT_OPACITY}\"/>", hex(HIT));
+        Ok(paint::behind(&svg, &hits))
+    }
+
+    fn png(&self) -> Result<Vec<u8>, ChartError> {
+        let scale = self.scale();
+        paint::png(self.title, paint::HEIGHT, |page| {
+            for (left, right, top) in scale.bars(self.keys, |place| self.keys[place].is_hit) {
+                let whole = |place: f64| place.round() as i32;
+                // A unit wide at least, so that one key that was hit is seen.
+                let right = whole(right).max(whole(left) + 1);
+                let corners = [(whole(left), whole(top)), (right, whole(BOTTOM))];
+                let bar = Rectangle::new(corners, HIT.mix(HIT_OPACITY).filled());
+                page.draw(&bar).map_err(failed)?;
+            }
+            self.axes(page, &scale, &self.caption())
+        })
+    }
+}
+
 impl Falling<'_> {
+    fn scale(&self) -> Scale {
+        Scale::new(self.keys, self.level.iter().map(|level| level.value))
+    }
+
     /// Returns how many of the keys were hit.
     #[must_use]
     pub fn hit(&self) -> usize {
@@ -141,57 +181,41 @@ impl Falling<'_> {
         self.keys.partition_point(|key| key.peak as f64 > level)
     }
 
-    /// Draws an SVG of 900 × 360.
-    ///
-    /// # Errors
-    /// [`ChartError`], which drawing into memory does not give.
-    pub fn svg(&self) -> Result<String, ChartError> {
-        let scale = Scale::new(self.keys, self.level.iter().map(|level| level.value));
-        let hits = scale.outline(self.keys, |place| self.keys[place].is_hit);
-        let svg = self.axes(&scale, &self.caption())?;
-        let hits = format!("<path d=\"{hits}\" fill=\"{}\" fill-opacity=\"0.75\"/>", paint::hex(HIT));
-        Ok(paint::behind(&svg, &hits))
-    }
-
     /// Draws all but the keys that were hit, which lie behind it.
-    pub(super) fn axes(&self, scale: &Scale, caption: &str) -> Result<String, ChartError> {
+    pub(super) fn axes(&self, page: &Page<'_>, scale: &Scale, caption: &str) -> Result<(), ChartError> {
         let highest = self.keys.first().map_or(1.0, |key| key.peak as f64);
         let (near, far): (Vec<&Level>, Vec<&Level>) =
             self.level.iter().partition(|level| is_near(level.value, highest));
         let columns: Vec<f64> = (0..=scale.ranks.floor() as u32).map(f64::from).collect();
         let rows = decades(scale.low, scale.high);
         let curve = self.corners(scale);
-        paint::page(self.title, paint::HEIGHT, |page| {
-            let curves = [
-                Sample::Area("hit: denied at least once", HIT),
-                Sample::Line("peak of each key", CURVES[0].0),
-            ];
-            // Named here and not at the line, where the keys that were hit would lie behind the words.
-            let lines = near.iter().map(|level| Sample::Line(&level.name, LIMIT));
-            paint::legend(page, &curves.into_iter().chain(lines).collect::<Vec<_>>())?;
-            paint::write(page, self.unit, (20, 76), 12.0, &QUIET, HPos::Left)?;
-            let mut chart = paint::plot(
-                page,
-                &paint::WHOLE_PAGE,
-                (Marked { start: 0.0, end: scale.ranks, marks: columns.clone() }, &|power| {
-                    number(10f64.powf(*power).round())
-                }),
-                (Marked { start: scale.low, end: scale.high, marks: rows.clone() }, &|power| {
-                    number(10f64.powf(*power))
-                }),
-            )?;
-            chart.draw_series(LineSeries::new(curve, CURVES[0].0.stroke_width(2))).map_err(failed)?;
-            for level in far {
-                let name = format!("{} (above this chart) ↑", level.name);
-                paint::write(page, &name, (paint::WIDTH as i32 - 28, 76), 12.0, &INK, HPos::Right)?;
-            }
-            for level in near {
-                let height = level.value.log10().max(scale.low);
-                let line = [(0.0, height), (scale.ranks, height)];
-                chart.draw_series(LineSeries::new(line, LIMIT.stroke_width(1))).map_err(failed)?;
-            }
-            paint::write(page, caption, (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
-        })
+        let curves =
+            [Sample::Area("hit: denied at least once", HIT), Sample::Line("peak of each key", CURVES[0].0)];
+        // Named here and not at the line, where the keys that were hit would lie behind the words.
+        let lines = near.iter().map(|level| Sample::Line(&level.name, LIMIT));
+        paint::legend(page, &curves.into_iter().chain(lines).collect::<Vec<_>>())?;
+        paint::write(page, self.unit, (20, 76), 12.0, &QUIET, HPos::Left)?;
+        let mut chart = paint::plot(
+            page,
+            &paint::WHOLE_PAGE,
+            (Marked { start: 0.0, end: scale.ranks, marks: columns.clone() }, &|power| {
+                number(10f64.powf(*power).round())
+            }),
+            (Marked { start: scale.low, end: scale.high, marks: rows.clone() }, &|power| {
+                number(10f64.powf(*power))
+            }),
+        )?;
+        chart.draw_series(LineSeries::new(curve, CURVES[0].0.stroke_width(2))).map_err(failed)?;
+        for level in far {
+            let name = format!("{} (above this chart) ↑", level.name);
+            paint::write(page, &name, (paint::WIDTH as i32 - 28, 76), 12.0, &INK, HPos::Right)?;
+        }
+        for level in near {
+            let height = level.value.log10().max(scale.low);
+            let line = [(0.0, height), (scale.ranks, height)];
+            chart.draw_series(LineSeries::new(line, LIMIT.stroke_width(1))).map_err(failed)?;
+        }
+        paint::write(page, caption, (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
     }
 
     /// The words below the chart: the numbers of the table.

@@ -3,7 +3,8 @@
 use maud::html;
 
 use super::falling::{Falling, LEFT, RIGHT, Scale};
-use super::paint::{self, HIT, INK, LIMIT, PAPER};
+use super::paint;
+use super::palette::{HIT, HIT_OPACITY, INK, LIMIT, PAPER, hex};
 use super::{ChartError, Level};
 
 /// How far from the line, in units of the picture, a finger still takes hold of it.
@@ -43,16 +44,19 @@ impl<'a> Movable<'a> {
     /// # Errors
     /// [`ChartError`], which drawing into memory does not give.
     pub(crate) fn svg(&self, level: &Level, hit: &[bool]) -> Result<String, ChartError> {
-        let drawn = self.chart.axes(&self.scale, "keys, fastest first")?;
+        let chart = &self.chart;
+        let drawn = paint::svg(chart.title, paint::HEIGHT, |page| {
+            chart.axes(page, &self.scale, "keys, fastest first")
+        })?;
         let hits = html! {
-            path class="hits" d=(self.outline(hit)) fill=(paint::hex(HIT)) fill-opacity="0.75" {}
+            path class="hits" d=(self.outline(hit)) fill=(hex(HIT)) fill-opacity=(HIT_OPACITY) {}
         };
         let line = html! {
             g class="level" transform=(format!("translate(0 {:.1})", self.y(level.value))) {
-                line x1=(LEFT) x2=(RIGHT) y1="0" y2="0" stroke=(paint::hex(LIMIT)) stroke-width="2" stroke-dasharray="4 3" {}
-                text x=(RIGHT - 4.0) y="-8" text-anchor="end" font-size="12" fill=(paint::hex(INK)) stroke=(paint::hex(PAPER))
+                line x1=(LEFT) x2=(RIGHT) y1="0" y2="0" stroke=(hex(LIMIT)) stroke-width="2" stroke-dasharray="4 3" {}
+                text x=(RIGHT - 4.0) y="-8" text-anchor="end" font-size="12" fill=(hex(INK)) stroke=(hex(PAPER))
                     stroke-width="4" paint-order="stroke" { (level.name) }
-                circle cx=(LEFT) cy="0" r="7" fill=(paint::hex(PAPER)) stroke=(paint::hex(LIMIT)) stroke-width="2" {}
+                circle cx=(LEFT) cy="0" r="7" fill=(hex(PAPER)) stroke=(hex(LIMIT)) stroke-width="2" {}
                 rect class="grip" x=(LEFT - GRIP) y=(-GRIP) width=(RIGHT - LEFT + GRIP) height=(2.0 * GRIP) fill="transparent" {}
             }
         };

@@ -5,8 +5,9 @@ use plotters::style::text_anchor::HPos;
 use tidegate::Tick;
 
 use super::axis::{number, round};
-use super::paint::{self, CURVES, INK, LIMIT, Marked, QUIET, SHADE, Sample, failed};
-use super::{ChartError, Curve, Level, TimeAxis};
+use super::paint::{self, Marked, Page, Sample, failed};
+use super::palette::{CURVES, INK, LIMIT, QUIET, SHADE};
+use super::{Chart, ChartError, Curve, Level, TimeAxis};
 
 /// How many times the highest load a limit may be and still set the scale.
 const FAR: f64 = 3.0;
@@ -28,12 +29,18 @@ pub struct OverTime<'a> {
     pub limit: Option<Level>,
 }
 
+impl Chart for OverTime<'_> {
+    fn svg(&self) -> Result<String, ChartError> {
+        paint::svg(self.title, paint::HEIGHT, |page| self.draw(page))
+    }
+
+    fn png(&self) -> Result<Vec<u8>, ChartError> {
+        paint::png(self.title, paint::HEIGHT, |page| self.draw(page))
+    }
+}
+
 impl OverTime<'_> {
-    /// Draws an SVG of 900 × 360.
-    ///
-    /// # Errors
-    /// [`ChartError`], which drawing into memory does not give.
-    pub fn svg(&self) -> Result<String, ChartError> {
+    fn draw(&self, page: &Page<'_>) -> Result<(), ChartError> {
         let all = || self.area.iter().chain(&self.curves);
         let start = all().filter_map(Curve::span).map(|(start, _)| start).min().unwrap_or(Tick::EPOCH);
         let end = all().filter_map(Curve::span).map(|(_, end)| end).max().unwrap_or(start);
@@ -47,45 +54,43 @@ impl OverTime<'_> {
         let top = rows.last().copied().unwrap_or(1.0);
         let columns = self.axis.ticks(start, end, 8);
         let span = end.since(start).as_secs_f64();
-        paint::page(self.title, paint::HEIGHT, |page| {
-            let area = self.area.iter().map(|area| Sample::Area(&area.name, SHADE));
-            let curves = self.curves.iter().zip(CURVES);
-            let curves = curves.map(|(curve, (colour, ..))| Sample::Line(&curve.name, colour));
-            paint::legend(page, &area.chain(curves).collect::<Vec<_>>())?;
-            paint::write(page, self.unit, (20, 76), 12.0, &QUIET, HPos::Left)?;
-            let times = Marked { start: 0.0, end: span, marks: columns.iter().map(|(at, _)| *at).collect() };
-            let values = Marked { start: 0.0, end: top, marks: rows.clone() };
-            let mut chart = paint::plot(
-                page,
-                &paint::WHOLE_PAGE,
-                (times, &paint::labels(&columns)),
-                (values, &|value| number(*value)),
-            )?;
-            if let Some(area) = &self.area {
-                let points = steps(area, start);
-                chart.draw_series(AreaSeries::new(points, 0.0, SHADE)).map_err(failed)?;
+        let area = self.area.iter().map(|area| Sample::Area(&area.name, SHADE));
+        let curves = self.curves.iter().zip(CURVES);
+        let curves = curves.map(|(curve, (colour, ..))| Sample::Line(&curve.name, colour));
+        paint::legend(page, &area.chain(curves).collect::<Vec<_>>())?;
+        paint::write(page, self.unit, (20, 76), 12.0, &QUIET, HPos::Left)?;
+        let times = Marked { start: 0.0, end: span, marks: columns.iter().map(|(at, _)| *at).collect() };
+        let values = Marked { start: 0.0, end: top, marks: rows.clone() };
+        let mut chart = paint::plot(
+            page,
+            &paint::WHOLE_PAGE,
+            (times, &paint::labels(&columns)),
+            (values, &|value| number(*value)),
+        )?;
+        if let Some(area) = &self.area {
+            let points = steps(area, start);
+            chart.draw_series(AreaSeries::new(points, 0.0, SHADE)).map_err(failed)?;
+        }
+        for (curve, (colour, ..)) in self.curves.iter().zip(CURVES) {
+            for piece in pieces(&steps(curve, start)) {
+                let line = LineSeries::new(piece.iter().copied(), colour.stroke_width(2));
+                chart.draw_series(line).map_err(failed)?;
             }
-            for (curve, (colour, ..)) in self.curves.iter().zip(CURVES) {
-                for piece in pieces(&steps(curve, start)) {
-                    let line = LineSeries::new(piece.iter().copied(), colour.stroke_width(2));
-                    chart.draw_series(line).map_err(failed)?;
-                }
-            }
-            if drawn.is_none()
-                && let Some(limit) = &self.limit
-            {
-                let words = format!("{} (above this chart) ↑", limit.name);
-                paint::write(page, &words, (paint::WIDTH as i32 - 28, 76), 12.0, &INK, HPos::Right)?;
-            }
-            if let Some(limit) = drawn {
-                let line = [(0.0, limit.value), (span, limit.value)];
-                chart.draw_series(LineSeries::new(line, LIMIT.stroke_width(1))).map_err(failed)?;
-                let (x, y) = chart.backend_coord(&(span, limit.value));
-                paint::write(page, &limit.name, (x - 4, y - 9), 12.0, &INK, HPos::Right)?;
-            }
-            let caption = self.axis.caption(start, end);
-            paint::write(page, &caption, (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
-        })
+        }
+        if drawn.is_none()
+            && let Some(limit) = &self.limit
+        {
+            let words = format!("{} (above this chart) ↑", limit.name);
+            paint::write(page, &words, (paint::WIDTH as i32 - 28, 76), 12.0, &INK, HPos::Right)?;
+        }
+        if let Some(limit) = drawn {
+            let line = [(0.0, limit.value), (span, limit.value)];
+            chart.draw_series(LineSeries::new(line, LIMIT.stroke_width(1))).map_err(failed)?;
+            let (x, y) = chart.backend_coord(&(span, limit.value));
+            paint::write(page, &limit.name, (x - 4, y - 9), 12.0, &INK, HPos::Right)?;
+        }
+        let caption = self.axis.caption(start, end);
+        paint::write(page, &caption, (64, paint::HEIGHT as i32 - 16), 12.0, &QUIET, HPos::Left)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The look that all charts share: frame, colours, dashes, and the last touch that makes an SVG follow the reader's scheme.
+//! The look that all charts share: frame, title, legend, and the last touch that makes an SVG follow the reader's scheme.
 
 use std::ops::Range;
 
@@ -9,28 +9,9 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use tidegate::visible;
 
 use super::ChartError;
-
-/// Colours by name of use. Each appears nowhere else, so that dashes and the dark scheme can be put on by colour.
-pub(super) const INK: RGBColor = RGBColor(0x24, 0x29, 0x2f);
-pub(super) const QUIET: RGBColor = RGBColor(0x57, 0x60, 0x6a);
-pub(super) const GRID: RGBColor = RGBColor(0xd8, 0xde, 0xe4);
-pub(super) const PAPER: RGBColor = RGBColor(0xfe, 0xfe, 0xfe);
-pub(super) const SHADE: RGBColor = RGBColor(0xc9, 0xd1, 0xd9);
-pub(super) const LIMIT: RGBColor = RGBColor(0x1f, 0x23, 0x28);
-
-/// Keys that were denied something.
-pub(super) const HIT: RGBColor = RGBColor(0xc2, 0x38, 0x2e);
-
-/// Curves in order: colour, dash, colour on dark paper. After Okabe and Ito, distinct to most eyes; the dash tells them
-/// apart without colour.
-pub(super) const CURVES: [(RGBColor, &str, &str); 6] = [
-    (RGBColor(0x00, 0x72, 0xb2), "", "#58a6ff"),
-    (RGBColor(0xd5, 0x5e, 0x00), "7 4", "#ff9352"),
-    (RGBColor(0x00, 0x9e, 0x73), "2 3", "#3fcf9f"),
-    (RGBColor(0xb0, 0x5a, 0x8c), "10 3 2 3", "#e394c2"),
-    (RGBColor(0x8a, 0x6d, 0x00), "14 4", "#e3b341"),
-    (RGBColor(0x3d, 0x3d, 0x9e), "1 5", "#a5a5f5"),
-];
+use super::canvas::Canvas;
+use super::palette::{CURVES, GRID, HIT, INK, LIMIT, PAPER, QUIET, SHADE, dashed, hex};
+use super::pixels::Pixels;
 
 pub(super) const WIDTH: u32 = 900;
 pub(super) const HEIGHT: u32 = 360;
@@ -65,28 +46,46 @@ impl Ranged for Marked {
 }
 
 /// The page a chart is drawn on.
-pub(super) type Page<'s> = DrawingArea<SVGBackend<'s>, Shift>;
+pub(super) type Page<'s> = DrawingArea<Canvas<'s>, Shift>;
 
 pub(super) fn failed(error: impl std::fmt::Display) -> ChartError {
     ChartError(error.to_string())
 }
 
 /// Draws on an empty page and returns the finished SVG.
-pub(super) fn page(
+pub(super) fn svg(
     title: &str,
     height: u32,
     draw: impl FnOnce(&Page<'_>) -> Result<(), ChartError>,
 ) -> Result<String, ChartError> {
     let mut svg = String::new();
-    {
-        let page = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
-        page.fill(&PAPER).map_err(failed)?;
-        write(&page, title, (20, 26), 17.0, &INK, HPos::Left)?;
-        draw(&page)?;
-        page.present().map_err(failed)?;
-    }
+    page(Canvas::Svg(SVGBackend::with_string(&mut svg, (WIDTH, height))), title, draw)?;
     // XML allows no control characters, and a name with one would leave a picture that nothing draws.
     Ok(visible::lines(&finish(&svg, title)).into_owned())
+}
+
+/// Draws on an empty page and returns it as PNG, light and twice as large.
+pub(super) fn png(
+    title: &str,
+    height: u32,
+    draw: impl FnOnce(&Page<'_>) -> Result<(), ChartError>,
+) -> Result<Vec<u8>, ChartError> {
+    let size = (WIDTH, height);
+    let mut pixels = Pixels::new(size)?;
+    page(Canvas::Pixels { size, pixels: &mut pixels }, title, draw)?;
+    pixels.png(title)
+}
+
+fn page(
+    canvas: Canvas<'_>,
+    title: &str,
+    draw: impl FnOnce(&Page<'_>) -> Result<(), ChartError>,
+) -> Result<(), ChartError> {
+    let page = canvas.into_drawing_area();
+    page.fill(&PAPER).map_err(failed)?;
+    write(&page, title, (20, 26), 17.0, &INK, HPos::Left)?;
+    draw(&page)?;
+    page.present().map_err(failed)
 }
 
 pub(super) fn write(
@@ -115,7 +114,7 @@ pub(super) struct Surroundings {
 pub(super) type Axis<'a> = (Marked, &'a dyn Fn(&f64) -> String);
 
 /// A plot, ready for its curves.
-pub(super) type Plot<'p, 's> = ChartContext<'p, SVGBackend<'s>, Cartesian2d<Marked, Marked>>;
+pub(super) type Plot<'p, 's> = ChartContext<'p, Canvas<'s>, Cartesian2d<Marked, Marked>>;
 
 /// Draws the axes and the grid of a plot on a page, or on a part of one.
 pub(super) fn plot<'p, 's>(
@@ -203,10 +202,10 @@ pub(super) fn behind(svg: &str, elements: &str) -> String {
 /// Names the picture for readers who cannot see it, puts the dashes on, and adds the dark scheme.
 fn finish(svg: &str, title: &str) -> String {
     let mut out = svg.to_owned();
-    for (colour, dash, _) in CURVES {
-        dashed(&mut out, colour, dash);
+    for (colour, dash) in dashed() {
+        let stroke = format!("stroke=\"{}\"", hex(colour));
+        out = out.replace(&stroke, &format!("{stroke} stroke-dasharray=\"{dash}\""));
     }
-    dashed(&mut out, LIMIT, "4 3");
     let title = title.replace('&', "&amp;").replace('<', "&lt;");
     let head = format!("<title>{title}</title><style>{}</style>", style());
     if let Some(end) = out.find('>') {
@@ -238,15 +237,4 @@ pub(crate) fn style() -> String {
         "text{{font-family:system-ui,sans-serif;font-variant-numeric:tabular-nums}}\
          @media(prefers-color-scheme:dark){{{dark}}}"
     )
-}
-
-fn dashed(svg: &mut String, colour: RGBColor, dash: &str) {
-    if !dash.is_empty() {
-        let stroke = format!("stroke=\"{}\"", hex(colour));
-        *svg = svg.replace(&stroke, &format!("{stroke} stroke-dasharray=\"{dash}\""));
-    }
-}
-
-pub(super) fn hex(RGBColor(r, g, b): RGBColor) -> String {
-    format!("#{r:02X}{g:02X}{b:02X}")
 }

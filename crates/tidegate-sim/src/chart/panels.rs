@@ -6,8 +6,9 @@ use tidegate::Tick;
 
 use super::axis::{number, round};
 use super::over_time::{pieces, steps};
-use super::paint::{self, CURVES, INK, Marked, Page, Plot, QUIET, SHADE, Sample, Surroundings, failed};
-use super::{ChartError, Curve, TimeAxis};
+use super::paint::{self, Marked, Page, Plot, Sample, Surroundings, failed};
+use super::palette::{CURVES, INK, QUIET, SHADE};
+use super::{Chart, ChartError, Curve, TimeAxis};
 
 /// The most runs drawn: a page of them.
 const MOST: usize = 12;
@@ -55,14 +56,27 @@ struct Shared {
     apart: f64,
 }
 
+impl Chart for Panels<'_> {
+    fn svg(&self) -> Result<String, ChartError> {
+        paint::svg(self.title, self.height(), |page| self.draw(page))
+    }
+
+    fn png(&self) -> Result<Vec<u8>, ChartError> {
+        paint::png(self.title, self.height(), |page| self.draw(page))
+    }
+}
+
 impl Panels<'_> {
-    /// Draws an SVG 900 wide, and higher with each run.
-    ///
-    /// # Errors
-    /// [`ChartError`], which drawing into memory does not give.
-    pub fn svg(&self) -> Result<String, ChartError> {
-        let drawn = &self.panels[..self.panels.len().min(MOST)];
-        let height = HEAD + HEIGHT * drawn.len() as u32 + FOOT;
+    fn drawn(&self) -> &[Panel] {
+        &self.panels[..self.panels.len().min(MOST)]
+    }
+
+    fn height(&self) -> u32 {
+        HEAD + HEIGHT * self.drawn().len() as u32 + FOOT
+    }
+
+    fn draw(&self, page: &Page<'_>) -> Result<(), ChartError> {
+        let (drawn, height) = (self.drawn(), self.height());
         let spans = drawn.iter().filter_map(|panel| panel.denied.span());
         let start = spans.clone().map(|(start, _)| start).min().unwrap_or(Tick::EPOCH);
         let end = spans.map(|(_, end)| end).max().unwrap_or(start);
@@ -77,28 +91,26 @@ impl Panels<'_> {
             top: drawn.iter().map(|panel| panel.denied.max()).fold(0.0, f64::max),
             apart: differences.iter().map(largest).fold(0.0, f64::max),
         };
-        paint::page(self.title, height, |page| {
-            let samples = [Sample::Line("denied", CURVES[1].0), Sample::Line("difference", CURVES[0].0)];
-            paint::legend(page, &samples)?;
-            paint::write(page, self.unit, (20, 74), 12.0, &QUIET, HPos::Left)?;
-            for (place, (panel, difference)) in drawn.iter().zip(&differences).enumerate() {
-                let top = (HEAD + place as u32 * HEIGHT) as i32;
-                let half =
-                    |left: u32, right: u32| page.clone().shrink((left, top as u32), (right - left, HEIGHT));
-                paint::write(page, &panel.name, (20, top + 12), 13.0, &INK, HPos::Left)?;
-                shared.denied(&half(0, MIDDLE), &panel.denied)?;
-                let at = (MIDDLE as i32 + 20, top + 12);
-                paint::write(page, &panel.difference, at, 13.0, &INK, HPos::Left)?;
-                if place > 0 {
-                    shared.difference(&half(MIDDLE, paint::WIDTH), difference)?;
-                }
+        let samples = [Sample::Line("denied", CURVES[1].0), Sample::Line("difference", CURVES[0].0)];
+        paint::legend(page, &samples)?;
+        paint::write(page, self.unit, (20, 74), 12.0, &QUIET, HPos::Left)?;
+        for (place, (panel, difference)) in drawn.iter().zip(&differences).enumerate() {
+            let top = (HEAD + place as u32 * HEIGHT) as i32;
+            let half =
+                |left: u32, right: u32| page.clone().shrink((left, top as u32), (right - left, HEIGHT));
+            paint::write(page, &panel.name, (20, top + 12), 13.0, &INK, HPos::Left)?;
+            shared.denied(&half(0, MIDDLE), &panel.denied)?;
+            let at = (MIDDLE as i32 + 20, top + 12);
+            paint::write(page, &panel.difference, at, 13.0, &INK, HPos::Left)?;
+            if place > 0 {
+                shared.difference(&half(MIDDLE, paint::WIDTH), difference)?;
             }
-            let mut caption = self.axis.caption(start, end);
-            if drawn.len() < self.panels.len() {
-                caption += &format!("; {} more runs are not drawn", self.panels.len() - drawn.len());
-            }
-            paint::write(page, &caption, (64, height as i32 - 14), 12.0, &QUIET, HPos::Left)
-        })
+        }
+        let mut caption = self.axis.caption(start, end);
+        if drawn.len() < self.panels.len() {
+            caption += &format!("; {} more runs are not drawn", self.panels.len() - drawn.len());
+        }
+        paint::write(page, &caption, (64, height as i32 - 14), 12.0, &QUIET, HPos::Left)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use plotters::style::RGBColor;
+
 use super::falling::Scale;
 use super::*;
 use crate::peaks::Distinct;
@@ -30,14 +32,18 @@ fn limit() -> Option<Level> {
     Some(Level { name: "limit 100/s".into(), value: 100.0 })
 }
 
-fn check(name: &str, drawn: &str) {
+fn check(name: &str, chart: &dyn Chart) -> String {
+    let drawn = chart.svg().unwrap();
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true, snapshot_path => "golden" }, {
         insta::assert_snapshot!(name, drawn);
     });
     // For eyes: `TIDEGATE_CHARTS=dir cargo test -p tidegate-sim chart` leaves the pictures there.
     if let Some(dir) = std::env::var_os("TIDEGATE_CHARTS") {
-        std::fs::write(std::path::Path::new(&dir).join(format!("{name}.svg")), drawn).unwrap();
+        let file = |form: &str| std::path::Path::new(&dir).join(format!("{name}.{form}"));
+        std::fs::write(file("svg"), &drawn).unwrap();
+        std::fs::write(file("png"), chart.png().unwrap()).unwrap();
     }
+    drawn
 }
 
 #[test]
@@ -51,7 +57,7 @@ fn load_over_time() {
         curves: vec![admitted, denied],
         limit: limit(),
     };
-    check("load", &chart.svg().unwrap());
+    check("load", &chart);
 }
 
 #[test]
@@ -72,10 +78,9 @@ fn algorithms_side_by_side() {
             panel("fixed-window: 4,000 denied", "2,000 more", &admitted),
         ],
     };
-    let drawn = chart.svg().unwrap();
+    let drawn = check("compare", &chart);
     // The scale of the differences is below zero, too; equal runs differ by a flat line.
     assert!(drawn.contains("\u{2212}100") && drawn.contains("&lt;of the same&gt;"), "{drawn}");
-    check("compare", &drawn);
 }
 
 #[test]
@@ -89,7 +94,7 @@ fn of_many_runs_the_first_are_drawn() {
     assert!(drawn.contains("run 11") && !drawn.contains("run 12"), "{drawn}");
     assert!(drawn.contains("3 more runs are not drawn"), "{drawn}");
     let none = Panels { title: "none", unit: "", axis: TimeAxis::Utc, panels: Vec::new() };
-    assert!(none.svg().unwrap().ends_with("</svg>\n"));
+    assert!(none.svg().unwrap().ends_with("</svg>\n") && none.png().is_ok());
 }
 
 /// Every seventh key was hit, and the two fastest.
@@ -109,9 +114,8 @@ fn peaks_falling() {
         level: limit(),
     };
     assert_eq!((chart.above(), chart.hit()), (4, 287));
-    let drawn = chart.svg().unwrap();
+    let drawn = check("falling", &chart);
     assert!(drawn.contains("287 of 2,000 hit; 4 asked for more than the line"), "{drawn}");
-    check("falling", &drawn);
     let forgotten = Falling { of: Distinct::About(9_000), level: None, ..chart };
     let drawn = forgotten.svg().unwrap();
     assert!(drawn.contains("287 of ~9,000 hit; drawn are the 2,000 that asked most"), "{drawn}");
@@ -142,6 +146,124 @@ fn the_line_lies_where_the_scale_says() {
     assert_eq!(one.matches('M').count(), 1, "{one}");
 }
 
+/// A PNG, read again.
+struct Decoded {
+    width: usize,
+    rgb: Vec<u8>,
+}
+
+impl Decoded {
+    /// Reads a picture of 900 units by a height.
+    fn of(chart: &dyn Chart, height: u32) -> Self {
+        let bytes = chart.png().unwrap();
+        let mut reader = png::Decoder::new(std::io::Cursor::new(bytes)).read_info().unwrap();
+        let about = reader.info();
+        assert_eq!((about.width, about.height), (1_800, height * 2));
+        assert_eq!((about.color_type, about.bit_depth), (png::ColorType::Rgb, png::BitDepth::Eight));
+        assert_eq!(about.utf8_text[0].get_text().unwrap(), r"\u{2066}title", "written out");
+        let (width, mut rgb) = (about.width as usize, vec![0; reader.output_buffer_size().unwrap()]);
+        reader.next_frame(&mut rgb).unwrap();
+        Self { width, rgb }
+    }
+
+    /// Returns the colour at a place in units of the picture.
+    fn at(&self, x: f64, y: f64) -> RGBColor {
+        let pixel = ((y * 2.0) as usize * self.width + (x * 2.0) as usize) * 3;
+        RGBColor(self.rgb[pixel], self.rgb[pixel + 1], self.rgb[pixel + 2])
+    }
+
+    fn count(&self, colour: RGBColor) -> usize {
+        self.rgb.chunks(3).filter(|pixel| [colour.0, colour.1, colour.2] == **pixel).count()
+    }
+}
+
+/// The middles of the stretches of a solid curve in an SVG: longer than the width of the line, so that no corner is hit.
+fn middles(svg: &str, colour: RGBColor) -> Vec<(f64, f64)> {
+    let stroke = format!("stroke=\"{}\"", palette::hex(colour));
+    let lines = svg.split("<polyline").skip(1).filter(|line| line.contains(&stroke));
+    let mut out = Vec::new();
+    for line in lines {
+        let points = line.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
+        let corner = |text: &str| text.split_once(',').map(|(x, y)| (x.parse().unwrap(), y.parse().unwrap()));
+        let corners: Vec<(f64, f64)> = points.split(' ').filter_map(corner).collect();
+        let long =
+            corners.windows(2).filter(|two| (two[0].0 - two[1].0).abs() + (two[0].1 - two[1].1).abs() > 4.0);
+        out.extend(long.map(|two| ((two[0].0 + two[1].0) / 2.0, (two[0].1 + two[1].1) / 2.0)));
+    }
+    out
+}
+
+#[test]
+fn pixels_lie_where_the_svg_has_its_lines() {
+    let (offered, admitted, denied) = sample();
+    let title = "\u{2066}title";
+    let chart = OverTime {
+        title,
+        unit: "requests per second",
+        axis: TimeAxis::Utc,
+        area: Some(offered),
+        curves: vec![admitted],
+        limit: None,
+    };
+    let (svg, drawn) = (chart.svg().unwrap(), Decoded::of(&chart, 360));
+    let blue = palette::CURVES[0].0;
+    let middles_of_blue = middles(&svg, blue);
+    assert!(middles_of_blue.len() > 10, "{middles_of_blue:?}");
+    for (x, y) in middles_of_blue {
+        assert_eq!(drawn.at(x, y), blue, "at {x} {y}");
+    }
+    // The area below the line, the paper above, the ink of the title, whose feet are whole pixels.
+    assert_eq!(drawn.at(100.0, 300.0), palette::SHADE);
+    assert_eq!(drawn.at(1.0, 1.0), palette::PAPER);
+    assert!(drawn.count(palette::INK) > 500, "{}", drawn.count(palette::INK));
+    // A dashed line has gaps: the sample of the legend begins with 7 of line and 4 of gap.
+    let chart = OverTime { area: None, curves: vec![denied.clone(), denied], ..chart };
+    let (svg, drawn) = (chart.svg().unwrap(), Decoded::of(&chart, 360));
+    let orange = palette::CURVES[1].0;
+    let (x, y) = middles(&svg, orange)[0];
+    let begin = x - 13.0;
+    assert_eq!(
+        [1.0, 6.0, 8.0, 10.0, 12.0].map(|far| drawn.at(begin + far, y) == orange),
+        [true, true, false, false, true]
+    );
+}
+
+#[test]
+fn keys_that_were_hit_are_filled_in_pixels_too() {
+    let keys = falling_keys();
+    let level = limit().unwrap();
+    let scale = Scale::new(&keys, std::iter::once(level.value));
+    let title = "\u{2066}title";
+    let chart = Falling { title, unit: "", keys: &keys, of: Distinct::Exactly(2_000), level: Some(level) };
+    let (svg, drawn) = (chart.svg().unwrap(), Decoded::of(&chart, 360));
+    let blue = palette::CURVES[0].0;
+    for (x, y) in middles(&svg, blue) {
+        assert!([blue, palette::LIMIT].contains(&drawn.at(x, y)), "at {x} {y}");
+    }
+    // Three quarters of the colour over a quarter of the paper.
+    let (hit, paper) = (palette::HIT, palette::PAPER);
+    let mixed = |hit: u8, paper: u8| (f64::from(hit) * 0.75 + f64::from(paper) * 0.25).round() as u8;
+    let mixed = RGBColor(mixed(hit.0, paper.0), mixed(hit.1, paper.1), mixed(hit.2, paper.2));
+    assert_eq!(drawn.at(80.0, scale.y(300.0)), mixed, "the fastest key was hit");
+    assert_eq!(drawn.at(200.0, scale.y(30.0)), paper, "the third was not");
+}
+
+#[test]
+fn panels_grow_with_their_number_in_pixels_too() {
+    let (_, admitted, denied) = sample();
+    let panel =
+        |denied: &Curve| Panel {
+            name: "東京 ↑".into(), difference: String::new(), denied: denied.clone()
+        };
+    let title = "\u{2066}title";
+    let panels = vec![panel(&denied), panel(&admitted)];
+    let chart = Panels { title, unit: "", axis: TimeAxis::Elapsed, panels };
+    let (svg, drawn) = (chart.svg().unwrap(), Decoded::of(&chart, 84 + 2 * 124 + 34));
+    for (x, y) in middles(&svg, palette::CURVES[0].0) {
+        assert_eq!(drawn.at(x, y), palette::CURVES[0].0, "at {x} {y}");
+    }
+}
+
 #[test]
 fn nothing_to_draw_is_drawn_empty() {
     let empty = Curve { name: "offered".into(), steps: Vec::new(), end: Tick::EPOCH };
@@ -153,9 +275,9 @@ fn nothing_to_draw_is_drawn_empty() {
         curves: vec![],
         limit: None,
     };
-    assert!(over.svg().unwrap().ends_with("</svg>\n"));
+    assert!(over.svg().unwrap().ends_with("</svg>\n") && over.png().is_ok());
     let falling = Falling { title: "empty", unit: "", keys: &[], of: Distinct::Exactly(0), level: limit() };
-    assert!(falling.svg().unwrap().ends_with("</svg>\n"));
+    assert!(falling.svg().unwrap().ends_with("</svg>\n") && falling.png().is_ok());
     let bars = Bars {
         title: "empty",
         unit: "",

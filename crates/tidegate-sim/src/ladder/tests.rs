@@ -93,5 +93,7 @@ fn what_is_no_rate_has_no_ladder_and_says_so() {
     assert!(ladders.of_row(0).is_none());
     assert!(ladders.why_not(0).unwrap().contains("only rates are tried"), "{:?}", ladders.why_not(0));
     let windows = Ladders::new(&set("{ algorithm: fixed-window, rate: 60/min }"), &ReplayOptions::default());
-    assert!(windows.of_row(0).is_some());
+    assert_eq!(windows.of_row(0).unwrap().stands_in_for(), Some("fixed-window 60/min"));
+    let gcra = Ladders::new(&set("{ rate: 60/min, burst: 20 }"), &ReplayOptions::default());
+    assert_eq!(gcra.of_row(0).unwrap().stands_in_for(), None);
 }

@@ -9,6 +9,7 @@ use tidegate::policy::Unit;
 
 use crate::json_units;
 use crate::peaks::{Distinct, KeyPeak};
+use crate::thousands::grouped;
 
 /// What one policy set did to all requests.
 #[derive(Clone, Debug, Serialize)]
@@ -127,6 +128,22 @@ pub struct PeakRate {
     /// The window.
     #[serde(rename = "window_ms", serialize_with = "json_units::span")]
     pub window: Duration,
+}
+
+impl PeakRate {
+    /// Returns it for people who read a table: as it prints, with a comma at each thousand.
+    ///
+    /// # Examples
+    /// ```
+    /// let peak = tidegate_sim::replay::PeakRate { count: 12_000, window: std::time::Duration::from_secs(60) };
+    /// assert_eq!((peak.grouped(), peak.to_string()), ("12,000/min".to_owned(), "12000/min".to_owned()));
+    /// ```
+    #[must_use]
+    pub fn grouped(&self) -> String {
+        let written = self.to_string();
+        let per = written.find('/').map_or("", |at| &written[at..]);
+        format!("{}{per}", grouped(self.count))
+    }
 }
 
 impl fmt::Display for PeakRate {

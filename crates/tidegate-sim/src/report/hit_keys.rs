@@ -60,7 +60,7 @@ fn table(
                         td { code { (visible::name(&key.peak.key)) } }
                         td class="n" { @if let Some(requests) = key.requests { (least) (grouped(requests)) } }
                         td class="n bad" { (least) (grouped(key.peak.denied)) }
-                        td class="n" { (PeakRate { count: key.peak.peak, window }) }
+                        td class="n" { (PeakRate { count: key.peak.peak, window }.grouped()) }
                         td { (yes_or_no(key.signed_in, names_users)) }
                         td { @if let Some(at) = key.peak.first_denied { (axis.label(at, start)) } }
                         td class="names" { (paths(&key.paths)) }

@@ -2,42 +2,81 @@
 
 use std::time::Duration;
 
-use crate::chart::{ChartError, Curve, Falling, Level, OverTime, Panel, Panels, PeakOfKey, TimeAxis};
+use crate::chart::{Chart, ChartError, Curve, Falling, Level, OverTime, Panel, Panels, PeakOfKey, TimeAxis};
+use crate::percent::percent;
 use crate::replay::{ADMITTED, DENIED, OFFERED};
 use crate::replay::{Granted, Outcome, PolicyOutcome, Replay, share};
-use crate::suggest::percent;
 use crate::thousands::grouped;
+
+/// What a picture is kept as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Lines and text of any size, light or dark as the reader's system.
+    Svg,
+    /// Pixels, light, for whatever shows no SVG.
+    Png,
+}
+
+impl Form {
+    /// Returns how the names of such files end: `svg` or `png`.
+    #[must_use]
+    pub fn ending(self) -> &'static str {
+        match self {
+            Self::Svg => "svg",
+            Self::Png => "png",
+        }
+    }
+}
 
 /// A picture with the name of the file to keep it in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Picture {
     /// The name, without path: `load.svg`.
     pub name: String,
-    /// The SVG.
-    pub svg: String,
+    /// What the file holds.
+    pub bytes: Vec<u8>,
+}
+
+impl Picture {
+    fn draw(stem: &str, chart: &dyn Chart, form: Form) -> Result<Self, ChartError> {
+        let bytes = match form {
+            Form::Svg => chart.svg()?.into_bytes(),
+            Form::Png => chart.png()?,
+        };
+        Ok(Self { name: format!("{stem}.{}", form.ending()), bytes })
+    }
 }
 
 /// Draws the pictures of a replay: the load or, of several runs, what each denied; then the peaks of each policy's keys.
 ///
 /// # Errors
 /// [`ChartError`], which drawing into memory does not give.
-pub fn pictures(replay: &Replay) -> Result<Vec<Picture>, ChartError> {
+pub fn pictures(replay: &Replay, form: Form) -> Result<Vec<Picture>, ChartError> {
     let outcomes = replay.outcomes();
-    let mut out = vec![over_time(replay, &outcomes)?];
+    let mut out = vec![over_time(replay, &outcomes, |stem, chart| Picture::draw(stem, chart, form))?];
     let Some(first) = outcomes.first() else { return Ok(out) };
     for (row, policy) in keyed(first) {
         let Some(peaks) = Peaks::of(replay, row, policy) else { continue };
-        out.push(Picture {
-            name: format!("peaks-{}.svg", file_name(&policy.name)),
-            svg: peaks.chart().svg()?,
-        });
+        out.push(Picture::draw(&format!("peaks-{}", file_name(&policy.name)), &peaks.chart(), form)?);
     }
     Ok(out)
 }
 
-/// Draws what happened over time.
-pub(super) fn over_time(replay: &Replay, outcomes: &[Outcome]) -> Result<Picture, ChartError> {
-    let [only] = outcomes else { return compared(replay, outcomes) };
+/// Draws the first of [`pictures`] alone.
+///
+/// # Errors
+/// [`ChartError`], which drawing into memory does not give.
+pub fn first_picture(replay: &Replay, form: Form) -> Result<Picture, ChartError> {
+    over_time(replay, &replay.outcomes(), |stem, chart| Picture::draw(stem, chart, form))
+}
+
+/// Hands over the chart of what happened over time with its name, to be drawn.
+pub(super) fn over_time<T>(
+    replay: &Replay,
+    outcomes: &[Outcome],
+    draw: impl FnOnce(&str, &dyn Chart) -> T,
+) -> T {
+    let [only] = outcomes else { return compared(replay, outcomes, draw) };
     let axis = axis(replay);
     let lane = |name: &str, lane| replay.series(0).map(|series| Curve::averages(name, series, lane));
     let mut curves: Vec<Curve> =
@@ -61,11 +100,11 @@ pub(super) fn over_time(replay: &Replay, outcomes: &[Outcome]) -> Result<Picture
         curves,
         limit: shared_limit(only),
     };
-    Ok(Picture { name: "load.svg".to_owned(), svg: chart.svg()? })
+    draw("load", &chart)
 }
 
-/// Draws what each of several runs denied, and how it differs from the first.
-fn compared(replay: &Replay, outcomes: &[Outcome]) -> Result<Picture, ChartError> {
+/// Hands over the chart of what each of several runs denied, and how it differs from the first.
+fn compared<T>(replay: &Replay, outcomes: &[Outcome], draw: impl FnOnce(&str, &dyn Chart) -> T) -> T {
     let panel = |(run, outcome): (usize, &Outcome)| {
         let denied = Curve::averages(outcome.name.as_str(), replay.series(run)?, DENIED);
         let difference = match (run, outcome.denied.cmp(&outcomes[0].denied)) {
@@ -96,7 +135,7 @@ fn compared(replay: &Replay, outcomes: &[Outcome]) -> Result<Picture, ChartError
         axis: axis(replay),
         panels: outcomes.iter().enumerate().filter_map(panel).collect(),
     };
-    Ok(Picture { name: "compare.svg".to_owned(), svg: chart.svg()? })
+    draw("compare", &chart)
 }
 
 /// The rows of an outcome that have keys, and met requests, with their places.

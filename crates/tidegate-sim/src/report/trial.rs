@@ -9,10 +9,10 @@ use tidegate::visible;
 
 use super::hit_keys::{paths, yes_or_no};
 use super::pictures::{Peaks, window_words};
-use crate::chart::{ChartError, Level, Movable};
+use crate::chart::{Chart as _, ChartError, Level, Movable};
 use crate::ladder::{Ladders, NewlyHit, Rung};
+use crate::percent::percent;
 use crate::replay::{PolicyOutcome, Replay};
-use crate::suggest::percent;
 use crate::thousands::grouped;
 
 /// The script of the page.
@@ -50,6 +50,7 @@ pub(super) fn section(
     let here = &rungs[at];
     let svg = chart.svg(&Level { name: level(here), value: here.granted as f64 }, &here.hit)?;
     let users = replay.names_users();
+    let other = ladder.stands_in_for();
     let data = data((&rungs, at), policy, users, &chart, &level);
     let (range, label) = (format!("limit-{number}"), format!("who-{number}"));
     Ok(html! {
@@ -61,11 +62,17 @@ pub(super) fn section(
                 "."
                 @if !ladder.is_exact() { " There were more keys than are remembered: the numbers of keys are the least they can be." }
             }
+            @if let Some(limit) = other {
+                p data-nearest {
+                    "The limit replayed, " (limit) ", is no gcra. The line begins at the nearest gcra to " (limit) ", which is " (here.limit())
+                    ": the same rate, and as much at once. The numbers below and the keys that are filled are those of " (here.limit()) "."
+                }
+            }
             div class="wide" { (PreEscaped(svg)) }
             div class="controls" data-scripted hidden {
                 label for=(range) { "Limit" }
                 input type="range" id=(range) min="0" max=(rungs.len() - 1) step="1" value=(at);
-                button type="button" data-back { "Back to the limit replayed" }
+                button type="button" data-back { @if other.is_some() { "Back to the nearest gcra" } @else { "Back to the limit replayed" } }
             }
             dl class="numbers" aria-live="polite" { (numbers(here, policy, users)) }
             div class="wide" data-who hidden[here.newly.is_empty()] {
@@ -83,7 +90,7 @@ pub(super) fn section(
             }
             details open {
                 summary { "All limits that were tried" }
-                div class="wide" { (ladder_table(&rungs, at, users)) }
+                div class="wide" { (ladder_table(&rungs, at, other, users)) }
             }
             script type="application/json" { (PreEscaped(inert(&data))) }
         }
@@ -199,8 +206,9 @@ fn inert(data: &Value) -> String {
     visible::json(&text).into_owned()
 }
 
-fn ladder_table(rungs: &[Rung], at: usize, users: bool) -> Markup {
+fn ladder_table(rungs: &[Rung], at: usize, other: Option<&str>, users: bool) -> Markup {
     let signed_in = |count: u64| if users { grouped(count) } else { "?".to_owned() };
+    let at_opening = other.map_or_else(|| " (replayed)".to_owned(), |limit| format!(" (nearest to {limit})"));
     html! {
         table {
             thead { tr {
@@ -210,7 +218,7 @@ fn ladder_table(rungs: &[Rung], at: usize, users: bool) -> Markup {
             tbody {
                 @for (place, rung) in rungs.iter().enumerate() {
                     tr data-rung class=[(place == at).then_some("here")] {
-                        th scope="row" { (rung.limit()) @if place == at { " (replayed)" } }
+                        th scope="row" { (rung.limit()) @if place == at { (at_opening) } }
                         td class="n" { (grouped(rung.denied)) }
                         td class="n" { (percent(rung.denied_share)) }
                         td class="n" { (grouped(rung.keys_hit)) }

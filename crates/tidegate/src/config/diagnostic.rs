@@ -55,7 +55,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Renders mistakes as a table with a count below, as `config check` prints them; empty for none.
+/// Renders mistakes as a table with a count below; empty for none.
 #[must_use]
 pub fn report(diagnostics: &[Diagnostic]) -> String {
     use fmt::Write as _;
@@ -71,7 +71,7 @@ pub fn report(diagnostics: &[Diagnostic]) -> String {
     let errors = diagnostics.iter().filter(|one| one.severity == Severity::Error).count();
     let plural = |count: usize| if count == 1 { "" } else { "s" };
     let _ = write!(out, "{} problem{}", diagnostics.len(), plural(diagnostics.len()));
-    let _ = writeln!(out, " ({errors} error{}). Nothing was changed.", plural(errors));
+    let _ = writeln!(out, " ({errors} error{}).", plural(errors));
     out
 }
 

@@ -54,6 +54,16 @@ pub enum GrammarError {
         /// The rate as written.
         text: String,
     },
+    /// A rate per no time at all.
+    #[error("\"{text}\" has a period of 0; write {count}/{unit}, or {count}/10{unit} for ten of those", unit = .unit.name())]
+    NoTime {
+        /// The rate as written.
+        text: String,
+        /// How many.
+        count: u64,
+        /// The unit of the period.
+        unit: Unit,
+    },
     /// Longer than any clock runs.
     #[error("\"{text}\" is longer than 146 years")]
     TooLong {
@@ -152,6 +162,9 @@ impl FromStr for WrittenRate {
             return Err(GrammarError::Zero { text: text.to_owned() });
         }
         let (times, unit) = counted_unit(period.trim())?;
+        if times == 0 {
+            return Err(GrammarError::NoTime { text: text.to_owned(), count, unit });
+        }
         let rate = Self::Per { count, times, unit };
         if rate.period().is_none() {
             return Err(GrammarError::TooLong { text: text.to_owned() });
@@ -179,15 +192,12 @@ pub(crate) fn whole_number(text: &str) -> Result<u64, GrammarError> {
     number.checked_mul(factor).filter(|number| *number <= MAX_COUNT).ok_or_else(refuse)
 }
 
-/// Reads `min`, `10min`, `10 min`.
+/// Reads `min`, `10min`, `10 min`; the number may be 0.
 fn counted_unit(text: &str) -> Result<(u64, Unit), GrammarError> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
     let unit = unit.trim().parse()?;
     let times = if digits.is_empty() { 1 } else { whole_number(digits)? };
-    if times == 0 {
-        return Err(GrammarError::Number { text: digits.to_owned() });
-    }
     Ok((times, unit))
 }
 

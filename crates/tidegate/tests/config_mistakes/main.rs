@@ -172,7 +172,7 @@ fn the_report_is_a_table_with_a_count() {
         "\
 tidegate.yaml:4:5   warn   policy \"per-ip\" is keyed by client.ip but trusted_proxies is empty: behind a proxy all callers share one key
 tidegate.yaml:8:59  error  policy \"sms-per-phone\": unknown time zone \"Asia/Shangai\"; did you mean \"Asia/Shanghai\"?
-2 problems (1 error). Nothing was changed.
+2 problems (1 error).
 "
     );
     assert_eq!(report(&[]), "");

@@ -1,0 +1,230 @@
+//! Outlines of what is filled: shapes, letters, and lines as the bands they cover.
+
+use ab_glyph_rasterizer::{Point, Rasterizer, point as at_point};
+
+/// Closed loops of lines and curves, in pixels from the upper left corner of a picture.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outline {
+    parts: Vec<Part>,
+    /// Where the loop that is being drawn began, and where it is.
+    first: Point,
+    last: Point,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Line(Point, Point),
+    /// A curve of the second degree: its ends with the point it bends to between them.
+    Curve(Point, Point, Point),
+}
+
+/// The pixels of a picture that an outline may touch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounds {
+    pub(super) left: usize,
+    pub(super) top: usize,
+    pub(super) width: usize,
+    pub(super) height: usize,
+}
+
+/// Makes a point.
+pub(super) fn at(x: f32, y: f32) -> Point {
+    at_point(x, y)
+}
+
+fn distance(from: Point, to: Point) -> f32 {
+    (to.x - from.x).hypot(to.y - from.y)
+}
+
+impl Outline {
+    /// Makes the outline of a polygon.
+    pub(super) fn polygon(corners: impl IntoIterator<Item = Point>) -> Self {
+        let mut out = Self::default();
+        out.add(corners);
+        out
+    }
+
+    /// Makes the outline of a line of a width through corners, each piece of it a dash long: lengths of dashes and gaps in turn, none for a
+    /// line without gaps. Its ends are cut off straight, its corners are square, as steps have them.
+    pub(super) fn line_through(corners: &[Point], width: f32, dashes: &[f32]) -> Self {
+        let mut out = Self::default();
+        for piece in pieces(corners, dashes) {
+            for (place, ends) in piece.windows(2).enumerate() {
+                let (from, to) = (ends[0], ends[1]);
+                let length = distance(from, to);
+                let half = width / 2.0;
+                let (x, y) = ((to.x - from.x) / length * half, (to.y - from.y) / length * half);
+                // Where another stretch follows, half a width more fills the corner between the two.
+                let before = if place > 0 { 1.0 } else { 0.0 };
+                let after = if place + 2 < piece.len() { 1.0 } else { 0.0 };
+                let (from, to) =
+                    (at(from.x - x * before, from.y - y * before), at(to.x + x * after, to.y + y * after));
+                out.add([
+                    at(from.x - y, from.y + x),
+                    at(to.x - y, to.y + x),
+                    at(to.x + y, to.y - x),
+                    at(from.x + y, from.y - x),
+                ]);
+            }
+        }
+        out
+    }
+
+    pub(super) fn begin(&mut self, to: Point) {
+        (self.first, self.last) = (to, to);
+    }
+
+    pub(super) fn line(&mut self, to: Point) {
+        self.parts.push(Part::Line(self.last, to));
+        self.last = to;
+    }
+
+    pub(super) fn curve(&mut self, bend: Point, to: Point) {
+        self.parts.push(Part::Curve(self.last, bend, to));
+        self.last = to;
+    }
+
+    pub(super) fn close(&mut self) {
+        self.line(self.first);
+    }
+
+    fn add(&mut self, corners: impl IntoIterator<Item = Point>) {
+        let mut corners = corners.into_iter();
+        let Some(first) = corners.next() else { return };
+        self.begin(first);
+        corners.for_each(|corner| self.line(corner));
+        self.close();
+    }
+
+    /// Returns the pixels it may touch in a picture of a size; none where it lies outside.
+    pub(super) fn bounds(&self, width: usize, height: usize) -> Option<Bounds> {
+        let points = self.parts.iter().flat_map(|part| match *part {
+            Part::Line(from, to) => [from, to, to],
+            Part::Curve(from, bend, to) => [from, bend, to],
+        });
+        let far = f32::INFINITY;
+        let (low, high) = points.fold((at(far, far), at(-far, -far)), |(low, high), point| {
+            (at(low.x.min(point.x), low.y.min(point.y)), at(high.x.max(point.x), high.y.max(point.y)))
+        });
+        // A cast of what is negative is 0, of what is endless the largest: nothing is outside after that.
+        let (left, top) = (low.x.floor() as usize, low.y.floor() as usize);
+        let (right, bottom) = ((high.x.ceil() as usize).min(width), (high.y.ceil() as usize).min(height));
+        (left < right && top < bottom).then(|| Bounds {
+            left,
+            top,
+            width: right - left,
+            height: bottom - top,
+        })
+    }
+
+    /// Hands over each pixel within bounds with how much of it the outline covers, from 0 to 1. Loops that turn the same way cover together,
+    /// as the letters of the font and the stretches of a line do.
+    /// `raster` is a place to work in, whatever it held.
+    pub(super) fn cover(
+        &self,
+        bounds: Bounds,
+        raster: &mut Rasterizer,
+        mut each: impl FnMut(usize, usize, f32),
+    ) {
+        let Bounds { left, top, width, height } = bounds;
+        raster.reset(width, height);
+        // What lies outside is moved to the edge: the rasterizer expects all within.
+        let inside = |point: Point| {
+            at(
+                (point.x - left as f32).clamp(0.0, width as f32),
+                (point.y - top as f32).clamp(0.0, height as f32),
+            )
+        };
+        for part in &self.parts {
+            match *part {
+                Part::Line(from, to) => raster.draw_line(inside(from), inside(to)),
+                Part::Curve(from, bend, to) => raster.draw_quad(inside(from), inside(bend), inside(to)),
+            }
+        }
+        raster.for_each_pixel(|place, cover| each(left + place % width, top + place / width, cover.min(1.0)));
+    }
+}
+
+/// Cuts a line into its dashes; corners that lie on one another count once.
+fn pieces(corners: &[Point], dashes: &[f32]) -> Vec<Vec<Point>> {
+    let mut corners = corners.to_vec();
+    corners.dedup();
+    if dashes.is_empty() || dashes.iter().any(|length| *length <= 0.0) {
+        return vec![corners];
+    }
+    let mut out = Vec::new();
+    let mut dash = 0;
+    let mut left = dashes[0];
+    let mut piece: Vec<Point> = corners.first().copied().into_iter().collect();
+    for ends in corners.windows(2) {
+        let (mut from, to) = (ends[0], ends[1]);
+        loop {
+            let rest = distance(from, to);
+            let is_drawn = dash % 2 == 0;
+            if rest <= left {
+                left -= rest;
+                if is_drawn {
+                    piece.push(to);
+                }
+                break;
+            }
+            let share = left / rest;
+            from = at(from.x + (to.x - from.x) * share, from.y + (to.y - from.y) * share);
+            if is_drawn {
+                piece.push(from);
+                out.push(std::mem::take(&mut piece));
+            } else {
+                piece = vec![from];
+            }
+            dash += 1;
+            left = dashes[dash % dashes.len()];
+        }
+    }
+    out.push(piece);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The covered area of an outline, in pixels.
+    fn area(outline: &Outline) -> f32 {
+        let mut sum = 0.0;
+        if let Some(bounds) = outline.bounds(100, 100) {
+            outline.cover(bounds, &mut Rasterizer::new(0, 0), |_, _, cover| sum += cover);
+        }
+        sum
+    }
+
+    fn about(outline: &Outline, wanted: f32) {
+        let area = area(outline);
+        assert!((area - wanted).abs() < 0.05, "{area} {wanted}");
+    }
+
+    #[test]
+    fn a_line_covers_its_length_times_its_width() {
+        let line = [at(10.0, 10.0), at(30.0, 10.0), at(30.0, 10.0), at(30.0, 40.0)];
+        // The corner of 4 × 4 is covered once, whichever stretch fills it.
+        about(&Outline::line_through(&line[..2], 4.0, &[]), 80.0);
+        about(&Outline::line_through(&line, 4.0, &[]), (20.0 + 30.0) * 4.0);
+        // Dashes of 6 and gaps of 4 over 50: six and four, five times.
+        about(&Outline::line_through(&line, 2.0, &[6.0, 4.0]), 5.0 * 6.0 * 2.0);
+        about(&Outline::line_through(&line[..1], 4.0, &[6.0]), 0.0);
+        about(&Outline::line_through(&[], 4.0, &[6.0]), 0.0);
+    }
+
+    #[test]
+    fn what_lies_outside_is_not_drawn() {
+        let square = |low: f32, high: f32| {
+            Outline::polygon([at(low, low), at(high, low), at(high, high), at(low, high)])
+        };
+        about(&square(20.0, 30.5), 10.5 * 10.5);
+        about(&square(-20.0, 30.0), 30.0 * 30.0);
+        about(&square(90.0, 1e30), 100.0);
+        about(&square(-1e30, 1e30), 10_000.0);
+        for outside in [square(-20.0, -10.0), square(100.0, 200.0), Outline::default()] {
+            assert_eq!(outside.bounds(100, 100), None);
+        }
+    }
+}
