@@ -84,7 +84,7 @@ impl Bulkhead {
     /// The law learns from each permit that is [left with an outcome](Permit::leave): how long the work took, the wait in our queue not
     /// counted, and how many were inside when it entered. A permit that is dropped teaches nothing. A lowered limit admits nobody until
     /// enough have left, a raised one wakes who waits. Who asks for more places than there are is refused, and may come back
-    /// ([`Retry::Unknown`]), for the limit moves. One resource has one law: two that move their limits by the same latencies chase each
+    /// ([`Retry::Unknown`](crate::Retry::Unknown)), for the limit moves. One resource has one law: two that move their limits by the same latencies chase each
     /// other, so what is called through one adaptive bulkhead is not put behind a second.
     ///
     /// Costs two readings of the clock per permit, and the law's arithmetic; callers who leave at the same time do not wait for each other's.
