@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use tidegate::visible;
 
 use super::hit_keys::{paths, yes_or_no};
-use super::pictures::{Peaks, window_words};
+use super::pictures::Peaks;
+use super::times::window_words;
 use crate::chart::{Chart as _, ChartError, Level, Movable};
 use crate::ladder::{Ladders, NewlyHit, Rung};
 use crate::percent::percent;
