@@ -11,6 +11,8 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 /// A job that is due: a future to run now. Dropping it aborts it.
+///
+/// Polling it does not panic: neither where the work does, nor where dropping a result does that nobody waits for any more.
 #[must_use = "a job does nothing unless run"]
 pub struct Job {
     work: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -20,7 +22,13 @@ impl Future for Job {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.work.as_mut().poll(cx)
+        // The work's own panics are caught within and become its result. What comes through is foreign code that runs afterwards: a result
+        // that is dropped because its caller has gone, a waker. It must not take the thread that runs other jobs with it.
+        catch_unwind(AssertUnwindSafe(|| self.work.as_mut().poll(cx))).unwrap_or_else(|panic| {
+            // Dropping it could panic in turn.
+            std::mem::forget(panic);
+            Poll::Ready(())
+        })
     }
 }
 
@@ -110,7 +118,12 @@ where
             // A future that panicked is not polled again, so nobody sees it half-changed.
             poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
                 Ok(polled) => polled.map(Ok),
-                Err(panic) => Poll::Ready(Err(JobError::Panicked { message: message(&*panic) })),
+                Err(panic) => {
+                    let message = message(&*panic);
+                    // What the panic carries is foreign too, and may panic when it is dropped.
+                    let _ = catch_unwind(AssertUnwindSafe(|| drop(panic))).map_err(std::mem::forget);
+                    Poll::Ready(Err(JobError::Panicked { message }))
+                }
             })
             .await
         };
