@@ -264,5 +264,5 @@ impl fmt::Debug for Breaker {
 #[doc = include_str!("../../../docs/protection/breakers.md")]
 struct Page;
 
-#[cfg(all(test, not(tidegate_loom)))]
+#[cfg(test)]
 mod tests;

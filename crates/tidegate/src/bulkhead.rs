@@ -257,7 +257,7 @@ impl Bulkhead {
     #[inline]
     fn enter_now(&self, places: Cost) -> Result<Permit, Denied> {
         let (places, priority) = (places.units(), Priority::default());
-        self.shared.permit(self.shared.enter(Asked { places, priority, tenant: &[] }))
+        Permit::of(&self.shared, self.shared.enter(Asked { places, priority, tenant: &[] }))
     }
 
     /// Enters with one place, when it is this caller's turn.
