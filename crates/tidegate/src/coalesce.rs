@@ -3,7 +3,6 @@
 //! When an entry that everybody reads runs out, each reader finds it gone and asks for it again, and a service that answered one call a minute
 //! gets ten thousand at once. Here the first caller's call goes out, and whoever asks for the same meanwhile waits for its answer.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
 use std::fmt;
@@ -17,6 +16,7 @@ use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
 
 use crate::deadline::carry_nothing;
+use crate::job::message_of;
 
 /// Calls by key, each made once at a time. Clones share them.
 ///
@@ -61,7 +61,7 @@ type Calls<K, V> = HashMap<K, (u64, WeakShared<Answer<V>>), RandomState>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the shared call panicked: {message}")]
 pub struct Panicked {
-    /// What the panic said, where it said it in words.
+    /// What the panic said, where it said it in words; else `no message`.
     pub message: Arc<str>,
 }
 
@@ -116,7 +116,7 @@ where
         let shared = async move {
             let _listed = listed;
             let answer = AssertUnwindSafe(carry_nothing(async move { call().await })).catch_unwind().await;
-            answer.map_err(|panic| Panicked::of(&*panic))
+            answer.map_err(|panic| Panicked { message: message_of(panic).into() })
         }
         .boxed()
         .shared();
@@ -156,16 +156,6 @@ impl<K: Hash + Eq, V: Clone> Drop for Listed<K, V> {
             drop(calls);
             drop(gone);
         }
-    }
-}
-
-impl Panicked {
-    fn of(panic: &(dyn Any + Send)) -> Self {
-        let text = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        Self { message: text.unwrap_or("without words").into() }
     }
 }
 

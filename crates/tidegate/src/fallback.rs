@@ -98,9 +98,11 @@ impl<T, E> OrInPlace<T, E> for Result<T, E> {
 pub struct LastAnswer<T> {
     clock: Arc<dyn Clock>,
     most_age: Duration,
-    /// Copied and dropped outside the lock: an answer is foreign code.
-    last: Arc<Mutex<Option<Arc<(T, Tick)>>>>,
+    last: Arc<Mutex<Option<Kept<T>>>>,
 }
+
+/// An answer, and when it came. Copied and dropped outside the lock, for an answer is foreign code.
+type Kept<T> = Arc<(T, Tick)>;
 
 impl<T: Clone> LastAnswer<T> {
     /// Keeps the last answer for as long as it may be shown; an answer that is exactly so old still may.

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::future::poll_fn;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -25,8 +26,7 @@ impl Future for Job {
         // The work's own panics are caught within and become its result. What comes through is foreign code that runs afterwards: a result
         // that is dropped because its caller has gone, a waker. It must not take the thread that runs other jobs with it.
         catch_unwind(AssertUnwindSafe(|| self.work.as_mut().poll(cx))).unwrap_or_else(|panic| {
-            // Dropping it could panic in turn.
-            std::mem::forget(panic);
+            discard(panic);
             Poll::Ready(())
         })
     }
@@ -118,12 +118,7 @@ where
             // A future that panicked is not polled again, so nobody sees it half-changed.
             poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
                 Ok(polled) => polled.map(Ok),
-                Err(panic) => {
-                    let message = message(&*panic);
-                    // What the panic carries is foreign too, and may panic when it is dropped.
-                    let _ = catch_unwind(AssertUnwindSafe(|| drop(panic))).map_err(std::mem::forget);
-                    Poll::Ready(Err(JobError::Panicked { message }))
-                }
+                Err(panic) => Poll::Ready(Err(JobError::Panicked { message: message_of(panic) })),
             })
             .await
         };
@@ -132,8 +127,18 @@ where
     (Job { work: Box::pin(work) }, slot)
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
+/// Returns what a panic said in words, and discards it.
+pub(crate) fn message_of(panic: Box<dyn Any + Send>) -> String {
     let text =
         panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no message").to_owned()
+    let text = text.unwrap_or("no message").to_owned();
+    discard(panic);
+    text
+}
+
+/// Drops what a panic carries. That is foreign code, and may panic in turn: what the second panic carries is leaked, or there would be no end.
+fn discard(panic: Box<dyn Any + Send>) {
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        let _leaked = ManuallyDrop::new(second);
+    }
 }
