@@ -102,3 +102,8 @@ struct Readme;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/protection/bulkheads.md")]
 struct Bulkheads;
+
+/// The programs on the page about breakers.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/protection/breakers.md")]
+struct Breakers;

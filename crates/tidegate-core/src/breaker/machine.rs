@@ -353,7 +353,7 @@ impl CircuitBreaker {
         }
         match &is.phase {
             Phase::Closed { .. } => Condition::Closed,
-            Phase::Open { until, by, .. } => Condition::Open { until: *until, by: *by },
+            Phase::Open { since, until, by } => Condition::Open { since: *since, until: *until, by: *by },
             Phase::HalfOpen { step, inside, totals } => {
                 let standing = self.by.places(*step).standing(inside, at);
                 let (step, at_most, totals) = (*step, standing.limit, *totals);

@@ -67,6 +67,8 @@ pub enum Condition {
     Closed,
     /// Every call is refused.
     Open {
+        /// From this tick on.
+        since: Tick,
         /// Until this tick; a probe passes then.
         until: Tick,
         /// The figure that tripped it; `None` after a person had opened it.

@@ -22,16 +22,15 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// Makes a permit of an answer that grants places.
     #[inline]
+    pub(super) fn new(shared: &Arc<Shared>, granted: Granted) -> Self {
+        let (began, outcome) = (shared.begin(), Outcome::Ignored);
+        Self { shared: Arc::clone(shared), granted, began, outcome }
+    }
+
+    /// Makes a permit of an answer that grants places.
     pub(super) fn of(shared: &Arc<Shared>, answer: Answer) -> Result<Self, Denied> {
-        match answer {
-            Ok(granted) => {
-                let (began, outcome) = (shared.begin(), Outcome::Ignored);
-                Ok(Self { shared: Arc::clone(shared), granted, began, outcome })
-            }
-            Err(retry) => Err(shared.denied(retry)),
-        }
+        answer.map(|granted| Self::new(shared, granted)).map_err(|retry| shared.denied(retry))
     }
 
     /// Returns how many places it holds.
@@ -50,7 +49,7 @@ impl Permit {
 impl Drop for Permit {
     #[inline]
     fn drop(&mut self) {
-        self.shared.leave(self.granted, self.began, self.outcome);
+        self.shared.leave(&self.granted, &self.began, self.outcome);
     }
 }
 

@@ -139,10 +139,22 @@ impl Shared {
     }
 
     /// Returns places, passes them on, and has the law learn from the outcome.
+    ///
+    /// What was granted stays where it is: copying it would have the atomic step wait for the copy.
     #[inline]
-    pub(super) fn leave(&self, granted: Granted, began: Tick, outcome: Outcome) {
-        if self.places.leave(granted.places()) {
-            self.pass_on(granted);
+    pub(super) fn leave(&self, granted: &Granted, began: &Tick, outcome: Outcome) {
+        let locked = self.places.leave(granted.places());
+        if locked || outcome != Outcome::Ignored {
+            self.left(granted, *began, outcome, locked);
+        }
+    }
+
+    #[inline(never)]
+    fn left(&self, granted: &Granted, began: Tick, outcome: Outcome, locked: bool) {
+        if locked {
+            let now = self.clock.now();
+            let due = self.line.lock().left(&self.rules, &self.places, *granted, now);
+            due.settle();
         }
         if let Some(moving) = &self.moving
             && outcome != Outcome::Ignored
@@ -151,14 +163,7 @@ impl Shared {
         }
     }
 
-    #[cold]
-    fn pass_on(&self, granted: Granted) {
-        let now = self.clock.now();
-        let due = self.line.lock().left(&self.rules, &self.places, granted, now);
-        due.settle();
-    }
-
-    fn learn(&self, moving: &Moving, granted: Granted, began: Tick, outcome: Outcome) {
+    fn learn(&self, moving: &Moving, granted: &Granted, began: Tick, outcome: Outcome) {
         let at = self.clock.now();
         let sample = Sample { at, latency: at.since(began), in_flight: granted.in_flight(), outcome };
         let due = moving.learn(sample, |limit| self.set_limit(limit, at));
