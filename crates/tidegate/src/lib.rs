@@ -51,6 +51,8 @@ mod job;
 mod key;
 mod keyed;
 mod limiter;
+#[cfg(doctest)]
+mod manual;
 pub mod observer;
 pub mod policy;
 mod precision;
