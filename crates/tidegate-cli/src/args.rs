@@ -1,5 +1,6 @@
 //! The command line: help, man pages and completions are all made from this one definition.
 
+mod breaker;
 mod limit;
 mod logs;
 mod reading;
@@ -13,6 +14,7 @@ use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint};
 use tidegate::Priority;
 
+pub(crate) use self::breaker::{Breaker, Forcing, WhichBreaker};
 pub(crate) use self::limit::{LimitArgs, PolicyFile};
 pub(crate) use self::logs::{Replay, Suggest};
 pub(crate) use self::reading::{LineFormat, Order, Reading};
@@ -56,7 +58,7 @@ pub(crate) struct Global {
     /// Say more; twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// The running server that `explain` asks [default: http://127.0.0.1:8080, where there is no policy file]
+    /// The running server that `explain` and `breaker` ask [default: http://127.0.0.1:8080, where there is no policy file]
     #[arg(long, global = true, env = "TIDEGATE_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,
     /// Which of the words that say whom to ask were typed.
@@ -132,6 +134,9 @@ pub(crate) enum Verb {
     Suggest(Suggest),
     /// Say what each policy thinks of a request, and why
     Explain(Explain),
+    /// List the breakers of a running server, or put one in a state
+    #[command(subcommand)]
+    Breaker(Breaker),
     /// Print a completion script
     Completions {
         /// Which shell

@@ -39,6 +39,7 @@ pub mod log;
 mod meter;
 pub mod order;
 pub mod peaks;
+mod percent;
 pub mod replay;
 pub mod report;
 pub mod series;

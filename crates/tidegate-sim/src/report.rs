@@ -18,8 +18,8 @@ use self::content_policy::content_policy;
 use crate::chart::{self, Chart as _, ChartError, TimeAxis};
 use crate::ladder::Ladders;
 use crate::log::Tally;
+use crate::percent::percent;
 use crate::replay::{Doubt, Outcome, Replay};
-use crate::suggest::percent;
 use crate::thousands::grouped;
 
 pub use self::pictures::{Form, Picture, first_picture, pictures};

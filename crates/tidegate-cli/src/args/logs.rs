@@ -60,6 +60,9 @@ pub(crate) struct Suggest {
     /// Who is limited: attributes, such as client.ip
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]
     pub(crate) by: Vec<String>,
+    /// What a request costs: a number, an attribute or an expression, such as 'int(total_tokens)'
+    #[arg(long, value_name = "COST", allow_negative_numbers = true)]
+    pub(crate) cost: Option<String>,
     /// Period of the rate to propose; of the limits that spare the same keys, the one is proposed that grants least within it
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = period, allow_hyphen_values = true)]
     pub(crate) per: Duration,

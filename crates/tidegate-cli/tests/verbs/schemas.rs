@@ -83,6 +83,8 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 vec!["suggest", log],
                 vec!["suggest", log, "--keep", "98%"],
                 vec!["suggest", log, "--per", "1h"],
+                vec!["suggest", "rotating.log"],
+                vec!["suggest", csv, "--by", "tenant", "--cost", "int(total_tokens)"],
             ],
         ),
         (
@@ -135,6 +137,7 @@ fn every_document_is_what_its_schema_says() {
     let good = "203.0.113.9 - - [02/Mar/2026:09:00:00 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n";
     desk.write("odd.log", format!("{good}rubbish\n"));
     desk.write("failing.jsonl", failing());
+    desk.write("rotating.log", crate::suggest::rotating());
     let log = sample("access.log");
     for (document, runs) in runs(&log) {
         let schema = schema(&desk, document);
@@ -262,6 +265,7 @@ fn the_file_in_effect_is_a_policy_file() {
 #[test]
 fn a_document_is_the_same_on_every_run() {
     let desk = Desk::new();
+    desk.write("rotating.log", crate::suggest::rotating());
     desk.write("p.yaml", FILE);
     desk.write("failing.jsonl", failing());
     let log = sample("access.log");

@@ -3,9 +3,9 @@
 use super::guards;
 use super::times::{axis, window_words};
 use crate::chart::{Chart, ChartError, Curve, Falling, Level, OverTime, Panel, Panels, PeakOfKey};
+use crate::percent::percent;
 use crate::replay::{ADMITTED, DENIED, OFFERED};
 use crate::replay::{Granted, Outcome, PolicyOutcome, Replay, share};
-use crate::suggest::percent;
 use crate::thousands::grouped;
 
 /// What a picture is kept as.
