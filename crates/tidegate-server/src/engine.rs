@@ -6,6 +6,7 @@
 mod breakers;
 mod held;
 mod outage;
+mod over;
 mod settling;
 mod store_changes;
 mod ticket;
@@ -31,6 +32,7 @@ use crate::settings::{Refused, Settings};
 pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 pub(crate) use self::held::Held;
 pub(crate) use self::outage::Outage;
+pub(crate) use self::over::over;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
@@ -171,6 +173,8 @@ impl Engine {
         let held = held.unwrap_or(&mut unwanted);
         let among = only.map(|only| among(live, only));
         let check = check.among(among.as_ref());
+        let check = self.bounded(live, check);
+        let check = if live.demotes { self.demoted(live, check, only).await } else { check };
         let deciding = async {
             match want {
                 Want::Take if keeps => self.gate.charge_async(check, &mut held.charged).await,
@@ -200,6 +204,13 @@ impl Engine {
             asked.iter().map(|(_, only)| only.map(|only| among(live, only))).collect();
         let checks: Vec<Check<'_, '_>> =
             asked.iter().zip(&among).map(|((check, _), among)| check.among(among.as_ref())).collect();
+        let mut checks: Vec<Check<'_, '_>> =
+            checks.into_iter().map(|check| self.bounded(live, check)).collect();
+        if live.demotes {
+            for (check, (_, only)) in checks.iter_mut().zip(asked) {
+                *check = self.demoted(live, *check, *only).await;
+            }
+        }
         let mut charged: Vec<Charged> = Vec::new();
         let deciding = self.gate.charge_each_async(&checks, &mut charged, most_limits);
         let decided = self.metrics.time_each(deciding).await;
@@ -310,8 +321,13 @@ impl Engine {
 
     /// Counts a decision under each of its policies.
     fn count(&self, facts: &[Facts], request: &Descriptor<'_>, decision: &GateDecision) {
-        if let Some(at) = decision.denied_by_list.as_ref().and_then(|refusal| refusal.policy) {
+        if let Some((at, needs)) =
+            decision.denied_by_list.as_ref().and_then(|refusal| Some((refusal.policy?, refusal.needs)))
+        {
             facts[at].series.enforce.count(Decided::denied);
+            if needs.is_some() {
+                self.metrics.too_late(&decision.policies.policies()[at].name);
+            }
             return;
         }
         let policies = decision.policies.policies();
@@ -320,6 +336,15 @@ impl Engine {
             let (policy, facts) = (&policies[first.policy], &facts[first.policy]);
             let own = lines.iter().filter(|line| !policy.is_shadow_limit(line.limit));
             if let Some(decided) = together(own.clone()) {
+                // Whoever is over a limit that lets him through has passed.
+                let passes = policy.mode == Mode::Enforce && !policy.over.refuses() && decision.allowed;
+                let decided = match decided {
+                    Decided::denied if passes => {
+                        self.metrics.over(&policy.name, policy.over);
+                        Decided::allowed
+                    }
+                    decided => decided,
+                };
                 tally(facts, policy.mode == Mode::Enforce).count(decided);
             }
             let shadow = lines.iter().filter(|line| policy.is_shadow_limit(line.limit));

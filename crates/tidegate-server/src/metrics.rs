@@ -19,13 +19,14 @@ use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+use tidegate::policy::Over;
 use tidegate::store::Occupancy;
 use tidegate::{Clock, SystemClock, Tick};
 
 pub(crate) use self::labels::{BreakerIs, CutReason, Decided, SettlementResult};
 use self::labels::{
-    BreakerLabels, BuildLabels, CutLabel, DecisionLabels, ModeLabel, PolicyLabel, SettlementLabel,
-    StoreChangeLabels, StoreIs, StoreLabel, TransportLabel, UnitsFate, UnitsLabels,
+    BreakerLabels, BuildLabels, CutLabel, DecisionLabels, ModeLabel, OverAction, OverLabels, PolicyLabel,
+    SettlementLabel, StoreChangeLabels, StoreIs, StoreLabel, TransportLabel, UnitsFate, UnitsLabels,
 };
 use self::peak::Peak;
 pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
@@ -52,6 +53,8 @@ pub(crate) struct Metrics {
     cut: Family<CutLabel, Counter>,
     breakers: Family<BreakerLabels, Gauge>,
     breaker_changes: Family<BreakerLabels, Counter>,
+    over: Family<OverLabels, Counter>,
+    too_late: Family<PolicyLabel, Counter>,
     reload_ok: Gauge<i64, AtomicI64>,
     reload_at: Gauge<f64, AtomicU64>,
     /// Counted by whoever writes the log.
@@ -126,6 +129,10 @@ impl Metrics {
         }
         let breakers = Family::<BreakerLabels, Gauge>::default();
         let breaker_changes = Family::<BreakerLabels, Counter>::default();
+        let over = Family::<OverLabels, Counter>::default();
+        let too_late = Family::<PolicyLabel, Counter>::default();
+        registry.register("over_limit", "Requests over a limit that let them through", over.clone());
+        registry.register("too_late", "Requests refused because too little time was left", too_late.clone());
         registry.register("breaker_state", "Breakers of each policy by their state", breakers.clone());
         registry.register(
             "breaker_changes",
@@ -160,6 +167,8 @@ impl Metrics {
             cut,
             breakers,
             breaker_changes,
+            over,
+            too_late,
             reload_ok,
             reload_at,
             log_lines_dropped: Arc::default(),
@@ -211,6 +220,10 @@ impl Metrics {
         self.near.remove(&label);
         self.limits.remove(&label);
         self.utilization.remove(&label);
+        self.too_late.remove(&label);
+        for action in [OverAction::marked, OverAction::demoted] {
+            self.over.remove(&OverLabels { policy: name.to_owned(), action });
+        }
         for state in BreakerIs::ALL {
             let label = BreakerLabels { policy: name.to_owned(), state };
             self.breakers.remove(&label);
@@ -266,6 +279,20 @@ impl Metrics {
     /// Counts a connection that the server ended.
     pub(crate) fn connection_cut(&self, reason: CutReason) {
         self.cut.get_or_create(&CutLabel { reason }).inc();
+    }
+
+    /// Counts a request over a limit that let it through.
+    pub(crate) fn over(&self, policy: &str, over: Over) {
+        let action = match over {
+            Over::Demote { .. } => OverAction::demoted,
+            _ => OverAction::marked,
+        };
+        self.over.get_or_create(&OverLabels { policy: policy.to_owned(), action }).inc();
+    }
+
+    /// Counts a request that came too late for a policy.
+    pub(crate) fn too_late(&self, policy: &str) {
+        self.too_late.get_or_create(&PolicyLabel { policy: policy.to_owned() }).inc();
     }
 
     /// Counts a breaker that came into a state.

@@ -16,6 +16,7 @@ mod client_ip;
 mod compiled;
 mod cost;
 mod cost_error;
+mod deadline;
 mod descriptor;
 mod explain;
 mod glob;
@@ -48,6 +49,7 @@ pub(crate) use cost::is_attribute_name;
 pub use cost_error::CostError;
 #[cfg(feature = "config")]
 pub(crate) use cost_error::MAX_EXPRESSION;
+pub use deadline::time_left;
 pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
@@ -66,7 +68,7 @@ pub use named::Named;
 pub(crate) use plan::LINES;
 pub use plan::{Line, Plan};
 pub(crate) use policy::Shares;
-pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy, Share, Terms};
+pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Over, Policy, Share, Terms};
 #[cfg(feature = "config")]
 pub(crate) use rate_grammar::whole_number;
 pub use rate_grammar::{GrammarError, Unit, UnitError, WrittenRate, span};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use tidegate_core::{Quota, Replace};
+use tidegate_core::{Criticality, Priority, Quota, Replace};
 
 use super::access::{Access, AccessList};
 use super::cost::CostRule;
@@ -25,6 +25,49 @@ pub enum Mode {
     /// Refusing.
     #[default]
     Enforce,
+}
+
+/// What becomes of a request that is over a limit of a policy. It is charged nothing under that limit in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Over {
+    /// It is refused, or has to wait where the limit delays.
+    #[default]
+    Deny,
+    /// It passes, and whoever serves it is told.
+    Mark,
+    /// It passes with a lower priority, and whoever serves it is told.
+    Demote {
+        /// At most this level; `None` is one level below its own.
+        to: Option<Criticality>,
+    },
+}
+
+impl Over {
+    /// Says whether the request is refused.
+    #[must_use]
+    pub const fn refuses(self) -> bool {
+        matches!(self, Self::Deny)
+    }
+
+    /// Returns the priority of a request that is over the limit, which had `priority`. The cohort within a level stays.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::Over;
+    /// use tidegate::{Criticality, Priority};
+    ///
+    /// let lower = Over::Demote { to: None }.lowered(Priority::of(Criticality::Critical));
+    /// assert_eq!(lower.level(), Criticality::SheddablePlus);
+    /// ```
+    #[must_use]
+    pub fn lowered(self, priority: Priority) -> Priority {
+        let Self::Demote { to } = self else { return priority };
+        let own = priority.level();
+        let below = Criticality::ALL.into_iter().rfind(|level| *level < own).unwrap_or(own);
+        let level = to.unwrap_or(below).min(own);
+        // A cohort that a priority has is in range.
+        Priority::of(level).in_cohort(priority.cohort()).unwrap_or(Priority::of(level))
+    }
 }
 
 /// When a policy is charged.
@@ -285,6 +328,11 @@ pub struct Policy {
     pub on_store_error: OnStoreError,
     /// Where it is decided; `None` is by the gate's own store.
     pub share: Option<Share>,
+    /// The least time that a request needs: one whose caller waits for less ([`time_left`](super::time_left)) is refused with 504 before
+    /// anything is charged.
+    pub deadline: Option<Duration>,
+    /// What becomes of a request that is over a limit.
+    pub over: Over,
 }
 
 impl Policy {
@@ -309,6 +357,8 @@ impl Policy {
             near_limit: 80,
             on_store_error: OnStoreError::default(),
             share: None,
+            deadline: None,
+            over: Over::default(),
         }
     }
 
@@ -371,6 +421,9 @@ impl Policy {
             #[cfg(feature = "cel")]
             Some(CostRule::Expression(expression)) => expression.names().for_each(|name| each(name, true)),
             Some(CostRule::Fixed(_) | CostRule::Learned(_)) | None => {}
+        }
+        if self.deadline.is_some() || self.limits.iter().any(|limit| !limit.max_wait.is_zero()) {
+            super::deadline::TIME_LEFT.into_iter().for_each(|name| each(name, false));
         }
         let lists = [&self.access.allow, &self.access.deny];
         lists.into_iter().flat_map(AccessList::names).for_each(|name| each(name, false));
