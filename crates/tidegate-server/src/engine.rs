@@ -17,7 +17,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tidegate::explain::key_text;
 use tidegate::gate::Check;
-use tidegate::policy::{Among, Descriptor, Limit, Mode, PolicySet};
+use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
 use tidegate::store::{Charge, DecidedBy, Fallback, Occupancy, Store, StoreError};
 use tidegate::{Charged, Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
@@ -151,6 +151,9 @@ impl Engine {
         for gone in before.set.policies().iter().filter(|policy| live.set.find(&policy.name).is_none()) {
             self.metrics.forget(&gone.name);
         }
+        for policy in live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_none()) {
+            self.metrics.protection.forget_breakers(&policy.name);
+        }
         self.breakers.keep_those_of(&live);
         self.live.store(Arc::new(live));
     }
@@ -231,7 +234,7 @@ impl Engine {
     ) -> Conclusion {
         let decided = decided.map(|mut decision| {
             if live.breaks && decision.allowed {
-                decision.binding = least_left(&decision).or(decision.binding);
+                decision.binding = breakers::least_left(&decision).or(decision.binding);
             }
             decision
         });
@@ -326,7 +329,7 @@ impl Engine {
         {
             facts[at].series.enforce.count(Decided::denied);
             if needs.is_some() {
-                self.metrics.too_late(&decision.policies.policies()[at].name);
+                self.metrics.protection.too_late(&decision.policies.policies()[at].name);
             }
             return;
         }
@@ -340,7 +343,7 @@ impl Engine {
                 let passes = policy.mode == Mode::Enforce && !policy.over.refuses() && decision.allowed;
                 let decided = match decided {
                     Decided::denied if passes => {
-                        self.metrics.over(&policy.name, policy.over);
+                        self.metrics.protection.over(&policy.name, policy.over);
                         Decided::allowed
                     }
                     decided => decided,
@@ -367,15 +370,6 @@ impl Engine {
             }
         }
     }
-}
-
-/// Returns the limit with least left of an allowed request: a closed breaker has one left, however many it lets through.
-fn least_left(decision: &GateDecision) -> Option<usize> {
-    let policies = decision.policies.policies();
-    let is_breaker =
-        |line: &LimitDecision| policies[line.policy].limit(line.limit).is_some_and(Limit::is_breaker);
-    let counting = decision.limits.iter().enumerate().filter(|(_, line)| line.binding && !is_breaker(line));
-    counting.min_by_key(|(_, line)| line.remaining()).map(|(at, _)| at)
 }
 
 /// Returns some of the policies in force, by their indices.

@@ -26,7 +26,8 @@ mod key;
 mod learned;
 mod matching;
 mod named;
-pub(crate) mod path;
+pub(crate) mod over;
+mod path;
 mod plan;
 mod planning;
 #[expect(clippy::module_inception, reason = "one policy lives in the file of its name")]
@@ -65,10 +66,11 @@ pub use matching::{Match, Want};
 #[cfg(feature = "config")]
 pub(crate) use named::BUILT_IN;
 pub use named::Named;
+pub use over::Over;
 pub(crate) use plan::LINES;
 pub use plan::{Line, Plan};
 pub(crate) use policy::Shares;
-pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Over, Policy, Share, Terms};
+pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy, Share, Terms};
 #[cfg(feature = "config")]
 pub(crate) use rate_grammar::whole_number;
 pub use rate_grammar::{GrammarError, Unit, UnitError, WrittenRate, span};

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tidegate::breaker::{Condition, Force, Forced};
 use tidegate::gate::KeyedView;
-use tidegate::policy::{Descriptor, Policy, text_of_key};
+use tidegate::policy::{Descriptor, Limit, Policy, text_of_key};
 use tidegate::store::{Charge, Handling, StoreError};
 use tidegate::visible;
-use tidegate::{Charged, Cost, Quota, Tick};
+use tidegate::{Charged, Cost, GateDecision, LimitDecision, Quota, Tick};
 
 use super::Engine;
 use crate::live::Live;
@@ -133,7 +133,7 @@ impl Engine {
         let Some(from) = self.breakers.note(seen) else { return };
         let key = self.redact.text(&key, false);
         tracing::info!(policy, key, from, to, why = %visible::line(&why), "a breaker changed its state");
-        self.metrics.breaker_changed(&policy, BreakerIs::of(to));
+        self.metrics.protection.breaker_changed(&policy, BreakerIs::of(to));
     }
 
     /// Looks at every breaker that is noted, and at that of each policy without a key; first those that are not closed. `only` is the index of
@@ -248,9 +248,18 @@ impl Engine {
             if policy.by.is_empty() && counts.iter().all(|count| *count == 0) {
                 counts[BreakerIs::closed as usize] = 1;
             }
-            self.metrics.show_breakers(&policy.name, counts);
+            self.metrics.protection.show_breakers(&policy.name, counts);
         }
     }
+}
+
+/// Returns the limit with least left of an allowed request: a closed breaker has one left, however many it lets through.
+pub(super) fn least_left(decision: &GateDecision) -> Option<usize> {
+    let policies = decision.policies.policies();
+    let is_breaker =
+        |line: &LimitDecision| policies[line.policy].limit(line.limit).is_some_and(Limit::is_breaker);
+    let counting = decision.limits.iter().enumerate().filter(|(_, line)| line.binding && !is_breaker(line));
+    counting.min_by_key(|(_, line)| line.remaining()).map(|(at, _)| at)
 }
 
 /// Returns the breakers among the limits of a policy, with their places.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
-use tidegate_core::{Criticality, Priority, Quota, Replace};
+use tidegate_core::{Quota, Replace};
 
 use super::access::{Access, AccessList};
 use super::cost::CostRule;
 use super::descriptor::Descriptor;
 use super::keep_for::KeepFor;
 use super::matching::Match;
+use super::over::Over;
 use super::settle_rule::SettleRule;
 use crate::store::OnStoreError;
 
@@ -25,49 +26,6 @@ pub enum Mode {
     /// Refusing.
     #[default]
     Enforce,
-}
-
-/// What becomes of a request that is over a limit of a policy. It is charged nothing under that limit in any case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Over {
-    /// It is refused, or has to wait where the limit delays.
-    #[default]
-    Deny,
-    /// It passes, and whoever serves it is told.
-    Mark,
-    /// It passes with a lower priority, and whoever serves it is told.
-    Demote {
-        /// At most this level; `None` is one level below its own.
-        to: Option<Criticality>,
-    },
-}
-
-impl Over {
-    /// Says whether the request is refused.
-    #[must_use]
-    pub const fn refuses(self) -> bool {
-        matches!(self, Self::Deny)
-    }
-
-    /// Returns the priority of a request that is over the limit, which had `priority`. The cohort within a level stays.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::policy::Over;
-    /// use tidegate::{Criticality, Priority};
-    ///
-    /// let lower = Over::Demote { to: None }.lowered(Priority::of(Criticality::Critical));
-    /// assert_eq!(lower.level(), Criticality::SheddablePlus);
-    /// ```
-    #[must_use]
-    pub fn lowered(self, priority: Priority) -> Priority {
-        let Self::Demote { to } = self else { return priority };
-        let own = priority.level();
-        let below = Criticality::ALL.into_iter().rfind(|level| *level < own).unwrap_or(own);
-        let level = to.unwrap_or(below).min(own);
-        // A cohort that a priority has is in range.
-        Priority::of(level).in_cohort(priority.cohort()).unwrap_or(Priority::of(level))
-    }
 }
 
 /// When a policy is charged.
