@@ -192,7 +192,7 @@ pub(crate) struct Simulate {
     pub(crate) policy: Option<String>,
     #[command(flatten)]
     pub(crate) policies: PolicyFile,
-    /// Synthetic traffic, such as 'steady 80/s 1min, burst 500, steady 150/s 1min'
+    /// Synthetic traffic, such as 'steady 80/s 1min, burst 500, steady 150/s 1min taking 20ms..80ms failing 5%'
     #[arg(long, value_name = "TRAFFIC", conflicts_with = "trace")]
     pub(crate) traffic: Option<String>,
     /// Timed operations as JSON lines, one decision a line out; `-` reads standard input
@@ -204,10 +204,10 @@ pub(crate) struct Simulate {
     /// Other algorithms to run on the same traffic, with the same rate and burst
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) compare: Vec<String>,
-    /// Draw the load, or what each algorithm denies, into this file: .svg or .png
+    /// Draw the load, or what guards did, or what each algorithm denies, into this file: .svg or .png
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plot: Option<PathBuf>,
-    /// How long each request is in flight, for limits of the algorithm concurrency; such as 200ms
+    /// How long each request is in flight, for concurrency limits and breakers, where the traffic does not say; such as 200ms
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) hold: Option<Duration>,
     /// Seed of the random parts of the traffic

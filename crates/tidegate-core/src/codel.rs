@@ -132,6 +132,15 @@ impl Codel {
         if state.overloaded && waited > self.target * 2 { Turn::Drop } else { Turn::Serve }
     }
 
+    /// Says whether somebody who has waited `waited`, and whose turn it is not, need not wait on: it would be dropped at its turn, or it
+    /// is being passed over, for the line is served from its newest end, and has waited longer than an interval. Counts nothing.
+    ///
+    /// While the newest are served their waits are short, and the line is not overloaded by them; only this finds the oldest.
+    #[must_use]
+    pub fn given_up(&self, state: &CodelState, now: Tick, waited: Duration) -> bool {
+        (state.overloaded && waited > self.target * 2) || (self.stands(state, now) && waited > self.interval)
+    }
+
     /// Takes in that the line is empty: there is no overload.
     pub fn emptied(&self, state: &mut CodelState, at: Tick) {
         state.emptied = step(state, at);

@@ -19,7 +19,7 @@
 //! | floor, ceiling | rates over one period | | where the signal is high, and where it is low |
 //! | marks | finite, ascending | | between which the rate falls |
 //! | smoothing | 0 to 0.999 | 0.5 | what an old reading keeps of its weight with each new one |
-//! | band | 0 and more | a tenth of the distance between the marks | by how much the signal has to fall before the rate rises |
+//! | band | 0 to the distance between the marks | a tenth of that | by how much the signal has to fall before the rate rises |
 //! | climb | up to a day | 10 s | how long the rate takes from the floor to the ceiling |
 //!
 //! # Source
@@ -160,13 +160,13 @@ impl Following {
         state.held = target.max(state.held - self.fall(passed));
     }
 
-    /// Returns the rate: always from the floor to the ceiling, its count rounded up.
+    /// Returns the rate: always from the floor to the ceiling, its count the nearest whole one.
     #[must_use]
     pub fn rate(&self, state: &FollowingState) -> Rate {
         let range = self.ceiling.count() - self.floor.count();
         let share = (state.held - self.low) / (self.high - self.low);
         // Both ends are exact, even where a count has more digits than a float; between them the float only has to keep the order.
-        let lowered = if share >= 1.0 { range } else { (range as f64 * share) as u64 };
+        let lowered = if share >= 1.0 { range } else { (range as f64 * share).round() as u64 };
         let count = self.ceiling.count() - lowered.min(range);
         Rate::new(count, self.ceiling.period()).expect("between two counts that are good, over their period")
     }

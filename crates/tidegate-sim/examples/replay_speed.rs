@@ -103,7 +103,7 @@ fn on_core() -> Result<u64, Box<dyn Error>> {
 fn unpacked(path: &str) -> Result<u64, Box<dyn Error>> {
     let file = std::io::BufReader::new(std::fs::File::open(path)?);
     let mut from: Box<dyn Read> = if path.ends_with(".zst") {
-        Box::new(ruzstd::decoding::StreamingDecoder::new(file)?)
+        Box::new(zstd::stream::read::Decoder::new(file)?)
     } else {
         Box::new(file)
     };

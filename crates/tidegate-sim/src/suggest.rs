@@ -1,37 +1,46 @@
 //! Proposes limits from what happened: where the crowd ends, what a limit there costs, and when the log cannot say.
 //!
-//! The log is read three times, and more often where counts are large: eight times at most. The first reading measures how much burst each
-//! key needs at each of some thirty rates (`needs`). In that the gap is sought that separates most traffic at the cost of fewest keys
-//! (`cut`, `gap`); keys that somebody signed in with are spared whatever they need. Rate and burst are then chosen apart, on the curve of
-//! what the spared keys need (`curve`), and made least in further readings: one less of either would hit a key that is to be spared. The
-//! last reading replays what is proposed, exactly as gates decide.
+//! The log is read four times, and more often where counts are large: thirteen times at most. The first reading measures how much burst
+//! each key needs at each of some thirty rates (`needs`); the second looks at what those who stand out ask for (`watch`, `signs`). Then the
+//! gap is sought that separates most traffic at the cost of fewest keys (`cut`, `gap`, `choose`); keys that somebody signed in with,
+//! offices and jobs on a timer are spared. Rate and burst are chosen apart, on the curve of what the spared keys need (`curve`), and made
+//! least in further readings: one less of either would hit a key that is to be spared. The last reading replays what is proposed,
+//! exactly as gates decide. Whom no limit by the key catches, a policy of its own may (`narrower`).
 //!
 //! Memory is bounded by [`SuggestOptions::keys`]. With more keys the lightest are left out of the search, and the last reading forgets
 //! only keys whose limits are full again, which changes no decision.
 
+mod choose;
 mod curve;
 mod cut;
 mod gap;
 mod measure;
+mod narrower;
 mod needs;
 mod options;
 mod readings;
+mod signs;
+mod stand_out;
 mod suggestion;
+mod watch;
+mod written;
 
 use tidegate::policy::{Limit, Policy};
 use tidegate::{Quota, Rate};
 
 pub use self::cut::Purpose;
 use self::measure::Measured;
-pub use self::options::{SuggestError, SuggestOptions};
+pub use self::narrower::Narrower;
+pub use self::options::{SuggestError, SuggestOptions, WrittenCost};
 use self::readings::Readings;
 pub use self::readings::Step;
-pub(crate) use self::suggestion::percent;
+pub use self::signs::{Looks, Signs};
+pub use self::stand_out::{Fate, StandsOut};
 pub use self::suggestion::{Caution, Evidence, Finding, KeysPeak, Proposal, Spared, Suggestion};
 use crate::log::LogOptions;
 use crate::source::Input;
 
-/// Proposes limits for a log, reading it three to eight times; `watch` is told of each reading and each request.
+/// Proposes limits for a log, reading it four to thirteen times; `watch` is told of each reading and each request.
 ///
 /// # Errors
 /// [`SuggestError`].
@@ -75,7 +84,8 @@ pub fn suggest(
     }
     // Refuses a period that no rate can have.
     Rate::new(1, options.per)?;
-    let policy = policy(&options.by)?;
+    let mut policy = policy(&options.by)?;
+    policy.cost = options.cost.as_ref().map(|cost| cost.rule.clone());
     let readings = Readings::new(inputs, log, watch);
     Measured::new(readings, options, &policy)?.suggestion()
 }

@@ -51,6 +51,8 @@ mod job;
 mod key;
 mod keyed;
 mod limiter;
+#[cfg(doctest)]
+mod manual;
 pub mod observer;
 pub mod policy;
 mod precision;
@@ -88,10 +90,20 @@ pub use tidegate_core::{
     Rate, Receipt, Replace, Retry, Standing, Tick,
 };
 #[doc(inline)]
-pub use tidegate_core::{codel, concurrency, rate};
+pub use tidegate_core::{codel, concurrency, following, rate, throttle};
 pub use wait::Wait;
 
 /// The program on the first screen of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The programs on the page about bulkheads.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/protection/bulkheads.md")]
+struct Bulkheads;
+
+/// The programs on the page about breakers.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/protection/breakers.md")]
+struct Breakers;

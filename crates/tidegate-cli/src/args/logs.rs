@@ -43,7 +43,7 @@ pub(crate) struct Replay {
     /// How fast to play the log: as fast as it can be read, as it happened (1x), or so many times that (60x)
     #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed, allow_hyphen_values = true)]
     pub(crate) speed: Speed,
-    /// How long each request is in flight, for limits of the algorithm concurrency, where the log does not say; such as 200ms
+    /// How long each request is in flight, for concurrency limits and breakers, where the log does not say; such as 200ms
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) hold: Option<Duration>,
     /// How many keys to remember at once
@@ -60,6 +60,9 @@ pub(crate) struct Suggest {
     /// Who is limited: attributes, such as client.ip
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]
     pub(crate) by: Vec<String>,
+    /// What a request costs: a number, an attribute or an expression, such as 'int(total_tokens)'
+    #[arg(long, value_name = "COST", allow_negative_numbers = true)]
+    pub(crate) cost: Option<String>,
     /// Period of the rate to propose; of the limits that spare the same keys, the one is proposed that grants least within it
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = period, allow_hyphen_values = true)]
     pub(crate) per: Duration,

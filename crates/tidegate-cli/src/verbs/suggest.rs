@@ -1,14 +1,16 @@
 //! Proposes limits from recorded traffic, each with its price.
 
+mod evidence;
 mod text;
 
 use anyhow::Result;
 use tidegate_sim::replay::Trust;
 use tidegate_sim::source::Input;
-use tidegate_sim::suggest::{self, Step, SuggestError, SuggestOptions};
+use tidegate_sim::suggest::{self, Step, SuggestError, SuggestOptions, WrittenCost};
 
-use crate::args::Suggest;
+use crate::args::{LimitArgs, Suggest};
 use crate::exit::{Exit, Mistake};
+use crate::limit_words::LimitWords;
 use crate::output::Printer;
 use crate::reading::{self, Progress};
 use crate::verbs::replay::judgement;
@@ -31,6 +33,7 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
         by: arguments.by.clone(),
         per: arguments.per,
         keep: arguments.keep,
+        cost: arguments.cost.as_deref().map(cost).transpose()?,
         trust: Trust { max_malformed: arguments.max_malformed, max_late: arguments.max_late },
         keys: arguments.keys,
         ..SuggestOptions::default()
@@ -62,6 +65,17 @@ pub(crate) fn run(arguments: &Suggest, printer: &Printer) -> Result<Exit> {
     };
     printer.value(&suggestion, |printer| Ok(text::text(&suggestion, printer.wide())))?;
     Ok(if suggestion.proposals.is_empty() { Exit::No } else { Exit::Done })
+}
+
+/// Reads what a request costs, as a policy file would.
+fn cost(written: &str) -> Result<WrittenCost> {
+    let any = LimitArgs { rate: Some("1/s".to_owned()), ..LimitArgs::default() };
+    let read = LimitWords::of(&any)?.map(|words| words.file(&[], Some(written)).read());
+    let config = read.transpose().map_err(Mistake)?;
+    let policy = config.as_ref().and_then(|config| config.policies.policies().first());
+    let rule = policy.and_then(|policy| policy.cost.clone());
+    let rule = rule.ok_or_else(|| Mistake(format!("--cost: {written} is no cost")))?;
+    Ok(WrittenCost { rule, written: written.to_owned() })
 }
 
 /// The flag that a mistake is of, where one is.

@@ -69,6 +69,8 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 vec!["suggest", log],
                 vec!["suggest", log, "--keep", "98%"],
                 vec!["suggest", log, "--per", "1h"],
+                vec!["suggest", "rotating.log"],
+                vec!["suggest", csv, "--by", "tenant", "--cost", "int(total_tokens)"],
             ],
         ),
         (
@@ -120,6 +122,7 @@ fn every_document_is_what_its_schema_says() {
     desk.write("bad.yaml", "version: 1\npolicies:\n  - name: a\n    limit: { rate: 5/M, bust: 1 }\n");
     let good = "203.0.113.9 - - [02/Mar/2026:09:00:00 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n";
     desk.write("odd.log", format!("{good}rubbish\n"));
+    desk.write("rotating.log", crate::suggest::rotating());
     let log = sample("access.log");
     for (document, runs) in runs(&log) {
         let schema = schema(&desk, document);
@@ -247,6 +250,7 @@ fn the_file_in_effect_is_a_policy_file() {
 #[test]
 fn a_document_is_the_same_on_every_run() {
     let desk = Desk::new();
+    desk.write("rotating.log", crate::suggest::rotating());
     desk.write("p.yaml", FILE);
     let log = sample("access.log");
     for (document, runs) in runs(&log) {

@@ -4,8 +4,10 @@
 use crate::run;
 use crate::serving::Desk;
 
-/// The scraper of the sample log, and nobody else who counts.
+/// The scraper of the sample log.
 const SCRAPER: &str = "203.0.113.9";
+/// The one in it who guesses passwords.
+const GUESSER: &str = "198.51.100.77";
 
 fn sample() -> String {
     format!("{}/../../examples/access.log", env!("CARGO_MANIFEST_DIR"))
@@ -31,13 +33,13 @@ fn from_a_log_to_a_limit() {
     let (code, told) = run(&desk, "config check");
     assert_eq!(code, 0, "what is advised is right: {told}");
 
-    // What would it have done? Nobody but the scraper is hit, and a pipeline can hold that.
+    // What would it have done? Nobody but those two is hit, and a pipeline can hold that.
     let (code, told) = run(&desk, &format!("replay {log} --hit -c tidegate.yaml --plot out"));
     assert_eq!(code, 0, "{told}");
-    assert!(told.contains("hit 1 key") && told.contains(SCRAPER), "{told}");
+    assert!(told.contains("hit 2 keys") && told.contains(SCRAPER) && told.contains(GUESSER), "{told}");
     let page = std::fs::read_to_string(desk.path("out/report.html")).unwrap();
     assert!(page.contains(SCRAPER) && page.contains("suggested"), "the report tells of both");
-    let holds = "keys_hit{policy=suggested}>1";
+    let holds = "keys_hit{policy=suggested}>2";
     assert_eq!(run(&desk, &format!("replay {log} -c tidegate.yaml --fail-if {holds}")).0, 0);
     let strict = std::fs::read_to_string(desk.path("tidegate.yaml")).unwrap();
     let burst = strict.find("burst: ").expect("the advice has a burst");

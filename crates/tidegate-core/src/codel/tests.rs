@@ -52,6 +52,25 @@ fn a_line_that_stands_is_served_from_its_newest_end_until_it_empties() {
     }
 }
 
+/// The newest wait for a millisecond each, so that nothing is overloaded; the oldest are passed over for good.
+#[test]
+fn those_who_are_passed_over_are_given_up_after_an_interval() {
+    let codel = Codel::default();
+    let mut state = codel.start(at(0));
+    assert_eq!(turns(&codel, &mut state, &[(1, 1), (102, 1), (150, 1)]), [Serve; 3]);
+    let given_up = |now, waited| codel.given_up(&state, at(now), Duration::from_millis(waited));
+    assert!(!codel.overloaded(&state) && given_up(150, 101));
+    assert!(
+        !given_up(150, 100) && !given_up(100, 101),
+        "within an interval, and in a line that was empty lately"
+    );
+
+    let mut state = codel.start(at(0));
+    assert_eq!(turns(&codel, &mut state, &[(1, 20), (50, 20), (102, 20)]), [Serve; 3]);
+    codel.emptied(&mut state, at(102));
+    assert!(!codel.given_up(&state, at(103), Duration::from_millis(20)));
+}
+
 /// Overloaded before a night without work: whoever is taken first in the morning, after a slow start, is not measured by yesterday.
 #[test]
 fn an_empty_line_ends_the_overload() {

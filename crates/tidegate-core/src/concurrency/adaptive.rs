@@ -7,12 +7,13 @@ use super::aimd::{Aimd, AimdState};
 use super::bbr::{Bbr, BbrState};
 use super::gradient::{Gradient, GradientState};
 use super::law::{Law, Sample, Signal};
+use super::min_latency::{MinLatency, MinLatencyState};
 use super::vegas::{Vegas, VegasState};
 use crate::time::Tick;
 
 /// One of the laws that move a limit.
 ///
-/// Read from its word, with the law's default knobs: `aimd`, `vegas`, `gradient` or `bbr`.
+/// Read from its word, with the law's default knobs: `aimd`, `vegas`, `gradient`, `min-latency` or `bbr`.
 ///
 /// # Examples
 /// ```
@@ -23,7 +24,7 @@ use crate::time::Tick;
 /// assert_eq!(law, Adaptive::Vegas(Vegas::default()));
 /// assert_eq!(law.limit(&law.start(Tick::EPOCH)), 20);
 /// let text = "fast".parse::<Adaptive>().unwrap_err().to_string();
-/// assert_eq!(text, "is no law; use aimd, vegas, gradient or bbr");
+/// assert_eq!(text, "is no law; use aimd, vegas, gradient, min-latency or bbr");
 /// # Ok::<(), tidegate_core::concurrency::ParseLawError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,6 +36,8 @@ pub enum Adaptive {
     Vegas(Vegas),
     /// Compares the latest latency with the long average.
     Gradient(Gradient),
+    /// Follows the median latency against one that was measured while few were inside.
+    MinLatency(MinLatency),
     /// While the processor is busy: the most served, multiplied by the least latency.
     Bbr(Bbr),
 }
@@ -49,28 +52,32 @@ pub enum AdaptiveState {
     Vegas(VegasState),
     /// Of [`Gradient`].
     Gradient(GradientState),
+    /// Of [`MinLatency`].
+    MinLatency(MinLatencyState),
     /// Of [`Bbr`].
     Bbr(BbrState),
 }
 
 impl Adaptive {
     /// Every law with its default knobs.
-    fn all() -> [Self; 4] {
+    fn all() -> [Self; 5] {
         [
             Self::Aimd(Aimd::default()),
             Self::Vegas(Vegas::default()),
             Self::Gradient(Gradient::default()),
+            Self::MinLatency(MinLatency::default()),
             Self::Bbr(Bbr::default()),
         ]
     }
 
-    /// Returns the law's word: `aimd`, `vegas`, `gradient` or `bbr`.
+    /// Returns the law's word: `aimd`, `vegas`, `gradient`, `min-latency` or `bbr`.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Aimd(_) => "aimd",
             Self::Vegas(_) => "vegas",
             Self::Gradient(_) => "gradient",
+            Self::MinLatency(_) => "min-latency",
             Self::Bbr(_) => "bbr",
         }
     }
@@ -84,7 +91,7 @@ impl fmt::Display for Adaptive {
 
 /// Why a text names no law. Prints as the end of a sentence that begins with the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is no law; use aimd, vegas, gradient or bbr")]
+#[error("is no law; use aimd, vegas, gradient, min-latency or bbr")]
 pub struct ParseLawError;
 
 impl FromStr for Adaptive {
@@ -104,6 +111,7 @@ impl Law for Adaptive {
             Self::Aimd(law) => AdaptiveState::Aimd(law.start(now)),
             Self::Vegas(law) => AdaptiveState::Vegas(law.start(now)),
             Self::Gradient(law) => AdaptiveState::Gradient(law.start(now)),
+            Self::MinLatency(law) => AdaptiveState::MinLatency(law.start(now)),
             Self::Bbr(law) => AdaptiveState::Bbr(law.start(now)),
         }
     }
@@ -113,6 +121,7 @@ impl Law for Adaptive {
             (Self::Aimd(law), AdaptiveState::Aimd(state)) => law.limit(state),
             (Self::Vegas(law), AdaptiveState::Vegas(state)) => law.limit(state),
             (Self::Gradient(law), AdaptiveState::Gradient(state)) => law.limit(state),
+            (Self::MinLatency(law), AdaptiveState::MinLatency(state)) => law.limit(state),
             (Self::Bbr(law), AdaptiveState::Bbr(state)) => law.limit(state),
             (law, _) => law.limit(&law.start(Tick::EPOCH)),
         }
@@ -123,6 +132,7 @@ impl Law for Adaptive {
             (Self::Aimd(law), AdaptiveState::Aimd(state)) => law.learn(state, sample),
             (Self::Vegas(law), AdaptiveState::Vegas(state)) => law.learn(state, sample),
             (Self::Gradient(law), AdaptiveState::Gradient(state)) => law.learn(state, sample),
+            (Self::MinLatency(law), AdaptiveState::MinLatency(state)) => law.learn(state, sample),
             (Self::Bbr(law), AdaptiveState::Bbr(state)) => law.learn(state, sample),
             (law, _) => *state = law.start(sample.at),
         }
@@ -133,6 +143,7 @@ impl Law for Adaptive {
             (Self::Aimd(law), AdaptiveState::Aimd(state)) => law.sense(state, at, signal),
             (Self::Vegas(law), AdaptiveState::Vegas(state)) => law.sense(state, at, signal),
             (Self::Gradient(law), AdaptiveState::Gradient(state)) => law.sense(state, at, signal),
+            (Self::MinLatency(law), AdaptiveState::MinLatency(state)) => law.sense(state, at, signal),
             (Self::Bbr(law), AdaptiveState::Bbr(state)) => law.sense(state, at, signal),
             (law, _) => *state = law.start(at),
         }

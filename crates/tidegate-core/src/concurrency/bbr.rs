@@ -15,7 +15,7 @@
 //! | bounds | 1 to 2²⁰ | 1 to 2²⁰ | [`Bounds`]; the start is the limit of a busy machine of which nothing is known |
 //! | window | 1 ms to a day, 1 to 1000 buckets | 10 s of 100 | what the best moments are taken from |
 //! | threshold | 1 to 1000 | 800 | from how many thousandths on the processor is busy |
-//! | smoothing | 0 to 0.999 | 0.95 | what an old reading keeps of its weight with each new one; 0 where readings are smoothed already |
+//! | smoothing | 0 to 0.999 | 0.95 | what an old reading keeps of its weight with each new one; 0 where readings are smoothed already, as those of the crate `tidegate` are |
 //! | cool-off | up to 1 h | 1 s | how long the limit stays after the processor was last busy |
 //!
 //! # What is corrected
@@ -157,7 +157,8 @@ impl Bbr {
         Ok(Self { threshold: in_range("threshold", thousandths, &(1..=1000), want)?, ..self })
     }
 
-    /// Sets what an old reading keeps of its weight with each new one, 0 to 0.999; 0 where readings are smoothed already.
+    /// Sets what an old reading keeps of its weight with each new one, 0 to 0.999; 0 where readings are smoothed already, as those that the
+    /// crate `tidegate` takes of the machine are: smoothed twice, they come late twice.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.

@@ -21,10 +21,9 @@
 //!
 //! # Overload
 //! Netflix' law does not listen to it. A service whose every call runs into the same time-out has the steadiest latency of all, so the limit
-//! grows to its most (Netflix/concurrency-limits, issues 137 and 176). Here an overload leaves nine tenths of the limit, and then
-//! none counts until those have left who were inside: for as long as work takes, by its own latency or the long average. A failure that took longer than the tolerance
-//! allows is a time-out by another name and counts the same; one that did not teaches nothing. [`Gradient::netflix`] has the peer's
-//! arithmetic.
+//! grows to its most. Here an overload leaves nine tenths of the limit, and then none counts until those have left who were inside: for as
+//! long as work takes, by its own latency or by the long average, whichever is longer. A failure that took longer than the tolerance allows
+//! is a time-out by another name and counts the same; one that did not teaches nothing. [`Gradient::netflix`] has the peer's arithmetic.
 //!
 //! # Source
 //! `Gradient2Limit` of Netflix' concurrency-limits. Backing off is AIMD's, see [`Aimd`](super::Aimd).

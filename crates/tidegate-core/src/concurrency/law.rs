@@ -12,7 +12,8 @@ use crate::time::Tick;
 /// One finished piece of work, as a law sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When it ended. Earlier than the sample before counts as that one's tick.
+    /// When it ended. Earlier than the sample before counts as that one's tick, by up to ten seconds
+    /// ([`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK)); a clock that was set back further is believed.
     pub at: Tick,
     /// How long it took, from entering to leaving; the wait in our own queue is not part of it.
     pub latency: Duration,

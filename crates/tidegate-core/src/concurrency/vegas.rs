@@ -21,7 +21,7 @@
 //! # The baseline
 //! A service that becomes slower for good needs a new baseline, so it is measured from time to time. Netflix takes the next sample. Under
 //! load that sample has waited: the queue becomes part of the baseline, the limit grows by it, and so on with each probe until it is at
-//! its most (Netflix/concurrency-limits, issue 165). Here a probe asks for samples from work that entered while *few* were inside,
+//! its most. Here a probe asks for samples from work that entered while *few* were inside,
 //! at most half as many as the service works on at once (`in flight · baseline/latency`, smoothed). Where load leaves room, such samples
 //! come by themselves. Where it does not, the limit goes down to that half until ten have come, and then back to where it was: with the
 //! default knobs for about one round trip in twenty. [`Vegas::netflix`] has the peer's arithmetic.

@@ -139,7 +139,7 @@ mod tests {
     }
 
     fn zstd(bytes: &[u8]) -> Vec<u8> {
-        ruzstd::encoding::compress_to_vec(bytes, ruzstd::encoding::CompressionLevel::Fastest)
+        zstd::bulk::compress(bytes, 1).unwrap()
     }
 
     #[test]
@@ -174,6 +174,22 @@ mod tests {
             assert_eq!((name.as_str(), offset), ("test", length));
             assert_ne!(packing, Packing::Plain);
         }
+    }
+
+    #[test]
+    fn a_zstd_file_that_was_changed_or_wants_too_much_memory_is_refused() {
+        let mut packer = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        packer.include_checksum(true).unwrap();
+        packer.write_all(b"one\ntwo\n").unwrap();
+        let mut changed = packer.finish().unwrap();
+        *changed.last_mut().unwrap() ^= 1;
+        assert!(matches!(all(changed), Err(SourceError::Read { .. })), "the checksum does not match");
+
+        let mut packer = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        packer.window_log(28).unwrap();
+        packer.write_all(b"one\n").unwrap();
+        let wide = packer.finish().unwrap();
+        assert!(matches!(all(wide), Err(SourceError::Read { .. })), "a window of 256 MiB");
     }
 
     #[test]

@@ -4,8 +4,7 @@ use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
-use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
-use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+use zstd::stream::read::Decoder;
 
 /// How a file is packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,8 +31,8 @@ impl fmt::Display for Packing {
 /// Large enough that system calls do not show in a profile, small enough to stay in the second-level cache.
 const BUFFER: usize = 128 << 10;
 
-/// What `zstd --long=27` makes; more is refused, because the window is allocated at once.
-const MAX_WINDOW: u64 = 128 << 20;
+/// What `zstd --long=27` makes, 128 MiB; more is refused, because the window is allocated at once.
+const MAX_WINDOW_LOG: u32 = 27;
 
 /// First bytes of what is recognised and not read.
 const UNREAD: [(&[u8], &str, &str); 6] = [
@@ -62,7 +61,7 @@ pub(super) fn unpack(from: impl Read + Send + 'static) -> io::Result<Unpacked> {
     Ok(Ok(if head.starts_with(b"\x1f\x8b") {
         (Packing::Gzip, Box::new(MultiGzDecoder::new(from)))
     } else if head.starts_with(b"\x28\xb5\x2f\xfd") || is_skippable(head) {
-        (Packing::Zstd, Box::new(Frames::new(from)))
+        (Packing::Zstd, frames(from)?)
     } else {
         (Packing::Plain, Box::new(from))
     }))
@@ -87,84 +86,9 @@ fn is_skippable(head: &[u8]) -> bool {
     matches!(head, [low, 0x2a, 0x4d, 0x18, ..] if low & 0xf0 == 0x50)
 }
 
-/// Decodes Zstandard frames one after another; the decoder itself stops after the first.
-struct Frames<R> {
-    from: R,
-    decoder: FrameDecoder,
-    /// Whether a frame has begun and not been handed out to its end.
-    inside: bool,
-}
-
-impl<R: BufRead> Frames<R> {
-    fn new(from: R) -> Self {
-        let mut decoder = FrameDecoder::new();
-        decoder.set_max_window_size(MAX_WINDOW);
-        Self { from, decoder, inside: false }
-    }
-
-    /// Begins the next frame; `false` at the end of the data.
-    fn begin(&mut self) -> io::Result<bool> {
-        loop {
-            if self.from.fill_buf()?.is_empty() {
-                return Ok(false);
-            }
-            match self.decoder.init(&mut self.from) {
-                Ok(()) => return Ok(true),
-                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame {
-                    length,
-                    ..
-                })) => {
-                    let length = u64::from(length);
-                    if io::copy(&mut self.from.by_ref().take(length), &mut io::sink())? < length {
-                        return Err(io::ErrorKind::UnexpectedEof.into());
-                    }
-                }
-                Err(error) => return Err(self.explain(error)),
-            }
-        }
-    }
-
-    /// The decoder wraps the end of the data in many errors; if there is nothing left to read, that is what happened.
-    fn explain(&mut self, error: FrameDecoderError) -> io::Error {
-        match self.from.fill_buf() {
-            Ok([]) => io::Error::new(io::ErrorKind::UnexpectedEof, error),
-            Ok(_) => io::Error::new(io::ErrorKind::InvalidData, error),
-            Err(error) => error,
-        }
-    }
-}
-
-impl<R: BufRead> Read for Frames<R> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        if into.is_empty() {
-            return Ok(0);
-        }
-        loop {
-            if !self.inside {
-                if !self.begin()? {
-                    return Ok(0);
-                }
-                self.inside = true;
-            }
-            while self.decoder.can_collect() == 0 && !self.decoder.is_finished() {
-                let step = BlockDecodingStrategy::UptoBytes(BUFFER);
-                if let Err(error) = self.decoder.decode_blocks(&mut self.from, step) {
-                    return Err(self.explain(error));
-                }
-            }
-            let count = self.decoder.read(into)?;
-            if count > 0 {
-                return Ok(count);
-            }
-            self.inside = false;
-            let (told, found) =
-                (self.decoder.get_checksum_from_data(), self.decoder.get_calculated_checksum());
-            if told.is_some() && told != found {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidData,
-                    "a zstd frame does not match its checksum",
-                ));
-            }
-        }
-    }
+/// Decodes Zstandard frames one after another, skippable ones among them.
+fn frames(from: impl BufRead + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
+    let mut decoder = Decoder::with_buffer(from)?;
+    decoder.window_log_max(MAX_WINDOW_LOG)?;
+    Ok(Box::new(decoder))
 }

@@ -1,22 +1,23 @@
 //! Whom a limit would cut off: the candidates, found in the needs of all keys.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::curve::{self, is_seen};
 use super::gap::{CROWD, Gap, gaps};
-use super::needs::Needs;
+use super::needs::{KeyNeed, Needs};
+use super::signs::Looks;
 
 /// What a limit is proposed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// Cuts what lies above the gap and spares everybody who signed in.
+    /// Cuts those above the gap that a limit is meant for, and spares everybody else.
     Gap,
     /// Spares some of those above the gap as well: the milder ones.
     Lenient,
-    /// Cuts further down: those who signed in too, those who come in bursts, or the first of the crowd.
+    /// Cuts further down: others who stand out, those who signed in too, or the first of the crowd.
     Stricter,
-    /// Hits one key in a hundred.
+    /// Hits one key in a hundred at most.
     Hundredth,
     /// Keeps the share of keys that was asked for.
     Kept,
@@ -43,7 +44,7 @@ impl Cut {
 pub(super) struct Edge {
     rate: usize,
     /// Keys above, by their places; those that need most first.
-    above: Vec<usize>,
+    pub(super) above: Vec<usize>,
     /// The share of the requests that a limit there would deny, at least.
     pub(super) denied_share: f64,
     /// That, less the share of the keys it would hit: what is gained over drawing any line.
@@ -53,53 +54,87 @@ pub(super) struct Edge {
 /// A gap that saves less than this share of the requests is not worth a limit.
 pub(super) const PAYS: f64 = 0.01;
 
+/// A crawler that no limit by the key catches, and that makes less than this share of the requests, is not worth a policy of its own.
+pub(super) const WORTH_A_POLICY: f64 = 0.05;
+
 /// Whom an edge leaves below, whatever they need.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spare {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Spare<'k> {
     /// Nobody.
     Nobody,
     /// Those who signed in.
     SignedIn,
-    /// Those who signed in, and those who ask no more than others over time, only more of it at once: jobs on a timer.
-    SignedInAndBursts,
+    /// Those who signed in, and whoever does not look like one that a limit is meant for.
+    Ordinary(&'k Known),
 }
 
-/// Who peaks so many times as high as anybody in the crowd, or higher, is no job on a timer.
+/// What is known of the keys that stand out.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// What they look like; whoever is not in it is unclear.
+    pub(super) looks: HashMap<u64, Looks>,
+    /// The peak that nine keys in ten do not go above.
+    pub(super) usual_peak: u64,
+}
+
+impl Known {
+    pub(super) fn looks(&self, key: &KeyNeed) -> Looks {
+        self.looks.get(&key.hash).copied().unwrap_or(Looks::Unclear)
+    }
+
+    /// Says whether a key is spared whatever it needs.
+    pub(super) fn spares(&self, key: &KeyNeed) -> bool {
+        let is_machine = matches!(self.looks(key), Looks::Timer | Looks::Program);
+        let is_modest = key.peak() < self.usual_peak.saturating_mul(MACHINE);
+        key.signed_in || self.looks(key) == Looks::People || (is_machine && is_modest)
+    }
+}
+
+/// Who looks like nothing known, and peaks less than so many times as high as anybody in the crowd, may be anybody: it is not cut.
 const BURST: u64 = 5;
-/// Who needs so many times as much as anybody in the crowd at the slowest rate, or more, asks more than others over time.
-const OVER_TIME: u64 = 2;
+/// A job on a timer, or another program, that peaks so many times as high as nine keys in ten, or higher, is cut like anybody else.
+const MACHINE: u64 = 10;
 
 /// Finds where the crowd ends: the clear gap, over all rates, that gains most.
-pub(super) fn edge(needs: &Needs, spare: Spare) -> Option<Edge> {
-    let edges = (0..needs.counts.len()).filter_map(|rate| edge_at(needs, spare, rate));
-    edges.max_by(|a, b| a.score.total_cmp(&b.score))
+pub(super) fn edge(needs: &Needs, spare: Spare<'_>) -> Option<Edge> {
+    let edges = (0..needs.counts.len()).flat_map(|rate| edges_at(needs, spare, rate));
+    edges.reduce(|best, edge| if edge.score > best.score { edge } else { best })
 }
 
-fn edge_at(needs: &Needs, spare: Spare, rate: usize) -> Option<Edge> {
+/// Returns the places of the keys above the clear gaps of all rates, those above the first of them first.
+pub(super) fn standing_out(needs: &Needs) -> Vec<usize> {
+    let mut seen = HashSet::new();
+    let rates = 0..needs.counts.len();
+    let above = rates.flat_map(|rate| edges_at(needs, Spare::Nobody, rate)).flat_map(|edge| edge.above);
+    above.filter(|place| seen.insert(*place)).collect()
+}
+
+/// Returns the clear gaps at one rate, and who lies above each.
+fn edges_at(needs: &Needs, spare: Spare<'_>, rate: usize) -> Vec<Edge> {
     let keys = needs.keys().about();
     let key = |place: usize| &needs.remembered()[place];
     let burst = |place: usize| needs.burst(key(place), rate);
-    let slowest = |place: usize| needs.burst(key(place), 0);
+    let is_spared = |place: usize| match spare {
+        Spare::Nobody => false,
+        Spare::SignedIn => key(place).signed_in,
+        Spare::Ordinary(known) => known.spares(key(place)),
+    };
     let (spared, falling): (Vec<usize>, Vec<usize>) =
-        needs.falling(rate).into_iter().partition(|place| spare != Spare::Nobody && key(*place).signed_in);
+        needs.falling(rate).into_iter().partition(|place| is_spared(*place));
     let bursts: Vec<u64> = falling.iter().map(|place| burst(*place)).collect();
-    let known = spared.first().map_or(0, |place| burst(*place));
+    let known_need = spared.first().map_or(0, |place| burst(*place));
     let doubled = needs.counts.iter().position(|count| *count == 2 * needs.counts[rate]);
-    let mut best: Option<Edge> = None;
-    for gap in gaps(&bursts, keys).into_iter().filter(Gap::is_clear) {
+    let mut edges = Vec::new();
+    for gap in gaps(&bursts, keys, needs.scale).into_iter().filter(Gap::is_clear) {
         let (above, crowd) = falling.split_at(gap.above);
-        let mut below = burst(crowd[0]).max(known);
+        let mut below = burst(crowd[0]).max(known_need);
         let mut above = above.to_vec();
-        if spare == Spare::SignedInAndBursts {
-            let most =
-                |what: &dyn Fn(usize) -> u64| crowd.iter().map(|place| what(*place)).max().unwrap_or(0);
-            let (over_time, peak) = (most(&slowest) * OVER_TIME, most(&|place| key(place).peak()) * BURST);
-            let in_bursts = |place: usize| slowest(place) < over_time && key(place).peak() < peak;
-            below = above
-                .iter()
-                .filter(|place| in_bursts(**place))
-                .map(|place| burst(*place))
-                .fold(below, u64::max);
+        if let Spare::Ordinary(known) = spare {
+            let peak = crowd.iter().map(|place| key(*place).peak()).max().unwrap_or(0).saturating_mul(BURST);
+            let may_be_anybody =
+                |place: usize| !known.looks(key(place)).is_culprit() && key(place).peak() < peak;
+            let spared = above.iter().filter(|place| may_be_anybody(**place));
+            below = spared.map(|place| burst(*place)).fold(below, u64::max);
             above.retain(|place| burst(*place) > below);
         }
         // Between two keys of nearly the same pace, a rate that lies between makes one need little and the other much: whoever is cut
@@ -115,13 +150,11 @@ fn edge_at(needs: &Needs, spare: Spare, rate: usize) -> Option<Edge> {
             continue;
         }
         let denied: u64 = above.iter().map(|place| burst(*place) - below).sum();
-        let denied_share = denied as f64 / needs.requests.max(1) as f64;
+        let denied_share = denied as f64 / needs.units.max(1) as f64;
         let score = denied_share - above.len() as f64 / keys.max(1) as f64;
-        if best.as_ref().is_none_or(|best| score > best.score) {
-            best = Some(Edge { rate, above, denied_share, score });
-        }
+        edges.push(Edge { rate, above, denied_share, score });
     }
-    best
+    edges
 }
 
 impl Edge {
@@ -150,8 +183,9 @@ impl Edge {
         let bursts: Vec<u64> = falling.iter().map(burst).collect();
         let keys = needs.keys().about();
         let reach = self.above.len() * 3 + (keys / 50) as usize;
-        let below =
-            gaps(&bursts, keys).into_iter().filter(|gap| (self.above.len() + 1..=reach).contains(&gap.above));
+        let below = gaps(&bursts, keys, needs.scale)
+            .into_iter()
+            .filter(|gap| (self.above.len() + 1..=reach).contains(&gap.above));
         let next = below.max_by(|a, b| a.strength.total_cmp(&b.strength))?;
         let hash = |place: &usize| needs.remembered()[*place].hash;
         let hit = falling[..next.above].iter().map(hash).collect();

@@ -9,7 +9,7 @@
 //! A. Rényi, On the theory of order statistics, 1953; B. M. Hill, A simple general approach to inference about the tail of a
 //! distribution, 1975. The mean is trimmed, since a second gap may lie among those it is taken from.
 
-/// Added to each need: between 1 and 3 requests lies chance, not a gap.
+/// Added to each need, in ordinary requests: between 1 and 3 of them lies chance, not a gap.
 const BLUR: f64 = 5.0;
 /// Keys from which the crowd's spacing is learnt, at most: its tail, not its middle.
 const TAIL: usize = 200;
@@ -44,9 +44,10 @@ impl Gap {
     }
 }
 
-/// Finds the gaps among needs in falling order, of `keys` keys in all; those that clear or do not.
-pub(super) fn gaps(falling: &[u64], keys: u64) -> Vec<Gap> {
-    let logs: Vec<f64> = falling.iter().map(|need| (*need as f64 + BLUR).ln()).collect();
+/// Finds the gaps among needs in falling order, of `keys` keys in all; those that clear or do not. An ordinary request costs `scale` units.
+pub(super) fn gaps(falling: &[u64], keys: u64, scale: u64) -> Vec<Gap> {
+    let blur = BLUR * scale as f64;
+    let logs: Vec<f64> = falling.iter().map(|need| (*need as f64 + blur).ln()).collect();
     let most = ((keys as f64 * MOST_ABOVE) as usize).min(falling.len().saturating_sub(CROWD));
     let mut out = Vec::new();
     for above in 1..=most {
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     fn clear(falling: &[u64]) -> Vec<usize> {
-        let gaps = gaps(falling, falling.len() as u64);
+        let gaps = gaps(falling, falling.len() as u64, 1);
         gaps.into_iter().filter(Gap::is_clear).map(|gap| gap.above).collect()
     }
 

@@ -1,17 +1,22 @@
 //! The readings of a suggestion, one after the other: measure, choose, make least, replay.
 
-use std::collections::HashSet;
+use std::hash::BuildHasher as _;
 
 use foldhash::quality::RandomState;
 use tidegate::Rate;
 use tidegate::policy::Policy;
 
+use super::choose::choose;
 use super::curve::{self, Point};
-use super::cut::{self, Cut, Edge, PAYS, Purpose, Spare};
+use super::cut::{self, Cut, Known, Purpose, WORTH_A_POLICY};
+use super::narrower::{Apart, NARROWER, Narrower, narrower};
 use super::needs::{KeyNeed, Needs};
 use super::options::{SuggestError, SuggestOptions};
 use super::readings::{Readings, Step};
+use super::signs::Looks;
+use super::stand_out::{self, Fate};
 use super::suggestion::{Caution, Evidence, Finding, KeysPeak, Proposal, Spared, Suggestion};
+use super::watch::Watch;
 use crate::replay::PeakRate;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions, WhatIfOutcome};
 
@@ -20,14 +25,12 @@ const COUNTS: u32 = 16;
 /// Rates between two of them that a further reading looks at, for each proposal.
 const BETWEEN: u64 = 24;
 /// Readings that make limits least, at most. Each leaves a twenty-fourth of the counts in question, so that three do for all there are; where
-/// keys had to be forgotten, one reading may contradict another, and the limits of the last are taken.
-const MOST_CHOOSING: u32 = 6;
+/// keys had to be forgotten, one reading may contradict another, and the limits of the last are taken. Costs of millions take some more.
+const MOST_CHOOSING: u32 = 9;
 /// Names shown of those hit.
 const NAMED: usize = 10;
 /// Shares of keys whose peaks are shown.
 const SHARES: [f64; 5] = [0.5, 0.9, 0.99, 0.999, 1.0];
-/// From so many keys on, the limit that hits 1 % of them is shown where the log draws no line.
-const HUNDREDTH: u64 = 200;
 
 /// A log that was measured.
 pub(super) struct Measured<'l, W> {
@@ -37,6 +40,23 @@ pub(super) struct Measured<'l, W> {
     asking: Asking,
     hasher: RandomState,
     needs: Needs,
+    /// Requests whose cost could not be found.
+    guessed: u64,
+}
+
+/// What there is to tell.
+struct Told {
+    finding: Finding,
+    proposals: Vec<Proposal>,
+    stand_out: Vec<stand_out::StandsOut>,
+    narrower: Vec<Narrower>,
+    evicted: u64,
+}
+
+impl Told {
+    const fn only(finding: Finding) -> Self {
+        Self { finding, proposals: Vec::new(), stand_out: Vec::new(), narrower: Vec::new(), evicted: 0 }
+    }
 }
 
 /// A limit that is being made least: the spared need no more than `burst` at `count`, and more at `below`.
@@ -62,9 +82,11 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let asking = Asking::new(policy, options.ipv6_prefix)?;
         let hasher = RandomState::default();
         let counts = (0..=COUNTS).flat_map(|power| [1u64 << power, 3u64 << power >> 1]);
-        let counts: Vec<u64> = counts.skip(1).filter(|count| *count <= 1 << COUNTS).collect();
-        let mut needs = Needs::new(counts, options.per, options.keys, hasher.clone())?;
-        let mut has = None;
+        let counts = counts.skip(1).filter(|count| *count <= 1 << COUNTS);
+        let scale = if options.cost.is_some() { scale(&mut readings, &asking)? } else { 1 };
+        let counts: Vec<u64> = counts.map(|count| count.saturating_mul(scale).min(Rate::MAX_COUNT)).collect();
+        let mut needs = Needs::new((counts, scale), options.per, options.keys, hasher.clone())?;
+        let (mut has, guessed_before) = (None, asking.guessed_costs());
         let tally = readings.read("measuring", |record| {
             if has.is_none() {
                 let names = record.describe();
@@ -72,6 +94,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             }
             needs.feed(record, &asking);
         })?;
+        let guessed = asking.guessed_costs() - guessed_before;
         let doubts = options.trust.doubts(&tally);
         if !doubts.is_empty() {
             return Err(SuggestError::Doubtful { doubts, tally: Box::new(tally) });
@@ -83,14 +106,11 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             let has = tidegate::visible::line(&has).into_owned();
             return Err(SuggestError::NoKey { requests: tally.records, by: options.by.join(", "), has });
         }
-        Ok(Self { readings, options, policy, asking, hasher, needs })
+        Ok(Self { readings, options, policy, asking, hasher, needs, guessed })
     }
 
     /// Finds whom to cut, where, and at what price.
     pub(super) fn suggestion(mut self) -> Result<Suggestion, SuggestError> {
-        let (finding, cuts) = self.cuts();
-        let fitted = self.fit(cuts)?;
-        let (proposals, evicted) = self.replay(&fitted)?;
         let keys = self.needs.keys();
         let mut cautions = Vec::new();
         if let Some(keep) =
@@ -98,82 +118,104 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         {
             cautions.push(Caution::EveryKey { keep, keys: keys.about() });
         }
+        let told = if self.needs.span() < self.options.per.saturating_mul(2) {
+            Told::only(Finding::TooShort)
+        } else {
+            self.told(&mut cautions)?
+        };
         if !self.needs.has_users {
             cautions.push(Caution::NoUsers);
         }
         if self.needs.floor > 0 {
             cautions.push(Caution::Forgotten { most: self.needs.floor });
         }
-        if evicted > 0 {
-            cautions.push(Caution::Evicted { keys: evicted });
+        if told.evicted > 0 {
+            cautions.push(Caution::Evicted { keys: told.evicted });
+        }
+        if self.guessed > 0 {
+            cautions.push(Caution::CostsGuessed { requests: self.guessed });
         }
         let signed_in = self.needs.remembered().iter().filter(|key| key.signed_in).count() as u64;
         Ok(Suggestion {
             by: self.options.by.clone(),
             per: self.options.per,
             requests: self.needs.requests,
+            cost: self.options.cost.as_ref().map(|cost| cost.written.clone()),
+            units: self.options.cost.is_some().then_some(self.needs.units),
             keys,
             keys_signed_in: signed_in,
             span: self.needs.span(),
             peaks: peaks(&self.needs),
-            finding,
-            proposals,
+            finding: told.finding,
+            proposals: told.proposals,
+            stand_out: told.stand_out,
+            narrower: told.narrower,
             cautions,
         })
     }
 
-    /// Says what the log shows, and whom limits would cut: the recommended first.
-    fn cuts(&self) -> (Finding, Vec<Cut>) {
-        let needs = &self.needs;
-        let ceiling = || cut::most_demanding(needs, Purpose::Ceiling, 0);
-        let keys = needs.keys().about();
+    /// Finds what there is to tell of a log that is long enough.
+    fn told(&mut self, cautions: &mut Vec<Caution>) -> Result<Told, SuggestError> {
+        let (watch, known) = self.watch()?;
+        if !(watch.has_paths && watch.has_agents) {
+            cautions.push(Caution::NoEvidence { paths: watch.has_paths, agents: watch.has_agents });
+        }
+        let culprits: Vec<u64> = stand_out::culprits(&self.needs, &known, WORTH_A_POLICY)
+            .into_iter()
+            .map(|key| key.hash)
+            .collect();
+        let of_groups = culprits.iter().copied().collect();
+        let groups = watch.groups(&of_groups, self.needs.requests, WORTH_A_POLICY);
+        let choice = choose(&self.needs, &known, self.kept(), !culprits.is_empty() || !groups.is_empty());
+        let gap = choice.cuts.iter().find(|cut| cut.purpose == Purpose::Gap);
+        let cut = gap.map(|cut| cut.hit.clone()).unwrap_or_default();
+        let missed: Vec<u64> = culprits.into_iter().filter(|key| !cut.contains(key)).collect();
+        let stand_out = stand_out::told(&self.needs, &watch, &cut, &missed, &choice.stand_out);
+        let periods = (self.needs.span().as_secs_f64() / self.options.per.as_secs_f64()).max(1.0);
+        let pace = |asked: u64| (asked as f64 / periods) as u64;
+        let a_request = self.needs.units / self.needs.requests.max(1);
+        let missed = stand_out.iter().filter(|told| told.fate == Fate::Missed).map(|told| Apart {
+            agent: told.signs.agent.clone(),
+            key: (self.options.by.len() == 1).then(|| told.key.clone()),
+            is_one_key: true,
+            pace: pace(told.requests.saturating_mul(a_request)),
+            signs: told.signs.clone(),
+        });
+        let groups = groups.into_iter().map(|group| {
+            let asked = group.evident.requests().saturating_mul(a_request);
+            Apart::group(group.shared, pace(asked), group.evident.signs())
+        });
+        let apart: Vec<Apart> = missed.chain(groups).take(NARROWER).collect();
+        let narrower = narrower(&mut self.readings, self.options, &self.asking, &apart, known.usual_peak)?;
+        let fitted = self.fit(choice.cuts)?;
+        let (proposals, evicted) = self.replay(&fitted)?;
+        Ok(Told { finding: choice.finding, proposals, stand_out, narrower, evicted })
+    }
+
+    /// Returns the cut that keeps the share of keys that was asked for.
+    fn kept(&self) -> Option<Cut> {
+        let keys = self.needs.keys().about();
         // A share that is every key asks for nothing that the log could answer.
         let kept = self.options.keep.map(|keep| (keep, spared_by(keep, keys)));
-        let kept = kept.filter(|(keep, count)| *count > 0 || *keep >= 1.0);
-        let kept = kept.and_then(|(_, count)| cut::most_demanding(needs, Purpose::Kept, count));
-        let mut cuts: Vec<Cut> = kept.into_iter().collect();
-        if needs.span() < self.options.per.saturating_mul(2) {
-            return (Finding::TooShort, Vec::new());
-        }
-        if !cut::is_crowd(needs) {
-            cuts.extend(ceiling());
-            return (if keys == 1 { Finding::OneKey } else { Finding::FewKeys }, cuts);
-        }
-        let pays = |edge: &&Edge| edge.denied_share >= PAYS;
-        let edge = |spare| cut::edge(needs, spare);
-        let (quiet, known, any) =
-            (edge(Spare::SignedInAndBursts), edge(Spare::SignedIn), edge(Spare::Nobody));
-        let stricter = |edge: &Edge| edge.cut(needs, Purpose::Stricter);
-        let finding = if let Some(edge) = quiet.as_ref().filter(pays) {
-            let gap = edge.cut(needs, Purpose::Gap);
-            let more = known.iter().chain(&any).map(stricter).find(|cut| cut.hits_more_than(&gap));
-            let others = more.or_else(|| edge.stricter(needs)).into_iter().chain(edge.lenient(needs));
-            cuts.extend(std::iter::once(gap).chain(others));
-            Finding::Gap
-        } else {
-            let (finding, cut) = match (known.as_ref().filter(pays), any.as_ref().filter(pays)) {
-                (Some(edge), _) => (Finding::Bursts, Some(stricter(edge))),
-                (_, Some(edge)) => (Finding::SignedIn, Some(stricter(edge))),
-                _ => {
-                    let few = (keys >= HUNDREDTH).then_some((keys / 100) as usize);
-                    let few = few.and_then(|few| cut::most_demanding(needs, Purpose::Hundredth, few));
-                    let finding = any.or(known).map_or(Finding::Smooth, |edge| Finding::NotWorthIt {
-                        denied_share: edge.denied_share,
-                    });
-                    (finding, few)
-                }
-            };
-            cuts.extend(cut.into_iter().chain(ceiling()));
-            finding
-        };
-        let mut seen: Vec<HashSet<u64>> = Vec::new();
-        cuts.retain(|cut| {
-            let new = !seen.contains(&cut.hit);
-            seen.push(cut.hit.clone());
-            new
-        });
-        cuts.truncate(3);
-        (finding, cuts)
+        let (_, count) = kept.filter(|(keep, count)| *count > 0 || *keep >= 1.0)?;
+        cut::most_demanding(&self.needs, Purpose::Kept, count)
+    }
+
+    /// Reads the log again, to see what those who stand out ask for.
+    fn watch(&mut self) -> Result<(Watch, Known), SuggestError> {
+        let is_by_client = self.options.by == ["client.ip"];
+        let mut watch = Watch::new(&self.needs, is_by_client);
+        let (asking, hasher) = (&self.asking, &self.hasher);
+        self.readings.read("looking closer", |record| {
+            if let Some(asked) = asking.find(&asking.describe(record), None) {
+                watch.feed(record, hasher.hash_one(&asked.key));
+            }
+        })?;
+        let looks = self.needs.remembered().iter().map(|key| (key.hash, watch.looks(key.hash)));
+        let looks = looks.filter(|(_, looks)| *looks != Looks::Unclear).collect();
+        let peaks = self.needs.falling_peaks();
+        let usual_peak = peaks.get(peaks.len() / 10).copied().unwrap_or(1);
+        Ok((watch, Known { looks, usual_peak }))
     }
 
     /// Finds the knee of each cut's curve, then the least count that needs no more burst, with as many readings as that takes.
@@ -197,6 +239,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             let mut counts: Vec<u64> = fitting.iter().flat_map(Fitting::to_look_at).collect();
             counts.sort_unstable();
             counts.dedup();
+            let counts = (counts, self.needs.scale);
             let mut needs = Needs::new(counts, self.options.per, self.options.keys, self.hasher.clone())?;
             let asking = &self.asking;
             self.readings.read("choosing", |record| needs.feed(record, asking))?;
@@ -298,6 +341,20 @@ fn without_pointless(proposals: Vec<Proposal>) -> Vec<Proposal> {
         }
     }
     out
+}
+
+/// Returns what an ordinary request costs: the mean, rounded down to 1, 2 or 5 and zeros.
+fn scale<W: FnMut(Step)>(readings: &mut Readings<'_, W>, asking: &Asking) -> Result<u64, SuggestError> {
+    let (mut requests, mut units) = (0u64, 0u64);
+    readings.read("weighing", |record| {
+        if let Some(asked) = asking.find(&asking.describe(record), None) {
+            requests += 1;
+            units = units.saturating_add(asked.cost.units());
+        }
+    })?;
+    let mean = units / requests.max(1);
+    let ten = 10u64.pow(mean.checked_ilog10().unwrap_or(0));
+    Ok([5, 2, 1].into_iter().find(|digit| digit * ten <= mean).map_or(1, |digit| digit * ten))
 }
 
 fn spared(key: &KeyNeed) -> Spared {

@@ -30,7 +30,12 @@ pub(super) struct KeyNeed {
 }
 
 impl KeyNeed {
-    /// Returns the most it asked in one period.
+    /// Returns all it asked, in cost units.
+    pub(super) const fn asked(&self) -> u64 {
+        self.peak.total()
+    }
+
+    /// Returns the most it asked in one period, in cost units.
     pub(super) const fn peak(&self) -> u64 {
         self.peak.peak()
     }
@@ -50,16 +55,20 @@ pub(super) struct Needs {
     /// The most burst that a forgotten key needed, at any rate.
     pub(super) floor: u64,
     pub(super) requests: u64,
+    /// What they cost together.
+    pub(super) units: u64,
+    /// What an ordinary request costs, in round numbers.
+    pub(super) scale: u64,
     pub(super) has_users: bool,
     first: Option<Tick>,
     last: Tick,
 }
 
 impl Needs {
-    /// Makes the needs at rates of `counts` per period, slowest first, for as many keys as there is room for. Keys have the same hash in
-    /// all that share a hasher.
+    /// Makes the needs at rates of `counts` per period, slowest first, for as many keys as there is room for, of requests that cost `scale`
+    /// units or so. Keys have the same hash in all that share a hasher.
     pub(super) fn new(
-        counts: Vec<u64>,
+        (counts, scale): (Vec<u64>, u64),
         per: Duration,
         capacity: usize,
         hasher: RandomState,
@@ -76,6 +85,8 @@ impl Needs {
             sketch: Sketch::default(),
             floor: 0,
             requests: 0,
+            units: 0,
+            scale,
             has_users: false,
             first: None,
             last: Tick::EPOCH,
@@ -95,6 +106,7 @@ impl Needs {
             None => self.admit(hash, at, asking.name(&request)),
         };
         let units = asked.cost.units();
+        self.units = self.units.saturating_add(units);
         let key = &mut self.keys[place];
         let passed = at.saturating_sub(key.last);
         key.last = key.last.max(at);

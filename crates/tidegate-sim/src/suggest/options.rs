@@ -2,12 +2,23 @@
 
 use std::time::Duration;
 
+use tidegate::policy::CostRule;
+
 use crate::log::{LogError, Tally};
 use crate::replay::{Doubt, Trust};
 use crate::what_if::WhatIfError;
 
+/// What a request costs, and how a policy file says so.
+#[derive(Clone, Debug)]
+pub struct WrittenCost {
+    /// How it is found.
+    pub rule: CostRule,
+    /// As a policy file has it: a number, an attribute, an expression.
+    pub written: String,
+}
+
 /// What to propose.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct SuggestOptions {
     /// The attributes that make the key: `client.ip`.
     pub by: Vec<String>,
@@ -15,6 +26,8 @@ pub struct SuggestOptions {
     pub per: Duration,
     /// The share of keys that must not be denied anything, above 0 to 1; `None` leaves it to the gap.
     pub keep: Option<f64>,
+    /// What a request costs; `None` for 1 each. Rates, bursts and peaks are then in these units.
+    pub cost: Option<WrittenCost>,
     /// How much of the log may be amiss.
     pub trust: Trust,
     /// Keys remembered at once, some 700 bytes each.
@@ -30,6 +43,7 @@ impl Default for SuggestOptions {
             by: vec!["client.ip".to_owned()],
             per: Duration::from_secs(60),
             keep: None,
+            cost: None,
             trust: Trust::default(),
             keys: 100_000,
             ipv6_prefix: 64,

@@ -7,8 +7,12 @@ use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
 use super::cut::Purpose;
+use super::narrower::Narrower;
+use super::stand_out::StandsOut;
+use super::written::{cost_line, in_words, plain_or_quoted};
 use crate::json_units::millis;
 use crate::peaks::Distinct;
+use crate::percent::percent;
 use crate::replay::PeakRate;
 use crate::thousands::grouped;
 use crate::what_if::KeyHit;
@@ -22,8 +26,14 @@ pub enum Finding {
     Gap,
     /// Those who stand out have all signed in.
     SignedIn,
+    /// Those who stand out look like offices, jobs on a timer, apps that poll, or other programs at a modest pace.
+    Ordinary,
     /// Those who stand out come in bursts, and ask no more than others over time.
     Bursts,
+    /// Those who stand out may be anybody: what the log shows of them does not tell.
+    Unclear,
+    /// Some look like crawlers, or are refused most of the time, and ask no faster than others who are to be spared.
+    NoFaster,
     /// Some stand out, and to cut them would save too little to be worth a limit.
     NotWorthIt {
         /// The share of the requests that it would save, 0 to 1.
@@ -108,6 +118,18 @@ pub enum Caution {
     },
     /// The log names no users.
     NoUsers,
+    /// The log lacks what tells a crawler from an office.
+    NoEvidence {
+        /// Whether it has paths.
+        paths: bool,
+        /// Whether it has agents.
+        agents: bool,
+    },
+    /// The cost of some requests could not be found.
+    CostsGuessed {
+        /// How many.
+        requests: u64,
+    },
     /// More keys than could be remembered.
     Forgotten {
         /// The most burst that a forgotten key needed.
@@ -133,6 +155,21 @@ impl fmt::Display for Caution {
             }
             Self::NoUsers => {
                 f.write_str("the log names no users, so nobody can be told to have signed in: look at the names of those hit")
+            }
+            Self::NoEvidence { paths, agents } => {
+                let lacks = match (paths, agents) {
+                    (false, false) => "paths and no agents",
+                    (false, true) => "paths",
+                    _ => "agents",
+                };
+                write!(
+                    f,
+                    "the log has no {lacks}, which would tell a crawler from an office or an app that polls: only those who ask five times as \
+                     fast as anybody else are cut"
+                )
+            }
+            Self::CostsGuessed { requests } => {
+                write!(f, "the cost of {} requests could not be found and was taken as 1", grouped(*requests))
             }
             Self::Forgotten { most } => write!(
                 f,
@@ -170,6 +207,10 @@ pub struct Suggestion {
     pub per: Duration,
     /// Requests that have a key.
     pub requests: u64,
+    /// What a request costs, as it was written; `None` for 1 each.
+    pub cost: Option<String>,
+    /// What they cost together, where costs were asked for.
+    pub units: Option<u64>,
     /// Different keys.
     pub keys: Distinct,
     /// How many of them signed in and were served.
@@ -182,16 +223,23 @@ pub struct Suggestion {
     pub finding: Finding,
     /// What is proposed: the recommended limit first, three at most.
     pub proposals: Vec<Proposal>,
+    /// Those who stand out, with the evidence: those the recommended limit cuts, those no limit by this key catches, those who are
+    /// spared; five of each at most.
+    pub stand_out: Vec<StandsOut>,
+    /// Policies for those that no limit by this key catches, three at most.
+    pub narrower: Vec<Narrower>,
     /// What to know before believing it.
     pub cautions: Vec<Caution>,
 }
 
 impl Serialize for Suggestion {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut fields = to.serialize_struct("Suggestion", 11)?;
+        let mut fields = to.serialize_struct("Suggestion", 15)?;
         fields.serialize_field("by", &self.by)?;
         fields.serialize_field("per_ms", &millis(self.per))?;
         fields.serialize_field("requests", &self.requests)?;
+        fields.serialize_field("cost", &self.cost)?;
+        fields.serialize_field("units", &self.units)?;
         fields.serialize_field("keys", &self.keys.about())?;
         fields.serialize_field("keys_estimated", &matches!(self.keys, Distinct::About(_)))?;
         fields.serialize_field("keys_signed_in", &self.keys_signed_in)?;
@@ -199,6 +247,8 @@ impl Serialize for Suggestion {
         fields.serialize_field("peaks", &self.peaks)?;
         fields.serialize_field("finding", &self.finding)?;
         fields.serialize_field("proposals", &self.proposals)?;
+        fields.serialize_field("stand_out", &self.stand_out)?;
+        fields.serialize_field("narrower", &self.narrower)?;
         fields.serialize_field("cautions", &self.cautions)?;
         fields.end()
     }
@@ -221,9 +271,10 @@ impl Suggestion {
         } else {
             format!(", signed in {}", grouped(keys_hit_signed_in))
         };
+        let cost = self.cost.as_deref().map(cost_line).unwrap_or_default();
         format!(
             "  - name: {name}\n    # Replayed on {} requests: denies {} ({}); keys hit {} of {}{signed_in}.\n    mode: shadow\n    \
-             by: [{}]\n    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
+             by: [{}]\n{cost}    limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
             grouped(self.requests),
             grouped(denied),
             percent(denied_share),
@@ -233,29 +284,5 @@ impl Suggestion {
             proposal.rate,
             proposal.burst,
         )
-    }
-}
-
-/// Writes a name of an attribute as YAML reads it.
-fn plain_or_quoted(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    let is_plain =
-        name.bytes().all(plain) && name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
-    // A JSON text is YAML, too.
-    if is_plain { name.to_owned() } else { serde_json::Value::from(name).to_string() }
-}
-
-fn in_words<S: Serializer>(rate: &PeakRate, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(rate)
-}
-
-/// Writes a share as a percentage with two meaningful digits.
-pub(crate) fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    match percent {
-        0.0 => "0 %".to_owned(),
-        p if p < 0.01 => "< 0.01 %".to_owned(),
-        p if p < 10.0 => format!("{p:.2} %"),
-        p => format!("{p:.1} %"),
     }
 }

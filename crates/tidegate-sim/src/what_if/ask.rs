@@ -53,6 +53,11 @@ impl Asking {
         Some(Asked { key: plan.keys[line.key.clone()].to_vec(), cost: line.cost })
     }
 
+    /// Returns how many requests asked so far had no cost that the policy could find.
+    pub(crate) fn guessed_costs(&self) -> u64 {
+        self.set.cost_fallbacks(0)
+    }
+
     /// Returns the name of a request's key, as replays show it.
     pub(crate) fn name(&self, request: &Descriptor<'_>) -> String {
         key_name(&self.set.policies()[0], request, self.ipv6_prefix)

@@ -1,100 +1,21 @@
 //! Judges proposals: on the log they were made from, and on another day of the same traffic.
 
-use std::collections::HashMap;
-use std::ops::ControlFlow;
+use tidegate_sim::suggest::{Fate, Suggestion};
 
-use tidegate::policy::{Limit, Policy};
-use tidegate::{Quota, Rate};
-use tidegate_sim::log::{Log, LogOptions};
-use tidegate_sim::source::Input;
-use tidegate_sim::suggest::{Proposal, SuggestOptions, Suggestion, suggest};
-use tidegate_sim::what_if::{Candidate, WhatIf, WhatIfOptions};
-
-use crate::traffic::{self, Plant, Planted};
-
-static SCENARIOS: [(&str, Plant); 20] = [
-    ("people only", traffic::nothing),
-    ("scrapers", traffic::scrapers),
-    ("a slow crawler", traffic::slow_crawler),
-    ("a slow crawler and scrapers", traffic::crawler_and_scrapers),
-    ("thirty addresses that scrape together", traffic::many_scrapers),
-    ("offices, signed in", traffic::offices),
-    ("offices, signed in, and scrapers", traffic::offices_and_scrapers),
-    ("offices, and a crawler no faster than they", traffic::crawler_behind_offices),
-    ("offices, in a log without users", traffic::offices_unknown),
-    ("offices and scrapers, in a log without users", traffic::offices_unknown_and_scrapers),
-    ("many cron jobs in the same second", traffic::cron_together),
-    ("one cron job in bursts on the hour", traffic::cron_alone),
-    ("apps that poll", traffic::polling),
-    ("apps that poll, and scrapers", traffic::polling_and_scrapers),
-    ("a flash crowd", traffic::flash_crowd),
-    ("a flash crowd and scrapers", traffic::flash_crowd_and_scrapers),
-    // These four were written when the method was done.
-    ("customers whose load falls by a power law", traffic::power_law),
-    ("such customers, and scrapers", traffic::power_law_and_scrapers),
-    ("one who guesses passwords, 20 a minute", traffic::guesser),
-    ("a scraper that changes its address every ten requests", traffic::rotating_scraper),
-];
-
-fn in_file(log: &Planted) -> tempfile::NamedTempFile {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), log.text()).unwrap();
-    file
-}
-
-/// What a limit does to those to cut and to everybody else.
-#[derive(Clone, Copy, Debug, Default)]
-struct Harm {
-    bad_requests: u64,
-    bad_denied: u64,
-    bad_hit: u64,
-    others_hit: u64,
-    others_denied: u64,
-}
-
-fn harm(log: &Planted, proposal: &Proposal) -> Harm {
-    let mut policy = Policy::new("p", Limit::new(Quota::per_second(1).gcra().unwrap(), "any"));
-    policy.by = vec!["client.ip".to_owned()];
-    let rate = Rate::new(proposal.rate.count, proposal.rate.window).unwrap();
-    let candidate = Candidate { rate, burst: proposal.burst };
-    let options = WhatIfOptions { named: 10_000, ..WhatIfOptions::default() };
-    let mut what_if = WhatIf::new(&policy, &[candidate], options).unwrap();
-    let file = in_file(log);
-    let mut reading = Log::open(vec![Input::File(file.path().to_owned())], LogOptions::default()).unwrap();
-    reading
-        .read(|record| {
-            what_if.feed(record);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    let mut harm =
-        Harm { bad_requests: log.clients().filter(|(_, bad)| *bad).count() as u64, ..Harm::default() };
-    for hit in &what_if.outcomes()[0].hit {
-        if log.bad.contains(&hit.key) {
-            harm.bad_hit += 1;
-            harm.bad_denied += hit.denied;
-        } else {
-            harm.others_hit += 1;
-            harm.others_denied += hit.denied;
-        }
-    }
-    harm
-}
-
-fn propose(log: &Planted) -> Suggestion {
-    let file = in_file(log);
-    let input = Input::File(file.path().to_owned());
-    suggest(&[input], &LogOptions::default(), &SuggestOptions::default(), |_| {}).unwrap()
-}
+use crate::harm::{Harm, harm, propose, spoken_of};
+use crate::scenarios::SCENARIOS;
+use crate::traffic::{Plant, Planted};
 
 /// Seeds that the method was never shown while it was made; another day of a seed is its log with a million more.
-const SEEDS: [u64; 3] = [101, 102, 103];
+const SEEDS: [u64; 3] = [501, 502, 503];
 const ANOTHER_DAY: u64 = 1_000_000;
 
 /// What came of one log.
 #[derive(Debug)]
 struct Judged {
     proposed: String,
+    /// Of the policies for those that no limit by address catches: requests of those to cut, as a share of all theirs, and of others.
+    apart: Option<(f64, u64)>,
     verdict: String,
     bad_denied: Option<f64>,
     others: Harm,
@@ -104,11 +25,13 @@ struct Judged {
 fn judge(plant: Plant, seed: u64) -> Judged {
     let log = Planted::new(seed, plant);
     let found = propose(&log);
+    let all = log.requests.iter().filter(|request| log.is_bad(request)).count().max(1) as f64;
+    let apart = (!found.narrower.is_empty()).then(|| spoken_of(&log, &found.narrower));
     let Some(proposal) = found.recommended() else {
-        let verdict = if log.bad.is_empty() { "right" } else { "missed" };
         return Judged {
             proposed: "none".to_owned(),
-            verdict: verdict.to_owned(),
+            apart: apart.map(|(bad, others)| (bad as f64 / all, others)),
+            verdict: without_a_limit(&log, &found, apart),
             bad_denied: None,
             others: Harm::default(),
             another_day: Harm::default(),
@@ -122,12 +45,29 @@ fn judge(plant: Plant, seed: u64) -> Judged {
     };
     Judged {
         proposed: format!("{} burst {}", proposal.rate, proposal.burst),
+        apart: apart.map(|(bad, others)| (bad as f64 / all, others)),
         verdict,
         bad_denied: (harm_today.bad_requests > 0)
             .then(|| harm_today.bad_denied as f64 / harm_today.bad_requests as f64),
         others: harm_today,
         another_day: harm(&Planted::new(seed + ANOTHER_DAY, plant), proposal),
     }
+}
+
+/// Judges what is said where no limit is recommended.
+fn without_a_limit(log: &Planted, found: &Suggestion, apart: Option<(u64, u64)>) -> String {
+    let is_bad = |key: &String| log.bad.contains(key);
+    let accused = found.stand_out.iter().filter(|told| told.fate == Fate::Missed && !is_bad(&told.key));
+    let verdict = match (log.bad.is_empty(), apart) {
+        (_, Some((_, 1..))) => "wrong: the policies speak of others",
+        _ if accused.count() > 0 => "wrong: accuses others",
+        (true, None) => "right",
+        (true, Some(_)) => "wrong: tells apart nobody",
+        (false, Some(_)) => "right: told apart",
+        (false, None) if found.stand_out.iter().any(|told| is_bad(&told.key)) => "missed: named, not cut",
+        (false, None) => "missed",
+    };
+    verdict.to_owned()
 }
 
 /// Joins what came of each seed, once if it was the same for all.
@@ -149,10 +89,16 @@ fn row(name: &str, plant: Plant) -> String {
     let denied = |judged: &Judged| {
         judged.bad_denied.map_or("–".to_owned(), |share| format!("{:.0} %", share * 100.0))
     };
+    let apart = |judged: &Judged| match judged.apart {
+        None => "–".to_owned(),
+        Some((share, 0)) => format!("{:.0} %", share * 100.0),
+        Some((share, others)) => format!("{:.0} % and {others} of others", share * 100.0),
+    };
     format!(
-        "| {name} | {} | {} | {} | {} | {} |\n",
+        "| {name} | {} | {} | {} | {} | {} | {} |\n",
         each(&|judged| judged.proposed.clone()),
         each(&denied),
+        each(&apart),
         each(&|judged| others(&judged.others)),
         each(&|judged| others(&judged.another_day)),
         each(&|judged| judged.verdict.clone()),
@@ -165,11 +111,11 @@ const END: &str = "<!-- end -->";
 /// The table in the manual is what the method does: on seeds it was not made with, failures included.
 #[test]
 fn the_table_in_the_manual_is_true() {
-    let mut table = "| planted | recommended | planted requests denied | others hit (requests) | on another day | verdict |\n\
-        |---|---|---|---|---|---|\n"
+    let mut table = "| planted | recommended | planted requests denied | by a policy of their own | others hit (requests) | on another day | verdict |\n\
+        |---|---|---|---|---|---|---|\n"
         .to_owned();
     let rows: Vec<String> = std::thread::scope(|scope| {
-        let halves = SCENARIOS.chunks(SCENARIOS.len() / 2);
+        let halves = SCENARIOS.chunks(SCENARIOS.len().div_ceil(2));
         let rows = |half: &'static [(&str, Plant)]| {
             half.iter().map(|(name, plant)| row(name, *plant)).collect::<Vec<_>>()
         };
@@ -205,16 +151,17 @@ fn show() {
             let log = Planted::new(*seed, *plant);
             let other = Planted::new(seed + 1_000_000, *plant);
             let found = propose(&log);
-            let totals: HashMap<&str, u64> = log.clients().fold(HashMap::new(), |mut all, (name, _)| {
-                *all.entry(name).or_default() += 1;
-                all
-            });
-            println!(
-                "{name} #{seed}: {} requests, {} keys, {:?}",
-                found.requests,
-                totals.len(),
-                found.finding
-            );
+            println!("{:?}", judge(*plant, *seed).verdict);
+            println!("{name} #{seed}: {} requests, {} keys, {:?}", found.requests, found.keys, found.finding);
+            for told in &found.stand_out {
+                println!(
+                    "    {:?} {} {:?} {} peak {} {:?}",
+                    told.fate, told.key, told.looks, told.requests, told.peak, told.signs
+                );
+            }
+            for one in &found.narrower {
+                println!("    {one:?} {:?}", spoken_of(&log, &found.narrower));
+            }
             for proposal in &found.proposals {
                 let (same, next) = (harm(&log, proposal), harm(&other, proposal));
                 println!(

@@ -2,5 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod harm;
 mod judge;
+mod plants;
+mod scenarios;
 mod traffic;

@@ -5,6 +5,7 @@ use tidegate_sim::replay::PeakRate;
 use tidegate_sim::suggest::{Caution, Finding, Proposal, Purpose, Spared, Suggestion};
 use tidegate_sim::thousands::grouped;
 
+use super::evidence::{self, evidence};
 use crate::outcome::span;
 use crate::styled::{Look, Styled};
 use crate::table::table;
@@ -13,11 +14,18 @@ use crate::table::table;
 const NAMES: usize = 3;
 /// What the policy is called in the text to copy.
 const NAME: &str = "suggested";
+/// What a policy for some requests alone is called.
+const APART: &str = "suggested-apart";
 
 pub(super) fn text(found: &Suggestion, wide: bool) -> Styled {
     let mut text = Styled::from(heading(found));
     text.push_as(look(found.finding), &finding(found));
     text.push("\n");
+    if let Some(table) = evidence(found, wide) {
+        text.push("\n");
+        text.push(table);
+        text.push("\n");
+    }
     let names_users = !found.cautions.contains(&Caution::NoUsers);
     if !found.proposals.is_empty() {
         let header =
@@ -31,6 +39,12 @@ pub(super) fn text(found: &Suggestion, wide: bool) -> Styled {
         text.push(format!("{}\n\n", lead(found, proposal)));
         text.push(found.yaml(proposal, NAME));
         text.push(format!("\n{}", certainty(found, proposal)));
+        if !found.narrower.is_empty() {
+            text.push("\n");
+        }
+    }
+    if !found.narrower.is_empty() {
+        text.push(apart(found));
     }
     for caution in &found.cautions {
         text.push_as(Look::Doubtful, "NOTE");
@@ -48,11 +62,15 @@ fn heading(found: &Suggestion) -> String {
         found.by.join(", "),
         span(found.span)
     );
+    if let (Some(cost), Some(units)) = (&found.cost, found.units) {
+        text.push_str(&format!(", {} units of {}", grouped(units), visible::name(cost)));
+    }
     if found.keys_signed_in > 0 {
         text.push_str(&format!(", {} of which signed in", grouped(found.keys_signed_in)));
     }
     let rate = PeakRate { count: 1, window: found.per }.to_string();
     let period = rate.trim_start_matches("1/");
+    let units = if found.cost.is_some() { " units" } else { "" };
     let mut peaks = found.peaks.iter().map(|peak| {
         let share =
             if peak.keys_share >= 1.0 { "all".to_owned() } else { format!("{} %", peak.keys_share * 100.0) };
@@ -61,7 +79,28 @@ fn heading(found: &Suggestion) -> String {
     if let Some((share, peak)) = peaks.next() {
         let others: String = peaks.map(|(share, peak)| format!(", {share} {peak}")).collect();
         text.push_str(&format!(
-            ".\nOf the keys, {share} never asked more than {peak} per {period}{others}.\n\n"
+            ".\nOf the keys, {share} never asked more than {peak}{units} per {period}{others}.\n\n"
+        ));
+    }
+    text
+}
+
+/// Tells of the policies for those that no limit by the key catches.
+fn apart(found: &Suggestion) -> String {
+    let mut text = String::new();
+    for (place, narrower) in found.narrower.iter().enumerate() {
+        let name = if place == 0 { APART.to_owned() } else { format!("{APART}-{}", place + 1) };
+        let (who, them) = match narrower.keys {
+            1 => ("1 key asks".to_owned(), "it"),
+            keys => (format!("{} keys together ask", grouped(keys)), "them"),
+        };
+        text.push_str(&format!(
+            "{who} as a crawler or a guesser does ({}), and no limit by {} catches {them} alone. A limit of {} own does, here at a quarter of \
+             the pace:\n\n{}\n",
+            evidence::seen(&narrower.signs),
+            found.by.join(", "),
+            if narrower.keys == 1 { "its" } else { "their" },
+            narrower.yaml(&name),
         ));
     }
     text
@@ -83,6 +122,16 @@ fn finding(found: &Suggestion) -> String {
         Finding::SignedIn => "Those who stand out from the crowd have signed in: no limit is recommended. A limit by user, or an \
              override for them, may fit better."
             .to_owned(),
+        Finding::Ordinary => "Those who stand out look like people behind one address, jobs on a timer or programs that use an interface: no limit is \
+             recommended."
+            .to_owned(),
+        Finding::Unclear => "Some stand out, and what the log shows of them does not tell what they are: no limit is recommended. What \
+             it would cost to cut them is the stricter one."
+            .to_owned(),
+        Finding::NoFaster => format!(
+            "Some look like crawlers or guessers, and are no faster than others: no limit by {} is recommended.",
+            found.by.join(", ")
+        ),
         Finding::Bursts => "Those who stand out come in bursts and ask no more than others over time, as jobs on a timer do: no limit is \
              recommended."
             .to_owned(),
@@ -94,6 +143,9 @@ fn finding(found: &Suggestion) -> String {
             .to_owned(),
         Finding::FewKeys => "There are too few keys to say what is usual: no limit is recommended.".to_owned(),
         Finding::OneKey => "There is one key only, and nobody to compare it with: no limit is recommended.".to_owned(),
+        Finding::TooShort if found.span.is_zero() => "All requests have the same time, so the log says nothing about rates. Where their \
+             times are in another column, name it: --column time=NAME."
+            .to_owned(),
         Finding::TooShort => {
             let period = PeakRate { count: 1, window: found.per };
             format!(
@@ -143,7 +195,7 @@ fn purpose(found: &Suggestion, proposal: &Proposal) -> String {
         Purpose::Gap => "recommended".to_owned(),
         Purpose::Lenient => "lenient".to_owned(),
         Purpose::Stricter => "stricter".to_owned(),
-        Purpose::Hundredth => "hits 1 % of keys".to_owned(),
+        Purpose::Hundredth => "hits at most 1 % of keys".to_owned(),
         Purpose::Kept => {
             let kept = found.keys.about().saturating_sub(proposal.evidence.keys_hit);
             format!("keeps {} keys", grouped(kept))
@@ -152,9 +204,10 @@ fn purpose(found: &Suggestion, proposal: &Proposal) -> String {
     }
 }
 
-/// The proposal to copy: the recommended one, else the one that hits nobody.
+/// The proposal to copy: the recommended one, else the one that hits nobody, unless there is a policy that tells the culprit apart.
 fn copied(found: &Suggestion) -> Option<&Proposal> {
-    let ceiling = || found.proposals.iter().find(|proposal| proposal.purpose == Purpose::Ceiling);
+    let is_ceiling = |proposal: &&Proposal| proposal.purpose == Purpose::Ceiling && found.narrower.is_empty();
+    let ceiling = || found.proposals.iter().find(is_ceiling);
     found.recommended().or_else(ceiling)
 }
 

@@ -71,7 +71,7 @@ fn the_bounds_are_twenty_and_two_hundred() {
     assert_eq!(full(&law, &mut state, 5000, 60_000_000, Outcome::Overloaded), 20);
 }
 
-/// Netflix/concurrency-limits, issues 137 and 176: a dependency hangs, and every call ends with the same time-out after a second. Nothing is
+/// A dependency hangs, and every call ends with the same time-out after a second. Nothing is
 /// as steady as that; the limit grows to its most, and all of it hangs.
 #[test]
 fn constant_time_outs_let_the_profile_grow_and_not_ours() {

@@ -1,5 +1,6 @@
 //! When the baseline is measured anew, and from which samples.
 
+use super::super::jitter::Jitter;
 use crate::average::Average;
 
 /// How many samples make a measurement: enough for the least of them to be a quick one, few enough to be soon through.
@@ -10,8 +11,7 @@ const SAMPLES: u32 = 10;
 pub(super) struct Probe {
     /// Samples since the last measurement.
     count: u64,
-    /// The state of the random numbers.
-    random: u64,
+    jitter: Jitter,
     /// How many the service works on at once.
     working: Average,
     /// The least latency since the last measurement of work that entered while few were inside; infinite where there is none.
@@ -24,22 +24,20 @@ pub(super) struct Probe {
 
 impl Probe {
     pub(super) fn new(seed: u64) -> Self {
-        let random = shuffled(seed);
-        Self { count: 0, random, working: Average::default(), quick: f64::INFINITY, seen: 0, draining: false }
+        let jitter = Jitter::new(seed);
+        Self { count: 0, jitter, working: Average::default(), quick: f64::INFINITY, seen: 0, draining: false }
     }
 
     /// Begins to count again, with another jitter.
     pub(super) fn restart(&self) -> Self {
-        let random = shuffled(self.random);
-        Self { count: 0, random, quick: f64::INFINITY, seen: 0, draining: false, ..*self }
+        let jitter = self.jitter.next();
+        Self { count: 0, jitter, quick: f64::INFINITY, seen: 0, draining: false, ..*self }
     }
 
     /// Counts a sample; says whether it is time for a measurement.
     pub(super) fn due(&mut self, every: f64, limit: f64) -> bool {
         self.count = self.count.saturating_add(1);
-        // The upper 53 bits as a number from 0 to 1.
-        let jitter = (self.random >> 11) as f64 / (1u64 << 53) as f64;
-        (0.5 + jitter / 2.0) * every * limit <= self.count as f64
+        (0.5 + self.jitter.unit() / 2.0) * every * limit <= self.count as f64
     }
 
     /// Takes in how many of those inside were worked on rather than waiting.
@@ -80,12 +78,4 @@ impl Probe {
     fn few(&self) -> f64 {
         (self.working.get().unwrap_or(0.0) / 2.0).ceil().max(1.0)
     }
-}
-
-/// The next of a row of numbers that look random (SplitMix64, by G. Steele, D. Lea and C. Flood).
-fn shuffled(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
 }

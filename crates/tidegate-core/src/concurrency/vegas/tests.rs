@@ -69,7 +69,7 @@ fn half_of_a_change_is_made_at_a_smoothing_of_one_half() -> Result<(), QuotaErro
     Ok(())
 }
 
-/// Netflix/concurrency-limits, issue 165: a service at its limit for hours. Each probe takes a sample that has waited as the time that work
+/// A service at its limit for hours. Each probe takes a sample that has waited as the time that work
 /// takes when nobody waits; so the queue counts as service, and the limit grows by a queue with each probe, up to its most. The service
 /// then holds many times as much work as it can do, and answers as many times as late.
 #[test]

@@ -1,0 +1,123 @@
+//! Those who stand out, each with what its requests show and what becomes of it, in a line.
+
+use tidegate::visible;
+use tidegate_sim::suggest::{Fate, Looks, Signs, StandsOut, Suggestion};
+use tidegate_sim::thousands::grouped;
+
+use crate::outcome::span;
+use crate::styled::Styled;
+use crate::table::table;
+
+/// Keys shown of each fate, unless all are wanted.
+const SHOWN: usize = 3;
+/// The longest agent shown, in characters.
+const AGENT: usize = 40;
+
+/// Returns the table of those who stand out; `None` where nobody does.
+pub(super) fn evidence(found: &Suggestion, wide: bool) -> Option<Styled> {
+    let shown = if wide { usize::MAX } else { SHOWN };
+    let of = |fate| found.stand_out.iter().filter(move |told| told.fate == fate).take(shown);
+    let rows: Vec<Vec<String>> =
+        [Fate::Cut, Fate::Missed, Fate::Spared].into_iter().flat_map(of).map(row).collect();
+    let header = ["WHO STANDS OUT", "IS", "LOOKS LIKE", "REQUESTS", "BECAUSE"];
+    (!rows.is_empty()).then(|| table(&header, &[3], rows))
+}
+
+fn row(told: &StandsOut) -> Vec<String> {
+    let fate = match told.fate {
+        Fate::Cut => "cut",
+        Fate::Missed => "not caught",
+        Fate::Spared => "spared",
+    };
+    vec![
+        visible::name(&told.key).into_owned(),
+        fate.to_owned(),
+        looks(told.looks).to_owned(),
+        grouped(told.requests),
+        because(told),
+    ]
+}
+
+const fn looks(looks: Looks) -> &'static str {
+    match looks {
+        Looks::Crawler => "a crawler",
+        Looks::Refused => "a guesser",
+        Looks::People => "people",
+        Looks::Timer => "a timer",
+        Looks::Program => "a program",
+        _ => "anybody",
+    }
+}
+
+/// Says what was seen, the telling part first.
+fn because(told: &StandsOut) -> String {
+    let said = Said::of(&told.signs);
+    let signed_in = told.signed_in.then(|| "signed in".to_owned());
+    let parts = match told.looks {
+        Looks::Crawler => [said.pages, said.parts, said.agents],
+        Looks::Refused => [said.refused, said.paths, said.agents],
+        Looks::People => [said.agents, said.parts, said.pages],
+        Looks::Timer => [said.paths, said.every, said.agents],
+        Looks::Program => [said.paths, said.agents, Some(format!("peak {}", grouped(told.peak)))],
+        _ => [Some(format!("peak {}", grouped(told.peak))), said.paths, said.agents.or(said.every)],
+    };
+    parts.into_iter().chain([signed_in]).flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// Says what was seen of a crawler or a guesser.
+pub(super) fn seen(signs: &Signs) -> String {
+    let said = Said::of(signs);
+    let parts = if signs.refused_share >= Some(0.5) {
+        [said.refused, said.paths, said.agents]
+    } else {
+        [said.pages, said.parts, said.agents]
+    };
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// The signs in words, each where the log has it.
+struct Said {
+    paths: Option<String>,
+    pages: Option<String>,
+    parts: Option<String>,
+    refused: Option<String>,
+    agents: Option<String>,
+    every: Option<String>,
+}
+
+impl Said {
+    fn of(signs: &Signs) -> Self {
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        let path = |paths| if paths == 1 { "1 path".to_owned() } else { format!("{} paths", grouped(paths)) };
+        Self {
+            paths: signs.paths.map(path),
+            pages: signs.pages_different.zip(signs.pages).map(|(different, pages)| {
+                format!("{} different pages in {} requests for pages", grouped(different), grouped(pages))
+            }),
+            parts: signs.parts_share.map(|share| match share {
+                0.0 => "no images or scripts".to_owned(),
+                share => format!("{} images and scripts", percent(share)),
+            }),
+            refused: signs
+                .refused_share
+                .filter(|share| *share > 0.0)
+                .map(|share| format!("{} refused or not there", percent(share))),
+            agents: match (&signs.agent, signs.agents) {
+                (Some(agent), _) => Some(format!("agent {}", short(agent))),
+                (None, Some(8)) => Some("8 agents or more".to_owned()),
+                (None, Some(agents)) => Some(format!("{agents} agents")),
+                (None, None) => None,
+            },
+            every: signs.every.map(|every| format!("every {}", span(every))),
+        }
+    }
+}
+
+/// Writes an agent in one short line; it is a stranger's text.
+fn short(agent: &str) -> String {
+    let name = visible::name(agent);
+    if name.chars().count() <= AGENT {
+        return name.into_owned();
+    }
+    format!("{}…", name.chars().take(AGENT).collect::<String>())
+}

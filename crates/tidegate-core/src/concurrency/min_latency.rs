@@ -1,0 +1,261 @@
+//! Minimum latency: from time to time the limit goes down to its least to measure how long work takes when nobody waits, and follows latency
+//! against that.
+//!
+//! In each interval the gradient is the measured latency and a quarter, divided by the median of the interval, between one half and two.
+//! The limit is multiplied by it, and its own square root is added: room to grow and for bursts.
+//!
+//! # When
+//! Right where latencies vary and a median means something, and where a moment with a few places, each minute, does no harm: its baseline is
+//! measured and never guessed. Wrong where that moment costs too much: with the default knobs fifty requests, three at a time; and where work
+//! takes seconds, for it then lasts a minute itself.
+//!
+//! # Knobs
+//! | knob | range | default | |
+//! |---|---|---|---|
+//! | bounds | 1 to 2²⁰ | 3 to 1000, from 3 | [`Bounds`]; the least is also the limit of a measurement |
+//! | interval | 1 ms to 1 h | 100 ms | how often the limit moves |
+//! | buffer | 0 to 10 | 0.25 | by how much of the measured latency work may be slower |
+//! | measure every | 1 ms to a day | 60 s, up to 15 % later | how long until the next measurement |
+//! | requests | 1 to 100,000 | 50 | how many a measurement takes |
+//! | seed | any | 0 | of the jitter of measurements |
+//!
+//! A limit that has been at its least for five intervals is measured at once: the measured latency may be too short. Work that began before
+//! a measurement takes part in nothing after it.
+//!
+//! # What is corrected
+//! Envoy counts the latency of every response. A service whose every call runs into the same time-out measures that, and errors that come
+//! back at once make a baseline that no work can meet. Here only work that was done is measured, and in an interval each overload counts
+//! as work that never ends, so that the limit halves once half of an interval is overload. [`MinLatency::envoy`] has the peer's arithmetic.
+//!
+//! # Source
+//! The gradient controller of Envoy's adaptive concurrency filter, with its median taken from a histogram, a sixteenth off at most.
+
+mod median;
+
+use core::time::Duration;
+
+use super::bounds::Bounds;
+use super::evidence::{Evidence, nanos};
+use super::jitter::Jitter;
+use super::law::{Law, Sample};
+use crate::error::QuotaError;
+use crate::guard::Outcome;
+use crate::knob::in_range;
+use crate::time::{Tick, onward};
+use median::Median;
+
+/// After how many intervals at the least limit in a row the latency is measured again.
+const INTERVALS_AT_LEAST: u32 = 5;
+/// How much later than due a measurement may be, as a share of the time between two.
+const LATER: f64 = 0.15;
+
+/// A limit that follows the median latency against one that was measured while few were inside.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::concurrency::{Law, MinLatency, Sample};
+/// use tidegate_core::{Outcome, Tick};
+///
+/// let law = MinLatency::default();
+/// let mut state = law.start(Tick::EPOCH);
+/// for millis in 10..1000 {
+///     let (at, latency) = (Tick::EPOCH.after(Duration::from_millis(millis)), Duration::from_millis(10));
+///     let sample = Sample { at, latency, in_flight: law.limit(&state), outcome: Outcome::Success };
+///     law.learn(&mut state, &sample);
+///     if millis == 58 {
+///         assert_eq!(law.limit(&state), 3, "the first fifty are a measurement");
+///     }
+/// }
+/// assert!(law.limit(&state) > 50);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MinLatency {
+    bounds: Bounds,
+    interval: Duration,
+    buffer: f64,
+    every: Duration,
+    requests: u32,
+    seed: u64,
+    /// Whether every response is a latency, however it ended.
+    measures_all: bool,
+}
+
+/// What [`MinLatency`] remembers: 96 bytes, and 2 KiB on the heap for the median, allocated at the start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MinLatencyState {
+    limit: f64,
+    /// The measured latency in nanoseconds; `None` before the first measurement.
+    least: Option<f64>,
+    latencies: Median,
+    /// Whether a measurement goes on.
+    measuring: bool,
+    /// When the last measurement began: work from before it does not count.
+    since: Tick,
+    /// The latest tick that was told.
+    last: Tick,
+    interval_ends: Tick,
+    measure_at: Tick,
+    /// Intervals at the least limit in a row.
+    at_least: u32,
+    jitter: Jitter,
+}
+
+impl Default for MinLatency {
+    fn default() -> Self {
+        Self {
+            bounds: Bounds::known(3, 1000).start_at(3).expect("the least of them"),
+            interval: Duration::from_millis(100),
+            buffer: 0.25,
+            every: Duration::from_secs(60),
+            requests: 50,
+            seed: 0,
+            measures_all: false,
+        }
+    }
+}
+
+impl MinLatency {
+    /// Envoy's arithmetic with Envoy's knobs: every response is a latency, however it ended.
+    #[must_use]
+    pub fn envoy() -> Self {
+        Self { measures_all: true, ..Self::default() }
+    }
+
+    /// Sets the bounds of the limit; the least is also the limit of a measurement.
+    #[must_use]
+    pub const fn bounds(self, bounds: Bounds) -> Self {
+        Self { bounds, ..self }
+    }
+
+    /// Sets how often the limit moves, 1 ms to 1 h.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn interval(self, span: Duration) -> Result<Self, QuotaError> {
+        let range = Duration::from_millis(1)..=Duration::from_secs(3600);
+        Ok(Self { interval: in_range("interval", span, &range, "is no interval; use 1 ms to 1 h")?, ..self })
+    }
+
+    /// Sets by how much of the measured latency work may be slower before the limit shrinks, 0 to 10.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn buffer(self, share: f64) -> Result<Self, QuotaError> {
+        let want = "is no share to be slower by; use 0 to 10";
+        Ok(Self { buffer: in_range("buffer", share, &(0.0..=10.0), want)?, ..self })
+    }
+
+    /// Sets how long it is until the next measurement, 1 ms to a day, and how many requests one takes, 1 to 100,000.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when one is out of range.
+    pub fn measure(self, every: Duration, requests: u32) -> Result<Self, QuotaError> {
+        let range = Duration::from_millis(1)..=Duration::from_secs(86_400);
+        let every = in_range("measure every", every, &range, "is no time between two; use 1 ms to a day")?;
+        let want = "is no number of requests; use 1 to 100000";
+        let requests = in_range("requests", requests, &(1..=100_000), want)?;
+        Ok(Self { every, requests, ..self })
+    }
+
+    /// Sets the seed of the jitter between measurements, so that instances started together do not measure together.
+    #[must_use]
+    pub const fn seed(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// Returns the measured latency; `None` before the first measurement.
+    #[must_use]
+    pub fn least_latency(&self, state: &MinLatencyState) -> Option<Duration> {
+        // A number of nanoseconds that came from a duration; saturates if it were ever larger.
+        state.least.map(|nanos| Duration::from_nanos(nanos as u64))
+    }
+
+    /// Returns what a sample counts as: nanoseconds, infinite for work that never ends; `None` where it counts for nothing.
+    fn latency(&self, sample: &Sample, measuring: bool) -> Option<f64> {
+        if self.measures_all {
+            return (sample.outcome != Outcome::Ignored).then(|| nanos(sample));
+        }
+        match Evidence::of(sample, Duration::MAX) {
+            Evidence::Latency(latency) => Some(latency),
+            Evidence::Overload if !measuring => Some(f64::INFINITY),
+            _ => None,
+        }
+    }
+
+    fn begin_measurement(state: &mut MinLatencyState) {
+        (state.measuring, state.since, state.at_least) = (true, state.last, 0);
+        state.latencies.take();
+    }
+
+    fn end_measurement(&self, state: &mut MinLatencyState) {
+        state.least = state.latencies.take();
+        state.jitter = state.jitter.next();
+        let later = self.every.mul_f64(1.0 + LATER * state.jitter.unit());
+        (state.measuring, state.measure_at) = (false, state.last.after(later));
+        state.interval_ends = state.last.after(self.interval);
+    }
+
+    fn end_interval(&self, state: &mut MinLatencyState) {
+        state.interval_ends = state.last.after(self.interval);
+        let (Some(median), Some(least)) = (state.latencies.take(), state.least) else { return };
+        let gradient = (least * (1.0 + self.buffer) / median).clamp(0.5, 2.0);
+        let scaled = state.limit * gradient;
+        let next = self.bounds.clamp((scaled + scaled.sqrt()).floor());
+        let lowest = self.bounds.least() as f64;
+        state.at_least = if state.limit <= lowest && next <= lowest { state.at_least + 1 } else { 0 };
+        state.limit = next;
+    }
+}
+
+impl Law for MinLatency {
+    type State = MinLatencyState;
+
+    fn start(&self, now: Tick) -> MinLatencyState {
+        MinLatencyState {
+            limit: self.bounds.start() as f64,
+            least: None,
+            latencies: Median::new(),
+            measuring: true,
+            since: now,
+            last: now,
+            interval_ends: now,
+            measure_at: now,
+            at_least: 0,
+            jitter: Jitter::new(self.seed),
+        }
+    }
+
+    fn limit(&self, state: &MinLatencyState) -> u64 {
+        if state.measuring { self.bounds.least() } else { self.bounds.clamp(state.limit) as u64 }
+    }
+
+    fn learn(&self, state: &mut MinLatencyState, sample: &Sample) {
+        let at = onward(state.last, sample.at);
+        if at < state.last {
+            // The clock has stepped far back: what lies ahead of it begins now.
+            (state.since, state.interval_ends, state.measure_at) = (at, at, at);
+        }
+        state.last = at;
+        if at.before(sample.latency) >= state.since
+            && let Some(latency) = self.latency(sample, state.measuring)
+        {
+            state.latencies.add(latency);
+        }
+        if state.measuring {
+            if state.latencies.count() >= self.requests {
+                self.end_measurement(state);
+            }
+        } else {
+            if at >= state.interval_ends {
+                self.end_interval(state);
+            }
+            if at >= state.measure_at || state.at_least >= INTERVALS_AT_LEAST {
+                Self::begin_measurement(state);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

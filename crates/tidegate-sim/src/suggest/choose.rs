@@ -1,0 +1,93 @@
+//! What the log says, and whom limits would cut: the gap that gains most among those that cut whom a limit is meant for.
+
+use std::collections::HashSet;
+
+use super::cut::{self, Cut, Edge, Known, PAYS, Purpose, Spare};
+use super::needs::{KeyNeed, Needs};
+use super::suggestion::Finding;
+
+/// From so many keys on, the limit that hits 1 % of them is shown where the log draws no line.
+const HUNDREDTH: u64 = 200;
+/// Who peaks less than so many times as high as anybody in the crowd, and over time asks less than twice as much, comes in bursts.
+const BURSTS: (u64, u64) = (5, 2);
+
+/// What was chosen.
+#[derive(Debug)]
+pub(super) struct Choice {
+    pub(super) finding: Finding,
+    /// Whom limits would cut: the recommended first.
+    pub(super) cuts: Vec<Cut>,
+    /// The hashes of those who stand out.
+    pub(super) stand_out: HashSet<u64>,
+}
+
+impl Choice {
+    fn only(finding: Finding, cuts: Vec<Cut>) -> Self {
+        Self { finding, cuts, stand_out: HashSet::new() }
+    }
+}
+
+/// Chooses; `has_culprits` says that somebody looks like a crawler, or is refused most of the time, and asks enough to matter.
+pub(super) fn choose(needs: &Needs, known: &Known, kept: Option<Cut>, has_culprits: bool) -> Choice {
+    let ceiling = || cut::most_demanding(needs, Purpose::Ceiling, 0);
+    let keys = needs.keys().about();
+    let mut cuts: Vec<Cut> = kept.into_iter().collect();
+    if !cut::is_crowd(needs) {
+        cuts.extend(ceiling());
+        return Choice::only(if keys == 1 { Finding::OneKey } else { Finding::FewKeys }, cuts);
+    }
+    let pays = |edge: &&Edge| edge.denied_share >= PAYS;
+    let edge = |spare| cut::edge(needs, spare);
+    let (meant, unsigned, any) = (edge(Spare::Ordinary(known)), edge(Spare::SignedIn), edge(Spare::Nobody));
+    let stricter = |edge: &Edge| edge.cut(needs, Purpose::Stricter);
+    let hashes = |edge: &Edge| edge.cut(needs, Purpose::Gap).hit;
+    let stand_out: HashSet<u64> = [&meant, &unsigned, &any].into_iter().flatten().flat_map(hashes).collect();
+    let finding = if let Some(edge) = meant.as_ref().filter(pays) {
+        let gap = edge.cut(needs, Purpose::Gap);
+        let more = unsigned.iter().chain(&any).map(stricter).find(|cut| cut.hits_more_than(&gap));
+        let others = more.or_else(|| edge.stricter(needs)).into_iter().chain(edge.lenient(needs));
+        cuts.extend(std::iter::once(gap).chain(others));
+        Finding::Gap
+    } else {
+        let paying = unsigned.as_ref().filter(pays);
+        let (finding, cut) = match (paying, any.as_ref().filter(pays)) {
+            _ if has_culprits => (Finding::NoFaster, None),
+            (Some(edge), _) => (ordinary(needs, known, edge), Some(stricter(edge))),
+            (_, Some(edge)) => (Finding::SignedIn, Some(stricter(edge))),
+            _ => {
+                let few = (keys >= HUNDREDTH).then_some((keys / 100) as usize);
+                let few = few.and_then(|few| cut::most_demanding(needs, Purpose::Hundredth, few));
+                let finding = any
+                    .or(unsigned)
+                    .map_or(Finding::Smooth, |edge| Finding::NotWorthIt { denied_share: edge.denied_share });
+                (finding, few)
+            }
+        };
+        cuts.extend(cut.into_iter().chain(ceiling()));
+        finding
+    };
+    let mut seen: Vec<HashSet<u64>> = Vec::new();
+    cuts.retain(|cut| {
+        let new = !seen.contains(&cut.hit);
+        seen.push(cut.hit.clone());
+        new
+    });
+    cuts.truncate(3);
+    Choice { finding, cuts, stand_out }
+}
+
+/// Says why those above a gap, none of whom signed in, are not cut.
+fn ordinary(needs: &Needs, known: &Known, edge: &Edge) -> Finding {
+    let key = |place: &usize| &needs.remembered()[*place];
+    if edge.above.iter().all(|place| known.spares(key(place))) {
+        return Finding::Ordinary;
+    }
+    let crowd = || {
+        let all = needs.remembered().iter().enumerate();
+        all.filter(|(place, _)| !edge.above.contains(place)).map(|(_, key)| key)
+    };
+    let peak = crowd().map(KeyNeed::peak).max().unwrap_or(0).saturating_mul(BURSTS.0);
+    let over_time = crowd().map(|key| needs.burst(key, 0)).max().unwrap_or(0).saturating_mul(BURSTS.1);
+    let in_bursts = |place: &usize| key(place).peak() < peak && needs.burst(key(place), 0) < over_time;
+    if edge.above.iter().all(in_bursts) { Finding::Bursts } else { Finding::Unclear }
+}

@@ -1,0 +1,186 @@
+//! Policies for whom no limit by the key catches: one limit for all requests with one agent, of one network, or of one key.
+
+use std::collections::HashSet;
+
+use serde::Serialize;
+use tidegate::Quota;
+use tidegate::policy::{Glob, Limit, Match, Policy, Want};
+
+use super::options::{SuggestError, SuggestOptions};
+use super::readings::{Readings, Step};
+use super::signs::Signs;
+use super::watch::Shared;
+use super::written::{cost_line, in_words};
+use crate::replay::PeakRate;
+use crate::thousands::grouped;
+use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions};
+
+/// Such policies, at most.
+pub(super) const NARROWER: usize = 3;
+
+/// A policy for some requests alone, replayed on the whole log.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Narrower {
+    /// The attribute that tells the requests: `request.header.user-agent`, or the attribute of the key.
+    pub attribute: String,
+    /// Its value, as a pattern.
+    pub pattern: String,
+    /// The rate for all of them together: a quarter of what they ask on average.
+    #[serde(serialize_with = "in_words")]
+    pub rate: PeakRate,
+    /// The burst for all of them together: the peak that nine keys in ten do not go above.
+    pub burst: u64,
+    /// Requests that the policy speaks of.
+    pub requests: u64,
+    /// Different keys among them.
+    pub keys: u64,
+    /// Requests it would have denied.
+    pub denied: u64,
+    /// What was seen of them.
+    #[serde(flatten)]
+    pub signs: Signs,
+    #[serde(skip)]
+    pub(super) cost: Option<String>,
+}
+
+impl Narrower {
+    /// Returns the policy, to paste into a file: in shadow first.
+    #[must_use]
+    pub fn yaml(&self, name: &str) -> String {
+        let value = quoted(&self.pattern);
+        let matching = match self.attribute.strip_prefix("request.header.") {
+            Some(header) => format!("header: {{ {header}: {value} }}"),
+            None => format!("attributes: {{ {}: {value} }}", quoted(&self.attribute)),
+        };
+        let cost = self.cost.as_deref().map(cost_line).unwrap_or_default();
+        format!(
+            "  - name: {name}\n    # Replayed: speaks of {} requests of {}; denies {}.\n    mode: shadow\n    match: {{ {matching} }}\n{cost}    \
+             limit: {{ algorithm: gcra, rate: {}, burst: {} }}\n",
+            grouped(self.requests),
+            if self.keys == 1 { "1 key".to_owned() } else { format!("{} keys", grouped(self.keys)) },
+            grouped(self.denied),
+            self.rate,
+            self.burst
+        )
+    }
+}
+
+/// Writes a text as YAML reads it: as JSON.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// What is to be told apart: by the agent if it is nobody else's, else by the rest.
+#[derive(Clone, Debug)]
+pub(super) struct Apart {
+    pub(super) agent: Option<String>,
+    /// A pattern of the key's attribute.
+    pub(super) key: Option<String>,
+    /// Whether its agent is told only if no other key sends it.
+    pub(super) is_one_key: bool,
+    /// What it asks in one period, on average.
+    pub(super) pace: u64,
+    pub(super) signs: Signs,
+}
+
+impl Apart {
+    pub(super) fn group(shared: Shared, pace: u64, signs: Signs) -> Self {
+        let (agent, key) = match shared {
+            Shared::Agent(agent) => (Some(agent), None),
+            Shared::Network(pattern) => (None, Some(pattern)),
+        };
+        Self { agent, key, is_one_key: false, pace, signs }
+    }
+}
+
+/// A policy that is being replayed.
+struct Tried {
+    apart: usize,
+    attribute: String,
+    pattern: String,
+    asking: Asking,
+    what_if: WhatIf,
+    rate: PeakRate,
+    keys: HashSet<Vec<u8>>,
+}
+
+/// Replays policies that tell each of those apart, and returns the best for each.
+pub(super) fn narrower<W: FnMut(Step)>(
+    readings: &mut Readings<'_, W>,
+    options: &SuggestOptions,
+    asking: &Asking,
+    apart: &[Apart],
+    burst: u64,
+) -> Result<Vec<Narrower>, SuggestError> {
+    let burst = burst.max(1);
+    let mut tried = Vec::new();
+    for (place, one) in apart.iter().enumerate().take(NARROWER) {
+        let rate = PeakRate { count: (one.pace / 4).max(1), window: options.per };
+        let candidate = Candidate { rate: tidegate::Rate::new(rate.count, rate.window)?, burst };
+        let agent = one.agent.iter().map(|agent| ("request.header.user-agent", literal(agent)));
+        let key = one.key.iter().zip(options.by.first()).map(|(key, by)| (by.as_str(), key.clone()));
+        for (attribute, pattern) in agent.chain(key) {
+            // A pattern that is none is not worth a mistake: the next is tried.
+            let Ok(glob) = Glob::new(&pattern) else { continue };
+            let matching = Match::any().attribute(attribute, Want::OneOf(vec![glob]));
+            let limit = Limit::new(Quota::per(rate.count, rate.window).gcra()?, "narrower");
+            let mut policy = Policy::new("narrower", limit).matching(matching);
+            policy.cost = options.cost.as_ref().map(|cost| cost.rule.clone());
+            let one_key = WhatIfOptions { keys: 2, named: 0, ..WhatIfOptions::default() };
+            tried.push(Tried {
+                apart: place,
+                attribute: attribute.to_owned(),
+                pattern,
+                asking: Asking::new(&policy, options.ipv6_prefix)?,
+                what_if: WhatIf::new(&policy, &[candidate], one_key)?,
+                rate,
+                keys: HashSet::new(),
+            });
+        }
+    }
+    if tried.is_empty() {
+        return Ok(Vec::new());
+    }
+    readings.read("narrowing", |record| {
+        for one in &mut tried {
+            if one.asking.find(&one.asking.describe(record), None).is_some() {
+                one.what_if.feed(record);
+                // As many as are remembered elsewhere; beyond, the count stands still.
+                if one.keys.len() < options.keys
+                    && let Some(asked) = asking.find(&asking.describe(record), None)
+                {
+                    one.keys.insert(asked.key);
+                }
+            }
+        }
+    })?;
+    let mut out: Vec<Narrower> = Vec::new();
+    for (place, apart) in apart.iter().enumerate() {
+        let mut of = tried.iter().filter(|one| one.apart == place && one.what_if.requests() > 0);
+        // An agent that others send, too, tells nobody apart.
+        let Some(best) = of.find(|one| !apart.is_one_key || one.keys.len() == 1) else { continue };
+        let is_told = |have: &Narrower| (&have.attribute, &have.pattern) == (&best.attribute, &best.pattern);
+        if !out.iter().any(is_told) {
+            out.push(Narrower {
+                attribute: best.attribute.clone(),
+                pattern: best.pattern.clone(),
+                rate: best.rate,
+                burst,
+                requests: best.what_if.requests(),
+                keys: best.keys.len() as u64,
+                denied: best.what_if.outcomes().first().map_or(0, |outcome| outcome.denied),
+                signs: apart.signs.clone(),
+                cost: options.cost.as_ref().map(|cost| cost.written.clone()),
+            });
+        }
+    }
+    Ok(out)
+}
+
+/// Writes an agent as a pattern that fits it: what means something in a pattern, or is a stranger's sign and may be refused in a file or
+/// confuse a terminal, stands for one character; but for the `*` at the end of an agent that was cut.
+fn literal(agent: &str) -> String {
+    let (agent, end) = agent.strip_suffix('*').map_or((agent, ""), |agent| (agent, "*"));
+    let is_plain = |char: char| (char == ' ' || char.is_ascii_graphic()) && !"*{}".contains(char);
+    agent.chars().map(|char| if is_plain(char) { char } else { '?' }).chain(end.chars()).collect()
+}

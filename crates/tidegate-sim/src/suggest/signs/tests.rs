@@ -1,0 +1,80 @@
+use tidegate::Tick;
+
+use super::*;
+use crate::log::{Log, LogOptions};
+use crate::source::Input;
+
+/// What a key shows that made these requests: (second, path, status, agent).
+fn evident(requests: impl IntoIterator<Item = (f64, String, u16, String)>) -> Evident {
+    let mut text = "ts,client,path,status,user_agent\n".to_owned();
+    for (second, path, status, agent) in requests {
+        text.push_str(&format!("{},192.0.2.1,{path},{status},{agent}\n", 1_772_442_000.0 + second));
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    let mut evident = Evident::new();
+    let mut log = Log::open(vec![Input::File(file.path().to_owned())], LogOptions::default()).unwrap();
+    log.read(|record| {
+        assert!(record.time > Tick::EPOCH);
+        evident.add(record, 1);
+        std::ops::ControlFlow::Continue(())
+    })
+    .unwrap();
+    evident
+}
+
+fn one(second: u32, path: impl Into<String>, agent: u32) -> (f64, String, u16, String) {
+    (f64::from(second), path.into(), 200, format!("agent {agent}"))
+}
+
+/// A crowd of whose requests half load what belongs to pages.
+fn crowd() -> Loads {
+    Loads { pages: 500, parts: 500 }
+}
+
+#[test]
+fn each_kind_is_told_by_its_requests() {
+    let crawler = evident((0..400).map(|n| one(n * 7 % 9_000 + n, format!("/item/{n}"), 1)));
+    assert_eq!(crawler.looks(crowd()), Looks::Crawler);
+    let office = evident((0..400).map(|n| {
+        let path = if n % 3 == 0 { format!("/item/{}", n * n % 60) } else { format!("/a/{}.CSS", n % 9) };
+        one(n * 3 + n % 7, path, n % 6)
+    }));
+    assert_eq!(office.looks(crowd()), Looks::People);
+    let poller = evident((0..100).map(|n| one(n * 10, "/inbox", 1)));
+    assert_eq!(
+        (poller.looks(crowd()), poller.signs().every.map(|every| every.as_secs())),
+        (Looks::Timer, Some(10))
+    );
+    let job = evident((0..300).map(|n| one(n / 30 * 300, format!("/export/{}", n % 30), 1)));
+    assert_eq!(job.looks(crowd()), Looks::Timer);
+    let guesser = evident((0..100).map(|n| (f64::from(n * 5), "/login".to_owned(), 401, "agent".to_owned())));
+    assert_eq!(guesser.looks(crowd()), Looks::Refused, "an even pace excuses no guessing");
+    let broken = evident((0..100).map(|n| (f64::from(n * 5), "/gone".to_owned(), 404, "agent".to_owned())));
+    assert_eq!(broken.looks(crowd()), Looks::Timer, "an app that asks for what is gone looks for nothing");
+    let customer = evident((0..200).map(|n| one(n * 5 + n * n % 17, format!("/api/{}", n % 4), 1)));
+    assert_eq!(customer.looks(crowd()), Looks::Program);
+    let importer = evident((0..400).map(|n| one(n / 40 * 600 + n % 5, format!("/item/{n}"), 1)));
+    assert_eq!(importer.looks(crowd()), Looks::Timer, "forty new things every ten minutes");
+    let few = evident((0..29).map(|n| one(n * 7, format!("/item/{n}"), 1)));
+    assert_eq!(few.looks(crowd()), Looks::Unclear, "a reader of 29 pages");
+    assert_eq!(Evident::new().looks(crowd()), Looks::Unclear);
+}
+
+/// Where another server has the images, readers of many pages look as crawlers do, but for their agents.
+#[test]
+fn where_nobody_loads_images_several_agents_are_no_crawler() {
+    let none = Loads { pages: 1_000, parts: 0 };
+    let pages = |agents: u32| evident((0..200).map(|n| one(n * 9 + n % 5, format!("/item/{n}"), n % agents)));
+    assert_eq!((pages(1).looks(none), pages(5).looks(none)), (Looks::Crawler, Looks::Unclear));
+    assert_eq!(pages(5).looks(crowd()), Looks::Crawler, "a crawler that changes its agent");
+    assert!(pages(1).is_of_programs(none));
+}
+
+#[test]
+fn a_long_agent_is_cut_between_characters() {
+    assert_eq!(agent_name(b"short"), "short");
+    let long = "\u{e4}".repeat(100);
+    assert_eq!(agent_name(long.as_bytes()), format!("{}*", "\u{e4}".repeat(60)));
+    assert_eq!(agent_name(&[0x80; 130]).chars().count(), 121, "bytes that are no text");
+}

@@ -1,0 +1,136 @@
+//! The second reading: what the keys that stand out ask for, and who shares their agent or network.
+//!
+//! Looked at are the keys above any clear gap, those that ask most, and, since a crawler may change its address, the agents and the networks
+//! that ask most. All others are the crowd: of them only one sum is kept.
+
+mod agents;
+mod group;
+mod networks;
+mod pages;
+
+use std::collections::{HashMap, HashSet};
+
+use self::agents::Agents;
+pub(super) use self::group::{Group, Shared};
+use self::networks::networks;
+use self::pages::Pages;
+use super::cut;
+use super::needs::Needs;
+use super::signs::{Evident, Loads, Looks};
+use crate::log::Record;
+use crate::peaks::GivenHash;
+
+/// Keys looked at, at most: some 4 KiB each.
+const WATCHED: usize = 2_000;
+/// Keys that ask most, in all and at once, looked at in any case.
+const LARGEST: usize = 50;
+/// Keys that a group has at least: fewer are looked at one by one.
+const GROUP: u64 = 8;
+
+/// What was seen of the keys that stand out.
+#[derive(Debug)]
+pub(super) struct Watch {
+    places: HashMap<u64, u32, GivenHash>,
+    evident: Vec<Evident>,
+    members: HashMap<u64, u32, GivenHash>,
+    networks: Vec<Group>,
+    agents: Agents,
+    pages: Pages,
+    /// The crowd: everybody who is not looked at.
+    crowd: Loads,
+    /// Whether any request had a path, and whether any had an agent.
+    pub(super) has_paths: bool,
+    pub(super) has_agents: bool,
+}
+
+impl Watch {
+    /// Chooses whom to look at.
+    pub(super) fn new(needs: &Needs, is_by_client: bool) -> Self {
+        let watched = watched(needs);
+        let (networks, members) = if is_by_client { networks(needs, GROUP) } else { Default::default() };
+        let group = |pattern| Group { shared: Shared::Network(pattern), evident: Evident::new() };
+        Self {
+            // There are at most `WATCHED`.
+            places: watched.iter().enumerate().map(|(place, hash)| (*hash, place as u32)).collect(),
+            evident: watched.iter().map(|_| Evident::new()).collect(),
+            members,
+            networks: networks.into_iter().map(group).collect(),
+            agents: Agents::default(),
+            pages: Pages::default(),
+            crowd: Loads::default(),
+            has_paths: false,
+            has_agents: false,
+        }
+    }
+
+    /// Takes in a request of the key with this hash.
+    pub(super) fn feed(&mut self, record: &Record<'_>, key: u64) {
+        self.has_paths |= !record.path.is_empty();
+        self.has_agents |= !record.agent().is_empty();
+        self.agents.add(record, key);
+        self.pages.add(record);
+        match self.places.get(&key) {
+            Some(place) => self.evident[*place as usize].add(record, key),
+            None => self.crowd.add(record),
+        }
+        if let Some(group) = self.members.get(&key) {
+            self.networks[*group as usize].evident.add(record, key);
+        }
+    }
+
+    /// Returns what a key shows, if it was looked at.
+    pub(super) fn evident(&self, key: u64) -> Option<&Evident> {
+        self.places.get(&key).map(|place| &self.evident[*place as usize])
+    }
+
+    /// Says what a key looks like.
+    pub(super) fn looks(&self, key: u64) -> Looks {
+        self.evident(key).map_or(Looks::Unclear, |evident| evident.looks(self.crowd))
+    }
+
+    /// Returns the groups whose requests look like those of one crawler and are a share of all at least; each such crawler once, under
+    /// its agent where it has one. The keys in `known` are told of by themselves, and no group that is mostly one of them.
+    pub(super) fn groups(&self, known: &HashSet<u64>, requests: u64, share: f64) -> Vec<Group> {
+        let least = (requests as f64 * share) as u64;
+        let told_of = |group: &Group| -> u64 {
+            let Shared::Agent(agent) = &group.shared else { return 0 };
+            let keys = known.iter().filter_map(|key| self.evident(*key));
+            keys.filter(|key| key.only_agent() == Some(agent)).map(Evident::requests).sum()
+        };
+        let is_one = |group: &&Group| {
+            let Group { evident, .. } = group;
+            evident.keys() >= GROUP
+                && evident.requests() >= least.max(1)
+                && evident.looks(self.crowd) == Looks::Crawler
+                && evident.is_of_programs(self.crowd)
+                && self.pages.are_read_by_others(evident)
+                && told_of(group) * 2 < evident.requests()
+        };
+        let mut out: Vec<Group> = self.agents.groups().filter(is_one).cloned().collect();
+        for network in self.networks.iter().filter(is_one) {
+            let agent = network.evident.only_agent();
+            let is_told =
+                |group: &Group| matches!(&group.shared, Shared::Agent(known) if Some(&**known) == agent);
+            if !out.iter().any(is_told) {
+                out.push(network.clone());
+            }
+        }
+        out.sort_by(|a, b| {
+            b.evident.requests().cmp(&a.evident.requests()).then_with(|| a.shared.cmp(&b.shared))
+        });
+        out
+    }
+}
+
+/// Returns the hashes of the keys to look at.
+fn watched(needs: &Needs) -> Vec<u64> {
+    let remembered = needs.remembered();
+    let mut peaks: Vec<usize> = (0..remembered.len()).collect();
+    peaks.sort_by_key(|place| std::cmp::Reverse(remembered[*place].peak()));
+    let most = needs.falling(0).into_iter().take(LARGEST);
+    let mut places: Vec<usize> = most.chain(peaks.into_iter().take(LARGEST)).collect();
+    places.extend(cut::standing_out(needs));
+    let mut seen = HashSet::new();
+    let hashes = places.into_iter().map(|place| remembered[place].hash);
+    hashes.filter(|hash| seen.insert(*hash)).take(WATCHED).collect()
+}

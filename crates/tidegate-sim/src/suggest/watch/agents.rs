@@ -1,0 +1,59 @@
+//! The agents that ask most, in bounded memory.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher as _;
+
+use foldhash::quality::FixedState;
+
+use super::group::{Group, Shared};
+use crate::log::Record;
+use crate::peaks::GivenHash;
+use crate::suggest::signs::{Evident, agent_name};
+
+/// Agents counted at once. Whichever makes more than one request in 65 keeps its place, once it has one; some 4 KiB each.
+const COUNTED: usize = 64;
+
+/// The agents, and what those who send them ask for.
+#[derive(Debug)]
+pub(super) struct Agents {
+    hasher: FixedState,
+    counted: HashMap<u64, (u64, Group), GivenHash>,
+}
+
+impl Default for Agents {
+    fn default() -> Self {
+        Self { hasher: FixedState::with_seed(1), counted: HashMap::default() }
+    }
+}
+
+impl Agents {
+    /// Counts a request.
+    ///
+    /// # Source
+    /// Misra, Gries: Finding repeated elements, 1982.
+    pub(super) fn add(&mut self, record: &Record<'_>, key: u64) {
+        let agent = record.agent();
+        if agent.is_empty() {
+            return;
+        }
+        let hash = self.hasher.hash_one(agent);
+        if let Some((count, group)) = self.counted.get_mut(&hash) {
+            *count += 1;
+            group.evident.add(record, key);
+        } else if self.counted.len() < COUNTED {
+            let mut group =
+                Group { shared: Shared::Agent(agent_name(agent).into_owned()), evident: Evident::new() };
+            group.evident.add(record, key);
+            self.counted.insert(hash, (1, group));
+        } else {
+            self.counted.retain(|_, (count, _)| {
+                *count -= 1;
+                *count > 0
+            });
+        }
+    }
+
+    pub(super) fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.counted.values().map(|(_, group)| group)
+    }
+}
