@@ -17,10 +17,13 @@ mod waiting;
 use std::net::SocketAddr;
 
 use http::{Method, StatusCode};
-use proxy::{FAILS_OPEN, NAMES_THE_POLICY, Proxy, SAYS_THE_PRIORITY, TELLS_WHAT_IS_MARKED};
+use proxy::{FAILS_OPEN, NAMES_THE_POLICY, Proxy, SAYS_THE_PRIORITY};
 use running::{Answer, Running, send, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
+
+/// How one more of the manual's recipes begins.
+const TELLS_WHAT_IS_MARKED: &str = "# in server\nauth_request_set $tidegate_marked";
 
 const FILE: &str = "
 version: 1

@@ -26,8 +26,8 @@ mod key;
 mod learned;
 mod matching;
 mod named;
-pub(crate) mod over;
-mod path;
+mod over;
+pub(crate) mod path;
 mod plan;
 mod planning;
 #[expect(clippy::module_inception, reason = "one policy lives in the file of its name")]

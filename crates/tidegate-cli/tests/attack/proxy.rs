@@ -75,7 +75,6 @@ fn cooked(block: String, recipe: &str) -> String {
 /// How the manual's recipes for nginx begin.
 pub(crate) const FAILS_OPEN: &str = "# in location = /_tidegate\nproxy_connect_timeout";
 pub(crate) const NAMES_THE_POLICY: &str = "# in http\nmap $tidegate_policy";
-pub(crate) const TELLS_WHAT_IS_MARKED: &str = "# in server\nauth_request_set $tidegate_marked";
 pub(crate) const SAYS_THE_PRIORITY: &str = "# in http\ngeo $tidegate_priority";
 
 impl Proxy {
