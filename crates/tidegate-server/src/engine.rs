@@ -176,8 +176,7 @@ impl Engine {
         let held = held.unwrap_or(&mut unwanted);
         let among = only.map(|only| among(live, only));
         let check = check.among(among.as_ref());
-        let check = self.bounded(live, check);
-        let check = if live.demotes { self.demoted(live, check, only).await } else { check };
+        let check = self.prepared(live, check, only).await;
         let deciding = async {
             match want {
                 Want::Take if keeps => self.gate.charge_async(check, &mut held.charged).await,
@@ -205,18 +204,18 @@ impl Engine {
     ) -> Vec<(Conclusion, Held)> {
         let among: Vec<Option<Among>> =
             asked.iter().map(|(_, only)| only.map(|only| among(live, only))).collect();
-        let checks: Vec<Check<'_, '_>> =
-            asked.iter().zip(&among).map(|((check, _), among)| check.among(among.as_ref())).collect();
-        let mut checks: Vec<Check<'_, '_>> =
-            checks.into_iter().map(|check| self.bounded(live, check)).collect();
-        if live.demotes {
-            for (check, (_, only)) in checks.iter_mut().zip(asked) {
-                *check = self.demoted(live, *check, *only).await;
-            }
+        let mut checks: Vec<Check<'_, '_>> = Vec::with_capacity(asked.len());
+        for ((check, only), among) in asked.iter().zip(&among) {
+            checks.push(self.prepared(live, check.among(among.as_ref()), *only).await);
         }
         let mut charged: Vec<Charged> = Vec::new();
         let deciding = self.gate.charge_each_async(&checks, &mut charged, most_limits);
         let decided = self.metrics.time_each(deciding).await;
+        if live.breaks {
+            for charged in &charged {
+                self.note_entered(charged).await;
+            }
+        }
         let each = checks.iter().zip(decided).zip(charged);
         each.map(|((check, decided), charged)| {
             (self.conclude(live, check.request, decided, Want::Take), Held { charged })

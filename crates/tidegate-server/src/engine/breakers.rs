@@ -23,6 +23,10 @@ use crate::redact::Redact;
 /// ones before all others; its state in the store stays.
 const NOTED: usize = 1024;
 
+/// The longest key of a breaker that is noted, in bytes: callers choose keys, and all of them together are to stay within some MiB. The
+/// breaker of a longer one works, and is shown to whoever names its key.
+const LONGEST_KEY: usize = 2048;
+
 /// What is known of breakers.
 #[derive(Debug, Default)]
 pub(crate) struct Breakers {
@@ -76,7 +80,7 @@ impl Breakers {
         let is = seen.view.condition.as_str();
         let before = noted.get(&seen.key).map(|before| before.seen.view.condition.as_str());
         match before {
-            None if is == "closed" => return None,
+            None if is == "closed" || seen.key.len() > LONGEST_KEY => return None,
             Some(before) if before == is => {
                 if let Some(noted) = noted.get_mut(&seen.key) {
                     noted.seen = seen;
@@ -86,10 +90,9 @@ impl Breakers {
             _ => {}
         }
         if noted.len() >= NOTED && before.is_none() {
-            let oldest = |(_, noted): &(&Box<[u8]>, &Noted)| {
-                (noted.seen.view.condition != Condition::Closed, noted.since)
-            };
-            if let Some(key) = noted.iter().min_by_key(oldest).map(|(key, _)| key.clone()) {
+            let order = |noted: &Noted| (noted.seen.view.condition != Condition::Closed, noted.since);
+            if let Some(key) = noted.iter().min_by_key(|(_, noted)| order(noted)).map(|(key, _)| key.clone())
+            {
                 noted.remove(&key);
             }
         }

@@ -8,12 +8,23 @@ use super::{Engine, among};
 use crate::live::Live;
 
 impl Engine {
+    /// Makes a check what it is decided as: with the time that is left for a wait, and the priority that is left.
+    pub(super) async fn prepared<'a, 'd>(
+        &self,
+        live: &Live,
+        check: Check<'a, 'd>,
+        only: Option<&[usize]>,
+    ) -> Check<'a, 'd> {
+        let check = if live.delays { self.bounded(check) } else { check };
+        if live.demotes { self.demoted(live, check, only).await } else { check }
+    }
+
     /// Bounds the wait of a request by the time that its caller still waits.
     ///
     /// Only where the store decides on the spot: an engine that was given up for a time that a caller has named would leave the decision to
     /// `on_store_error`, and a caller would choose by a header to be let through.
-    pub(super) fn bounded<'a, 'd>(&self, live: &Live, check: Check<'a, 'd>) -> Check<'a, 'd> {
-        if !live.delays || !self.store.caps().always_decides {
+    fn bounded<'a, 'd>(&self, check: Check<'a, 'd>) -> Check<'a, 'd> {
+        if !self.store.caps().always_decides {
             return check;
         }
         let mut check = check;
@@ -23,7 +34,7 @@ impl Engine {
 
     /// Lowers the priority of a request that is over limits which demote, before all of its limits are decided together. `only` names the
     /// policies that are asked.
-    pub(super) async fn demoted<'a, 'd>(
+    async fn demoted<'a, 'd>(
         &self,
         live: &Live,
         check: Check<'a, 'd>,

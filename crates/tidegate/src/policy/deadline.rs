@@ -26,9 +26,9 @@ pub(super) const TOO_LATE: u16 = 504;
 /// ```
 #[must_use]
 pub fn time_left(request: &Descriptor<'_>) -> Option<(Duration, AccessEntry)> {
-    let read: [fn(&[u8]) -> Option<Duration>; 2] = [read_grpc_timeout, read_millis];
-    let said = TIME_LEFT.into_iter().zip(read).filter_map(|(name, read)| {
+    let said = TIME_LEFT.into_iter().filter_map(|name| {
         let value = request.value(name)?;
+        let read = if name == TIME_LEFT[0] { read_grpc_timeout } else { read_millis };
         Some((read(value.as_bytes())?, name, value))
     });
     let (left, name, value) = said.min_by_key(|(left, ..)| *left)?;
