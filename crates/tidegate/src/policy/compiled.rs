@@ -221,7 +221,7 @@ impl Ready {
             max_wait: limit.max_wait,
             replace: limit.replace,
             owner,
-            binding: policy.mode != Mode::Shadow && !policy.is_shadow_limit(at),
+            binding: policy.mode != Mode::Shadow && policy.over.refuses() && !policy.is_shadow_limit(at),
             varies: limit.tiers.is_some() || !limit.overrides.is_empty(),
             keeps: Keeps::of(limit),
             one_place: limit.is_guard() && policy.cost.is_none(),

@@ -123,7 +123,8 @@ impl PolicySet {
         let applied = policies.iter().enumerate().filter(|(_, policy)| policy.mode != Mode::Off);
         let index = Index::build(applied.map(|(place, policy)| (place as u32, &policy.matching)));
         let compiled = Compiled::all(&policies);
-        let guarded = policies.iter().any(|policy| !policy.access.deny.is_empty());
+        let guarded =
+            policies.iter().any(|policy| !policy.access.deny.is_empty() || policy.deadline.is_some());
         let mut compares_places = false;
         let mut see = |name: &str, group: bool| {
             compares_places |= ["request.path", "request.host"].into_iter().any(|place| {
