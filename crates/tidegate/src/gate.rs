@@ -19,6 +19,7 @@ mod fetch;
 mod in_flight;
 mod rounds;
 mod routes;
+mod sensing;
 mod settling;
 mod several_stores;
 #[cfg(feature = "ticket")]
@@ -41,6 +42,7 @@ pub use charged::{Charged, ChargedLine, Part};
 pub use check::Check;
 pub use check_together::Together;
 use routes::Routes;
+use sensing::Sensing;
 pub use settling::{Fate, Finished, Followed};
 pub use unfit::Unfit;
 
@@ -65,6 +67,8 @@ pub struct Gate {
     background: Background,
     time: Time,
     precision: Precision,
+    /// What conditions and moving rates go by.
+    sensing: Sensing,
     /// The name of this node in tickets.
     issuer: Arc<str>,
 }
@@ -203,6 +207,7 @@ impl Gate {
             background: Background::default(),
             time,
             precision: Precision::default(),
+            sensing: Sensing::default(),
             issuer: Arc::default(),
         }
     }
