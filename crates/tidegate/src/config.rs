@@ -4,6 +4,7 @@
 //! keys; then settings and policies are built of it. A file with an error gives no configuration, so the running one stays.
 
 mod budget;
+mod conditions;
 mod contradiction;
 mod costs;
 mod diagnostic;
@@ -22,6 +23,7 @@ mod preset;
 mod quota;
 mod reach;
 mod read;
+mod relations;
 #[cfg(feature = "cel")]
 mod sample;
 mod schema;
@@ -189,6 +191,7 @@ impl Config {
         let client_ip = client_ip(file.get("client_ip"));
         let forward_auth = forward_auth::forward_auth(&file, &mut findings);
         let access = policies::access(file.get("access"));
+        relations::check(&file, &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
         settled::check_lives(&file, &mut findings);
         if findings.refused() {

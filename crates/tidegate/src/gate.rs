@@ -17,6 +17,7 @@ mod check_together;
 mod decide;
 mod fetch;
 mod in_flight;
+mod load;
 mod rounds;
 mod routes;
 mod sensing;
@@ -41,8 +42,8 @@ pub use by_usage::FinishedBy;
 pub use charged::{Charged, ChargedLine, Part};
 pub use check::Check;
 pub use check_together::Together;
+use load::Sensing;
 use routes::Routes;
-use sensing::Sensing;
 pub use settling::{Fate, Finished, Followed};
 pub use unfit::Unfit;
 

@@ -34,6 +34,7 @@ mod policy;
 mod rate_grammar;
 mod real_cost;
 mod sensed;
+mod sensing;
 mod set;
 mod settle_rule;
 mod share;
@@ -75,7 +76,8 @@ pub use policy::{Absent, ChargeOn, Choice, Deny, Direction, Limit, Mode, Policy,
 pub(crate) use rate_grammar::whole_number;
 pub use rate_grammar::{GrammarError, Unit, UnitError, WrittenRate, span};
 pub use real_cost::{RealCost, UnknownUsage};
-pub use sensed::{SignalError, SourceStanding};
+pub use sensed::ConditionsError;
+pub use sensing::{SignalError, SourceStanding};
 pub use set::{PolicySet, PolicySetError};
 pub use settle_rule::{SettleBy, SettleRule};
 pub use share::Share;

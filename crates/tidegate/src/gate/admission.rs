@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tidegate_core::{Outcome, Tick};
 
 use super::charged::{Charged, ChargedLine, Part};
-use super::sensing::Begun;
+use super::load::Begun;
 use super::settling::Finished;
 use super::{Check, Gate, GateDecision};
 use crate::store::{DecidedBy, StoreError};

@@ -89,7 +89,8 @@ impl Gate {
         let in_force = self.policies.load();
         let shares =
             |check: &Check<'_, '_>| check.among.map_or(in_force.shares(), |among| among.set().shares());
-        !self.routes.own_waits() && checks.iter().all(|check| self.routes.are_plain(shares(check).with_sensed(false)))
+        !self.routes.own_waits()
+            && checks.iter().all(|check| self.routes.are_plain(shares(check).with_sensed(false)))
     }
 
     /// Decides requests in one round of exchanges, until they meet `most_limits` limits; `keeps` has one for each.

@@ -1,64 +1,19 @@
-//! The numbers that conditions and moving rates go by: where a gate reads them.
+//! The numbers that conditions and moving rates go by: when a gate reads them.
 //!
 //! Nothing runs for them: a check that comes a tenth of a second after the last readings takes the next ones, before it is decided. Gates
 //! whose policies go by no such number never come here.
 
-use std::collections::VecDeque;
-use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tidegate_core::Tick;
-use tidegate_core::time::nanos;
 
 use super::charged::Keep;
+use super::load::Begun;
 use super::{Check, Gate, GateDecision};
 use crate::policy::{PolicySet, SignalError, Source, SourceStanding};
-use crate::signals::{Reading, Watch};
+use crate::signals::Reading;
 use crate::store::{Op, Settled, Settling, Step, StepClock, StoreError};
-
-/// Over how long rates and latencies are taken.
-const WINDOW: Duration = Duration::from_secs(1);
-
-/// What a gate reads.
-#[derive(Default)]
-pub(super) struct Sensing {
-    machine: Option<Arc<dyn Fn() -> Reading + Send + Sync>>,
-    /// Started with the first check under policies that ask for it; `None` inside where the system does not tell.
-    watch: OnceLock<Option<Watch>>,
-    load: Load,
-}
-
-/// What a gate lets through.
-#[derive(Debug, Default)]
-struct Load {
-    admitted: AtomicU64,
-    begun: AtomicU64,
-    /// Admissions that ended, however.
-    ended: AtomicU64,
-    /// Those of them that were finished, and how long they took in all.
-    finished: AtomicU64,
-    spent: AtomicU64,
-    /// Earlier counts, the oldest first: at most one for each tenth of a second of the window, and one before it.
-    history: Mutex<VecDeque<Counts>>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Counts {
-    at: Tick,
-    admitted: u64,
-    finished: u64,
-    spent: u64,
-}
-
-/// What a gate let through lately.
-#[derive(Clone, Copy, Debug, Default)]
-struct Lately {
-    rate: Option<f64>,
-    latency: Option<f64>,
-}
 
 impl Gate {
     /// Replaces where the shares of the machine that are in use come from, for policies that go by them: from `read`, which is called up to
@@ -151,26 +106,19 @@ impl Gate {
     /// Counts a request that was let through.
     pub(super) fn count(&self, check: &Check<'_, '_>, decision: &GateDecision) {
         if decision.allowed && !check.peek && decision.policies.sensed().is_some() {
-            // Relaxed, here and below: counts that order nothing.
-            self.sensing.load.admitted.fetch_add(1, Ordering::Relaxed);
+            self.sensing.load.admit();
         }
     }
 
     /// Counts an admission that begins; `None` where nothing goes by it.
     pub(super) fn begin(&self, decision: &GateDecision) -> Option<Begun> {
         decision.policies.sensed()?;
-        self.sensing.load.begun.fetch_add(1, Ordering::Relaxed);
-        Some(Begun { finished: false })
+        Some(self.sensing.load.begin())
     }
 
     /// Counts its end, which was `took` later.
     pub(super) fn end(&self, begun: &Begun, took: impl FnOnce() -> Duration) {
-        let load = &self.sensing.load;
-        load.ended.fetch_add(1, Ordering::Relaxed);
-        if begun.finished {
-            load.spent.fetch_add(nanos(took()), Ordering::Relaxed);
-            load.finished.fetch_add(1, Ordering::Relaxed);
-        }
+        self.sensing.load.end(begun, took);
     }
 
     /// Returns how much of the limit of a policy without `by` is in use, in percent: of its fullest limit. `None` where an engine would
@@ -194,63 +142,5 @@ impl Gate {
             fullest = Some(fullest.unwrap_or(0.0).max((1.0 - left) * 100.0));
         }
         fullest
-    }
-}
-
-/// An admission that is counted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Begun {
-    /// Whether its work was done, so that it says how long such work takes.
-    pub(super) finished: bool,
-}
-
-impl Sensing {
-    fn machine(&self) -> Reading {
-        match &self.machine {
-            Some(read) => read(),
-            None => {
-                let watch = self.watch.get_or_init(|| Watch::start().ok());
-                watch.as_ref().map(Watch::reading).unwrap_or_default()
-            }
-        }
-    }
-}
-
-impl Load {
-    fn in_flight(&self) -> u64 {
-        // Ends first: of an admission that comes and goes between the two, the end is not counted without its beginning.
-        let ended = self.ended.load(Ordering::Relaxed);
-        self.begun.load(Ordering::Relaxed).saturating_sub(ended)
-    }
-
-    /// Returns what went through within the window before now.
-    fn lately(&self, now: Tick) -> Lately {
-        let counts = Counts {
-            at: now,
-            admitted: self.admitted.load(Ordering::Relaxed),
-            finished: self.finished.load(Ordering::Relaxed),
-            spent: self.spent.load(Ordering::Relaxed),
-        };
-        let mut history = self.history.lock();
-        history.push_back(counts);
-        // The first that stays is the last one from before the window, or from its edge.
-        while history.len() > 2 && now.since(history[1].at) >= WINDOW {
-            history.pop_front();
-        }
-        let Some(before) = history.front().filter(|before| before.at < now) else { return Lately::default() };
-        let passed = now.since(before.at).as_secs_f64();
-        let finished = counts.finished.saturating_sub(before.finished);
-        let spent = counts.spent.saturating_sub(before.spent);
-        Lately {
-            // A window that is not full yet says what it would hold if nothing followed.
-            rate: Some(counts.admitted.saturating_sub(before.admitted) as f64 / passed.max(WINDOW.as_secs_f64())),
-            latency: (finished > 0).then(|| spent as f64 / finished as f64 / 1e6),
-        }
-    }
-}
-
-impl fmt::Debug for Sensing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sensing").field("watch", &self.watch).field("load", &self.load).finish_non_exhaustive()
     }
 }

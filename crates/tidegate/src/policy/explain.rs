@@ -97,7 +97,9 @@ impl PolicySet {
             (Some(entry), _) => Relevance::DenyListed { entry: entry.clone() },
             (None, Some(entry)) => Relevance::AllowListed { entry: entry.clone() },
             (None, None) => match policy.relevance(&view) {
-                relevance @ (Relevance::Off | Relevance::OtherDirection | Relevance::NoMatch { .. }) => relevance,
+                relevance @ (Relevance::Off | Relevance::OtherDirection | Relevance::NoMatch { .. }) => {
+                    relevance
+                }
                 relevance => self.why_idle(place).map_or(relevance, |why| Relevance::Idle { why }),
             },
         });

@@ -98,7 +98,12 @@ impl PolicySet {
     }
 
     /// Returns the quota that a limit of the set has at present for a request; `None` is unlimited.
-    pub(crate) fn quota_in_force(&self, policy: usize, limit: usize, request: &Descriptor<'_>) -> Option<&Arc<Quota>> {
+    pub(crate) fn quota_in_force(
+        &self,
+        policy: usize,
+        limit: usize,
+        request: &Descriptor<'_>,
+    ) -> Option<&Arc<Quota>> {
         let ready = self.compiled.get(policy)?.limits.get(limit)?;
         ready.quota(request, || self.policies[policy].limit(limit))
     }

@@ -152,6 +152,11 @@ impl Limit {
         Self::of(Terms { quota: Some(quota.into()), label: label.into() })
     }
 
+    /// Makes a limit whose rate follows a number; `label` is how people read it.
+    pub fn following(follows: Follows, label: impl Into<String>) -> Self {
+        Self { follows: Some(follows.clone()), ..Self::new(Arc::clone(follows.ceiling()), label) }
+    }
+
     /// Makes a limit of terms.
     #[must_use]
     pub fn of(terms: Terms) -> Self {

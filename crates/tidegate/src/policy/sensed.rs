@@ -3,40 +3,63 @@
 //! Readings come in at most ten times a second. Each is compared once, and what follows of it (whether a policy holds, which rate is in
 //! force) is left where a check finds it with one load.
 
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tidegate_core::Tick;
 use tidegate_core::following::FollowingState;
-use tidegate_core::{Cost, Tick};
 
 use super::compiled::Compiled;
-use super::descriptor::Descriptor;
 use super::follows::Follows;
-use super::key;
-use super::plan::{Line, Plan};
-use super::policy::{Limit, Policy};
-use super::set::{PolicySet, PolicySetError};
+use super::policy::Policy;
 use super::source::Source;
 use super::when::Condition;
+
+/// Why the conditions and moving rates of policies make no set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConditionsError {
+    /// A policy that goes by another one which it cannot go by.
+    #[error("policy \"{name}\" goes by policy \"{other}\": {why}")]
+    GoesBy {
+        /// The policy.
+        name: String,
+        /// The one it goes by.
+        other: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// More than can be gone through with each reading.
+    #[error(
+        "{conditions} conditions and moving rates on {sources} different numbers are too many; use up to {} on up to {}",
+        Sensed::MOST,
+        Sensed::MOST_SOURCES
+    )]
+    TooMany {
+        /// How many there are.
+        conditions: usize,
+        /// On how many numbers.
+        sources: usize,
+    },
+}
 
 /// The numbers that a set goes by, and how they stand.
 #[derive(Debug)]
 pub(crate) struct Sensed {
-    sources: Vec<Source>,
-    conditioned: Vec<Conditioned>,
+    pub(super) sources: Vec<Source>,
+    pub(super) conditioned: Vec<Conditioned>,
     followed: Vec<Followed>,
     /// The tick from which readings are taken again, in nanoseconds.
     due: AtomicU64,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
 }
 
 /// A policy that holds under conditions, each with the place of its source.
 #[derive(Debug)]
-struct Conditioned {
-    policy: usize,
-    conditions: Vec<(usize, Condition)>,
+pub(super) struct Conditioned {
+    pub(super) policy: usize,
+    pub(super) conditions: Vec<(usize, Condition)>,
 }
 
 /// A limit whose rate moves.
@@ -49,55 +72,19 @@ struct Followed {
 }
 
 #[derive(Debug, Default)]
-struct State {
+pub(super) struct State {
     /// By source.
-    readings: Vec<Option<Taken>>,
+    pub(super) readings: Vec<Option<Taken>>,
     /// By policy that holds under conditions, and by condition.
-    held: Vec<Vec<bool>>,
+    pub(super) held: Vec<Vec<bool>>,
     /// By limit whose rate moves: the law's state, and when it was last told.
     laws: Vec<(FollowingState, Option<Tick>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Taken {
-    value: f64,
-    at: Tick,
-}
-
-/// A number that policies go by, as it stands.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct SourceStanding {
-    /// Which number.
-    pub source: Source,
-    /// The last reading, in the unit of the source; `None` where there was none.
-    pub value: Option<f64>,
-    /// How old that is.
-    pub age: Option<Duration>,
-}
-
-/// There is no such signal, or its value is no number.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SignalError {
-    /// No condition and no rate goes by it.
-    #[error("no policy goes by a signal \"{name}\"{}", listed(.known))]
-    Unknown {
-        /// The name.
-        name: String,
-        /// The names that policies go by.
-        known: Vec<String>,
-    },
-    /// Infinite, or not a number.
-    #[error("{value} is no value of a signal; report a finite number")]
-    NotFinite {
-        /// The value.
-        value: String,
-    },
-}
-
-fn listed(names: &[String]) -> String {
-    if names.is_empty() { String::new() } else { format!("; they go by {}", names.join(", ")) }
+pub(super) struct Taken {
+    pub(super) value: f64,
+    pub(super) at: Tick,
 }
 
 impl Sensed {
@@ -113,8 +100,8 @@ impl Sensed {
     /// Collects what policies go by; `None` where they go by nothing.
     ///
     /// # Errors
-    /// [`PolicySetError`] for a condition on a policy that has none or more than one key, and for too many of anything.
-    pub(super) fn of(policies: &[Policy]) -> Result<Option<Box<Self>>, PolicySetError> {
+    /// [`ConditionsError`] for a condition on a policy that has none or more than one key, and for too many of anything.
+    pub(super) fn of(policies: &[Policy]) -> Result<Option<Box<Self>>, ConditionsError> {
         let (mut sources, mut conditioned, mut followed) = (Vec::new(), Vec::new(), Vec::new());
         let mut place_of = |source: &Source| {
             sources.iter().position(|other| other == source).unwrap_or_else(|| {
@@ -140,7 +127,7 @@ impl Sensed {
             }
         }
         if count > Self::MOST || sources.len() > Self::MOST_SOURCES {
-            return Err(PolicySetError::TooManyConditions { conditions: count, sources: sources.len() });
+            return Err(ConditionsError::TooMany { conditions: count, sources: sources.len() });
         }
         if sources.is_empty() {
             return Ok(None);
@@ -160,11 +147,17 @@ impl Sensed {
         // Relaxed: it only chooses who takes the readings, which the lock orders.
         let due = self.due.load(Ordering::Relaxed);
         let next = now.after(Self::EVERY).as_nanos();
-        now.as_nanos() >= due && self.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        now.as_nanos() >= due
+            && self.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
     /// Takes readings of what `measure` knows.
-    fn take(&self, now: Tick, mut measure: impl FnMut(&Source) -> Option<f64>, compiled: &[Compiled]) {
+    pub(super) fn take(
+        &self,
+        now: Tick,
+        mut measure: impl FnMut(&Source) -> Option<f64>,
+        compiled: &[Compiled],
+    ) {
         // Measured before the lock is taken: that may ask a store.
         let values: Vec<_> = self.sources.iter().map(&mut measure).collect();
         let mut state = self.state.lock();
@@ -177,7 +170,7 @@ impl Sensed {
     }
 
     /// Makes of the readings whether policies hold, and which rates are in force.
-    fn conclude(&self, state: &mut State, now: Tick, compiled: &[Compiled]) {
+    pub(super) fn conclude(&self, state: &mut State, now: Tick, compiled: &[Compiled]) {
         let State { readings, held, laws } = state;
         for (one, held) in self.conditioned.iter().zip(held) {
             for ((source, condition), held) in one.conditions.iter().zip(&mut *held) {
@@ -198,7 +191,7 @@ impl Sensed {
     }
 
     /// Goes on from the readings of another set, and from what its conditions and laws made of them where they are the same.
-    fn go_on_from(&self, before: &Self, same: impl Fn(usize) -> Option<usize>) {
+    pub(super) fn go_on_from(&self, before: &Self, same: impl Fn(usize) -> Option<usize>) {
         let before_state = before.state.lock();
         let mut state = self.state.lock();
         for (at, source) in self.sources.iter().enumerate() {
@@ -215,7 +208,9 @@ impl Sensed {
         }
         for (one, law) in self.followed.iter().zip(&mut state.laws) {
             let was = before.followed.iter().position(|other| {
-                Some(other.policy) == same(one.policy) && other.limit == one.limit && other.follows == one.follows
+                Some(other.policy) == same(one.policy)
+                    && other.limit == one.limit
+                    && other.follows == one.follows
             });
             *law = was.map_or(*law, |was| before_state.laws[was]);
         }
@@ -228,136 +223,16 @@ fn fresh(reading: Option<Taken>, condition: &Condition, now: Tick) -> Option<f64
 }
 
 /// Checks that a policy that another one goes by is there, and counts for all together.
-fn check_source(asked: &Policy, source: &Source, policies: &[Policy]) -> Result<(), PolicySetError> {
+fn check_source(asked: &Policy, source: &Source, policies: &[Policy]) -> Result<(), ConditionsError> {
     let Source::Policy(other) = source else { return Ok(()) };
-    let refused = |why| {
-        Err(PolicySetError::GoesBy { name: asked.name.clone(), other: other.to_string(), why })
-    };
+    let refused =
+        |why| Err(ConditionsError::GoesBy { name: asked.name.clone(), other: other.to_string(), why });
     match policies.iter().find(|policy| *policy.name == **other) {
         None => refused("there is no such policy"),
         Some(_) if *asked.name == **other => refused("a policy cannot go by itself"),
-        Some(policy) if !policy.by.is_empty() => refused("it has a key for each caller, and which is meant?; leave out its `by`"),
+        Some(policy) if !policy.by.is_empty() => {
+            refused("it has a key for each caller, and which is meant?; leave out its `by`")
+        }
         Some(_) => Ok(()),
-    }
-}
-
-impl PolicySet {
-    /// Returns what the set goes by, if it goes by anything.
-    #[inline]
-    pub(crate) fn sensed(&self) -> Option<&Sensed> {
-        self.sensed.as_deref()
-    }
-
-    /// Takes readings of what `measure` knows; nothing for what it does not know.
-    pub(crate) fn sense(&self, now: Tick, measure: impl FnMut(&Source) -> Option<f64>) {
-        if let Some(sensed) = self.sensed() {
-            sensed.take(now, measure, &self.compiled);
-        }
-    }
-
-    /// Takes the value of a signal that a user reports.
-    pub(crate) fn report(&self, name: &str, value: f64, now: Tick) -> Result<(), SignalError> {
-        if !value.is_finite() {
-            return Err(SignalError::NotFinite { value: value.to_string() });
-        }
-        let sources = self.sensed().map_or(&[][..], |sensed| &sensed.sources);
-        let signals = sources.iter().enumerate().filter_map(|(at, source)| match source {
-            Source::Signal(name) => Some((at, &**name)),
-            _ => None,
-        });
-        let found = signals.clone().find(|(_, known)| *known == name);
-        let (Some((at, _)), Some(sensed)) = (found, self.sensed()) else {
-            let known = signals.map(|(_, name)| name.to_owned()).collect();
-            return Err(SignalError::Unknown { name: name.to_owned(), known });
-        };
-        let mut state = sensed.state.lock();
-        state.readings[at] = Some(Taken { value, at: now });
-        sensed.conclude(&mut state, now, &self.compiled);
-        Ok(())
-    }
-
-    /// Goes on from what another set had read, by the names of policies.
-    pub(super) fn sense_on_from(&self, before: &Self) {
-        let (Some(sensed), Some(other)) = (self.sensed(), before.sensed()) else { return };
-        sensed.go_on_from(other, |place| before.find(&self.policies[place].name).map(|(at, _)| at));
-    }
-
-    /// Returns the numbers that policies go by, as they stand. A short lock, which readings take too; checks do not.
-    #[must_use]
-    pub fn sources(&self, now: Tick) -> Vec<SourceStanding> {
-        let Some(sensed) = self.sensed() else { return Vec::new() };
-        let state = sensed.state.lock();
-        let each = sensed.sources.iter().zip(&state.readings);
-        each.map(|(source, taken)| SourceStanding {
-            source: source.clone(),
-            value: taken.map(|taken| taken.value),
-            age: taken.map(|taken| now.since(taken.at)),
-        })
-        .collect()
-    }
-
-    /// Says why a policy does not hold at present; `None` where it does.
-    pub(super) fn why_idle(&self, place: usize) -> Option<String> {
-        if self.compiled[place].holds() {
-            return None;
-        }
-        let sensed = self.sensed()?;
-        let state = sensed.state.lock();
-        let at = sensed.conditioned.iter().position(|one| one.policy == place)?;
-        let mut why = String::new();
-        for ((source, condition), held) in sensed.conditioned[at].conditions.iter().zip(&state.held[at]) {
-            if *held {
-                continue;
-            }
-            let separator = if why.is_empty() { "" } else { "; " };
-            // Writing to a string does not fail.
-            let _ = match state.readings[*source] {
-                None => write!(why, "{separator}{condition}: it is not known"),
-                Some(taken) => {
-                    let value = condition.source().written(taken.value);
-                    write!(why, "{separator}{condition}: last read as {value}")
-                }
-            };
-        }
-        Some(why)
-    }
-
-    /// Lists a charge of one unit for each limit of a policy without `by`, to see how much is in use.
-    pub(crate) fn plan_of_one_key(&self, place: usize) -> Plan<'_> {
-        let mut plan = Plan::default();
-        let descriptor = Descriptor::new();
-        let (policy, compiled) = (&self.policies[place], &self.compiled[place]);
-        for (at, ready) in compiled.limits.iter().enumerate() {
-            let Some(quota) = ready.quota(&descriptor, || policy.limit(at)) else { continue };
-            let start = plan.keys.len();
-            plan.keys.extend_from_slice(&ready.prefix);
-            key::push_values(&mut plan.keys, &policy.by, &descriptor, self.ipv6_prefix);
-            plan.lines.push(Line {
-                policy: place,
-                limit: at,
-                key: start..plan.keys.len(),
-                quota,
-                cost: Cost::ONE,
-                kept_back: 0,
-                max_wait: Duration::ZERO,
-                binding: true,
-                on_failure: false,
-                on_error: compiled.on_error,
-                share: compiled.share,
-                passing: false,
-                by_fallback: false,
-                replace: ready.replace,
-                owner: ready.owner,
-            });
-        }
-        plan
-    }
-}
-
-impl Limit {
-    /// Makes a limit whose rate follows a number; `label` is how people read it.
-    pub fn following(follows: Follows, label: impl Into<String>) -> Self {
-        let ceiling = follows.ceiling().clone();
-        Self { follows: Some(follows), ..Self::new(ceiling, label) }
     }
 }

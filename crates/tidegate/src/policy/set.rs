@@ -13,7 +13,7 @@ use super::learned::Learned;
 use super::named::{BUILT_IN, Named};
 use super::path;
 use super::policy::{Limit, Mode, Policy};
-use super::sensed::Sensed;
+use super::sensed::{ConditionsError, Sensed};
 use super::share::Shares;
 
 /// Why policies make no set.
@@ -49,27 +49,9 @@ pub enum PolicySetError {
         /// The bits given.
         bits: u8,
     },
-    /// A policy that goes by another one which it cannot go by.
-    #[error("policy \"{name}\" goes by policy \"{other}\": {why}")]
-    GoesBy {
-        /// The policy.
-        name: String,
-        /// The one it goes by.
-        other: String,
-        /// Why not.
-        why: &'static str,
-    },
-    /// More conditions and moving rates than can be gone through with each reading.
-    #[error(
-        "{conditions} conditions and moving rates on {sources} different numbers are too many; use up to {} on up to {}",
-        Sensed::MOST, Sensed::MOST_SOURCES
-    )]
-    TooManyConditions {
-        /// How many there are.
-        conditions: usize,
-        /// On how many numbers.
-        sources: usize,
-    },
+    /// Conditions and moving rates that cannot be.
+    #[error(transparent)]
+    Conditions(#[from] ConditionsError),
     /// A limit that keeps a part of itself which it cannot keep.
     #[error("policy \"{name}\": {error} ({limit})")]
     KeepFor {

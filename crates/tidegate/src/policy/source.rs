@@ -88,7 +88,8 @@ impl Source {
         let text = text.trim();
         let plain = |text: &str| {
             // No infinity, no NaN, no exponent: what people write.
-            let written = text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_'));
+            let written =
+                text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_'));
             text.replace('_', "").parse::<f64>().ok().filter(|value| written && value.is_finite())
         };
         let value = match self {
@@ -195,7 +196,8 @@ mod tests {
     #[test]
     fn every_word_is_read_as_it_is_written() {
         for word in Source::WORDS {
-            let text = if matches!(word, "signal" | "policy") { format!("{word} a-name") } else { word.to_owned() };
+            let text =
+                if matches!(word, "signal" | "policy") { format!("{word} a-name") } else { word.to_owned() };
             let source: Source = text.parse().unwrap();
             assert_eq!(source.to_string(), text);
             let value = source.measure(source.example()).unwrap();

@@ -290,8 +290,14 @@ mod tests {
         for (text, says) in [
             ("cpu", "\"cpu\" is not a condition; write cpu above 80%, or signal NAME below 10"),
             ("cpu above 80", "\"80\" is no value of cpu; write 80%"),
-            ("cpu above 80%, until 90%", "cpu above 80%, until 90% would never end in time; use an end at or below 80%"),
-            ("load below 2, until 1", "load below 2, until 1 would never end in time; use an end at or above 2"),
+            (
+                "cpu above 80%, until 90%",
+                "cpu above 80%, until 90% would never end in time; use an end at or below 80%",
+            ),
+            (
+                "load below 2, until 1",
+                "load below 2, until 1 would never end in time; use an end at or above 2",
+            ),
             ("cpu above 80%, untill 70%", "unknown word \"untill\" after the value"),
             ("cpu above 80%, until 70%, until 60%", "until is said twice"),
             ("cpu above 80%, stale after 1ms", "a reading is stale after 1s to 1day; 1ms is out of range"),
