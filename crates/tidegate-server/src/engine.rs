@@ -5,6 +5,7 @@
 
 mod held;
 mod outage;
+mod sensing;
 mod settling;
 mod store_changes;
 mod ticket;

@@ -95,10 +95,12 @@ impl Load {
         }
     }
 
-    pub(super) fn in_flight(&self) -> u64 {
+    /// Returns how many admissions are not ended; `None` where none was ever made, as in a server that hands out tickets.
+    pub(super) fn in_flight(&self) -> Option<u64> {
         // Ends first: of an admission that comes and goes between the two, the end is not counted without its beginning.
         let ended = self.ended.load(Ordering::Relaxed);
-        self.begun.load(Ordering::Relaxed).saturating_sub(ended)
+        let begun = self.begun.load(Ordering::Relaxed);
+        (begun > 0).then(|| begun.saturating_sub(ended))
     }
 
     /// Returns what went through within the window before now.

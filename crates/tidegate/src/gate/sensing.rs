@@ -76,7 +76,7 @@ impl Gate {
                 Source::Cpu => machine().cpu.map(percent),
                 Source::Memory => machine().memory.map(percent),
                 Source::Load => machine().load.map(|hundredths| f64::from(hundredths) / 100.0),
-                Source::InFlight => Some(self.sensing.load.in_flight() as f64),
+                Source::InFlight => self.sensing.load.in_flight().map(|inside| inside as f64),
                 Source::Latency => lately.latency,
                 Source::Rate => lately.rate,
                 Source::Policy(name) => self.share_in_use(policies, name, now),
