@@ -43,3 +43,8 @@ pub use refused::{Cause, Refused};
 pub use retry::{Retry, RetryLayer};
 pub use spent::Spent;
 pub use stack::{ClientStack, ServerStack};
+
+/// The programs on the page for those who come from tower_governor.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/migration/tower-governor.md")]
+struct FromTowerGovernor;

@@ -59,6 +59,7 @@ pub use explain::Relevance;
 pub use follows::Follows;
 pub use glob::{Glob, GlobError, PathGlob};
 pub use keep_for::{KeepFor, KeepForError, Kept};
+pub use key::text_of_key;
 pub(crate) use key::{policy_of_key, tag_of_key};
 pub use learned::Learning;
 #[cfg(feature = "config")]
