@@ -5,8 +5,9 @@
 mod running;
 
 use http::{Method, StatusCode};
-use running::{send, start};
+use running::{send, start, start_with};
 use serde_json::json;
+use tidegate_server::Token;
 
 const FILE: &str = "
 version: 1
@@ -60,4 +61,25 @@ async fn a_reported_signal_puts_a_policy_in_force_and_is_listed() {
     }
     assert_eq!(report("errors", &" ".repeat(5000)).await.status, StatusCode::PAYLOAD_TOO_LARGE);
     assert_eq!(server.get("/v1/signals/errors").await.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn nobody_reports_without_the_token_or_from_a_web_page() {
+    let token = "a-token-of-24-characters";
+    let locked = start_with(FILE, |mut options| {
+        options.token = Some(Token::new(token).unwrap());
+        options
+    })
+    .await;
+    let open = start(FILE).await;
+    let (path, body) = ("/v1/signals/errors", r#"{"value": 99}"#);
+    let ask =
+        async |addr, headers: &[(&str, &str)]| send(addr, Method::POST, path, headers, body).await.status;
+    assert_eq!(ask(locked.addr, &[]).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(
+        ask(locked.addr, &[("x-tidegate-token", "a-token-of-24-charakters")]).await,
+        StatusCode::UNAUTHORIZED
+    );
+    assert_eq!(ask(locked.addr, &[("x-tidegate-token", token)]).await, StatusCode::OK);
+    assert_eq!(ask(open.addr, &[("origin", "https://evil.example")]).await, StatusCode::FORBIDDEN);
 }

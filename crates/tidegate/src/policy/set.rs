@@ -217,7 +217,7 @@ impl PolicySet {
     }
 
     /// Goes on from what the policies of another set have learnt, by their names: before this set is put in force in its place. A policy that
-    /// settles by other words now starts anew: it counts other units.
+    /// settles by other words now starts anew: it counts other units. Numbers that were read, and conditions that stayed the same, go on too.
     pub fn learn_from(&self, before: &Self) {
         self.sense_on_from(before);
         for (place, policy) in self.policies.iter().enumerate() {

@@ -127,17 +127,36 @@ impl Source {
         }
     }
 
-    /// Writes a value as files do.
+    /// Returns the highest value that is not beyond all that is read: 100 % for a share.
     #[must_use]
-    pub fn written(&self, value: f64) -> String {
-        let value = (value * 1000.0).round() / 1000.0;
+    pub(super) const fn most(&self) -> f64 {
         match self {
-            Self::Cpu | Self::Memory | Self::Policy(_) => format!("{value}%"),
-            Self::Load | Self::InFlight | Self::Signal(_) => value.to_string(),
-            Self::Latency => format!("{value}ms"),
-            Self::Rate => format!("{value}/s"),
+            Self::Cpu | Self::Memory | Self::Policy(_) => 100.0,
+            _ => f64::MAX,
         }
     }
+
+    /// Writes a value as files do, to three decimals.
+    #[must_use]
+    pub fn written(&self, value: f64) -> String {
+        let thousandths = (value * 1000.0).round();
+        let rounded = if thousandths.is_finite() { thousandths / 1000.0 } else { value };
+        match self {
+            Self::Cpu | Self::Memory | Self::Policy(_) => format!("{rounded}%"),
+            Self::Load | Self::InFlight | Self::Signal(_) => rounded.to_string(),
+            Self::Latency => format!("{rounded}ms"),
+            Self::Rate => per_time(value),
+        }
+    }
+}
+
+/// Writes a rate in the shortest time that makes its count a whole number.
+fn per_time(per_second: f64) -> String {
+    const TIMES: [(f64, &str); 4] = [(1.0, "s"), (60.0, "min"), (3600.0, "h"), (86_400.0, "day")];
+    let is_whole = |count: f64| (count - count.round()).abs() <= count * 1e-9;
+    let (seconds, unit) =
+        TIMES.into_iter().find(|(seconds, _)| is_whole(per_second * seconds)).unwrap_or(TIMES[3]);
+    format!("{}/{unit}", (per_second * seconds).round())
 }
 
 /// A span in milliseconds.
@@ -227,7 +246,12 @@ mod tests {
             let source: Source = source.parse().unwrap();
             assert!(source.measure(wrong).is_err(), "{source} {wrong}");
         }
-        assert_eq!("rate".parse::<Source>().unwrap().measure("60/min"), Ok(1.0));
+        let rate: Source = "rate".parse().unwrap();
+        assert_eq!(rate.measure("60/min"), Ok(1.0));
+        assert_eq!(
+            [4.5, 0.001, 0.5 / 86_400.0].map(|value| rate.written(value)),
+            ["270/min", "86/day", "1/day"]
+        );
         assert_eq!("signal x".parse::<Source>().unwrap().measure("-1_000.5"), Ok(-1000.5));
     }
 }

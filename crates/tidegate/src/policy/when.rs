@@ -127,7 +127,8 @@ impl Condition {
         let tenth = value.abs() / 10.0;
         let until = match side {
             Side::Above => value - tenth,
-            Side::Below => value + tenth,
+            // An end beyond what the number can reach would be none.
+            Side::Below => (value + tenth).min(source.most()).max(value),
         };
         if !until.is_finite() {
             return Err(ConditionError::NotFinite { value: value.to_string() });
@@ -268,7 +269,18 @@ mod tests {
         assert_eq!(holds, [false, true, true, true, false, false, false, true, false]);
         let below: Condition = "signal free-disk below 10".parse().unwrap();
         assert!(!below.holds(false, 10.0) && below.holds(false, 9.9));
+        let share: Condition = "cpu below 95%".parse().unwrap();
+        assert!(share.holds(true, 99.9) && !share.holds(true, 100.0));
         assert!(below.holds(true, 10.9) && !below.holds(true, 11.0), "until a tenth higher");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_is_too_odd_to_be_read_or_refused(text in "\\PC{0,40}( above | below )\\PC{0,60}") {
+            if let Ok(condition) = text.parse::<Condition>() {
+                proptest::prop_assert!(!condition.to_string().is_empty() && !condition.holds(false, f64::NAN));
+            }
+        }
     }
 
     #[test]
