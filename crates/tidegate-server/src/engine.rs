@@ -7,6 +7,7 @@ mod breakers;
 mod held;
 mod outage;
 mod over;
+mod sensing;
 mod settling;
 mod store_changes;
 mod ticket;

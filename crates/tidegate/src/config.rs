@@ -5,6 +5,7 @@
 
 mod breaker;
 mod budget;
+mod conditions;
 mod contradiction;
 mod costs;
 mod diagnostic;
@@ -25,6 +26,7 @@ mod preset;
 mod quota;
 mod reach;
 mod read;
+mod relations;
 #[cfg(feature = "cel")]
 mod sample;
 mod schema;
@@ -192,6 +194,7 @@ impl Config {
         let client_ip = client_ip(file.get("client_ip"));
         let forward_auth = forward_auth::forward_auth(&file, &mut findings);
         let access = policies::access(file.get("access"));
+        relations::check(&file, &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
         settled::check_lives(&file, &mut findings);
         if findings.refused() {

@@ -18,8 +18,10 @@ mod check_together;
 mod decide;
 mod fetch;
 mod in_flight;
+mod load;
 mod rounds;
 mod routes;
+mod sensing;
 mod settling;
 mod several_stores;
 #[cfg(feature = "ticket")]
@@ -42,6 +44,7 @@ pub use by_usage::FinishedBy;
 pub use charged::{Charged, ChargedLine, Part};
 pub use check::Check;
 pub use check_together::Together;
+use load::Sensing;
 use routes::Routes;
 pub use settling::{Fate, Finished, Followed};
 pub use unfit::Unfit;
@@ -67,6 +70,8 @@ pub struct Gate {
     background: Background,
     time: Time,
     precision: Precision,
+    /// What conditions and moving rates go by.
+    sensing: Sensing,
     /// The name of this node in tickets.
     issuer: Arc<str>,
 }
@@ -205,6 +210,7 @@ impl Gate {
             background: Background::default(),
             time,
             precision: Precision::default(),
+            sensing: Sensing::default(),
             issuer: Arc::default(),
         }
     }

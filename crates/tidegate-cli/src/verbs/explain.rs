@@ -85,7 +85,8 @@ pub(crate) fn run(explain: &Explain, global: &Global, printer: &Printer) -> Resu
         Asked::Server(url) => ask_server(&asked, url, explain, printer),
         Asked::File(file) => {
             let config = policies::read(file, printer)?;
-            let gate = Gate::in_memory(config.policies, 1)?;
+            // Nothing is known of the machine that will serve the file.
+            let gate = Gate::in_memory(config.policies, 1)?.with_machine(tidegate::signals::Reading::default);
             let mut request = Descriptor::new();
             for (name, value) in &explain.attributes {
                 request.push(name.as_str(), value.as_str());

@@ -8,6 +8,7 @@
 //! | `/v1/forward-auth` | sub-requests of nginx, Caddy, Traefik |
 //! | `GET /v1/policies`, `/v1/policies/{name}` | what is in force |
 //! | `GET /v1/keys/top`, `DELETE /v1/keys/{policy}` | the keys refused most; forget what one has spent |
+//! | `GET /v1/signals`, `POST /v1/signals/{name}` | the numbers that policies go by; report one |
 //! | `GET /v1/breakers`, `GET`, `PUT /v1/breakers/{policy}` | how breakers stand; what a person makes them do |
 //! | `POST /v1/reload`, `/metrics`, `/livez`, `/readyz`, `/healthz`, `/version` | operations |
 //!
@@ -26,6 +27,7 @@ mod query;
 mod request_body;
 mod response_headers;
 mod settle;
+mod signals;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::forward_auth::fuzzing;
@@ -47,7 +49,7 @@ use crate::spelling::{nearest, quoted};
 pub(crate) struct HttpDoor(Arc<App>);
 
 /// Every path, to find the one that was probably meant by a misspelt one.
-const PATHS: [&str; 18] = [
+const PATHS: [&str; 19] = [
     "/v1/check",
     "/v1/check/batch",
     "/v1/peek",
@@ -59,6 +61,7 @@ const PATHS: [&str; 18] = [
     "/v1/policies",
     "/v1/breakers",
     "/v1/keys/top",
+    "/v1/signals",
     "/v1/reload",
     "/metrics",
     "/livez",
@@ -142,6 +145,7 @@ async fn route(app: &App, request: Request<Body>) -> Result<Response, Problem> {
         }
         // A policy may be named `top`: a DELETE is always of a policy's key.
         "/v1/keys/top" if method != Method::DELETE => read(&method).and_then(|()| keys::top(app, &request)),
+        "/v1/signals" => read(&method).map(|()| signals::list(app)),
         "/v1/reload" => {
             post(&method)?;
             operations::reload(app).await
@@ -149,6 +153,10 @@ async fn route(app: &App, request: Request<Body>) -> Result<Response, Problem> {
         "/metrics" => read(&method).map(|()| operations::metrics(app)),
         "/version" => read(&method).map(|()| operations::version()),
         "/config.schema.json" => read(&method).map(|()| operations::schema()),
+        path if path.starts_with("/v1/signals/") => {
+            post(&method)?;
+            signals::report(app, request).await
+        }
         _ => match (path.strip_prefix("/v1/keys/"), path.strip_prefix("/v1/breakers/")) {
             (Some(name), _) => {
                 delete(&method)?;

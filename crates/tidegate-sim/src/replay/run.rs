@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tidegate::gate::{ChargedLine, Check, Part};
 use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Policy, PolicySet};
+use tidegate::signals::Reading;
 use tidegate::store::CapacityError;
 use tidegate::{Charged, Cost, Gate, Outcome as Ended, Tick};
 
@@ -80,7 +81,8 @@ impl Run {
         let gate = Gate::in_memory(Arc::clone(&policies), options.store_keys)?;
         Ok(Self {
             name,
-            gate: gate.with_clock(clock.clone()),
+            // The machine that replays is not the one that served.
+            gate: gate.with_clock(clock.clone()).with_machine(Reading::default),
             reports: policies.policies().iter().any(|policy| policy.charge == ChargeOn::Failure),
             guards: (policies.policies().iter().any(has_guards))
                 .then(|| Guards::of(&policies, options.bins, options.bin_width)),

@@ -36,6 +36,12 @@ pub(super) enum Kind {
     Percent,
     /// `20%`, or a number of units
     Kept,
+    /// `cpu above 80%, until 70%`
+    Condition,
+    /// `memory`, `signal queue-length`
+    Source,
+    /// `70%..90%`
+    Between,
     /// `127.0.0.1:8080`
     Socket,
     /// `10.0.0.0/8`

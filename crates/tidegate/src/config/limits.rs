@@ -8,6 +8,7 @@ use foldhash::fast::RandomState;
 use tidegate_core::Replace;
 
 use super::breaker;
+use super::conditions;
 use super::diagnostic::Findings;
 use super::keep_for::keep_for;
 use super::keys::{ALGORITHMS, BREAKER, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
@@ -126,7 +127,11 @@ pub(super) fn limit(
         cold_factor: words.whole("cold_factor").and_then(|times| u32::try_from(times).ok()).unwrap_or(3),
     };
     let rate_spot = words.get("rate").or(words.get("otherwise")).map_or(node.spot, |rate| rate.spot);
-    let mut built = Limit::of(terms(&spec, rate_spot, owner, findings)?);
+    let plain = Limit::of(terms(&spec, rate_spot, owner, findings)?);
+    let mut built = conditions::follow(node, &spec, plain, findings)?;
+    if let Some((floor, spot)) = conditions::at_floor(node, &spec) {
+        terms(&floor, spot, owner, findings)?;
+    }
     built.tiers = tiers(&words, &spec, owner, findings);
     built.overrides = overrides(node, &spec, owner, findings);
     built.max_wait = words.span("max_wait").unwrap_or(Duration::ZERO);

@@ -7,6 +7,7 @@ use std::hash::{Hash, Hasher};
 use tidegate_core::Cost;
 
 use super::budget;
+use super::conditions;
 use super::costs;
 use super::diagnostic::Findings;
 use super::limits;
@@ -92,6 +93,7 @@ fn are_twins(a: &Policy, b: &Policy) -> bool {
         && a.direction == b.direction
         && a.matching == b.matching
         && a.by == b.by
+        && a.when == b.when
         && a.limits == b.limits
         && a.cost.is_none()
         && b.cost.is_none()
@@ -122,6 +124,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     policy.shadow_limit = shadow_limit;
     policy.matching = node.get("match").map_or_else(Match::any, matching);
     policy.by = by;
+    policy.when = conditions::conditions(node);
     (policy.cost, policy.caller_cost, policy.settle) = (costs.cost, costs.caller, costs.settle);
     policy.access = access;
     policy.direction =

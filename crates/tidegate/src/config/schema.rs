@@ -127,6 +127,17 @@ fn of(kind: &Kind) -> Option<Value> {
             { "type": "string", "pattern": "^([0-9]{1,3}\\s*%|[0-9][0-9_]*[kK]?)$", "examples": ["20%"] },
             { "type": "integer", "minimum": 0, "maximum": Rate::MAX_COUNT },
         ] }),
+        Kind::Condition => json!({
+            "type": "string",
+            "pattern": "^\\s*(cpu|memory|load|in-flight|latency|rate|signal\\s+[A-Za-z0-9._-]{1,64}|policy\\s+.+) (above|below) .+$",
+            "examples": ["cpu above 80%, until 70%", "signal queue-length above 1000"],
+        }),
+        Kind::Source => json!({
+            "type": "string",
+            "pattern": "^\\s*(cpu|memory|load|in-flight|latency|rate|signal\\s+[A-Za-z0-9._-]{1,64}|policy\\s+.+)\\s*$",
+            "examples": ["memory", "signal queue-length"],
+        }),
+        Kind::Between => json!({ "type": "string", "pattern": "^.+\\.\\..+$", "examples": ["70%..90%"] }),
         Kind::Socket => text("127.0.0.1:8080"),
         Kind::Network => text("10.0.0.0/8"),
         Kind::Zone => text("Asia/Shanghai"),

@@ -11,6 +11,7 @@ use tidegate_core::Rate;
 use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_names};
 
 use super::budget;
+use super::conditions;
 use super::diagnostic::Findings;
 use super::kind::{Key, Kind, RENAMED, Table};
 use super::names::{self, is_control};
@@ -198,6 +199,9 @@ fn expected(kind: &Kind) -> &'static str {
         Kind::Span => "a span of time as 200ms",
         Kind::Percent => "a share as 80%",
         Kind::Kept => "a share as 20% or a number of units",
+        Kind::Condition => "a condition as cpu above 80%",
+        Kind::Source => "a number as memory or signal NAME",
+        Kind::Between => "a range as 70%..90%",
         Kind::Socket => "an address as 127.0.0.1:8080",
         Kind::Network => "a network as 10.0.0.0/8",
         Kind::Word(..) => "one word",
@@ -209,7 +213,7 @@ fn expected(kind: &Kind) -> &'static str {
 fn most_bytes(kind: &Kind) -> usize {
     match kind {
         Kind::Name => budget::NAME,
-        Kind::Attribute | Kind::Usage => budget::ATTRIBUTE,
+        Kind::Attribute | Kind::Usage | Kind::Condition | Kind::Source => budget::ATTRIBUTE,
         Kind::Header => budget::ATTRIBUTE - names::HEADER.len(),
         Kind::Path | Kind::Host | Kind::Glob | Kind::Problem => budget::PATTERN,
         Kind::Entry => budget::ATTRIBUTE + 1 + budget::VALUE,
@@ -263,6 +267,9 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
                 Err(format!("\"{shown}\" is neither a share nor a number of units; use 0% to 100%, or 20"))
             }
         },
+        Kind::Condition => conditions::condition(text).map(drop),
+        Kind::Source => conditions::source(text).map(drop),
+        Kind::Between => conditions::between(text).map(drop),
         Kind::Socket => text
             .parse::<std::net::SocketAddr>()
             .map(drop)

@@ -1,5 +1,8 @@
 //! What was admitted, as a value: finished, cancelled, handed on as a ticket, or dropped.
 
+#[cfg(feature = "ticket")]
+mod into_ticket;
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -7,6 +10,7 @@ use std::sync::Arc;
 use tidegate_core::{Outcome, Tick};
 
 use super::charged::{Charged, ChargedLine, Part};
+use super::load::Begun;
 use super::settling::Finished;
 use super::{Check, Gate, GateDecision};
 use crate::store::{DecidedBy, StoreError};
@@ -82,6 +86,8 @@ pub struct Admission<G: Deref<Target = Gate>> {
     /// When the answer came, by the gate's clock.
     made: Tick,
     undo: bool,
+    /// Where policies go by how many are in flight, or how long they take.
+    begun: Option<Begun>,
     /// Whether nothing is left to be done when it is dropped.
     ended: bool,
 }
@@ -170,8 +176,8 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         if !decision.allowed {
             return Entry::Refused(decision);
         }
-        let made = gate.now();
-        Entry::Admitted(Self { gate, decision, charged, made, undo: false, ended: false })
+        let (made, begun) = (gate.now(), gate.begin(&decision));
+        Entry::Admitted(Self { gate, decision, charged, made, undo: false, begun, ended: false })
     }
 
     /// Returns what was charged.
@@ -289,6 +295,13 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         self.end_async(Outcome::Ignored, |_| Some(0), true).await
     }
 
+    /// Says whether its work was done, so that it counts among those that took a time.
+    fn is_done(&mut self, done: bool) {
+        if let Some(begun) = &mut self.begun {
+            begun.finished = done;
+        }
+    }
+
     async fn end_async(
         mut self,
         outcome: Outcome,
@@ -298,6 +311,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         // If the caller stops waiting, the engine settles what it was just asked, and that is not settled again. What no store was asked
         // yet is undone by dropping if `again` says so.
         self.undo = again;
+        self.is_done(!again);
         let ended = self.gate.finish_async(&self.charged, Part::All, outcome, used).await.map(drop);
         match &ended {
             Ok(()) => self.ended = true,
@@ -314,6 +328,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         told: impl FnOnce(&Finished<'_>) -> T,
         again: bool,
     ) -> Result<T, StoreError> {
+        self.is_done(!again);
         match self.gate.finish(&self.charged, Part::All, outcome, used) {
             Ok(finished) => {
                 // Set before `told` is called, which is the caller's code and may panic.
@@ -323,35 +338,6 @@ impl<G: Deref<Target = Gate>> Admission<G> {
             Err(error) => {
                 self.undo = again;
                 Err(error)
-            }
-        }
-    }
-}
-
-#[cfg(feature = "ticket")]
-mod ticketing {
-    use std::time::Duration;
-
-    use super::super::ticket::{SealError, Ticket, TicketKeys};
-    use super::*;
-
-    impl<G: Deref<Target = Gate>> Admission<G> {
-        /// Hands it on as a ticket, which is settled once within `ttl`; see [`Gate::seal`]. If nobody settles it, all charges stay, and
-        /// places are left when their time to live is over.
-        ///
-        /// # Errors
-        /// The [`SealError`], with the admission, which is as before.
-        pub fn into_ticket(
-            mut self,
-            keys: &TicketKeys,
-            ttl: Duration,
-        ) -> Result<Ticket, Box<(SealError, Self)>> {
-            match self.gate.seal(&self.charged, keys, ttl, None) {
-                Ok(ticket) => {
-                    self.ended = true;
-                    Ok(ticket)
-                }
-                Err(error) => Err(Box::new((error, self))),
             }
         }
     }
@@ -367,6 +353,9 @@ impl<G: Deref<Target = Gate>> Deref for Admission<G> {
 
 impl<G: Deref<Target = Gate>> Drop for Admission<G> {
     fn drop(&mut self) {
+        if let Some(begun) = &self.begun {
+            self.gate.end(begun, || self.gate.now().since(self.made));
+        }
         if self.ended {
             return;
         }

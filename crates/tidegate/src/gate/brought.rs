@@ -20,8 +20,7 @@ impl GateDecision {
         limit: &LimitDecision,
         request: &Descriptor<'_>,
     ) -> Option<(&Arc<Quota>, bool)> {
-        let policy = self.policies.policies().get(limit.policy)?;
-        let own = policy.limit(limit.limit)?.terms_for(request).quota.as_ref()?;
+        let own = self.policies.quota_in_force(limit.policy, limit.limit, request)?;
         let brought = self.brought.as_ref().filter(|brought| holds_in_place_of(brought, own));
         Some(brought.map_or((own, false), |brought| (brought, true)))
     }

@@ -89,7 +89,8 @@ impl Gate {
         let in_force = self.policies.load();
         let shares =
             |check: &Check<'_, '_>| check.among.map_or(in_force.shares(), |among| among.set().shares());
-        !self.routes.own_waits() && checks.iter().all(|check| self.routes.are_plain(shares(check)))
+        !self.routes.own_waits()
+            && checks.iter().all(|check| self.routes.are_plain(shares(check).with_sensed(false)))
     }
 
     /// Decides requests in one round of exchanges, until they meet `most_limits` limits; `keeps` has one for each.
@@ -102,6 +103,7 @@ impl Gate {
     ) -> Vec<Result<GateDecision, StoreError>> {
         let mut decisions: Vec<GateDecision> = checks.iter().map(|check| self.undecided(check)).collect();
         let policies: Vec<_> = decisions.iter_mut().map(GateDecision::keep_policies).collect();
+        policies.iter().for_each(|policies| self.sense(policies));
         let mut asked = Vec::with_capacity(checks.len());
         let mut runs: Vec<Run<'_, '_>> = Vec::with_capacity(checks.len());
         let (mut limits, mut decided) = (0, 0);
@@ -132,6 +134,9 @@ impl Gate {
             {
                 answers[at] = Err(error);
             }
+        }
+        for (check, answer) in checks.iter().zip(&answers) {
+            answer.iter().for_each(|decision| self.count(check, decision));
         }
         answers
     }

@@ -108,6 +108,7 @@ impl Gate {
             }
         }
         let policies: Vec<_> = decisions.iter_mut().map(GateDecision::keep_policies).collect();
+        policies.iter().for_each(|policies| self.sense(policies));
         let deadline = checks.iter().filter_map(|check| self.tick_of(check)).min();
         let at = self.time.now();
         let mut together =
@@ -155,6 +156,9 @@ impl Gate {
         }
         if !together.allowed {
             together.wait = Duration::ZERO;
+        }
+        if together.allowed {
+            checks.iter().zip(&decisions).for_each(|(check, decision)| self.count(check, decision));
         }
         together.decisions = decisions;
         Ok(together)

@@ -114,7 +114,7 @@ impl Gate {
         let mut decided = Ok(self.undecided(check));
         let Ok(decision) = &mut decided else { return decided };
         if !self.routes.are_plain(decision.policies.shares()) {
-            return decided.and_then(|decision| self.decide_routed(decision, check, keep));
+            return decided.and_then(|decision| self.decide_otherwise(decision, check, keep));
         }
         if let Err(error) = self.decide_plain(check, decision, keep) {
             decided = Err(error);
@@ -131,14 +131,16 @@ impl Gate {
             return Err(StoreError::NotACost);
         }
         let mut decision = self.undecided(check);
-        if self.routes.are_plain(decision.policies.shares()) {
+        self.sense(&decision.policies);
+        if self.routes.are_plain(decision.policies.shares().with_sensed(false)) {
             match self.decide_plain(check, &mut decision, keep) {
                 // The engine was not asked yet: asked and awaited below.
                 Err(StoreError::MustWait) => {}
-                decided => return decided.map(|()| decision),
+                decided => return decided.map(|()| decision).inspect(|decision| self.count(check, decision)),
             }
         }
-        self.decide_routed_async(decision, check, keep).await
+        let decided = self.decide_routed_async(decision, check, keep).await;
+        decided.inspect(|decision| self.count(check, decision))
     }
 
     /// Returns a decision under the policies that a check is for, to be filled in.
@@ -164,7 +166,7 @@ impl Gate {
 
     /// Decides in one step of the gate's own store.
     #[inline(always)]
-    fn decide_plain<K: Keep>(
+    pub(super) fn decide_plain<K: Keep>(
         &self,
         check: &Check<'_, '_>,
         decision: &mut GateDecision,

@@ -5,7 +5,7 @@
 //! set.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,11 +15,13 @@ use tidegate_core::{Cost, Criticality, Priority, Quota, Replace};
 
 use super::cost::CostRule;
 use super::descriptor::Descriptor;
+use super::follows::Levels;
 use super::keep_for::KeepFor;
 use super::key;
 use super::learned::{Learned, Learning, most_at_once};
 use super::matching::Match;
-use super::policy::{ChargeOn, Direction, Limit, Mode, Policy, Share};
+use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
+use super::share::Share;
 use crate::store::OnStoreError;
 
 /// One policy, as a check sees it.
@@ -33,8 +35,10 @@ pub(crate) struct Compiled {
     pub(crate) needs: usize,
     /// Whether it is for requests that we send.
     pub(crate) outbound: bool,
-    /// Whether it has an allow-list of its own.
-    pub(crate) exempts: bool,
+    /// Whether it may leave out requests that match: it has an allow-list of its own, or a condition.
+    pub(crate) may_skip: bool,
+    /// Whether its conditions hold; true where it has none.
+    holds: AtomicBool,
     /// Whether it has a cost of its own.
     costs: bool,
     /// Whether a cost that the caller sends replaces its own.
@@ -66,8 +70,10 @@ pub(crate) struct Ready {
     pub(crate) owner: u32,
     /// Whether its refusal refuses the request.
     pub(crate) binding: bool,
-    /// Whether some requests have other terms, which [`Limit::terms_for`] returns.
+    /// Whether some requests have other terms, which [`Limit::terms_for`] returns, or its rate moves.
     pub(crate) varies: bool,
+    /// Its rates, if they move.
+    levels: Option<Box<Levels>>,
     /// What it keeps for requests of higher priority, if it does.
     keeps: Option<Box<Keeps>>,
     /// Whether a request takes one place, whatever the caller says that it costs: a guard of a policy without a cost of its own.
@@ -95,7 +101,8 @@ impl Compiled {
                 keyed_like: *first_by.entry(&policy.by).or_insert(place),
                 needs: policy.needs(),
                 outbound: policy.direction == Direction::Outbound,
-                exempts: !policy.access.allow.is_empty(),
+                may_skip: !policy.access.allow.is_empty() || !policy.when.is_empty(),
+                holds: AtomicBool::new(policy.when.is_empty()),
                 costs: policy.cost.is_some(),
                 caller_cost: policy.caller_cost,
                 estimate: match policy.cost {
@@ -175,6 +182,23 @@ impl Compiled {
         learned.set_percent(own.learning);
     }
 
+    /// Says whether its conditions hold.
+    #[inline]
+    pub(crate) fn holds(&self) -> bool {
+        // Relaxed: which of two checks at the same time meets a change first does not matter.
+        self.holds.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_holding(&self, holds: bool) {
+        // Relaxed: as above.
+        self.holds.store(holds, Ordering::Relaxed);
+    }
+
+    /// Says whether it leaves out a request that matches.
+    pub(super) fn skips(&self, policy: &Policy, descriptor: &Descriptor<'_>) -> bool {
+        !self.holds() || policy.access.allow.find(descriptor).is_some()
+    }
+
     /// Returns how often its cost could not be found.
     pub(crate) fn cost_fallbacks(&self) -> u64 {
         // Relaxed: as above.
@@ -222,11 +246,19 @@ impl Ready {
             replace: limit.replace,
             owner,
             binding: policy.mode != Mode::Shadow && policy.over.refuses() && !policy.is_shadow_limit(at),
-            varies: limit.tiers.is_some() || !limit.overrides.is_empty(),
+            varies: limit.tiers.is_some() || !limit.overrides.is_empty() || limit.follows.is_some(),
+            levels: limit.follows.as_ref().map(|follows| Box::new(Levels::of(follows))),
             keeps: Keeps::of(limit),
             one_place: limit.is_guard() && policy.cost.is_none(),
         };
         policy.limits.iter().chain(&policy.shadow_limit).enumerate().map(ready).collect()
+    }
+
+    /// Puts one of the rates in force, where they move.
+    pub(super) fn set_level(&self, level: usize) {
+        if let Some(levels) = &self.levels {
+            levels.set(level);
+        }
     }
 
     /// Returns how much a request of a priority has to leave of the limit that holds for it.
@@ -250,6 +282,9 @@ impl Ready {
     ) -> Option<&'p Arc<Quota>> {
         if !self.varies {
             return self.quota.as_ref();
+        }
+        if let Some(levels) = &self.levels {
+            return Some(levels.in_force());
         }
         limit()?.terms_for(descriptor).quota.as_ref()
     }

@@ -23,6 +23,11 @@ pub enum Relevance {
         /// Why its cost is 1 although the policy has a cost of its own.
         cost_fallback: Option<CostError>,
     },
+    /// Its conditions do not hold.
+    Idle {
+        /// Those that do not, with what was read last.
+        why: String,
+    },
     /// Its terms for this request are unlimited, so nothing is charged.
     Unlimited,
     /// It is switched off.
@@ -71,6 +76,7 @@ impl fmt::Display for Relevance {
                     None => Ok(()),
                 }
             }
+            Self::Idle { why } => write!(f, "not charged: holds while {why}"),
             Self::Unlimited => f.write_str("not charged: unlimited for this request"),
             Self::Off => f.write_str("not charged: mode is off"),
             Self::OtherDirection => f.write_str("not charged: speaks of the other direction"),
@@ -100,10 +106,15 @@ impl PolicySet {
         let shared = self.shared_access();
         let denied = shared.deny.find(descriptor);
         let allowed = shared.allow.find(descriptor);
-        let each = self.policies().iter().map(|policy| match (&denied, &allowed) {
+        let each = self.policies().iter().enumerate().map(|(place, policy)| match (&denied, &allowed) {
             (Some(entry), _) => Relevance::DenyListed { entry: entry.clone() },
             (None, Some(entry)) => Relevance::AllowListed { entry: entry.clone() },
-            (None, None) => policy.relevance(&view),
+            (None, None) => match policy.relevance(&view) {
+                relevance @ (Relevance::Off | Relevance::OtherDirection | Relevance::NoMatch { .. }) => {
+                    relevance
+                }
+                relevance => self.why_idle(place).map_or(relevance, |why| Relevance::Idle { why }),
+            },
         });
         each.collect()
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Replace};
 
-use super::policy::Share;
+use super::share::Share;
 use crate::store::{Charge, OnStoreError};
 
 /// One charge of a plan, with the policy it comes from.

@@ -52,6 +52,7 @@ impl PolicySet {
         candidates.find_map(|place| {
             let policy = &self.policies[place];
             if !wanted(place)
+                || !self.compiled[place].holds()
                 || policy.access.deny.is_empty() && policy.deadline.is_none()
                 || policy.mode != Mode::Enforce
                 || (policy.direction == Direction::Outbound) != view.outbound
@@ -115,6 +116,17 @@ impl PolicySet {
         self.compiled[line.policy].limits[line.limit].kept_back(quota, priority)
     }
 
+    /// Returns the quota that a limit of the set has at present for a request; `None` is unlimited.
+    pub(crate) fn quota_in_force(
+        &self,
+        policy: usize,
+        limit: usize,
+        request: &Descriptor<'_>,
+    ) -> Option<&Arc<Quota>> {
+        let ready = self.compiled.get(policy)?.limits.get(limit)?;
+        ready.quota(request, || self.policies[policy].limit(limit))
+    }
+
     /// Fills a plan with the lines of the wanted policies.
     #[inline(always)]
     pub(super) fn fill<'p>(
@@ -152,7 +164,7 @@ impl PolicySet {
                 continue;
             }
             let policy = &self.policies[place];
-            if compiled.exempts && policy.access.allow.find(descriptor).is_some() {
+            if compiled.may_skip && compiled.skips(policy, descriptor) {
                 continue;
             }
             // The first key is made in one piece; those that end alike take their end from it.

@@ -10,10 +10,13 @@ use tidegate_core::{Quota, Replace};
 use super::access::{Access, AccessList};
 use super::cost::CostRule;
 use super::descriptor::Descriptor;
+use super::follows::Follows;
 use super::keep_for::KeepFor;
 use super::matching::Match;
 use super::over::Over;
 use super::settle_rule::SettleRule;
+use super::share::Share;
+use super::when::Condition;
 use crate::store::OnStoreError;
 
 /// Whether a policy is applied.
@@ -47,52 +50,6 @@ pub enum Direction {
     Inbound,
     /// Requests that we send: their descriptor has `request.direction` = `outbound`.
     Outbound,
-}
-
-/// Where a policy is decided, when several nodes enforce it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Share {
-    /// By each process for itself: `n` of them let through `n` times the limit.
-    Local,
-    /// By each process for itself, under its part of the limit.
-    Split,
-    /// By the engine, each check.
-    Central,
-    /// By each process out of what it has drawn from the engine ahead of time.
-    Leased,
-}
-
-impl Share {
-    /// Every word, in the order of the documentation.
-    pub const ALL: [Self; 4] = [Self::Local, Self::Split, Self::Central, Self::Leased];
-
-    /// Returns the word of the policy file.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Split => "split",
-            Self::Central => "central",
-            Self::Leased => "leased",
-        }
-    }
-}
-
-/// Some of the words of [`Share`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Shares(u8);
-
-impl Shares {
-    /// Says whether all of them are among others.
-    pub(crate) const fn within(self, others: Self) -> bool {
-        self.0 & !others.0 == 0
-    }
-}
-
-impl FromIterator<Share> for Shares {
-    fn from_iter<I: IntoIterator<Item = Share>>(shares: I) -> Self {
-        Self(shares.into_iter().fold(0, |bits, share| bits | 1 << share as u8))
-    }
 }
 
 /// What happens when a request lacks attributes that the key is made of.
@@ -185,12 +142,20 @@ pub struct Limit {
     pub replace: Replace,
     /// The part that is kept for requests of higher priority.
     pub keep_for: KeepFor,
+    /// What its rate follows; [`Limit::terms`] are then those at the ceiling. A limit that follows a number has no tiers and no overrides: they
+    /// are not looked at.
+    pub follows: Option<Follows>,
 }
 
 impl Limit {
     /// Makes a limit that is the same for everyone; `label` is how people read it.
     pub fn new(quota: impl Into<Arc<Quota>>, label: impl Into<String>) -> Self {
         Self::of(Terms { quota: Some(quota.into()), label: label.into() })
+    }
+
+    /// Makes a limit whose rate follows a number; `label` is how people read it.
+    pub fn following(follows: Follows, label: impl Into<String>) -> Self {
+        Self { follows: Some(follows.clone()), ..Self::new(Arc::clone(follows.ceiling()), label) }
     }
 
     /// Makes a limit of terms.
@@ -203,6 +168,7 @@ impl Limit {
             max_wait: Duration::ZERO,
             replace: Replace::default(),
             keep_for: KeepFor::default(),
+            follows: None,
         }
     }
 
@@ -255,6 +221,8 @@ pub struct Policy {
     pub matching: Match,
     /// Whether those requests come to us or are sent by us.
     pub direction: Direction,
+    /// Conditions that all have to hold for it to hold; a request is not charged while one of them does not.
+    pub when: Vec<Condition>,
     /// The attributes that make the key; none is one key for everyone.
     pub by: Vec<String>,
     /// What happens when they are missing.
@@ -300,6 +268,7 @@ impl Policy {
             name: name.into(),
             matching: Match::any(),
             direction: Direction::default(),
+            when: Vec::new(),
             by: Vec::new(),
             absent: Absent::default(),
             limits: vec![limit],
@@ -330,6 +299,13 @@ impl Policy {
     #[must_use]
     pub fn by<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
         Self { by: names.into_iter().map(Into::into).collect(), ..self }
+    }
+
+    /// Adds a condition; see [`Policy::when`](field@Policy::when).
+    #[must_use]
+    pub fn when(mut self, condition: Condition) -> Self {
+        self.when.push(condition);
+        self
     }
 
     /// Returns the limit at [`super::Line::limit`]: the policy's own, then the shadow limit.

@@ -12,7 +12,9 @@ use super::keep_for::KeepForError;
 use super::learned::Learned;
 use super::named::{BUILT_IN, Named};
 use super::path;
-use super::policy::{Limit, Mode, Policy, Shares};
+use super::policy::{Limit, Mode, Policy};
+use super::sensed::{ConditionsError, Sensed};
+use super::share::Shares;
 
 /// Why policies make no set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,6 +49,9 @@ pub enum PolicySetError {
         /// The bits given.
         bits: u8,
     },
+    /// Conditions and moving rates that cannot be.
+    #[error(transparent)]
+    Conditions(#[from] ConditionsError),
     /// A limit that keeps a part of itself which it cannot keep.
     #[error("policy \"{name}\": {error} ({limit})")]
     KeepFor {
@@ -79,6 +84,8 @@ pub struct PolicySet {
     pub(super) ipv6_prefix: u8,
     /// Where its policies say that they are decided.
     shares: Shares,
+    /// The numbers that conditions and moving rates go by.
+    pub(super) sensed: Option<Box<Sensed>>,
 }
 
 impl PolicySet {
@@ -123,6 +130,7 @@ impl PolicySet {
         let applied = policies.iter().enumerate().filter(|(_, policy)| policy.mode != Mode::Off);
         let index = Index::build(applied.map(|(place, policy)| (place as u32, &policy.matching)));
         let compiled = Compiled::all(&policies);
+        let sensed = Sensed::of(&policies)?;
         let guarded =
             policies.iter().any(|policy| !policy.access.deny.is_empty() || policy.deadline.is_some());
         let mut compares_places = false;
@@ -134,7 +142,8 @@ impl PolicySet {
         access.allow.names().chain(access.deny.names()).for_each(|name| see(name, false));
         policies.iter().for_each(|policy| policy.each_named(&mut see));
         let settled_by = settled_by(&policies);
-        let shares = policies.iter().filter_map(|policy| policy.share).collect();
+        let shares = policies.iter().filter_map(|policy| policy.share).collect::<Shares>();
+        let shares = shares.with_sensed(sensed.is_some());
         Ok(Self {
             policies,
             compiled,
@@ -146,6 +155,7 @@ impl PolicySet {
             settled_by,
             ipv6_prefix,
             shares,
+            sensed,
         })
     }
 
@@ -208,8 +218,9 @@ impl PolicySet {
     }
 
     /// Goes on from what the policies of another set have learnt, by their names: before this set is put in force in its place. A policy that
-    /// settles by other words now starts anew: it counts other units.
+    /// settles by other words now starts anew: it counts other units. Numbers that were read, and conditions that stayed the same, go on too.
     pub fn learn_from(&self, before: &Self) {
+        self.sense_on_from(before);
         for (place, policy) in self.policies.iter().enumerate() {
             let same = |other: &Policy| match (&policy.settle, &other.settle) {
                 (Some(one), Some(two)) => one.is_same(two),

@@ -19,6 +19,9 @@ pub struct Reading {
     pub cpu: Option<u16>,
     /// Memory, in thousandths: 0 to 1000. `None` where nothing tells.
     pub memory: Option<u16>,
+    /// The load average of one minute, in hundredths: how many tasks of the whole machine, and not of this process alone, run or wait to. `None`
+    /// where nothing tells.
+    pub load: Option<u32>,
 }
 
 impl Reading {
@@ -85,7 +88,7 @@ impl Meter {
     /// Takes a reading at `now`, a tick of any clock that runs with real time, the same for all readings. One at the tick of the one
     /// before knows no processor time.
     pub fn sample(&mut self, now: Tick) -> Reading {
-        Reading { cpu: self.processors(now), memory: self.memory() }
+        Reading { cpu: self.processors(now), memory: self.memory(), load: self.load() }
     }
 
     fn processors(&mut self, now: Tick) -> Option<u16> {
@@ -107,6 +110,10 @@ impl Meter {
         }
         let share = share??;
         Some(thousandths(self.average.add(now, share.min(1.0) * 1000.0)))
+    }
+
+    fn load(&self) -> Option<u32> {
+        parse::loadavg(&self.text("/proc/loadavg")?)
     }
 
     fn memory(&self) -> Option<u16> {

@@ -37,6 +37,13 @@ pub(super) fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
+/// Reads the first average of `/proc/loadavg`, in hundredths.
+pub(super) fn loadavg(text: &str) -> Option<u32> {
+    let (whole, hundredths) = text.split_whitespace().next()?.split_once('.')?;
+    let (whole, hundredths): (u32, u32) = (whole.parse().ok()?, hundredths.parse().ok()?);
+    whole.checked_mul(100)?.checked_add(hundredths).filter(|_| hundredths < 100)
+}
+
 /// Finds a number in lines of a key and a number, as in `cpu.stat` and `memory.stat`.
 pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
     let value = |line: &str| number(line.strip_prefix(key)?.strip_prefix(' ')?);

@@ -65,6 +65,7 @@ fn shown(policy: &Policy) -> Value {
         "name": policy.name,
         "mode": mode(policy.mode),
         "direction": match policy.direction { Direction::Inbound => "inbound", Direction::Outbound => "outbound" },
+        "when": policy.when.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "by": policy.by,
         "limits": policy.limits.iter().map(limit).collect::<Vec<_>>(),
         "shadow_limit": policy.shadow_limit.as_ref().map(limit),

@@ -114,6 +114,19 @@ pub(crate) fn refund(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
     parse(bytes, example, SettlementSeed { fields: &["ticket", "cost"], least: 1 })
 }
 
+/// Reads the body of a report of a signal: `{value}`.
+///
+/// # Errors
+/// 400 with the position and what would work.
+pub(crate) fn signal(bytes: &[u8]) -> Result<f64, Problem> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields, expecting = "an object such as {\"value\": 1200}")]
+    struct Report {
+        value: f64,
+    }
+    parse(bytes, "{\"value\": 1200}", std::marker::PhantomData::<Report>).map(|report| report.value)
+}
+
 fn parse<'a, S: DeserializeSeed<'a>>(bytes: &'a [u8], example: &str, seed: S) -> Result<S::Value, Problem> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(Problem::bad_request(format!("the body is empty; send JSON such as {example}")));

@@ -16,8 +16,18 @@ pub(in crate::config) struct AlgorithmKeys {
 }
 
 /// Every limit that has a rate takes these, whatever its algorithm.
-pub(in crate::config) const RATED: &[&str] =
-    &["algorithm", "rate", "rate_by", "rates", "otherwise", "overrides", "replace"];
+pub(in crate::config) const RATED: &[&str] = &[
+    "algorithm",
+    "rate",
+    "rate_by",
+    "rates",
+    "otherwise",
+    "overrides",
+    "replace",
+    "follows",
+    "floor",
+    "between",
+];
 
 /// A guard has no rate: what it counts ends, and is not given back by time.
 pub(in crate::config) const GUARDING: &[&str] = &["algorithm", "replace"];
@@ -177,6 +187,19 @@ const PLAIN_KEYS: &[Key] = &[
         Kind::Table(&KEEP_FOR),
         None,
         "How much of the limit only requests of at least a level of priority may use; the others leave it",
+    ),
+    key(
+        "follows",
+        Kind::Source,
+        None,
+        "The number that the rate follows: the higher it is, the lower the rate",
+    ),
+    key("floor", Kind::Rate, None, "The rate where that number is at the upper end of between, or above"),
+    key(
+        "between",
+        Kind::Between,
+        None,
+        "From where to where of that number the rate falls to the floor, as 70%..90%",
     ),
     key("adaptive", Kind::Unavailable, None, "The law that moves the limit"),
     key("bandwidths", Kind::Unavailable, None, "Several rates of one bucket; write several limits instead"),

@@ -137,6 +137,12 @@ pub(in crate::config) const POLICY: Table = Table {
         ),
         key("match", Kind::Table(&MATCH), None, "Whom it speaks of; everyone unless given"),
         key(
+            "when",
+            Kind::OneOrMany(&Kind::Condition),
+            None,
+            "Conditions that must all hold, as cpu above 80%, until 70%; while one does not, nothing is charged",
+        ),
+        key(
             "by",
             Kind::OneOrMany(&Kind::Attribute),
             None,

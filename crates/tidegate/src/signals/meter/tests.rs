@@ -34,7 +34,7 @@ const V2_MOUNT: &str = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 
 fn the_machine_where_no_group_has_an_allowance() {
     let disk = Disk::machine();
     let mut meter = disk.meter();
-    assert_eq!(meter.sample(Tick::from_secs(1)), Reading { cpu: None, memory: Some(250) });
+    assert_eq!(meter.sample(Tick::from_secs(1)), Reading { cpu: None, memory: Some(250), load: None });
     disk.write("/proc/stat", "cpu0 30 0 0 70\ncpu1 50 0 0 0 50 0\n");
     assert_eq!(meter.sample(Tick::from_secs(2)).cpu, Some(400), "80 of 200");
     assert_eq!(meter.sample(Tick::from_secs(2)).cpu, None, "no time has passed");
@@ -58,7 +58,11 @@ fn a_group_of_version_2_and_the_one_around_it() {
         disk.write(&format!("{folder}/memory.stat"), "anon 1\ninactive_file 100\n");
     }
     let mut meter = disk.meter();
-    assert_eq!(meter.sample(Tick::EPOCH), Reading { cpu: None, memory: Some(500) }, "200 of the pod's 400");
+    assert_eq!(
+        meter.sample(Tick::EPOCH),
+        Reading { cpu: None, memory: Some(500), load: None },
+        "200 of the pod's 400"
+    );
     disk.write(&format!("{pod}/cpu.stat"), "usage_usec 1900000\n");
     assert_eq!(meter.sample(Tick::from_secs(1)).cpu, Some(900), "0.9 s of one processor in a second");
     // The own group gets a quota of half a processor, and has used all of it.
@@ -105,7 +109,7 @@ fn what_is_missing_is_not_known_and_nonsense_is_no_panic() {
     assert_eq!(Meter::of(|_: &str| None).unwrap_err(), Unavailable);
     let disk = Disk::default();
     disk.write("/proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 750 kB\n");
-    assert_eq!(disk.meter().sample(Tick::EPOCH), Reading { cpu: None, memory: Some(250) });
+    assert_eq!(disk.meter().sample(Tick::EPOCH), Reading { cpu: None, memory: Some(250), load: None });
     for nonsense in
         ["", "max", "-1", "0", "18446744073709551615", "cpu0 18446744073709551615 1 1 1", "\u{fffd}"]
     {

@@ -17,6 +17,15 @@ fn quotas_of_both_versions() {
 }
 
 #[test]
+fn the_load_average_of_one_minute() {
+    assert_eq!(loadavg("0.52 0.58 0.59 1/467 12345\n"), Some(52));
+    assert_eq!(loadavg("12.05 1.00 1.00 1/1 1\n"), Some(1205));
+    for none in ["", "x", "12", "1.x", "-1.00 0.0", "99999999.99", "1.100"] {
+        assert_eq!(loadavg(none), None, "{none:?}");
+    }
+}
+
+#[test]
 fn a_key_is_found_whole() {
     let stat = "usage_usec 76591166082\nuser_usec 70789898774\nsystem_usec 5801267307\n";
     assert_eq!(keyed(stat, "usage_usec"), Some(76_591_166_082));

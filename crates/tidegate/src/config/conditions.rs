@@ -1,0 +1,142 @@
+//! `when` of a policy; `follows`, `floor` and `between` of a limit.
+
+use tidegate_core::{QuotaError, Rate};
+
+use super::diagnostic::Findings;
+use super::node::{Name, Node, Spot};
+use super::quota::LimitSpec;
+use super::suggest::instead;
+use crate::policy::{Condition, ConditionError, Follows, Limit, Source, SourceError, WrittenRate};
+use crate::visible::excerpt;
+
+/// The keys of a limit whose rate follows a number: none is without the others.
+const KEYS: [&str; 3] = ["follows", "floor", "between"];
+
+/// Reads a condition.
+///
+/// # Errors
+/// What is wrong, with the nearest word.
+pub(super) fn condition(text: &str) -> Result<Condition, String> {
+    text.parse().map_err(|error| match error {
+        ConditionError::Source(error) => said(&error),
+        ConditionError::Part { word } => {
+            let hint = instead(&word, Condition::PARTS.into_iter());
+            format!("unknown word \"{}\" after the value{hint}", excerpt(&word))
+        }
+        other => other.to_string(),
+    })
+}
+
+/// Reads the name of a number.
+///
+/// # Errors
+/// What is wrong, with the nearest word.
+pub(super) fn source(text: &str) -> Result<Source, String> {
+    text.parse().map_err(|error| said(&error))
+}
+
+fn said(error: &SourceError) -> String {
+    match error {
+        SourceError::Unknown { word } => {
+            let hint = instead(word, Source::WORDS.into_iter());
+            format!("unknown word \"{}\"{hint}", excerpt(word))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Splits `70%..90%`.
+///
+/// # Errors
+/// How it is written.
+pub(super) fn between(text: &str) -> Result<(&str, &str), String> {
+    let ends = text.split_once("..").map(|(low, high)| (low.trim(), high.trim()));
+    ends.filter(|(low, high)| !low.is_empty() && !high.is_empty() && !high.contains(".."))
+        .ok_or_else(|| format!("\"{}\" is no range; write 70%..90%, or 100..1000", excerpt(text)))
+}
+
+/// Builds the conditions of a policy; those with a mistake were reported with the shape.
+pub(super) fn conditions(policy: &Node) -> Vec<Condition> {
+    let written = policy.get("when").map_or(&[][..], Node::each);
+    written.iter().filter_map(|node| condition(node.text()?).ok()).collect()
+}
+
+/// Has the rate of a limit follow a number, if its words say so; `None`, and reported, where they do not fit together.
+pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut Findings) -> Option<Limit> {
+    let Some((first, _)) = KEYS.iter().find_map(|key| node.entry(key)) else { return Some(limit) };
+    let missing: Vec<_> = KEYS.into_iter().filter(|key| node.get(key).is_none()).collect();
+    if !missing.is_empty() {
+        let missing = missing.join(" and ");
+        findings.error(first.spot, format_args!("a rate that follows a number needs {missing} too"));
+        return None;
+    }
+    for key in ["rate_by", "rates", "otherwise", "overrides", "calendar"] {
+        if let Some((Name { spot, .. }, _)) = node.entry(key) {
+            findings
+                .error(*spot, format_args!("{key} and follows exclude each other; write a policy for each"));
+            return None;
+        }
+    }
+    let (follows, floor, range) = (node.get(KEYS[0])?, node.get(KEYS[1])?, node.get(KEYS[2])?);
+    let source = source(follows.text()?).ok()?;
+    let mut marks = [0.0; 2];
+    let (low, high) = between(range.text()?).ok()?;
+    for (mark, text) in marks.iter_mut().zip([low, high]) {
+        match source.measure(text) {
+            Ok(value) => *mark = value,
+            Err(error) => {
+                findings.error(range.spot, format_args!("between: {error}"));
+                return None;
+            }
+        }
+    }
+    let written: WrittenRate = floor.text()?.parse().ok()?;
+    let (WrittenRate::Per { count: most, times, unit }, WrittenRate::Per { count: least, .. }) =
+        (spec.rate, written)
+    else {
+        findings.error(floor.spot, "floor: a rate that follows a number has two ends; neither is unlimited");
+        return None;
+    };
+    let period = spec.rate.period()?;
+    if written.period() != Some(period) {
+        findings.error(
+            floor.spot,
+            format_args!(
+                "floor: {written} is over another time than {}; write both over the same",
+                spec.rate
+            ),
+        );
+        return None;
+    }
+    if least > most {
+        findings.error(
+            floor.spot,
+            format_args!("floor: {written} is above the rate {}, from which it is to fall", spec.rate),
+        );
+        return None;
+    }
+    let at = |count| LimitSpec { rate: WrittenRate::Per { count, times, unit }, ..spec.clone() };
+    let rates = Rate::new(least, period).ok()?..=Rate::new(most, period).ok()?;
+    let quota = |rate: Rate| {
+        let unlimited = || QuotaError::Parameter {
+            name: "rate",
+            value: rate.count().to_string(),
+            want: "limits nothing",
+        };
+        at(rate.count()).quota()?.ok_or_else(unlimited)
+    };
+    let words = format!("{} floor {written} follows {source} {low}..{high}", limit.terms.label);
+    match Follows::new(source, rates, marks[0]..=marks[1], quota) {
+        Ok(follows) => Some(Limit::following(follows, words)),
+        Err(error) => {
+            findings.error(range.spot, format_args!("between: {error}"));
+            None
+        }
+    }
+}
+
+/// Returns the limit at the floor, where the rate of a limit follows a number: it too has to let one request pass.
+pub(super) fn at_floor(node: &Node, spec: &LimitSpec) -> Option<(LimitSpec, Spot)> {
+    let floor = node.get("floor")?;
+    Some((LimitSpec { rate: floor.text()?.parse().ok()?, ..spec.clone() }, floor.spot))
+}

@@ -1,0 +1,25 @@
+//! An admission that is handed on.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use super::Admission;
+use crate::gate::Gate;
+use crate::gate::ticket::{SealError, Ticket, TicketKeys};
+
+impl<G: Deref<Target = Gate>> Admission<G> {
+    /// Hands it on as a ticket, which is settled once within `ttl`; see [`Gate::seal`]. If nobody settles it, all charges stay, and
+    /// places are left when their time to live is over.
+    ///
+    /// # Errors
+    /// The [`SealError`], with the admission, which is as before.
+    pub fn into_ticket(mut self, keys: &TicketKeys, ttl: Duration) -> Result<Ticket, Box<(SealError, Self)>> {
+        match self.gate.seal(&self.charged, keys, ttl, None) {
+            Ok(ticket) => {
+                self.ended = true;
+                Ok(ticket)
+            }
+            Err(error) => Err(Box::new((error, self))),
+        }
+    }
+}

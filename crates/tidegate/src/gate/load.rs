@@ -1,0 +1,141 @@
+//! What a gate reads for the conditions and moving rates of its policies: the machine, and what it lets through itself.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate_core::Tick;
+use tidegate_core::time::nanos;
+
+use crate::signals::{Reading, Watch};
+
+/// Over how long rates and latencies are taken.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// What a gate reads.
+#[derive(Default)]
+pub(super) struct Sensing {
+    pub(super) machine: Option<Arc<dyn Fn() -> Reading + Send + Sync>>,
+    /// Started with the first check under policies that ask for it; `None` inside where the system does not tell.
+    watch: OnceLock<Option<Watch>>,
+    pub(super) load: Load,
+}
+
+/// What a gate lets through.
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    admitted: AtomicU64,
+    begun: AtomicU64,
+    /// Admissions that ended, however.
+    ended: AtomicU64,
+    /// Those of them that were finished, and how long they took in all.
+    finished: AtomicU64,
+    spent: AtomicU64,
+    /// Earlier counts, the oldest first: at most one for each tenth of a second of the window, and one before it.
+    history: Mutex<VecDeque<Counts>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    at: Tick,
+    admitted: u64,
+    finished: u64,
+    spent: u64,
+}
+
+/// What a gate let through lately.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Lately {
+    pub(super) rate: Option<f64>,
+    /// In milliseconds.
+    pub(super) latency: Option<f64>,
+}
+
+/// An admission that is counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begun {
+    /// Whether its work was done, so that it says how long such work takes.
+    pub(super) finished: bool,
+}
+
+impl Sensing {
+    pub(super) fn machine(&self) -> Reading {
+        match &self.machine {
+            Some(read) => read(),
+            None => {
+                let watch = self.watch.get_or_init(|| Watch::start().ok());
+                watch.as_ref().map(Watch::reading).unwrap_or_default()
+            }
+        }
+    }
+}
+
+impl Load {
+    /// Counts a request that was let through.
+    pub(super) fn admit(&self) {
+        // Relaxed, here and below: counts that order nothing.
+        self.admitted.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an admission that begins.
+    pub(super) fn begin(&self) -> Begun {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        Begun { finished: false }
+    }
+
+    /// Counts its end, which was `took` later.
+    pub(super) fn end(&self, begun: &Begun, took: impl FnOnce() -> Duration) {
+        self.ended.fetch_add(1, Ordering::Relaxed);
+        if begun.finished {
+            self.spent.fetch_add(nanos(took()), Ordering::Relaxed);
+            self.finished.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns how many admissions are not ended; `None` where none was ever made, as in a server that hands out tickets.
+    pub(super) fn in_flight(&self) -> Option<u64> {
+        // Ends first: of an admission that comes and goes between the two, the end is not counted without its beginning.
+        let ended = self.ended.load(Ordering::Relaxed);
+        let begun = self.begun.load(Ordering::Relaxed);
+        (begun > 0).then(|| begun.saturating_sub(ended))
+    }
+
+    /// Returns what went through within the window before now.
+    pub(super) fn lately(&self, now: Tick) -> Lately {
+        let counts = Counts {
+            at: now,
+            admitted: self.admitted.load(Ordering::Relaxed),
+            finished: self.finished.load(Ordering::Relaxed),
+            spent: self.spent.load(Ordering::Relaxed),
+        };
+        let mut history = self.history.lock();
+        history.push_back(counts);
+        // The first that stays is the last one from before the window, or from its edge.
+        while history.len() > 2 && now.since(history[1].at) >= WINDOW {
+            history.pop_front();
+        }
+        let Some(before) = history.front().filter(|before| before.at < now) else { return Lately::default() };
+        let passed = now.since(before.at).as_secs_f64();
+        let finished = counts.finished.saturating_sub(before.finished);
+        let spent = counts.spent.saturating_sub(before.spent);
+        Lately {
+            // A window that is not full yet says what it would hold if nothing followed.
+            rate: Some(
+                counts.admitted.saturating_sub(before.admitted) as f64 / passed.max(WINDOW.as_secs_f64()),
+            ),
+            latency: (finished > 0).then(|| spent as f64 / finished as f64 / 1e6),
+        }
+    }
+}
+
+impl fmt::Debug for Sensing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sensing")
+            .field("watch", &self.watch)
+            .field("load", &self.load)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,146 @@
+//! The numbers that conditions and moving rates go by: when a gate reads them.
+//!
+//! Nothing runs for them: a check that comes a tenth of a second after the last readings takes the next ones, before it is decided. Gates
+//! whose policies go by no such number never come here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::Tick;
+
+use super::charged::Keep;
+use super::load::Begun;
+use super::{Check, Gate, GateDecision};
+use crate::policy::{PolicySet, SignalError, Source, SourceStanding};
+use crate::signals::Reading;
+use crate::store::{Op, Settled, Settling, Step, StepClock, StoreError};
+
+impl Gate {
+    /// Replaces where the shares of the machine that are in use come from, for policies that go by them: from `read`, which is called up to
+    /// ten times a second, by a check, and should return at once. Otherwise they are those of [`Watch`], whose thread starts with the first
+    /// check under such policies.
+    #[must_use]
+    pub fn with_machine(mut self, read: impl Fn() -> Reading + Send + Sync + 'static) -> Self {
+        self.sensing.machine = Some(Arc::new(read));
+        self
+    }
+
+    /// Tells the value of a signal that policies go by: `when: signal NAME above 10`. What follows of it holds from now on, until the next
+    /// report, or until the condition counts the value as too old. A short lock, and a step for each condition of the policies.
+    ///
+    /// # Errors
+    /// [`SignalError`] where no policy in force goes by that name, or the value is not finite; nothing is changed then.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let careful = Policy::new("careful", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
+    ///     .when("signal queue-length above 1000, until 800".parse()?);
+    /// let gate = Gate::in_memory(PolicySet::new(vec![careful])?, 1000)?;
+    /// let request = Descriptor::new();
+    /// assert!(gate.check(&request)?.limits.is_empty(), "nobody has said how long the queue is");
+    ///
+    /// gate.report_signal("queue-length", 1200.0)?;
+    /// assert!(gate.check(&request)?.allowed);
+    /// assert!(!gate.check(&request)?.allowed);
+    ///
+    /// gate.report_signal("queue-length", 700.0)?;
+    /// assert!(gate.check(&request)?.allowed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn report_signal(&self, name: &str, value: f64) -> Result<(), SignalError> {
+        self.policies.load().report(name, value, self.time.now())
+    }
+
+    /// Returns the numbers that the policies in force go by, as they were read last.
+    #[must_use]
+    pub fn sources(&self) -> Vec<SourceStanding> {
+        self.policies.load().sources(self.time.now())
+    }
+
+    /// Takes the readings that policies go by, if they go by any and it is time.
+    pub(super) fn sense(&self, policies: &PolicySet) {
+        let Some(sensed) = policies.sensed() else { return };
+        let now = self.time.recent();
+        if !sensed.is_due(now) {
+            return;
+        }
+        let lately = self.sensing.load.lately(now);
+        let mut machine = None;
+        policies.sense(now, |source| {
+            let mut machine = || *machine.get_or_insert_with(|| self.sensing.machine());
+            let percent = |thousandths: u16| f64::from(thousandths) / 10.0;
+            match source {
+                Source::Cpu => machine().cpu.map(percent),
+                Source::Memory => machine().memory.map(percent),
+                Source::Load => machine().load.map(|hundredths| f64::from(hundredths) / 100.0),
+                Source::InFlight => self.sensing.load.in_flight().map(|inside| inside as f64),
+                Source::Latency => lately.latency,
+                Source::Rate => lately.rate,
+                Source::Policy(name) => self.share_in_use(policies, name, now),
+                // Reported, not read.
+                Source::Signal(_) => None,
+            }
+        });
+    }
+
+    /// Decides under policies that lie in several stores, or that go by numbers which have to be read.
+    #[inline(never)]
+    pub(super) fn decide_otherwise<K: Keep>(
+        &self,
+        mut decision: GateDecision,
+        check: &Check<'_, '_>,
+        keep: &mut K,
+    ) -> Result<GateDecision, StoreError> {
+        self.sense(&decision.policies);
+        let decided = if self.routes.are_plain(decision.policies.shares().with_sensed(false)) {
+            self.decide_plain(check, &mut decision, keep).map(|()| decision)
+        } else {
+            self.decide_routed(decision, check, keep)
+        };
+        decided.inspect(|decision| self.count(check, decision))
+    }
+
+    /// Counts a request that was let through.
+    pub(super) fn count(&self, check: &Check<'_, '_>, decision: &GateDecision) {
+        if decision.allowed && !check.peek && decision.policies.sensed().is_some() {
+            self.sensing.load.admit();
+        }
+    }
+
+    /// Counts an admission that begins; `None` where nothing goes by it.
+    pub(super) fn begin(&self, decision: &GateDecision) -> Option<Begun> {
+        decision.policies.sensed()?;
+        Some(self.sensing.load.begin())
+    }
+
+    /// Counts its end, which was `took` later.
+    pub(super) fn end(&self, begun: &Begun, took: impl FnOnce() -> Duration) {
+        self.sensing.load.end(begun, took);
+    }
+
+    /// Returns how much of the limit of a policy without `by` is in use, in percent: of its fullest limit. `None` where an engine would
+    /// have to be awaited.
+    fn share_in_use(&self, policies: &PolicySet, name: &str, now: Tick) -> Option<f64> {
+        let (place, _) = policies.find(name)?;
+        let plan = policies.plan_of_one_key(place);
+        let mut fullest: Option<f64> = None;
+        for line in &plan.lines {
+            let store = self.routes.of(line.share).ok()?;
+            let charge = plan.charge(line);
+            let tag = self.routes.tag(store, charge.key);
+            let charges = std::slice::from_ref(&charge);
+            let step = Step { now, clock: StepClock::Engine, tag, receipts: false, op: Op::Peek, charges };
+            let mut settled = Settled::default();
+            let Settling::Done(Ok(())) = self.routes.store(store).settle_into(&step, &mut settled) else {
+                return None;
+            };
+            let standing = settled.lines.first()?.decision.standing;
+            let left = standing.remaining as f64 / standing.limit.max(1) as f64;
+            fullest = Some(fullest.unwrap_or(0.0).max((1.0 - left) * 100.0));
+        }
+        fullest
+    }
+}

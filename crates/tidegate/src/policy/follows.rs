@@ -1,0 +1,149 @@
+//! A limit whose rate follows a number, between a floor and a ceiling.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tidegate_core::following::Following;
+use tidegate_core::{Quota, QuotaError, Rate};
+
+use super::source::Source;
+
+/// A rate that falls from a ceiling to a floor while a number rises from one mark to another; see [`Following`] for how it is calmed.
+///
+/// The rate in force is one of seventeen, evenly apart: a limit that changed a little with each reading would carry every key over with each
+/// of them. It is never above the rate that the law says.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate::policy::{Follows, Limit, Source};
+/// use tidegate::{Quota, Rate};
+///
+/// let per_second = |count| Rate::new(count, Duration::from_secs(1));
+/// let follows = Follows::new(Source::Memory, per_second(100)?..=per_second(1000)?, 70.0..=90.0, |rate| {
+///     Quota::per(rate.count(), rate.period()).gcra()
+/// })?;
+/// let limit = Limit::following(follows, "1000/s, down to 100/s as memory goes from 70% to 90%");
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Follows {
+    source: Source,
+    law: Following,
+    floor: u64,
+    ceiling: u64,
+    /// The limit at each rate, from the floor to the ceiling.
+    levels: Box<[Arc<Quota>]>,
+}
+
+// The law's numbers are finite, so each equals itself.
+impl Eq for Follows {}
+
+impl Follows {
+    /// Into how many steps the way from the floor to the ceiling is cut.
+    pub const STEPS: usize = 16;
+
+    /// Makes it of a number, the rates (both over one period), the marks in the unit of the number, and the limit of each rate.
+    ///
+    /// # Errors
+    /// [`QuotaError`] as [`Following::new`] has it, or as `quota` does.
+    pub fn new(
+        source: Source,
+        rates: RangeInclusive<Rate>,
+        marks: RangeInclusive<f64>,
+        mut quota: impl FnMut(Rate) -> Result<Quota, QuotaError>,
+    ) -> Result<Self, QuotaError> {
+        let law = Following::new(rates.clone(), marks)?;
+        let (floor, ceiling) = rates.into_inner();
+        let levels = (0..=Self::STEPS).map(|step| {
+            let rate = Rate::new(count_at(floor.count(), ceiling.count(), step), ceiling.period())?;
+            quota(rate).map(Arc::new)
+        });
+        let levels = levels.collect::<Result<_, _>>()?;
+        Ok(Self { source, law, floor: floor.count(), ceiling: ceiling.count(), levels })
+    }
+
+    /// Returns the number that it goes by.
+    #[must_use]
+    pub const fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Returns the law that the rate follows.
+    #[must_use]
+    pub const fn law(&self) -> &Following {
+        &self.law
+    }
+
+    /// Returns the limits, from the floor to the ceiling.
+    #[must_use]
+    pub fn levels(&self) -> &[Arc<Quota>] {
+        &self.levels
+    }
+
+    /// Returns the limit at the ceiling.
+    pub(super) fn ceiling(&self) -> &Arc<Quota> {
+        &self.levels[Self::STEPS]
+    }
+
+    /// Returns the highest level whose rate is at most one that the law says.
+    pub(super) fn level_of(&self, rate: Rate) -> usize {
+        let within = |step: &usize| count_at(self.floor, self.ceiling, *step) <= rate.count();
+        (0..=Self::STEPS).rev().find(within).unwrap_or(0)
+    }
+}
+
+/// Returns the count of a step on the way from the floor to the ceiling, rounded down.
+fn count_at(floor: u64, ceiling: u64, step: usize) -> u64 {
+    let range = u128::from(ceiling - floor);
+    // At most the range, which fits.
+    floor + (range * step as u128 / Follows::STEPS as u128) as u64
+}
+
+/// The levels of a limit, with the one in force.
+#[derive(Debug)]
+pub(super) struct Levels {
+    quotas: Box<[Arc<Quota>]>,
+    at: AtomicUsize,
+}
+
+impl Levels {
+    pub(super) fn of(follows: &Follows) -> Self {
+        Self { quotas: follows.levels.clone(), at: AtomicUsize::new(Follows::STEPS) }
+    }
+
+    #[inline]
+    pub(super) fn in_force(&self) -> &Arc<Quota> {
+        // Relaxed: the quotas never change, and which of them a check meets in the moment of a change does not matter.
+        &self.quotas[self.at.load(Ordering::Relaxed)]
+    }
+
+    pub(super) fn set(&self, level: usize) {
+        // Relaxed: as above.
+        self.at.store(level.min(Follows::STEPS), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_levels_go_from_the_floor_to_the_ceiling_and_none_is_above_the_law() {
+        let per_second = |count| Rate::new(count, Duration::from_secs(1)).unwrap();
+        for (floor, ceiling) in [(100, 1000), (1, 3), (5, 5), (1, 1 << 60)] {
+            let quota = |rate: Rate| Quota::per(rate.count(), rate.period()).gcra();
+            let rates = per_second(floor)..=per_second(ceiling);
+            let follows = Follows::new(Source::Memory, rates, 70.0..=90.0, quota).unwrap();
+            assert_eq!(count_at(floor, ceiling, 0), floor);
+            assert_eq!(follows.level_of(per_second(ceiling)), Follows::STEPS);
+            for rate in [floor, floor + (ceiling - floor) / 2, ceiling] {
+                let level = follows.level_of(per_second(rate));
+                assert!(count_at(floor, ceiling, level) <= rate, "{rate} of {floor} to {ceiling}");
+            }
+        }
+    }
+}

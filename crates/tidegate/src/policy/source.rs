@@ -1,0 +1,257 @@
+//! What conditions and rates go by: numbers of the machine, of the gate, of another policy, or that a user reports.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::rate_grammar::{WrittenRate, span};
+
+/// A number that changes while a gate runs.
+///
+/// # Examples
+/// ```
+/// use tidegate::policy::Source;
+/// assert_eq!("cpu".parse(), Ok(Source::Cpu));
+/// assert_eq!("signal queue-length".parse(), Ok(Source::Signal("queue-length".into())));
+/// assert_eq!(Source::Policy("writes".into()).to_string(), "policy writes");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Source {
+    /// `cpu`: processor time in use, in percent of what this process may use.
+    Cpu,
+    /// `memory`: memory in use, in percent of what this process may use.
+    Memory,
+    /// `load`: the machine's load average of one minute, a number of tasks.
+    Load,
+    /// `in-flight`: admissions of the gate that are not ended, a number.
+    InFlight,
+    /// `latency`: how long the admissions that finished within the last second took, the mean, in milliseconds.
+    Latency,
+    /// `rate`: requests that the gate let through within the last second.
+    Rate,
+    /// `signal NAME`: a number that the user reports.
+    Signal(Box<str>),
+    /// `policy NAME`: how much of the limit of another policy is in use, in percent.
+    Policy(Box<str>),
+}
+
+/// Why a text names no number to go by.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// None of the words.
+    #[error("unknown word \"{word}\"")]
+    Unknown {
+        /// The word.
+        word: String,
+    },
+    /// A word that needs a name.
+    #[error("{word} of what? write {word} NAME")]
+    NoName {
+        /// `signal` or `policy`.
+        word: &'static str,
+    },
+    /// A name that a path cannot hold as it is, or that is too long.
+    #[error("\"{name}\" is no name of a signal; use 1 to 64 letters, digits, `-`, `_` or `.`")]
+    Name {
+        /// The name.
+        name: String,
+    },
+}
+
+/// Why a text is no value of a number.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{text}\" is no value of {source_word}; write {example}")]
+pub struct MeasureError {
+    /// The text.
+    pub text: String,
+    /// The number that it was to be a value of.
+    pub source_word: String,
+    /// How a value is written.
+    pub example: &'static str,
+}
+
+impl Source {
+    /// The words of the file, in the order of the documentation.
+    pub const WORDS: [&str; 8] =
+        ["cpu", "memory", "load", "in-flight", "latency", "rate", "signal", "policy"];
+
+    /// The longest name of a signal, in bytes.
+    pub const LONGEST_NAME: usize = 64;
+
+    /// Reads a value as files write it: `80%`, `200ms`, `1000/s` or a plain number, as the source has it.
+    ///
+    /// # Errors
+    /// [`MeasureError`] says how values of this source are written.
+    pub fn measure(&self, text: &str) -> Result<f64, MeasureError> {
+        let text = text.trim();
+        let plain = |text: &str| {
+            // No infinity, no NaN, no exponent: what people write.
+            let written =
+                text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_'));
+            text.replace('_', "").parse::<f64>().ok().filter(|value| written && value.is_finite())
+        };
+        let value = match self {
+            Self::Cpu | Self::Memory | Self::Policy(_) => text
+                .strip_suffix('%')
+                .and_then(|share| plain(share.trim_end()))
+                .filter(|share| (0.0..=100.0).contains(share)),
+            Self::Load | Self::InFlight => plain(text).filter(|number| *number >= 0.0),
+            Self::Signal(_) => plain(text),
+            Self::Latency => span(text).ok().map(millis),
+            Self::Rate => match text.parse() {
+                Ok(rate @ WrittenRate::Per { count, .. }) => {
+                    rate.period().map(|period| count as f64 / period.as_secs_f64())
+                }
+                _ => None,
+            },
+        };
+        value.ok_or_else(|| MeasureError {
+            text: text.to_owned(),
+            source_word: self.to_string(),
+            example: self.example(),
+        })
+    }
+
+    /// Returns how a value of this source is written.
+    #[must_use]
+    pub const fn example(&self) -> &'static str {
+        match self {
+            Self::Cpu | Self::Memory | Self::Policy(_) => "80%",
+            Self::Load => "8",
+            Self::InFlight => "500",
+            Self::Latency => "200ms",
+            Self::Rate => "1000/s",
+            Self::Signal(_) => "1000",
+        }
+    }
+
+    /// Returns the highest value that is not beyond all that is read: 100 % for a share.
+    #[must_use]
+    pub(super) const fn most(&self) -> f64 {
+        match self {
+            Self::Cpu | Self::Memory | Self::Policy(_) => 100.0,
+            _ => f64::MAX,
+        }
+    }
+
+    /// Writes a value as files do, to three decimals.
+    #[must_use]
+    pub fn written(&self, value: f64) -> String {
+        let thousandths = (value * 1000.0).round();
+        let rounded = if thousandths.is_finite() { thousandths / 1000.0 } else { value };
+        match self {
+            Self::Cpu | Self::Memory | Self::Policy(_) => format!("{rounded}%"),
+            Self::Load | Self::InFlight | Self::Signal(_) => rounded.to_string(),
+            Self::Latency => format!("{rounded}ms"),
+            Self::Rate => per_time(value),
+        }
+    }
+}
+
+/// Writes a rate in the shortest time that makes its count a whole number.
+fn per_time(per_second: f64) -> String {
+    const TIMES: [(f64, &str); 4] = [(1.0, "s"), (60.0, "min"), (3600.0, "h"), (86_400.0, "day")];
+    let is_whole = |count: f64| (count - count.round()).abs() <= count * 1e-9;
+    let (seconds, unit) =
+        TIMES.into_iter().find(|(seconds, _)| is_whole(per_second * seconds)).unwrap_or(TIMES[3]);
+    format!("{}/{unit}", (per_second * seconds).round())
+}
+
+/// A span in milliseconds.
+pub(crate) fn millis(span: Duration) -> f64 {
+    span.as_secs_f64() * 1000.0
+}
+
+impl FromStr for Source {
+    type Err = SourceError;
+
+    fn from_str(text: &str) -> Result<Self, SourceError> {
+        let text = text.trim();
+        let (word, name) = text.split_once(' ').map_or((text, ""), |(word, name)| (word, name.trim()));
+        let alone = match word {
+            "cpu" => Self::Cpu,
+            "memory" => Self::Memory,
+            "load" => Self::Load,
+            "in-flight" => Self::InFlight,
+            "latency" => Self::Latency,
+            "rate" => Self::Rate,
+            "signal" if name.is_empty() => return Err(SourceError::NoName { word: "signal" }),
+            "policy" if name.is_empty() => return Err(SourceError::NoName { word: "policy" }),
+            "signal" if !is_signal_name(name) => return Err(SourceError::Name { name: name.to_owned() }),
+            "signal" => return Ok(Self::Signal(name.into())),
+            "policy" => return Ok(Self::Policy(name.into())),
+            _ => return Err(SourceError::Unknown { word: word.to_owned() }),
+        };
+        if name.is_empty() { Ok(alone) } else { Err(SourceError::Unknown { word: text.to_owned() }) }
+    }
+}
+
+fn is_signal_name(name: &str) -> bool {
+    let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    (1..=Source::LONGEST_NAME).contains(&name.len()) && name.bytes().all(letter)
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Memory => f.write_str("memory"),
+            Self::Load => f.write_str("load"),
+            Self::InFlight => f.write_str("in-flight"),
+            Self::Latency => f.write_str("latency"),
+            Self::Rate => f.write_str("rate"),
+            Self::Signal(name) => write!(f, "signal {name}"),
+            Self::Policy(name) => write!(f, "policy {name}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_read_as_it_is_written() {
+        for word in Source::WORDS {
+            let text =
+                if matches!(word, "signal" | "policy") { format!("{word} a-name") } else { word.to_owned() };
+            let source: Source = text.parse().unwrap();
+            assert_eq!(source.to_string(), text);
+            let value = source.measure(source.example()).unwrap();
+            assert_eq!(source.written(value), source.example());
+        }
+        for wrong in ["", "cpus", "cpu usage", "signal", "policy ", "signal a/b", "signal é"] {
+            assert!(wrong.parse::<Source>().is_err(), "{wrong}");
+        }
+        assert!(format!("signal {}", "x".repeat(65)).parse::<Source>().is_err());
+    }
+
+    #[test]
+    fn a_value_has_the_unit_of_its_source() {
+        for (source, wrong) in [
+            ("cpu", "80"),
+            ("cpu", "101%"),
+            ("cpu", "-1%"),
+            ("load", "-1"),
+            ("load", "inf"),
+            ("load", "NaN"),
+            ("load", "1e3"),
+            ("latency", "200"),
+            ("rate", "unlimited"),
+            ("signal x", "1%"),
+            ("signal x", ""),
+        ] {
+            let source: Source = source.parse().unwrap();
+            assert!(source.measure(wrong).is_err(), "{source} {wrong}");
+        }
+        let rate: Source = "rate".parse().unwrap();
+        assert_eq!(rate.measure("60/min"), Ok(1.0));
+        assert_eq!(
+            [4.5, 0.001, 0.5 / 86_400.0].map(|value| rate.written(value)),
+            ["270/min", "86/day", "1/day"]
+        );
+        assert_eq!("signal x".parse::<Source>().unwrap().measure("-1_000.5"), Ok(-1000.5));
+    }
+}

@@ -1,0 +1,321 @@
+//! Conditions: a policy that holds only while a number stands above or below a value.
+//!
+//! `cpu above 80%, until 70%`: the condition begins to hold when a reading lies above 80 %, and ends when one lies at 70 % or below. Between
+//! the two it stays as it was, so that a number that wavers about a value does not switch a policy on and off with each reading. Readings
+//! grow old: a number that nobody refreshes counts as absent after a while, and a condition without a reading does not hold.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::rate_grammar::{GrammarError, span};
+use super::source::{MeasureError, Source, SourceError, millis};
+
+/// On which side of its value a condition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// While the number is higher.
+    Above,
+    /// While the number is lower.
+    Below,
+}
+
+/// A demand on a number; see the words of [`Source`] for numbers.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate::policy::{Condition, Source};
+///
+/// let condition: Condition = "cpu above 80%, until 70%".parse()?;
+/// assert_eq!(condition, Condition::above(Source::Cpu, 80.0)?.until(70.0)?);
+/// let condition: Condition = "signal queue-length above 1000, stale after 30s".parse()?;
+/// assert_eq!(condition.stale_after(), Duration::from_secs(30));
+/// assert_eq!(condition.to_string(), "signal queue-length above 1000, until 900, stale after 30s");
+/// # Ok::<(), tidegate::policy::ConditionError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    source: Source,
+    side: Side,
+    value: f64,
+    until: f64,
+    stale_after: Duration,
+}
+
+/// Why a text or a number makes no condition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConditionError {
+    /// Neither above nor below.
+    #[error("\"{text}\" is not a condition; write cpu above 80%, or signal NAME below 10")]
+    NoSide {
+        /// The text.
+        text: String,
+    },
+    /// No such number.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// No value of the number.
+    #[error(transparent)]
+    Measure(#[from] MeasureError),
+    /// Something else after the value.
+    #[error("unknown word \"{word}\" after the value")]
+    Part {
+        /// The word.
+        word: String,
+    },
+    /// The same part twice.
+    #[error("{part} is said twice")]
+    Twice {
+        /// `until` or `stale after`.
+        part: &'static str,
+    },
+    /// An end on the wrong side.
+    #[error("{} {side} {value}, until {until} would never end in time; use an end {} {value}", .source_word, if *.side == "above" { "at or below" } else { "at or above" })]
+    Until {
+        /// The number.
+        source_word: String,
+        /// `above` or `below`.
+        side: &'static str,
+        /// Where it begins.
+        value: String,
+        /// Where it was to end.
+        until: String,
+    },
+    /// No span of time.
+    #[error(transparent)]
+    Span(#[from] GrammarError),
+    /// An age out of range.
+    #[error("a reading is stale after 1s to 1day; {written} is out of range")]
+    Stale {
+        /// The age.
+        written: String,
+    },
+    /// Not a number.
+    #[error("{value} is no value to compare with; use a finite number")]
+    NotFinite {
+        /// The value.
+        value: String,
+    },
+}
+
+impl Condition {
+    /// After which time a number that was not read again counts as absent, unless the condition says otherwise.
+    pub const STALE_AFTER: Duration = Duration::from_secs(10);
+
+    /// The words that may follow the value.
+    pub const PARTS: [&str; 2] = ["until", "stale after"];
+
+    /// Holds while a number is above a value, and then until it is a tenth lower.
+    ///
+    /// # Errors
+    /// [`ConditionError::NotFinite`].
+    pub fn above(source: Source, value: f64) -> Result<Self, ConditionError> {
+        Self::of(source, Side::Above, value)
+    }
+
+    /// Holds while a number is below a value, and then until it is a tenth higher.
+    ///
+    /// # Errors
+    /// [`ConditionError::NotFinite`].
+    pub fn below(source: Source, value: f64) -> Result<Self, ConditionError> {
+        Self::of(source, Side::Below, value)
+    }
+
+    fn of(source: Source, side: Side, value: f64) -> Result<Self, ConditionError> {
+        let tenth = value.abs() / 10.0;
+        let until = match side {
+            Side::Above => value - tenth,
+            // An end beyond what the number can reach would be none.
+            Side::Below => (value + tenth).min(source.most()).max(value),
+        };
+        if !until.is_finite() {
+            return Err(ConditionError::NotFinite { value: value.to_string() });
+        }
+        Ok(Self { source, side, value, until, stale_after: Self::STALE_AFTER })
+    }
+
+    /// Sets where it ends, once it holds: at the value for no hysteresis, or on the other side of it.
+    ///
+    /// # Errors
+    /// [`ConditionError::Until`] for an end on the side on which it holds, or one that is not finite.
+    pub fn until(self, until: f64) -> Result<Self, ConditionError> {
+        let fits = match self.side {
+            Side::Above => until <= self.value,
+            Side::Below => until >= self.value,
+        };
+        if !fits || !until.is_finite() {
+            return Err(ConditionError::Until {
+                source_word: self.source.to_string(),
+                side: self.side.word(),
+                value: self.source.written(self.value),
+                until: self.source.written(until),
+            });
+        }
+        Ok(Self { until, ..self })
+    }
+
+    /// Sets after which time a number that was not read again counts as absent: a second to a day.
+    ///
+    /// # Errors
+    /// [`ConditionError::Stale`] for an age out of that range.
+    pub fn stale(self, after: Duration) -> Result<Self, ConditionError> {
+        if !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&after) {
+            return Err(ConditionError::Stale { written: format!("{after:?}") });
+        }
+        Ok(Self { stale_after: after, ..self })
+    }
+
+    /// Returns the number that it goes by.
+    #[must_use]
+    pub const fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Returns after which time a number that was not read again counts as absent.
+    #[must_use]
+    pub const fn stale_after(&self) -> Duration {
+        self.stale_after
+    }
+
+    /// Says whether it holds after a reading, where `held` says whether it did before.
+    #[must_use]
+    pub fn holds(&self, held: bool, reading: f64) -> bool {
+        // What is no number compares with nothing: it does not hold.
+        match (self.side, held) {
+            (Side::Above, false) => reading > self.value,
+            (Side::Above, true) => reading > self.until,
+            (Side::Below, false) => reading < self.value,
+            (Side::Below, true) => reading < self.until,
+        }
+    }
+}
+
+impl Side {
+    /// Returns the word of the file.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Above => "above",
+            Self::Below => "below",
+        }
+    }
+}
+
+impl FromStr for Condition {
+    type Err = ConditionError;
+
+    fn from_str(text: &str) -> Result<Self, ConditionError> {
+        let text = text.trim();
+        // The last one, because the name of a policy may hold the word too.
+        let side = [Side::Above, Side::Below]
+            .into_iter()
+            .filter_map(|side| Some((text.rfind(&format!(" {} ", side.word()))?, side)))
+            .max_by_key(|(at, _)| *at);
+        let Some((at, side)) = side else { return Err(ConditionError::NoSide { text: text.to_owned() }) };
+        let source: Source = text[..at].parse()?;
+        let mut parts = text[at + side.word().len() + 2..].split(',').map(str::trim);
+        let value = source.measure(parts.next().unwrap_or_default())?;
+        let mut condition = Self::of(source, side, value)?;
+        let (mut until, mut stale) = (None, None);
+        for part in parts {
+            let twice = if let Some(value) = part.strip_prefix("until ") {
+                until.replace(condition.source.measure(value)?).map(|_| "until")
+            } else if let Some(age) = part.strip_prefix("stale after ") {
+                stale.replace(span(age.trim())?).map(|_| "stale after")
+            } else {
+                let word = part.split(' ').next().unwrap_or_default();
+                return Err(ConditionError::Part { word: word.to_owned() });
+            };
+            if let Some(part) = twice {
+                return Err(ConditionError::Twice { part });
+            }
+        }
+        if let Some(until) = until {
+            condition = condition.until(until)?;
+        }
+        match stale {
+            Some(after) => condition.stale(after),
+            None => Ok(condition),
+        }
+    }
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, until) = (self.source.written(self.value), self.source.written(self.until));
+        write!(f, "{} {} {value}, until {until}", self.source, self.side.word())?;
+        if self.stale_after != Self::STALE_AFTER {
+            write!(f, ", stale after {}s", millis(self.stale_after) / 1000.0)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_holds_from_its_value_to_its_end_and_the_edges_do_not_count() {
+        let above: Condition = "cpu above 80%, until 70%".parse().unwrap();
+        let readings = [80.0, 80.1, 75.0, 70.1, 70.0, 75.0, f64::NAN, 99.0, f64::NAN];
+        let mut held = false;
+        let holds = readings.map(|reading| {
+            held = above.holds(held, reading);
+            held
+        });
+        assert_eq!(holds, [false, true, true, true, false, false, false, true, false]);
+        let below: Condition = "signal free-disk below 10".parse().unwrap();
+        assert!(!below.holds(false, 10.0) && below.holds(false, 9.9));
+        let share: Condition = "cpu below 95%".parse().unwrap();
+        assert!(share.holds(true, 99.9) && !share.holds(true, 100.0));
+        assert!(below.holds(true, 10.9) && !below.holds(true, 11.0), "until a tenth higher");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_is_too_odd_to_be_read_or_refused(text in "\\PC{0,40}( above | below )\\PC{0,60}") {
+            if let Ok(condition) = text.parse::<Condition>() {
+                proptest::prop_assert!(!condition.to_string().is_empty() && !condition.holds(false, f64::NAN));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for text in [
+            "cpu above 80%, until 70%",
+            "memory below 5.5%, until 6%",
+            "latency above 200ms, until 150ms, stale after 60s",
+            "rate above 1000/s, until 800/s",
+            "policy a above b, c above 80%, until 80%",
+            "signal x above -10, until -11",
+        ] {
+            assert_eq!(text.parse::<Condition>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn mistakes_name_what_would_work() {
+        for (text, says) in [
+            ("cpu", "\"cpu\" is not a condition; write cpu above 80%, or signal NAME below 10"),
+            ("cpu above 80", "\"80\" is no value of cpu; write 80%"),
+            (
+                "cpu above 80%, until 90%",
+                "cpu above 80%, until 90% would never end in time; use an end at or below 80%",
+            ),
+            (
+                "load below 2, until 1",
+                "load below 2, until 1 would never end in time; use an end at or above 2",
+            ),
+            ("cpu above 80%, untill 70%", "unknown word \"untill\" after the value"),
+            ("cpu above 80%, until 70%, until 60%", "until is said twice"),
+            ("cpu above 80%, stale after 1ms", "a reading is stale after 1s to 1day; 1ms is out of range"),
+            ("signal above 3", "signal of what? write signal NAME"),
+        ] {
+            assert_eq!(text.parse::<Condition>().unwrap_err().to_string(), says);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! `when`, `follows`, `floor` and `between` in a policy file: what is read, what is refused, what is shown.
+#![cfg(feature = "config")]
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+use tidegate::config::{Config, Format, schema};
+use tidegate::policy::{Limit, Policy, PolicySet};
+use tidegate::{Descriptor, Gate, ManualClock, Quota};
+
+/// A file of one policy with these lines, beside one that is called `writes` and one with a key for each caller.
+fn file(lines: &[&str]) -> String {
+    let indented: String = lines.iter().map(|line| format!("    {line}\n")).collect();
+    format!(
+        "version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n  - name: p\n{indented}  - name: writes\n    limit: {{ rate: 5/s }}\n  \
+         - name: each\n    by: user.id\n    limit: {{ rate: 6/s }}\n"
+    )
+}
+
+fn mistakes(lines: &[&str]) -> Vec<String> {
+    let mistakes = Config::parse(&file(lines), "t", Format::Yaml).unwrap_err();
+    mistakes.iter().map(ToString::to_string).collect()
+}
+
+/// Says whether the schema accepts a file.
+fn fits_the_schema(text: &str) -> bool {
+    let validator = jsonschema::validator_for(&schema()).unwrap();
+    validator.is_valid(&serde_saphyr::from_str::<serde_json::Value>(text).unwrap())
+}
+
+#[test]
+fn one_condition_or_several_and_a_rate_that_follows() {
+    for lines in [
+        &["when: cpu above 80%, until 70%", "limit: { rate: 1/s }"][..],
+        &["when:", "  - load above 8", "  - policy writes above 50%", "limit: { rate: 1/s }"],
+        &["limit: { rate: 600/min, floor: 60/min, follows: signal queue.length, between: 10..20.5 }"],
+        &[
+            "limit: { algorithm: sliding-log, rate: 10/s, floor: 1/s, follows: policy writes, between: 50%..100% }",
+        ],
+        &[
+            "limit: { algorithm: leaky-bucket, rate: 10/s, queue: 5, max_wait: 1s, floor: 1/s, follows: latency, between: 50ms..1s }",
+        ],
+    ] {
+        let text = file(lines);
+        let (config, warnings) = Config::parse(&text, "t", Format::Yaml).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        let policy = &config.policies.policies()[0];
+        assert!(!policy.when.is_empty() || policy.limits[0].follows.is_some(), "{text}");
+        assert!(fits_the_schema(&text), "{text}");
+        assert!(config.effective.to_yaml().contains(if policy.when.is_empty() { "follows" } else { "when" }));
+    }
+}
+
+#[test]
+fn mistakes_name_the_place_and_what_would_work() {
+    let limit = "limit: { rate: 10/s }";
+    let follows = |rest: &str| format!("limit: {{ rate: 10/s, {rest} }}");
+    let cases: [(&str, &str, &str); 15] = [
+        (
+            "when: cpus above 80%",
+            limit,
+            "5:11  error  policy \"p\": when: unknown word \"cpus\"; did you mean \"cpu\"?",
+        ),
+        (
+            "when: memory above 80",
+            limit,
+            "5:11  error  policy \"p\": when: \"80\" is no value of memory; write 80%",
+        ),
+        ("when: cpu over 80%", limit, "when: \"cpu over 80%\" is not a condition"),
+        (
+            "when: cpu above 80%, untl 70%",
+            limit,
+            "unknown word \"untl\" after the value; did you mean \"until\"?",
+        ),
+        ("when: cpu above 80%, until 90%", limit, "use an end at or below 80%"),
+        (
+            "when: policy wirtes above 80%",
+            limit,
+            "5:11  error  policy \"p\": there is no policy \"wirtes\"; did you mean \"writes\"?",
+        ),
+        (
+            "when: policy p above 80%",
+            limit,
+            "policy \"p\" goes by policy \"p\": a policy cannot go by itself",
+        ),
+        (
+            "when: policy each above 80%",
+            limit,
+            "policy \"p\" goes by policy \"each\": it has a key for each caller",
+        ),
+        ("mode: enforce", &follows("floor: 1/s, follows: memory"), "needs between too"),
+        (
+            "mode: enforce",
+            &follows("floor: 1/s, follows: memry, between: 1%..2%"),
+            "did you mean \"memory\"?",
+        ),
+        (
+            "mode: enforce",
+            &follows("floor: 1/s, follows: memory, between: 70..90"),
+            "between: \"70\" is no value of memory; write 80%",
+        ),
+        (
+            "mode: enforce",
+            &follows("floor: 1/s, follows: memory, between: 90%..70%"),
+            "use a low and a higher one",
+        ),
+        (
+            "mode: enforce",
+            &follows("floor: 20/s, follows: memory, between: 70%..90%"),
+            "floor: 20/s is above the rate 10/s",
+        ),
+        (
+            "mode: enforce",
+            &follows("floor: 20/min, follows: memory, between: 70%..90%"),
+            "write both over the same",
+        ),
+        ("cost: 5", &follows("floor: 1/s, follows: memory, between: 70%..90%"), "a request may cost 5"),
+    ];
+    for (first, second, says) in cases {
+        let found = mistakes(&[first, second]);
+        assert!(found.iter().any(|one| one.contains(says)), "{first} {second}: {found:?}");
+    }
+}
+
+#[test]
+fn what_was_read_goes_on_when_policies_are_replaced() {
+    let set = |limit: u64| {
+        let policy =
+            Policy::new("careful", Limit::new(Quota::per_second(limit).fixed_window().unwrap(), "few"))
+                .when("signal errors above 10, until 5".parse().unwrap());
+        PolicySet::new(vec![policy]).unwrap()
+    };
+    let gate = Gate::in_memory(set(1), 1000).unwrap().with_clock(ManualClock::default());
+    let request = Descriptor::new();
+    let limited = |gate: &Gate| !gate.peek(&request).unwrap().limits.is_empty();
+    gate.report_signal("errors", 11.0).unwrap();
+    gate.report_signal("errors", 7.0).unwrap();
+    assert!(limited(&gate), "it ends at 5");
+    gate.replace(set(2));
+    assert!(limited(&gate), "and is not forgotten by a reload");
+    assert!(!limited(&Gate::in_memory(set(2), 1000).unwrap()));
+}
+
+#[test]
+fn more_numbers_than_can_be_gone_through_are_refused() {
+    let policies = |most: usize| {
+        let policy = |at: usize| {
+            Policy::new(format!("p{at}"), Limit::new(Quota::per_second(1).gcra().unwrap(), "1/s"))
+                .when(format!("signal s{at} above 1").parse().unwrap())
+        };
+        PolicySet::new((0..most).map(policy).collect())
+    };
+    assert!(policies(64).is_ok());
+    let error = policies(65).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "65 conditions and moving rates on 65 different numbers are too many; use up to 1024 on up to 64"
+    );
+}
