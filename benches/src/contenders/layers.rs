@@ -122,6 +122,6 @@ pub(crate) fn resilience_breaker(run: &mut Permits<'_>) -> Result<()> {
 }
 
 pub(crate) fn resilience_bulkhead(run: &mut Permits<'_>) -> Result<()> {
-    let layer = BulkheadLayer::builder().max_concurrent_calls(PLACES as usize).build();
+    let layer = BulkheadLayer::builder().max_concurrent_calls(PLACES as usize).build()?;
     run.layers(layer.layer(AnswersAtOnce))
 }

@@ -58,3 +58,8 @@ pub use retry::{RetryLayer, RetryService};
 pub use spent::Spent;
 pub use stack::{ClientStack, ServerStack};
 pub use tidegate::observer::RefusalCause;
+
+/// The program on the page about layers.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/protection/layers.md")]
+struct Page;

@@ -13,7 +13,7 @@ use crate::service::{Told, answer, call, get, poll, status, with};
 
 fn breaker(failures: u32) -> (Breaker, ManualClock) {
     let clock = ManualClock::default();
-    let law = CircuitBreaker::builder().consecutive(failures).jitter(0.0);
+    let law = CircuitBreaker::builder().consecutive(failures).probes(1).jitter(0.0);
     (Breaker::new(law).unwrap().with_clock(clock.clone()), clock)
 }
 

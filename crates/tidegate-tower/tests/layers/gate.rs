@@ -93,7 +93,7 @@ fn a_policy_that_charges_failures_learns_how_it_went() {
     logins.charge = tidegate::policy::ChargeOn::Failure;
     let (gate, _) = gate(vec![logins]);
     let mut service =
-        GateLayer::new(Arc::clone(&gate), anybody).layer(Told::answering([status(200), status(500)]));
+        GateLayer::new(Arc::clone(&gate), anybody).layer(Told::answering([status(200), status(401)]));
     answer(&mut service, get()).unwrap();
     assert_eq!(left(&gate), [2]);
     let told = answer(&mut service, get()).unwrap();
