@@ -41,10 +41,3 @@ fn with_protection_goodput_stays_and_without_it_collapses() {
     assert!(states.contains(&"open"), "{states:?}");
     assert_eq!(states.last(), Some(&"closed"));
 }
-
-/// The clock is virtual, and nothing is left to chance.
-#[test]
-fn two_runs_are_the_same() {
-    let [one, two] = [(); 2].map(|()| load::run(Phases::short(), true));
-    assert_eq!((one.good, one.tries, one.breaker), (two.good, two.tries, two.breaker));
-}

@@ -65,7 +65,7 @@ impl Dependency {
         let (takes, status) = match second {
             _ if second < slows || second >= recovers => (20, StatusCode::OK),
             _ if second < fails => (2000, StatusCode::OK),
-            _ => (5, StatusCode::INTERNAL_SERVER_ERROR),
+            _ => (50, StatusCode::INTERNAL_SERVER_ERROR),
         };
         sleep(Duration::from_millis(takes)).await;
         said(status)
