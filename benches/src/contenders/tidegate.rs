@@ -1,7 +1,7 @@
 //! Tidegate itself.
 
 use anyhow::Result;
-use tidegate::concurrency::{Partition, Vegas};
+use tidegate::concurrency::{Bounds, Partition, Vegas};
 use tidegate::{Bulkhead, Clock, KeyedLimiter, Limiter, Outcome, Precision, Quota, Tenants};
 
 use crate::workloads::permits::{PLACES, Permits};
@@ -31,7 +31,9 @@ pub(crate) fn bulkhead(run: &mut Permits<'_>) -> Result<()> {
 }
 
 pub(crate) fn adaptive(run: &mut Permits<'_>) -> Result<()> {
-    let bulkhead = Bulkhead::adaptive(Vegas::default());
+    // As many places as the others have, so that no sample closes it.
+    let law = Vegas::default().bounds(Bounds::new(PLACES, PLACES)?);
+    let bulkhead = Bulkhead::adaptive(law);
     run.shared(|| bulkhead.try_enter().map(|permit| permit.leave(Outcome::Success)).is_ok())
 }
 

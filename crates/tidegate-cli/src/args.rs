@@ -1,5 +1,6 @@
 //! The command line: help, man pages and completions are all made from this one definition.
 
+mod breaker;
 mod limit;
 mod logs;
 mod reading;
@@ -13,6 +14,7 @@ use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint};
 use tidegate::Priority;
 
+pub(crate) use self::breaker::{Breaker, Forcing, WhichBreaker};
 pub(crate) use self::limit::{LimitArgs, PolicyFile};
 pub(crate) use self::logs::{Replay, Suggest};
 pub(crate) use self::reading::{LineFormat, Order, Reading};
@@ -56,7 +58,7 @@ pub(crate) struct Global {
     /// Say more; twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// The running server that `explain` asks [default: http://127.0.0.1:8080, where there is no policy file]
+    /// The running server that `explain` and `breaker` ask [default: http://127.0.0.1:8080, where there is no policy file]
     #[arg(long, global = true, env = "TIDEGATE_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,
     /// Which of the words that say whom to ask were typed.
@@ -132,6 +134,9 @@ pub(crate) enum Verb {
     Suggest(Suggest),
     /// Say what each policy thinks of a request, and why
     Explain(Explain),
+    /// List the breakers of a running server, or put one in a state
+    #[command(subcommand)]
+    Breaker(Breaker),
     /// Print a completion script
     Completions {
         /// Which shell
@@ -187,7 +192,7 @@ pub(crate) struct Simulate {
     pub(crate) policy: Option<String>,
     #[command(flatten)]
     pub(crate) policies: PolicyFile,
-    /// Synthetic traffic, such as 'steady 80/s 1min, burst 500, steady 150/s 1min'
+    /// Synthetic traffic, such as 'steady 80/s 1min, burst 500, steady 150/s 1min taking 20ms..80ms failing 5%'
     #[arg(long, value_name = "TRAFFIC", conflicts_with = "trace")]
     pub(crate) traffic: Option<String>,
     /// Timed operations as JSON lines, one decision a line out; `-` reads standard input
@@ -199,10 +204,10 @@ pub(crate) struct Simulate {
     /// Other algorithms to run on the same traffic, with the same rate and burst
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) compare: Vec<String>,
-    /// Draw the load, or what each algorithm denies, into this file: .svg or .png
+    /// Draw the load, or what guards did, or what each algorithm denies, into this file: .svg or .png
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) plot: Option<PathBuf>,
-    /// How long each request is in flight, for limits of the algorithm concurrency; such as 200ms
+    /// How long each request is in flight, for concurrency limits and breakers, where the traffic does not say; such as 200ms
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) hold: Option<Duration>,
     /// Seed of the random parts of the traffic

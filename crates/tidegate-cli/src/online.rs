@@ -6,9 +6,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use tidegate_server::Token;
-use ureq::http::Uri;
+use ureq::http::{Method, Request, Uri};
 
 use crate::exit::Mistake;
+
+/// The server asked where nothing else is said.
+pub(crate) const USUAL_SERVER: &str = "http://127.0.0.1:8080";
 
 /// Where a server is asked: `http://HOST[:PORT]`, perhaps with a path before the API's own.
 #[derive(Clone, Debug)]
@@ -54,31 +57,29 @@ impl fmt::Display for ServerUrl {
 
 /// Gets a path, or posts JSON to it, and returns the JSON answered; a problem becomes an error with its words.
 pub(crate) fn ask(server: &ServerUrl, path: &str, body: Option<&Value>) -> Result<Value> {
+    let method = if body.is_some() { Method::POST } else { Method::GET };
+    send(server, method, path, body)
+}
+
+/// Puts JSON to a path; otherwise as [`ask`].
+pub(crate) fn put(server: &ServerUrl, path: &str, body: &Value) -> Result<Value> {
+    send(server, Method::PUT, path, Some(body))
+}
+
+fn send(server: &ServerUrl, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
     let url = format!("{server}{path}");
     let agent: ureq::Agent = ureq::Agent::config_builder()
         .timeout_global(Some(Duration::from_secs(10)))
         .http_status_as_error(false)
         .build()
         .into();
-    let token = Token::from_env().map_err(|error| Mistake(error.to_string()))?;
-    let token = token.map(|token| format!("Bearer {}", token.secret()));
+    let mut request = Request::builder().method(method).uri(&url);
+    if let Some(token) = Token::from_env().map_err(|error| Mistake(error.to_string()))? {
+        request = request.header("authorization", format!("Bearer {}", token.secret()));
+    }
     let sent = match body {
-        None => {
-            let request = agent.get(&url);
-            match &token {
-                Some(token) => request.header("authorization", token),
-                None => request,
-            }
-            .call()
-        }
-        Some(body) => {
-            let request = agent.post(&url).header("content-type", "application/json");
-            match &token {
-                Some(token) => request.header("authorization", token),
-                None => request,
-            }
-            .send(body.to_string())
-        }
+        None => agent.run(request.body(())?),
+        Some(body) => agent.run(request.header("content-type", "application/json").body(body.to_string())?),
     };
     let mut response = sent.with_context(|| {
         format!("no server answers at {server}; start one with `tidegate serve`, or name it with --server")

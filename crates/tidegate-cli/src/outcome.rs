@@ -12,6 +12,7 @@ use tidegate_sim::series::Series;
 use tidegate_sim::thousands::grouped;
 
 use crate::exit::Mistake;
+use crate::guards;
 use crate::output::Printer;
 use crate::styled::{Look, Styled};
 use crate::table::{Cell, table};
@@ -81,6 +82,7 @@ pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> 
     if outcomes.len() == 1 {
         text.push(policies(&outcomes[0], replay.is_recorded(), printer.wide()));
         text.push(remarks(&outcomes[0]));
+        text.push(guards::text(&outcomes[0], |at| when(at, replay.is_recorded())));
     } else {
         text.push(side_by_side(outcomes));
     }

@@ -20,6 +20,8 @@ pub(crate) enum Document {
     Suggest,
     /// What `explain` prints
     Explain,
+    /// What `breaker` prints
+    Breaker,
     /// What `config check` and `serve --check` print
     ConfigCheck,
     /// What `config show --origin` prints
@@ -49,6 +51,7 @@ impl Document {
             Self::Simulate => include_str!("../schemas/simulate.json"),
             Self::Suggest => include_str!("../schemas/suggest.json"),
             Self::Explain => include_str!("../schemas/explain.json"),
+            Self::Breaker => include_str!("../schemas/breaker.json"),
             Self::ConfigCheck => include_str!("../schemas/config-check.json"),
             Self::ConfigOrigin => include_str!("../schemas/config-origin.json"),
             Self::ConfigFmt => include_str!("../schemas/config-fmt.json"),

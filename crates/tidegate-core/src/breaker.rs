@@ -24,9 +24,11 @@ mod forced;
 mod guard;
 mod judgement;
 mod machine;
+mod outcomes;
 mod parameters;
 mod profiles;
 mod rules;
+mod shown;
 mod state;
 mod window;
 

@@ -52,7 +52,7 @@ impl Timeouts {
     }
 
     /// Sets what is kept back of the time that the next service is told, for its answer to come back and be worked on: 0 unless set, and below
-    /// the ceiling.
+    /// the ceiling. A request that has no more left than this calls no further service.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is the ceiling or more: nothing would ever be left.

@@ -8,12 +8,12 @@ use core::time::Duration;
 
 use crate::error::QuotaError;
 use crate::guard::Outcome;
-use crate::time::{Rate, Tick};
+use crate::time::{Rate, Tick, nanos, span};
 
 /// How often a call is tried, and how long is waited in between. `Copy`.
 ///
 /// The wait before try `n` is drawn evenly from zero to the least of `most` and `base · 2ⁿ⁻²` ("full jitter"): callers that failed together do not
-/// come back together.
+/// come back together. A service that names a time itself is waited for, up to a limit ([`Retries::with_pushback_up_to`]).
 ///
 /// # Examples
 /// ```
@@ -39,6 +39,7 @@ pub struct Retries {
     tries: u32,
     base: Duration,
     most: Duration,
+    most_pushback: Duration,
 }
 
 /// What became of the last try.
@@ -73,6 +74,9 @@ pub enum Stop {
     /// It was tried as often as is allowed.
     #[error("tried as often as is allowed")]
     TriedEnough,
+    /// The service named a time that is longer than its callers are willing to wait.
+    #[error("the service asked for a longer wait than is allowed")]
+    WaitTooLong,
     /// The wait before the next try would end at the deadline or later.
     #[error("no time is left for another try")]
     NoTimeLeft,
@@ -82,15 +86,20 @@ pub enum Stop {
 }
 
 impl Default for Retries {
-    /// Three tries, 50 ms doubled up to two seconds.
+    /// Three tries, 50 ms doubled up to two seconds; a service that names a time is waited for up to a minute.
     fn default() -> Self {
-        Self { tries: 3, base: Duration::from_millis(50), most: Duration::from_secs(2) }
+        let (base, most) = (Duration::from_millis(50), Duration::from_secs(2));
+        Self { tries: 3, base, most, most_pushback: Self::PUSHBACK_UP_TO }
     }
 }
 
 impl Retries {
     /// The most tries that can be set. More than a few multiply the load of a failing service; gRPC caps them at five.
     pub const MAX_TRIES: u32 = 100;
+
+    /// The longest time that a service may name unless another is set: a minute. A call that waits for longer holds its memory and its caller,
+    /// and a service that writes `Retry-After: 86400` could hold them for a day.
+    pub const PUSHBACK_UP_TO: Duration = Duration::from_secs(60);
 
     /// Makes rules: `tries` in all, the first included, 1 to [`Retries::MAX_TRIES`]; a wait of up to `base` before the second, doubled with each, up
     /// to `most`. Both up to [`Rate::MAX_PERIOD`]; zero does not wait.
@@ -110,7 +119,20 @@ impl Retries {
             let want = "is above the longest wait; lower it, or raise the longest";
             return Err(QuotaError::Parameter { name: "base", value: format!("{base:?}"), want });
         }
-        Ok(Self { tries, base, most })
+        Ok(Self { tries, base, most, most_pushback: Self::PUSHBACK_UP_TO })
+    }
+
+    /// Sets the longest time that a service may name and is waited for; [`Retries::PUSHBACK_UP_TO`] unless set. After a longer one there is no
+    /// further try. Zero waits for no service that names a time.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is above [`Rate::MAX_PERIOD`].
+    pub fn with_pushback_up_to(self, longest: Duration) -> Result<Self, QuotaError> {
+        if longest > Rate::MAX_PERIOD {
+            let want = "is too long to wait; use 146 years or less";
+            return Err(QuotaError::Parameter { name: "pushback", value: format!("{longest:?}"), want });
+        }
+        Ok(Self { most_pushback: longest, ..self })
     }
 
     /// Returns how long to wait before the next try, or why there is none.
@@ -132,6 +154,7 @@ impl Retries {
             return Err(Stop::TriedEnough);
         }
         let least = match tried.pushback {
+            Some(Pushback::After(wait)) if wait > self.most_pushback => return Err(Stop::WaitTooLong),
             Some(Pushback::After(wait)) => wait,
             _ => Duration::ZERO,
         };
@@ -144,8 +167,8 @@ impl Retries {
 
     /// The longest wait after so many tries.
     fn longest(&self, times: u32) -> Duration {
-        let doubled = 1_u32.checked_shl(times.saturating_sub(1)).unwrap_or(u32::MAX);
-        self.base.saturating_mul(doubled).min(self.most)
+        // Below 2⁶² nanoseconds by 2⁶³; doubled more often, it is above every wait but that of a base of zero.
+        span(u128::from(nanos(self.base)) << times.saturating_sub(1).min(63)).min(self.most)
     }
 }
 
@@ -173,6 +196,11 @@ mod tests {
             |times| retries.next(&Tried { times, ..FAILED }, Tick::EPOCH, Tick::MAX, u32::MAX).unwrap();
         assert_eq!([1, 2, 3, 4, 5, 33, 99].map(longest), [50, 100, 200, 300, 300, 300, 300].map(millis));
         assert_eq!(retries.next(&FAILED, Tick::EPOCH, Tick::MAX, 0), Ok(Duration::ZERO));
+
+        let retries = Retries::new(100, Duration::from_nanos(1), Rate::MAX_PERIOD).unwrap();
+        let longest =
+            |times| retries.next(&Tried { times, ..FAILED }, Tick::EPOCH, Tick::MAX, u32::MAX).unwrap();
+        assert_eq!([34, 63, 99].map(longest), [1 << 33, 1 << 62, 1 << 62].map(Duration::from_nanos));
     }
 
     #[test]
@@ -192,8 +220,27 @@ mod tests {
         let at = |millis: u64| Tick::from_nanos(millis * 1_000_000);
         assert_eq!(retries.next(&tried, at(300), at(1000), 0), Err(Stop::NoTimeLeft));
         assert_eq!(retries.next(&tried, at(300), at(1001), 0), Ok(millis(700)));
-        let century = Tried { pushback: Some(Pushback::After(Duration::MAX)), ..FAILED };
-        assert_eq!(retries.next(&century, at(300), Tick::MAX, u32::MAX), Err(Stop::NoTimeLeft));
+    }
+
+    /// A call without a deadline slept for as long as the service's `Retry-After` said, a day if it said a day.
+    #[test]
+    fn a_service_cannot_hold_its_callers_for_as_long_as_it_likes() {
+        let asked = |retries: Retries, wait| {
+            let tried = Tried { pushback: Some(Pushback::After(wait)), ..FAILED };
+            retries.next(&tried, Tick::EPOCH, Tick::MAX, 0)
+        };
+        let (retries, minute) = (Retries::default(), Retries::PUSHBACK_UP_TO);
+        assert_eq!(asked(retries, minute), Ok(minute));
+        for wait in [minute + Duration::from_nanos(1), 1440 * minute, Duration::MAX] {
+            assert_eq!(asked(retries, wait), Err(Stop::WaitTooLong));
+        }
+        let patient = retries.with_pushback_up_to(Rate::MAX_PERIOD).unwrap();
+        assert_eq!(asked(patient, 1440 * minute), Ok(1440 * minute));
+        let said = retries.with_pushback_up_to(Duration::MAX).unwrap_err().to_string();
+        assert_eq!(
+            said,
+            "pushback 18446744073709551615.999999999s is too long to wait; use 146 years or less"
+        );
     }
 
     #[test]

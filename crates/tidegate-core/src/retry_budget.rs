@@ -14,7 +14,7 @@ use crate::algorithm::Algorithm;
 use crate::decision::{Ask, Cost, Transition};
 use crate::error::QuotaError;
 use crate::rate::{Gcra, GcraState};
-use crate::time::{Rate, Tick, nanos};
+use crate::time::{MAX_STEP_BACK, Rate, Tick, nanos};
 
 /// Parts of the span that are counted and forgotten as one.
 const PARTS: usize = 10;
@@ -175,8 +175,13 @@ impl RetryBudget {
         (sum(|part| part.retries) + 1) * u128::from(WHOLE) <= sum(|part| part.calls) * u128::from(self.share)
     }
 
-    /// Forgets the parts that are a span old, and returns the newest. A tick before the newest part counts as in it.
+    /// Forgets the parts that are a span old, and returns the newest. A tick before the newest part counts as in it; one that is more than
+    /// [`MAX_STEP_BACK`] before it is a clock that was set back, and all is begun anew.
     fn turn<'a>(&self, state: &'a mut RetryBudgetState, now: Tick) -> &'a mut Counts {
+        let newest = Tick::from_nanos(state.newest.saturating_mul(self.part_nanos()));
+        if newest.since(now) > MAX_STEP_BACK {
+            *state = self.start(now);
+        }
         let part = self.part(now).max(state.newest);
         for gone in (state.newest + 1..=part).take(PARTS) {
             state.parts[(gone % PARTS as u64) as usize] = Counts::default();
@@ -190,7 +195,11 @@ impl RetryBudget {
 
     /// The number of the part that a tick lies in.
     fn part(&self, at: Tick) -> u64 {
-        at.as_nanos() / (nanos(self.span) / PARTS as u64)
+        at.as_nanos() / self.part_nanos()
+    }
+
+    fn part_nanos(&self) -> u64 {
+        nanos(self.span) / PARTS as u64
     }
 }
 

@@ -40,7 +40,7 @@ impl App {
         token: Option<Token>,
         phase: watch::Receiver<Phase>,
     ) -> Self {
-        let (redact, requests_in_flight) = (Redact::default(), AtomicUsize::new(0));
+        let (redact, requests_in_flight) = (engine.redact(), AtomicUsize::new(0));
         Self { engine, reload, redact, token, phase, requests_in_flight }
     }
 

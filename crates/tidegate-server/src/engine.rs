@@ -3,6 +3,7 @@
 //! The gate decides; this adds what only a server has: a choice of policies by name, an answer when the store has none,
 //! counters, the keys at their limits, a memory of the last refusals. What comes after a decision is in [`settling`].
 
+mod breakers;
 mod held;
 mod outage;
 mod settling;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tidegate::explain::key_text;
 use tidegate::gate::Check;
-use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
+use tidegate::policy::{Among, Descriptor, Limit, Mode, PolicySet};
 use tidegate::store::{Charge, DecidedBy, Fallback, Occupancy, Store, StoreError};
 use tidegate::{Charged, Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
@@ -23,9 +24,11 @@ use ulid::Ulid;
 
 use crate::live::{Facts, Live};
 use crate::metrics::{Decided, Metrics, Tally};
+use crate::redact::Redact;
 use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
 
+pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 pub(crate) use self::held::Held;
 pub(crate) use self::outage::Outage;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
@@ -55,6 +58,8 @@ pub(crate) struct Engine {
     pub(crate) metrics: Metrics,
     refused: RefusedRequests,
     ticket_seal: TicketSeal,
+    breakers: breakers::Breakers,
+    redact: Redact,
 }
 
 /// What is asked of a decision.
@@ -113,6 +118,8 @@ impl Engine {
             metrics,
             refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
             ticket_seal,
+            breakers: breakers::Breakers::default(),
+            redact: Redact::default(),
         }
     }
 
@@ -142,6 +149,7 @@ impl Engine {
         for gone in before.set.policies().iter().filter(|policy| live.set.find(&policy.name).is_none()) {
             self.metrics.forget(&gone.name);
         }
+        self.breakers.keep_those_of(&live);
         self.live.store(Arc::new(live));
     }
 
@@ -171,6 +179,9 @@ impl Engine {
             }
         };
         let decided = self.metrics.time(deciding).await;
+        if live.breaks && keeps {
+            self.note_entered(&held.charged).await;
+        }
         self.conclude(live, check.request, decided, want)
     }
 
@@ -207,6 +218,12 @@ impl Engine {
         decided: Result<GateDecision, StoreError>,
         want: Want,
     ) -> Conclusion {
+        let decided = decided.map(|mut decision| {
+            if live.breaks && decision.allowed {
+                decision.binding = least_left(&decision).or(decision.binding);
+            }
+            decision
+        });
         let conclusion = match decided {
             Ok(decision) if decision.by == DecidedBy::Fallback => self.without_engine(live, decision),
             Ok(decision) => Conclusion::Decided(decision),
@@ -278,6 +295,7 @@ impl Engine {
     /// Writes all metrics.
     pub(crate) fn write_metrics(&self) -> String {
         let live = self.live();
+        self.show_breakers(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
         self.metrics.write(self.now(), self.store.occupancy(), series)
     }
@@ -324,6 +342,15 @@ impl Engine {
             }
         }
     }
+}
+
+/// Returns the limit with least left of an allowed request: a closed breaker has one left, however many it lets through.
+fn least_left(decision: &GateDecision) -> Option<usize> {
+    let policies = decision.policies.policies();
+    let is_breaker =
+        |line: &LimitDecision| policies[line.policy].limit(line.limit).is_some_and(Limit::is_breaker);
+    let counting = decision.limits.iter().enumerate().filter(|(_, line)| line.binding && !is_breaker(line));
+    counting.min_by_key(|(_, line)| line.remaining()).map(|(at, _)| at)
 }
 
 /// Returns some of the policies in force, by their indices.

@@ -28,6 +28,8 @@ pub(crate) struct Live {
     pub(crate) settles: bool,
     /// Whether some policy may hold a request back.
     pub(crate) delays: bool,
+    /// Whether some policy has a breaker.
+    pub(crate) breaks: bool,
     /// Counts the configurations put in force since start, from 1.
     pub(crate) number: u64,
     /// When it was put in force, by the gate's clock.
@@ -65,6 +67,9 @@ impl Live {
             policies: facts.collect(),
             headers: settings.headers,
             settles: policies.iter().any(settles),
+            breaks: policies
+                .iter()
+                .any(|policy| policy.limits.iter().chain(&policy.shadow_limit).any(Limit::is_breaker)),
             delays: policies.iter().any(|policy| policy.limits.iter().any(|limit| !limit.max_wait.is_zero())),
             proxy: Proxy::new(settings),
             number: before.map_or(0, |live| live.number) + 1,
@@ -102,7 +107,9 @@ impl Facts {
     fn of(policy: &Policy, metrics: &Metrics, before: Option<&Self>) -> Self {
         let limits = policy.limits.iter().chain(&policy.shadow_limit);
         let quotas = limits.flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
-        let most = policy.limits.iter().filter_map(|limit| limit.terms.quota.as_deref()).map(most_of).min();
+        // Whether the next call may enter is no number that a policy grants.
+        let counting = policy.limits.iter().filter(|limit| !limit.is_breaker());
+        let most = counting.filter_map(|limit| limit.terms.quota.as_deref()).map(most_of).min();
         let windows = quotas.map(|quota| (address(quota), Window::of(quota))).collect();
         Self {
             series: match before {

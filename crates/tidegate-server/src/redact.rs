@@ -12,7 +12,7 @@ use tidegate::policy::{Descriptor, Policy};
 use tidegate::explain::key_text;
 
 /// Hides values, always in the same way.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Redact {
     hasher: RandomState,
 }

@@ -16,6 +16,7 @@ mod palette;
 mod panels;
 mod pixels;
 mod terminal;
+mod tracks;
 
 pub use axis::TimeAxis;
 pub use falling::{Falling, PeakOfKey};
@@ -24,9 +25,11 @@ pub use over_time::OverTime;
 pub(crate) use paint::style;
 pub use panels::{Panel, Panels};
 pub use terminal::{Bars, sparkline};
+pub use tracks::{Band, Height, Track, Tracks};
 
 use tidegate::Tick;
 
+use crate::levels::Levels;
 use crate::series::Series;
 
 /// A chart, to be drawn in either form.
@@ -69,6 +72,15 @@ impl Curve {
         let averages = Self::averages(name, series, lane);
         let steps = series.points(lane).map(|point| (point.at, point.peak_per_second)).collect();
         Self { steps, ..averages }
+    }
+
+    /// Makes a curve of levels that lasts until `end`.
+    pub fn levels(name: impl Into<String>, levels: &Levels, end: Tick) -> Self {
+        let mut steps: Vec<_> = levels.points().map(|(at, level)| (at, level as f64)).collect();
+        // A bin has its highest level; what was set last holds after the last bin.
+        let after = steps.last().map(|(at, _)| at.after(levels.width()));
+        steps.extend(after.filter(|after| *after < end).map(|after| (after, levels.now() as f64)));
+        Self { name: name.into(), steps, end }
     }
 
     fn max(&self) -> f64 {

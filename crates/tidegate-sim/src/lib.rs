@@ -10,7 +10,7 @@
 //! * [`ladder`]: limits around the one that is replayed, for a line that can be moved
 //! * [`suggest`]: a limit proposed from a log, with the evidence
 //! * [`report`]: one page with the tables and charts of a replay
-//! * [`series`], [`peaks`]: what happened over time, and who was fastest, in bounded memory
+//! * [`series`], [`levels`], [`served`], [`peaks`]: what happened over time, and who was fastest, in bounded memory
 //!
 //! ```
 //! use tidegate::config::{Config, Format};
@@ -34,13 +34,16 @@
 pub mod chart;
 pub mod json_units;
 pub mod ladder;
+pub mod levels;
 pub mod log;
 mod meter;
 pub mod order;
 pub mod peaks;
+mod percent;
 pub mod replay;
 pub mod report;
 pub mod series;
+pub mod served;
 pub mod source;
 pub mod suggest;
 pub mod thousands;

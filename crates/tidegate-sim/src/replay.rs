@@ -6,6 +6,7 @@
 
 mod account;
 mod granted;
+mod guards;
 mod inside;
 mod lanes;
 mod log_clock;
@@ -20,17 +21,20 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate::policy::{Descriptor, Mode, PolicySet};
 use tidegate::store::CapacityError;
-use tidegate::{Cost, Tick};
+use tidegate::{Cost, Outcome as Ended, Tick};
 
 use crate::log::{Record, Wanted};
 use crate::peaks::Peaks;
 use crate::series::Series;
+use crate::traffic::Arrival;
 
 pub(crate) use lanes::{ADMITTED, DENIED, OFFERED};
 pub use options::ReplayOptions;
 
 pub(crate) use account::{key_name, written_rate};
 pub use granted::Granted;
+pub use guards::{BreakerBand, BreakerChange, BreakerState, GuardOutcome, ServiceOutcome};
+pub(crate) use guards::{GuardLimit, Guards};
 use inside::{Inside, Leaving};
 use log_clock::LogClock;
 pub(crate) use outcome::share;
@@ -51,6 +55,7 @@ pub struct Replay {
     names_users: bool,
     inside: Inside,
     unheld: u64,
+    untold: u64,
     /// Attributes of `by` that no request has had so far.
     unseen: Vec<String>,
     /// What the first request had.
@@ -100,6 +105,7 @@ impl Replay {
             names_users: false,
             inside: Inside::default(),
             unheld: 0,
+            untold: 0,
             wanted: Wanted::by(runs.iter().map(|run| run.policies.looked_at()).collect(), options.details),
             runs,
             unseen,
@@ -107,8 +113,9 @@ impl Replay {
         })
     }
 
-    /// Asks every gate about a request of a log. It stays in places of guards for as long as the log says that it took. The status that the log recorded is reported to `charge: on-failure`; a request
-    /// without one stays charged there, as one that nobody reports does live.
+    /// Asks every gate about a request of a log. It stays in places of guards for as long as the log says that it took, and leaves them with
+    /// the outcome that its status says. That is reported to `charge: on-failure`, too. A request without a status stays charged there, as one
+    /// that nobody reports does live, and guards learn nothing from it.
     pub fn feed(&mut self, record: &Record<'_>) {
         // Of the first request all attributes are remembered.
         let request = match self.first {
@@ -139,7 +146,9 @@ impl Replay {
     fn feed_described(&mut self, record: &Record<'_>, request: &Descriptor<'_>) {
         self.is_recorded = true;
         self.names_users |= !record.user.is_empty();
-        let told = Told { status: record.status, signed_in: record.is_signed_in(), took: record.duration };
+        let outcome = record.status.map(Ended::from_status);
+        self.untold += u64::from(outcome.is_none());
+        let told = Told { outcome, signed_in: record.is_signed_in(), took: record.duration };
         self.ask(record.time, request, None, told);
     }
 
@@ -149,12 +158,30 @@ impl Replay {
         self.ask(at, request, cost, Told::default());
     }
 
+    /// Asks every gate about a request of made-up traffic, which stays in places of guards for as long as its segment says, and leaves them
+    /// with the outcome that it says: a success where it says nothing.
+    pub fn feed_arrival(&mut self, arrival: &Arrival, request: &Descriptor<'_>) {
+        let told = Told { outcome: arrival.outcome, signed_in: false, took: arrival.took };
+        self.ask(arrival.at, request, Some(arrival.cost), told);
+    }
+
+    /// Lets everybody leave who is still inside a guard, each at its time: the end of the log or of the traffic.
+    pub fn finish(&mut self) {
+        while let Some(leaving) = self.inside.leaves_by(Tick::MAX) {
+            self.leave(&leaving);
+        }
+    }
+
+    fn leave(&mut self, leaving: &Leaving) {
+        self.clock.set(leaving.at);
+        self.runs[leaving.run].leave(leaving.at, leaving);
+    }
+
     fn ask(&mut self, at: Tick, request: &Descriptor<'_>, cost: Option<Cost>, told: Told) {
         let mut now = self.last;
         while let Some(leaving) = self.inside.leaves_by(at) {
             now = Some(leaving.at);
-            self.clock.set(leaving.at);
-            self.runs[leaving.run].leave(&leaving.places);
+            self.leave(&leaving);
         }
         if self.first.is_none() {
             self.attributes = request.pairs().take(ATTRIBUTES).map(|(name, _)| name.to_owned()).collect();
@@ -173,11 +200,18 @@ impl Replay {
         }
         for place in 0..self.runs.len() {
             let asked = self.runs[place].ask(at, request, cost, told, self.options.ipv6_prefix);
-            let Some((delay, places)) = asked else { continue };
-            let leaving = Leaving { at: at.after(delay).after(hold.unwrap_or_default()), run: place, places };
+            let Some(admitted) = asked else { continue };
+            let silent = if self.is_recorded { Ended::Ignored } else { Ended::Success };
+            let leaving = Leaving {
+                at: at.after(admitted.delay).after(hold.unwrap_or_default()),
+                run: place,
+                places: admitted.places,
+                entered: admitted.entered,
+                took: hold,
+                outcome: told.outcome.unwrap_or(silent),
+            };
             if let Some(early) = self.inside.enter(leaving) {
-                let run = &mut self.runs[early.run];
-                run.leave_early(&early.places);
+                self.runs[early.run].leave_early(at, &early);
             }
         }
     }
@@ -185,7 +219,20 @@ impl Replay {
     /// Says whether any policy counts what is in flight, so that it matters how long requests take.
     #[must_use]
     pub fn holds(&self) -> bool {
-        self.runs.iter().any(|run| run.holds)
+        self.runs.iter().any(|run| run.guards.is_some())
+    }
+
+    /// Says whether any policy has a circuit breaker, so that it matters how requests end.
+    #[must_use]
+    pub fn judges(&self) -> bool {
+        let guards = self.runs.iter().filter_map(|run| run.guards.as_ref());
+        guards.flat_map(Guards::limits).any(|guard| guard.breakers.is_some())
+    }
+
+    /// Returns how many requests of a log had no status, of which breakers learn nothing; see [`Replay::judges`].
+    #[must_use]
+    pub const fn untold(&self) -> u64 {
+        self.untold
     }
 
     /// Says whether any request named its user. Where none did, nobody can say who signed in.
@@ -228,6 +275,16 @@ impl Replay {
     #[must_use]
     pub fn series(&self, run: usize) -> Option<&Series> {
         self.runs.get(run).map(|run| &run.series)
+    }
+
+    /// Returns what the guards of a run did; `None` where its policies have none.
+    pub(crate) fn guards(&self, run: usize) -> Option<&Guards> {
+        self.runs.get(run)?.guards.as_ref()
+    }
+
+    /// Returns the name of a policy of a run, by its place in the set.
+    pub(crate) fn policy_name(&self, run: usize, policy: usize) -> Option<&str> {
+        self.runs.get(run)?.policies.policies().get(policy).map(|policy| policy.name.as_str())
     }
 
     /// Returns the curves of one policy or shadow limit of a run, by its place in [`Outcome::policies`]: lanes matched, passed by it,

@@ -5,19 +5,21 @@
 //! a browser would run none of them anyway.
 
 mod content_policy;
+mod guards;
 mod hit_keys;
 mod pictures;
+mod times;
 mod trial;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use tidegate::visible;
 
 use self::content_policy::content_policy;
-use crate::chart::{self, ChartError, TimeAxis};
+use crate::chart::{self, Chart as _, ChartError, TimeAxis};
 use crate::ladder::Ladders;
 use crate::log::Tally;
+use crate::percent::percent;
 use crate::replay::{Doubt, Outcome, Replay};
-use crate::suggest::percent;
 use crate::thousands::grouped;
 
 pub use self::pictures::{Form, Picture, first_picture, pictures};
@@ -48,8 +50,9 @@ pub struct Report<'a> {
 pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
     let Report { title, replay, .. } = *report;
     let outcomes = replay.outcomes();
-    let axis = pictures::axis(replay);
+    let axis = times::axis(replay);
     let over_time = pictures::over_time(replay, &outcomes, |_, chart| chart.svg())?;
+    let guards = guards::tracks(replay, 0).map(|tracks| tracks.svg()).transpose()?;
     let sections = match outcomes.first() {
         Some(first) => pictures::keyed(first)
             .enumerate()
@@ -75,6 +78,7 @@ pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
                 @for outcome in &outcomes { (run(outcome, axis, outcomes.len() > 1)) }
                 h2 { "Over time" }
                 div class="wide" { (PreEscaped(&over_time)) }
+                @if let Some(guards) = &guards { div class="wide" { (PreEscaped(guards)) } }
                 @if !sections.is_empty() {
                     h2 { "Key by key" }
                     @for section in &sections { (section) }

@@ -23,6 +23,7 @@ mod signs;
 mod stand_out;
 mod suggestion;
 mod watch;
+mod written;
 
 use tidegate::policy::{Limit, Policy};
 use tidegate::{Quota, Rate};
@@ -35,7 +36,6 @@ use self::readings::Readings;
 pub use self::readings::Step;
 pub use self::signs::{Looks, Signs};
 pub use self::stand_out::{Fate, StandsOut};
-pub(crate) use self::suggestion::percent;
 pub use self::suggestion::{Caution, Evidence, Finding, KeysPeak, Proposal, Spared, Suggestion};
 use crate::log::LogOptions;
 use crate::source::Input;

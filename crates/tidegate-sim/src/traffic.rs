@@ -4,22 +4,26 @@
 //! steady 80/s 1min, burst 500, steady 150/s 1min, ramp 10/s 200/s 2min, poisson 50/s 1min keys zipf:1.1:1000, idle 10s
 //! ```
 //! Segments follow each other. Each may say who asks (`key NAME`, `keys uniform:N`, `keys zipf:S:N`) and what a request
-//! costs (`cost N`); without, everyone is `key-1` and costs 1. Ticks are whole nanoseconds; chance comes from the seed alone.
+//! costs (`cost N`); without, everyone is `key-1` and costs 1. How the requests of a segment go is said by `taking 20ms`,
+//! `taking 20ms..400ms` (anything between) or `taking exponential:50ms` (by chance, with this mean), and by `failing 30%`. Ticks are whole
+//! nanoseconds; chance comes from the seed alone, and when requests come does not depend on how they go.
 
 mod chance;
 mod grammar;
 mod segment;
+mod service;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::{Cost, Tick};
+use tidegate::{Cost, Outcome, Tick};
 
 pub(crate) use self::chance::Chance;
 pub use self::grammar::TrafficError;
 use self::grammar::{Words, segment};
 use self::segment::{Keys, Segment};
+use self::service::Fate;
 
 /// Traffic as written: a list of segments. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -29,6 +33,7 @@ pub struct Traffic {
 
 /// What a fast machine decides in some minutes; a line of text that asks for more is a slip in a unit.
 const MAX_REQUESTS: u128 = 1_000_000_000;
+
 /// Who asks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TrafficKey {
@@ -58,6 +63,10 @@ pub struct Arrival {
     pub key: TrafficKey,
     /// How much.
     pub cost: Cost,
+    /// How long it takes once it is let in; `None` where the segment does not say.
+    pub took: Option<Duration>,
+    /// How it ends; `None` where the segment does not say.
+    pub outcome: Option<Outcome>,
 }
 
 impl std::str::FromStr for Traffic {
@@ -93,7 +102,15 @@ impl Traffic {
             number: 0,
             last: 0,
             chance: Chance(seed),
+            fate: Fate::of(seed),
         }
+    }
+
+    /// Returns the first segment with requests that does not say how long they take, counted from 1.
+    #[must_use]
+    pub fn untimed(&self) -> Option<usize> {
+        let untimed = |segment: &Segment| segment.taking.is_none() && segment.shape.requests() > 0;
+        self.segments.iter().position(untimed).map(|at| at + 1)
     }
 
     /// Returns how long the traffic lasts.
@@ -114,6 +131,7 @@ pub struct Arrivals {
     number: u64,
     last: u64,
     chance: Chance,
+    fate: Fate,
 }
 
 impl Iterator for Arrivals {
@@ -136,7 +154,8 @@ impl Iterator for Arrivals {
                     }
                 };
                 let at = Tick::from_nanos(self.start.saturating_add(offset));
-                return Some(Arrival { at, key, cost: segment.cost });
+                let (took, outcome) = self.fate.of_one(segment.taking, segment.failing);
+                return Some(Arrival { at, key, cost: segment.cost, took, outcome });
             }
             self.start = self.start.saturating_add(segment.shape.span());
             (self.place, self.number, self.last) = (self.place + 1, 0, 0);
@@ -206,9 +225,47 @@ mod tests {
         assert!(first.abs_diff(11_566) < 400 && second.abs_diff(5_783) < 300, "{first} {second}");
     }
 
+    #[test]
+    fn how_requests_go_does_not_change_when_they_come() {
+        let bare = arrivals("poisson 50/s 10s keys uniform:9");
+        let told = arrivals("poisson 50/s 10s keys uniform:9 taking exponential:20ms failing 30%");
+        assert_eq!(bare.len(), told.len());
+        assert!(bare.iter().zip(&told).all(|(bare, told)| (bare.at, &bare.key) == (told.at, &told.key)));
+        assert!(bare.iter().all(|bare| bare.took.is_none() && bare.outcome.is_none()));
+    }
+
+    #[test]
+    fn times_and_failures_are_those_of_the_line() {
+        let mean = |text: &str| {
+            let all = arrivals(text);
+            all.iter().filter_map(|arrival| arrival.took).sum::<Duration>().as_secs_f64() * 1e3
+                / all.len() as f64
+        };
+        assert_eq!(mean("burst 100 taking 20ms"), 20.0);
+        let (even, chance) =
+            (mean("burst 10000 taking 20ms..400ms"), mean("burst 10000 taking exponential:50ms"));
+        assert!((even - 210.0).abs() < 5.0 && (chance - 50.0).abs() < 2.0, "{even} {chance}");
+        let between = arrivals("burst 1000 taking 1ns..3ns");
+        let seen: std::collections::BTreeSet<_> = between.iter().filter_map(|arrival| arrival.took).collect();
+        assert_eq!(seen.into_iter().map(|took| took.as_nanos()).collect::<Vec<_>>(), [1, 2, 3]);
+        let failures = |share: &str| {
+            let failed = |arrival: &Arrival| arrival.outcome == Some(Outcome::Failure);
+            arrivals(&format!("burst 10000 failing {share}")).iter().filter(|arrival| failed(arrival)).count()
+        };
+        assert_eq!((failures("0%"), failures("100%")), (0, 10_000));
+        assert!(failures("30%").abs_diff(3_000) < 150 && failures("0.5%").abs_diff(50) < 25);
+    }
+
+    #[test]
+    fn segments_that_do_not_say_how_long_requests_take_are_found() {
+        let untimed = |text: &str| text.parse::<Traffic>().unwrap().untimed();
+        assert_eq!(untimed("steady 1/s 1s taking 2ms, idle 1s, burst 3 taking 1ms..2ms"), None);
+        assert_eq!(untimed("steady 1/s 1s taking 2ms, idle 1s, burst 3 failing 5%"), Some(3));
+    }
+
     proptest::proptest! {
         #[test]
-        fn any_text_is_read_or_refused(text in "(steady|burst|ramp|poisson|idle|keys|key|cost| |,|1/s|0/s|5|1m|zipf:1:3|é){0,12}") {
+        fn any_text_is_read_or_refused(text in "(steady|burst|ramp|poisson|idle|keys|key|cost| |,|1/s|0/s|5|1m|zipf:1:3|taking|failing|\\.\\.|1ms|exponential:|%|\\.|99|é){0,12}") {
             if let Ok(traffic) = text.parse::<Traffic>() {
                 let _ = traffic.arrivals(Tick::EPOCH, 1).take(100).count();
             }

@@ -63,3 +63,8 @@ pub use tidegate::observer::RefusalCause;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/protection/layers.md")]
 struct Page;
+
+/// The programs on the page for those who come from tower_governor.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/migration/tower-governor.md")]
+struct FromTowerGovernor;

@@ -31,8 +31,9 @@ async fn serve() -> Channel {
     let address = listener.local_addr().unwrap();
     // A quota that gives nothing back while the test runs.
     let limiter = KeyedLimiter::new(Quota::per_day(2), 1000).unwrap();
-    let key =
-        |request: &Request<Body>| request.headers().get("x-user").map_or(vec![], |key| key.as_bytes().to_vec());
+    let key = |request: &Request<Body>| {
+        request.headers().get("x-user").map_or(vec![], |key| key.as_bytes().to_vec())
+    };
     let places = Bulkhead::new(8).unwrap();
     let stack = ServerStack::new()
         .deadline(DeadlineLayer::within(PATIENCE, PATIENCE).unwrap().answering(GrpcStatuses))

@@ -14,7 +14,7 @@ use std::thread;
 
 use tidegate_core::QuotaError;
 
-use self::line::{Line, Place};
+use self::line::{Ended, Line, Place};
 use crate::block_on::block_on;
 use crate::clock::{self, Clock, SystemClock};
 use crate::deadline::{self, Deadline};
@@ -22,7 +22,8 @@ use crate::job::{self, JobError};
 
 /// A pool of threads. Clones share it; when the last is dropped, the threads run what waits, and end.
 ///
-/// Work that has begun cannot be taken from its thread: it goes on when its caller has gone. What bounds it is the number of threads.
+/// Work that has begun cannot be taken from its thread: it goes on when its caller has gone. What bounds it is the number of threads. Work
+/// that waits for other work on the same pool can hold all threads while it does; give each level a pool of its own.
 ///
 /// Two allocations for each piece of work.
 ///
@@ -116,6 +117,10 @@ impl BlockingPool {
             let want = "is not a number of threads; use 1 to 1024";
             return Err(QuotaError::Parameter { name: "threads", value: threads.to_string(), want }.into());
         }
+        if name.contains('\0') {
+            let want = "cannot name a thread; leave out the zero byte";
+            return Err(QuotaError::Parameter { name: "name", value: format!("{name:?}"), want }.into());
+        }
         let line = Arc::new(Line::new(threads, places));
         let pool = Pool { line: Arc::clone(&line) };
         for number in 1..=threads {
@@ -123,7 +128,6 @@ impl BlockingPool {
             let work = move || {
                 while let Some(job) = line.next() {
                     block_on(job);
-                    line.ended();
                 }
             };
             let started = thread::Builder::new().name(name.to_owned()).spawn(work);
@@ -178,7 +182,8 @@ impl BlockingPool {
         }
     }
 
-    /// Hands in a function. What it returns is a future of its result; dropped, it takes the work out of the line if it was not begun.
+    /// Hands in a function, which carries no deadline. What is returned is a future of its result; dropped, it takes the work out of the line if it
+    /// was not begun.
     ///
     /// # Errors
     /// [`RunError::Full`], at once.
@@ -186,8 +191,13 @@ impl BlockingPool {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<Running<T>, RunError> {
-        let (job, result) = job::job(async move { work() });
         let line = &self.pool.line;
+        let running = Arc::clone(line);
+        let (job, result) = job::job(async move {
+            // Ends before the result is handed over: whoever has it finds the thread free.
+            let _ended = Ended(running);
+            work()
+        });
         // Dropped after the lock where it is refused: what the function holds is foreign code.
         let number = line.join(job).map_err(|_job| RunError::Full { places: line.places() })?;
         Ok(Running { result, place: Place::new(line, number) })

@@ -259,10 +259,5 @@ impl fmt::Debug for Breaker {
     }
 }
 
-/// The programs on the page about breakers.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/protection/breakers.md")]
-struct Page;
-
-#[cfg(all(test, not(tidegate_loom)))]
+#[cfg(test)]
 mod tests;

@@ -84,7 +84,7 @@ impl Bulkhead {
     /// The law learns from each permit that is [left with an outcome](Permit::leave): how long the work took, the wait in our queue not
     /// counted, and how many were inside when it entered. A permit that is dropped teaches nothing. A lowered limit admits nobody until
     /// enough have left, a raised one wakes who waits. Who asks for more places than there are is refused, and may come back
-    /// ([`Retry::Unknown`]), for the limit moves. One resource has one law: two that move their limits by the same latencies chase each
+    /// ([`Retry::Unknown`](crate::Retry::Unknown)), for the limit moves. One resource has one law: two that move their limits by the same latencies chase each
     /// other, so what is called through one adaptive bulkhead is not put behind a second.
     ///
     /// Costs two readings of the clock per permit, and the law's arithmetic; callers who leave at the same time do not wait for each other's.
@@ -256,8 +256,17 @@ impl Bulkhead {
 
     #[inline]
     fn enter_now(&self, places: Cost) -> Result<Permit, Denied> {
+        match self.shared.enter_past_line(places.units(), Priority::default()) {
+            Ok(granted) => Ok(Permit::new(&self.shared, granted)),
+            Err(_) => self.enter_through_line(places),
+        }
+    }
+
+    /// Apart, so that what it needs is not made before the one atomic step of the usual way in.
+    #[inline(never)]
+    fn enter_through_line(&self, places: Cost) -> Result<Permit, Denied> {
         let (places, priority) = (places.units(), Priority::default());
-        self.shared.permit(self.shared.enter(Asked { places, priority, tenant: &[] }))
+        Permit::of(&self.shared, self.shared.enter(Asked { places, priority, tenant: &[] }))
     }
 
     /// Enters with one place, when it is this caller's turn.

@@ -3,17 +3,20 @@
 //! When an entry that everybody reads runs out, each reader finds it gone and asks for it again, and a service that answered one call a minute
 //! gets ten thousand at once. Here the first caller's call goes out, and whoever asks for the same meanwhile waits for its answer.
 
-use std::any::Any;
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
 use std::fmt;
 use std::hash::Hash;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
+
+use crate::deadline::carry_nothing;
+use crate::job::message_of;
 
 /// Calls by key, each made once at a time. Clones share them.
 ///
@@ -43,24 +46,22 @@ use parking_lot::Mutex;
 /// ```
 pub struct Coalesce<K, V> {
     calls: Arc<Mutex<Calls<K, V>>>,
+    /// How many calls were ever begun; each call's number is its count.
+    begun: Arc<AtomicU64>,
 }
 
 /// One call, awaited by all who asked for it: whoever is polled drives it, so it goes on when the caller who began it goes.
 type Call<V> = Shared<Answer<V>>;
 type Answer<V> = BoxFuture<'static, Result<V, Panicked>>;
 
-struct Calls<K, V> {
-    /// How many calls were ever begun; each call's number is its count.
-    begun: u64,
-    /// Weak: a call lives as long as somebody waits for it.
-    in_flight: HashMap<K, (u64, WeakShared<Answer<V>>), RandomState>,
-}
+/// The calls in flight with their numbers. Weak: a call lives as long as somebody waits for it.
+type Calls<K, V> = HashMap<K, (u64, WeakShared<Answer<V>>), RandomState>;
 
 /// The call that all shared has panicked; each of them is told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the shared call panicked: {message}")]
 pub struct Panicked {
-    /// What the panic said, where it said it in words.
+    /// What the panic said, where it said it in words; else `no message`.
     pub message: Arc<str>,
 }
 
@@ -79,6 +80,9 @@ where
     ///
     /// All get a copy of one answer: for large ones let it be an `Arc`. A failure is an answer too, and is kept no longer than any.
     ///
+    /// The call carries no [deadline](crate::deadline::carried), for it may go on when whoever began it has no time left. Give it one of its own
+    /// by [`carry_through`](crate::deadline::carry_through); each caller's own time bounds how long that caller waits.
+    ///
     /// # Errors
     /// [`Panicked`] where the call did.
     ///
@@ -88,7 +92,7 @@ where
     where
         F: Future<Output = V> + Send + 'static,
     {
-        let found = self.calls.lock().of(&key);
+        let found = self.calls.lock().get(&key).and_then(|(_, call)| call.upgrade());
         match found {
             Some(shared) => shared.await,
             None => self.begin(key, call).await,
@@ -98,50 +102,41 @@ where
     /// Returns how many calls are in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.calls.lock().in_flight.len()
+        self.calls.lock().len()
     }
 
     fn begin<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Call<V>
     where
         F: Future<Output = V> + Send + 'static,
     {
-        let mut listed = Listed { calls: Arc::downgrade(&self.calls), key: key.clone(), number: 0 };
-        let mut calls = self.calls.lock();
-        calls.begun += 1;
-        listed.number = calls.begun;
-        let number = calls.begun;
-        // Foreign code runs when this is polled, which is after the lock.
+        // Relaxed: all that counts is that no two calls have one number.
+        let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        let listed = Listed { calls: Arc::downgrade(&self.calls), key: key.clone(), number };
+        // Made before the lock is taken, so dropped after it however this ends: dropping a call takes the lock.
         let shared = async move {
             let _listed = listed;
-            let answer = AssertUnwindSafe(async move { call().await }).catch_unwind().await;
-            answer.map_err(|panic| Panicked::of(&*panic))
+            let answer = AssertUnwindSafe(carry_nothing(async move { call().await })).catch_unwind().await;
+            answer.map_err(|panic| Panicked { message: message_of(panic).into() })
         }
         .boxed()
         .shared();
-        let weak = shared.downgrade();
-        let others = match (calls.in_flight.entry(key), weak) {
-            // Somebody else was faster: theirs is taken, and ours dropped after the lock.
-            (Entry::Occupied(mut entry), weak) => {
+        let Some(weak) = shared.downgrade() else { return shared };
+        let others = match self.calls.lock().entry(key) {
+            Entry::Occupied(mut entry) => {
                 let others = entry.get().1.upgrade();
-                if let (None, Some(weak)) = (&others, weak) {
+                if others.is_none() {
+                    // All who waited for it have gone. It finds another number than its own here, and leaves the line alone.
                     entry.insert((number, weak));
                 }
                 others
             }
-            (Entry::Vacant(entry), Some(weak)) => {
+            Entry::Vacant(entry) => {
                 entry.insert((number, weak));
                 None
             }
-            (Entry::Vacant(_), None) => None,
         };
-        drop(calls);
+        // Where somebody else was faster, theirs is taken and ours dropped.
         others.unwrap_or(shared)
-    }
-}
-
-impl<K: Hash + Eq, V: Clone> Calls<K, V> {
-    fn of(&self, key: &K) -> Option<Call<V>> {
-        self.in_flight.get(key).and_then(|(_, call)| call.upgrade())
     }
 }
 
@@ -156,52 +151,45 @@ impl<K: Hash + Eq, V: Clone> Drop for Listed<K, V> {
     fn drop(&mut self) {
         let Some(calls) = self.calls.upgrade() else { return };
         let mut calls = calls.lock();
-        if calls.in_flight.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
-            let gone = calls.in_flight.remove(&self.key);
+        if calls.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
+            let gone = calls.remove_entry(&self.key);
             drop(calls);
             drop(gone);
         }
     }
 }
 
-impl Panicked {
-    fn of(panic: &(dyn Any + Send)) -> Self {
-        let text = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        Self { message: text.unwrap_or("without words").into() }
-    }
-}
-
 impl<K, V> Default for Coalesce<K, V> {
     fn default() -> Self {
-        Self { calls: Arc::new(Mutex::new(Calls { begun: 0, in_flight: HashMap::default() })) }
+        Self { calls: Arc::default(), begun: Arc::default() }
     }
 }
 
 impl<K, V> Clone for Coalesce<K, V> {
     fn clone(&self) -> Self {
-        Self { calls: Arc::clone(&self.calls) }
+        Self { calls: Arc::clone(&self.calls), begun: Arc::clone(&self.begun) }
     }
 }
 
 impl<K, V> fmt::Debug for Coalesce<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Coalesce").field("in_flight", &self.calls.lock().in_flight.len()).finish()
+        f.debug_struct("Coalesce").field("in_flight", &self.calls.lock().len()).finish()
     }
 }
 
 #[cfg(all(test, not(tidegate_loom)))]
 mod tests {
     use std::pin::{Pin, pin};
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicU32;
     use std::task::{Context, Poll, Waker};
 
     use futures_util::future::poll_fn;
+    use tidegate_core::Tick;
 
     use super::*;
     use crate::block_on::block_on;
+    use crate::deadline::{self, Deadline};
 
     /// A call that counts itself and ends at its third poll.
     fn slow(calls: &Arc<AtomicU32>) -> impl FnOnce() -> BoxFuture<'static, u32> + Send + 'static {
@@ -269,6 +257,55 @@ mod tests {
         assert_eq!(block_on(two.as_mut()), told, "a call of its own, which panics too");
         assert_eq!(coalesce.in_flight(), 0);
         assert_eq!(block_on(coalesce.call("key", || async { 5 })), Ok(5));
+    }
+
+    /// The first caller's deadline bound all others' answers: work that asked for the time left found whoever had polled it last.
+    #[test]
+    fn the_call_carries_nobodys_deadline() {
+        let coalesce: Coalesce<&str, Option<Deadline>> = Coalesce::new();
+        let asks = || async { deadline::carried() };
+        let mine = Deadline::from(Tick::from_secs(1));
+        let answer = block_on(deadline::carry_through(mine, coalesce.call("key", asks)));
+        assert_eq!(answer, Ok(None));
+        let own = move || deadline::carry_through(Tick::from_secs(9), asks());
+        let answer = block_on(deadline::carry_through(mine, coalesce.call("key", own)));
+        assert_eq!(answer, Ok(Some(Tick::from_secs(9).into())));
+    }
+
+    /// The last one to wait goes on one thread while another comes on a second one: who comes gets an answer, from the old call or a new one, and
+    /// the old call's end does not take the new one out of the list.
+    #[test]
+    fn whoever_comes_while_the_last_one_goes_gets_an_answer() {
+        let coalesce: Coalesce<&str, u32> = Coalesce::new();
+        let (together, mut wrong) = (Barrier::new(2), Vec::new());
+        std::thread::scope(|scope| {
+            let (coalesce_too, together) = (coalesce.clone(), &together);
+            scope.spawn(move || {
+                for _ in 0..2000 {
+                    let mut last = Box::pin(coalesce_too.call("key", slow(&Arc::default())));
+                    let _ = poll(last.as_mut());
+                    together.wait();
+                    drop(last);
+                    together.wait();
+                    together.wait();
+                }
+            });
+            for _ in 0..2000 {
+                together.wait();
+                let mut comes = Box::pin(coalesce.call("key", slow(&Arc::default())));
+                let at_once = poll(comes.as_mut());
+                together.wait();
+                // The old call has ended or was dropped by now, so the list has the new one or none.
+                let listed = coalesce.in_flight();
+                let answer = if at_once.is_pending() { block_on(comes) } else { Ok(1) };
+                let seen = (listed, answer, coalesce.in_flight());
+                if seen != (usize::from(at_once.is_pending()), Ok(1), 0) {
+                    wrong.push(seen);
+                }
+                together.wait();
+            }
+        });
+        assert_eq!(wrong, []);
     }
 
     /// Many threads over few keys: each call's answer goes to all who shared it, none is lost, and nothing is left in the list.

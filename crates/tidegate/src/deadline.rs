@@ -1,13 +1,16 @@
 //! The point in time by which a caller wants an answer, and how it travels: in from a header, through the task, out to the next service.
 //!
-//! How much time a request and each of its steps get is [`Timeouts`]' arithmetic.
+//! How much time a request and each of its steps get is [`Timeouts`]' arithmetic; a [`Step`] holds work to it, and counts what had no time.
 
 mod carried;
 pub mod header;
+mod step;
 
 use std::time::Instant;
 
+pub(crate) use carried::carry_nothing;
 pub use carried::{Carrying, carried, carry, carry_through};
+pub use step::{OutOfTime, Step, StepCounts};
 use tidegate_core::Tick;
 pub use tidegate_core::deadline::Timeouts;
 

@@ -80,7 +80,8 @@ impl<T, E> OrInPlace<T, E> for Result<T, E> {
 
 /// The last real answer, kept to stand in when there is no new one, until it is too old. Clones share it.
 ///
-/// Holds one answer; taking it in and handing it out is a short lock and a copy (let large answers be an `Arc`).
+/// Holds one answer. Taking it in is an allocation, a copy and a short lock, handing it out a short lock and a copy: let large answers be an
+/// `Arc`. Where there is one answer for each key, keep them in the cache that you have anyway.
 ///
 /// # Examples
 /// ```
@@ -97,8 +98,11 @@ impl<T, E> OrInPlace<T, E> for Result<T, E> {
 pub struct LastAnswer<T> {
     clock: Arc<dyn Clock>,
     most_age: Duration,
-    last: Arc<Mutex<Option<(T, Tick)>>>,
+    last: Arc<Mutex<Option<Kept<T>>>>,
 }
+
+/// An answer, and when it came. Copied and dropped outside the lock, for an answer is foreign code.
+type Kept<T> = Arc<(T, Tick)>;
 
 impl<T: Clone> LastAnswer<T> {
     /// Keeps the last answer for as long as it may be shown; an answer that is exactly so old still may.
@@ -121,15 +125,15 @@ impl<T: Clone> LastAnswer<T> {
         let now = self.clock.now();
         match result {
             Ok(value) => {
-                let gone = self.last.lock().replace((value.clone(), now));
-                // After the lock: what is dropped is foreign code.
+                let kept = Arc::new((value.clone(), now));
+                let gone = self.last.lock().replace(kept);
                 drop(gone);
                 Ok(Answered::Real(value))
             }
             Err(reason) => {
                 let last = self.last.lock().clone();
-                match last.filter(|(_, at)| now.since(*at) <= self.most_age) {
-                    Some((value, _)) => Ok(Answered::InPlace { value, reason }),
+                match last.filter(|last| now.since(last.1) <= self.most_age) {
+                    Some(last) => Ok(Answered::InPlace { value: last.0.clone(), reason }),
                     None => Err(reason),
                 }
             }
@@ -147,5 +151,46 @@ impl<T> Clone for LastAnswer<T> {
 impl<T> fmt::Debug for LastAnswer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LastAnswer").field("most_age", &self.most_age).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn an_answer_is_shown_until_it_is_too_old_and_a_new_one_counts_from_its_own_time() {
+        let clock = ManualClock::default();
+        let kept = LastAnswer::new(Duration::from_secs(10)).with_clock(clock.clone());
+        assert_eq!(kept.or_last(Err("down")), Err("down"), "there is none yet");
+        assert_eq!(kept.or_last(Ok::<_, &str>(1)), Ok(Answered::Real(1)));
+        clock.advance(Duration::from_secs(6));
+        assert_eq!(kept.clone().or_last(Ok::<_, &str>(2)), Ok(Answered::Real(2)));
+        clock.advance(Duration::from_secs(10));
+        let shown = kept.or_last(Err("down")).expect("exactly as old as it may be");
+        assert_eq!((shown.reason(), shown.into_value()), (Some(&"down"), 2));
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!(kept.or_last(Err("down")), Err("down"));
+    }
+
+    /// Copying an answer is its type's own code. Under the lock, one that asked for the answer again waited for itself.
+    #[test]
+    fn an_answer_may_use_what_keeps_it_while_it_is_copied() {
+        struct Asks(Option<LastAnswer<Asks>>);
+
+        impl Clone for Asks {
+            fn clone(&self) -> Self {
+                if let Some(kept) = &self.0 {
+                    assert!(kept.or_last(Ok::<_, ()>(Self(None))).is_ok());
+                }
+                Self(None)
+            }
+        }
+
+        let kept = LastAnswer::new(Duration::from_secs(10)).with_clock(ManualClock::default());
+        let asking = Asks(Some(kept.clone()));
+        *kept.last.lock() = Some(Arc::new((asking, Tick::EPOCH)));
+        assert!(kept.or_last(Err("down")).is_ok());
     }
 }

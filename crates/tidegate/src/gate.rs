@@ -8,6 +8,7 @@
 //! status codes and headers are the caller's business.
 
 mod admission;
+mod breakers;
 mod brought;
 mod by_usage;
 mod charged;
@@ -35,6 +36,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Priority, Quota, Retry, Tick};
 
 pub use admission::{Admission, Entry};
+pub use breakers::KeyedView;
 #[cfg(feature = "ticket")]
 pub use by_usage::FinishedBy;
 pub use charged::{Charged, ChargedLine, Part};

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::future::poll_fn;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -11,6 +12,8 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 
 /// A job that is due: a future to run now. Dropping it aborts it.
+///
+/// Polling it does not panic: neither where the work does, nor where dropping a result does that nobody waits for any more.
 #[must_use = "a job does nothing unless run"]
 pub struct Job {
     work: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -20,7 +23,12 @@ impl Future for Job {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.work.as_mut().poll(cx)
+        // The work's own panics are caught within and become its result. What comes through is foreign code that runs afterwards: a result
+        // that is dropped because its caller has gone, a waker. It must not take the thread that runs other jobs with it.
+        catch_unwind(AssertUnwindSafe(|| self.work.as_mut().poll(cx))).unwrap_or_else(|panic| {
+            discard(panic);
+            Poll::Ready(())
+        })
     }
 }
 
@@ -110,7 +118,7 @@ where
             // A future that panicked is not polled again, so nobody sees it half-changed.
             poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
                 Ok(polled) => polled.map(Ok),
-                Err(panic) => Poll::Ready(Err(JobError::Panicked { message: message(&*panic) })),
+                Err(panic) => Poll::Ready(Err(JobError::Panicked { message: message_of(panic) })),
             })
             .await
         };
@@ -119,8 +127,18 @@ where
     (Job { work: Box::pin(work) }, slot)
 }
 
-fn message(panic: &(dyn Any + Send)) -> String {
+/// Returns what a panic said in words, and discards it.
+pub(crate) fn message_of(panic: Box<dyn Any + Send>) -> String {
     let text =
         panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no message").to_owned()
+    let text = text.unwrap_or("no message").to_owned();
+    discard(panic);
+    text
+}
+
+/// Drops what a panic carries. That is foreign code, and may panic in turn: what the second panic carries is leaked, or there would be no end.
+fn discard(panic: Box<dyn Any + Send>) {
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        let _leaked = ManuallyDrop::new(second);
+    }
 }

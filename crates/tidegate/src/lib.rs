@@ -51,6 +51,8 @@ mod job;
 mod key;
 mod keyed;
 mod limiter;
+#[cfg(doctest)]
+mod manual;
 pub mod observer;
 pub mod policy;
 mod precision;
@@ -95,3 +97,13 @@ pub use wait::Wait;
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// The programs on the page about bulkheads.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/protection/bulkheads.md")]
+struct Bulkheads;
+
+/// The programs on the page about breakers.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/protection/breakers.md")]
+struct Breakers;

@@ -52,6 +52,7 @@ pub use descriptor::Descriptor;
 pub use explain::Relevance;
 pub use glob::{Glob, GlobError, PathGlob};
 pub use keep_for::{KeepFor, KeepForError, Kept};
+pub use key::text_of_key;
 pub(crate) use key::{policy_of_key, tag_of_key};
 pub use learned::Learning;
 #[cfg(feature = "config")]

@@ -1,16 +1,22 @@
 //! Calls tried again where that may help, within a budget that all of them share.
 
+mod arriving;
+pub mod header;
+
 use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidegate_core::retry::{Pushback, Retries, Stop, Tried};
-use tidegate_core::retry_budget::{RetryBudget, RetryBudgetState};
+pub use tidegate_core::retry::{Pushback, Retries, Stop, Tried};
+pub use tidegate_core::retry_budget::RetryBudget;
+use tidegate_core::retry_budget::RetryBudgetState;
 use tidegate_core::{Outcome, Tick};
 
 use crate::clock::{Clock, SystemClock};
-use crate::deadline::Deadline;
+use crate::deadline;
 use crate::draw::Draws;
+
+pub use self::arriving::ArrivingRetries;
 
 /// A retry budget that clones share: one for each service that is called, in each process that calls it.
 ///
@@ -18,8 +24,7 @@ use crate::draw::Draws;
 ///
 /// # Examples
 /// ```
-/// use tidegate::retries::SharedBudget;
-/// use tidegate_core::retry_budget::RetryBudget;
+/// use tidegate::retries::{RetryBudget, SharedBudget};
 ///
 /// let budget = SharedBudget::new(RetryBudget::new(0.1)?.without_floor());
 /// for _ in 0..20 {
@@ -63,8 +68,7 @@ impl SharedBudget {
         self.rules.retry(&mut self.state.lock(), now)
     }
 
-    /// Says whether a retry would be refused now. A server that counts the calls and retries that arrive tells its callers then that it is
-    /// overloaded and is not to be tried again.
+    /// Says whether a retry would be refused now.
     #[must_use]
     pub fn is_spent(&self) -> bool {
         let now = self.clock.now();
@@ -152,7 +156,8 @@ impl Retrier {
     /// Makes a call, and makes it again where that may help: see [`Retries::next`]. The deadline is the one that the task
     /// [carries](crate::deadline::carried); without one, none.
     ///
-    /// Returns the last answer, and why it was not tried again where it did not succeed.
+    /// Returns the last answer, and why it was not tried again where it did not succeed. A try that hangs is not ended: give each its own time
+    /// within `call`, by a [`Step`](crate::deadline::Step) for instance.
     ///
     /// # Cancel safety
     /// Dropped, it drops the try that is being made; retries that were granted stay spent.
@@ -164,8 +169,7 @@ impl Retrier {
     where
         F: Future<Output = T>,
     {
-        let deadline =
-            crate::deadline::carried().map_or(Tick::MAX, |deadline: Deadline| deadline.tick(&*self.clock));
+        let deadline = deadline::carried().map_or(Tick::MAX, |deadline| deadline.tick(&*self.clock));
         self.budget.call();
         let mut times = 1;
         loop {
@@ -244,6 +248,31 @@ mod tests {
         assert_eq!(failing(&retrier, Outcome::Failure.into()), (1, Some(Stop::BudgetSpent)));
     }
 
+    /// Threads that share a budget: not one retry more than the share of the calls, whoever makes them.
+    #[test]
+    fn threads_share_a_budget_exactly() {
+        let clock = ManualClock::default();
+        let budget = RetryBudget::new(0.1).expect("a share").without_floor();
+        let budget = SharedBudget::with_clock(budget, clock.clone());
+        let granted: usize = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4)
+                .map(|_| {
+                    let (budget, clock) = (budget.clone(), clock.clone());
+                    scope.spawn(move || {
+                        let granted = |_| {
+                            budget.call();
+                            clock.advance(Duration::from_micros(100));
+                            usize::from(budget.retry())
+                        };
+                        (0..2500).map(granted).sum::<usize>()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().expect("it ends")).sum()
+        });
+        assert_eq!(granted, 1000, "a tenth of 10,000 calls within one second");
+    }
+
     #[test]
     fn what_is_not_worth_another_try_costs_no_budget() {
         let retrier = retrier(3, 1.0);
@@ -260,7 +289,7 @@ mod tests {
     #[test]
     fn a_deadline_that_the_task_carries_ends_the_tries() {
         let retrier = retrier(3, 1.0);
-        let stopped = crate::deadline::carry(Tick::EPOCH, || failing(&retrier, Outcome::Failure.into()));
+        let stopped = deadline::carry(Tick::EPOCH, || failing(&retrier, Outcome::Failure.into()));
         assert_eq!(stopped, (1, Some(Stop::NoTimeLeft)));
     }
 }

@@ -7,6 +7,7 @@
 //! There is one trait for stores that answer on the spot and for engines that answer later: [`Store::settle_into`] says which of the two
 //! has happened. Nothing is boxed or allocated for an answer on the spot.
 
+mod breaker;
 mod cas;
 mod cell;
 pub mod conformance;
@@ -19,6 +20,7 @@ mod settle;
 mod step;
 mod take;
 
+pub use breaker::{BreakerView, Handling};
 pub use cas::{ByteMap, CasStore, Read, Versioned, Write};
 pub use cell::Cell;
 pub use fallback::Fallback;

@@ -43,7 +43,7 @@ pub(crate) struct Replay {
     /// How fast to play the log: as fast as it can be read, as it happened (1x), or so many times that (60x)
     #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed, allow_hyphen_values = true)]
     pub(crate) speed: Speed,
-    /// How long each request is in flight, for limits of the algorithm concurrency, where the log does not say; such as 200ms
+    /// How long each request is in flight, for concurrency limits and breakers, where the log does not say; such as 200ms
     #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) hold: Option<Duration>,
     /// How many keys to remember at once

@@ -10,13 +10,10 @@ use tidegate::{Cost, Gate};
 
 use crate::args::{Explain, Global};
 use crate::exit::{Exit, Mistake};
-use crate::online::{self, ServerUrl};
+use crate::online::{self, ServerUrl, USUAL_SERVER};
 use crate::output::Printer;
 use crate::policies;
 use crate::styled::{Look, Styled};
-
-/// The server asked where nothing else is said and no policy file is there.
-const USUAL_SERVER: &str = "http://127.0.0.1:8080";
 
 /// Who answers.
 #[derive(Debug)]

@@ -64,6 +64,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     if runs.unheld() > 0 && runs.unheld() == tally.records {
         return Err(Mistake(NO_HOLD.to_owned()).into());
     }
+    runs.finish();
     let outcomes = runs.outcomes();
     judgement::columns(&log, printer)?;
     judgement::matched(&runs, &outcomes, is_spelled.then_some(&replay.by[..]))?;
@@ -102,6 +103,12 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         printer.remark(&format!(
             "of {} requests the log does not say how long they took: they left their places at once; --hold says how long instead",
             grouped(runs.unheld())
+        ));
+    }
+    if runs.judges() && runs.untold() > 0 {
+        printer.remark(&format!(
+            "of {} requests the log does not say how they ended: breakers learnt nothing from them; --column names the status",
+            grouped(runs.untold())
         ));
     }
     for (policy, requests) in &guessed {

@@ -37,9 +37,15 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     let sets = sets(simulate, printer)?;
     let names: Vec<String> = sets[0].1.policies().iter().flat_map(|policy| policy.by.clone()).collect();
     let mut replay = Replay::new(sets, ReplayOptions { hold: simulate.hold, ..ReplayOptions::default() });
-    if replay.holds() && simulate.hold.is_none() {
-        let what = "a concurrency limit counts what is in flight: say with --hold how long a request takes, such as --hold 200ms";
-        return Err(Mistake(what.to_owned()).into());
+    if replay.holds()
+        && simulate.hold.is_none()
+        && let Some(segment) = traffic.untimed()
+    {
+        return Err(Mistake(format!(
+            "a concurrency limit counts what is in flight, and a breaker how calls end: say in segment {segment} of the traffic how long a \
+             request takes, such as `taking 20ms`, or with --hold for all segments that do not, such as --hold 200ms"
+        ))
+        .into());
     }
     for arrival in traffic.arrivals(Tick::EPOCH, simulate.seed) {
         let key = arrival.key.text();
@@ -47,8 +53,9 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
         for name in &names {
             request.push(name.as_str(), &*key);
         }
-        replay.feed_request(arrival.at, &request, Some(arrival.cost));
+        replay.feed_arrival(&arrival, &request);
     }
+    replay.finish();
     let outcomes = replay.outcomes();
     printer.value(&json!({ "seed": simulate.seed, "runs": outcomes }), |printer| {
         let requests = outcomes.first().map_or(0, |outcome| outcome.requests);

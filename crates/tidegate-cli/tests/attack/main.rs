@@ -14,6 +14,7 @@
 //! | `files` | a file that is none, a planted name, a full disk, a hung mount | decisions go on, signals are heard, files stay whole |
 //! | `terminal` | the author of a log, a trace, a name or an answer | what is printed leaves the terminal alone |
 //! | `settling` | a caller who settles decisions, the author of a large file | each charge is given back once, to whom it was charged; answers fit a proxy's buffer |
+//! | `breakers` | a caller who reports failures, invents keys, or forces states | one caller opens no breaker for another, and none by hand |
 //! | `full_store` | callers who never repeat a key | the keys of one policy cost no other policy its debtors |
 //! | `policy_file` | the author of a file, careless or hostile | it is refused in bounded time and memory, or it holds for somebody |
 //!
@@ -23,6 +24,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod breakers;
 mod connections;
 mod every_door;
 mod files;

@@ -309,3 +309,49 @@ fn what_cannot_be_served_is_refused_before_it_starts() {
     let refused = desk.run(&["serve", "-c", "good.yaml", "--http", &addr]).code(1);
     assert!(refused.err.contains(&addr), "{refused:?}");
 }
+
+const BREAKERS: &str = "version: 1
+policies:
+  - name: the payments
+    limit: { algorithm: breaker, consecutive: 1 }
+  - name: upstreams
+    by: [upstream]
+    limit: { algorithm: breaker, consecutive: 1 }
+";
+
+#[test]
+fn breakers_are_listed_forced_and_left_to_themselves_golden() {
+    let desk = Desk::new();
+    desk.write("p.yaml", BREAKERS);
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    let breaker = |words: &[&str]| desk.run(&[&["breaker"], words, &["--server", &serving.url]].concat());
+    let listed = breaker(&["list"]).code(0);
+    assert_eq!(
+        listed.out,
+        "POLICY         KEY     STATE    SINCE   UNTIL   WHY\nthe payments   (all)   closed   -       -       -\n"
+    );
+    assert_eq!(breaker(&["list", "upstreams"]).code(0).out, "no breaker has opened\n");
+    let forced =
+        breaker(&["force-open", "the payments", "--for", "5min", "--reason", "an upgrade", "-o", "json"]);
+    let forced = forced.code(0).json();
+    holds(&schema(&desk, "breaker"), &forced, "breaker force-open");
+    let one = &forced["breakers"][0];
+    assert_eq!((&one["state"], &one["reason"]), (&json!("forced-open"), &json!("an upgrade")));
+    assert_eq!(serving.check("203.0.113.9").status(), 503);
+    let key = ["--key", "upstream=a b&c"];
+    let forced = breaker(&[&["force-closed", "upstreams"], &key[..]].concat()).code(0);
+    assert!(forced.out.contains("upstream=a b&c") && forced.out.contains("forced-closed"), "{forced:?}");
+    let listed = breaker(&["list", "upstreams", "--reveal"]).code(0);
+    assert!(listed.out.contains("upstream=a b&c"), "{listed:?}");
+    breaker(&["metrics-only", "the payments"]).code(0);
+    assert_eq!(serving.check("203.0.113.9").status(), 200);
+    let auto = breaker(&["auto", "the payments", "-o", "json"]).code(0).json();
+    assert_eq!(auto["breakers"][0]["state"], "closed");
+    let wrong = breaker(&["force-open", "the paymnets"]).code(1);
+    assert!(wrong.err.contains("did you mean \"the payments\"?"), "{wrong:?}");
+    let wrong = breaker(&["force-open", "upstreams"]).code(1);
+    assert!(wrong.err.contains("`upstream` is missing"), "{wrong:?}");
+    let wrong = breaker(&["force-open", "the payments", "--for", "5"]).code(2);
+    assert!(wrong.err.contains("--for"), "{wrong:?}");
+    assert_eq!(serving.stop(), Some(0));
+}

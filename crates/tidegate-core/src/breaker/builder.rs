@@ -18,7 +18,7 @@ use crate::time::nanos;
 /// | what | default | why |
 /// |---|---|---|
 /// | window | 10 s in 10 buckets | an outage is seen within seconds, and a burst of a second does not fill it |
-/// | trips at | half of 20 calls or more failed | with fewer than 20 a bad minute of one caller trips it: where a tenth fails, half of 20 do once in 140,000 windows |
+/// | trips at | half of 20 calls or more failed | where a tenth of calls fails, half of 20 do once in 140,000 windows, and half of 5 once in 117 |
 /// | open for | 5 s, doubled each time, 60 s at most, shortened by up to a fifth at random | a restart takes seconds; what takes longer is asked less often; the random part keeps callers apart |
 /// | probes | 3 in flight, each for 60 s at most | enough to go on when one hangs |
 /// | judged by | evidence, at a risk of 5 % | see [`Judgement`] |

@@ -3,14 +3,14 @@
 use core::time::Duration;
 
 use super::forced::{Force, Forced};
+use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
 use super::state::{CircuitBreakerState, Inner, Phase};
-use super::window::Outcomes;
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::guard::{Guard, Outcome};
 use crate::time::Tick;
 
-/// A call is one call, whatever it costs. Every transition copies the state, window included.
+/// A call is one call, whatever it costs. To enter and to leave copies the state, window included; a refusal copies nothing.
 impl Guard for CircuitBreaker {
     type State = CircuitBreakerState;
 
@@ -20,6 +20,12 @@ impl Guard for CircuitBreaker {
 
     /// Refuses while it is open, with the time that is left of that, and while half-open with as many probes in flight as may be.
     fn enter(&self, state: &CircuitBreakerState, ask: Ask) -> Transition<CircuitBreakerState> {
+        let at = ask.now.max(state.is.last);
+        if !self.is_due(&state.is, at)
+            && let Some(retry) = self.refusal(&state.is, at)
+        {
+            return Transition::Denied { retry };
+        }
         let mut next = state.clone();
         match self.enter_in_place(&mut next, ask, &mut |_| ()) {
             Ok(receipt) => Transition::Allowed { wait: Duration::ZERO, next, receipt },
@@ -44,21 +50,15 @@ impl Guard for CircuitBreaker {
     fn standing(&self, state: &CircuitBreakerState, now: Tick) -> Standing {
         let (state, at) = self.at(state, now);
         let is = &*state.is;
-        let (may_enter, reset_after) = match (&is.forced, &is.phase) {
-            (Some(Forced { to: Force::Open, until: Tick::MAX, .. }), _) => (false, Duration::MAX),
-            (Some(Forced { to: Force::Open, until, .. }), _) => (false, until.since(at)),
-            (Some(_), _) | (None, Phase::Closed { .. }) => (true, Duration::ZERO),
-            (None, Phase::Open { until, .. }) => {
-                let left = self.open_time_left(*until, at);
-                (left.is_zero(), left)
-            }
-            (None, Phase::HalfOpen { step, inside, totals }) => {
-                let idle = is.idle_at(self.by.healthy);
-                let reset_after = if idle == Tick::MAX { Duration::MAX } else { idle.since(at) };
-                (self.free(*step, inside, *totals, at) > 0, reset_after)
-            }
+        let retry = self.refusal(is, at);
+        let idle = is.idle_at(self.by.healthy);
+        let reset_after = match (&is.forced, &is.phase, retry) {
+            (None, Phase::HalfOpen { .. }, _) if idle != Tick::MAX => idle.since(at),
+            (None, Phase::HalfOpen { .. }, _) => Duration::MAX,
+            (_, _, None) => Duration::ZERO,
+            (_, _, Some(retry)) => retry.after().unwrap_or(Duration::MAX),
         };
-        Standing { limit: 1, remaining: u64::from(may_enter), debt: 0, reset_after }
+        Standing { limit: 1, remaining: u64::from(retry.is_none()), debt: 0, reset_after }
     }
 
     /// What calls said stays said where the window is the same; otherwise it begins anew. An open breaker stays open for as long as it
@@ -68,7 +68,8 @@ impl Guard for CircuitBreaker {
             // A nanosecond later, so that nobody enters at the tick of those who were forgotten.
             return self.fresh(now.max(state.is.last).after(Duration::from_nanos(1)));
         }
-        let (mut next, at) = self.at(state, now);
+        let (next, at) = self.at(state, now);
+        let mut next = next.into_owned();
         let is = &mut *next.is;
         match &mut is.phase {
             Phase::Closed { outcomes, consecutive, .. } => {

@@ -8,10 +8,11 @@ use core::time::Duration;
 
 use super::forced::{Force, Forced};
 use super::judgement::Verdict;
+use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
 use super::rules::Figure;
 use super::state::{CircuitBreakerState, Condition, Inner, Phase};
-use super::window::{Outcomes, Sample, Totals};
+use super::window::{Sample, Totals};
 use crate::concurrency::ConcurrencyState;
 use crate::decision::{Ask, Cost, Receipt, Retry, Transition};
 use crate::guard::{Guard, Outcome};
@@ -61,7 +62,7 @@ pub enum Cause {
 
 /// Tells of changes as they happen.
 pub(super) struct Teller<'a> {
-    tell: &'a mut dyn FnMut(Change),
+    pub(super) tell: &'a mut dyn FnMut(Change),
 }
 
 impl Teller<'_> {
@@ -85,14 +86,10 @@ impl CircuitBreaker {
         let (is, teller) = (&mut *state.is, &mut Teller { tell });
         let at = ask.now.max(is.last);
         self.advance(is, at, teller);
-        if let Some(Forced { to: Force::Open, until, .. }) = &is.forced {
-            return Err(if *until == Tick::MAX { Retry::Unknown } else { Retry::After(until.since(at)) });
+        if let Some(retry) = self.refusal(is, at) {
+            return Err(retry);
         }
-        if let Phase::Open { until, .. } = is.phase {
-            let left = self.open_time_left(until, at);
-            if !left.is_zero() {
-                return Err(Retry::After(left));
-            }
+        if let Phase::Open { .. } = is.phase {
             let from = self.condition_of(is, at);
             is.epoch = is.epoch.wrapping_add(1);
             is.phase =
@@ -100,10 +97,7 @@ impl CircuitBreaker {
             teller.tell(at, from, self.condition_of(is, at), Cause::Waited);
         }
         let mut lapses = Tick::EPOCH;
-        if let Phase::HalfOpen { step, inside, totals } = &mut is.phase {
-            if self.free(*step, inside, *totals, at) == 0 {
-                return Err(Retry::Unknown);
-            }
+        if let Phase::HalfOpen { step, inside, .. } = &mut is.phase {
             match self.by.places(*step).enter(inside, Ask::allow(at, Cost::ONE)) {
                 Transition::Allowed { next, receipt, .. } => {
                     *inside = next;
@@ -193,8 +187,32 @@ impl CircuitBreaker {
         teller.tell(at, from, self.condition_of(is, at), Cause::Forced(forced));
     }
 
+    /// Returns why a call may not enter, time having been worked out up to `at`.
+    pub(super) fn refusal(&self, is: &Inner, at: Tick) -> Option<Retry> {
+        match (&is.forced, &is.phase) {
+            (Some(Forced { to: Force::Open, until: Tick::MAX, .. }), _) => Some(Retry::Unknown),
+            (Some(Forced { to: Force::Open, until, .. }), _) => Some(Retry::After(until.since(at))),
+            (Some(_), _) | (None, Phase::Closed { .. }) => None,
+            (None, Phase::Open { until, .. }) => {
+                Some(self.open_time_left(*until, at)).filter(|left| !left.is_zero()).map(Retry::After)
+            }
+            (None, Phase::HalfOpen { step, inside, totals }) => {
+                (self.free(*step, inside, *totals, at) == 0).then_some(Retry::Unknown)
+            }
+        }
+    }
+
+    /// Says whether time has brought something about since the last change: whether [`advance`](Self::advance) has anything to do.
+    pub(super) fn is_due(&self, is: &Inner, at: Tick) -> bool {
+        let idle = is.idle_at(self.by.healthy);
+        let is_forgotten = idle != Tick::MAX && at >= idle;
+        let is_released =
+            is.forced.as_ref().is_some_and(|forced| forced.until <= at && forced.until != Tick::MAX);
+        is_forgotten || is_released || self.next_evaluation(is.last, at).is_some()
+    }
+
     /// Works out what time has brought about by `at`.
-    fn advance(&self, is: &mut Inner, at: Tick, teller: &mut Teller<'_>) {
+    pub(super) fn advance(&self, is: &mut Inner, at: Tick, teller: &mut Teller<'_>) {
         let idle = is.idle_at(self.by.healthy);
         if idle != Tick::MAX && at >= idle {
             let from = self.condition_of(is, at);
@@ -220,7 +238,9 @@ impl CircuitBreaker {
     /// Ends a forced state.
     fn release(&self, is: &mut Inner, at: Tick, ended: &Forced) {
         if ended.to == Force::Open {
-            is.phase = Phase::Open { since: at, until: at, by: None };
+            // So that a probe may enter at once, also where it enters strictly after the open time.
+            let until = at.before(Duration::from_nanos(u64::from(self.by.open.strict)));
+            is.phase = Phase::Open { since: at, until, by: None };
             is.epoch = is.epoch.wrapping_add(1);
         }
     }
@@ -311,14 +331,14 @@ impl CircuitBreaker {
     }
 
     /// The time until the first probe may enter.
-    pub(super) fn open_time_left(&self, until: Tick, at: Tick) -> Duration {
+    fn open_time_left(&self, until: Tick, at: Tick) -> Duration {
         let left = until.since(at);
         let late = self.by.open.strict && at <= until;
         if late { left.saturating_add(Duration::from_nanos(1)) } else { left }
     }
 
     /// How many probes may enter.
-    pub(super) fn free(&self, step: u8, inside: &ConcurrencyState, totals: Totals, at: Tick) -> u64 {
+    fn free(&self, step: u8, inside: &ConcurrencyState, totals: Totals, at: Tick) -> u64 {
         let standing = self.by.places(step).standing(inside, at);
         let in_flight = standing.limit.saturating_sub(standing.remaining);
         let most = self.by.judgement.most().map_or(u64::MAX, u64::from);
@@ -333,43 +353,12 @@ impl CircuitBreaker {
         }
         match &is.phase {
             Phase::Closed { .. } => Condition::Closed,
-            Phase::Open { until, by, .. } => Condition::Open { until: *until, by: *by },
+            Phase::Open { since, until, by } => Condition::Open { since: *since, until: *until, by: *by },
             Phase::HalfOpen { step, inside, totals } => {
                 let standing = self.by.places(*step).standing(inside, at);
                 let (step, at_most, totals) = (*step, standing.limit, *totals);
                 Condition::HalfOpen { step, in_flight: at_most - standing.remaining, at_most, totals }
             }
         }
-    }
-
-    /// Returns a state as it is at `now`, all that time has brought about worked out.
-    pub(super) fn at(&self, state: &CircuitBreakerState, now: Tick) -> (CircuitBreakerState, Tick) {
-        let (mut state, at) = (state.clone(), now.max(state.is.last));
-        self.advance(&mut state.is, at, &mut Teller { tell: &mut |_| () });
-        (state, at)
-    }
-
-    /// Returns which state the breaker is in at `now`; changes nothing.
-    #[must_use]
-    pub fn condition(&self, state: &CircuitBreakerState, now: Tick) -> Condition {
-        let (state, at) = self.at(state, now);
-        self.condition_of(&state.is, at)
-    }
-
-    /// Returns the calls in the window of a closed breaker, or of the present step of one that is half-open; changes nothing.
-    #[must_use]
-    pub fn totals(&self, state: &CircuitBreakerState, now: Tick) -> Totals {
-        let (mut state, at) = self.at(state, now);
-        match &mut state.is.phase {
-            Phase::Closed { outcomes, .. } => outcomes.totals(at),
-            Phase::HalfOpen { totals, .. } => *totals,
-            Phase::Open { .. } => Totals::default(),
-        }
-    }
-
-    /// Returns what a person has forced it to, and why.
-    #[must_use]
-    pub fn forced(&self, state: &CircuitBreakerState, now: Tick) -> Option<Forced> {
-        self.at(state, now).0.is.forced
     }
 }

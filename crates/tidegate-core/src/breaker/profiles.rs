@@ -98,8 +98,8 @@ impl CircuitBreaker {
             .evaluate(Evaluate::EachFailure)
     }
 
-    /// Describes the breaker of tower-resilience with its defaults: 50 % or more of 100 calls; open for 30 s, then one probe. Its counters
-    /// never forget a call while closed; this window holds the last 100.
+    /// Describes the breaker of tower-resilience with its defaults: 50 % or more of 100 calls; open for 30 s, then one probe. There
+    /// the counters never forget a call while closed; this window holds the last 100.
     pub const fn tower_resilience() -> BreakerBuilder {
         Self::peer(Window::Calls(100), 100, Duration::from_secs(30))
     }

@@ -3,9 +3,10 @@
 use core::time::Duration;
 
 use super::forced::{Force, Forced};
+use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
 use super::rules::Figure;
-use super::window::{Outcomes, Totals};
+use super::window::Totals;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::concurrency::ConcurrencyState;
 use crate::kept::Kept;
@@ -66,6 +67,8 @@ pub enum Condition {
     Closed,
     /// Every call is refused.
     Open {
+        /// From this tick on.
+        since: Tick,
         /// Until this tick; a probe passes then.
         until: Tick,
         /// The figure that tripped it; `None` after a person had opened it.
@@ -186,7 +189,7 @@ impl Kept for CircuitBreaker {
     }
 
     fn largest(&self) -> usize {
-        let closed = 8 + 4 + self.by.window.largest();
+        let closed = 8 + 4 + Outcomes::largest(self.by.window);
         let half_open = 1 + self.by.places(self.by.steps).largest() + 12;
         5 * 8 + 1 + closed.max(half_open).max(8 + 8 + 1 + 13) + Forced::LARGEST
     }

@@ -90,7 +90,7 @@ fn checked(name: &'static str, percent: u8) -> Result<u8, QuotaError> {
     Ok(percent)
 }
 
-/// A limit, who holds its places, and whose turn is next. 96 bytes per partition.
+/// A limit, who holds its places, and whose turn is next. 80 bytes per partition.
 ///
 /// # Laws
 /// * *Never above the limit*: whoever enters finds so many places free; a lowered limit drains.

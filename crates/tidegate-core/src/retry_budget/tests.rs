@@ -65,9 +65,27 @@ fn a_clock_that_steps_back_stands_still() {
     let budget = RetryBudget::new(0.5).unwrap().without_floor();
     let mut state = budget.start(Tick::from_secs(100));
     calls(&budget, &mut state, Tick::from_secs(100), 4);
-    assert_eq!(granted(&budget, &mut state, Tick::from_secs(3), 9), 2);
-    calls(&budget, &mut state, Tick::EPOCH, 2);
+    assert_eq!(granted(&budget, &mut state, Tick::from_secs(93), 9), 2);
+    calls(&budget, &mut state, Tick::from_secs(90), 2);
     assert_eq!(granted(&budget, &mut state, Tick::from_secs(100), 9), 1);
+}
+
+/// An hour of calls would otherwise be counted as if they had come at once, and the floor be empty for as long.
+#[test]
+fn a_clock_that_is_set_back_begins_anew() {
+    let budget = RetryBudget::new(0.5).unwrap();
+    let mut state = budget.start(Tick::from_secs(4000));
+    calls(&budget, &mut state, Tick::from_secs(4000), 4);
+    assert_eq!(granted(&budget, &mut state, Tick::from_secs(4000), 99), 12);
+    let back = Tick::from_secs(400);
+    assert!(!budget.is_spent(&state, back));
+    assert_eq!(granted(&budget, &mut state, back, 99), 10, "the floor alone");
+    calls(&budget, &mut state, back, 4);
+    assert_eq!(
+        granted(&budget, &mut state, Tick::from_secs(411), 99),
+        10,
+        "these calls are forgotten in time"
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::breaker::{CircuitBreaker, Condition, Force, Forced, Window};
 use tidegate_core::{
-    Algorithm, Ask, Cost, Finish, Guard, Outcome, Quota, Receipt, Replace, State, Tick, Transition,
+    Algorithm, Ask, Cost, Finish, Guard, Outcome, Quota, Receipt, Replace, Retry, State, Tick, Transition,
 };
 
 /// The same numbers in every run.
@@ -121,6 +121,19 @@ fn a_forced_state_of_no_time_ends_the_one_before() {
     force(Some(now));
     force(Some(now));
     assert_eq!(told, [Condition::Forced { to: Force::Disabled, until: None }, Condition::Closed]);
+}
+
+#[test]
+fn what_was_forced_open_is_tried_at_the_tick_that_was_said() {
+    for builder in [CircuitBreaker::builder(), CircuitBreaker::hystrix()] {
+        let breaker = builder.build().unwrap();
+        let mut state = breaker.fresh(Tick::EPOCH);
+        let forced = Forced::new(Force::Open, Some(Tick::from_secs(9)), "");
+        breaker.force_in_place(&mut state, Tick::EPOCH, Some(forced), &mut |_| ());
+        let enter = |secs| breaker.enter(&state, Ask::allow(Tick::from_secs(secs), Cost::ONE));
+        assert_eq!(enter(2), Transition::Denied { retry: Retry::After(Duration::from_secs(7)) });
+        assert!(matches!(enter(9), Transition::Allowed { .. }));
+    }
 }
 
 #[test]

@@ -8,12 +8,14 @@
 //! | `/v1/forward-auth` | sub-requests of nginx, Caddy, Traefik |
 //! | `GET /v1/policies`, `/v1/policies/{name}` | what is in force |
 //! | `GET /v1/keys/top`, `DELETE /v1/keys/{policy}` | the keys refused most; forget what one has spent |
+//! | `GET /v1/breakers`, `GET`, `PUT /v1/breakers/{policy}` | how breakers stand; what a person makes them do |
 //! | `POST /v1/reload`, `/metrics`, `/livez`, `/readyz`, `/healthz`, `/version` | operations |
 //!
 //! Paths are matched here by hand, in one place and in the order of how often they come: a check is answered without a
 //! router in between, and a path that does not exist can name the one that was meant.
 
 mod answer;
+mod breakers;
 mod check;
 mod explain;
 mod forward_auth;
@@ -45,7 +47,7 @@ use crate::spelling::{nearest, quoted};
 pub(crate) struct HttpDoor(Arc<App>);
 
 /// Every path, to find the one that was probably meant by a misspelt one.
-const PATHS: [&str; 17] = [
+const PATHS: [&str; 18] = [
     "/v1/check",
     "/v1/check/batch",
     "/v1/peek",
@@ -55,6 +57,7 @@ const PATHS: [&str; 17] = [
     "/v1/refund",
     "/v1/forward-auth",
     "/v1/policies",
+    "/v1/breakers",
     "/v1/keys/top",
     "/v1/reload",
     "/metrics",
@@ -133,6 +136,10 @@ async fn route(app: &App, request: Request<Body>) -> Result<Response, Problem> {
             explain::explain(app, request).await
         }
         "/v1/policies" => read(&method).map(|()| policies::list(app, &request)),
+        "/v1/breakers" => {
+            read(&method)?;
+            breakers::list(app, &uri).await
+        }
         // A policy may be named `top`: a DELETE is always of a policy's key.
         "/v1/keys/top" if method != Method::DELETE => read(&method).and_then(|()| keys::top(app, &request)),
         "/v1/reload" => {
@@ -142,12 +149,17 @@ async fn route(app: &App, request: Request<Body>) -> Result<Response, Problem> {
         "/metrics" => read(&method).map(|()| operations::metrics(app)),
         "/version" => read(&method).map(|()| operations::version()),
         "/config.schema.json" => read(&method).map(|()| operations::schema()),
-        _ => match path.strip_prefix("/v1/keys/") {
-            Some(name) => {
+        _ => match (path.strip_prefix("/v1/keys/"), path.strip_prefix("/v1/breakers/")) {
+            (Some(name), _) => {
                 delete(&method)?;
                 keys::reset(app, &uri, name).await
             }
-            None => by_name(app, &request, &method, path),
+            (None, Some(name)) if method == Method::PUT => breakers::put(app, request, name).await,
+            (None, Some(name)) => {
+                read(&method).map_err(|_| wrong_method(&method, "GET, HEAD, PUT"))?;
+                breakers::one(app, &uri, name).await
+            }
+            (None, None) => by_name(app, &request, &method, path),
         },
     }
 }

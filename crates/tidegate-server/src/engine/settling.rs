@@ -160,6 +160,9 @@ impl Engine {
             settled => (settlement.part, settled?),
         };
         self.count_settled(live, &settled);
+        if live.breaks {
+            self.note_left(open.charged()).await;
+        }
         let by_cost = |(one, _): &(Followed<'_>, _)| {
             live.set.find(one.policy).is_some_and(|(_, policy)| goes_by_cost(policy, one.limit))
         };

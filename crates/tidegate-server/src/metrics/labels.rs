@@ -52,6 +52,50 @@ pub(super) enum StoreIs {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct BreakerLabels {
+    pub(super) policy: String,
+    pub(super) state: BreakerIs,
+}
+
+/// The state of a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum BreakerIs {
+    closed,
+    open,
+    half_open,
+    forced_open,
+    forced_closed,
+    metrics_only,
+    disabled,
+}
+
+impl BreakerIs {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::closed,
+        Self::open,
+        Self::half_open,
+        Self::forced_open,
+        Self::forced_closed,
+        Self::metrics_only,
+        Self::disabled,
+    ];
+
+    /// Returns the label of a state's word.
+    pub(crate) fn of(word: &str) -> Self {
+        match word {
+            "open" => Self::open,
+            "half-open" => Self::half_open,
+            "forced-open" => Self::forced_open,
+            "forced-closed" => Self::forced_closed,
+            "metrics-only" => Self::metrics_only,
+            "disabled" => Self::disabled,
+            _ => Self::closed,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct CutLabel {
     pub(super) reason: CutReason,
 }

@@ -167,22 +167,29 @@ pub(super) enum Sample<'a> {
 
 /// Writes the legend in one line below the title, from the left: a sample and a word each.
 pub(super) fn legend(page: &Page<'_>, samples: &[Sample<'_>]) -> Result<(), ChartError> {
-    const Y: i32 = 50;
-    let mut x = 20;
+    legend_at(page, (20, 50), samples)
+}
+
+/// Writes a legend in one line that begins at a point.
+pub(super) fn legend_at(
+    page: &Page<'_>,
+    (mut x, y): (i32, i32),
+    samples: &[Sample<'_>],
+) -> Result<(), ChartError> {
     for sample in samples {
         let name = match *sample {
             Sample::Area(name, colour) => {
-                let corners = [(x, Y - 6), (x + 26, Y + 6)];
+                let corners = [(x, y - 6), (x + 26, y + 6)];
                 page.draw(&Rectangle::new(corners, colour.filled())).map_err(failed)?;
                 name
             }
             Sample::Line(name, colour) => {
-                let line = vec![(x, Y), (x + 26, Y)];
+                let line = vec![(x, y), (x + 26, y)];
                 page.draw(&PathElement::new(line, colour.stroke_width(2))).map_err(failed)?;
                 name
             }
         };
-        write(page, name, (x + 32, Y), 13.0, &INK, HPos::Left)?;
+        write(page, name, (x + 32, y), 13.0, &INK, HPos::Left)?;
         x += 32 + text_width(name, 13.0) + 22;
     }
     Ok(())

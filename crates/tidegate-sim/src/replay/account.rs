@@ -192,6 +192,7 @@ impl Account {
             peak: worst.as_ref().map(|key| PeakRate { count: key.peak, window: self.peaks.window() }),
             worst,
             most_in_use: self.most_in_use,
+            guards: Vec::new(),
             first_denied: self.first_denied,
         }
     }

@@ -2,8 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::time::Duration;
 
-use tidegate::{Charged, Tick};
+use tidegate::{Charged, Outcome, Tick};
+
+use super::guards::Entered;
 
 /// How many may be inside at once, over all runs; some 300 bytes each. Beyond, the next to leave leaves early, and is counted.
 const MOST: usize = 1 << 20;
@@ -15,6 +18,11 @@ pub(super) struct Leaving {
     /// In which run.
     pub(super) run: usize,
     pub(super) places: Charged,
+    pub(super) entered: Entered,
+    /// How long it took, where that is known.
+    pub(super) took: Option<Duration>,
+    /// How it ends.
+    pub(super) outcome: Outcome,
 }
 
 /// Ordered by tick, then by arrival.

@@ -7,6 +7,7 @@ use serde::Serialize;
 use tidegate::Tick;
 use tidegate::policy::Unit;
 
+use super::guards::{GuardOutcome, ServiceOutcome};
 use crate::json_units;
 use crate::peaks::{Distinct, KeyPeak};
 use crate::thousands::grouped;
@@ -40,6 +41,9 @@ pub struct Outcome {
     /// The last request.
     #[serde(rename = "last_at", serialize_with = "json_units::maybe_time")]
     pub last: Option<Tick>,
+    /// How requests went that entered a guard, where a policy has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceOutcome>,
     /// One per policy that is not switched off, each followed by its shadow limit, if it has one.
     pub policies: Vec<PolicyOutcome>,
 }
@@ -89,6 +93,9 @@ pub struct PolicyOutcome {
     /// The most places of one key that were in use at once, where the policy counts what is in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub most_in_use: Option<u64>,
+    /// What each of its guards did, in the order of its limits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guards: Vec<GuardOutcome>,
     /// When it first refused anything.
     #[serde(rename = "first_denied_at", serialize_with = "json_units::maybe_time")]
     pub first_denied: Option<Tick>,

@@ -9,10 +9,12 @@ use tidegate::store::CapacityError;
 use tidegate::{Charged, Cost, Gate, Outcome as Ended, Tick};
 
 use super::account::{Account, PolicyAccount};
+use super::guards::{Entered, Guards};
+use super::inside::Leaving;
 use super::lanes::{ADMITTED, DENIED, OFFERED};
 use super::log_clock::LogClock;
 use super::options::ReplayOptions;
-use super::outcome::Outcome;
+use super::outcome::{Outcome, PolicyOutcome};
 use crate::series::Series;
 
 /// Policies whose accounts are fetched for each request: of many, few match it.
@@ -25,8 +27,8 @@ pub(super) struct Run {
     gate: Gate,
     pub(super) policies: Arc<PolicySet>,
     reports: bool,
-    /// Whether any limit is a guard, whose places are held for as long as requests take.
-    pub(super) holds: bool,
+    /// What the guards did, where any limit is one: its places are held for as long as requests take.
+    pub(super) guards: Option<Guards>,
     totals: Totals,
     /// One per policy of the set.
     accounts: Vec<PolicyAccount>,
@@ -45,12 +47,21 @@ struct Totals {
     left_early: u64,
 }
 
-/// What a log knows of a request's end.
+/// What a log, or a line of traffic, says of a request's end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Told {
-    pub(super) status: Option<u16>,
+    pub(super) outcome: Option<Ended>,
     pub(super) signed_in: bool,
     pub(super) took: Option<Duration>,
+}
+
+/// What a request that was let in holds until it leaves.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    /// How long it is held back first.
+    pub(super) delay: Duration,
+    pub(super) places: Charged,
+    pub(super) entered: Entered,
 }
 
 /// Says whether any of a policy's limits counts what is in flight.
@@ -71,7 +82,8 @@ impl Run {
             name,
             gate: gate.with_clock(clock.clone()),
             reports: policies.policies().iter().any(|policy| policy.charge == ChargeOn::Failure),
-            holds: policies.policies().iter().any(has_guards),
+            guards: (policies.policies().iter().any(has_guards))
+                .then(|| Guards::of(&policies, options.bins, options.bin_width)),
             totals: Totals::default(),
             accounts: policies.policies().iter().map(|policy| PolicyAccount::new(policy, options)).collect(),
             series: Series::new(3, options.bins, options.bin_width),
@@ -87,7 +99,7 @@ impl Run {
         }
     }
 
-    /// Asks its gate; returns the places that were taken, and how long the request is held back before it needs them.
+    /// Asks its gate; returns the places that were taken, if any.
     pub(super) fn ask(
         &mut self,
         at: Tick,
@@ -95,13 +107,13 @@ impl Run {
         cost: Option<Cost>,
         told: Told,
         ipv6_prefix: u8,
-    ) -> Option<(Duration, Charged)> {
+    ) -> Option<Admitted> {
         self.totals.requests += 1;
         self.series.add(at, OFFERED, 1);
         let mut charged = Charged::default();
-        let decided = match told.status {
+        let decided = match told.outcome {
             Some(_) if self.reports => self.gate.charge(Check::of(request).maybe_cost(cost), &mut charged),
-            _ if self.holds => self.gate.charge(Check::of(request).maybe_cost(cost), &mut charged),
+            _ if self.guards.is_some() => self.gate.charge(Check::of(request).maybe_cost(cost), &mut charged),
             _ => self.gate.check(Check::of(request).maybe_cost(cost)),
         };
         let Ok(decision) = decided else {
@@ -130,17 +142,19 @@ impl Run {
         }
         self.totals.shadow_denied += u64::from(shadow_denied);
         let mut places = Charged::default();
-        if self.holds {
+        if self.guards.is_some() {
             places = charged.only(|line| self.is_place(line));
             charged = charged.only(|line| !self.is_place(line));
         }
         if charged.awaits_report()
-            && let Some(status) = told.status
-            && self.gate.finish(&charged, Part::Outcome, Ended::from_status(status), |_| None).is_err()
+            && let Some(outcome) = told.outcome
+            && self.gate.finish(&charged, Part::Outcome, outcome, |_| None).is_err()
         {
             self.totals.errors += 1;
         }
-        (!places.is_empty()).then_some((decision.wait, places))
+        let guards = self.guards.as_mut()?;
+        let entered = guards.note(at, &self.policies, request, &decision, &places, ipv6_prefix);
+        (!places.is_empty()).then_some(Admitted { delay: decision.wait, places, entered })
     }
 
     fn is_place(&self, line: &ChargedLine<'_>) -> bool {
@@ -148,16 +162,20 @@ impl Run {
         policy.and_then(|policy| policy.limit(line.limit)).is_some_and(Limit::is_guard)
     }
 
-    pub(super) fn leave(&mut self, places: &Charged) {
-        if self.gate.finish(places, Part::Outcome, Ended::Success, |_| None).is_err() {
+    /// Lets a request leave its places at `at`, by which time the clock stands.
+    pub(super) fn leave(&mut self, at: Tick, leaving: &Leaving) {
+        if self.gate.finish(&leaving.places, Part::Outcome, leaving.outcome, |_| None).is_err() {
             self.totals.errors += 1;
+        }
+        if let Some(guards) = &mut self.guards {
+            guards.leave(at, &leaving.entered, leaving.took, leaving.outcome);
         }
     }
 
     /// Lets go of places before their time, because there is no room for all who are inside.
-    pub(super) fn leave_early(&mut self, places: &Charged) {
+    pub(super) fn leave_early(&mut self, at: Tick, leaving: &Leaving) {
         self.totals.left_early += 1;
-        self.leave(places);
+        self.leave(at, leaving);
     }
 
     /// Returns the policies that are not switched off, with their accounts.
@@ -167,6 +185,20 @@ impl Run {
 
     pub(super) fn row(&self, row: usize) -> Option<&Account> {
         self.applied().flat_map(|(_, account)| account.rows()).nth(row)
+    }
+
+    fn policy_outcomes(&self) -> Vec<PolicyOutcome> {
+        let all = self.policies.policies().iter().zip(&self.accounts).enumerate();
+        let applied = all.filter(|(_, (policy, _))| policy.mode != Mode::Off);
+        let outcomes = applied.flat_map(|(at, (policy, account))| {
+            account.outcomes(policy).map(move |mut outcome| {
+                if let Some(guards) = &self.guards {
+                    outcome.guards = guards.outcomes(&self.policies, at, outcome.shadow_limit_of.is_some());
+                }
+                outcome
+            })
+        });
+        outcomes.collect()
     }
 
     pub(super) fn outcome(&self, first: Option<Tick>, last: Option<Tick>) -> Outcome {
@@ -184,7 +216,8 @@ impl Run {
             evicted: self.gate.occupancy().evicted,
             first,
             last,
-            policies: self.applied().flat_map(|(policy, account)| account.outcomes(policy)).collect(),
+            service: self.guards.as_ref().map(Guards::service),
+            policies: self.policy_outcomes(),
         }
     }
 }

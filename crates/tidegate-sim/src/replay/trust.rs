@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::outcome::share;
 use crate::log::Tally;
-use crate::suggest::percent;
+use crate::percent::percent;
 use crate::thousands::grouped;
 
 /// How much of a log may be amiss before its replay decides nothing.

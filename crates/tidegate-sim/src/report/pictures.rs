@@ -1,11 +1,11 @@
 //! The pictures of a replay: the load, or what several algorithms denied of it, and the peaks of each policy's keys.
 
-use std::time::Duration;
-
-use crate::chart::{Chart, ChartError, Curve, Falling, Level, OverTime, Panel, Panels, PeakOfKey, TimeAxis};
+use super::guards;
+use super::times::{axis, window_words};
+use crate::chart::{Chart, ChartError, Curve, Falling, Level, OverTime, Panel, Panels, PeakOfKey};
+use crate::percent::percent;
 use crate::replay::{ADMITTED, DENIED, OFFERED};
 use crate::replay::{Granted, Outcome, PolicyOutcome, Replay, share};
-use crate::suggest::percent;
 use crate::thousands::grouped;
 
 /// What a picture is kept as.
@@ -47,13 +47,17 @@ impl Picture {
     }
 }
 
-/// Draws the pictures of a replay: the load or, of several runs, what each denied; then the peaks of each policy's keys.
+/// Draws the pictures of a replay: the load or, of several runs, what each denied; then what guards did, where the first run has any; then the
+/// peaks of each policy's keys.
 ///
 /// # Errors
 /// [`ChartError`], which drawing into memory does not give.
 pub fn pictures(replay: &Replay, form: Form) -> Result<Vec<Picture>, ChartError> {
     let outcomes = replay.outcomes();
     let mut out = vec![over_time(replay, &outcomes, |stem, chart| Picture::draw(stem, chart, form))?];
+    if let Some(tracks) = guards::tracks(replay, 0) {
+        out.push(Picture::draw("guards", &tracks, form)?);
+    }
     let Some(first) = outcomes.first() else { return Ok(out) };
     for (row, policy) in keyed(first) {
         let Some(peaks) = Peaks::of(replay, row, policy) else { continue };
@@ -62,12 +66,16 @@ pub fn pictures(replay: &Replay, form: Form) -> Result<Vec<Picture>, ChartError>
     Ok(out)
 }
 
-/// Draws the first of [`pictures`] alone.
+/// Draws one picture: the first of [`pictures`], or of one run that has guards what these did.
 ///
 /// # Errors
 /// [`ChartError`], which drawing into memory does not give.
 pub fn first_picture(replay: &Replay, form: Form) -> Result<Picture, ChartError> {
-    over_time(replay, &replay.outcomes(), |stem, chart| Picture::draw(stem, chart, form))
+    let outcomes = replay.outcomes();
+    match guards::tracks(replay, 0) {
+        Some(tracks) if outcomes.len() == 1 => Picture::draw("guards", &tracks, form),
+        _ => over_time(replay, &outcomes, |stem, chart| Picture::draw(stem, chart, form)),
+    }
 }
 
 /// Hands over the chart of what happened over time with its name, to be drawn.
@@ -186,24 +194,6 @@ fn level(granted: &Granted, window: &str) -> Level {
     Level { name, value: granted.units as f64 }
 }
 
-pub(super) fn axis(replay: &Replay) -> TimeAxis {
-    if replay.is_recorded() { TimeAxis::Utc } else { TimeAxis::Elapsed }
-}
-
-/// Writes a window as people say it: `second`, `10 minutes`.
-pub(super) fn window_words(window: Duration) -> String {
-    let units = [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
-    let seconds = window.as_secs();
-    match units
-        .into_iter()
-        .find(|(length, _)| seconds > 0 && seconds.is_multiple_of(*length) && window.subsec_nanos() == 0)
-    {
-        Some((length, unit)) if seconds == length => unit.to_owned(),
-        Some((length, unit)) => format!("{} {unit}s", seconds / length),
-        None => format!("{} ms", window.as_millis()),
-    }
-}
-
 /// Returns a policy's name as part of a file name: what such a name should not have is replaced.
 fn file_name(name: &str) -> String {
     name.chars().map(|char| if char.is_alphanumeric() || char == '-' { char } else { '_' }).collect()
@@ -226,13 +216,6 @@ fn shared_limit(outcome: &Outcome) -> Option<Level> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn windows_in_words() {
-        let words = [1, 60, 600, 90, 86_400].map(|seconds| window_words(Duration::from_secs(seconds)));
-        assert_eq!(words, ["second", "minute", "10 minutes", "90 seconds", "day"]);
-        assert_eq!(window_words(Duration::from_millis(200)), "200 ms");
-    }
 
     #[test]
     fn hostile_names_are_no_paths() {

@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use tidegate::visible;
 
 use super::hit_keys::{paths, yes_or_no};
-use super::pictures::{Peaks, window_words};
+use super::pictures::Peaks;
+use super::times::window_words;
 use crate::chart::{Chart as _, ChartError, Level, Movable};
 use crate::ladder::{Ladders, NewlyHit, Rung};
+use crate::percent::percent;
 use crate::replay::{PolicyOutcome, Replay};
-use crate::suggest::percent;
 use crate::thousands::grouped;
 
 /// The script of the page.

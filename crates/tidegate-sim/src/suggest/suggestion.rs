@@ -9,8 +9,10 @@ use serde::{Serialize, Serializer};
 use super::cut::Purpose;
 use super::narrower::Narrower;
 use super::stand_out::StandsOut;
+use super::written::{cost_line, in_words, plain_or_quoted};
 use crate::json_units::millis;
 use crate::peaks::Distinct;
+use crate::percent::percent;
 use crate::replay::PeakRate;
 use crate::thousands::grouped;
 use crate::what_if::KeyHit;
@@ -282,35 +284,5 @@ impl Suggestion {
             proposal.rate,
             proposal.burst,
         )
-    }
-}
-
-/// Writes what a request costs as a line of a policy.
-pub(super) fn cost_line(cost: &str) -> String {
-    let cost = cost.parse::<i64>().map_or_else(|_| plain_or_quoted(cost), |number| number.to_string());
-    format!("    cost: {cost}\n")
-}
-
-/// Writes a name of an attribute as YAML reads it.
-fn plain_or_quoted(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    let is_plain =
-        name.bytes().all(plain) && name.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic());
-    // A JSON text is YAML, too.
-    if is_plain { name.to_owned() } else { serde_json::Value::from(name).to_string() }
-}
-
-pub(super) fn in_words<S: Serializer>(rate: &PeakRate, to: S) -> Result<S::Ok, S::Error> {
-    to.collect_str(rate)
-}
-
-/// Writes a share as a percentage with two meaningful digits.
-pub(crate) fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    match percent {
-        0.0 => "0 %".to_owned(),
-        p if p < 0.01 => "< 0.01 %".to_owned(),
-        p if p < 10.0 => format!("{p:.2} %"),
-        p => format!("{p:.1} %"),
     }
 }

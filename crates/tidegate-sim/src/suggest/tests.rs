@@ -7,6 +7,7 @@ use tidegate::config::{Config, Format};
 use super::*;
 use crate::log::Log;
 use crate::peaks::Distinct;
+use crate::percent::percent;
 use crate::replay::Doubt;
 use crate::what_if::{Candidate, WhatIf, WhatIfOptions};
 

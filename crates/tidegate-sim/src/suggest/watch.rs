@@ -4,12 +4,14 @@
 //! that ask most. All others are the crowd: of them only one sum is kept.
 
 mod agents;
+mod group;
 mod networks;
 mod pages;
 
 use std::collections::{HashMap, HashSet};
 
 use self::agents::Agents;
+pub(super) use self::group::{Group, Shared};
 use self::networks::networks;
 use self::pages::Pages;
 use super::cut;
@@ -24,22 +26,6 @@ const WATCHED: usize = 2_000;
 const LARGEST: usize = 50;
 /// Keys that a group has at least: fewer are looked at one by one.
 const GROUP: u64 = 8;
-
-/// What several keys share.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Shared {
-    /// One agent.
-    Agent(String),
-    /// The first parts of their addresses, as a pattern.
-    Network(String),
-}
-
-/// Several keys that ask as one crawler would.
-#[derive(Clone, Debug)]
-pub(super) struct Group {
-    pub(super) shared: Shared,
-    pub(super) evident: Evident,
-}
 
 /// What was seen of the keys that stand out.
 #[derive(Debug)]

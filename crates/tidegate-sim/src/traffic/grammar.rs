@@ -4,12 +4,13 @@ use tidegate::Cost;
 use tidegate::policy::{GrammarError, WrittenRate, span};
 
 use super::segment::{Keys, Pace, Segment, Shape};
+use super::service::{MILLION, Service};
 
 /// More keys than this would be a table of many megabytes for a picture that looks the same.
 const MAX_KEYS: u64 = 1_000_000;
 const MAX_SPAN: u64 = 366 * 86_400 * 1_000_000_000;
 const SHAPES: [&str; 5] = ["steady", "burst", "ramp", "poisson", "idle"];
-const OPTIONS: [&str; 3] = ["keys", "key", "cost"];
+const OPTIONS: [&str; 5] = ["keys", "key", "cost", "taking", "failing"];
 
 /// What is wrong with a line of traffic, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +77,52 @@ impl Word<'_> {
             .ok_or_else(|| self.error(format!("`{}` is not a span to simulate; use 1ns to 366d", self.text)))
     }
 
+    /// Reads how long requests take: `20ms`, `20ms..400ms` or `exponential:50ms`.
+    fn service(self) -> Result<Service, TrafficError> {
+        let part = |at: usize, text| {
+            let column = self.column + self.text[..at].chars().count();
+            Word { text, column }.span()
+        };
+        if let Some((low, high)) = self.text.split_once("..") {
+            let (low, high) = (part(0, low)?, part(low.len() + 2, high)?);
+            if low > high {
+                let what =
+                    format!("`{}` is from the longer to the shorter; write the shorter first", self.text);
+                return Err(self.error(what));
+            }
+            return Ok(Service::Between(low, high));
+        }
+        match self.text.split_once(':') {
+            Some(("exponential", mean)) => Ok(Service::Exponential(part("exponential:".len(), mean)?)),
+            Some((other, _)) => {
+                let near = crate::words::nearest(other, &["exponential"]);
+                let what = format!(
+                    "`{other}` is no spread of times{near}; use 20ms, 20ms..400ms or exponential:50ms"
+                );
+                Err(self.error(what))
+            }
+            None => Ok(Service::Always(self.span()?)),
+        }
+    }
+
+    /// Reads a share, in millionths: `30%`, `0.5%`.
+    fn share(self) -> Result<u32, TrafficError> {
+        let percent = self.text.strip_suffix('%').and_then(|number| {
+            let (whole, digits) = number.split_once('.').unwrap_or((number, "0"));
+            let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+            let fits = is_number(whole) && is_number(digits) && digits.len() <= 4;
+            let whole = whole.parse::<u32>().ok().filter(|whole| fits && *whole <= 100)?;
+            Some(whole * MILLION / 100 + format!("{digits:0<4}").parse::<u32>().ok()?)
+        });
+        percent.filter(|share| *share <= MILLION).ok_or_else(|| {
+            let what = format!(
+                "`{}` is no share of requests; use 0% to 100%, such as 30% or 0.5%, with four decimals at most",
+                self.text
+            );
+            self.error(what)
+        })
+    }
+
     fn number(self, what: &str, most: u64) -> Result<u64, TrafficError> {
         let number = self.text.parse().ok().filter(|number| (1..=most).contains(number));
         number.ok_or_else(|| {
@@ -109,6 +156,7 @@ pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
         }
     };
     let (mut keys, mut cost) = (Keys::Uniform(1), Cost::ONE);
+    let (mut taking, mut failing) = (None, None);
     while let Some(option) = words.next() {
         match option.text {
             "key" => keys = Keys::One(words.want("a name")?.text.into()),
@@ -117,13 +165,15 @@ pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
                 let word = words.want("a cost")?;
                 cost = Cost::new(word.number("cost", 1 << 60)?).unwrap_or_default();
             }
+            "taking" => taking = Some(words.want("a time, such as 20ms")?.service()?),
+            "failing" => failing = Some(words.want("a share, such as 30%")?.share()?),
             other => {
                 let near = crate::words::nearest(other, &OPTIONS);
                 return Err(option.error(format!("`{other}` is no option{near}; use {}", OPTIONS.join(", "))));
             }
         }
     }
-    Ok(Segment { shape, keys, cost })
+    Ok(Segment { shape, keys, cost, taking, failing })
 }
 
 fn many(word: Word<'_>) -> Result<Keys, TrafficError> {
@@ -181,7 +231,36 @@ mod tests {
             ),
             (
                 "burst 5 kyes uniform:3",
-                "traffic, column 9: `kyes` is no option; did you mean `keys`?; use keys, key, cost",
+                "traffic, column 9: `kyes` is no option; did you mean `keys`?; use keys, key, cost, taking, failing",
+            ),
+            (
+                "burst 5 takng 20ms",
+                "traffic, column 9: `takng` is no option; did you mean `taking`?; use keys, key, cost, taking, failing",
+            ),
+            ("burst 5 taking", "traffic, column 15: a time, such as 20ms is missing"),
+            (
+                "burst 5 taking 20ms..40x",
+                "traffic, column 22: unknown unit \"x\"; use ns, us, ms, s, min, h, day, week, month or year",
+            ),
+            (
+                "burst 5 taking 40ms..20ms",
+                "traffic, column 16: `40ms..20ms` is from the longer to the shorter; write the shorter first",
+            ),
+            (
+                "burst 5 taking exponentail:20ms",
+                "traffic, column 16: `exponentail` is no spread of times; did you mean `exponential`?; use 20ms, 20ms..400ms or exponential:50ms",
+            ),
+            (
+                "burst 5 taking exponential:0s",
+                "traffic, column 28: `0s` is not a span to simulate; use 1ns to 366d",
+            ),
+            (
+                "burst 5 failing 130%",
+                "traffic, column 17: `130%` is no share of requests; use 0% to 100%, such as 30% or 0.5%, with four decimals at most",
+            ),
+            (
+                "burst 5 failing 0.3",
+                "traffic, column 17: `0.3` is no share of requests; use 0% to 100%, such as 30% or 0.5%, with four decimals at most",
             ),
         ];
         for (text, want) in rows {

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use tidegate::Cost;
 
 use super::chance::Chance;
+use super::service::Service;
 
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub(super) shape: Shape,
     pub(super) keys: Keys,
     pub(super) cost: Cost,
+    pub(super) taking: Option<Service>,
+    /// The share that fails, in millionths.
+    pub(super) failing: Option<u32>,
 }
 
 /// A rate as an exact ratio.

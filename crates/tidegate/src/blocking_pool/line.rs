@@ -47,7 +47,7 @@ impl Line {
         Ok(number)
     }
 
-    /// Waits for work; `None` once the line is closed and empty. [`Line::ended`] follows each job.
+    /// Waits for work; `None` once the line is closed and empty. Each job ends with an [`Ended`].
     pub(super) fn next(&self) -> Option<Job> {
         let mut inner = self.inner.lock();
         loop {
@@ -60,11 +60,6 @@ impl Line {
             }
             self.work.wait(&mut inner);
         }
-    }
-
-    /// Says that a job of [`Line::next`] is done.
-    pub(super) fn ended(&self) {
-        self.inner.lock().running -= 1;
     }
 
     pub(super) fn close(&self) {
@@ -97,6 +92,15 @@ impl fmt::Debug for Line {
             .field("threads", &self.threads)
             .field("places", &self.places)
             .finish_non_exhaustive()
+    }
+}
+
+/// Dropped, it says that a job of [`Line::next`] is done.
+pub(super) struct Ended(pub(super) Arc<Line>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.inner.lock().running -= 1;
     }
 }
 

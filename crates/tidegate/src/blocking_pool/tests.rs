@@ -121,3 +121,61 @@ fn bad_numbers_are_refused_by_name() {
         assert_eq!(said, format!("threads {threads} is not a number of threads; use 1 to 1024"));
     }
 }
+
+#[test]
+fn a_name_that_no_thread_can_have_is_refused() {
+    let said = BlockingPool::new("a\0b", 1, 1).unwrap_err().to_string();
+    assert_eq!(said, "name \"a\\0b\" cannot name a thread; leave out the zero byte");
+}
+
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            panic!("dropping it does");
+        }
+    }
+}
+
+/// A result that nobody waits for is dropped on the pool's thread. Where that panicked, the thread was gone and counted as at work for good:
+/// a pool of one thread never ran anything again.
+#[test]
+fn a_result_that_panics_when_it_is_dropped_leaves_the_thread_to_others() {
+    let pool = BlockingPool::new("test", 1, 4).unwrap();
+    for _ in 0..3 {
+        let (work, has_begun, let_go) = held();
+        let abandoned = pool
+            .submit(move || {
+                work();
+                PanicsWhenDropped
+            })
+            .unwrap();
+        has_begun.recv().unwrap();
+        drop(abandoned);
+        let_go.send(()).unwrap();
+    }
+    assert_eq!(block_on(pool.run(|| 3)), Ok(3));
+    let told = block_on(pool.run(|| std::panic::panic_any(PanicsWhenDropped)));
+    assert_eq!(told, Err::<(), _>(RunError::Panicked { message: "no message".into() }));
+    assert_eq!(block_on(pool.run(|| 4)), Ok(4));
+}
+
+/// The thread was counted as at work until a moment after the result had been handed over.
+#[test]
+fn whoever_has_a_result_finds_the_thread_free() {
+    let pool = BlockingPool::new("test", 1, 0).unwrap();
+    for number in 0..2000 {
+        assert_eq!(block_on(pool.run(move || number)), Ok(number));
+    }
+}
+
+#[test]
+fn panics_in_a_row_cost_no_thread() {
+    let pool = BlockingPool::new("test", 2, 8).unwrap();
+    let runs: Vec<_> = (0..8).map(|_| pool.submit(|| panic!("the driver does")).unwrap()).collect();
+    for run in runs {
+        assert!(matches!(block_on(run), Err::<(), _>(RunError::Panicked { .. })));
+    }
+    assert_eq!((pool.waiting(), pool.running()), (0, 0));
+}

@@ -18,7 +18,7 @@ use crate::store::{Charge, Ending, MemoryStore, Occupancy, Op, Settled, Step, St
 /// Keys are hashed under a secret seed, as those of a [`KeyedLimiter`](crate::KeyedLimiter), and a key whose breaker is as new takes no
 /// room; so its time window, [`ttl`](super::BreakerBuilder::ttl) and [`forget_after`](super::BreakerBuilder::forget_after) say for how long
 /// a key is kept. In a full table the key that is nearest to that is forgotten first. Each call copies the state of its key twice, which
-/// allocates: some hundreds of nanoseconds more than a [`Breaker`](crate::Breaker). Observers are told nothing of keys.
+/// allocates. Observers are told nothing of keys.
 ///
 /// # Examples
 /// ```

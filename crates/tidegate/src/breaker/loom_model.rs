@@ -12,7 +12,8 @@ use crate::sync::explore;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A breaker that has tripped, and whose open time is over; a manual clock, because loom would follow the atomics of the system clock.
+/// A breaker that has tripped, and whose open time is over; by a manual clock from the start, because loom would follow the atomics of the
+/// system clock.
 fn tripped(probes: u64, steps: u8) -> (Breaker, ManualClock) {
     let clock = ManualClock::default();
     let law = CircuitBreaker::builder()
@@ -24,7 +25,7 @@ fn tripped(probes: u64, steps: u8) -> (Breaker, ManualClock) {
         .ttl(SECOND)
         .judgement(Judgement::Successes(1))
         .steps(steps);
-    let breaker = Breaker::new(law).unwrap().with_clock(clock.clone());
+    let breaker = Breaker::build(law.build().unwrap(), Time::new(clock.clone()), None);
     breaker.try_enter().unwrap().leave(Outcome::Failure);
     clock.advance(SECOND);
     (breaker, clock)
@@ -56,7 +57,7 @@ fn recovers(breaker: &Breaker, clock: &ManualClock) {
 /// Three try at once, one of them hangs up, one fails, one succeeds.
 #[test]
 fn probes_stay_within_the_bound_however_they_end() {
-    explore(Some(3), || {
+    explore(None, || {
         let (breaker, clock) = tripped(1, 0);
         let inside = Plain::new(Count::new(0));
         let spawn = |outcome| {
@@ -78,8 +79,14 @@ fn a_cancelled_probe_leaves_its_place_to_the_next() {
         let (breaker, _) = tripped(1, 0);
         let (one, inside) = (breaker.clone(), Plain::new(Count::new(0)));
         let other = Plain::clone(&inside);
-        let cancelled = thread::spawn(move || call(&one, &other, 1, None));
-        call(&breaker, &inside, 1, None);
+        let cancelled = thread::spawn(move || {
+            for _ in 0..2 {
+                call(&one, &other, 1, None);
+            }
+        });
+        for _ in 0..2 {
+            call(&breaker, &inside, 1, None);
+        }
         cancelled.join().unwrap();
         assert!(matches!(breaker.state(), Condition::HalfOpen { in_flight: 0, .. }));
         assert!(breaker.try_enter().is_ok());
@@ -93,14 +100,17 @@ fn a_lost_probe_strands_nobody() {
         let (breaker, clock) = tripped(2, 1);
         let lost = breaker.try_enter().unwrap();
         let other = breaker.clone();
+        let inside = Plain::new(Count::new(0));
+        let another = Plain::clone(&inside);
         let fails = thread::spawn(move || {
-            if let Ok(call) = other.try_enter() {
-                call.leave(Outcome::Failure);
-            }
+            // Two, one after the other: before the lost one's place is free, and after that.
+            call(&other, &another, 2, Some(Outcome::Ignored));
+            call(&other, &another, 2, Some(Outcome::Failure));
         });
         clock.advance(SECOND);
-        fails.join().unwrap();
+        call(&breaker, &inside, 2, Some(Outcome::Success));
         lost.leave(Outcome::Success);
+        fails.join().unwrap();
         recovers(&breaker, &clock);
     });
 }
@@ -112,13 +122,16 @@ fn a_forced_state_holds_whatever_ends_meanwhile() {
         let (breaker, clock) = tripped(1, 0);
         let other = breaker.clone();
         let probe = thread::spawn(move || {
-            if let Ok(call) = other.try_enter() {
-                call.leave(Outcome::Success);
+            for outcome in [Outcome::Success, Outcome::Failure] {
+                if let Ok(call) = other.try_enter() {
+                    call.leave(outcome);
+                }
             }
         });
         breaker.force(Force::Open, None, "by hand");
-        probe.join().unwrap();
         assert!(breaker.try_enter().is_err());
+        probe.join().unwrap();
+        assert_eq!(breaker.state().as_str(), "forced-open");
         breaker.auto();
         recovers(&breaker, &clock);
     });

@@ -108,7 +108,7 @@ impl Enter {
         } else {
             self.shared.enter(self.asked(places))
         };
-        Ok(self.shared.permit(answer)?)
+        Ok(Permit::of(&self.shared, answer)?)
     }
 
     /// Enters when it is this caller's turn, holding the calling thread meanwhile.
@@ -152,7 +152,7 @@ impl Enter {
 
     fn ended(&mut self, answer: Answer) -> Poll<Result<Permit, TakeError>> {
         self.stage = Stage::Ended;
-        Poll::Ready(self.shared.permit(answer).map_err(TakeError::Denied))
+        Poll::Ready(Permit::of(&self.shared, answer).map_err(TakeError::Denied))
     }
 }
 

@@ -16,13 +16,29 @@ use super::queue::{Turn, Waiting};
 use super::queues::{Class, Queues};
 use super::rules::Rules;
 
-/// Places that were given to somebody.
+/// Places that were given to somebody. Small, for each permit carries it: what is written between two atomic steps delays the second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Granted {
-    pub(super) places: u64,
-    /// How many were taken then, these included.
-    pub(super) in_flight: u64,
+    places: u32,
+    in_flight: u32,
     pub(super) class: Class,
+}
+
+impl Granted {
+    #[inline]
+    pub(super) fn new(places: u64, in_flight: u64, class: Class) -> Self {
+        // Neither exceeds the most places there can be, 2¹⁶.
+        Self { places: places as u32, in_flight: in_flight as u32, class }
+    }
+
+    pub(super) const fn places(self) -> u64 {
+        self.places as u64
+    }
+
+    /// How many were taken then, these included.
+    pub(super) const fn in_flight(self) -> u64 {
+        self.in_flight as u64
+    }
 }
 
 /// What became of an ask.
@@ -93,7 +109,7 @@ impl Line {
         }
         let in_flight = places.enter_locked(wanted, |limit| rules.kept(priority, limit)).ok()?;
         let class = self.queues.taken(class, wanted, now);
-        Some(Granted { places: wanted, in_flight, class })
+        Some(Granted::new(wanted, in_flight, class))
     }
 
     /// Enters at once or not at all.
@@ -119,7 +135,8 @@ impl Line {
         // First those who wait: places may have been left that nobody has passed on yet.
         let due = self.advance(rules, places, now);
         let class = self.queues.class_of(asked.tenant, now);
-        let answer = if self.queues.is_next(class, asked.priority, asked.places, now) {
+        let open = |priority| rules.has_one(priority, places.count());
+        let answer = if self.queues.is_next(class, (asked.priority, asked.places), now, open) {
             self.take((rules, places), (asked.places, asked.priority), class, now).ok_or(Retry::Unknown)
         } else {
             Err(Retry::Unknown)
@@ -223,7 +240,7 @@ impl Line {
     pub(super) fn go(&mut self, rules: &Rules, places: &Places, ticket: &Ticket, now: Tick) -> Due {
         let (answer, mut due) = self.give_up(rules, places, ticket, now);
         if let Some(Ok(granted)) = answer {
-            places.leave(granted.places);
+            places.leave(granted.places());
             due.wake.extend(self.left(rules, places, granted, now).wake);
         }
         due
@@ -231,7 +248,7 @@ impl Line {
 
     /// Passes on places that were returned.
     pub(super) fn left(&mut self, rules: &Rules, places: &Places, granted: Granted, now: Tick) -> Due {
-        self.queues.left(granted.class, granted.places, now);
+        self.queues.left(granted.class, granted.places(), now);
         let due = self.advance(rules, places, now);
         self.open_if_empty(places);
         due
@@ -254,7 +271,8 @@ impl Line {
     /// Gives places to those whose turn is next for as long as there are enough.
     fn advance(&mut self, rules: &Rules, places: &Places, now: Tick) -> Due {
         let mut due = Due::default();
-        while let Some((class, turn, waiting)) = self.queues.next(now) {
+        let open = |priority| rules.has_one(priority, places.count());
+        while let Some((class, turn, waiting)) = self.queues.next(now, open) {
             let (wanted, priority, since) = (waiting.places, waiting.priority, waiting.since);
             let Some(granted) = self.take((rules, places), (wanted, priority), class, now) else { break };
             if self.queues.waited_too_long(class, since, now) {

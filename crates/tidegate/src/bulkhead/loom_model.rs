@@ -65,7 +65,7 @@ fn is_empty(bulkhead: &Bulkhead) {
 /// One leaves while one waits and one hangs up: the place comes to the one who waits, whoever it was given to first.
 #[test]
 fn a_waiter_who_goes_passes_its_turn_on() {
-    explore(None, || {
+    explore(Some(3), || {
         let bulkhead = bulkhead(1);
         let inside = bulkhead.try_enter().unwrap();
         let (one, two) = (bulkhead.clone(), bulkhead.clone());
@@ -139,7 +139,7 @@ fn past_the_lock_never_are_two_at_one_place() {
 /// nobody is left waiting.
 #[test]
 fn a_place_in_the_queue_is_taken_while_a_place_becomes_free() {
-    explore(None, || {
+    explore(Some(3), || {
         let bulkhead = built(Rules { room: 1, ..Bulkhead::rules(false) }, 1, None);
         let inside = bulkhead.try_enter().unwrap();
         let (one, two) = (bulkhead.clone(), bulkhead.clone());

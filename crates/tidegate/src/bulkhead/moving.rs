@@ -1,7 +1,7 @@
 //! A limit that a law moves.
 //!
-//! Samples come from whoever leaves, and nobody waits for another's sample: who finds the law busy leaves the sample in an inbox, and the
-//! next one takes it along. So a sample is late by one leave at the most, and lost only where more come at once than the inbox holds.
+//! Samples come from whoever leaves, and as a rule nobody waits for another's: who finds the law busy leaves the sample in an inbox, and the
+//! next one takes it along. So a sample is late by one leave, and none is lost. Whoever finds the inbox full, too, waits for the law.
 
 use std::fmt;
 use std::mem;
@@ -11,7 +11,7 @@ use tidegate_core::concurrency::{Concurrency, Law, Sample, Signal};
 
 use crate::sync::Mutex;
 
-/// How many samples wait for a busy law: more than threads that leave while it takes in one.
+/// How many samples wait for a busy law: many more than come while it takes in one, unless its thread has lost its processor.
 const INBOX: usize = 256;
 
 /// A law and what it knows.
@@ -46,12 +46,17 @@ impl Moving {
 
     /// Takes in a sample, or leaves it for the next one; `apply` sets the limit that follows.
     pub(super) fn learn<T>(&self, sample: Sample, apply: impl FnOnce(u64) -> T) -> Option<T> {
-        let Some(mut law) = self.law.try_lock() else {
-            let mut inbox = self.inbox.lock();
-            if inbox.len() < INBOX {
-                inbox.push(sample);
+        let mut law = match self.law.try_lock() {
+            Some(law) => law,
+            None => {
+                let mut inbox = self.inbox.lock();
+                if inbox.len() < INBOX {
+                    inbox.push(sample);
+                    return None;
+                }
+                drop(inbox);
+                self.law.lock()
             }
-            return None;
         };
         for earlier in mem::take(&mut *self.inbox.lock()) {
             law.learn(&earlier);

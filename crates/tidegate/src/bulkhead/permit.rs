@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use tidegate_core::{Outcome, Tick};
 
-use super::line::Granted;
+use super::line::{Answer, Granted};
 use super::shared::Shared;
+use crate::answer::Denied;
 
 /// The right to be inside a [`Bulkhead`](crate::Bulkhead). Dropping it returns its places and reports no outcome: a panic, or a caller who
 /// hung up, says nothing about how the work went.
@@ -22,14 +23,20 @@ pub struct Permit {
 
 impl Permit {
     #[inline]
-    pub(super) const fn new(shared: Arc<Shared>, granted: Granted, began: Tick) -> Self {
-        Self { shared, granted, began, outcome: Outcome::Ignored }
+    pub(super) fn new(shared: &Arc<Shared>, granted: Granted) -> Self {
+        let (began, outcome) = (shared.begin(), Outcome::Ignored);
+        Self { shared: Arc::clone(shared), granted, began, outcome }
+    }
+
+    /// Makes a permit of an answer that grants places.
+    pub(super) fn of(shared: &Arc<Shared>, answer: Answer) -> Result<Self, Denied> {
+        answer.map(|granted| Self::new(shared, granted)).map_err(|retry| shared.denied(retry))
     }
 
     /// Returns how many places it holds.
     #[must_use]
     pub const fn places(&self) -> u64 {
-        self.granted.places
+        self.granted.places()
     }
 
     /// Returns its places and says how the work ended. A fixed number of places makes no use of the outcome; the law of an
@@ -42,7 +49,7 @@ impl Permit {
 impl Drop for Permit {
     #[inline]
     fn drop(&mut self) {
-        self.shared.leave(self.granted, self.began, self.outcome);
+        self.shared.leave(&self.granted, &self.began, self.outcome);
     }
 }
 

@@ -6,11 +6,22 @@ use super::queue::{Queue, QueueOrder, Turn, Waiting};
 use super::rules::Rules;
 use super::tenants::Known;
 
-/// Whose places they are: the number of a queue, and whether a tenant borrowed them.
+/// Whose places they are: the number of a queue, and whether they are a tenant's own. Small, for each permit carries one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Class {
-    number: usize,
+    number: u16,
     own: bool,
+}
+
+impl Class {
+    fn of(number: usize) -> Self {
+        // There are no more than 4,097 tenants, those that are named and the rest among them.
+        Self { number: number as u16, own: false }
+    }
+
+    fn number(self) -> usize {
+        self.number.into()
+    }
 }
 
 #[derive(Debug)]
@@ -61,20 +72,20 @@ impl Queues {
         while queues.len() <= number {
             queues.push(Queue::new(*order));
         }
-        Class { number, own: false }
+        Class::of(number)
     }
 
     fn queue(&self, class: Class) -> Option<&Queue> {
         match self {
             Self::One(queue) => Some(queue),
-            Self::Divided(divided) => divided.queues.get(class.number),
+            Self::Divided(divided) => divided.queues.get(class.number()),
         }
     }
 
     fn queue_mut(&mut self, class: Class) -> Option<&mut Queue> {
         match self {
             Self::One(queue) => Some(queue),
-            Self::Divided(divided) => divided.queues.get_mut(class.number),
+            Self::Divided(divided) => divided.queues.get_mut(class.number()),
         }
     }
 
@@ -82,7 +93,7 @@ impl Queues {
     pub(super) fn has_room(&self, class: Class, places: u64) -> bool {
         match self {
             Self::One(_) => true,
-            Self::Divided(divided) => divided.known.partitions.has_room(class.number, places),
+            Self::Divided(divided) => divided.known.partitions.has_room(class.number(), places),
         }
     }
 
@@ -91,7 +102,7 @@ impl Queues {
         match self {
             Self::One(_) => class,
             Self::Divided(divided) => {
-                let own = divided.known.partitions.enter(class.number, places, now);
+                let own = divided.known.partitions.enter(class.number(), places, now);
                 Class { own, ..class }
             }
         }
@@ -100,7 +111,7 @@ impl Queues {
     /// Counts places that were returned.
     pub(super) fn left(&mut self, class: Class, places: u64, now: Tick) {
         if let Self::Divided(divided) = self {
-            divided.known.partitions.leave(class.number, places, class.own, now);
+            divided.known.partitions.leave(class.number(), places, class.own, now);
         }
     }
 
@@ -114,9 +125,9 @@ impl Queues {
         match self {
             Self::One(queue) => queue.push(turn, waiting),
             Self::Divided(divided) => {
-                let Some(queue) = divided.queues.get_mut(class.number) else { return };
+                let Some(queue) = divided.queues.get_mut(class.number()) else { return };
                 if queue.is_empty() {
-                    divided.known.partitions.wait(class.number, waiting.since);
+                    divided.known.partitions.wait(class.number(), waiting.since);
                 }
                 queue.push(turn, waiting);
                 divided.waiting += 1;
@@ -136,21 +147,27 @@ impl Queues {
         Some(removed)
     }
 
-    /// The waiter whose turn is next.
-    pub(super) fn next(&self, now: Tick) -> Option<(Class, Turn, &Waiting)> {
+    /// The waiter whose turn is next. `open` says whether a caller of a priority could have a place at all, beside what is kept.
+    pub(super) fn next(&self, now: Tick, open: impl Fn(Priority) -> bool) -> Option<(Class, Turn, &Waiting)> {
         let class = match self {
             Self::One(_) => Class::default(),
-            Self::Divided(divided) => Class { number: divided.next(now)?, own: false },
+            Self::Divided(divided) => Class::of(divided.next(now, open)?),
         };
         let (turn, waiting) = self.queue(class)?.next(now)?;
         Some((class, turn, waiting))
     }
 
-    /// Says whether the turn of a newcomer would be next.
-    pub(super) fn is_next(&self, class: Class, priority: Priority, places: u64, now: Tick) -> bool {
+    /// Says whether the turn of a newcomer would be next; `open` as for [`Queues::next`].
+    pub(super) fn is_next(
+        &self,
+        class: Class,
+        (priority, places): (Priority, u64),
+        now: Tick,
+        open: impl Fn(Priority) -> bool,
+    ) -> bool {
         match self {
             Self::One(queue) => queue.is_next(priority, now),
-            Self::Divided(divided) => divided.is_next(class.number, priority, places, now),
+            Self::Divided(divided) => divided.is_next(class.number(), (priority, places), now, open),
         }
     }
 
@@ -167,8 +184,8 @@ impl Queues {
         match self {
             Self::One(queue) => Some((class, queue.gives_way_to(priority, now)?)),
             Self::Divided(divided) => {
-                let (number, turn) = divided.gives_way_to(class.number, priority, now)?;
-                Some((Class { number, own: false }, turn))
+                let (number, turn) = divided.gives_way_to(class.number(), priority, now)?;
+                Some((Class::of(number), turn))
             }
         }
     }
@@ -185,7 +202,7 @@ impl Queues {
     pub(super) fn too_wide(&self, most: impl Fn(Priority) -> u64) -> Vec<(Class, Turn)> {
         let in_class = |number: usize, queue: &Queue| {
             let wide = queue.too_wide(&most).into_iter();
-            wide.map(|turn| (Class { number, own: false }, turn)).collect::<Vec<_>>()
+            wide.map(|turn| (Class::of(number), turn)).collect::<Vec<_>>()
         };
         match self {
             Self::One(queue) => in_class(0, queue),
@@ -198,23 +215,37 @@ impl Queues {
 }
 
 impl Divided {
-    /// The first of each tenant that waits, and the places it asks for.
-    fn firsts(&self, now: Tick) -> impl Iterator<Item = (usize, u64)> {
-        let first = move |(number, queue): (usize, &Queue)| Some((number, queue.next(now)?.1.places));
+    /// The first of each tenant that waits, and the places it asks for. Tenants whose first is less important than what is kept are left out:
+    /// otherwise they would hold up those for whom it is kept.
+    fn firsts(&self, now: Tick, open: impl Fn(Priority) -> bool) -> impl Iterator<Item = (usize, u64)> {
+        let first = move |(number, queue): (usize, &Queue)| {
+            let (_, first) = queue.next(now)?;
+            open(first.priority).then_some((number, first.places))
+        };
         self.queues.iter().enumerate().filter_map(first)
     }
 
-    fn next(&self, now: Tick) -> Option<usize> {
-        if self.waiting == 0 { None } else { self.known.partitions.next(self.firsts(now), now) }
+    fn next(&self, now: Tick, open: impl Fn(Priority) -> bool) -> Option<usize> {
+        if self.waiting == 0 { None } else { self.known.partitions.next(self.firsts(now, open), now) }
     }
 
-    /// A newcomer is next where nobody waits, or where it only takes its own and nobody waits for that.
-    fn is_next(&self, number: usize, priority: Priority, places: u64, now: Tick) -> bool {
+    /// A newcomer is next where nobody waits who could enter, or where it only takes its own and nobody waits for that.
+    fn is_next(
+        &self,
+        number: usize,
+        (priority, places): (Priority, u64),
+        now: Tick,
+        open: impl Fn(Priority) -> bool,
+    ) -> bool {
+        if self.waiting == 0 {
+            return true;
+        }
         let partitions = &self.known.partitions;
         let next_in_class = self.queues.get(number).is_none_or(|queue| queue.is_next(priority, now));
         let takes_own = partitions.is_own(number, places);
-        let own_first = |(other, wanted)| other == number || !partitions.is_own(other, wanted);
-        self.waiting == 0 || (next_in_class && takes_own && self.firsts(now).all(own_first))
+        let comes_after =
+            |(other, wanted)| other == number || (takes_own && !partitions.is_own(other, wanted));
+        next_in_class && self.firsts(now, open).all(comes_after)
     }
 
     /// Who goes from a full queue: one of the tenant with the most waiters by its weight; of the newcomer's own, one of lower priority.

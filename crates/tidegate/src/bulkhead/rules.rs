@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tidegate_core::{Priority, Retry};
 
+use super::places::Count;
 use super::queue::QueueOrder;
 use super::tenants::Tenants;
 use crate::policy::KeepFor;
@@ -30,6 +31,11 @@ impl Rules {
     #[inline]
     pub(super) fn kept(&self, priority: Priority, limit: u64) -> u64 {
         self.keep_for.as_ref().map_or(0, |keep_for| keep_for.kept_back(priority, limit).min(limit))
+    }
+
+    /// Says whether a place is free for callers of a priority, beside what is kept.
+    pub(super) fn has_one(&self, priority: Priority, count: Count) -> bool {
+        count.taken() < self.most(priority, count.limit())
     }
 
     /// How many places a caller of a priority can have at the most.

@@ -9,7 +9,6 @@ use tidegate_core::{Decision, Outcome, Priority, Retry, Standing, Tick};
 
 use super::line::{Answer, Asked, Due, Granted, Line, Ticket};
 use super::moving::Moving;
-use super::permit::Permit;
 use super::places::{NotNow, Places};
 use super::queues::Class;
 use super::rules::Rules;
@@ -63,7 +62,7 @@ impl Shared {
     #[inline]
     pub(super) fn enter_past_line(&self, places: u64, priority: Priority) -> Result<Granted, NotNow> {
         let in_flight = self.places.enter(places, |limit| self.rules.kept(priority, limit))?;
-        Ok(Granted { places, in_flight, class: Class::default() })
+        Ok(Granted::new(places, in_flight, Class::default()))
     }
 
     /// Enters at once or not at all.
@@ -127,17 +126,10 @@ impl Shared {
         due.settle();
     }
 
-    /// Makes a permit of an answer that grants places.
+    /// When work begins that enters now. Without a law nobody asks how long it takes, and the clock is not read.
     #[inline]
-    pub(super) fn permit(self: &Arc<Self>, answer: Answer) -> Result<Permit, Denied> {
-        match answer {
-            Ok(granted) => {
-                // Without a law nobody asks how long the work takes, and the clock is not read.
-                let began = if self.moving.is_some() { self.clock.now() } else { Tick::EPOCH };
-                Ok(Permit::new(Arc::clone(self), granted, began))
-            }
-            Err(retry) => Err(self.denied(retry)),
-        }
+    pub(super) fn begin(&self) -> Tick {
+        if self.moving.is_some() { self.clock.now() } else { Tick::EPOCH }
     }
 
     #[cold]
@@ -147,10 +139,22 @@ impl Shared {
     }
 
     /// Returns places, passes them on, and has the law learn from the outcome.
+    ///
+    /// What was granted stays where it is: copying it would have the atomic step wait for the copy.
     #[inline]
-    pub(super) fn leave(&self, granted: Granted, began: Tick, outcome: Outcome) {
-        if self.places.leave(granted.places) {
-            self.pass_on(granted);
+    pub(super) fn leave(&self, granted: &Granted, began: &Tick, outcome: Outcome) {
+        let locked = self.places.leave(granted.places());
+        if locked || outcome != Outcome::Ignored {
+            self.left(granted, *began, outcome, locked);
+        }
+    }
+
+    #[inline(never)]
+    fn left(&self, granted: &Granted, began: Tick, outcome: Outcome, locked: bool) {
+        if locked {
+            let now = self.clock.now();
+            let due = self.line.lock().left(&self.rules, &self.places, *granted, now);
+            due.settle();
         }
         if let Some(moving) = &self.moving
             && outcome != Outcome::Ignored
@@ -159,16 +163,9 @@ impl Shared {
         }
     }
 
-    #[cold]
-    fn pass_on(&self, granted: Granted) {
-        let now = self.clock.now();
-        let due = self.line.lock().left(&self.rules, &self.places, granted, now);
-        due.settle();
-    }
-
-    fn learn(&self, moving: &Moving, granted: Granted, began: Tick, outcome: Outcome) {
+    fn learn(&self, moving: &Moving, granted: &Granted, began: Tick, outcome: Outcome) {
         let at = self.clock.now();
-        let sample = Sample { at, latency: at.since(began), in_flight: granted.in_flight, outcome };
+        let sample = Sample { at, latency: at.since(began), in_flight: granted.in_flight(), outcome };
         let due = moving.learn(sample, |limit| self.set_limit(limit, at));
         due.flatten().into_iter().for_each(Due::settle);
     }

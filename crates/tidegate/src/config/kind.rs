@@ -1,10 +1,12 @@
 //! What a key of the file may hold.
 
+use super::grammars::Grammar;
+
 /// Words that were called something else in earlier versions, with what they are called now.
 pub(super) const RENAMED: [(&str, &str); 1] = [("whole", "full")];
 
 /// What a value may be.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     /// A value, compared as it is.
     Text,
@@ -60,12 +62,16 @@ pub(super) enum Kind {
     Table(&'static Table),
     /// A scalar of the first kind, or a map or list of the second.
     Either(&'static Kind, &'static Kind),
+    /// What one key or two have a grammar of their own for.
+    Read(&'static Grammar),
     /// Known, and not in this version.
     Unavailable,
+    /// Not a key here, though it might be looked for; the text says what to write.
+    Elsewhere(&'static str),
 }
 
 /// One key.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     pub(super) name: &'static str,
     pub(super) kind: Kind,

@@ -7,9 +7,10 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tidegate_core::Replace;
 
+use super::breaker;
 use super::diagnostic::Findings;
 use super::keep_for::keep_for;
-use super::keys::{ALGORITHMS, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
+use super::keys::{ALGORITHMS, BREAKER, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
 use super::kind::Kind;
 use super::node::{Node, Spot};
 use super::places;
@@ -41,10 +42,13 @@ pub(super) fn limit(
         if !own && RATED.contains(&name.text.as_str()) {
             findings.error(
                 name.spot,
-                format_args!(
-                    "{} does not belong to {algorithm}, which counts what is in flight; max says how much",
-                    name.text
-                ),
+                match algorithm {
+                    BREAKER => format!("{} does not belong to breaker, which goes by how calls end", name.text),
+                    _ => format!(
+                        "{} does not belong to {algorithm}, which counts what is in flight; max says how much",
+                        name.text
+                    ),
+                },
             );
         } else if !own && ALGORITHMS.iter().any(|other| other.takes.contains(&name.text.as_str())) {
             let owners = ALGORITHMS.iter().filter(|other| other.takes.contains(&name.text.as_str()));
@@ -66,18 +70,28 @@ pub(super) fn limit(
         findings.error(spot, "a queue needs max_wait: how long a request may stand in it");
         complete = false;
     }
-    let of_its_own = if algorithm == CONCURRENCY { "max" } else { "rate" };
+    let of_its_own = match algorithm {
+        CONCURRENCY => "max",
+        BREAKER => "algorithm",
+        _ => "rate",
+    };
     if base.is_some() && node.entries().iter().all(|(name, _)| name.text != of_its_own) {
         findings.error(node.spot, format_args!("shadow_limit has no {of_its_own}"));
         complete = false;
     }
-    if algorithm == CONCURRENCY {
+    if matches!(algorithm, CONCURRENCY | BREAKER) {
         if !complete || !is_sound(node, &Kind::Table(table)) {
             return None;
         }
-        let mut built = Limit::of(places::terms(&words, node.spot, owner, findings)?);
+        let terms = match algorithm {
+            BREAKER => breaker::terms(&words, node.spot, findings)?,
+            _ => places::terms(&words, node.spot, owner, findings)?,
+        };
+        let mut built = Limit::of(terms);
         built.replace = replace(&words);
-        built.keep_for = keep_for(&words, &built, owner, findings);
+        if known.takes.contains(&"keep_for") {
+            built.keep_for = keep_for(&words, &built, owner, findings);
+        }
         return Some(built);
     }
     let rate = chosen_rate(node, &words, findings)?;

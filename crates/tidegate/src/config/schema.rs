@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tidegate_core::Rate;
 
-use super::keys::{ALGORITHMS, AlgorithmKeys, CONCURRENCY, FILE};
+use super::keys::{ALGORITHMS, AlgorithmKeys, BREAKER, CONCURRENCY, FILE};
 use super::kind::{Kind, Table};
 
 /// Returns the JSON Schema (2020-12) of the file, for editors and for checks before deployment.
@@ -46,10 +46,13 @@ fn table(table: &Table) -> Value {
                 { "required": ["rate"], "not": tiered },
                 { "required": ["rate_by", "rates", "otherwise"] },
                 { "properties": { "algorithm": { "const": CONCURRENCY } }, "required": ["algorithm", "max"] },
+                { "properties": { "algorithm": { "const": BREAKER } }, "required": ["algorithm"], "not": { "anyOf": [{ "required": ["rate"] }, tiered, { "required": ["max"] }] } },
             ]);
             schema["allOf"] = ALGORITHMS.iter().map(parameters).collect();
         }
-        "shadow_limit" => schema["anyOf"] = json!([{ "required": ["rate"] }, { "required": ["max"] }]),
+        "shadow_limit" => {
+            schema["anyOf"] = json!([{ "required": ["rate"] }, { "required": ["max"] }, { "properties": { "algorithm": { "const": BREAKER } }, "required": ["algorithm"] }])
+        }
         "forward_auth" => {
             let headers = json!({ "anyOf": [{ "required": ["method"] }, { "required": ["uri"] }, { "required": ["host"] }] });
             schema["oneOf"] = json!([
@@ -90,7 +93,8 @@ fn parameters(algorithm: &AlgorithmKeys) -> Value {
 fn of(kind: &Kind) -> Option<Value> {
     let text = |example: &str| json!({ "type": "string", "examples": [example] });
     Some(match kind {
-        Kind::Unavailable => return None,
+        Kind::Unavailable | Kind::Elsewhere(_) => return None,
+        Kind::Read(grammar) => json!({ "type": ["string", "number"], "examples": grammar.examples }),
         Kind::Text
         | Kind::Name
         | Kind::Attribute

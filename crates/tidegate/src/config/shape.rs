@@ -59,6 +59,9 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
         Kind::Unavailable => {
             findings.error(node.spot, format_args!("{name} is not available in this version"));
         }
+        Kind::Elsewhere(instead) => {
+            findings.error(node.spot, format_args!("{name} is no key here; write {instead}"));
+        }
         scalar => check_scalar(node, scalar, name, findings),
     }
 }
@@ -129,7 +132,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
             // Keys that begin with `x-` may hold anything, as anchors that the file refers to.
             None if table.name == "file" && name.text.starts_with("x-") => {}
             None => {
-                let available = |key: &&Key| !matches!(key.kind, Kind::Unavailable);
+                let available = |key: &&Key| !matches!(key.kind, Kind::Unavailable | Kind::Elsewhere(_));
                 let words = table.keys.iter().filter(available).map(|key| key.name);
                 let hint = if findings.is_full() { String::new() } else { instead(&name.text, words) };
                 let key = excerpt(&name.text);
@@ -243,6 +246,13 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
         Kind::Span => span(text).map(drop).map_err(|error| error.to_string()),
         Kind::Percent => {
             percent(text).map(drop).ok_or_else(|| format!("\"{shown}\" is not a share; use 1% to 100%"))
+        }
+        Kind::Read(grammar) => {
+            if (grammar.reads)(text) {
+                Ok(())
+            } else {
+                Err(format!("\"{shown}\" {}", grammar.expected))
+            }
         }
         Kind::Kept => match kept(text) {
             Some(Kept::Units(units)) if units > Rate::MAX_COUNT => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
-use super::keys::{ALGORITHMS, CONCURRENCY, DEFAULTS, FILE, INHERITED};
+use super::keys::{ALGORITHMS, BREAKER, CONCURRENCY, DEFAULTS, FILE, INHERITED};
 use super::kind::{Kind, Table};
 use super::node::{Node, Value};
 use crate::policy::WrittenRate;
@@ -94,12 +94,21 @@ impl Walk<'_> {
             self.origins.insert(at.to_owned(), "default, the count of the rate".to_owned());
             return Some(Json::from(count));
         }
+        if table.name == "limit"
+            && algorithm == BREAKER
+            && !matches!(name, "algorithm" | "profile" | "replace")
+        {
+            let word = super::breaker::in_effect(node?, name)?;
+            self.origins.insert(at.to_owned(), "default, of the profile".to_owned());
+            return Some(default_value(word));
+        }
         let foreign = match table.name {
             "limit" => match name {
                 "buckets" => algorithm != "sliding-window",
                 "refill" => algorithm != "token-bucket",
                 "cold_factor" => algorithm != "warm-up",
-                "ttl" => algorithm != CONCURRENCY,
+                "ttl" => !matches!(algorithm, CONCURRENCY | BREAKER),
+                "profile" => algorithm != BREAKER,
                 _ => false,
             },
             "shadow_limit" => true,

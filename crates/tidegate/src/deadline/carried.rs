@@ -58,7 +58,12 @@ pub fn carry<T>(deadline: impl Into<Deadline>, work: impl FnOnce() -> T) -> T {
 /// # }
 /// ```
 pub fn carry_through<F: Future>(deadline: impl Into<Deadline>, future: F) -> Carrying<F> {
-    Carrying { deadline: deadline.into(), future }
+    Carrying { deadline: Some(deadline.into()), future }
+}
+
+/// As [`carry_through`], for work that is no one request's: it finds no deadline.
+pub(crate) fn carry_nothing<F: Future>(future: F) -> Carrying<F> {
+    Carrying { deadline: None, future }
 }
 
 pin_project! {
@@ -66,7 +71,7 @@ pin_project! {
     #[derive(Debug)]
     #[must_use = "a future does nothing unless it is polled"]
     pub struct Carrying<F> {
-        deadline: Deadline,
+        deadline: Option<Deadline>,
         #[pin]
         future: F,
     }
@@ -77,7 +82,8 @@ impl<F: Future> Future for Carrying<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        carry(*this.deadline, || this.future.poll(cx))
+        let _before = Restored(CARRIED.replace(*this.deadline));
+        this.future.poll(cx)
     }
 }
 

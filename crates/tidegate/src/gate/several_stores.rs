@@ -249,6 +249,7 @@ impl<'g, 'p> Run<'g, 'p> {
             at: self.at,
             by: self.by,
             lines: settlements.iter().flatten().copied().collect(),
+            breaker: None,
         };
         Ok((mem::take(&mut self.plan), settled, settlements))
     }

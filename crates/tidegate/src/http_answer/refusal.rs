@@ -12,7 +12,7 @@ use serde::Serialize;
 use tidegate_core::Retry;
 
 use crate::gate::GateDecision;
-use crate::policy::Deny;
+use crate::policy::{Deny, Limit};
 use crate::rounded::millis_up;
 
 /// The type of a problem of which the status says all (RFC 9457, section 4.2.1).
@@ -232,6 +232,18 @@ fn detail_of(decision: &GateDecision) -> String {
         0 => String::new(),
         units => format!(", {units} kept for higher priority"),
     };
+    let policy = &decision.policies.policies()[bound.policy];
+    if policy.limit(bound.limit).is_some_and(Limit::is_breaker) {
+        return match decision.retry() {
+            Retry::After(wait) => format!(
+                "the breaker of policy {name:?} is open, since what it leads to fails; try again in {} ms",
+                millis_up(wait)
+            ),
+            _ => format!(
+                "the breaker of policy {name:?} lets nobody through at the moment, and nobody can say for how long; try again later"
+            ),
+        };
+    }
     match decision.retry() {
         Retry::After(wait) => format!(
             "policy {name:?} has {} of {} left{kept}{} and {cost} asked for; try again in {} ms",

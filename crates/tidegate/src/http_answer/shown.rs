@@ -5,8 +5,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tidegate_core::{Decision, Quota, Retry};
 
-use crate::gate::GateDecision;
-use crate::policy::Descriptor;
+use crate::gate::{GateDecision, LimitDecision};
+use crate::policy::{Descriptor, Limit};
 use crate::rounded::seconds_up;
 
 /// One limit as headers show it.
@@ -83,7 +83,12 @@ impl<'a> ShownLimits<'a> {
         let policies = decision.policies.policies();
         let bound = decision.binding.map(|at| decision.limits[at].policy);
         for lines in decision.limits.chunk_by(|one, next| one.policy == next.policy) {
-            let enforced = lines.iter().filter(|line| line.binding);
+            let policy = lines.first().map(|line| &policies[line.policy]);
+            // A breaker has no number that a caller could go by; when to ask again is told with the refusal.
+            let is_limit = |line: &&LimitDecision| {
+                !policy.and_then(|policy| policy.limit(line.limit)).is_some_and(Limit::is_breaker)
+            };
+            let enforced = lines.iter().filter(|line| line.binding).filter(is_limit);
             let tightest = enforced.min_by_key(|line| {
                 let left = u128::from(line.remaining()) << 64;
                 (line.decision.is_allowed(), left / u128::from(line.decision.standing.limit.max(1)))

@@ -66,6 +66,33 @@ pub(crate) fn policy_of_key(mut key: &[u8]) -> Option<&str> {
     std::str::from_utf8(take_text(&mut key)?).ok()
 }
 
+/// Returns what a key is made of, for people: `client.ip=203.0.113.9`, or `(all)`; as [`key_text`](crate::explain::key_text) says it of a
+/// request. `None` where the bytes are no key.
+#[must_use]
+pub fn text_of_key(mut key: &[u8]) -> Option<String> {
+    take_text(&mut key)?;
+    take_number(&mut key)?;
+    let names = take_number(&mut key)?;
+    // Each name has a byte at least, so a key of a few bytes names no more than that.
+    let names = (0..names).map_while(|_| take_text(&mut key)).collect::<Vec<_>>();
+    let mut text = String::new();
+    for name in names {
+        let name = std::str::from_utf8(name).ok()?;
+        if !text.is_empty() {
+            text.push_str(", ");
+        }
+        match take_number(&mut key)?.checked_sub(1) {
+            None => text.extend([name, " absent"]),
+            Some(length) => {
+                let value = std::str::from_utf8(key.get(..length)?).ok()?;
+                key = &key[length..];
+                text.extend([name, "=", value]);
+            }
+        }
+    }
+    Some(if text.is_empty() { "(all)".to_owned() } else { text })
+}
+
 /// Returns the tag of a key, see [`crate::store::Step::tag`]: keys of the same values have the same, whichever policy and limit they
 /// belong to, so that all limits of one caller can be settled in one step. Keys without values go by all their bytes.
 ///
@@ -180,6 +207,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_key_says_what_it_is_made_of() {
+        let by = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let request = Descriptor::new().with("user.id", "ann").with("client.ip", "2001:db8::1").with("e", "");
+        for (names, text) in [
+            (&["user.id"][..], "user.id=ann"),
+            (&["client.ip", "path", "e"], "client.ip=2001:db8::/64, path absent, e="),
+            (&[], "(all)"),
+        ] {
+            let mut key = prefix("p", 1, &by(names)).to_vec();
+            push_values(&mut key, &by(names), &request, 64);
+            assert_eq!(text_of_key(&key).as_deref(), Some(text));
+            assert!((0..key.len()).all(|end| text_of_key(&key[..end]).is_none()), "{text}: cut short");
+        }
+    }
 
     /// Engines place keys by their tags, so nodes of every version have to agree on them: these must never change.
     #[test]

@@ -218,6 +218,12 @@ impl Limit {
         self.terms.quota.as_ref().is_some_and(|quota| quota.is_guard())
     }
 
+    /// Says whether it is a breaker, which goes by how calls end.
+    #[must_use]
+    pub fn is_breaker(&self) -> bool {
+        matches!(self.terms.quota.as_deref(), Some(Quota::Breaker(_)))
+    }
+
     /// Returns every terms of the limit, those for everyone first.
     pub fn all_terms(&self) -> impl Iterator<Item = &Terms> {
         let special = self.overrides.iter().chain(&self.tiers).flat_map(|choice| choice.values.values());

@@ -183,6 +183,8 @@ impl Store for Fallback {
             Op::Take | Op::Peek => self.shared.decide(step, out),
             Op::Finish(endings) => self.shared.finish(step, endings, out),
             Op::Reset => self.shared.reset(step, out),
+            // What a person forces holds where the engine keeps it, and the stand-in goes by its own evidence.
+            Op::Breaker(_) => self.shared.engine.settle_into(step, out),
         }
     }
 

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate_core::breaker::Forced;
 use tidegate_core::{Cost, Finish, Quota, Replace, Tick};
 
+use super::breaker::Handling;
 use super::step::{Charge, DecidedBy, Ending, OnStoreError, Op, Settled, Step, StepClock};
 
 /// A [`Step`] that owns what it names.
@@ -27,6 +29,9 @@ enum OwnedOp {
     Peek,
     Finish(Box<[Ending]>),
     Reset,
+    Look,
+    Force(Forced),
+    Release,
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +59,9 @@ impl OwnedStep {
             Op::Peek => OwnedOp::Peek,
             Op::Finish(endings) => OwnedOp::Finish(endings.into()),
             Op::Reset => OwnedOp::Reset,
+            Op::Breaker(Handling::Look) => OwnedOp::Look,
+            Op::Breaker(Handling::Force(forced)) => OwnedOp::Force(forced.clone()),
+            Op::Breaker(Handling::Release) => OwnedOp::Release,
         };
         Self {
             now: step.now,
@@ -98,6 +106,9 @@ impl OwnedStep {
                 OwnedOp::Peek => Op::Peek,
                 OwnedOp::Finish(endings) => Op::Finish(endings),
                 OwnedOp::Reset => Op::Reset,
+                OwnedOp::Look => Op::Breaker(Handling::Look),
+                OwnedOp::Force(forced) => Op::Breaker(Handling::Force(forced)),
+                OwnedOp::Release => Op::Breaker(Handling::Release),
             },
             charges: &charges,
         })
@@ -114,7 +125,7 @@ impl OwnedStep {
         match &self.op {
             OwnedOp::Reset => true,
             OwnedOp::Finish(endings) => matches!(endings.get(charge), Some(Ending::Forget)),
-            OwnedOp::Take | OwnedOp::Peek => false,
+            _ => false,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One step over several cells: the function that every store runs.
 
+use super::breaker;
 use super::cell::Cell;
 use super::ending;
 use super::step::{Op, Settled, Step};
@@ -22,6 +23,7 @@ pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
         Op::Peek => take(step, cells, false, &mut settled),
         Op::Finish(endings) => ending::finish(step, cells, endings, &mut settled),
         Op::Reset => ending::reset(step, cells, &mut settled),
+        Op::Breaker(handling) => breaker::handle(step, cells, handling, &mut settled),
     };
     (settled, changed)
 }

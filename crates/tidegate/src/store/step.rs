@@ -7,6 +7,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Finish, Quota, Receipt, Replace, Tick};
 
+use super::breaker::{BreakerView, Handling};
 use crate::clock::Clock;
 
 /// One charge of a step: the key, its quota, and the cost.
@@ -85,6 +86,8 @@ pub enum Op<'a> {
     /// Forgets the keys: their limits are full again, and of charges made before nothing comes back, unless a full store gives up the
     /// note of that.
     Reset,
+    /// Does what a person wants of the breakers among the limits, and tells how the last of them stands in [`Settled::breaker`].
+    Breaker(Handling<'a>),
 }
 
 /// A list of charges to settle at one tick.
@@ -203,6 +206,8 @@ pub struct Settled {
     pub by: DecidedBy,
     /// One per charge.
     pub lines: SmallVec<[Settlement; 4]>,
+    /// How a breaker stands, in the answer to [`Op::Breaker`].
+    pub breaker: Option<Box<BreakerView>>,
 }
 
 /// What happens to a charge when an engine cannot decide.

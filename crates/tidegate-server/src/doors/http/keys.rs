@@ -75,7 +75,8 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
     Ok(json::ok(&json!({ "policy": words.name, "key": app.redact.key(words, &key, false), "reset": true })))
 }
 
-fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {
+/// Reads the key of a policy from the parameters of a request, which are its `by`.
+pub(super) fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {
     let by = &live.set.policies()[policy].by;
     let mut key = Descriptor::new();
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {

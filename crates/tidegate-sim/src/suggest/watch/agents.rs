@@ -5,7 +5,7 @@ use std::hash::BuildHasher as _;
 
 use foldhash::quality::FixedState;
 
-use super::{Group, Shared};
+use super::group::{Group, Shared};
 use crate::log::Record;
 use crate::peaks::GivenHash;
 use crate::suggest::signs::{Evident, agent_name};

@@ -2,6 +2,7 @@
 
 use tidegate_core::concurrency::Concurrency;
 
+use super::breaker::{self, BREAKER};
 use crate::config::kind::{Key, Kind, Table, key};
 
 /// One algorithm: which of the limit's keys are its own.
@@ -72,6 +73,7 @@ pub(in crate::config) const ALGORITHMS: &[AlgorithmKeys] = &[
         takes: &["max", "ttl", "keep_for"],
         needs: &["max"],
     },
+    AlgorithmKeys { name: BREAKER, common: GUARDING, takes: breaker::TAKES, needs: &[] },
 ];
 
 const ALGORITHM_NAMES: &[&str] = &{
@@ -121,7 +123,7 @@ const KEEP_FOR: Table = Table {
     required: &[],
 };
 
-const LIMIT_KEYS: &[Key] = &[
+const PLAIN_KEYS: &[Key] = &[
     key("algorithm", Kind::Word(ALGORITHM_NAMES, &[]), Some("gcra"), "How it counts"),
     key("rate", Kind::Rate, None, "How fast capacity returns, as 100/s, 60/min, 100/10min, or unlimited"),
     key(
@@ -168,7 +170,7 @@ const LIMIT_KEYS: &[Key] = &[
         "ttl",
         Kind::Span,
         Some(PLACE_TTL),
-        "After which time a place is free again although nobody gave it back; longer than any work takes",
+        "After which time a place, or the probe of a breaker, is free again although nobody gave it back; longer than any work takes",
     ),
     key(
         "keep_for",
@@ -179,6 +181,21 @@ const LIMIT_KEYS: &[Key] = &[
     key("adaptive", Kind::Unavailable, None, "The law that moves the limit"),
     key("bandwidths", Kind::Unavailable, None, "Several rates of one bucket; write several limits instead"),
 ];
+
+/// All keys: those of a breaker come last.
+const LIMIT_KEYS: &[Key] = &{
+    let mut keys = [PLAIN_KEYS[0]; PLAIN_KEYS.len() + breaker::KEYS.len() + breaker::JUDGED_BY.len()];
+    let mut at = 0;
+    while at < keys.len() {
+        keys[at] = match at.checked_sub(PLAIN_KEYS.len()) {
+            None => PLAIN_KEYS[at],
+            Some(own) if own < breaker::KEYS.len() => breaker::KEYS[own],
+            Some(own) => breaker::JUDGED_BY[own - breaker::KEYS.len()],
+        };
+        at += 1;
+    }
+    keys
+};
 
 pub(in crate::config) const LIMIT: Table = Table { name: "limit", keys: LIMIT_KEYS, required: &[] };
 pub(in crate::config) const SHADOW_LIMIT: Table =

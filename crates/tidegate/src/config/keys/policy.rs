@@ -40,7 +40,7 @@ const DENY: Table = Table {
             "status",
             Kind::Whole(400, 599),
             None,
-            "The HTTP status of a refusal; 429 unless given, and 503 by a concurrency limit: then we are short ourselves",
+            "The HTTP status of a refusal; 429 unless given, and 503 by a concurrency limit or a breaker: then we are short ourselves",
         ),
         key(
             "problem",
@@ -174,7 +174,12 @@ pub(in crate::config) const POLICY: Table = Table {
         key("on_store_error", ON_STORE_ERROR, None, "What happens when the store cannot decide"),
         key("share", SHARE, None, "Where the limit is decided when several nodes enforce it"),
         key("durable", Kind::Unavailable, None, "Whether each charge is on disk before it is answered"),
-        key("breaker", Kind::Unavailable, None, "When a failing upstream is left alone"),
+        key(
+            "breaker",
+            Kind::Elsewhere("limit: { algorithm: breaker, ... }"),
+            None,
+            "A breaker is a limit: it refuses what goes to a service that fails",
+        ),
         key("deadline", Kind::Unavailable, None, "Whether the caller's deadline is respected"),
     ],
     required: &["name"],

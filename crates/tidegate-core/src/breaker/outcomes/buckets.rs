@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{Sample, Totals, Window};
+use super::super::window::{Sample, Totals, Window};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::{Tick, nanos};
 

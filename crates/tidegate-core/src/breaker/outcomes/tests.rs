@@ -1,5 +1,7 @@
 use proptest::prelude::*;
 
+use core::time::Duration;
+
 use super::*;
 use crate::time::nanos;
 
@@ -56,7 +58,7 @@ proptest! {
                 prop_assert_eq!(&read_back(&outcomes), &outcomes);
                 let mut out = Writer::new(0);
                 outcomes.write(&mut out);
-                prop_assert!(out.finish().len() - 2 <= window.largest());
+                prop_assert!(out.finish().len() - 2 <= Outcomes::largest(window));
                 if let Some(empty) = outcomes.empty_at() {
                     prop_assert_eq!(outcomes.clone().totals(empty), Totals::default());
                     let before = at(empty.as_nanos() - 1);

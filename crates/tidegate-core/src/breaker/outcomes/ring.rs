@@ -1,6 +1,6 @@
 //! The last so many calls: two bits for each, in a ring.
 
-use super::{Sample, Totals, Window};
+use super::super::window::{Sample, Totals, Window};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
 /// Outcomes of the last `size` calls. A quarter of a byte for each.

@@ -1,0 +1,49 @@
+//! The words of `breaker`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::values::{duration, pair};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Breaker {
+    /// List the breakers of a running server: those of policies without a key, and of others those that opened
+    List {
+        /// Only those of this policy
+        policy: Option<String>,
+        /// Show keys and not their digests
+        #[arg(long)]
+        reveal: bool,
+    },
+    /// Refuse every call; the service is tried by probes when that ends
+    ForceOpen(Forcing),
+    /// Let every call through; outcomes are counted
+    ForceClosed(Forcing),
+    /// Let every call through, and count what would have opened it
+    MetricsOnly(Forcing),
+    /// Let the breaker go on by itself
+    Auto(WhichBreaker),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WhichBreaker {
+    /// The policy
+    #[arg(value_name = "POLICY")]
+    pub(crate) policy: String,
+    /// The key, such as upstream.name=payments, for each attribute of the policy's `by`; may be repeated
+    #[arg(long = "key", value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) key: Vec<(String, String)>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Forcing {
+    #[command(flatten)]
+    pub(crate) which: WhichBreaker,
+    /// For how long, up to 30d [default: until `tidegate breaker auto`]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) lasts: Option<Duration>,
+    /// Why, for those who list breakers
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+}

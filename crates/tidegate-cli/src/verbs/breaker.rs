@@ -1,0 +1,77 @@
+//! Lists the breakers of a running server, and puts them in a state.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::args::{Breaker, Forcing, Global, WhichBreaker};
+use crate::exit::Exit;
+use crate::online::{self, ServerUrl, USUAL_SERVER};
+use crate::output::Printer;
+use crate::styled::Styled;
+use crate::table::table;
+
+pub(crate) fn run(breaker: &Breaker, global: &Global, printer: &Printer) -> Result<Exit> {
+    let server = ServerUrl::read(global.server.as_deref().unwrap_or(USUAL_SERVER))?;
+    let answer = match breaker {
+        Breaker::List { policy, reveal } => {
+            let of = policy.as_ref().map(|policy| format!("/{}", encoded(policy))).unwrap_or_default();
+            let reveal = if *reveal { "?reveal=true" } else { "" };
+            online::ask(&server, &format!("/v1/breakers{of}{reveal}"), None)?
+        }
+        Breaker::ForceOpen(forcing) => force(&server, "open", forcing)?,
+        Breaker::ForceClosed(forcing) => force(&server, "closed", forcing)?,
+        Breaker::MetricsOnly(forcing) => force(&server, "metrics-only", forcing)?,
+        Breaker::Auto(which) => online::put(&server, &path(which), &json!({ "state": "auto" }))?,
+    };
+    printer.value(&answer, |_| Ok(listed(&answer)))?;
+    Ok(Exit::Done)
+}
+
+fn force(server: &ServerUrl, state: &str, forcing: &Forcing) -> Result<Value> {
+    let mut body = json!({ "state": state });
+    if let Some(lasts) = forcing.lasts {
+        // The server reads spans in the words of the policy file, of which nanoseconds lose nothing.
+        body["for"] = format!("{}ns", lasts.as_nanos()).into();
+    }
+    if let Some(reason) = &forcing.reason {
+        body["reason"] = reason.as_str().into();
+    }
+    online::put(server, &path(&forcing.which), &body)
+}
+
+fn path(which: &WhichBreaker) -> String {
+    let mut path = format!("/v1/breakers/{}", encoded(&which.policy));
+    for (at, (name, value)) in which.key.iter().enumerate() {
+        let sign = if at == 0 { '?' } else { '&' };
+        // Writing to a string does not fail.
+        let _ = write!(path, "{sign}{}={}", encoded(name), encoded(value));
+    }
+    path
+}
+
+/// Writes a text as part of a URL, where a plus is no space outside of parameters.
+fn encoded(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
+}
+
+fn listed(answer: &Value) -> Styled {
+    let breakers = answer["breakers"].as_array().map_or(&[][..], Vec::as_slice);
+    if breakers.is_empty() {
+        return "no breaker has opened".to_owned().into();
+    }
+    let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+    let rows = breakers.iter().map(|one| {
+        let why = if one["tripped_by"].is_string() { &one["tripped_by"] } else { &one["reason"] };
+        vec![
+            text(&one["policy"]),
+            text(&one["key"]),
+            text(&one["state"]),
+            text(&one["since"]),
+            text(&one["until"]),
+            text(why),
+        ]
+    });
+    table(&["POLICY", "KEY", "STATE", "SINCE", "UNTIL", "WHY"], &[], rows)
+}

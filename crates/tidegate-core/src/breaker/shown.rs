@@ -1,0 +1,52 @@
+//! What a breaker shows of itself at a tick, changing nothing.
+
+use std::borrow::Cow;
+
+use super::forced::Forced;
+use super::machine::Teller;
+use super::parameters::CircuitBreaker;
+use super::state::{CircuitBreakerState, Condition, Phase};
+use super::window::Totals;
+use crate::time::Tick;
+
+impl CircuitBreaker {
+    /// Returns a state as it is at `now`, all that time has brought about worked out; a copy only where that is anything but a trip
+    /// that is forgotten, which nothing shows before the next one.
+    pub(super) fn at<'s>(
+        &self,
+        state: &'s CircuitBreakerState,
+        now: Tick,
+    ) -> (Cow<'s, CircuitBreakerState>, Tick) {
+        let at = now.max(state.is.last);
+        if !self.is_due(&state.is, at) {
+            return (Cow::Borrowed(state), at);
+        }
+        let mut state = state.clone();
+        self.advance(&mut state.is, at, &mut Teller { tell: &mut |_| () });
+        (Cow::Owned(state), at)
+    }
+
+    /// Returns which state the breaker is in at `now`; changes nothing.
+    #[must_use]
+    pub fn condition(&self, state: &CircuitBreakerState, now: Tick) -> Condition {
+        let (state, at) = self.at(state, now);
+        self.condition_of(&state.is, at)
+    }
+
+    /// Returns the calls in the window of a closed breaker, or of the present step of one that is half-open; changes nothing.
+    #[must_use]
+    pub fn totals(&self, state: &CircuitBreakerState, now: Tick) -> Totals {
+        let (state, at) = self.at(state, now);
+        match &state.is.phase {
+            Phase::Closed { outcomes, .. } => outcomes.clone().totals(at),
+            Phase::HalfOpen { totals, .. } => *totals,
+            Phase::Open { .. } => Totals::default(),
+        }
+    }
+
+    /// Returns what a person has forced it to, and why.
+    #[must_use]
+    pub fn forced(&self, state: &CircuitBreakerState, now: Tick) -> Option<Forced> {
+        self.at(state, now).0.is.forced.clone()
+    }
+}

@@ -1,0 +1,192 @@
+//! `/v1/breakers`: how breakers stand, and what a person makes them do.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{Request, StatusCode, Uri};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tidegate::breaker::{Condition, Force, Forced, Totals};
+use tidegate::policy::{Descriptor, span};
+use tidegate::store::StoreError;
+
+use super::keys::key_of;
+use super::policies::find;
+use super::query::Query;
+use super::request_body;
+use crate::app::App;
+use crate::engine::{ListedBreaker, Wanted, breakers_of, why};
+use crate::json;
+use crate::live::Live;
+use crate::problem::Problem;
+use crate::span::moment;
+use crate::spelling::{nearest, quoted};
+
+/// The most that a body may have: a reason of 255 bytes, and words.
+const MAX_BODY: usize = 4096;
+/// The longest time for which a state is forced, other than until it is ended: as the longest open time of most breakers and much more.
+const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+
+/// The states that a body names.
+const STATES: [&str; 5] = ["open", "closed", "metrics-only", "disabled", "auto"];
+
+/// What `PUT` is told.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Put {
+    state: String,
+    #[serde(rename = "for")]
+    lasts: Option<String>,
+    reason: Option<String>,
+}
+
+/// `GET /v1/breakers?reveal=`: the breakers of all policies; of policies with a key, those that are or were not closed.
+pub(crate) async fn list(app: &App, uri: &Uri) -> Result<Response, Problem> {
+    let reveal = Query::of(uri, &["reveal"])?.flag("reveal")?;
+    let live = app.engine.live();
+    let listed = app.engine.breakers(&live, None).await.map_err(|error| unanswered(&error))?;
+    Ok(shown(app, &listed, reveal))
+}
+
+/// `GET /v1/breakers/{policy}`, for one key with its attributes as parameters.
+pub(crate) async fn one(app: &App, uri: &Uri, policy: &str) -> Result<Response, Problem> {
+    let live = app.engine.live();
+    let at = breaker(&live, policy)?;
+    let query = uri.query().unwrap_or_default();
+    if matches!(query, "" | "reveal" | "reveal=true") {
+        let listed = app.engine.breakers(&live, Some(at)).await.map_err(|error| unanswered(&error))?;
+        return Ok(shown(app, &listed, !query.is_empty()));
+    }
+    let key = key_of(&live, at, query)?;
+    handle(app, &live, at, &key, None).await
+}
+
+/// `PUT /v1/breakers/{policy}`: puts the breaker of one key in a state, or lets it go on by itself.
+pub(crate) async fn put(app: &App, request: Request<Body>, policy: &str) -> Result<Response, Problem> {
+    let uri = request.uri().clone();
+    let live = app.engine.live();
+    let at = breaker(&live, policy)?;
+    let bytes = request_body::read(request.into_body(), MAX_BODY).await?;
+    let wanted = wanted(&bytes)?;
+    let key = key_of(&live, at, uri.query().unwrap_or_default())?;
+    handle(app, &live, at, &key, Some(&wanted)).await
+}
+
+async fn handle(
+    app: &App,
+    live: &Live,
+    policy: usize,
+    key: &Descriptor<'_>,
+    wanted: Option<&Wanted>,
+) -> Result<Response, Problem> {
+    let handled = app.engine.handle_breakers(live, policy, key, wanted).await;
+    // Whoever names the key knows it.
+    Ok(shown(app, &handled.map_err(|error| unanswered(&error))?, true))
+}
+
+/// Finds a policy that has a breaker.
+fn breaker(live: &Live, name: &str) -> Result<usize, Problem> {
+    let (at, policy) = find(&live.set, name)?;
+    if breakers_of(policy).next().is_some() {
+        return Ok(at);
+    }
+    let have = live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_some());
+    let mut have = have.map(|policy| policy.name.as_str()).take(10).collect::<Vec<_>>().join(", ");
+    if have.is_empty() {
+        have.push_str("none has one");
+    }
+    Err(Problem::not_found(format!("policy {:?} has no breaker; those with one: {have}", policy.name)))
+}
+
+fn wanted(bytes: &[u8]) -> Result<Wanted, Problem> {
+    let example = r#"{"state": "open", "for": "5min", "reason": "upgrade"}"#;
+    let put: Put = serde_json::from_slice(bytes)
+        .map_err(|error| Problem::bad_request(format!("{error}; a body is {example}")))?;
+    let refuse = |field: &str, detail: String| Problem::bad_request(detail).with("field", field);
+    let to = match put.state.as_str() {
+        "open" => Force::Open,
+        "closed" => Force::Closed,
+        "metrics-only" => Force::MetricsOnly,
+        "disabled" => Force::Disabled,
+        "auto" if put.lasts.is_some() => {
+            return Err(refuse(
+                "for",
+                "`auto` holds until another state is forced; leave out `for`".to_owned(),
+            ));
+        }
+        "auto" => return Ok(Wanted::Auto),
+        other => {
+            let advice = match nearest(other, STATES) {
+                Some(meant) => format!("did you mean {meant:?}?"),
+                None => format!("use {}", STATES.join(", ")),
+            };
+            return Err(refuse("state", format!("{} is no state of a breaker; {advice}", quoted(other))));
+        }
+    };
+    let lasts = put.lasts.map(|text| match span(&text) {
+        Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => Ok(lasts),
+        Ok(_) => {
+            Err(format!("{} is no time to force a state for; use up to 30d, or leave it out", quoted(&text)))
+        }
+        Err(error) => Err(error.to_string()),
+    });
+    let lasts = lasts.transpose().map_err(|detail| refuse("for", detail))?;
+    let reason = put.reason.unwrap_or_default();
+    if reason.len() > Forced::MAX_REASON {
+        let detail =
+            format!("the reason has {} bytes; at most {} are kept", reason.len(), Forced::MAX_REASON);
+        return Err(refuse("reason", detail));
+    }
+    if reason.chars().any(char::is_control) {
+        return Err(refuse(
+            "reason",
+            "the reason has a control character; write one line of text".to_owned(),
+        ));
+    }
+    Ok(Wanted::Forced { to, lasts, reason })
+}
+
+fn unanswered(error: &StoreError) -> Problem {
+    let detail = format!("the store did not answer; try again ({error})");
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+}
+
+fn shown(app: &App, listed: &[ListedBreaker], reveal: bool) -> Response {
+    let each: Vec<Value> = listed.iter().map(|one| shown_one(app, one, reveal)).collect();
+    json::ok(&json!({ "breakers": each }))
+}
+
+fn shown_one(app: &App, one: &ListedBreaker, reveal: bool) -> Value {
+    let seen = &one.noted.seen;
+    let view = &seen.view;
+    let why = why(seen);
+    let at = |tick| moment(tick, Duration::ZERO);
+    let mut shown = json!({
+        "policy": one.policy,
+        "key": app.redact.text(&one.key, reveal),
+        "limit": one.limit,
+        "state": view.condition.as_str(),
+        "since": if one.changed { at(one.noted.since) } else { None },
+        "calls": calls(view.totals),
+    });
+    match view.condition {
+        Condition::Open { until, .. } => {
+            shown["until"] = at(until).into();
+            shown["tripped_by"] = why.into();
+        }
+        Condition::HalfOpen { step, in_flight, at_most, .. } => {
+            shown["probes"] = json!({ "step": step, "in_flight": in_flight, "at_most": at_most });
+        }
+        Condition::Forced { until, .. } => {
+            shown["until"] = until.and_then(at).into();
+            shown["reason"] = why.into();
+        }
+        _ => {}
+    }
+    shown
+}
+
+fn calls(totals: Totals) -> Value {
+    json!({ "ended": totals.calls, "failed": totals.failures, "slow": totals.slow })
+}

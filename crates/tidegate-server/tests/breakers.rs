@@ -1,0 +1,249 @@
+//! A breaker over HTTP: entered by a check, left by its ticket, listed and forced by a person.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use running::{Answer, Running, send, start};
+use serde_json::{Value, json};
+
+const ONE: &str = "
+version: 1
+policies:
+  - name: calls
+    limit: { rate: 100/h }
+  - name: payments
+    limit: { algorithm: breaker, consecutive: 2, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0, ttl: 30s }
+";
+
+const KEYED: &str = "
+version: 1
+policies:
+  - name: upstreams
+    by: [upstream]
+    limit: { algorithm: breaker, consecutive: 1, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0 }
+";
+
+async fn check(server: &Running) -> Answer {
+    server.post("/v1/check", r#"{"attributes": {}}"#).await
+}
+
+async fn to(server: &Running, upstream: &str) -> Answer {
+    server.post("/v1/check", &format!(r#"{{"attributes": {{"upstream": "{upstream}"}}}}"#)).await
+}
+
+async fn leave(server: &Running, answer: &Answer, status: u16) -> Answer {
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    let ticket =
+        answer.json()["ticket"].as_str().unwrap_or_else(|| panic!("no ticket: {answer:?}")).to_owned();
+    server.post("/v1/report", &format!(r#"{{"ticket": "{ticket}", "status": {status}}}"#)).await
+}
+
+async fn get(server: &Running, path: &str) -> Answer {
+    send(server.addr, Method::GET, path, &[], "").await
+}
+
+async fn put(server: &Running, path: &str, body: &str) -> Answer {
+    let headers = [("content-type", "application/json")];
+    send(server.addr, Method::PUT, path, &headers, body).await
+}
+
+async fn only(server: &Running, path: &str) -> Value {
+    let answer = get(server, path).await;
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    let body = answer.json();
+    let listed = body["breakers"].as_array().unwrap().clone();
+    assert_eq!(listed.len(), 1, "{body}");
+    listed[0].clone()
+}
+
+#[tokio::test]
+async fn failures_open_it_probes_close_it_and_all_of_it_is_told_golden() {
+    let server = start(ONE).await;
+    let closed = only(&server, "/v1/breakers").await;
+    assert_eq!(
+        closed,
+        json!({
+            "policy": "payments", "key": "(all)", "limit": "breaker consecutive 2 in 10s open 5s", "state": "closed",
+            "since": null, "calls": { "ended": 0, "failed": 0, "slow": 0 },
+        })
+    );
+    for _ in 0..2 {
+        let answer = check(&server).await;
+        assert_eq!(answer.json()["policy"], "calls", "a closed breaker has nothing to say of what is left");
+        assert_eq!(answer.header("ratelimit-policy"), "\"calls\";q=100;w=3600");
+        assert_eq!(leave(&server, &answer, 500).await.status, StatusCode::OK);
+    }
+    let refused = check(&server).await;
+    assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(refused.header("retry-after"), "5");
+    assert_eq!(
+        refused.detail(),
+        "the breaker of policy \"payments\" is open, since what it leads to fails; try again in 5000 ms"
+    );
+    assert_eq!(refused.json()["policies"][0]["charged"], false, "all or nothing");
+    let open = only(&server, "/v1/breakers/payments").await;
+    assert_eq!(
+        open,
+        json!({
+            "policy": "payments", "key": "(all)", "limit": "breaker consecutive 2 in 10s open 5s", "state": "open",
+            "since": "2027-01-15T12:00:00.000Z", "until": "2027-01-15T12:00:05.000Z", "tripped_by": "2 calls in a row failed",
+            "calls": { "ended": 0, "failed": 0, "slow": 0 },
+        })
+    );
+    let metrics = get(&server, "/metrics").await.text.clone();
+    assert!(metrics.contains("tidegate_breaker_state{policy=\"payments\",state=\"open\"} 1"), "{metrics}");
+    assert!(
+        metrics.contains("tidegate_breaker_changes_total{policy=\"payments\",state=\"open\"} 1"),
+        "{metrics}"
+    );
+
+    server.clock.advance(Duration::from_secs(5));
+    let probe = check(&server).await;
+    let half_open = only(&server, "/v1/breakers").await;
+    assert_eq!(
+        (&half_open["state"], &half_open["probes"]),
+        (&json!("half-open"), &json!({ "step": 0, "in_flight": 1, "at_most": 1 }))
+    );
+    assert_eq!(check(&server).await.status, StatusCode::SERVICE_UNAVAILABLE, "one probe at a time");
+    leave(&server, &probe, 200).await;
+    assert_eq!(only(&server, "/v1/breakers").await["state"], "closed");
+    assert_eq!(check(&server).await.status, StatusCode::OK);
+}
+
+/// A probe whose caller never came back kept breakers of others half-open for ever.
+#[tokio::test]
+async fn a_probe_that_is_lost_gives_its_place_up_and_one_undone_says_nothing() {
+    let server = start(ONE).await;
+    for _ in 0..2 {
+        let answer = check(&server).await;
+        leave(&server, &answer, 503).await;
+    }
+    server.clock.advance(Duration::from_secs(5));
+    let lost = check(&server).await;
+    server.clock.advance(Duration::from_secs(30));
+    let probe = check(&server).await;
+    let late = leave(&server, &lost, 500).await;
+    assert_eq!(
+        (late.status, only(&server, "/v1/breakers").await["state"].clone()),
+        (StatusCode::OK, json!("half-open"))
+    );
+    let ticket = probe.json()["ticket"].as_str().unwrap().to_owned();
+    let undone =
+        server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "outcome": "undone"}}"#)).await;
+    assert_eq!(undone.status, StatusCode::OK, "{undone:?}");
+    assert_eq!(only(&server, "/v1/breakers").await["state"], "half-open");
+    let next = check(&server).await;
+    leave(&server, &next, 404).await;
+    assert_eq!(
+        only(&server, "/v1/breakers").await["state"],
+        "closed",
+        "the caller's fault is no failure of the service"
+    );
+}
+
+#[tokio::test]
+async fn a_person_forces_it_for_a_time_and_a_reason() {
+    let server = start(ONE).await;
+    let forced =
+        put(&server, "/v1/breakers/payments", r#"{"state": "open", "for": "5min", "reason": "upgrade"}"#)
+            .await;
+    assert_eq!(forced.status, StatusCode::OK, "{forced:?}");
+    let shown = &forced.json()["breakers"][0];
+    assert_eq!(
+        (&shown["state"], &shown["until"], &shown["reason"]),
+        (&json!("forced-open"), &json!("2027-01-15T12:05:00.000Z"), &json!("upgrade"))
+    );
+    assert_eq!(check(&server).await.header("retry-after"), "300");
+    assert_eq!(server.post("/v1/reload", "").await.status, StatusCode::OK);
+    assert_eq!(
+        check(&server).await.status,
+        StatusCode::SERVICE_UNAVAILABLE,
+        "a reload changes nothing of it"
+    );
+    server.clock.advance(Duration::from_secs(300));
+    let probe = check(&server).await;
+    leave(&server, &probe, 200).await;
+    assert_eq!(only(&server, "/v1/breakers").await["state"], "closed");
+
+    put(&server, "/v1/breakers/payments", r#"{"state": "metrics-only"}"#).await;
+    for _ in 0..5 {
+        let answer = check(&server).await;
+        leave(&server, &answer, 500).await;
+    }
+    let shown = only(&server, "/v1/breakers").await;
+    assert_eq!((&shown["state"], &shown["until"]), (&json!("metrics-only"), &json!(null)));
+    put(&server, "/v1/breakers/payments", r#"{"state": "auto"}"#).await;
+    assert_eq!(only(&server, "/v1/breakers").await["state"], "closed");
+}
+
+#[tokio::test]
+async fn each_key_has_a_breaker_and_keys_are_hidden() {
+    let server = start(KEYED).await;
+    assert_eq!(get(&server, "/v1/breakers").await.json()["breakers"], json!([]));
+    let ill = to(&server, "a").await;
+    leave(&server, &ill, 500).await;
+    assert_eq!(to(&server, "a").await.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(to(&server, "b").await.status, StatusCode::OK);
+    let hidden = only(&server, "/v1/breakers").await;
+    assert!(hidden["key"].as_str().unwrap().starts_with('#'), "{hidden}");
+    assert_eq!(only(&server, "/v1/breakers?reveal=true").await["key"], "upstream=a");
+    assert_eq!(only(&server, "/v1/breakers/upstreams?upstream=b").await["state"], "closed");
+    let forced = put(&server, "/v1/breakers/upstreams?upstream=b", r#"{"state": "open"}"#).await;
+    assert_eq!(forced.json()["breakers"][0]["state"], "forced-open");
+    assert_eq!(to(&server, "b").await.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(get(&server, "/v1/breakers").await.json()["breakers"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn mistakes_are_named_and_change_nothing() {
+    let server = start(&format!("{ONE}{}", KEYED.split_once("policies:\n").unwrap().1)).await;
+    for (path, body, status, told) in [
+        ("/v1/breakers/payments", r#"{"state": "opne"}"#, 400, "did you mean \"open\"?"),
+        ("/v1/breakers/payments", r#"{"state": "open", "for": "5"}"#, 400, ""),
+        ("/v1/breakers/payments", r#"{"state": "open", "for": "31d"}"#, 400, "use up to 30d"),
+        ("/v1/breakers/payments", r#"{"state": "open", "for": "0s"}"#, 400, ""),
+        ("/v1/breakers/payments", r#"{"state": "auto", "for": "5s"}"#, 400, "leave out `for`"),
+        ("/v1/breakers/payments", r#"{"state": "open", "why": "x"}"#, 400, "unknown field `why`"),
+        ("/v1/breakers/payments", "", 400, "a body is"),
+        ("/v1/breakers/payments", r#"{"state": "open", "reason": "a\nb"}"#, 400, "control character"),
+        (
+            "/v1/breakers/calls",
+            r#"{"state": "open"}"#,
+            404,
+            "has no breaker; those with one: payments, upstreams",
+        ),
+        ("/v1/breakers/paymnets", r#"{"state": "open"}"#, 404, "did you mean \"payments\"?"),
+        ("/v1/breakers/upstreams", r#"{"state": "open"}"#, 400, "`upstream` is missing"),
+        ("/v1/breakers/upstreams?upsteam=a", r#"{"state": "open"}"#, 400, "is no part of the key"),
+    ] {
+        let refused = put(&server, path, body).await;
+        assert_eq!(refused.status.as_u16(), status, "{path} {body}: {refused:?}");
+        assert!(refused.detail().contains(told), "{path} {body}: {}", refused.detail());
+    }
+    let long = format!(r#"{{"state": "open", "reason": "{}"}}"#, "r".repeat(256));
+    assert_eq!(put(&server, "/v1/breakers/payments", &long).await.status, StatusCode::BAD_REQUEST);
+    let long = format!(r#"{{"state": "open", "reason": "{}"}}"#, "r".repeat(5000));
+    assert_eq!(put(&server, "/v1/breakers/payments", &long).await.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert_eq!(only(&server, "/v1/breakers").await["state"], "closed");
+    let post = server.post("/v1/breakers/payments", "{}").await;
+    assert_eq!((post.status, post.header("allow")), (StatusCode::METHOD_NOT_ALLOWED, "GET, HEAD, PUT"));
+}
+
+/// What is noted for people is bounded, and the breakers themselves do not depend on it.
+#[tokio::test]
+async fn more_breakers_than_are_listed_open_all_the_same() {
+    let server = start(KEYED).await;
+    for at in 0..1100 {
+        let answer = to(&server, &format!("u{at}")).await;
+        leave(&server, &answer, 500).await;
+    }
+    let body = get(&server, "/v1/breakers").await.json();
+    assert_eq!(body["breakers"].as_array().unwrap().len(), 1024);
+    for at in [0, 500, 1099] {
+        assert_eq!(to(&server, &format!("u{at}")).await.status, StatusCode::SERVICE_UNAVAILABLE, "u{at}");
+    }
+}

@@ -1,0 +1,227 @@
+//! What guards did in one run: who is in flight, who waits, how long requests took, and when breakers changed their state.
+//!
+//! A gate tells what it decides and not what a guard's state is, so the breakers are followed beside it: the same pure transitions, on the
+//! same entries and leaves, at the same ticks.
+
+mod followed;
+mod outcome;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate::policy::{Descriptor, PolicySet};
+use tidegate::{Charged, GateDecision, Outcome as Ended, Quota, Receipt, Retry, Tick};
+
+use self::followed::Followed;
+pub use self::followed::{BreakerBand, BreakerState};
+pub use self::outcome::{BreakerChange, GuardOutcome, ServiceOutcome};
+use super::account::key_name;
+use crate::levels::Levels;
+use crate::served::Served;
+
+/// Bins of each level, and how wide they are at first: a minute is drawn to a tenth of a second.
+const BINS: usize = 600;
+const BIN_WIDTH: Duration = Duration::from_millis(100);
+/// How many requests that are held back are counted at once, 8 bytes each.
+const MOST_WAITING: usize = 1 << 20;
+
+/// The guards of one run.
+#[derive(Debug)]
+pub(crate) struct Guards {
+    limits: Vec<GuardLimit>,
+    /// Requests in any guard.
+    pub(crate) in_flight: Levels,
+    /// Requests that a limit holds back, and until when.
+    pub(crate) waiting: Levels,
+    held_back: BinaryHeap<Reverse<Tick>>,
+    /// How long requests took, by when they left.
+    pub(crate) served: Served,
+    failed: u64,
+}
+
+/// One limit of a policy that is a guard.
+#[derive(Debug)]
+pub(crate) struct GuardLimit {
+    pub(crate) policy: usize,
+    pub(crate) limit: usize,
+    pub(crate) label: String,
+    kind: String,
+    pub(crate) is_keyed: bool,
+    /// Requests in it, of all keys.
+    pub(crate) in_flight: Levels,
+    /// How many may be in flight of one key.
+    pub(crate) at_most: Levels,
+    refused: Refused,
+    /// `None` unless it is a breaker.
+    pub(crate) breakers: Option<Followed>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Refused {
+    full: u64,
+    open: u64,
+    half_open: u64,
+}
+
+/// The guards that a request has entered.
+#[derive(Debug, Default)]
+pub(super) struct Entered(SmallVec<[EnteredOne; 1]>);
+
+#[derive(Debug)]
+struct EnteredOne {
+    /// Its place among the guards of the run.
+    guard: usize,
+    /// The breaker that is followed, and the receipt of it.
+    breaker: Option<(usize, Receipt)>,
+}
+
+impl Guards {
+    /// Finds the guards of policies.
+    pub(super) fn of(policies: &PolicySet, bins: usize, bin_width: Duration) -> Self {
+        let level = || Levels::new(BINS, BIN_WIDTH);
+        let all = policies.policies().iter().enumerate().flat_map(|(at, policy)| {
+            let limits = policy.limits.iter().chain(&policy.shadow_limit).enumerate();
+            limits.map(move |(place, limit)| (at, policy, place, limit))
+        });
+        let limits = all.filter_map(|(at, policy, place, limit)| {
+            let quota = limit.terms.quota.as_ref().filter(|quota| quota.is_guard())?;
+            Some(GuardLimit {
+                policy: at,
+                limit: place,
+                label: limit.terms.label.clone(),
+                kind: crate::trace::algorithm(quota),
+                is_keyed: !policy.by.is_empty(),
+                in_flight: level(),
+                at_most: level(),
+                refused: Refused::default(),
+                breakers: matches!(**quota, Quota::Breaker(_)).then(Followed::default),
+            })
+        });
+        Self {
+            limits: limits.collect(),
+            in_flight: level(),
+            waiting: level(),
+            held_back: BinaryHeap::new(),
+            served: Served::new(bins, bin_width),
+            failed: 0,
+        }
+    }
+
+    /// Notes what was decided about one request, and returns the guards that it entered: those whose places were charged.
+    pub(super) fn note(
+        &mut self,
+        at: Tick,
+        policies: &PolicySet,
+        request: &Descriptor<'_>,
+        decision: &GateDecision,
+        places: &Charged,
+        ipv6_prefix: u8,
+    ) -> Entered {
+        self.let_go(at);
+        let mut entered = Entered::default();
+        for line in &decision.limits {
+            let found = |guard: &GuardLimit| (guard.policy, guard.limit) == (line.policy, line.limit);
+            let Some(place) = self.limits.iter().position(found) else { continue };
+            let guard = &mut self.limits[place];
+            let policy = &policies.policies()[line.policy];
+            if !line.decision.is_allowed() {
+                match (&guard.breakers, line.decision.retry()) {
+                    (None, _) => guard.refused.full += 1,
+                    (Some(_), Retry::Unknown) => guard.refused.half_open += 1,
+                    (Some(_), _) => guard.refused.open += 1,
+                }
+            }
+            guard.at_most.set(at, line.decision.standing.limit);
+            if !places.lines().any(|charged| charged.policy == policy.name && charged.limit == line.limit) {
+                continue;
+            }
+            let inside = guard.in_flight.now() + 1;
+            guard.in_flight.set(at, inside);
+            let quota = policy.limit(line.limit).and_then(|limit| limit.terms_for(request).quota.as_ref());
+            let breaker = guard.breakers.as_mut().zip(quota).and_then(|(breakers, quota)| {
+                breakers.enter(key_name(policy, request, ipv6_prefix), quota, at, line.cost)
+            });
+            entered.0.push(EnteredOne { guard: place, breaker });
+        }
+        if !entered.0.is_empty() {
+            self.in_flight.set(at, self.in_flight.now() + 1);
+            if !decision.wait.is_zero() && self.held_back.len() < MOST_WAITING {
+                self.held_back.push(Reverse(at.after(decision.wait)));
+                self.waiting.set(at, self.held_back.len() as u64);
+            }
+        }
+        entered
+    }
+
+    /// Lets those go on who were held back until a tick or before it.
+    fn let_go(&mut self, at: Tick) {
+        while self.held_back.peek().is_some_and(|Reverse(until)| *until <= at) {
+            let Some(Reverse(until)) = self.held_back.pop() else { return };
+            self.waiting.set(until, self.held_back.len() as u64);
+        }
+    }
+
+    /// Notes that a request has left the guards that it entered.
+    pub(super) fn leave(&mut self, at: Tick, entered: &Entered, took: Option<Duration>, outcome: Ended) {
+        self.let_go(at);
+        for one in &entered.0 {
+            let guard = &mut self.limits[one.guard];
+            let inside = guard.in_flight.now().saturating_sub(1);
+            guard.in_flight.set(at, inside);
+            if let Some((breakers, (key, receipt))) = guard.breakers.as_mut().zip(one.breaker.as_ref()) {
+                breakers.leave(*key, at, receipt, outcome);
+            }
+        }
+        self.in_flight.set(at, self.in_flight.now().saturating_sub(1));
+        if let Some(took) = took {
+            self.served.add(at, took);
+        }
+        self.failed += u64::from(matches!(outcome, Ended::Failure | Ended::Overloaded));
+    }
+
+    /// Returns the guards in the order of their policies.
+    pub(crate) fn limits(&self) -> &[GuardLimit] {
+        &self.limits
+    }
+
+    /// Returns what the guards of a policy did; of its shadow limit, where `shadow` says so.
+    pub(super) fn outcomes(&self, policies: &PolicySet, policy: usize, shadow: bool) -> Vec<GuardOutcome> {
+        let is_wanted = |guard: &&GuardLimit| {
+            guard.policy == policy && policies.policies()[policy].is_shadow_limit(guard.limit) == shadow
+        };
+        self.limits.iter().filter(is_wanted).map(GuardLimit::outcome).collect()
+    }
+
+    /// Returns how the requests went that had entered a guard.
+    pub(super) fn service(&self) -> ServiceOutcome {
+        let times = self.served.all();
+        ServiceOutcome {
+            timed: times.count(),
+            failed: self.failed,
+            p50: times.percentile(50),
+            p99: times.percentile(99),
+            most_in_flight: self.in_flight.most(),
+            most_waiting: self.waiting.most(),
+        }
+    }
+}
+
+impl GuardLimit {
+    fn outcome(&self) -> GuardOutcome {
+        let (changes, left_out) = self.breakers.as_ref().map(Followed::changes).unwrap_or_default();
+        GuardOutcome {
+            limit: self.label.clone(),
+            kind: self.kind.clone(),
+            most_in_flight: self.in_flight.most(),
+            refused_full: self.refused.full,
+            refused_open: self.refused.open,
+            refused_half_open: self.refused.half_open,
+            changes,
+            changes_left_out: left_out,
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Circuit breakers, followed beside the gate that asks them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tidegate::{Cost, Outcome as Ended, Quota, Receipt, Tick};
+use tidegate_core::breaker::{Cause, Change, CircuitBreaker, CircuitBreakerState, Condition};
+use tidegate_core::{Ask, Guard as _};
+
+use super::outcome::BreakerChange;
+
+/// The most keys whose breakers are followed, some 500 bytes each. Of later keys no change is told.
+const MOST_KEYS: usize = 10_000;
+/// The most changes that are kept.
+const MOST_CHANGES: usize = 1_000;
+
+/// The state of a breaker, as it is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerState {
+    /// Every call passes.
+    Closed,
+    /// A few calls pass.
+    HalfOpen,
+    /// Every call is refused.
+    Open,
+}
+
+/// A span of time in which a breaker was in one state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BreakerBand {
+    /// Which.
+    pub state: BreakerState,
+    /// Since when.
+    pub from: Tick,
+    /// Until when.
+    pub until: Tick,
+}
+
+/// The breakers of one limit, one for each key.
+#[derive(Debug, Default)]
+pub(crate) struct Followed {
+    places: HashMap<String, usize, foldhash::fast::RandomState>,
+    breakers: Vec<Breaker>,
+    changes: Vec<(usize, Change)>,
+    left_out: u64,
+}
+
+#[derive(Debug)]
+struct Breaker {
+    key: String,
+    quota: Arc<Quota>,
+    state: CircuitBreakerState,
+}
+
+impl Breaker {
+    /// Returns its parameters and its state.
+    fn parts(&mut self) -> Option<(&CircuitBreaker, &mut CircuitBreakerState)> {
+        match &*self.quota {
+            Quota::Breaker(law) => Some((law, &mut self.state)),
+            _ => None,
+        }
+    }
+}
+
+impl Followed {
+    /// Enters the breaker of a key, as the gate has; returns its place with a receipt to leave it by, or `None` where it is not followed.
+    pub(super) fn enter(
+        &mut self,
+        key: String,
+        quota: &Arc<Quota>,
+        at: Tick,
+        cost: Cost,
+    ) -> Option<(usize, Receipt)> {
+        let place = match self.places.get(&key) {
+            Some(place) => *place,
+            None => {
+                let Quota::Breaker(law) = &**quota else { return None };
+                if self.breakers.len() >= MOST_KEYS {
+                    return None;
+                }
+                let state = law.fresh(at);
+                self.breakers.push(Breaker { key: key.clone(), quota: Arc::clone(quota), state });
+                self.places.insert(key, self.breakers.len() - 1);
+                self.breakers.len() - 1
+            }
+        };
+        let (changes, left_out) = (&mut self.changes, &mut self.left_out);
+        let (law, state) = self.breakers[place].parts()?;
+        let tell = &mut |change| keep(changes, left_out, place, change);
+        law.enter_in_place(state, Ask::allow(at, cost), tell).ok().map(|receipt| (place, receipt))
+    }
+
+    /// Leaves the breaker at a place.
+    pub(super) fn leave(&mut self, place: usize, at: Tick, receipt: &Receipt, outcome: Ended) {
+        let (changes, left_out) = (&mut self.changes, &mut self.left_out);
+        let Some((law, state)) = self.breakers.get_mut(place).and_then(Breaker::parts) else { return };
+        law.leave_in_place(state, at, receipt, outcome, &mut |change| keep(changes, left_out, place, change));
+    }
+
+    /// Returns the changes in order, and how many more there were.
+    pub(super) fn changes(&self) -> (Vec<BreakerChange>, u64) {
+        let told = |(place, change): &(usize, Change)| BreakerChange {
+            at: change.at,
+            key: self.breakers[*place].key.clone(),
+            from: change.from.as_str(),
+            to: change.to.as_str(),
+            at_most: match change.to {
+                Condition::HalfOpen { at_most, .. } => Some(at_most),
+                _ => None,
+            },
+            why: why(&change.cause),
+        };
+        (self.changes.iter().map(told).collect(), self.left_out)
+    }
+
+    /// Returns the breaker that changed its state first: its key, and its states from `from` to `until`, as far as changes were kept. Where
+    /// none changed, the first of all; `None` where there is none.
+    pub(crate) fn first(&self, from: Tick, until: Tick) -> Option<(&str, Vec<BreakerBand>)> {
+        let place = self.changes.first().map_or(0, |(place, _)| *place);
+        let key = &self.breakers.get(place)?.key;
+        let mut bands = Vec::new();
+        let (mut state, mut since) = (BreakerState::Closed, from);
+        for (_, change) in self.changes.iter().filter(|(of, _)| *of == place) {
+            let next = drawn(&change.to);
+            if next != state {
+                bands.push(BreakerBand { state, from: since, until: change.at });
+                (state, since) = (next, change.at);
+            }
+        }
+        bands.push(BreakerBand { state, from: since, until: until.max(since) });
+        Some((key, bands))
+    }
+
+    /// Returns how many keys have changed their state.
+    pub(crate) fn changed_keys(&self) -> usize {
+        let mut places: Vec<usize> = self.changes.iter().map(|(place, _)| *place).collect();
+        places.sort_unstable();
+        places.dedup();
+        places.len()
+    }
+}
+
+fn keep(changes: &mut Vec<(usize, Change)>, left_out: &mut u64, place: usize, change: Change) {
+    if changes.len() < MOST_CHANGES {
+        changes.push((place, change));
+    } else {
+        *left_out += 1;
+    }
+}
+
+fn drawn(condition: &Condition) -> BreakerState {
+    match condition {
+        Condition::Open { .. } => BreakerState::Open,
+        Condition::HalfOpen { .. } => BreakerState::HalfOpen,
+        // Nobody forces a breaker in a replay.
+        _ => BreakerState::Closed,
+    }
+}
+
+fn why(cause: &Cause) -> String {
+    match cause {
+        Cause::Tripped(figure) | Cause::WouldTrip(figure) => figure.to_string(),
+        Cause::Waited => "the open time was over".to_owned(),
+        Cause::Recovered(totals) => {
+            format!("of {} probes {} failed and {} were slow", totals.calls, totals.failures, totals.slow)
+        }
+        Cause::Idle => "nobody used it for so long that it is as new".to_owned(),
+        _ => "by hand".to_owned(),
+    }
+}

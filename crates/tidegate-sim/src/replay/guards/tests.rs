@@ -1,0 +1,150 @@
+//! Guards under made-up traffic and logs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
+use tidegate::{Quota, Tick};
+use tidegate_core::breaker::CircuitBreaker;
+
+use crate::replay::{Outcome, Replay, ReplayOptions};
+use crate::traffic::Traffic;
+
+fn concurrency(max: u64) -> Policy {
+    let quota = Quota::concurrency(max, Duration::from_secs(60)).unwrap();
+    Policy::new("places", Limit::new(quota, format!("concurrency {max}")))
+}
+
+fn breaker() -> Policy {
+    let law = CircuitBreaker::builder().jitter(0.0).build().unwrap();
+    Policy::new("payments", Limit::new(Quota::Breaker(law), "breaker"))
+}
+
+pub(crate) fn simulated(policies: Vec<Policy>, traffic: &str) -> Replay {
+    let sets = vec![("policies".to_owned(), Arc::new(PolicySet::new(policies).unwrap()))];
+    let mut replay = Replay::new(sets, ReplayOptions::default());
+    for arrival in traffic.parse::<Traffic>().unwrap().arrivals(Tick::EPOCH, 1) {
+        replay.feed_arrival(&arrival, &Descriptor::new().with("key", arrival.key.text()));
+    }
+    replay.finish();
+    replay
+}
+
+fn only(replay: &Replay) -> Outcome {
+    replay.outcomes().remove(0)
+}
+
+#[test]
+fn places_are_held_for_as_long_as_the_line_says() {
+    // 100 a second for 200 ms each are 20 at once; for 400 ms they would be 40.
+    let replay =
+        simulated(vec![concurrency(30)], "steady 100/s 10s taking 200ms, steady 100/s 10s taking 400ms");
+    let outcome = only(&replay);
+    let guard = &outcome.policies[0].guards[0];
+    assert_eq!((guard.kind.as_str(), guard.most_in_flight), ("concurrency", 30));
+    assert_eq!((guard.refused_full, guard.refused_open), (outcome.denied, 0));
+    // 30 places for 400 ms each are 75 a second.
+    assert!(outcome.denied.abs_diff(250) < 20, "{}", outcome.denied);
+    let service = outcome.service.unwrap();
+    assert_eq!((service.timed, service.failed, service.most_in_flight), (outcome.allowed, 0, 30));
+    assert_eq!(
+        (service.p50, service.p99),
+        (Some(Duration::from_millis(200)), Some(Duration::from_millis(400)))
+    );
+}
+
+#[test]
+fn a_breaker_opens_with_failures_and_closes_when_they_end() {
+    let calm = "steady 100/s 10s taking 20ms";
+    let replay = simulated(
+        vec![breaker()],
+        &format!("{calm}, steady 100/s 8s taking 20ms failing 90%, {calm}, {calm}"),
+    );
+    let outcome = only(&replay);
+    let guard = &outcome.policies[0].guards[0];
+    let told: Vec<_> = guard.changes.iter().map(|change| (change.from, change.to)).collect();
+    assert_eq!((told[0], told[1]), (("closed", "open"), ("open", "half-open")), "{:#?}", guard.changes);
+    assert_eq!(*told.last().unwrap(), ("half-open", "closed"), "{:#?}", guard.changes);
+    assert!(guard.changes[0].why.ends_with("calls failed") && guard.changes[0].at > Tick::from_secs(10));
+    assert_eq!(guard.changes[1].at.since(guard.changes[0].at), Duration::from_secs(5));
+    assert_eq!((guard.refused(), guard.refused_full), (outcome.denied, 0));
+    assert!(guard.refused_open >= 500 && guard.changes_left_out == 0);
+    assert!(outcome.service.unwrap().failed > 100);
+}
+
+/// A breaker is followed beside the gate: where the two disagreed, the picture would show another breaker than the one that refused.
+#[test]
+fn the_breaker_that_is_followed_is_the_one_that_refuses() {
+    let line = "poisson 60/s 20s taking exponential:80ms failing 20%, poisson 60/s 20s taking exponential:80ms failing 70%, \
+                poisson 60/s 90s taking 5ms..900ms failing 3%";
+    for seed in 1..20 {
+        let sets = vec![("policies".to_owned(), Arc::new(PolicySet::new(vec![breaker()]).unwrap()))];
+        let mut replay = Replay::new(sets, ReplayOptions::default());
+        for arrival in line.parse::<Traffic>().unwrap().arrivals(Tick::EPOCH, seed) {
+            let before = only(&replay).denied;
+            replay.feed_arrival(&arrival, &Descriptor::new());
+            let refused = only(&replay).denied > before;
+            let guards = replay.guards(0).unwrap();
+            let (_, bands) =
+                match guards.limits()[0].breakers.as_ref().unwrap().first(Tick::EPOCH, arrival.at) {
+                    Some(first) => first,
+                    None => continue,
+                };
+            let state = bands.last().unwrap().state;
+            match state {
+                super::BreakerState::Closed => assert!(!refused, "closed at {:?}", arrival.at),
+                super::BreakerState::Open => assert!(refused, "open at {:?}", arrival.at),
+                super::BreakerState::HalfOpen => {}
+            }
+        }
+        assert_eq!(only(&replay).errors, 0);
+    }
+}
+
+#[test]
+fn each_key_has_a_breaker_of_its_own() {
+    let mut policy = breaker();
+    policy.by = vec!["key".to_owned()];
+    let traffic = "steady 50/s 10s key good taking 5ms, steady 50/s 2s key bad taking 5ms failing 100%, steady 50/s 2s key good taking 5ms";
+    let replay = simulated(vec![policy], traffic);
+    let outcome = only(&replay);
+    let guard = &outcome.policies[0].guards[0];
+    assert_eq!(guard.changes.len(), 1);
+    assert_eq!((guard.changes[0].key.as_str(), guard.changes[0].to), ("bad", "open"));
+    let guards = replay.guards(0).unwrap();
+    assert_eq!(guards.limits()[0].breakers.as_ref().unwrap().first(Tick::EPOCH, Tick::MAX).unwrap().0, "bad");
+}
+
+#[test]
+fn who_is_held_back_waits() {
+    let queue = Quota::per_second(10).leaky_queue(50).unwrap();
+    let mut pace = Policy::new("pace", Limit::new(queue, "leaky-queue 10/s"));
+    pace.limits[0].max_wait = Duration::from_secs(5);
+    let replay = simulated(vec![pace, concurrency(100)], "burst 20 taking 50ms, steady 1/s 10s taking 50ms");
+    let outcome = only(&replay);
+    let service = outcome.service.unwrap();
+    assert!(service.most_waiting >= 19 && outcome.delayed >= 19, "{service:?}");
+    assert_eq!(replay.guards(0).unwrap().waiting.now(), 0);
+    assert_eq!(replay.guards(0).unwrap().in_flight.now(), 0);
+}
+
+#[test]
+fn a_shadow_limit_that_is_a_guard_has_its_own_row() {
+    let mut policy = Policy::new("all", Limit::new(Quota::per_second(1_000).gcra().unwrap(), "gcra 1000/s"));
+    policy.shadow_limit = concurrency(3).limits.into_iter().next();
+    let replay = simulated(vec![policy], "burst 10 taking 1s");
+    let outcome = only(&replay);
+    assert!(outcome.policies[0].guards.is_empty());
+    let guard = &outcome.policies[1].guards[0];
+    assert_eq!((outcome.denied, guard.refused_full, guard.most_in_flight), (0, 7, 3));
+}
+
+#[test]
+fn policies_without_guards_say_nothing_of_them() {
+    let all = Policy::new("all", Limit::new(Quota::per_second(5).gcra().unwrap(), "gcra 5/s"));
+    let replay = simulated(vec![all], "burst 10 taking 1s failing 50%");
+    let outcome = only(&replay);
+    assert!(outcome.service.is_none() && outcome.policies[0].guards.is_empty() && replay.guards(0).is_none());
+    let json = serde_json::to_string(&outcome).unwrap();
+    assert!(!json.contains("guards") && !json.contains("service"), "{json}");
+}

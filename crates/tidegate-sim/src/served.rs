@@ -1,0 +1,158 @@
+//! How long requests took over time, in bounded memory, to be asked for percentiles.
+//!
+//! Times are kept to three significant digits, each with its count: at most 900 for each power of ten, most often a few hundred.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate::Tick;
+
+/// How long the requests of each bin of time took. Bins double their width when the time runs past the last.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// How many bins there are at most; even.
+    bins: usize,
+    /// In nanoseconds.
+    width: u64,
+    start: Option<u64>,
+    times: Vec<Times>,
+}
+
+/// Times with their counts.
+#[derive(Clone, Debug, Default)]
+pub struct Times {
+    counts: BTreeMap<u64, u64>,
+    total: u64,
+}
+
+impl Times {
+    fn add(&mut self, nanos: u64) {
+        *self.counts.entry(rounded(nanos)).or_default() += 1;
+        self.total += 1;
+    }
+
+    fn add_all(&mut self, others: Self) {
+        for (nanos, count) in others.counts {
+            *self.counts.entry(nanos).or_default() += count;
+        }
+        self.total += others.total;
+    }
+
+    /// Returns the time that so many of a hundred did not exceed, to three significant digits; `None` of no requests. Of fewer than a
+    /// hundred requests the 99th is the longest.
+    #[must_use]
+    pub fn percentile(&self, percent: u32) -> Option<Duration> {
+        let rank = (u128::from(self.total) * u128::from(percent.min(100))).div_ceil(100).max(1);
+        let mut seen = 0u128;
+        let found = self.counts.iter().find(|(_, count)| {
+            seen += u128::from(**count);
+            seen >= rank
+        });
+        found.map(|(nanos, _)| Duration::from_nanos(*nanos))
+    }
+
+    /// Returns how many requests there were.
+    #[must_use]
+    pub const fn count(&self) -> u64 {
+        self.total
+    }
+}
+
+/// Rounds to three significant digits.
+fn rounded(nanos: u64) -> u64 {
+    let mut unit = 1;
+    while nanos / unit >= 1_000 {
+        unit *= 10;
+    }
+    nanos.saturating_add(unit / 2) / unit * unit
+}
+
+impl Served {
+    /// Makes an empty one, of at least two bins that are `width` wide at first. A width of zero is one nanosecond.
+    #[must_use]
+    pub fn new(bins: usize, width: Duration) -> Self {
+        let width = u64::try_from(width.as_nanos()).unwrap_or(u64::MAX / 4).clamp(1, u64::MAX / 4);
+        Self { bins: bins.next_multiple_of(2).max(2), width, start: None, times: Vec::new() }
+    }
+
+    /// Adds a request that ended at `at` and took so long. A time before the first counts as the first.
+    pub fn add(&mut self, at: Tick, took: Duration) {
+        let at = at.as_nanos();
+        let start = *self.start.get_or_insert(at - at % self.width);
+        let since = at.saturating_sub(start);
+        while since / self.width >= self.bins as u64 {
+            let mut rest = std::mem::take(&mut self.times).into_iter();
+            while let Some(mut first) = rest.next() {
+                first.add_all(rest.next().unwrap_or_default());
+                self.times.push(first);
+            }
+            self.width *= 2;
+        }
+        let bin = (since / self.width) as usize;
+        if self.times.len() <= bin {
+            self.times.resize_with(bin + 1, Times::default);
+        }
+        self.times[bin].add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// Returns how wide one bin is now.
+    #[must_use]
+    pub const fn width(&self) -> Duration {
+        Duration::from_nanos(self.width)
+    }
+
+    /// Returns the bins in order: when each begins, and the times within it.
+    pub fn points(&self) -> impl Iterator<Item = (Tick, &Times)> {
+        let start = self.start.unwrap_or(0);
+        let at = move |bin: usize| Tick::from_nanos(start.saturating_add(bin as u64 * self.width));
+        self.times.iter().enumerate().map(move |(bin, times)| (at(bin), times))
+    }
+
+    /// Returns when the last bin ends; `None` without requests.
+    #[must_use]
+    pub fn end(&self) -> Option<Tick> {
+        self.points().last().map(|(at, _)| at.after(self.width()))
+    }
+
+    /// Returns all times together.
+    #[must_use]
+    pub fn all(&self) -> Times {
+        let mut all = Times::default();
+        self.times.iter().for_each(|times| all.add_all(times.clone()));
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_times() {
+        let mut served = Served::new(4, Duration::from_secs(1));
+        for millis in 1..=200u64 {
+            served.add(Tick::from_secs(millis / 10), Duration::from_millis(millis));
+        }
+        let all = served.all();
+        let at = |percent| all.percentile(percent).map(|took| took.as_millis());
+        assert_eq!(
+            (all.count(), at(0), at(50), at(99), at(100)),
+            (200, Some(1), Some(100), Some(198), Some(200))
+        );
+        assert_eq!(Times::default().percentile(99), None);
+        assert!(served.points().count() <= 4);
+        assert_eq!(served.points().map(|(_, times)| times.count()).sum::<u64>(), 200);
+    }
+
+    #[test]
+    fn three_digits_are_kept() {
+        let rows = [(0, 0), (999, 999), (1_234, 1_230), (20_000_000, 20_000_000), (1_235_000, 1_240_000)];
+        for (nanos, want) in rows {
+            assert_eq!(rounded(nanos), want);
+        }
+        let mut served = Served::new(2, Duration::ZERO);
+        served.add(Tick::EPOCH, Duration::MAX);
+        served.add(Tick::MAX, Duration::ZERO);
+        assert_eq!(served.all().count(), 2);
+    }
+}

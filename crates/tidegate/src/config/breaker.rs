@@ -1,0 +1,201 @@
+//! Makes the terms of a circuit breaker, `algorithm: breaker`.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use tidegate_core::breaker::{BreakerBuilder, CircuitBreaker, Judgement, Window};
+use tidegate_core::{Quota, QuotaError};
+
+use super::diagnostic::Findings;
+use super::grammars::{Failures, WrittenWindow, evaluate, factor, failures, forget, share, window};
+use super::keys::{JUDGED_BY_NAMES, Profile};
+use super::node::{Node, Spot};
+use super::shares::percent;
+use super::words::Words;
+use crate::policy::{Terms, span, whole_number};
+
+/// What trips a breaker: where a file names any of them, those of the profile do not hold.
+const TRIPS: [&str; 4] = ["failures", "consecutive", "slow_after", "slow_calls"];
+
+/// The words of a breaker, with those of its profile behind them.
+struct Stated<'w, 'n> {
+    words: &'w Words<'n>,
+    profile: &'static Profile,
+    trips: bool,
+    judges: bool,
+}
+
+impl<'n> Stated<'_, 'n> {
+    fn text(&self, key: &str) -> Option<&'n str> {
+        self.words.text(key).map(str::trim).or_else(|| self.default(key))
+    }
+
+    /// Returns what holds where the file says nothing of a key.
+    fn default(&self, key: &str) -> Option<&'static str> {
+        let calls = || self.text("window").and_then(window);
+        let hidden = TRIPS.contains(&key) && self.trips
+            || JUDGED_BY_NAMES.contains(&key) && self.judges
+            || key == "buckets" && matches!(calls(), Some(WrittenWindow::Calls(_)));
+        self.profile.word(key).filter(|_| !hidden)
+    }
+
+    fn number(&self, key: &str) -> Option<u32> {
+        u32::try_from(whole_number(self.text(key)?).ok()?).ok()
+    }
+}
+
+/// Returns what holds for a key that a breaker of the file leaves out, in the words of the file.
+pub(super) fn in_effect(node: &Node, key: &str) -> Option<&'static str> {
+    let words = &Words { node, base: None };
+    let profile = Profile::named(words.text("profile").unwrap_or("tidegate"))?;
+    let trips = TRIPS.iter().any(|key| words.get(key).is_some());
+    let judges = JUDGED_BY_NAMES.iter().any(|key| words.get(key).is_some());
+    Stated { words, profile, trips, judges }.default(key)
+}
+
+/// Makes the terms; words that are not possible by themselves were reported with the shape.
+pub(super) fn terms(words: &Words<'_>, spot: Spot, findings: &mut Findings) -> Option<Terms> {
+    let spot_of = |key: &str| words.get(key).map_or(spot, |node| node.spot);
+    let judging: Vec<&str> = JUDGED_BY_NAMES.into_iter().filter(|key| words.get(key).is_some()).collect();
+    if let [first, second, ..] = judging[..] {
+        findings.error(spot_of(second), format_args!("{first} and {second} exclude each other"));
+        return None;
+    }
+    for (one, other) in [("slow_after", "slow_calls"), ("slow_calls", "slow_after")] {
+        if words.get(one).is_some() && words.get(other).is_none() {
+            findings.error(spot_of(one), format_args!("{one} needs {other} too"));
+            return None;
+        }
+    }
+    if words.text("window").and_then(window).is_some_and(|window| matches!(window, WrittenWindow::Calls(_)))
+        && let Some(buckets) = words.get("buckets")
+    {
+        findings.error(buckets.spot, "buckets are parts of a time; a window of calls has none");
+        return None;
+    }
+    let profile = Profile::named(words.text("profile").unwrap_or("tidegate"))?;
+    let stated = Stated {
+        words,
+        profile,
+        trips: TRIPS.iter().any(|key| words.get(key).is_some()),
+        judges: !judging.is_empty(),
+    };
+    let built = builder(&stated).map(BreakerBuilder::build)?;
+    match built {
+        Ok(breaker) => Some(Terms { quota: Some(Arc::new(Quota::Breaker(breaker))), label: label(&stated) }),
+        Err(error) => {
+            findings.error(spot_of(key_of(&error)), told(&error));
+            None
+        }
+    }
+}
+
+/// Describes the breaker; `None` where a word is not possible, which was reported with the shape.
+fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
+    let text = |key: &str| stated.text(key);
+    let time = |key: &str| text(key).map(span).and_then(Result::ok);
+    let mut builder = CircuitBreaker::builder().without_failure_ratio();
+    let window = match window(text("window")?)? {
+        WrittenWindow::Calls(calls) => Window::Calls(calls),
+        WrittenWindow::Time(span) => {
+            // A profile by calls says nothing of the parts of a time.
+            Window::Time { span, buckets: stated.number("buckets").unwrap_or(10) }
+        }
+    };
+    // The profile's least number of calls may be more than a shorter window of the file holds.
+    let min_calls = match (window, stated.words.get("min_calls")) {
+        (Window::Calls(calls), None) => stated.number("min_calls")?.min(calls),
+        _ => stated.number("min_calls")?,
+    };
+    builder = builder.window(window).min_calls(min_calls);
+    match text("failures").map(failures) {
+        Some(Some(Failures::Share(share))) => builder = builder.failure_ratio(share),
+        Some(Some(Failures::Count(count))) => builder = builder.failures(count),
+        Some(None) => return None,
+        None => {}
+    }
+    if let (Some(after), Some(slow)) = (time("slow_after"), text("slow_calls")) {
+        builder = builder.slow_calls(after, share(slow)?);
+    }
+    if let Some(failures) = stated.number("consecutive") {
+        builder = builder.consecutive(failures);
+    }
+    if text("trips") == Some("above") {
+        builder = builder.above();
+    }
+    if stated.profile.strictly_after {
+        builder = builder.strictly_after();
+    }
+    let first = time("open_for")?;
+    let longest = match stated.words.get("open_at_most") {
+        // `open_for` alone may be longer than the longest of the profile.
+        None => time("open_at_most").map_or(first, |longest| longest.max(first)),
+        Some(_) => time("open_at_most")?,
+    };
+    builder = builder.open_for(first).open_at_most(longest);
+    builder = builder
+        .overload_fails(text("overloaded") != Some("ignored"))
+        .evaluate(evaluate(text("evaluate")?)?)
+        .growth(factor(text("growth")?)?)
+        .jitter(share(text("jitter")?)?)
+        .probes(u64::from(stated.number("probes")?))
+        .ttl(time("ttl")?)
+        .steps(u8::try_from(stated.number("steps")?).ok()?);
+    builder = match (text("risk"), stated.number("close_after"), stated.number("judge_calls")) {
+        (Some(risk), _, _) => builder.judgement(Judgement::Evidence(u32::from(percent(risk)?) * 10_000)),
+        (_, Some(successes), _) => builder.judgement(Judgement::Successes(successes)),
+        (_, _, Some(calls)) => builder.judgement(Judgement::Batch(calls)),
+        (None, None, None) => builder,
+    };
+    Some(match forget(text("forget_after")?)? {
+        Some(after) => builder.forget_after(after),
+        None => builder.never_forget(),
+    })
+}
+
+/// Returns the key of the file that a mistake of core speaks of.
+fn key_of(error: &QuotaError) -> &'static str {
+    match error {
+        QuotaError::Parameter { name, .. } => match *name {
+            "slow_ratio" => "slow_calls",
+            "failure_ratio" => "failures",
+            "judgement" => "risk",
+            name => name,
+        },
+        _ => "algorithm",
+    }
+}
+
+/// Says a mistake of core in the words of the file.
+fn told(error: &QuotaError) -> String {
+    match error {
+        QuotaError::Parameter { name: "slow_ratio", .. } => {
+            "slow_calls: 0% of all calls are always slow; use 1% to 100%".to_owned()
+        }
+        QuotaError::Parameter { name: "judgement", .. } => {
+            "risk: more than 40% is no evidence; use 1% to 40%".to_owned()
+        }
+        error => error.to_string(),
+    }
+}
+
+/// Returns the breaker as people read it: `breaker 50% of 20 calls or more in 10s, open 5s`.
+fn label(stated: &Stated<'_, '_>) -> String {
+    let text = |key: &str| stated.text(key).unwrap_or_default();
+    let mut label = "breaker".to_owned();
+    let mut sign = ' ';
+    // Writing to a string does not fail.
+    if let Some(failures) = stated.text("failures") {
+        let _ = write!(label, "{sign}failures {failures}");
+        sign = '/';
+    }
+    if let Some(share) = stated.text("slow_calls") {
+        let _ = write!(label, "{sign}slow {share} after {}", text("slow_after"));
+        sign = '/';
+    }
+    if let Some(failures) = stated.text("consecutive") {
+        let _ = write!(label, "{sign}consecutive {failures}");
+    }
+    let _ = write!(label, " in {} open {}", text("window"), text("open_for"));
+    label
+}

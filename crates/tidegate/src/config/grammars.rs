@@ -1,0 +1,152 @@
+//! Small grammars of single keys: what is read, and how a value that is not is answered.
+
+use std::time::Duration;
+
+use tidegate_core::breaker::{Evaluate, Window};
+
+use super::shares::percent;
+use crate::policy::{span, whole_number};
+
+/// The grammar of a value that one key or two have.
+#[derive(Debug)]
+pub(super) struct Grammar {
+    /// Says whether a text is such a value.
+    pub(super) reads: fn(&str) -> bool,
+    /// As the end of a sentence that begins with the text.
+    pub(super) expected: &'static str,
+    /// Values that are.
+    pub(super) examples: &'static [&'static str],
+}
+
+pub(super) const WINDOW: Grammar = Grammar {
+    reads: |text| window(text).is_some(),
+    expected: "is neither a time as 10s nor a number of calls as 100 calls",
+    examples: &["10s", "100 calls"],
+};
+pub(super) const FAILURES: Grammar = Grammar {
+    reads: |text| failures(text).is_some(),
+    expected: "is neither a share of the calls, 1% to 100%, nor a number of failures, 1 to 16384",
+    examples: &["50%", "20"],
+};
+pub(super) const SHARE: Grammar = Grammar {
+    reads: |text| share(text).is_some(),
+    expected: "is not a share; use 0% to 100%",
+    examples: &["50%"],
+};
+pub(super) const FACTOR: Grammar = Grammar {
+    reads: |text| factor(text).is_some(),
+    expected: "is not a factor; use 1 to 1000, as 1.5",
+    examples: &["2", "1.5"],
+};
+pub(super) const EVALUATE: Grammar = Grammar {
+    reads: |text| evaluate(text).is_some(),
+    expected: "says not when; use each-call, each-failure, or a span as 500ms",
+    examples: &["each-call", "each-failure", "500ms"],
+};
+pub(super) const FORGET: Grammar = Grammar {
+    reads: |text| forget(text).is_some(),
+    expected: "is neither a span of time as 5min nor never",
+    examples: &["5min", "never"],
+};
+
+/// A window as written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WrittenWindow {
+    Calls(u32),
+    Time(Duration),
+}
+
+/// Reads `100 calls` or `10s`.
+pub(super) fn window(text: &str) -> Option<WrittenWindow> {
+    let text = text.trim();
+    match text.strip_suffix("calls").or_else(|| text.strip_suffix("call")) {
+        Some(calls) => u32::try_from(whole_number(calls.trim()).ok()?).ok().map(WrittenWindow::Calls),
+        None => span(text).ok().map(WrittenWindow::Time),
+    }
+}
+
+/// Failures as written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Failures {
+    Share(f64),
+    Count(u32),
+}
+
+/// Reads `50%` or `20`.
+pub(super) fn failures(text: &str) -> Option<Failures> {
+    let text = text.trim();
+    if text.ends_with('%') {
+        return percent(text).map(|percent| Failures::Share(f64::from(percent) / 100.0));
+    }
+    let count = u32::try_from(whole_number(text).ok()?).ok()?;
+    (1..=Window::MAX_CALLS).contains(&count).then_some(Failures::Count(count))
+}
+
+/// Reads `0%` to `100%`, as a part of one.
+pub(super) fn share(text: &str) -> Option<f64> {
+    let text = text.trim();
+    let percent = match text.strip_suffix('%')?.trim() {
+        "0" => 0,
+        _ => percent(text)?,
+    };
+    Some(f64::from(percent) / 100.0)
+}
+
+/// Reads `1.5`.
+pub(super) fn factor(text: &str) -> Option<f64> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let factor: f64 = text.parse().ok().filter(|_| is_plain)?;
+    (1.0..=1000.0).contains(&factor).then_some(factor)
+}
+
+/// Reads `each-call`, `each-failure` or `500ms`.
+pub(super) fn evaluate(text: &str) -> Option<Evaluate> {
+    match text {
+        "each-call" => Some(Evaluate::EachCall),
+        "each-failure" => Some(Evaluate::EachFailure),
+        _ => span(text).ok().map(Evaluate::Every),
+    }
+}
+
+/// Reads `5min`, or `never` as `None`.
+pub(super) fn forget(text: &str) -> Option<Option<Duration>> {
+    match text {
+        "never" => Some(None),
+        _ => span(text).ok().map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_failures_and_factors_are_read() {
+        assert_eq!(window("100 calls"), Some(WrittenWindow::Calls(100)));
+        assert_eq!(window("1 call"), Some(WrittenWindow::Calls(1)));
+        assert_eq!(window("10s"), Some(WrittenWindow::Time(Duration::from_secs(10))));
+        assert_eq!(
+            (failures("50%"), failures("20")),
+            (Some(Failures::Share(0.5)), Some(Failures::Count(20)))
+        );
+        assert_eq!((share("0%"), share("100 %"), factor("1.5")), (Some(0.0), Some(1.0), Some(1.5)));
+        assert_eq!(
+            (forget("never"), evaluate("500ms")),
+            (Some(None), Some(Evaluate::Every(Duration::from_millis(500))))
+        );
+    }
+
+    #[test]
+    fn what_is_none_is_refused() {
+        for text in ["", "calls", "-1 calls", "10", "99999999999 calls", "calls 5"] {
+            assert_eq!(window(text), None, "{text:?}");
+        }
+        for text in ["0", "0%", "101%", "half", "99999"] {
+            assert_eq!(failures(text), None, "{text:?}");
+        }
+        for text in ["0.9", "1e3", "inf", "NaN", "1001", "+2", "1.2.3", "."] {
+            assert_eq!(factor(text), None, "{text:?}");
+        }
+        assert_eq!((share("101%"), share("50")), (None, None));
+    }
+}

@@ -1,0 +1,257 @@
+//! The keys of `algorithm: breaker`, and the numbers of each profile in the words of the file.
+
+use tidegate_core::breaker::{CircuitBreaker, Window};
+use tidegate_core::concurrency::Concurrency;
+
+use crate::config::grammars::{EVALUATE, FACTOR, FAILURES, FORGET, SHARE, WINDOW};
+use crate::config::kind::{Key, Kind, key};
+
+/// The algorithm of a circuit breaker.
+pub(in crate::config) const BREAKER: &str = "breaker";
+
+/// The keys of a breaker alone; `ttl` it shares with places and `buckets` with windows.
+pub(super) const KEYS: [Key; 17] = [
+    key(
+        "profile",
+        Kind::Word(&PROFILE_NAMES, &[]),
+        Some("tidegate"),
+        "Where the numbers of a breaker come from that are not given: ours, or those of another library",
+    ),
+    key("window", Kind::Read(&WINDOW), None, "Which calls a breaker judges by: a time as 10s, or 100 calls"),
+    key(
+        "failures",
+        Kind::Read(&FAILURES),
+        None,
+        "Which share of the calls in the window, as 50%, or how many, as 20, opens a breaker when they fail",
+    ),
+    key("consecutive", Kind::Whole(1, MOST_CALLS), None, "How many failures in a row open a breaker"),
+    key("slow_after", Kind::Span, None, "A call that takes longer is slow"),
+    key("slow_calls", Kind::Read(&SHARE), None, "Which share of slow calls opens a breaker"),
+    key(
+        "min_calls",
+        Kind::Whole(1, Window::MAX_CALLS as u64),
+        None,
+        "With fewer calls in the window, shares and numbers of failures open nothing",
+    ),
+    key(
+        "trips",
+        Kind::Word(&["at", "above"], &[]),
+        None,
+        "Whether a threshold has to be reached or exceeded",
+    ),
+    key(
+        "overloaded",
+        Kind::Word(&["fails", "ignored"], &[]),
+        None,
+        "Whether a call that ended as overloaded counts as a failure, or says nothing",
+    ),
+    key(
+        "evaluate",
+        Kind::Read(&EVALUATE),
+        None,
+        "When figures are compared: each-call, each-failure, or at multiples of a span as 500ms",
+    ),
+    key("open_for", Kind::Span, None, "For how long a breaker is open at first"),
+    key(
+        "open_at_most",
+        Kind::Span,
+        None,
+        "For how long a breaker is open at most, when it opens again and again",
+    ),
+    key("growth", Kind::Read(&FACTOR), None, "How many times longer each open time is than the one before"),
+    key("jitter", Kind::Read(&SHARE), None, "By up to which share each open time is shortened at random"),
+    key(
+        "probes",
+        Kind::Whole(1, Concurrency::MAX_PLACES),
+        None,
+        "How many calls may try the service at once",
+    ),
+    key(
+        "steps",
+        Kind::Whole(0, CircuitBreaker::MAX_STEPS as u64),
+        None,
+        "How many steps of recovery follow, each with twice as many calls at once",
+    ),
+    key(
+        "forget_after",
+        Kind::Read(&FORGET),
+        None,
+        "After which time without a trip, or without use, all is forgotten; or never",
+    ),
+];
+
+/// How probes are judged; at most one of the three is given.
+pub(super) const JUDGED_BY: [Key; 3] = [
+    key(
+        "risk",
+        Kind::Percent,
+        None,
+        "Probes are judged by evidence, which is wrong this often at most: 1% to 40%",
+    ),
+    key(
+        "close_after",
+        Kind::Whole(1, MOST_CALLS),
+        None,
+        "So many good probes close it, and one bad one opens it",
+    ),
+    key(
+        "judge_calls",
+        Kind::Whole(1, MOST_CALLS),
+        None,
+        "So many probes are judged together, as the window is",
+    ),
+];
+
+/// The names of those three.
+pub(in crate::config) const JUDGED_BY_NAMES: [&str; JUDGED_BY.len()] =
+    [JUDGED_BY[0].name, JUDGED_BY[1].name, JUDGED_BY[2].name];
+
+/// More calls than this are counted by nothing in a breaker.
+const MOST_CALLS: u64 = 1 << 16;
+
+/// What `algorithm: breaker` takes.
+pub(super) const TAKES: &[&str] = &{
+    let mut names = ["ttl"; KEYS.len() + JUDGED_BY.len() + 2];
+    let mut at = 0;
+    while at < KEYS.len() {
+        names[at] = KEYS[at].name;
+        at += 1;
+    }
+    while at < KEYS.len() + JUDGED_BY.len() {
+        names[at] = JUDGED_BY[at - KEYS.len()].name;
+        at += 1;
+    }
+    names[at] = "buckets";
+    names
+};
+
+/// One profile: its name, and the numbers that a file leaves out.
+#[derive(Debug)]
+pub(in crate::config) struct Profile {
+    pub(in crate::config) name: &'static str,
+    pub(in crate::config) words: &'static [(&'static str, &'static str)],
+    /// Whether the first probe comes after the open time, and not at its end.
+    pub(in crate::config) strictly_after: bool,
+}
+
+impl Profile {
+    /// Returns the profile of a name.
+    pub(in crate::config) fn named(name: &str) -> Option<&'static Self> {
+        PROFILES.iter().find(|profile| profile.name == name)
+    }
+
+    /// Returns what the profile says of a key.
+    pub(in crate::config) fn word(&self, key: &str) -> Option<&'static str> {
+        self.words.iter().chain(ALL_ALIKE).find(|(name, _)| *name == key).map(|(_, word)| *word)
+    }
+}
+
+/// What no profile has differently, unless it says so.
+const ALL_ALIKE: &[(&str, &str)] = &[
+    ("failures", "50%"),
+    ("trips", "at"),
+    ("overloaded", "fails"),
+    ("evaluate", "each-call"),
+    ("ttl", "60s"),
+    ("growth", "1"),
+    ("jitter", "0%"),
+    ("probes", "1"),
+    ("steps", "0"),
+    ("forget_after", "never"),
+];
+
+const PROFILES: [Profile; 7] = [
+    Profile {
+        name: "tidegate",
+        words: &[
+            ("window", "10s"),
+            ("buckets", "10"),
+            ("min_calls", "20"),
+            ("open_for", "5s"),
+            ("open_at_most", "60s"),
+            ("growth", "2"),
+            ("jitter", "20%"),
+            ("probes", "3"),
+            ("risk", "5%"),
+            ("steps", "3"),
+            ("forget_after", "5min"),
+        ],
+        strictly_after: false,
+    },
+    Profile {
+        name: "hystrix",
+        words: &[
+            ("window", "10s"),
+            ("buckets", "10"),
+            ("min_calls", "20"),
+            ("evaluate", "500ms"),
+            ("open_for", "5s"),
+            ("close_after", "1"),
+        ],
+        strictly_after: true,
+    },
+    Profile {
+        name: "resilience4j",
+        words: &[
+            ("window", "100 calls"),
+            ("min_calls", "100"),
+            ("slow_after", "60s"),
+            ("slow_calls", "100%"),
+            ("open_for", "60s"),
+            ("probes", "10"),
+            ("judge_calls", "10"),
+        ],
+        strictly_after: true,
+    },
+    Profile {
+        name: "sentinel",
+        words: &[
+            ("window", "1s"),
+            ("buckets", "1"),
+            ("min_calls", "5"),
+            ("trips", "above"),
+            ("open_for", "5s"),
+            ("close_after", "1"),
+        ],
+        strictly_after: false,
+    },
+    Profile {
+        name: "sentinel-go",
+        words: &[
+            ("window", "1s"),
+            ("buckets", "1"),
+            ("min_calls", "5"),
+            ("open_for", "5s"),
+            ("close_after", "1"),
+        ],
+        strictly_after: false,
+    },
+    Profile {
+        name: "polly",
+        words: &[
+            ("window", "30s"),
+            ("buckets", "10"),
+            ("failures", "10%"),
+            ("min_calls", "100"),
+            ("evaluate", "each-failure"),
+            ("open_for", "5s"),
+            ("close_after", "1"),
+        ],
+        strictly_after: false,
+    },
+    Profile {
+        name: "tower-resilience",
+        words: &[("window", "100 calls"), ("min_calls", "100"), ("open_for", "30s"), ("close_after", "1")],
+        strictly_after: false,
+    },
+];
+
+const PROFILE_NAMES: [&str; PROFILES.len()] = {
+    let mut names = [""; PROFILES.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = PROFILES[at].name;
+        at += 1;
+    }
+    names
+};

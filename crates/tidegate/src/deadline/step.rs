@@ -1,0 +1,202 @@
+//! One kind of work that requests are made of, held to the time that is left.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tidegate_core::Tick;
+use tidegate_core::deadline::Timeouts;
+
+use super::{Deadline, carried, carry_through};
+use crate::clock::{self, Clock, SystemClock};
+
+/// One kind of work that requests are made of, such as a query: how long it may take, how long it takes at least, and how often there was not
+/// enough time for it. Clones share the counts.
+///
+/// The work gets the least of its own time and of what the deadline leaves that the task [carries](carried); without one, of the default. Work
+/// that cannot be done in the time left is not begun.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate::deadline::{self, OutOfTime, Step, Timeouts};
+/// use tidegate::{ManualClock, Tick};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), tidegate::QuotaError> {
+/// let millis = Duration::from_millis;
+/// // A query: 500 ms at most, and never done in less than 20.
+/// let query = Step::new(Timeouts::new(millis(1000), millis(10_000))?)
+///     .within(millis(500))
+///     .needing(millis(20))
+///     .with_clock(ManualClock::default());
+///
+/// assert_eq!(query.run(async { "a row" }).await, Ok("a row"));
+/// let hurried = deadline::carry_through(Tick::from_nanos(19_000_000), query.run(async { "a row" }));
+/// assert_eq!(hurried.await, Err(OutOfTime::NotBegun));
+/// assert_eq!((query.counts().begun, query.counts().not_begun), (1, 1));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Step {
+    timeouts: Timeouts,
+    own: Option<Duration>,
+    needs: Duration,
+    clock: Arc<dyn Clock>,
+    counters: Arc<Counters>,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    begun: AtomicU64,
+    not_begun: AtomicU64,
+    cut_off: AtomicU64,
+}
+
+/// How often work was begun, and how often there was no time for it. Each number is exact; together they are not of one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepCounts {
+    /// Begun.
+    pub begun: u64,
+    /// Not begun, because it could not have been done in the time left.
+    pub not_begun: u64,
+    /// Begun, and dropped when its time was up.
+    pub cut_off: u64,
+}
+
+/// Why work has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OutOfTime {
+    /// It cannot be done in the time that is left; it was not begun.
+    #[error("not enough time is left for the work; it was not begun")]
+    NotBegun,
+    /// Its time was up, and it was dropped.
+    #[error("the work was not done in its time")]
+    CutOff,
+}
+
+impl Step {
+    /// Makes a step by these rules, without a time of its own.
+    #[must_use]
+    pub fn new(timeouts: Timeouts) -> Self {
+        let clock = Arc::new(SystemClock::new());
+        Self { timeouts, own: None, needs: Duration::ZERO, clock, counters: Arc::default() }
+    }
+
+    /// Sets the most time that the work gets, however much is left.
+    #[must_use]
+    pub fn within(self, own: Duration) -> Self {
+        Self { own: Some(own), ..self }
+    }
+
+    /// Sets the time that the work takes at least: with less it is not begun. Zero unless set.
+    #[must_use]
+    pub fn needing(self, least: Duration) -> Self {
+        Self { needs: least, ..self }
+    }
+
+    /// Sets the clock; the [`SystemClock`] unless set.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
+        Self { clock: Arc::new(clock), ..self }
+    }
+
+    /// Runs work, which carries the deadline of its step, and drops it when that has come. Work that is ready when it is first polled is in time.
+    ///
+    /// # Errors
+    /// [`OutOfTime`], which is counted.
+    ///
+    /// # Cancel safety
+    /// Dropping it drops the work.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, OutOfTime> {
+        let Some(until) = self.until() else {
+            // Relaxed, here and below: a count stands by itself.
+            self.counters.not_begun.fetch_add(1, Ordering::Relaxed);
+            return Err(OutOfTime::NotBegun);
+        };
+        self.counters.begun.fetch_add(1, Ordering::Relaxed);
+        let done = clock::before(&*self.clock, until, carry_through(until, work)).await;
+        done.ok_or_else(|| {
+            self.counters.cut_off.fetch_add(1, Ordering::Relaxed);
+            OutOfTime::CutOff
+        })
+    }
+
+    /// Returns how often work was begun, and how often there was no time for it.
+    #[must_use]
+    pub fn counts(&self) -> StepCounts {
+        let Counters { begun, not_begun, cut_off } = &*self.counters;
+        let [begun, not_begun, cut_off] =
+            [begun, not_begun, cut_off].map(|count| count.load(Ordering::Relaxed));
+        StepCounts { begun, not_begun, cut_off }
+    }
+
+    /// The tick by which work that began now would have to end; `None` where that is too early.
+    fn until(&self) -> Option<Tick> {
+        let now = self.clock.now();
+        let deadline =
+            carried().map_or_else(|| self.timeouts.deadline(now, None), |at: Deadline| at.tick(&*self.clock));
+        let until = now.after(self.timeouts.for_step(now, deadline, self.own)?);
+        self.timeouts.leaves(now, until, self.needs).then_some(until)
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests {
+    use std::future::pending;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+    use crate::block_on::block_on;
+    use crate::clock::ManualClock;
+    use crate::deadline::carry;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn step() -> (Step, ManualClock) {
+        let clock = ManualClock::default();
+        let timeouts = Timeouts::new(2 * SECOND, 10 * SECOND).expect("times");
+        (Step::new(timeouts).with_clock(clock.clone()), clock)
+    }
+
+    #[test]
+    fn the_work_carries_the_least_of_what_bounds_it() {
+        let (step, _) = step();
+        let finds = |step: &Step| block_on(step.run(async { carried() })).unwrap();
+        let at = |secs| Some(Deadline::from(Tick::from_secs(secs)));
+        assert_eq!(finds(&step), at(2), "the default");
+        assert_eq!(finds(&step.clone().within(SECOND)), at(1), "its own");
+        assert_eq!(carry(Tick::from_secs(5), || finds(&step)), at(5), "what is left");
+        assert_eq!(carry(Tick::from_secs(99), || finds(&step)), at(10), "the ceiling");
+        assert_eq!(carry(Tick::from_secs(5), || finds(&step.clone().within(SECOND))), at(1), "its own");
+    }
+
+    #[test]
+    fn work_that_cannot_be_done_is_neither_polled_nor_left_uncounted() {
+        let (step, _) = step();
+        let never = async { unreachable!("there is no time for it") };
+        assert_eq!(carry(Tick::EPOCH, || block_on(step.run(never))), Err::<(), _>(OutOfTime::NotBegun));
+        let needs_two = step.clone().needing(2 * SECOND);
+        assert_eq!(block_on(needs_two.run(async { 1 })), Ok(1), "exactly enough");
+        let needs_more = step.clone().needing(2 * SECOND + Duration::from_nanos(1));
+        assert_eq!(block_on(needs_more.run(async { 1 })), Err(OutOfTime::NotBegun));
+        let own = step.clone().within(SECOND).needing(2 * SECOND);
+        assert_eq!(block_on(own.run(async { 1 })), Err(OutOfTime::NotBegun), "its own time is too short");
+        assert_eq!(step.counts(), StepCounts { begun: 1, not_begun: 3, cut_off: 0 });
+    }
+
+    #[test]
+    fn work_is_dropped_when_its_time_is_up() {
+        let (step, clock) = step();
+        let mut run = pin!(step.run(pending::<()>()));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(run.as_mut().poll(&mut cx).is_pending());
+        clock.advance(2 * SECOND - Duration::from_nanos(1));
+        assert!(run.as_mut().poll(&mut cx).is_pending());
+        clock.advance(Duration::from_nanos(1));
+        assert_eq!(run.as_mut().poll(&mut cx), Poll::Ready(Err(OutOfTime::CutOff)));
+        assert_eq!(step.counts(), StepCounts { begun: 1, not_begun: 0, cut_off: 1 });
+    }
+}

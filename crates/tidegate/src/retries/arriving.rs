@@ -1,0 +1,116 @@
+//! Retries that arrive at a server, and what it tells their callers.
+
+use tidegate_core::QuotaError;
+use tidegate_core::retry::Pushback;
+use tidegate_core::retry_budget::RetryBudget;
+
+use super::SharedBudget;
+use crate::clock::Clock;
+
+/// The share of retries among what arrives above which callers are told to stop, unless another is set: one for every two first tries.
+const SHARE: f64 = 0.5;
+
+/// Counts the first tries and the retries that arrive at a server, and says when there are so many retries that callers are not to try again.
+///
+/// A caller who keeps within a budget of a tenth never sends more than one retry for ten calls. Where one arrives for every two first tries, callers
+/// have no budgets, and most of what an overloaded server does is done twice: then "try again later" makes it worse. Clones share the counts.
+///
+/// # Examples
+/// ```
+/// use tidegate::retries::{ArrivingRetries, Pushback, header};
+///
+/// let arriving = ArrivingRetries::default();
+/// // For each request, by whichever header it has:
+/// let tries_before = header::read_grpc_attempts(b"0").unwrap_or(0);
+/// arriving.count(tries_before);
+/// // Where a request is refused because there is too much to do:
+/// assert_eq!(arriving.pushback(), None, "few are retries: callers may try again");
+///
+/// for _ in 0..100 {
+///     arriving.count(1);
+/// }
+/// assert_eq!(arriving.pushback(), Some(Pushback::Never));
+/// ```
+///
+/// # Source
+/// "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21: "overloaded; don't retry".
+#[derive(Clone, Debug)]
+pub struct ArrivingRetries {
+    seen: SharedBudget,
+}
+
+impl ArrivingRetries {
+    /// Tells callers to stop above a share of the first tries, 0 to 1, and above the floor of the default [`RetryBudget`].
+    ///
+    /// # Errors
+    /// As [`RetryBudget::new`].
+    pub fn above(share: f64) -> Result<Self, QuotaError> {
+        RetryBudget::new(share).map(|budget| Self { seen: SharedBudget::new(budget) })
+    }
+
+    /// As [`ArrivingRetries::above`], by rules and a clock of your own.
+    #[must_use]
+    pub fn with_clock(rules: RetryBudget, clock: impl Clock + 'static) -> Self {
+        Self { seen: SharedBudget::with_clock(rules, clock) }
+    }
+
+    /// Counts a request that was tried so often before; 0 is a first try.
+    pub fn count(&self, tries_before: u32) {
+        if tries_before == 0 {
+            self.seen.call();
+        } else {
+            // One beyond the share is not counted, so the answer changes as soon as first tries outweigh retries again.
+            let _ = self.seen.retry();
+        }
+    }
+
+    /// Returns what to tell a caller who is refused because there is too much to do: [`Pushback::Never`] while too many retries arrive, else
+    /// nothing, and the caller does as it likes. [`header`](super::header) has what to write.
+    #[must_use]
+    pub fn pushback(&self) -> Option<Pushback> {
+        self.seen.is_spent().then_some(Pushback::Never)
+    }
+}
+
+impl Default for ArrivingRetries {
+    /// Above one retry for every two first tries, over ten seconds, and more than ten retries a second.
+    fn default() -> Self {
+        Self { seen: SharedBudget::new(RetryBudget::new(SHARE).unwrap_or_default()) }
+    }
+}
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    #[test]
+    fn callers_are_told_to_stop_only_while_retries_are_too_many() {
+        let clock = ManualClock::default();
+        let rules = RetryBudget::new(SHARE).unwrap().without_floor();
+        let arriving = ArrivingRetries::with_clock(rules, clock.clone());
+        let arrive = |first: u32, retries: u32| {
+            (0..first).for_each(|_| arriving.count(0));
+            (0..retries).for_each(|retry| arriving.count(1 + retry % 3));
+            arriving.pushback()
+        };
+        assert_eq!(arrive(100, 10), None, "within a budget of a tenth");
+        assert_eq!(arrive(0, 39), None);
+        assert_eq!(arrive(0, 1), Some(Pushback::Never), "one for every two");
+        assert_eq!(arrive(2, 0), None, "and one for less than two");
+        clock.advance(Duration::from_secs(20));
+        assert_eq!(arrive(0, 100), Some(Pushback::Never), "nothing but retries");
+        assert_eq!(arrive(10, 0), None, "they were not counted beyond the share");
+    }
+
+    #[test]
+    fn a_quiet_service_is_left_alone() {
+        let arriving = ArrivingRetries::with_clock(RetryBudget::default(), ManualClock::default());
+        for _ in 0..9 {
+            arriving.count(1);
+        }
+        assert_eq!(arriving.pushback(), None, "ten retries in a second are no storm");
+    }
+}

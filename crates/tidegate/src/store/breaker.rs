@@ -1,0 +1,137 @@
+//! What people ask of a breaker in a store: how it stands, and to be put in a state.
+
+use std::time::Duration;
+
+use tidegate_core::breaker::{Condition, Forced, Totals};
+use tidegate_core::decision::Ruling;
+use tidegate_core::{Algorithm, Decision, Quota, State};
+
+use super::cell::{Cell, current, keep};
+use super::step::{Settled, Settlement, Step};
+
+/// What a person does with the breakers of a step.
+#[derive(Clone, Copy, Debug)]
+pub enum Handling<'a> {
+    /// Looks, and changes nothing.
+    Look,
+    /// Puts them in a state.
+    Force(&'a Forced),
+    /// Ends what was forced; a breaker that was forced open is then tried by probes.
+    Release,
+}
+
+/// How a breaker stands, as people are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BreakerView {
+    /// Its state.
+    pub condition: Condition,
+    /// The calls in its window, or of the present step of a half-open one.
+    pub totals: Totals,
+    /// What a person has forced it to.
+    pub forced: Option<Forced>,
+}
+
+/// Handles every breaker of a step, and tells how the last one stands afterwards; returns whether cells changed. A charge of another
+/// kind of limit is looked at only, and tells nothing.
+pub(super) fn handle(
+    step: &Step<'_>,
+    cells: &mut [Option<Cell>],
+    handling: Handling<'_>,
+    settled: &mut Settled,
+) -> bool {
+    let (now, mut changed) = (step.now, false);
+    settled.allowed = true;
+    for (charge, cell) in step.charges.iter().zip(cells) {
+        let mut state = current(charge, cell.as_ref(), now).into_owned();
+        if let (Quota::Breaker(breaker), State::Breaker(state)) = (&**charge.quota, &mut state) {
+            let before = state.clone();
+            match handling {
+                Handling::Look => {}
+                Handling::Force(forced) => {
+                    breaker.force_in_place(state, now, Some(forced.clone()), &mut |_| ());
+                }
+                Handling::Release => breaker.force_in_place(state, now, None, &mut |_| ()),
+            }
+            settled.breaker = Some(Box::new(BreakerView {
+                condition: breaker.condition(state, now),
+                totals: breaker.totals(state, now),
+                forced: breaker.forced(state, now),
+            }));
+            if *state != before {
+                keep(cell, charge.quota, State::Breaker(state.clone()), now);
+                changed = true;
+            }
+        }
+        let standing = charge.quota.standing(&state, now);
+        let decision = Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing };
+        settled.lines.push(Settlement { decision, receipt: None });
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tidegate_core::breaker::{CircuitBreaker, Force};
+    use tidegate_core::{Cost, Tick};
+
+    use super::super::settle::settle;
+    use super::super::step::{Charge, Op};
+    use super::*;
+
+    fn view(
+        quota: &Arc<Quota>,
+        cells: &mut [Option<Cell>],
+        secs: u64,
+        handling: Handling<'_>,
+    ) -> BreakerView {
+        let charges = [Charge::new(b"b", quota, Cost::ONE)];
+        let (settled, changed) =
+            settle(&Step::new(Tick::from_secs(secs), Op::Breaker(handling), &charges), cells);
+        assert!(settled.allowed && changed != matches!(handling, Handling::Look));
+        *settled.breaker.expect("the limit is a breaker")
+    }
+
+    #[test]
+    fn a_person_opens_a_breaker_and_it_ends_by_itself() {
+        let quota: Arc<Quota> = Arc::new(Quota::Breaker(CircuitBreaker::builder().build().unwrap()));
+        let mut cells = [None];
+        assert_eq!(view(&quota, &mut cells, 1, Handling::Look).condition, Condition::Closed);
+        assert_eq!(cells, [None], "looking keeps nothing");
+        let forced = Forced::new(Force::Open, Some(Tick::from_secs(60)), "upgrade");
+        let open = view(&quota, &mut cells, 2, Handling::Force(&forced));
+        assert_eq!((open.condition.as_str(), open.forced), ("forced-open", Some(forced)));
+        let take = |secs, cells: &mut [Option<Cell>; 1]| {
+            let charges = [Charge::new(b"b", &quota, Cost::ONE)];
+            settle(&Step::new(Tick::from_secs(secs), Op::Take, &charges), cells).0
+        };
+        assert!(!take(59, &mut cells).allowed);
+        assert!(take(60, &mut cells).allowed, "a probe");
+        assert_eq!(view(&quota, &mut cells, 61, Handling::Look).condition.as_str(), "half-open");
+    }
+
+    #[test]
+    fn what_was_forced_is_ended_and_tried_by_probes() {
+        let quota: Arc<Quota> = Arc::new(Quota::Breaker(CircuitBreaker::builder().build().unwrap()));
+        let mut cells = [None];
+        let forced = Forced::new(Force::Open, None, "");
+        view(&quota, &mut cells, 1, Handling::Force(&forced));
+        let released = view(&quota, &mut cells, 2, Handling::Release);
+        assert_eq!((released.condition.as_str(), released.forced), ("open", None));
+    }
+
+    #[test]
+    fn a_limit_that_is_no_breaker_is_left_alone() {
+        let quota = Arc::new(Quota::per_second(1).gcra().unwrap());
+        let charges = [Charge::new(b"b", &quota, Cost::ONE)];
+        let forced = Forced::new(Force::Open, None, "");
+        let step = Step::new(Tick::from_secs(1), Op::Breaker(Handling::Force(&forced)), &charges);
+        let (settled, changed) = settle(&step, &mut [None]);
+        assert_eq!(
+            (settled.breaker, changed, settled.lines[0].decision.standing.remaining),
+            (None, false, 1)
+        );
+    }
+}

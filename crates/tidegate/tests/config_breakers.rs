@@ -1,0 +1,157 @@
+//! `algorithm: breaker` in a policy file: its words, its profiles, and what does not go with it.
+#![cfg(feature = "config")]
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+use std::time::Duration;
+
+use tidegate::Quota;
+use tidegate::breaker::{BreakerBuilder, CircuitBreaker, Evaluate, Judgement, SentinelRule, Window};
+use tidegate::config::{Config, Format, schema};
+
+fn file(limit: &str) -> String {
+    format!(
+        "version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n  - name: p\n    limit: {{ algorithm: breaker{limit} }}\n"
+    )
+}
+
+fn quota(limit: &str) -> Quota {
+    let (config, warnings) = Config::parse(&file(limit), "t", Format::Yaml).unwrap();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    let policy = &config.policies.policies()[0];
+    assert!(policy.limits[0].is_guard());
+    assert_eq!(policy.refusal(0).status, 503);
+    policy.limits[0].terms.quota.as_deref().unwrap().clone()
+}
+
+fn label(limit: &str) -> String {
+    let (config, _) = Config::parse(&file(limit), "t", Format::Yaml).unwrap();
+    config.policies.policies()[0].limits[0].terms.label.clone()
+}
+
+fn mistake(limit: &str) -> String {
+    let found = Config::parse(&file(limit), "t", Format::Yaml).unwrap_err();
+    assert_eq!(found.iter().count(), 1, "{found:?}");
+    found.iter().next().unwrap().to_string()
+}
+
+fn built(builder: BreakerBuilder) -> Quota {
+    Quota::Breaker(builder.build().unwrap())
+}
+
+#[test]
+fn a_breaker_without_words_is_the_librarys() {
+    assert_eq!(quota(""), built(CircuitBreaker::builder()));
+    assert_eq!(label(""), "breaker failures 50% in 10s open 5s");
+}
+
+/// The words of each profile in the file are compared with its builder in the library.
+#[test]
+fn profiles_are_those_of_the_library() {
+    let ttl = Duration::from_secs(60);
+    let five = Duration::from_secs(5);
+    let profiles = [
+        ("hystrix", CircuitBreaker::hystrix()),
+        ("resilience4j", CircuitBreaker::resilience4j()),
+        ("polly", CircuitBreaker::polly()),
+        ("tower-resilience", CircuitBreaker::tower_resilience()),
+        ("sentinel", CircuitBreaker::sentinel(SentinelRule::ErrorRatio(0.5), five)),
+        ("sentinel-go", CircuitBreaker::sentinel_go(SentinelRule::ErrorRatio(0.5), five, 0)),
+    ];
+    for (name, profile) in profiles {
+        let longest = if name == "tower-resilience" {
+            30
+        } else if name == "resilience4j" {
+            60
+        } else {
+            5
+        };
+        let profile = profile.ttl(ttl).open_at_most(Duration::from_secs(longest));
+        assert_eq!(quota(&format!(", profile: {name}")), built(profile), "{name}");
+    }
+}
+
+#[test]
+fn every_word_is_read() {
+    let limit = ", window: 100 calls, failures: 30%, slow_after: 2s, slow_calls: 80%, consecutive: 7, min_calls: 10, trips: above, \
+                 overloaded: ignored, evaluate: each-failure, open_for: 1s, open_at_most: 10s, growth: 1.5, jitter: 0%, probes: 2, \
+                 ttl: 30s, close_after: 4, steps: 1, forget_after: 1h";
+    let expected = CircuitBreaker::builder()
+        .window(Window::Calls(100))
+        .failure_ratio(0.3)
+        .slow_calls(Duration::from_secs(2), 0.8)
+        .consecutive(7)
+        .min_calls(10)
+        .above()
+        .overload_fails(false)
+        .evaluate(Evaluate::EachFailure)
+        .open_for(Duration::from_secs(1))
+        .open_at_most(Duration::from_secs(10))
+        .growth(1.5)
+        .jitter(0.0)
+        .probes(2)
+        .ttl(Duration::from_secs(30))
+        .judgement(Judgement::Successes(4))
+        .steps(1)
+        .forget_after(Duration::from_secs(3600));
+    assert_eq!(quota(limit), built(expected));
+    assert_eq!(label(limit), "breaker failures 30%/slow 80% after 2s/consecutive 7 in 100 calls open 1s");
+}
+
+/// Somebody who asks for five failures in a row does not mean: or half of the calls, too.
+#[test]
+fn what_trips_it_replaces_what_the_profile_has() {
+    let expected = CircuitBreaker::builder().without_failure_ratio().consecutive(5);
+    assert_eq!(quota(", consecutive: 5"), built(expected));
+    assert_eq!(
+        quota(", failures: 20"),
+        built(CircuitBreaker::builder().without_failure_ratio().failures(20))
+    );
+    let batch = CircuitBreaker::builder().judgement(Judgement::Batch(10));
+    assert_eq!(quota(", judge_calls: 10"), built(batch));
+}
+
+#[test]
+fn mistakes_name_the_key_and_what_would_work() {
+    for (limit, told) in [
+        (", profile: histrix", "profile: unknown word \"histrix\"; did you mean \"hystrix\"?"),
+        (", windw: 10s", "unknown key \"windw\" in limit; did you mean \"window\"?"),
+        (", window: 10", "window: \"10\" is neither a time as 10s nor a number of calls as 100 calls"),
+        (", failures: 150%", "failures: \"150%\" is neither a share of the calls"),
+        (", growth: 0.5", "growth: \"0.5\" is not a factor; use 1 to 1000, as 1.5"),
+        (", rate: 5/s", "rate does not belong to breaker, which goes by how calls end"),
+        (", max: 5", "max does not belong to breaker; it belongs to concurrency"),
+        (", slow_calls: 50%", "slow_calls needs slow_after too"),
+        (", slow_after: 1s", "slow_after needs slow_calls too"),
+        (", risk: 5%, close_after: 3", "risk and close_after exclude each other"),
+        (", risk: 50%", "risk: more than 40% is no evidence; use 1% to 40%"),
+        (", window: 100 calls, buckets: 5", "buckets are parts of a time; a window of calls has none"),
+        (", window: 10 calls, min_calls: 11", "min_calls"),
+        (", window: 2d", "window"),
+        (", buckets: 500", "buckets"),
+        (", open_for: 5s, open_at_most: 1s", "open_at_most"),
+        (", keep_for: { critical: 20% }", "keep_for does not belong to breaker"),
+    ] {
+        let found = mistake(limit);
+        assert!(found.contains(told), "{limit}: {found}");
+    }
+    let breaker = "version: 1\npolicies: [{ name: p, limit: { rate: 5/s }, breaker: { open_for: 5s } }]\n";
+    let found = Config::parse(breaker, "t", Format::Yaml).unwrap_err();
+    let found = found.iter().next().unwrap().to_string();
+    assert!(found.contains("breaker is no key here; write limit: { algorithm: breaker, ... }"), "{found}");
+}
+
+#[test]
+fn the_schema_and_what_is_in_effect_have_its_words() {
+    let schema = schema();
+    let limit = &schema["properties"]["policies"]["items"]["properties"]["limit"];
+    assert_eq!(limit["properties"]["profile"]["enum"][1], "hystrix");
+    assert!(limit["properties"]["open_for"].is_object());
+    let (config, _) = Config::parse(&file(", profile: hystrix, open_for: 9s"), "t", Format::Yaml).unwrap();
+    let limit = &config.effective.value["policies"][0]["limit"];
+    assert_eq!(
+        (&limit["open_for"], &limit["window"], &limit["min_calls"]),
+        (&"9s".into(), &"10s".into(), &20.into())
+    );
+    assert_eq!((limit.get("cold_factor"), limit.get("risk"), &limit["close_after"]), (None, None, &1.into()));
+    assert_eq!(config.effective.origins["policies.0.limit.window"], "default, of the profile");
+}
