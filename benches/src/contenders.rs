@@ -4,6 +4,7 @@ mod floor;
 mod floor_table;
 mod gcra;
 mod governor;
+mod layers;
 mod leaky_bucket;
 mod pingora;
 mod rate_net;
@@ -127,6 +128,28 @@ pub(crate) const PERMITS: &[Contender<PassThrough>] = &[
     contender("tower", Less, "tower `ConcurrencyLimit` (one thread's own)", tower::concurrency),
     contender("floor", Floor, "`fetch_add` and `fetch_sub`", floor::permit),
     contender("floor-owned", Floor, "the same, and a clone of an `Arc`", floor::owned_permit),
+    contender("breaker", Tidegate, "Tidegate, breaker", layers::breaker),
+    contender("breaker-keyed", Tidegate, "Tidegate, breaker of a key", layers::keyed_breaker),
+    contender("failsafe", Peer, "failsafe", layers::failsafe),
+    contender("bare", Floor, "no layer", layers::none),
+    contender("server-stack", Tidegate, "Tidegate, `ServerStack`: fallback, deadline, rate, adaptive", layers::server_stack),
+    contender("client-stack", Tidegate, "Tidegate, `ClientStack`: all six", layers::client_stack),
+    contender("layer-rate", Tidegate, "Tidegate, rate limit", layers::rate_limit),
+    contender("layer-places", Tidegate, "Tidegate, concurrency", layers::concurrency),
+    contender("layer-adaptive", Tidegate, "Tidegate, concurrency moved by Vegas", layers::adaptive),
+    contender("layer-breaker", Tidegate, "Tidegate, breaker", layers::breaker_layer),
+    contender("layer-deadline", Tidegate, "Tidegate, deadline", layers::deadline_layer),
+    contender("layer-gate", Tidegate, "Tidegate, gate of one policy", layers::gate),
+    contender("layer-retry", Tidegate, "Tidegate, retry", layers::retry),
+    contender("layer-load-shed", Tidegate, "Tidegate, load shed", layers::load_shed),
+    contender("layer-fallback", Tidegate, "Tidegate, fallback", layers::fallback),
+    contender("tower-stack", Peer, "tower, `LoadShed`, `Timeout`, `RateLimit`, `ConcurrencyLimit`", tower::stack),
+    contender("tower-concurrency", Peer, "tower, `ConcurrencyLimit`", tower::concurrency_layer),
+    contender("tower-rate", Less, "tower, `RateLimit` (not shared)", tower::rate_layer),
+    contender("tower-load-shed", Peer, "tower, `LoadShed`", tower::load_shed),
+    contender("tower-timeout", Peer, "tower, `Timeout`", tower::timeout),
+    contender("resilience-breaker", Peer, "tower-resilience, breaker", layers::resilience_breaker),
+    contender("resilience-bulkhead", Peer, "tower-resilience, bulkhead", layers::resilience_bulkhead),
 ];
 
 /// The contenders of [`KEYED`] that are flooded, each in one form.

@@ -3,14 +3,20 @@
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use anyhow::Result;
 use tower::Service;
+use http::Request;
 use tower::limit::rate::Rate;
 use tower::limit::{ConcurrencyLimit, RateLimit};
+use tower::load_shed::LoadShed;
+use tower::timeout::Timeout;
 
 use crate::workloads::One;
-use crate::workloads::permits::{PLACES, Permits};
+use crate::workloads::permits::{AnswersAtOnce, PLACES, Permits};
+
+const SECOND: Duration = Duration::from_secs(1);
 
 pub(crate) fn one(run: &mut One<'_>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
@@ -36,6 +42,41 @@ pub(crate) fn concurrency(run: &mut Permits<'_>) -> Result<()> {
             drop(service.call(()));
         }
         ready
+    })
+}
+
+/// A rate that is never spent.
+fn rate() -> Rate {
+    Rate::new(u64::MAX, SECOND)
+}
+
+/// Runs a service under a runtime, whose timers tower's layers make.
+fn layers<S: Service<Request<()>>>(run: &mut Permits<'_>, service: impl FnOnce() -> S) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+    let _entered = runtime.enter();
+    run.layers(service())
+}
+
+pub(crate) fn concurrency_layer(run: &mut Permits<'_>) -> Result<()> {
+    layers(run, || ConcurrencyLimit::new(AnswersAtOnce, PLACES as usize))
+}
+
+pub(crate) fn rate_layer(run: &mut Permits<'_>) -> Result<()> {
+    layers(run, || RateLimit::new(AnswersAtOnce, rate()))
+}
+
+pub(crate) fn load_shed(run: &mut Permits<'_>) -> Result<()> {
+    layers(run, || LoadShed::new(AnswersAtOnce))
+}
+
+pub(crate) fn timeout(run: &mut Permits<'_>) -> Result<()> {
+    layers(run, || Timeout::new(AnswersAtOnce, SECOND))
+}
+
+pub(crate) fn stack(run: &mut Permits<'_>) -> Result<()> {
+    layers(run, || {
+        let limited = RateLimit::new(ConcurrencyLimit::new(AnswersAtOnce, PLACES as usize), rate());
+        LoadShed::new(Timeout::new(limited, SECOND))
     })
 }
 

@@ -27,6 +27,7 @@ pub trait Answers<Res, Err> {
 }
 
 /// Refusals as HTTP responses: 429, 503 or 504 with a problem as the body, `Retry-After` and rate-limit headers. Who passes gets these headers too.
+/// The response carries the [`Refused`] among its extensions.
 ///
 /// # Source
 /// RFC 9457 (problems), RFC 6585 (429), draft-ietf-httpapi-ratelimit-headers-11.
@@ -35,7 +36,9 @@ pub struct Problems;
 
 impl<B: From<String>, Err> Answers<Response<B>, Err> for Problems {
     fn refuse(&self, refused: Refused, told: Option<&HttpAnswer<'_>>) -> Result<Response<B>, Err> {
-        Ok(told.and_then(HttpAnswer::refusal).unwrap_or_else(|| problem(&refused)))
+        let mut response = told.and_then(HttpAnswer::refusal).unwrap_or_else(|| problem(&refused));
+        response.extensions_mut().insert(refused);
+        Ok(response)
     }
 
     fn tell(&self, response: &mut Response<B>, told: &HttpAnswer<'_>) {

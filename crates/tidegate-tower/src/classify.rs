@@ -5,8 +5,11 @@ use std::time::Duration;
 use http::header::{DATE, HeaderMap, RETRY_AFTER};
 use http::{HeaderValue, Response};
 use tidegate::Outcome;
+use tidegate::observer::RefusalCause;
 use tidegate::retries::Verdict;
 use tidegate_core::retry::Pushback;
+
+use crate::refused::Refused;
 
 /// Where gRPC says how a call ended.
 const GRPC_STATUS: &str = "grpc-status";
@@ -29,18 +32,37 @@ impl<Res, Err, F: Fn(&Result<Res, Err>) -> Verdict> Classify<Res, Err> for F {
 ///
 /// Below 400 is a success, 429 and 503 are overload, other 4xx the caller's fault, other 5xx a failure. Of gRPC `UNAVAILABLE` and
 /// `RESOURCE_EXHAUSTED` are overload, `CANCELLED` teaches nothing, the caller's fault is what says so by its name, the rest is a failure.
+///
+/// A [`Refused`] of a layer within says nothing of the service, which was not asked: it is [`Outcome::Ignored`], so a full line of ours opens
+/// no breaker, lowers no limit and is not tried again. One is a failure: [`RefusalCause::TimedOut`], for then the service was asked.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByStatus;
 
-impl<B, Err> Classify<Response<B>, Err> for ByStatus {
+impl<B, Err: 'static> Classify<Response<B>, Err> for ByStatus {
     fn classify(&self, result: &Result<Response<B>, Err>) -> Verdict {
-        let Ok(response) = result else { return Outcome::Failure.into() };
+        let response = match result {
+            Ok(response) => response,
+            Err(error) => return Refused::of_error(error).map_or(Outcome::Failure, of_refusal).into(),
+        };
         let headers = response.headers();
         let outcome = match headers.get(GRPC_STATUS) {
             Some(status) => of_grpc(status),
             None => Outcome::from_status(response.status().as_u16()),
         };
-        Verdict { outcome, pushback: retry_after(headers) }
+        if outcome == Outcome::Success {
+            return outcome.into();
+        }
+        match Refused::of_response(response) {
+            Some(refused) => of_refusal(refused).into(),
+            None => Verdict { outcome, pushback: retry_after(headers) },
+        }
+    }
+}
+
+fn of_refusal(refused: &Refused) -> Outcome {
+    match refused.cause {
+        RefusalCause::TimedOut => Outcome::Failure,
+        _ => Outcome::Ignored,
     }
 }
 
@@ -90,6 +112,7 @@ fn until(after: &HeaderValue, date: &HeaderValue) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answers::{Answers, Problems};
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         pairs.iter().map(|(name, value)| (name.parse().unwrap(), HeaderValue::from_static(value))).collect()
@@ -135,5 +158,33 @@ mod tests {
         let verdict = ByStatus.classify(&Ok::<_, ()>(unavailable));
         assert_eq!(verdict.outcome, Outcome::Overloaded);
         assert_eq!(ByStatus.classify(&Err::<Response<()>, _>(())).outcome, Outcome::Failure);
+    }
+
+    #[test]
+    fn what_a_layer_refused_says_nothing_of_the_service() {
+        type Boxed = Box<dyn std::error::Error + Send + Sync>;
+        #[derive(Debug, thiserror::Error)]
+        #[error("the call failed")]
+        struct Wrapped(#[source] Refused);
+        for (cause, expected) in [
+            (RefusalCause::Concurrency, Outcome::Ignored),
+            (RefusalCause::RateLimit, Outcome::Ignored),
+            (RefusalCause::NoTimeLeft, Outcome::Ignored),
+            (RefusalCause::TimedOut, Outcome::Failure),
+        ] {
+            let refused = Refused::new(cause, "here");
+            let boxed: Result<Response<()>, Boxed> = Err(Box::new(refused.clone()));
+            let deeper: Result<Response<()>, Boxed> = Err(Box::new(Wrapped(refused.clone())));
+            let plain: Result<Response<()>, Refused> = Err(refused.clone());
+            let told: Result<Response<String>, Boxed> = Problems.refuse(refused.clone(), None);
+            assert_eq!(told.as_ref().unwrap().status(), refused.status());
+            let found = [
+                ByStatus.classify(&boxed),
+                ByStatus.classify(&deeper),
+                ByStatus.classify(&plain),
+                ByStatus.classify(&told),
+            ];
+            assert_eq!(found.map(|verdict| verdict.outcome), [expected; 4], "{cause}");
+        }
     }
 }

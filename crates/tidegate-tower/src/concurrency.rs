@@ -1,27 +1,34 @@
 //! So many requests at once, with a bounded line before them.
 
+mod entering;
 mod future;
-mod rules;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tidegate::Bulkhead;
 use tidegate::http_answer::NamedLimit;
+use tidegate::observer::Observer;
+use tidegate::{Bulkhead, Enter};
 use tower_layer::Layer;
 use tower_service::Service;
 
+pub use self::entering::{Alike, Entering, priority_of};
 pub use self::future::ConcurrencyFuture;
-use self::rules::Rules;
 use crate::answers::{Answers, Problems};
 use crate::classify::{ByStatus, Classify};
-use crate::ready::take_ready;
+use crate::guarded::{Inside, Rules};
+use crate::name::Name;
+use crate::ready::for_later;
 
 /// Limits how many calls a service works on at once. Clones share the places.
 ///
 /// Who finds no place stands in the bulkhead's line, as long as there is room in it and until the deadline that the task carries; everybody
 /// else is refused. A place is taken when the request's turn comes and is returned when the answer's head is there, or when the future is
-/// dropped.
+/// dropped. While a request is in line, nothing is held of the service within: it is asked whether it is ready when the turn has come.
+///
+/// Over [`Bulkhead::adaptive`] the limit is moved by how calls end. A future that is dropped teaches nothing, with one exception: where a
+/// [`DeadlineLayer`](crate::DeadlineLayer) outside drops it because its time is up, and no shorter time had been asked for than that layer
+/// gives by default, it is a failure. A service that hangs would teach nothing otherwise.
 ///
 /// # Examples
 /// ```
@@ -34,9 +41,30 @@ use crate::ready::take_ready;
 /// let app: Router = Router::new().route("/", get(async || "the page")).layer(ConcurrencyLayer::new("pages", places));
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
+///
+/// A limit that finds its own number, with a fair share for each tenant:
+/// ```
+/// use http::Request;
+/// use tidegate::concurrency::{Gradient, Partition};
+/// use tidegate::{Bulkhead, Enter, Tenants};
+/// use tidegate_tower::ConcurrencyLayer;
+///
+/// let tenants = Tenants::default().each(Partition::default(), 1000)?;
+/// let places = Bulkhead::adaptive(Gradient::default()).with_tenants(tenants);
+/// // Who it is comes from whatever has proved it, not from a header that anybody may send.
+/// #[derive(Clone)]
+/// struct Account(String);
+/// let entering = |entry: Enter, request: &Request<String>| match request.extensions().get::<Account>() {
+///     Some(Account(name)) => entry.of(name.as_str()),
+///     None => entry,
+/// };
+/// let layer = ConcurrencyLayer::new("pages", places).entering(entering);
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
 #[derive(Clone, Debug)]
-pub struct ConcurrencyLayer<C = ByStatus, A = Problems> {
+pub struct ConcurrencyLayer<E = Alike, C = ByStatus, A = Problems> {
     bulkhead: Bulkhead,
+    entering: E,
     rules: Arc<Rules<C, A>>,
 }
 
@@ -44,49 +72,78 @@ impl ConcurrencyLayer {
     /// Limits calls to the places of a bulkhead, under a name that callers are told.
     #[must_use]
     pub fn new(name: &str, bulkhead: Bulkhead) -> Self {
-        let told = NamedLimit::of_places(name);
-        Self {
-            bulkhead,
-            rules: Arc::new(Rules { name: name.into(), told, classify: ByStatus, answers: Problems }),
-        }
+        let told = Some(NamedLimit::of_places(name));
+        let rules = Rules { name: Name::new(name), told, classify: ByStatus, answers: Problems };
+        Self { bulkhead, entering: Alike, rules: Arc::new(rules) }
     }
 }
 
-impl<C: Clone, A: Clone> ConcurrencyLayer<C, A> {
+impl<E, C: Clone, A: Clone> ConcurrencyLayer<E, C, A> {
+    /// Reads from each request how it enters: its [priority](Enter::priority), its [tenant](Enter::of), how long it waits at most. All
+    /// are alike unless set. Called once, and once more where the request has to wait.
+    #[must_use]
+    pub fn entering<F>(self, entering: F) -> ConcurrencyLayer<F, C, A> {
+        ConcurrencyLayer { bulkhead: self.bulkhead, entering, rules: self.rules }
+    }
+
     /// Chooses how refusals are told; [`Problems`] unless chosen.
     #[must_use]
-    pub fn answering<B>(self, answers: B) -> ConcurrencyLayer<C, B> {
-        let Rules { name, told, classify, .. } = Arc::unwrap_or_clone(self.rules);
-        ConcurrencyLayer { bulkhead: self.bulkhead, rules: Arc::new(Rules { name, told, classify, answers }) }
+    pub fn answering<B>(self, answers: B) -> ConcurrencyLayer<E, C, B> {
+        self.with(|rules| rules.answering(answers))
     }
 
     /// Chooses how the end of a call is judged, for limits that move; [`ByStatus`] unless chosen.
     #[must_use]
-    pub fn judging<D>(self, classify: D) -> ConcurrencyLayer<D, A> {
-        let Rules { name, told, answers, .. } = Arc::unwrap_or_clone(self.rules);
-        ConcurrencyLayer { bulkhead: self.bulkhead, rules: Arc::new(Rules { name, told, classify, answers }) }
+    pub fn judging<D>(self, classify: D) -> ConcurrencyLayer<E, D, A> {
+        self.with(|rules| rules.judging(classify))
+    }
+
+    /// Tells `observer` of refusals and of how calls end ([`Observer::on_layer`]).
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        self.with(|rules| rules.observed(observer))
+    }
+
+    fn with<D, B>(self, change: impl FnOnce(Rules<C, A>) -> Rules<D, B>) -> ConcurrencyLayer<E, D, B> {
+        let Self { bulkhead, entering, rules } = self;
+        ConcurrencyLayer { bulkhead, entering, rules: Arc::new(change(Arc::unwrap_or_clone(rules))) }
     }
 }
 
-impl<S, C, A> Layer<S> for ConcurrencyLayer<C, A> {
-    type Service = Concurrency<S, C, A>;
+impl<S, E: Clone, C, A> Layer<S> for ConcurrencyLayer<E, C, A> {
+    type Service = ConcurrencyService<S, E, C, A>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Concurrency { inner, bulkhead: self.bulkhead.clone(), rules: Arc::clone(&self.rules) }
+        let (bulkhead, entering) = (self.bulkhead.clone(), self.entering.clone());
+        ConcurrencyService { inner, bulkhead, entering, rules: Arc::clone(&self.rules) }
     }
 }
 
 /// A service of which so many calls are worked on at once: see [`ConcurrencyLayer`].
-#[derive(Clone, Debug)]
-pub struct Concurrency<S, C = ByStatus, A = Problems> {
+#[derive(Debug)]
+pub struct ConcurrencyService<S, E = Alike, C = ByStatus, A = Problems> {
     inner: S,
     bulkhead: Bulkhead,
+    entering: E,
     rules: Arc<Rules<C, A>>,
 }
 
-impl<S, Req, C, A> Service<Req> for Concurrency<S, C, A>
+impl<S: Clone, E: Clone, C, A> Clone for ConcurrencyService<S, E, C, A> {
+    fn clone(&self) -> Self {
+        let Self { inner, bulkhead, entering, rules } = self;
+        Self {
+            inner: inner.clone(),
+            bulkhead: bulkhead.clone(),
+            entering: entering.clone(),
+            rules: Arc::clone(rules),
+        }
+    }
+}
+
+impl<S, Req, E, C, A> Service<Req> for ConcurrencyService<S, E, C, A>
 where
     S: Service<Req> + Clone,
+    E: Entering<Req>,
     C: Classify<S::Response, S::Error>,
     A: Answers<S::Response, S::Error>,
 {
@@ -101,13 +158,16 @@ where
 
     fn call(&mut self, request: Req) -> Self::Future {
         let rules = Arc::clone(&self.rules);
-        if let Ok(permit) = self.bulkhead.try_enter() {
-            return ConcurrencyFuture::called(permit, self.inner.call(request), rules);
+        let entry = || -> Enter { self.entering.enter(self.bulkhead.enter(), &request) };
+        if let Ok(permit) = entry().now() {
+            // Before the call, which may panic: what is inside leaves then.
+            let inside = Inside::new(permit, rules);
+            return ConcurrencyFuture::called(inside, self.inner.call(request));
         }
-        let mut entry = self.bulkhead.enter();
+        let mut entry = entry();
         if let Some(deadline) = tidegate::deadline::carried() {
             entry = entry.until(deadline);
         }
-        ConcurrencyFuture::in_line(entry, take_ready(&mut self.inner), request, rules)
+        ConcurrencyFuture::in_line(entry, for_later(&mut self.inner), request, rules)
     }
 }

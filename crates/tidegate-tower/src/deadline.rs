@@ -15,13 +15,16 @@ use tidegate::deadline::header::{
     ENVOY_TIMEOUT, GRPC_TIMEOUT, read_grpc_timeout, read_millis, write_grpc_timeout,
 };
 use tidegate::deadline::{self, Timeouts};
+use tidegate::observer::{Observer, RefusalCause};
 use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::future::DeadlineFuture;
+use self::future::Until;
 use self::rules::Rules;
 use crate::answers::{Answers, Problems};
-use crate::refused::Cause;
+use crate::name::Name;
+use crate::ready::give_back;
 
 const GRPC: HeaderName = HeaderName::from_static(GRPC_TIMEOUT);
 const ENVOY: HeaderName = HeaderName::from_static(ENVOY_TIMEOUT);
@@ -29,7 +32,7 @@ const ENVOY: HeaderName = HeaderName::from_static(ENVOY_TIMEOUT);
 /// Gives each request the time that its caller allows it, for a server: see [`Timeouts`].
 ///
 /// The time is read from `grpc-timeout`, else from Envoy's `x-envoy-expected-rq-timeout-ms`; a value that cannot be read counts as none, and
-/// the default holds, as it does for whoever sends none. Within the service the deadline is
+/// the default holds, as it does for whoever sends none. What strangers ask for is bounded by the ceiling. Within the service the deadline is
 /// [carried](tidegate::deadline::carried). When it has come and there is no answer, the service's future is dropped and the request is
 /// refused; a request that has too little time is refused before it is begun.
 ///
@@ -57,7 +60,15 @@ impl DeadlineLayer {
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
         let clock = Arc::new(SystemClock::new());
-        Self { rules: Arc::new(Rules { timeouts, needs: Duration::ZERO, clock, answers: Problems }) }
+        Self {
+            rules: Arc::new(Rules {
+                name: Name::new("deadline"),
+                timeouts,
+                needs: Duration::ZERO,
+                clock,
+                answers: Problems,
+            }),
+        }
     }
 
     /// As [`DeadlineLayer::new`], with a default and a ceiling, and no time kept back for the way.
@@ -87,30 +98,49 @@ impl<A: Clone> DeadlineLayer<A> {
     /// Chooses how refusals are told; [`Problems`] unless chosen.
     #[must_use]
     pub fn answering<B>(self, answers: B) -> DeadlineLayer<B> {
-        let Rules { timeouts, needs, clock, .. } = Arc::unwrap_or_clone(self.rules);
-        DeadlineLayer { rules: Arc::new(Rules { timeouts, needs, clock, answers }) }
+        DeadlineLayer { rules: Arc::new(Arc::unwrap_or_clone(self.rules).answering(answers)) }
+    }
+
+    /// Chooses the name that refusals and observers are told; `deadline` unless chosen.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        let rules = Arc::unwrap_or_clone(self.rules);
+        Self { rules: Arc::new(Rules { name: rules.name.renamed(name), ..rules }) }
+    }
+
+    /// Tells `observer` of refusals ([`Observer::on_layer`]).
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        let rules = Arc::unwrap_or_clone(self.rules);
+        Self { rules: Arc::new(Rules { name: rules.name.observed(observer), ..rules }) }
     }
 }
 
 impl<S, A> Layer<S> for DeadlineLayer<A> {
-    type Service = Deadline<S, A>;
+    type Service = DeadlineService<S, A>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Deadline { inner, rules: Arc::clone(&self.rules) }
+        DeadlineService { inner, rules: Arc::clone(&self.rules) }
     }
 }
 
 /// A service whose requests have deadlines: see [`DeadlineLayer`].
-#[derive(Clone, Debug)]
-pub struct Deadline<S, A = Problems> {
+#[derive(Debug)]
+pub struct DeadlineService<S, A = Problems> {
     inner: S,
     rules: Arc<Rules<A>>,
 }
 
-impl<S, A, B> Service<Request<B>> for Deadline<S, A>
+impl<S: Clone, A> Clone for DeadlineService<S, A> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules) }
+    }
+}
+
+impl<S, A, B> Service<Request<B>> for DeadlineService<S, A>
 where
-    S: Service<Request<B>>,
-    A: Answers<S::Response, S::Error> + Clone,
+    S: Service<Request<B>> + Clone,
+    A: Answers<S::Response, S::Error>,
 {
     type Response = S::Response;
     type Error = S::Error;
@@ -123,13 +153,16 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let rules = &self.rules;
         let now = rules.clock.now();
-        let deadline = rules.timeouts.deadline(now, asked(request.headers()));
+        let asked = asked(request.headers());
+        let deadline = rules.timeouts.deadline(now, asked);
         if !rules.timeouts.leaves(now, deadline, rules.needs) {
-            return DeadlineFuture::refused(rules.refuse(Cause::NoTimeLeft));
+            give_back(&mut self.inner);
+            return DeadlineFuture::refused(rules.refuse(RefusalCause::NoTimeLeft));
         }
         // A service may do much of its work in the call itself.
         let future = deadline::carry(deadline, || self.inner.call(request));
-        DeadlineFuture::until(future, deadline, Some(deadline), Arc::clone(rules))
+        let is_ours = asked.is_none_or(|asked| asked >= rules.timeouts.default_time());
+        DeadlineFuture::until(future, Until { tick: deadline, is_carried: true, is_ours }, Arc::clone(rules))
     }
 }
 
@@ -148,7 +181,15 @@ impl ForwardDeadlineLayer {
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
         let clock = Arc::new(SystemClock::new());
-        Self { rules: Arc::new(Rules { timeouts, needs: Duration::ZERO, clock, answers: crate::Errors }) }
+        Self {
+            rules: Arc::new(Rules {
+                name: Name::new("deadline"),
+                timeouts,
+                needs: Duration::ZERO,
+                clock,
+                answers: crate::Errors,
+            }),
+        }
     }
 }
 
@@ -170,30 +211,49 @@ impl<A: Clone> ForwardDeadlineLayer<A> {
     /// Chooses how refusals are told; as [`Errors`](crate::Errors) unless chosen.
     #[must_use]
     pub fn answering<B>(self, answers: B) -> ForwardDeadlineLayer<B> {
-        let Rules { timeouts, needs, clock, .. } = Arc::unwrap_or_clone(self.rules);
-        ForwardDeadlineLayer { rules: Arc::new(Rules { timeouts, needs, clock, answers }) }
+        ForwardDeadlineLayer { rules: Arc::new(Arc::unwrap_or_clone(self.rules).answering(answers)) }
+    }
+
+    /// Chooses the name that refusals and observers are told; `deadline` unless chosen.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        let rules = Arc::unwrap_or_clone(self.rules);
+        Self { rules: Arc::new(Rules { name: rules.name.renamed(name), ..rules }) }
+    }
+
+    /// Tells `observer` of refusals ([`Observer::on_layer`]).
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        let rules = Arc::unwrap_or_clone(self.rules);
+        Self { rules: Arc::new(Rules { name: rules.name.observed(observer), ..rules }) }
     }
 }
 
 impl<S, A> Layer<S> for ForwardDeadlineLayer<A> {
-    type Service = ForwardDeadline<S, A>;
+    type Service = ForwardDeadlineService<S, A>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        ForwardDeadline { inner, rules: Arc::clone(&self.rules) }
+        ForwardDeadlineService { inner, rules: Arc::clone(&self.rules) }
     }
 }
 
 /// A client that tells of deadlines: see [`ForwardDeadlineLayer`].
-#[derive(Clone, Debug)]
-pub struct ForwardDeadline<S, A = crate::Errors> {
+#[derive(Debug)]
+pub struct ForwardDeadlineService<S, A = crate::Errors> {
     inner: S,
     rules: Arc<Rules<A>>,
 }
 
-impl<S, A, B> Service<Request<B>> for ForwardDeadline<S, A>
+impl<S: Clone, A> Clone for ForwardDeadlineService<S, A> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules) }
+    }
+}
+
+impl<S, A, B> Service<Request<B>> for ForwardDeadlineService<S, A>
 where
-    S: Service<Request<B>>,
-    A: Answers<S::Response, S::Error> + Clone,
+    S: Service<Request<B>> + Clone,
+    A: Answers<S::Response, S::Error>,
 {
     type Response = S::Response;
     type Error = S::Error;
@@ -212,12 +272,15 @@ where
         let until = timeouts.for_step(now, carried, own).map_or(now, |left| now.after(left));
         let told = timeouts.for_next_hop(now, until).filter(|_| timeouts.leaves(now, until, *needs));
         let Some(told) = told else {
-            return DeadlineFuture::refused(self.rules.refuse(Cause::NoTimeLeft));
+            give_back(&mut self.inner);
+            return DeadlineFuture::refused(self.rules.refuse(RefusalCause::NoTimeLeft));
         };
         if !tell(request.headers_mut(), told) {
-            return DeadlineFuture::refused(self.rules.refuse(Cause::NoTimeLeft));
+            give_back(&mut self.inner);
+            return DeadlineFuture::refused(self.rules.refuse(RefusalCause::NoTimeLeft));
         }
-        DeadlineFuture::until(self.inner.call(request), until, None, Arc::clone(&self.rules))
+        let until = Until { tick: until, is_carried: false, is_ours: true };
+        DeadlineFuture::until(self.inner.call(request), until, Arc::clone(&self.rules))
     }
 }
 

@@ -6,10 +6,12 @@ use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
 use tidegate::Outcome;
+use tidegate::observer::{LayerDid, Observer};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::classify::{ByStatus, Classify};
+use crate::name::Name;
 
 /// Puts what a function returns in the place of an answer that failed, a refusal by a layer within included.
 ///
@@ -28,13 +30,14 @@ use crate::classify::{ByStatus, Classify};
 pub struct FallbackLayer<F, C = ByStatus> {
     in_place: F,
     classify: C,
+    name: Name,
 }
 
 impl<F> FallbackLayer<F> {
     /// Asks a function for what to answer in place of a failure.
     #[must_use]
-    pub const fn new(in_place: F) -> Self {
-        Self { in_place, classify: ByStatus }
+    pub fn new(in_place: F) -> Self {
+        Self { in_place, classify: ByStatus, name: Name::new("fallback") }
     }
 }
 
@@ -42,27 +45,45 @@ impl<F, C> FallbackLayer<F, C> {
     /// Chooses what is a failure; [`ByStatus`] unless chosen.
     #[must_use]
     pub fn judging<D>(self, classify: D) -> FallbackLayer<F, D> {
-        FallbackLayer { in_place: self.in_place, classify }
+        FallbackLayer { in_place: self.in_place, classify, name: self.name }
+    }
+
+    /// Chooses the name that observers are told; `fallback` unless chosen.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        Self { name: self.name.renamed(name), ..self }
+    }
+
+    /// Tells `observer` each time something is put in the place of a failure ([`Observer::on_layer`]).
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        Self { name: self.name.observed(observer), ..self }
     }
 }
 
 impl<S, F: Clone, C: Clone> Layer<S> for FallbackLayer<F, C> {
-    type Service = Fallback<S, F, C>;
+    type Service = FallbackService<S, F, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        Fallback { inner, in_place: self.in_place.clone(), classify: self.classify.clone() }
+        FallbackService {
+            inner,
+            in_place: self.in_place.clone(),
+            classify: self.classify.clone(),
+            name: self.name.clone(),
+        }
     }
 }
 
 /// A service with a fallback: see [`FallbackLayer`].
 #[derive(Clone, Debug)]
-pub struct Fallback<S, F, C = ByStatus> {
+pub struct FallbackService<S, F, C = ByStatus> {
     inner: S,
     in_place: F,
     classify: C,
+    name: Name,
 }
 
-impl<S, Req, F, C> Service<Req> for Fallback<S, F, C>
+impl<S, Req, F, C> Service<Req> for FallbackService<S, F, C>
 where
     S: Service<Req>,
     F: Fn(Result<S::Response, S::Error>) -> Result<S::Response, S::Error> + Clone,
@@ -78,17 +99,23 @@ where
 
     fn call(&mut self, request: Req) -> Self::Future {
         let future = self.inner.call(request);
-        FallbackFuture { future, in_place: self.in_place.clone(), classify: self.classify.clone() }
+        FallbackFuture {
+            future,
+            in_place: self.in_place.clone(),
+            classify: self.classify.clone(),
+            name: self.name.clone(),
+        }
     }
 }
 
 pin_project! {
-    /// The future of [`Fallback`].
+    /// The future of [`FallbackService`](crate::FallbackService).
     pub struct FallbackFuture<Fut, F, C> {
         #[pin]
         future: Fut,
         in_place: F,
         classify: C,
+        name: Name,
     }
 }
 
@@ -104,8 +131,11 @@ where
         let this = self.project();
         let result = ready!(this.future.poll(cx));
         Poll::Ready(match this.classify.classify(&result).outcome {
-            Outcome::Failure | Outcome::Overloaded => (this.in_place)(result),
-            Outcome::Success | Outcome::CallersFault | Outcome::Ignored => result,
+            Outcome::Success | Outcome::CallersFault => result,
+            Outcome::Failure | Outcome::Overloaded | Outcome::Ignored => {
+                this.name.tell(LayerDid::FellBack);
+                (this.in_place)(result)
+            }
         })
     }
 }

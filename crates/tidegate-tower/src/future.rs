@@ -1,7 +1,9 @@
 //! The futures of the services, for whoever has to name them.
 
+pub use crate::breaker::BreakerFuture;
 pub use crate::concurrency::ConcurrencyFuture;
 pub use crate::deadline::DeadlineFuture;
 pub use crate::fallback::FallbackFuture;
+pub use crate::gate::GateFuture;
 pub use crate::load_shed::LoadShedFuture;
 pub use crate::rate_limit::RateLimitFuture;

@@ -5,25 +5,34 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
+use tidegate::Retry;
+use tidegate::observer::{Observer, RefusalCause};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::answers::{Answers, Problems};
-use crate::refused::{Cause, Refused};
+use crate::name::Name;
 
 /// Makes a service that is always ready, and refuses while the one within is not.
 ///
 /// For services that say so: a [`ConcurrencyLayer`](crate::ConcurrencyLayer) takes places when it is called and refuses by itself, so it needs none.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct LoadShedLayer<A = Problems> {
     answers: A,
+    name: Name,
+}
+
+impl Default for LoadShedLayer {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl LoadShedLayer {
     /// Refuses while the service within is not ready.
     #[must_use]
-    pub const fn new() -> Self {
-        Self { answers: Problems }
+    pub fn new() -> Self {
+        Self { answers: Problems, name: Name::new("load-shed") }
     }
 }
 
@@ -31,34 +40,52 @@ impl<A> LoadShedLayer<A> {
     /// Chooses how refusals are told; [`Problems`] unless chosen.
     #[must_use]
     pub fn answering<B>(self, answers: B) -> LoadShedLayer<B> {
-        LoadShedLayer { answers }
+        LoadShedLayer { answers, name: self.name }
+    }
+
+    /// Chooses the name that refusals and observers are told; `load-shed` unless chosen.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        Self { name: self.name.renamed(name), ..self }
+    }
+
+    /// Tells `observer` of refusals ([`Observer::on_layer`]).
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        Self { name: self.name.observed(observer), ..self }
     }
 }
 
 impl<S, A: Clone> Layer<S> for LoadShedLayer<A> {
-    type Service = LoadShed<S, A>;
+    type Service = LoadShedService<S, A>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        LoadShed { inner, is_ready: false, answers: self.answers.clone() }
+        LoadShedService { inner, is_ready: false, answers: self.answers.clone(), name: self.name.clone() }
     }
 }
 
 /// A service that refuses instead of letting wait: see [`LoadShedLayer`].
 #[derive(Debug)]
-pub struct LoadShed<S, A = Problems> {
+pub struct LoadShedService<S, A = Problems> {
     inner: S,
     is_ready: bool,
     answers: A,
+    name: Name,
 }
 
 /// A clone has not been asked whether it is ready.
-impl<S: Clone, A: Clone> Clone for LoadShed<S, A> {
+impl<S: Clone, A: Clone> Clone for LoadShedService<S, A> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), is_ready: false, answers: self.answers.clone() }
+        Self {
+            inner: self.inner.clone(),
+            is_ready: false,
+            answers: self.answers.clone(),
+            name: self.name.clone(),
+        }
     }
 }
 
-impl<S, Req, A> Service<Req> for LoadShed<S, A>
+impl<S, Req, A> Service<Req> for LoadShedService<S, A>
 where
     S: Service<Req>,
     A: Answers<S::Response, S::Error>,
@@ -82,13 +109,13 @@ where
         if std::mem::take(&mut self.is_ready) {
             return LoadShedFuture { stage: Stage::Called { future: self.inner.call(request) } };
         }
-        let result = self.answers.refuse(Refused::new(Cause::Busy), None);
+        let result = self.answers.refuse(self.name.refuse(RefusalCause::Busy, Retry::Unknown), None);
         LoadShedFuture { stage: Stage::Refused { result: Some(result) } }
     }
 }
 
 pin_project! {
-    /// The future of [`LoadShed`].
+    /// The future of [`LoadShedService`](crate::LoadShedService).
     pub struct LoadShedFuture<F, Res, Err> {
         #[pin]
         stage: Stage<F, Res, Err>,

@@ -5,23 +5,23 @@
 
 mod future;
 mod limits;
+mod rules;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Request;
-use tidegate::http_answer::NamedLimit;
-use tidegate::{Denied, KeyedLimiter, Limiter, Quota};
+use tidegate::observer::Observer;
+use tidegate::{KeyedLimiter, Limiter, Quota};
 use tower_layer::Layer;
 use tower_service::Service;
 
 pub use self::future::RateLimitFuture;
-pub use self::limits::{All, EachKey, Limits};
+pub use self::limits::{All, Costing, EachKey, Limits};
+use self::rules::Rules;
 use crate::answers::{Answers, Problems};
-use crate::ready::take_ready;
-use crate::refused::{Cause, Refused};
-use crate::spent::Spent;
+use crate::ready::{for_later, give_back};
 
 /// Limits how often a service is called. Clones share the limit.
 ///
@@ -43,26 +43,17 @@ use crate::spent::Spent;
 #[derive(Clone, Debug)]
 pub struct RateLimitLayer<L, A = Problems> {
     limits: L,
-    answers: A,
-    rules: Rules,
-}
-
-/// What does not differ from request to request.
-#[derive(Clone, Debug)]
-struct Rules {
-    name: Arc<str>,
-    told: Arc<NamedLimit>,
-    max_wait: Duration,
-    settling: bool,
+    rules: Arc<Rules<A>>,
 }
 
 impl RateLimitLayer<All> {
-    /// Limits all requests together, under a name that callers are told. Their headers show the limiter's first quota, as it is now.
+    /// Limits all requests together, under a name that callers are told. Of several quotas their headers show the one that binds; the windows
+    /// are those that the limiter has now, and stay if it is changed.
     #[must_use]
     pub fn all(name: &str, limiter: Limiter) -> Self {
         let quotas = limiter.quotas();
-        let rules = Rules::new(name, quotas.first().map(|quota| Quota::clone(quota)));
-        Self { limits: All::new(limiter), answers: Problems, rules }
+        let rules = Rules::new(name, quotas.iter().map(|quota| Quota::clone(quota)));
+        Self { limits: All::new(limiter), rules: Arc::new(rules) }
     }
 }
 
@@ -71,74 +62,81 @@ impl<F> RateLimitLayer<EachKey<F>> {
     /// pass would be a way around the limit.
     #[must_use]
     pub fn each(name: &str, limiter: KeyedLimiter, key: F) -> Self {
-        let rules = Rules::new(name, Some(Quota::clone(&limiter.quota())));
-        Self { limits: EachKey::new(limiter, key), answers: Problems, rules }
+        let rules = Rules::new(name, [Quota::clone(&limiter.quota())]);
+        Self { limits: EachKey::new(limiter, key), rules: Arc::new(rules) }
     }
 }
 
-impl Rules {
-    fn new(name: &str, quota: Option<Quota>) -> Self {
-        let told = match quota.map(|quota| NamedLimit::new(name, quota)) {
-            Some(Ok(told)) => told,
-            // A limiter has at least one quota, and one that is in force is a limit.
-            Some(Err(_)) | None => NamedLimit::of_places(name),
-        };
-        Self { name: name.into(), told: Arc::new(told), max_wait: Duration::ZERO, settling: false }
-    }
-}
-
-impl<L, A> RateLimitLayer<L, A> {
+impl<L, A: Clone> RateLimitLayer<L, A> {
     /// Chooses how refusals are told; [`Problems`] unless chosen.
     #[must_use]
     pub fn answering<B>(self, answers: B) -> RateLimitLayer<L, B> {
-        RateLimitLayer { limits: self.limits, answers, rules: self.rules }
+        RateLimitLayer {
+            limits: self.limits,
+            rules: Arc::new(Arc::unwrap_or_clone(self.rules).answering(answers)),
+        }
     }
 
     /// Holds requests back for up to `max_wait` where that makes them pass, instead of refusing them; zero, the default, refuses at once.
+    /// Held requests are bounded by `max_wait` times the rate.
     #[must_use]
-    pub fn waiting(mut self, max_wait: Duration) -> Self {
-        self.rules.max_wait = max_wait;
-        self
+    pub fn waiting(self, max_wait: Duration) -> Self {
+        self.with(|rules| Rules { max_wait, ..rules })
     }
 
-    /// Hands each request that passes a [`Spent`] among its extensions, by which the handler says what it really cost. Costs two allocations.
+    /// Hands each request that passes a [`Spent`](crate::Spent) among its extensions, by which the handler says what it really cost. Costs
+    /// two allocations.
     #[must_use]
-    pub fn settling(mut self) -> Self {
-        self.rules.settling = true;
-        self
+    pub fn settling(self) -> Self {
+        self.with(|rules| Rules { settling: true, ..rules })
+    }
+
+    /// Tells `observer` of refusals ([`Observer::on_layer`]). Each decision is told by the limiter itself
+    /// ([`Limiter::with_observer`]), which may be given the same one.
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        self.with(|rules| Rules { name: rules.name.observed(observer), ..rules })
     }
 
     /// Sets what a request costs, or is estimated to; 1 unless set.
     #[must_use]
-    pub fn costing<C>(self, cost: C) -> RateLimitLayer<limits::Costing<L, C>, A> {
-        let Self { limits, answers, rules } = self;
-        RateLimitLayer { limits: limits::Costing::new(limits, cost), answers, rules }
+    pub fn costing<C>(self, cost: C) -> RateLimitLayer<Costing<L, C>, A> {
+        RateLimitLayer { limits: Costing::new(self.limits, cost), rules: self.rules }
+    }
+
+    fn with(self, change: impl FnOnce(Rules<A>) -> Rules<A>) -> Self {
+        Self { limits: self.limits, rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))) }
     }
 }
 
-impl<S, L: Clone, A: Clone> Layer<S> for RateLimitLayer<L, A> {
-    type Service = RateLimit<S, L, A>;
+impl<S, L: Clone, A> Layer<S> for RateLimitLayer<L, A> {
+    type Service = RateLimitService<S, L, A>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let Self { limits, answers, rules } = self.clone();
-        RateLimit { inner, limits, answers, rules }
+        RateLimitService { inner, limits: self.limits.clone(), rules: Arc::clone(&self.rules) }
     }
 }
 
 /// A service behind a rate limit: see [`RateLimitLayer`].
-#[derive(Clone, Debug)]
-pub struct RateLimit<S, L, A = Problems> {
+#[derive(Debug)]
+pub struct RateLimitService<S, L, A = Problems> {
     inner: S,
     limits: L,
-    answers: A,
-    rules: Rules,
+    rules: Arc<Rules<A>>,
 }
 
-impl<S, L, A, B> Service<Request<B>> for RateLimit<S, L, A>
+impl<S: Clone, L: Clone, A> Clone for RateLimitService<S, L, A> {
+    fn clone(&self) -> Self {
+        let Self { inner, limits, rules } = self;
+        Self { inner: inner.clone(), limits: limits.clone(), rules: Arc::clone(rules) }
+    }
+}
+
+impl<S, L, A, B> Service<Request<B>> for RateLimitService<S, L, A>
 where
     S: Service<Request<B>> + Clone,
     L: Limits<Request<B>>,
-    A: Answers<S::Response, S::Error> + Clone,
+    A: Answers<S::Response, S::Error>,
 {
     type Response = S::Response;
     type Error = S::Error;
@@ -150,34 +148,28 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let Rules { name, told, max_wait, settling } = &self.rules;
+        let rules = &self.rules;
         let cost = self.limits.cost(&request);
-        let refuse = |denied: Denied| {
-            let refused =
-                Refused { cause: Cause::RateLimit, by: Some(Arc::clone(name)), retry: denied.retry() };
-            RateLimitFuture::refused(self.answers.refuse(refused, Some(&told.answer(&denied.answer))))
-        };
-        let told = || (Arc::clone(told), self.answers.clone());
-        if *settling || !max_wait.is_zero() {
-            let reservation = match self.limits.reserve(&request, cost, *max_wait) {
-                Ok(reservation) => reservation,
-                Err(denied) => return refuse(denied),
-            };
-            let answer = reservation.answer();
-            if reservation.wait().is_zero() {
-                if *settling {
-                    request.extensions_mut().insert(Spent::of(reservation));
+        let answer = if rules.settling || !rules.max_wait.is_zero() {
+            match self.limits.reserve(&request, cost, rules.max_wait) {
+                Ok(reservation) if !reservation.wait().is_zero() => {
+                    let service = for_later(&mut self.inner);
+                    return RateLimitFuture::held(reservation, service, request, Arc::clone(rules));
                 }
-                let called = self.inner.call(request);
-                return RateLimitFuture::called(called, answer, told());
+                Ok(reservation) => {
+                    let answer = reservation.answer();
+                    rules.hand_over(reservation, &mut request);
+                    answer
+                }
+                Err(denied) => denied.answer,
             }
-            let service = take_ready(&mut self.inner);
-            return RateLimitFuture::held(reservation, *settling, service, request, told());
+        } else {
+            self.limits.allow(&request, cost)
+        };
+        if answer.is_allowed() {
+            return RateLimitFuture::called(self.inner.call(request), answer, Arc::clone(rules));
         }
-        let answer = self.limits.allow(&request, cost);
-        match answer.into_result() {
-            Ok(answer) => RateLimitFuture::called(self.inner.call(request), answer, told()),
-            Err(denied) => refuse(denied),
-        }
+        give_back(&mut self.inner);
+        RateLimitFuture::refused(rules.refuse(&answer))
     }
 }

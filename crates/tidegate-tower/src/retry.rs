@@ -4,18 +4,21 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use http::Request;
+use tidegate::observer::{LayerDid, Observer};
 use tidegate::retries::Retrier;
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::classify::{ByStatus, Classify};
+use crate::name::Name;
 use crate::ready::{call_when_ready, take_ready};
 
 /// Tries calls again, for a client: by the rules and within the budget of a [`Retrier`].
 ///
 /// Tried again is what failed or was refused for overload, where the service does not ask otherwise (`Retry-After`,
 /// `grpc-retry-pushback-ms`), time is left by the deadline that the task carries, and the request may be made twice: by default where its
-/// method is idempotent. Each try waits until the service is ready.
+/// method is idempotent. Each try waits until the service is ready. A refusal by a layer within is not tried again: see
+/// [`ByStatus`](crate::ByStatus).
 ///
 /// Boxes a future for each call, and copies each request before it is sent.
 ///
@@ -26,13 +29,14 @@ pub struct RetryLayer<C = ByStatus> {
     retrier: Retrier,
     classify: C,
     all: bool,
+    name: Name,
 }
 
 impl RetryLayer {
     /// Tries again by the rules of a retrier, whose budget all clones share.
     #[must_use]
-    pub const fn new(retrier: Retrier) -> Self {
-        Self { retrier, classify: ByStatus, all: false }
+    pub fn new(retrier: Retrier) -> Self {
+        Self { retrier, classify: ByStatus, all: false, name: Name::new("retry") }
     }
 }
 
@@ -46,29 +50,42 @@ impl<C> RetryLayer<C> {
     /// Chooses what is tried again; [`ByStatus`] unless chosen.
     #[must_use]
     pub fn judging<D>(self, classify: D) -> RetryLayer<D> {
-        RetryLayer { retrier: self.retrier, classify, all: self.all }
+        RetryLayer { retrier: self.retrier, classify, all: self.all, name: self.name }
+    }
+
+    /// Chooses the name that observers are told; `retry` unless chosen.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        Self { name: self.name.renamed(name), ..self }
+    }
+
+    /// Tells `observer` of each further try ([`Observer::on_layer`]).
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        Self { name: self.name.observed(observer), ..self }
     }
 }
 
 impl<S, C: Clone> Layer<S> for RetryLayer<C> {
-    type Service = Retry<S, C>;
+    type Service = RetryService<S, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let Self { retrier, classify, all } = self.clone();
-        Retry { inner, retrier, classify, all }
+        let Self { retrier, classify, all, name } = self.clone();
+        RetryService { inner, retrier, classify, all, name }
     }
 }
 
 /// A client that tries again: see [`RetryLayer`].
 #[derive(Clone, Debug)]
-pub struct Retry<S, C = ByStatus> {
+pub struct RetryService<S, C = ByStatus> {
     inner: S,
     retrier: Retrier,
     classify: C,
     all: bool,
+    name: Name,
 }
 
-impl<S, B, C> Service<Request<B>> for Retry<S, C>
+impl<S, B, C> Service<Request<B>> for RetryService<S, C>
 where
     S: Service<Request<B>, Future: Send> + Clone + Send + 'static,
     S::Response: Send,
@@ -90,9 +107,17 @@ where
             return Box::pin(self.inner.call(request));
         }
         let service = take_ready(&mut self.inner);
-        let (retrier, classify) = (self.retrier.clone(), self.classify.clone());
+        // The first try takes the service that was asked, the others take clones and ask again.
+        let (mut ready, clone) = (Some(service), self.inner.clone());
+        let (retrier, classify, name) = (self.retrier.clone(), self.classify.clone(), self.name.clone());
         Box::pin(async move {
-            let call = move || call_when_ready(service.clone(), request.clone());
+            let call = move || {
+                let service = ready.take().unwrap_or_else(|| {
+                    name.tell(LayerDid::TriedAgain);
+                    clone.clone()
+                });
+                call_when_ready(service, request.clone())
+            };
             retrier.run(call, move |result| classify.classify(result)).await.0
         })
     }

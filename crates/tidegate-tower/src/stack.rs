@@ -54,7 +54,7 @@ impl<F, D, R, C> ServerStack<F, D, R, C> {
         ServerStack { fallback, deadline, rate_limit, concurrency }
     }
 
-    /// Sets the rate limit.
+    /// Sets the rate limit, or a [`GateLayer`](crate::GateLayer) in its place.
     #[must_use]
     pub fn rate_limit<L>(self, rate_limit: L) -> ServerStack<F, D, L, C> {
         let Self { fallback, deadline, concurrency, .. } = self;

@@ -1,6 +1,6 @@
-//! Observers: code that is told of each decision and of each change of a breaker, for metrics, logs and alerts.
+//! Observers: code that is told of each decision, of each change of a breaker and of what layers do, for metrics, logs and alerts.
 //!
-//! A limiter without an observer pays one branch per check. Events carry no keys, only digests, so that a metric or a log
+//! A limiter or a layer without an observer pays one branch per check. Events carry no keys, only digests, so that a metric or a log
 //! line cannot become a list of callers' addresses.
 
 use std::fmt;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::breaker::Change;
-use tidegate_core::{Cost, Decision, Tick};
+use tidegate_core::{Cost, Decision, Outcome, Retry, Tick};
 
-/// Is told what a limiter decided, and how a breaker changed.
+/// Is told what a limiter decided, how a breaker changed, and what a layer did.
 ///
 /// Calls come on the thread of the check, after the decision is made and outside every lock: an observer may use the same
 /// limiter, and a slow one slows that caller only. Calls of different threads may arrive in another order than their
@@ -63,6 +63,11 @@ pub trait Observer: fmt::Debug + Send + Sync {
     fn on_change(&self, change: &Change) {
         let _ = change;
     }
+
+    /// Called when a layer of `tidegate-tower` has refused a request, or when a request that it let pass has ended.
+    fn on_layer(&self, event: &LayerEvent<'_>) {
+        let _ = event;
+    }
 }
 
 impl<O: Observer + ?Sized> Observer for Arc<O> {
@@ -80,6 +85,88 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn on_change(&self, change: &Change) {
         (**self).on_change(change);
+    }
+
+    fn on_layer(&self, event: &LayerEvent<'_>) {
+        (**self).on_layer(event);
+    }
+}
+
+/// What a layer around a service did with one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LayerEvent<'a> {
+    /// The name that the layer was given, or the word for its kind.
+    pub layer: &'a str,
+    /// What it did.
+    pub did: LayerDid,
+}
+
+impl<'a> LayerEvent<'a> {
+    /// Makes an event: for layers of other crates.
+    #[must_use]
+    pub const fn new(layer: &'a str, did: LayerDid) -> Self {
+        Self { layer, did }
+    }
+}
+
+/// What a layer did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LayerDid {
+    /// It refused a request, or gave it up.
+    Refused {
+        /// Why.
+        cause: RefusalCause,
+        /// When asking again is worthwhile.
+        retry: Retry,
+    },
+    /// A request that it let pass has ended; [`Outcome::Ignored`] where its caller went away before. Told by layers that judge how requests
+    /// end: those of concurrency, breakers and gates.
+    Ended {
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// It tried a call again.
+    TriedAgain,
+    /// It put something else in the place of a failure.
+    FellBack,
+}
+
+/// What stood in the way of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RefusalCause {
+    /// Its caller asked too often.
+    RateLimit,
+    /// As many as there may be are being served already.
+    Concurrency,
+    /// The service was not ready for it.
+    Busy,
+    /// The service is left alone, because it failed too often.
+    Open,
+    /// A policy of a gate refuses it.
+    Policy,
+    /// Nobody could decide about it: a store did not answer.
+    Undecided,
+    /// Its time was up before it was begun, or would have been before it could end.
+    NoTimeLeft,
+    /// Its time was up before the answer came.
+    TimedOut,
+}
+
+impl fmt::Display for RefusalCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RateLimit => "over the rate limit",
+            Self::Concurrency => "too many requests at once",
+            Self::Busy => "the service is busy",
+            Self::Open => "the circuit is open",
+            Self::Policy => "a policy refuses the request",
+            Self::Undecided => "the limits could not be looked up",
+            Self::NoTimeLeft => "no time is left for the request",
+            Self::TimedOut => "no answer came in time",
+        })
     }
 }
 

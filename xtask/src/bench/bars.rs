@@ -165,8 +165,12 @@ fn keyed(found: &Found) -> Vec<Bar> {
 
 fn protection(found: &Found) -> Vec<Bar> {
     let cost = found.speed("protection", "permit", "floor", DEFAULT);
+    let layers = |contender| found.median("protection", contender, "layers");
+    let added = |stack| Some(layers(stack)? - layers("bare")?);
     vec![
         Bar::at_most("a place taken and returned: a pair of atomic operations", 2.0, cost, "x"),
+        Bar::at_most("layers around a server, idle: time added", 1000.0, added("server-stack"), "ns"),
+        Bar::at_most("layers around a client, idle: time added", 1000.0, added("client-stack"), "ns"),
         against_best(
             found,
             "protection",

@@ -42,6 +42,9 @@ const QUESTIONS: &[Question] = &[
     question("keyed", "insert", "floor-table-clock", "Inserting a million new keys"),
     question("protection", "permit", "floor", "A place taken and returned while nobody waits, one thread"),
     question("protection", "permit.pair", "floor", "The same, two threads at one guard"),
+    question("protection", "breaker", "floor", "A call through a breaker that is closed, one thread"),
+    question("protection", "breaker.pair", "floor", "The same, two threads at one breaker"),
+    question("protection", "layers", "bare", "A request through layers that have nothing to do, one thread"),
 ];
 
 /// Writes the tables of a workload.
@@ -97,7 +100,12 @@ fn compared(question: &Question, found: &Found) -> Result<String> {
         return Ok(page + "\n");
     }
     let best = found.best(workload, figure, &[Role::Peer, Role::Tuned]);
-    let known = if *workload == "protection" { "tokio" } else { "governor" };
+    let known = match *figure {
+        "permit" | "permit.pair" => "tokio",
+        "breaker" | "breaker.pair" => "failsafe",
+        "layers" => "tower-stack",
+        _ => "governor",
+    };
     writeln!(page, "| | {unit} | x {known} | x best peer | x floor |\n|---|---|---|---|---|")?;
     for (contender, measured) in rows {
         let title = match contender.role {

@@ -13,8 +13,8 @@ use super::tree::Tree;
 const STOREYS: [&[&str]; 4] = [
     &["tidegate-core"],
     &["tidegate"],
-    &["tidegate-sim", "tidegate-server", "tidegate-tower"],
-    &["tidegate-cli"],
+    &["tidegate-sim", "tidegate-server"],
+    &["tidegate-tower", "tidegate-cli"],
 ];
 
 pub(crate) fn check(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {

@@ -1,12 +1,13 @@
 //! Refusals as gRPC statuses.
 
-use http::Response;
+use http::{Response, StatusCode};
 use tidegate::http_answer::HttpAnswer;
+use tidegate::observer::RefusalCause;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use super::Answers;
-use crate::refused::{Cause, Refused};
+use crate::refused::Refused;
 
 /// Refusals as gRPC statuses, for tonic servers: `RESOURCE_EXHAUSTED` where the caller asked too often, `UNAVAILABLE` where the service is short,
 /// `DEADLINE_EXCEEDED` where time was up. With `RetryInfo` where a wait is known, and `QuotaFailure` with the limit's name.
@@ -17,24 +18,32 @@ use crate::refused::{Cause, Refused};
 pub struct GrpcStatuses;
 
 impl<B: Default, Err> Answers<Response<B>, Err> for GrpcStatuses {
-    fn refuse(&self, refused: Refused, _: Option<&HttpAnswer<'_>>) -> Result<Response<B>, Err> {
-        Ok(status(&refused).into_http())
+    fn refuse(&self, refused: Refused, told: Option<&HttpAnswer<'_>>) -> Result<Response<B>, Err> {
+        let mut response = status(&refused, told.map(HttpAnswer::status)).into_http();
+        response.extensions_mut().insert(refused);
+        Ok(response)
     }
 }
 
-/// Makes the status of a refusal, for servers that return it themselves.
-fn status(refused: &Refused) -> Status {
+/// Makes the status of a refusal. A policy chooses a status of HTTP, of which the code is made.
+fn status(refused: &Refused, http: Option<StatusCode>) -> Status {
     let code = match refused.cause {
-        Cause::RateLimit => Code::ResourceExhausted,
-        Cause::Concurrency | Cause::Busy | Cause::Open => Code::Unavailable,
-        Cause::NoTimeLeft | Cause::TimedOut => Code::DeadlineExceeded,
+        RefusalCause::RateLimit => Code::ResourceExhausted,
+        RefusalCause::Policy => match http {
+            Some(StatusCode::UNAUTHORIZED) => Code::Unauthenticated,
+            Some(StatusCode::FORBIDDEN) => Code::PermissionDenied,
+            Some(status) if status.is_server_error() => Code::Unavailable,
+            _ => Code::ResourceExhausted,
+        },
+        RefusalCause::NoTimeLeft | RefusalCause::TimedOut => Code::DeadlineExceeded,
+        _ => Code::Unavailable,
     };
     let mut details = ErrorDetails::new();
     if let Some(wait) = refused.retry.after() {
         details.set_retry_info(Some(wait));
     }
-    if let (Cause::RateLimit, Some(by)) = (refused.cause, &refused.by) {
-        details.add_quota_failure_violation(&**by, refused.cause.to_string());
+    if code == Code::ResourceExhausted {
+        details.add_quota_failure_violation(&*refused.by, refused.cause.to_string());
     }
     Status::with_error_details(code, refused.cause.to_string(), details)
 }

@@ -6,41 +6,43 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use pin_project_lite::pin_project;
+use tidegate::observer::RefusalCause;
 use tidegate::{Enter, Permit, TakeError};
 use tower_service::Service;
 
-use super::rules::Rules;
 use crate::answers::Answers;
 use crate::classify::Classify;
-use crate::refused::{Cause, Refused};
+use crate::guarded::{Inside, Rules};
 
 pin_project! {
-    /// The future of [`Concurrency`](crate::Concurrency).
+    /// The future of [`ConcurrencyService`](crate::ConcurrencyService).
     ///
     /// # Cancel safety
     /// Dropped in line, it leaves the line; dropped later, it returns its place, and the call teaches nothing.
     pub struct ConcurrencyFuture<S: Service<Req>, Req, C, A> {
         #[pin]
-        stage: Stage<S, Req>,
-        rules: Arc<Rules<C, A>>,
+        stage: Stage<S, Req, C, A>,
     }
 }
 
 pin_project! {
     #[project = StageProjection]
-    enum Stage<S: Service<Req>, Req> {
-        InLine { entry: Enter, call: Option<(S, Req)> },
-        Called { permit: Option<Permit>, #[pin] future: S::Future },
+    enum Stage<S: Service<Req>, Req, C, A> {
+        InLine { entry: Enter, call: Option<(S, Req)>, rules: Arc<Rules<C, A>> },
+        // Its turn has come: it waits until the service is ready.
+        AtTurn { inside: Option<Inside<Permit, C, A>>, call: Option<(S, Req)> },
+        // The work is dropped before its place is returned.
+        Called { #[pin] future: S::Future, inside: Inside<Permit, C, A> },
     }
 }
 
 impl<S: Service<Req>, Req, C, A> ConcurrencyFuture<S, Req, C, A> {
-    pub(super) fn called(permit: Permit, future: S::Future, rules: Arc<Rules<C, A>>) -> Self {
-        Self { stage: Stage::Called { permit: Some(permit), future }, rules }
+    pub(super) const fn called(inside: Inside<Permit, C, A>, future: S::Future) -> Self {
+        Self { stage: Stage::Called { inside, future } }
     }
 
-    pub(super) fn in_line(entry: Enter, service: S, request: Req, rules: Arc<Rules<C, A>>) -> Self {
-        Self { stage: Stage::InLine { entry, call: Some((service, request)) }, rules }
+    pub(super) const fn in_line(entry: Enter, service: S, request: Req, rules: Arc<Rules<C, A>>) -> Self {
+        Self { stage: Stage::InLine { entry, call: Some((service, request)), rules } }
     }
 }
 
@@ -53,36 +55,41 @@ where
     type Output = Result<S::Response, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let mut stage = this.stage;
-        let Rules { name, told, classify, answers } = &**this.rules;
+        const ENDED: &str = "a future is not polled after it has ended";
+        let mut stage = self.project().stage;
         loop {
             match stage.as_mut().project() {
-                StageProjection::InLine { entry, call } => match ready!(Pin::new(entry).poll(cx)) {
+                StageProjection::InLine { entry, call, rules } => match ready!(Pin::new(entry).poll(cx)) {
                     Ok(permit) => {
-                        let (mut service, request) =
-                            call.take().expect("a future is not polled after it has ended");
-                        let future = service.call(request);
-                        stage.set(Stage::Called { permit: Some(permit), future });
+                        let inside = Some(Inside::new(permit, Arc::clone(rules)));
+                        let call = call.take();
+                        stage.set(Stage::AtTurn { inside, call });
                     }
                     Err(error) => {
-                        let refused = Refused {
-                            cause: Cause::Concurrency,
-                            by: Some(Arc::clone(name)),
-                            retry: error.retry(),
-                        };
-                        let answer = match &error {
-                            TakeError::Denied(denied) => Some(told.answer(&denied.answer)),
+                        let denied = match &error {
+                            TakeError::Denied(denied) => Some(denied),
                             TakeError::NotACost(_) => None,
                         };
-                        return Poll::Ready(answers.refuse(refused, answer.as_ref()));
+                        return Poll::Ready(rules.refuse(RefusalCause::Concurrency, denied));
                     }
                 },
-                StageProjection::Called { permit, future } => {
-                    let result = ready!(future.poll(cx));
-                    if let Some(permit) = permit.take() {
-                        permit.leave(classify.classify(&result).outcome);
+                StageProjection::AtTurn { inside, call } => {
+                    let (service, _) = call.as_mut().expect(ENDED);
+                    if let Err(error) = ready!(service.poll_ready(cx)) {
+                        let result = Err(error);
+                        if let Some(mut inside) = inside.take() {
+                            inside.ended(&result);
+                        }
+                        return Poll::Ready(result);
                     }
+                    let (mut service, request) = call.take().expect(ENDED);
+                    let inside = inside.take().expect(ENDED);
+                    let future = service.call(request);
+                    stage.set(Stage::Called { inside, future });
+                }
+                StageProjection::Called { inside, future } => {
+                    let result = ready!(future.poll(cx));
+                    inside.ended(&result);
                     return Poll::Ready(result);
                 }
             }
@@ -94,6 +101,7 @@ impl<S: Service<Req>, Req, C, A> fmt::Debug for ConcurrencyFuture<S, Req, C, A> 
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
             Stage::InLine { .. } => "in line",
+            Stage::AtTurn { .. } => "at its turn",
             Stage::Called { .. } => "called",
         };
         f.debug_struct("ConcurrencyFuture").field("stage", &stage).finish_non_exhaustive()

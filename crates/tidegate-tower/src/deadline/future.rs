@@ -9,13 +9,14 @@ use pin_project_lite::pin_project;
 use tidegate::Tick;
 use tidegate::clock::Sleep;
 use tidegate::deadline::carry;
+use tidegate::observer::RefusalCause;
 
 use super::rules::Rules;
 use crate::answers::Answers;
-use crate::refused::Cause;
+use crate::given_up::giving_up;
 
 pin_project! {
-    /// The future of [`Deadline`](crate::Deadline) and [`ForwardDeadline`](crate::ForwardDeadline).
+    /// The future of [`DeadlineService`](crate::DeadlineService) and [`ForwardDeadlineService`](crate::ForwardDeadlineService).
     ///
     /// # Cancel safety
     /// Dropped, it drops the service's future.
@@ -30,9 +31,19 @@ pin_project! {
     enum Stage<F, Res, Err, A> {
         Refused { result: Option<Result<Res, Err>> },
         // The sleep is begun when the service is not done at the first poll: most answers need no timer.
-        Called { #[pin] future: F, until: Tick, carried: Option<Tick>, sleep: Option<Sleep>, rules: Arc<Rules<A>> },
+        Called { #[pin] future: F, until: Until, sleep: Option<Sleep>, rules: Arc<Rules<A>> },
         Ended,
     }
+}
+
+/// When a future is given up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Until {
+    pub(super) tick: Tick,
+    /// Whether what is within finds it as its deadline.
+    pub(super) is_carried: bool,
+    /// Whether running out of it says that the work took too long: not where its caller asked for less time than we give.
+    pub(super) is_ours: bool,
 }
 
 impl<F, Res, Err, A> DeadlineFuture<F, Res, Err, A> {
@@ -40,16 +51,15 @@ impl<F, Res, Err, A> DeadlineFuture<F, Res, Err, A> {
         Self { stage: Stage::Refused { result: Some(result) } }
     }
 
-    /// Gives `future` up at `until`; while it is polled, it finds `carried` as its deadline.
-    pub(super) const fn until(future: F, until: Tick, carried: Option<Tick>, rules: Arc<Rules<A>>) -> Self {
-        Self { stage: Stage::Called { future, until, carried, sleep: None, rules } }
+    pub(super) const fn until(future: F, until: Until, rules: Arc<Rules<A>>) -> Self {
+        Self { stage: Stage::Called { future, until, sleep: None, rules } }
     }
 }
 
 impl<F, Res, Err, A> Future for DeadlineFuture<F, Res, Err, A>
 where
     F: Future<Output = Result<Res, Err>>,
-    A: Answers<Res, Err> + Clone,
+    A: Answers<Res, Err>,
 {
     type Output = Result<Res, Err>;
 
@@ -59,26 +69,24 @@ where
             StageProjection::Refused { result } => {
                 result.take().expect("a future is not polled after it has ended")
             }
-            StageProjection::Called { future, until, carried, sleep, rules } => {
-                let polled = match *carried {
-                    Some(deadline) => carry(deadline, || future.poll(cx)),
-                    None => future.poll(cx),
-                };
+            StageProjection::Called { future, until, sleep, rules } => {
+                let Until { tick, is_carried, is_ours } = *until;
+                let polled = if is_carried { carry(tick, || future.poll(cx)) } else { future.poll(cx) };
                 match polled {
                     Poll::Ready(result) => result,
                     Poll::Pending => {
                         while {
-                            let sleeping = sleep.get_or_insert_with(|| rules.clock.sleep_until(*until));
+                            let sleeping = sleep.get_or_insert_with(|| rules.clock.sleep_until(tick));
                             ready!(sleeping.as_mut().poll(cx));
-                            rules.clock.now() < *until
+                            rules.clock.now() < tick
                         } {
                             // Sleeps may end early.
                             *sleep = None;
                         }
-                        let refused = rules.refuse(Cause::TimedOut);
+                        let rules = Arc::clone(rules);
                         // The work is given up before its caller is told.
-                        stage.set(Stage::Ended);
-                        refused
+                        giving_up(is_ours, || stage.set(Stage::Ended));
+                        rules.refuse(RefusalCause::TimedOut)
                     }
                 }
             }

@@ -7,18 +7,14 @@ use std::task::{Context, Poll, ready};
 
 use http::Request;
 use pin_project_lite::pin_project;
-use tidegate::http_answer::NamedLimit;
 use tidegate::{Answer, Reservation};
 use tower_service::Service;
 
+use super::rules::Rules;
 use crate::answers::Answers;
-use crate::spent::Spent;
-
-/// How those who passed are told of the limit.
-type Told<A> = (Arc<NamedLimit>, A);
 
 pin_project! {
-    /// The future of [`RateLimit`](crate::RateLimit).
+    /// The future of [`RateLimitService`](crate::RateLimitService).
     ///
     /// # Cancel safety
     /// Dropped while the request is held back, it gives back what was charged. Dropped later, the charge stands: the service may have done
@@ -33,8 +29,10 @@ pin_project! {
     #[project = StageProjection]
     enum Stage<S: Service<Req>, Req, A> {
         Refused { result: Option<Result<S::Response, S::Error>> },
-        Held { due: Due, call: Option<(bool, S, Req, Told<A>)> },
-        Called { #[pin] future: S::Future, answer: Answer, told: Told<A> },
+        Held { due: Due, call: Option<(S, Req)>, rules: Arc<Rules<A>> },
+        // Its time has come: it waits until the service is ready.
+        AtTurn { charge: Option<Reservation>, call: Option<(S, Req)>, rules: Arc<Rules<A>> },
+        Called { #[pin] future: S::Future, answer: Answer, rules: Arc<Rules<A>> },
     }
 }
 
@@ -46,19 +44,13 @@ impl<S: Service<Req>, Req, A> RateLimitFuture<S, Req, A> {
         Self { stage: Stage::Refused { result: Some(result) } }
     }
 
-    pub(super) const fn called(future: S::Future, answer: Answer, told: Told<A>) -> Self {
-        Self { stage: Stage::Called { future, answer, told } }
+    pub(super) const fn called(future: S::Future, answer: Answer, rules: Arc<Rules<A>>) -> Self {
+        Self { stage: Stage::Called { future, answer, rules } }
     }
 
-    pub(super) fn held(
-        reservation: Reservation,
-        settling: bool,
-        service: S,
-        request: Req,
-        told: Told<A>,
-    ) -> Self {
+    pub(super) fn held(reservation: Reservation, service: S, request: Req, rules: Arc<Rules<A>>) -> Self {
         let due = Box::pin(reservation.due());
-        Self { stage: Stage::Held { due, call: Some((settling, service, request, told)) } }
+        Self { stage: Stage::Held { due, call: Some((service, request)), rules } }
     }
 }
 
@@ -70,28 +62,34 @@ where
     type Output = Result<S::Response, S::Error>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        const ENDED: &str = "a future is not polled after it has ended";
         let mut stage = self.project().stage;
         loop {
             match stage.as_mut().project() {
-                StageProjection::Refused { result } => {
-                    return Poll::Ready(result.take().expect("a future is not polled after it has ended"));
+                StageProjection::Refused { result } => return Poll::Ready(result.take().expect(ENDED)),
+                StageProjection::Held { due, call, rules } => {
+                    let charge = Some(ready!(due.as_mut().poll(cx)));
+                    let (call, rules) = (call.take(), Arc::clone(rules));
+                    stage.set(Stage::AtTurn { charge, call, rules });
                 }
-                StageProjection::Held { due, call } => {
-                    let reservation = ready!(due.as_mut().poll(cx));
-                    let (settling, mut service, mut request, told) =
-                        call.take().expect("a future is not polled after it has ended");
-                    let answer = reservation.answer();
-                    if settling {
-                        request.extensions_mut().insert(Spent::of(reservation));
+                StageProjection::AtTurn { charge, call, rules } => {
+                    let (service, _) = call.as_mut().expect(ENDED);
+                    if let Err(error) = ready!(service.poll_ready(cx)) {
+                        // The service was not called: its charge is undone.
+                        charge.take().map(Reservation::cancel);
+                        return Poll::Ready(Err(error));
                     }
+                    let (mut service, mut request) = call.take().expect(ENDED);
+                    let charge = charge.take().expect(ENDED);
+                    let (answer, rules) = (charge.answer(), Arc::clone(rules));
+                    rules.hand_over(charge, &mut request);
                     let future = service.call(request);
-                    stage.set(Stage::Called { future, answer, told });
+                    stage.set(Stage::Called { future, answer, rules });
                 }
-                StageProjection::Called { future, answer, told } => {
+                StageProjection::Called { future, answer, rules } => {
                     let mut result = ready!(future.poll(cx));
                     if let Ok(response) = &mut result {
-                        let (named, answers) = told;
-                        answers.tell(response, &named.answer(answer));
+                        rules.tell::<_, S::Error>(response, answer);
                     }
                     return Poll::Ready(result);
                 }
@@ -105,6 +103,7 @@ impl<S: Service<Req>, Req, A> fmt::Debug for RateLimitFuture<S, Req, A> {
         let stage = match self.stage {
             Stage::Refused { .. } => "refused",
             Stage::Held { .. } => "held",
+            Stage::AtTurn { .. } => "at its turn",
             Stage::Called { .. } => "called",
         };
         f.debug_struct("RateLimitFuture").field("stage", &stage).finish_non_exhaustive()

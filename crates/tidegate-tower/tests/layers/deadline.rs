@@ -6,7 +6,7 @@ use http::{Request, Response};
 use tidegate::Tick;
 use tidegate::clock::ManualClock;
 use tidegate::deadline::{Timeouts, carried, carry};
-use tidegate_tower::{Cause, DeadlineLayer, Errors, ForwardDeadlineLayer, Problems, Refused};
+use tidegate_tower::{DeadlineLayer, Errors, ForwardDeadlineLayer, Problems, RefusalCause, Refused};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -136,5 +136,5 @@ fn a_client_gets_its_refusals_as_errors() {
     assert!(poll(called.as_mut()).is_pending());
     clock.advance(2 * SECOND);
     let Poll::Ready(Err(error)) = poll(called.as_mut()) else { panic!("its time is up") };
-    assert_eq!(*error.downcast::<Refused>().unwrap(), Refused::new(Cause::TimedOut));
+    assert_eq!(*error.downcast::<Refused>().unwrap(), Refused::new(RefusalCause::TimedOut, "deadline"));
 }

@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod any_order;
+mod breaker;
 mod concurrency;
 mod deadline;
+mod gate;
 mod over_the_wire;
 mod rate_limit;
+mod readiness;
 mod refusals;
 mod retry;
 mod service;

@@ -1,0 +1,59 @@
+//! Which breaker a request enters.
+
+use tidegate::breaker::{Call, KeyedCall};
+use tidegate::{Breaker, Denied, Key, KeyedBreaker};
+
+use crate::guarded::Entered;
+
+/// Breakers for requests of one kind: [`OneBreaker`] for all, or a [`BreakerOfKey`].
+pub trait Breakers<Req>: Clone {
+    /// A call that was let through.
+    type Call: Entered;
+
+    /// Enters the breaker of a request, now or not at all.
+    ///
+    /// # Errors
+    /// [`Denied`], as [`Breaker::try_enter`].
+    fn try_enter(&self, request: &Req) -> Result<Self::Call, Denied>;
+}
+
+/// One breaker for all requests: see [`BreakerLayer::new`](crate::BreakerLayer::new).
+#[derive(Clone, Debug)]
+pub struct OneBreaker {
+    breaker: Breaker,
+}
+
+impl OneBreaker {
+    pub(super) const fn new(breaker: Breaker) -> Self {
+        Self { breaker }
+    }
+}
+
+impl<Req> Breakers<Req> for OneBreaker {
+    type Call = Call;
+
+    fn try_enter(&self, _: &Req) -> Result<Call, Denied> {
+        self.breaker.try_enter()
+    }
+}
+
+/// A breaker for each key: see [`BreakerLayer::each`](crate::BreakerLayer::each).
+#[derive(Clone, Debug)]
+pub struct BreakerOfKey<F> {
+    breaker: KeyedBreaker,
+    key: F,
+}
+
+impl<F> BreakerOfKey<F> {
+    pub(super) const fn new(breaker: KeyedBreaker, key: F) -> Self {
+        Self { breaker, key }
+    }
+}
+
+impl<Req, K: Key, F: Fn(&Req) -> K + Clone> Breakers<Req> for BreakerOfKey<F> {
+    type Call = KeyedCall;
+
+    fn try_enter(&self, request: &Req) -> Result<KeyedCall, Denied> {
+        self.breaker.try_enter((self.key)(request))
+    }
+}

@@ -1,0 +1,286 @@
+//! All policies of a gate around a service: settled all or none.
+
+mod describe;
+mod inside;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::Request;
+use tidegate::http_answer::HttpAnswer;
+use tidegate::observer::{Observer, RefusalCause};
+use tidegate::{Check, Entry, Gate, GateDecision, Retry};
+use tower_layer::Layer;
+use tower_service::Service;
+
+pub use self::describe::Describe;
+use self::inside::InGate;
+use crate::answers::{Answers, Problems};
+use crate::classify::{ByStatus, Classify};
+use crate::name::Name;
+use crate::ready::take_ready;
+use crate::spent::Spent;
+
+/// Puts a service behind the policies of a gate: rate limits, places, breakers, all or none of them. Clones share the gate.
+///
+/// A request is described as the attributes that policies go by ([`Describe`]), and admitted or refused as a whole: a request that one limit
+/// refuses costs nothing at any other. Each policy says how its refusal is answered; the answer tells of all limits in its headers. When the
+/// service has answered, limits are settled and places left, with the outcome by [`Classify`]. A request that is delayed by a queue waits
+/// before the service is asked whether it is ready.
+///
+/// Dropped before the service was called, a request has spent nothing. Dropped later, it leaves its places and keeps what limits were
+/// charged, for the service may have done the work: whoever could undo its charge by hanging up would pay for nothing.
+///
+/// Costs what [`Gate::admit`] costs, and an allocation for the future.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use axum::{Router, extract::Request, routing::get};
+/// use tidegate::policy::Limit;
+/// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+/// use tidegate_tower::GateLayer;
+///
+/// let all = Policy::new("all", Limit::new(Quota::per_second(1000).gcra()?, "1000/s"));
+/// let gate = Arc::new(Gate::in_memory(PolicySet::new(vec![all])?, 100_000)?);
+/// let describe = |request: &Request| {
+///     Descriptor::new()
+///         .with("request.method", request.method().as_str().to_owned())
+///         .with("request.path", request.uri().path().to_owned())
+/// };
+/// let app: Router = Router::new().route("/", get(async || "the page")).layer(GateLayer::new(gate, describe));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct GateLayer<D, C = ByStatus, A = Problems> {
+    rules: Arc<Rules<D, C, A>>,
+}
+
+/// What becomes of requests about which nobody can decide, because a store does not answer and no fallback stands in for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenUndecided {
+    /// They are refused with 503: the default, for a limit that ends when its store does is no protection.
+    #[default]
+    Refuse,
+    /// They pass and are not charged.
+    Pass,
+}
+
+/// What does not differ from request to request.
+#[derive(Clone, Debug)]
+struct Rules<D, C, A> {
+    gate: Arc<Gate>,
+    describe: D,
+    name: Name,
+    classify: C,
+    answers: A,
+    settling: bool,
+    undecided: WhenUndecided,
+}
+
+impl<D> GateLayer<D> {
+    /// Asks a gate about each request, as `describe` describes it.
+    #[must_use]
+    pub fn new(gate: Arc<Gate>, describe: D) -> Self {
+        let (name, undecided) = (Name::new("gate"), WhenUndecided::default());
+        let rules =
+            Rules { gate, describe, name, classify: ByStatus, answers: Problems, settling: false, undecided };
+        Self { rules: Arc::new(rules) }
+    }
+}
+
+impl<D: Clone, C: Clone, A: Clone> GateLayer<D, C, A> {
+    /// Chooses how refusals are told; [`Problems`] unless chosen.
+    #[must_use]
+    pub fn answering<N>(self, answers: N) -> GateLayer<D, C, N> {
+        let Rules { gate, describe, name, classify, settling, undecided, .. } =
+            Arc::unwrap_or_clone(self.rules);
+        let rules = Rules { gate, describe, name, classify, answers, settling, undecided };
+        GateLayer { rules: Arc::new(rules) }
+    }
+
+    /// Chooses how the end of a request is judged; [`ByStatus`] unless chosen.
+    #[must_use]
+    pub fn judging<N>(self, classify: N) -> GateLayer<D, N, A> {
+        let Rules { gate, describe, name, answers, settling, undecided, .. } =
+            Arc::unwrap_or_clone(self.rules);
+        let rules = Rules { gate, describe, name, classify, answers, settling, undecided };
+        GateLayer { rules: Arc::new(rules) }
+    }
+
+    /// Hands each request that passes a [`Spent`] among its extensions. What the handler tells it before it answers is what policies
+    /// that [settle by usage](tidegate::policy::SettleRule) settle.
+    #[must_use]
+    pub fn settling(self) -> Self {
+        self.with(|rules| Rules { settling: true, ..rules })
+    }
+
+    /// Chooses what becomes of requests about which nobody can decide; they are refused unless chosen.
+    #[must_use]
+    pub fn when_undecided(self, undecided: WhenUndecided) -> Self {
+        self.with(|rules| Rules { undecided, ..rules })
+    }
+
+    /// Chooses the name that observers are told; `gate` unless chosen. Callers are told the name of the policy.
+    #[must_use]
+    pub fn named(self, name: &str) -> Self {
+        self.with(|rules| Rules { name: rules.name.renamed(name), ..rules })
+    }
+
+    /// Tells `observer` of refusals and of how requests end ([`Observer::on_layer`]).
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        self.with(|rules| Rules { name: rules.name.observed(observer), ..rules })
+    }
+
+    fn with(self, change: impl FnOnce(Rules<D, C, A>) -> Rules<D, C, A>) -> Self {
+        Self { rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))) }
+    }
+}
+
+impl<D, C, A> Clone for GateLayer<D, C, A> {
+    fn clone(&self) -> Self {
+        Self { rules: Arc::clone(&self.rules) }
+    }
+}
+
+impl<S, D, C, A> Layer<S> for GateLayer<D, C, A> {
+    type Service = GateService<S, D, C, A>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        GateService { inner, rules: Arc::clone(&self.rules) }
+    }
+}
+
+/// A service behind a gate: see [`GateLayer`].
+#[derive(Debug)]
+pub struct GateService<S, D, C = ByStatus, A = Problems> {
+    inner: S,
+    rules: Arc<Rules<D, C, A>>,
+}
+
+impl<S: Clone, D, C, A> Clone for GateService<S, D, C, A> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules) }
+    }
+}
+
+impl<S, D, C, A, B> Service<Request<B>> for GateService<S, D, C, A>
+where
+    S: Service<Request<B>, Future: Send> + Clone + Send + 'static,
+    S::Response: Send,
+    S::Error: Send,
+    B: Send + 'static,
+    D: Describe<Request<B>> + Send + Sync + 'static,
+    C: Classify<S::Response, S::Error> + Send + Sync + 'static,
+    A: Answers<S::Response, S::Error> + Send + Sync + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = GateFuture<S::Response, S::Error>;
+
+    /// Says whether the service within is ready; nothing is charged.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let ready = take_ready(&mut self.inner);
+        let later = self.inner.clone();
+        let deadline = tidegate::deadline::carried();
+        let passing = Arc::clone(&self.rules).pass(ready, later, request, deadline);
+        GateFuture { passing: Box::pin(passing) }
+    }
+}
+
+impl<D, C, A> Rules<D, C, A> {
+    async fn pass<S, B>(
+        self: Arc<Self>,
+        mut ready: S,
+        mut later: S,
+        mut request: Request<B>,
+        deadline: Option<tidegate::Deadline>,
+    ) -> Result<S::Response, S::Error>
+    where
+        S: Service<Request<B>>,
+        D: Describe<Request<B>>,
+        C: Classify<S::Response, S::Error>,
+        A: Answers<S::Response, S::Error>,
+    {
+        let described = self.describe.describe(&request);
+        let mut check = Check::of(&described)
+            .maybe_cost(self.describe.cost(&request))
+            .priority(self.describe.priority(&request));
+        check.deadline = deadline;
+        let admission = match self.gate.admit_owned_async(check).await {
+            Ok(Entry::Admitted(admission)) => admission.undo_if_dropped(true),
+            Ok(Entry::Refused(decision)) => {
+                let told = HttpAnswer::of_gate(&decision, &described);
+                return self.refuse(&decision, &told);
+            }
+            Err(_) if self.undecided == WhenUndecided::Pass => return ready.call(request).await,
+            Err(_) => {
+                let refused = self.name.refuse(RefusalCause::Undecided, Retry::Unknown);
+                return self.answers.refuse(refused, None);
+            }
+        };
+        let (admission, mut service) = if admission.wait.is_zero() {
+            (admission, ready)
+        } else {
+            drop(ready);
+            let admission = admission.delayed().await;
+            // Dropped with an error, the admission is undone: the service was not called.
+            poll_fn(|cx| later.poll_ready(cx)).await?;
+            (admission, later)
+        };
+        let spent = self.settling.then(Spent::to_be_told);
+        if let Some(spent) = &spent {
+            request.extensions_mut().insert(spent.clone());
+        }
+        let inside = InGate::new(admission.undo_if_dropped(false), &self.name);
+        let mut result = service.call(request).await;
+        if let Ok(response) = &mut result {
+            self.answers.tell(response, &HttpAnswer::of_gate(inside.decision(), &described));
+        }
+        let outcome = self.classify.classify(&result).outcome;
+        inside.finish(outcome, spent.as_ref().and_then(Spent::usage)).await;
+        result
+    }
+
+    /// Makes what a refused caller gets.
+    fn refuse<Res, Err>(&self, decision: &GateDecision, told: &HttpAnswer<'_>) -> Result<Res, Err>
+    where
+        A: Answers<Res, Err>,
+    {
+        let mut refused = self.name.refuse(RefusalCause::Policy, decision.retry());
+        if let Some(policy) = told.policy() {
+            refused.by = policy.into();
+        }
+        self.answers.refuse(refused, Some(told))
+    }
+}
+
+/// The future of [`GateService`].
+///
+/// # Cancel safety
+/// See [`GateLayer`].
+pub struct GateFuture<Res, Err> {
+    passing: Pin<Box<dyn Future<Output = Result<Res, Err>> + Send>>,
+}
+
+impl<Res, Err> Future for GateFuture<Res, Err> {
+    type Output = Result<Res, Err>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.passing.as_mut().poll(cx)
+    }
+}
+
+impl<Res, Err> fmt::Debug for GateFuture<Res, Err> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GateFuture").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,51 @@
+//! A request that a gate has admitted, until it ends.
+
+use std::sync::Arc;
+
+use tidegate::policy::Usage;
+use tidegate::{Admission, Gate, GateDecision, Outcome};
+
+use crate::given_up::outcome_of_drop;
+use crate::name::Name;
+
+pub(super) struct InGate<'n> {
+    /// `None` once it has ended.
+    admission: Option<Admission<Arc<Gate>>>,
+    name: &'n Name,
+}
+
+impl<'n> InGate<'n> {
+    pub(super) const fn new(admission: Admission<Arc<Gate>>, name: &'n Name) -> Self {
+        Self { admission: Some(admission), name }
+    }
+
+    pub(super) fn decision(&self) -> &GateDecision {
+        self.admission.as_ref().expect("it has not ended")
+    }
+
+    /// Ends it, settled with what the work reported. A store that fails meanwhile keeps what was charged, and the answer goes out all the
+    /// same: the work is done.
+    pub(super) async fn finish(mut self, outcome: Outcome, usage: Option<Usage<'static>>) {
+        let Some(admission) = self.admission.take() else { return };
+        self.name.ended(outcome);
+        let _ = match usage {
+            Some(usage) => admission.finish_by_async(outcome, &usage).await,
+            None => admission.finish_async(outcome).await,
+        };
+    }
+}
+
+impl Drop for InGate<'_> {
+    fn drop(&mut self) {
+        let Some(admission) = self.admission.take() else { return };
+        if std::thread::panicking() {
+            return;
+        }
+        let outcome = outcome_of_drop();
+        if outcome != Outcome::Ignored {
+            // Where a store would have to be awaited, it is dropped like any other.
+            let _ = admission.finish(outcome);
+        }
+        self.name.ended(outcome);
+    }
+}

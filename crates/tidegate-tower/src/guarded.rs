@@ -1,0 +1,110 @@
+//! What the layers over guards share: those of bulkheads and of breakers.
+
+use std::sync::Arc;
+
+use tidegate::breaker::{Call, KeyedCall};
+use tidegate::http_answer::NamedLimit;
+use tidegate::observer::{Observer, RefusalCause};
+use tidegate::{Denied, Outcome, Permit};
+
+use crate::answers::Answers;
+use crate::classify::Classify;
+use crate::given_up::outcome_of_drop;
+use crate::name::Name;
+
+/// What a request holds that a guard has let in. Dropped, it gives back what it holds and reports no outcome.
+pub trait Entered: Send {
+    /// Gives back what it holds, and says how the work went.
+    fn leave(self, outcome: Outcome);
+}
+
+impl Entered for Permit {
+    fn leave(self, outcome: Outcome) {
+        Self::leave(self, outcome);
+    }
+}
+
+impl Entered for Call {
+    fn leave(self, outcome: Outcome) {
+        Self::leave(self, outcome);
+    }
+}
+
+impl Entered for KeyedCall {
+    fn leave(self, outcome: Outcome) {
+        Self::leave(self, outcome);
+    }
+}
+
+/// What does not differ from request to request.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules<C, A> {
+    pub(crate) name: Name,
+    /// How callers are told of places; `None` where there are none to tell of.
+    pub(crate) told: Option<NamedLimit>,
+    pub(crate) classify: C,
+    pub(crate) answers: A,
+}
+
+impl<C, A> Rules<C, A> {
+    pub(crate) fn answering<B>(self, answers: B) -> Rules<C, B> {
+        let Self { name, told, classify, .. } = self;
+        Rules { name, told, classify, answers }
+    }
+
+    pub(crate) fn judging<D>(self, classify: D) -> Rules<D, A> {
+        let Self { name, told, answers, .. } = self;
+        Rules { name, told, classify, answers }
+    }
+
+    pub(crate) fn observed(self, observer: impl Observer + 'static) -> Self {
+        Self { name: self.name.observed(observer), ..self }
+    }
+
+    /// Makes what a refused caller gets.
+    pub(crate) fn refuse<Res, Err>(&self, cause: RefusalCause, denied: Option<&Denied>) -> Result<Res, Err>
+    where
+        A: Answers<Res, Err>,
+    {
+        let retry = denied.map_or(tidegate::Retry::Never, Denied::retry);
+        let refused = self.name.refuse(cause, retry);
+        let told = self.told.as_ref().zip(denied).map(|(told, denied)| told.answer(&denied.answer));
+        self.answers.refuse(refused, told.as_ref())
+    }
+}
+
+/// A request that was let in, until it ends.
+pub(crate) struct Inside<P: Entered, C, A> {
+    /// `None` once it has ended.
+    entered: Option<P>,
+    rules: Arc<Rules<C, A>>,
+}
+
+impl<P: Entered, C, A> Inside<P, C, A> {
+    pub(crate) const fn new(entered: P, rules: Arc<Rules<C, A>>) -> Self {
+        Self { entered: Some(entered), rules }
+    }
+
+    /// Ends it with what the service returned.
+    pub(crate) fn ended<Res, Err>(&mut self, result: &Result<Res, Err>)
+    where
+        C: Classify<Res, Err>,
+    {
+        let outcome = self.rules.classify.classify(result).outcome;
+        self.end(outcome);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        let Some(entered) = self.entered.take() else { return };
+        entered.leave(outcome);
+        self.rules.name.ended(outcome);
+    }
+}
+
+impl<P: Entered, C, A> Drop for Inside<P, C, A> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.end(outcome_of_drop());
+        }
+    }
+}

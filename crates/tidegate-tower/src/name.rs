@@ -1,0 +1,45 @@
+//! What a layer is called, and who is told what it does.
+
+use std::sync::Arc;
+
+use tidegate::observer::{LayerDid, LayerEvent, Observer, RefusalCause};
+use tidegate::{Outcome, Retry};
+
+use crate::refused::Refused;
+
+/// A layer's name and its observer. Without an observer nothing is told, at the price of a branch.
+#[derive(Clone, Debug)]
+pub(crate) struct Name {
+    name: Arc<str>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Name {
+    pub(crate) fn new(name: &str) -> Self {
+        Self { name: name.into(), observer: None }
+    }
+
+    pub(crate) fn renamed(self, name: &str) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    pub(crate) fn observed(self, observer: impl Observer + 'static) -> Self {
+        Self { observer: Some(Arc::new(observer)), ..self }
+    }
+
+    /// Makes a refusal by this layer, and tells of it.
+    pub(crate) fn refuse(&self, cause: RefusalCause, retry: Retry) -> Refused {
+        self.tell(LayerDid::Refused { cause, retry });
+        Refused { cause, by: Arc::clone(&self.name), retry }
+    }
+
+    pub(crate) fn tell(&self, did: LayerDid) {
+        if let Some(observer) = &self.observer {
+            observer.on_layer(&LayerEvent::new(&self.name, did));
+        }
+    }
+
+    pub(crate) fn ended(&self, outcome: Outcome) {
+        self.tell(LayerDid::Ended { outcome });
+    }
+}

@@ -1,0 +1,70 @@
+//! What a rate-limit layer and its futures share.
+
+use std::time::Duration;
+
+use http::Request;
+use tidegate::http_answer::{HttpAnswer, NamedLimit};
+use tidegate::observer::RefusalCause;
+use tidegate::{Answer, Quota, Reservation};
+
+use crate::answers::{Answers, Problems};
+use crate::name::Name;
+use crate::spent::Spent;
+
+/// What does not differ from request to request.
+#[derive(Clone, Debug)]
+pub(super) struct Rules<A> {
+    pub(super) name: Name,
+    /// How callers are told of each quota; at least one.
+    pub(super) told: Vec<NamedLimit>,
+    pub(super) max_wait: Duration,
+    pub(super) settling: bool,
+    pub(super) answers: A,
+}
+
+impl Rules<Problems> {
+    pub(super) fn new(name: &str, quotas: impl IntoIterator<Item = Quota>) -> Self {
+        // Quotas that are in force are limits, so none is left out.
+        let mut told: Vec<_> =
+            quotas.into_iter().filter_map(|quota| NamedLimit::new(name, quota).ok()).collect();
+        if told.is_empty() {
+            told.push(NamedLimit::of_places(name));
+        }
+        Self { name: Name::new(name), told, max_wait: Duration::ZERO, settling: false, answers: Problems }
+    }
+}
+
+impl<A> Rules<A> {
+    pub(super) fn answering<B>(self, answers: B) -> Rules<B> {
+        let Self { name, told, max_wait, settling, .. } = self;
+        Rules { name, told, max_wait, settling, answers }
+    }
+
+    /// Makes what a refused caller gets.
+    pub(super) fn refuse<Res, Err>(&self, answer: &Answer) -> Result<Res, Err>
+    where
+        A: Answers<Res, Err>,
+    {
+        let refused = self.name.refuse(RefusalCause::RateLimit, answer.decision().retry());
+        self.answers.refuse(refused, Some(&self.shown(answer)))
+    }
+
+    /// Tells a caller who passed how the limit stands.
+    pub(super) fn tell<Res, Err>(&self, response: &mut Res, answer: &Answer)
+    where
+        A: Answers<Res, Err>,
+    {
+        self.answers.tell(response, &self.shown(answer));
+    }
+
+    fn shown(&self, answer: &Answer) -> HttpAnswer<'_> {
+        self.told.get(answer.binding()).unwrap_or(&self.told[0]).answer(answer)
+    }
+
+    /// Hands a request that passes its charge, where it is to be settled.
+    pub(super) fn hand_over<B>(&self, charge: Reservation, request: &mut Request<B>) {
+        if self.settling {
+            request.extensions_mut().insert(Spent::of(charge));
+        }
+    }
+}

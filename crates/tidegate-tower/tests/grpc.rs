@@ -1,0 +1,93 @@
+//! A real server and a real client of tonic, asked over a socket.
+
+#![cfg(feature = "grpc")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::time::Duration;
+
+use http::Request;
+use tidegate::breaker::CircuitBreaker;
+use tidegate::deadline::Timeouts;
+use tidegate::{Breaker, Bulkhead, KeyedLimiter, Quota};
+use tidegate_tower::{
+    BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, ForwardDeadlineLayer, GrpcStatuses,
+    RateLimitLayer, ServerStack,
+};
+use tokio::net::TcpListener;
+use tonic::Code;
+use tonic::body::Body;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_types::StatusExt;
+use tower_layer::Layer;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Starts a server whose callers have two calls a day each.
+async fn serve() -> Channel {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    // A quota that gives nothing back while the test runs.
+    let limiter = KeyedLimiter::new(Quota::per_day(2), 1000).unwrap();
+    let key = |request: &Request<Body>| {
+        request.headers().get("x-user").map_or(vec![], |key| key.as_bytes().to_vec())
+    };
+    let places = Bulkhead::new(8).unwrap();
+    let stack = ServerStack::new()
+        .deadline(DeadlineLayer::within(PATIENCE, PATIENCE).unwrap().answering(GrpcStatuses))
+        .rate_limit(RateLimitLayer::each("per-user", limiter, key).answering(GrpcStatuses))
+        .concurrency(ConcurrencyLayer::new("places", places).answering(GrpcStatuses));
+    let (_, health) = tonic_health::server::health_reporter();
+    let server = Server::builder().layer(stack).add_service(health);
+    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    Endpoint::try_from(format!("http://{address}")).unwrap().connect().await.unwrap()
+}
+
+fn ask(user: &'static str) -> tonic::Request<HealthCheckRequest> {
+    let mut request = tonic::Request::new(HealthCheckRequest::default());
+    request.metadata_mut().insert("x-user", user.parse().unwrap());
+    request
+}
+
+#[tokio::test]
+async fn a_caller_over_its_limit_gets_a_status_with_details() {
+    let mut client = HealthClient::new(serve().await);
+    for _ in 0..2 {
+        client.check(ask("ann")).await.unwrap();
+    }
+    let status = client.check(ask("ann")).await.unwrap_err();
+    assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+    let details = status.get_error_details();
+    assert!(details.retry_info().and_then(|info| info.retry_delay).is_some_and(|wait| !wait.is_zero()));
+    assert_eq!(details.quota_failure().unwrap().violations[0].subject, "per-user");
+    client.check(ask("bob")).await.unwrap();
+
+    let mut hurried = ask("eve");
+    hurried.set_timeout(Duration::from_nanos(0));
+    let status = client.check(hurried).await.unwrap_err();
+    assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status:?}");
+}
+
+#[tokio::test]
+async fn a_client_leaves_a_service_alone_that_refuses_and_says_so_in_grpcs_words() {
+    let breaker = Breaker::new(CircuitBreaker::builder().consecutive(2)).unwrap();
+    let stack = ClientStack::new()
+        .breaker(BreakerLayer::new("health", breaker.clone()).answering(GrpcStatuses))
+        .concurrency(ConcurrencyLayer::new("calls", Bulkhead::new(8).unwrap()).answering(GrpcStatuses))
+        .deadline(
+            ForwardDeadlineLayer::new(Timeouts::new(PATIENCE, PATIENCE).unwrap()).answering(GrpcStatuses),
+        );
+    let mut client = HealthClient::new(stack.layer(serve().await));
+    for _ in 0..2 {
+        client.check(ask("ann")).await.unwrap();
+    }
+    for _ in 0..2 {
+        assert_eq!(client.check(ask("ann")).await.unwrap_err().code(), Code::ResourceExhausted);
+    }
+    assert_eq!(breaker.state().as_str(), "open");
+    let status = client.check(ask("ann")).await.unwrap_err();
+    assert_eq!((status.code(), status.message()), (Code::Unavailable, "the circuit is open"));
+    assert!(status.get_error_details().retry_info().is_some());
+}

@@ -1,0 +1,144 @@
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use http::{Request, Response};
+use tidegate::breaker::{Change, CircuitBreaker};
+use tidegate::observer::{LayerDid, LayerEvent, Observer};
+use tidegate::{Breaker, Bulkhead, KeyedBreaker, ManualClock, Outcome, Retry};
+use tidegate_tower::{BreakerLayer, ConcurrencyLayer, DeadlineLayer, RefusalCause, Refused};
+use tower_layer::Layer;
+
+use crate::service::{Told, answer, call, get, poll, status, with};
+
+fn breaker(failures: u32) -> (Breaker, ManualClock) {
+    let clock = ManualClock::default();
+    let law = CircuitBreaker::builder().consecutive(failures).probes(1).jitter(0.0);
+    (Breaker::new(law).unwrap().with_clock(clock.clone()), clock)
+}
+
+#[test]
+fn a_service_that_fails_is_left_alone_and_tried_again() {
+    let (breaker, clock) = breaker(2);
+    let inner = Told::answering([status(500), status(503)]);
+    let mut service = BreakerLayer::new("payments", breaker.clone()).layer(inner.clone());
+    let statuses = [(); 3].map(|()| answer(&mut service, get()).unwrap().status().as_u16());
+    assert_eq!((statuses, inner.calls()), ([500, 503, 503], 2));
+    let refused = answer(&mut service, get()).unwrap();
+    assert_eq!(refused.headers()["retry-after"], "5");
+    assert!(refused.body().contains("the circuit is open"), "{}", refused.body());
+    let why = Refused::of_response(&refused).unwrap();
+    assert_eq!((why.cause, &*why.by), (RefusalCause::Open, "payments"));
+    assert_eq!(why.retry, Retry::After(Duration::from_secs(5)));
+
+    clock.advance(Duration::from_secs(5));
+    assert_eq!(answer(&mut service, get()).unwrap().status(), 200, "the probe");
+    assert_eq!(inner.calls(), 3);
+}
+
+#[test]
+fn a_probe_that_is_dropped_leaves_its_place_to_the_next() {
+    let (breaker, clock) = breaker(1);
+    breaker.try_enter().unwrap().leave(Outcome::Failure);
+    clock.advance(Duration::from_secs(5));
+    let layer = BreakerLayer::new("payments", breaker.clone());
+    let mut hanging = layer.layer(Told::hanging());
+    let mut probe = Box::pin(call(&mut hanging, get()));
+    assert!(poll(probe.as_mut()).is_pending());
+    let mut service = layer.layer(Told::default());
+    assert_eq!(answer(&mut service, get()).unwrap().status(), 503, "one probe at once");
+    drop(probe);
+    assert_eq!(breaker.state().as_str(), "half-open");
+    assert_eq!(answer(&mut service, get()).unwrap().status(), 200);
+}
+
+#[test]
+fn each_key_has_a_breaker_of_its_own() {
+    let hosts = KeyedBreaker::new(CircuitBreaker::builder().consecutive(1), 100)
+        .unwrap()
+        .with_clock(ManualClock::default());
+    let host = |request: &Request<String>| request.headers()["host"].as_bytes().to_vec();
+    let mut service =
+        BreakerLayer::each("hosts", hosts, host).layer(Told::answering([status(500), status(200)]));
+    let statuses =
+        ["a", "a", "b"].map(|name| answer(&mut service, with("host", name)).unwrap().status().as_u16());
+    assert_eq!(statuses, [500, 503, 200]);
+}
+
+/// In a stack the breaker stands outside the places, and a full line of ours would open it: a busy hour here would look like an outage there.
+#[test]
+fn a_refusal_of_our_own_says_nothing_of_the_service() {
+    let (breaker, _) = breaker(1);
+    let places = Bulkhead::new(1).unwrap().with_room(0);
+    let _permit = places.try_enter().unwrap();
+    let mut service = BreakerLayer::new("payments", breaker.clone())
+        .layer(ConcurrencyLayer::new("calls", places).layer(Told::default()));
+    assert_eq!(answer(&mut service, get()).unwrap().status(), 503);
+    assert_eq!(breaker.state().as_str(), "closed");
+}
+
+/// A deadline outside drops what is within. If that taught nothing, a service that hangs would never be left alone.
+#[test]
+fn a_service_that_hangs_until_our_deadline_has_failed_and_one_whose_caller_was_impatient_has_not() {
+    let second = Duration::from_secs(1);
+    for (timeout, state) in [("10S", "open"), ("2S", "open"), ("1999m", "closed")] {
+        let (breaker, _) = breaker(1);
+        let clock = ManualClock::default();
+        let deadline = DeadlineLayer::within(2 * second, 30 * second).unwrap().with_clock(clock.clone());
+        let mut service =
+            deadline.layer(BreakerLayer::new("payments", breaker.clone()).layer(Told::hanging()));
+        let mut called = Box::pin(call(&mut service, with("grpc-timeout", timeout)));
+        assert!(poll(called.as_mut()).is_pending());
+        clock.advance(10 * second);
+        let Poll::Ready(Ok(refused)) = poll(called.as_mut()) else { panic!("its time is up") };
+        assert_eq!((refused.status().as_u16(), breaker.state().as_str()), (504, state), "{timeout}");
+    }
+}
+
+/// Writes down what it is told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heard(Arc<Mutex<Vec<String>>>);
+
+impl Heard {
+    pub(crate) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Observer for Heard {
+    fn on_change(&self, change: &Change) {
+        self.0.lock().unwrap().push(format!("{} to {}", change.from.as_str(), change.to.as_str()));
+    }
+
+    fn on_layer(&self, event: &LayerEvent<'_>) {
+        let did = match event.did {
+            LayerDid::Refused { cause, .. } => format!("refused, {cause}"),
+            LayerDid::Ended { outcome } => format!("ended, {outcome:?}"),
+            other => format!("{other:?}"),
+        };
+        self.0.lock().unwrap().push(format!("{}: {did}", event.layer));
+    }
+}
+
+#[test]
+fn one_observer_is_told_of_the_layers_and_of_the_breaker() {
+    let heard = Heard::default();
+    let (breaker, _) = breaker(1);
+    let layer =
+        BreakerLayer::new("payments", breaker.with_observer(heard.clone())).with_observer(heard.clone());
+    let places = ConcurrencyLayer::new("places", Bulkhead::new(1).unwrap()).with_observer(heard.clone());
+    let mut service = layer.layer(places.layer(Told::answering([status(500)])));
+    let _: [Response<String>; 2] = [(); 2].map(|()| answer(&mut service, get()).unwrap());
+    assert_eq!(
+        heard.take(),
+        [
+            "places: ended, Failure",
+            "closed to open",
+            "payments: ended, Failure",
+            "payments: refused, the circuit is open"
+        ]
+    );
+    let mut hanging = places.layer(Told::hanging());
+    drop(call(&mut hanging, get()));
+    assert_eq!(heard.take(), ["places: ended, Ignored"]);
+}
