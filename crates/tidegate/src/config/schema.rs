@@ -51,7 +51,7 @@ fn table(table: &Table) -> Value {
             schema["allOf"] = ALGORITHMS.iter().map(parameters).collect();
         }
         "shadow_limit" => {
-            schema["anyOf"] = json!([{ "required": ["rate"] }, { "required": ["max"] }, { "properties": { "algorithm": { "const": BREAKER } }, "required": ["algorithm"] }])
+            schema["anyOf"] = json!([{ "required": ["rate"] }, { "required": ["max"] }, { "properties": { "algorithm": { "const": BREAKER } }, "required": ["algorithm"] }]);
         }
         "forward_auth" => {
             let headers = json!({ "anyOf": [{ "required": ["method"] }, { "required": ["uri"] }, { "required": ["host"] }] });
