@@ -6,6 +6,7 @@
 mod breakers;
 mod held;
 mod outage;
+mod over;
 mod sensing;
 mod settling;
 mod store_changes;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use tidegate::explain::key_text;
 use tidegate::gate::Check;
-use tidegate::policy::{Among, Descriptor, Limit, Mode, PolicySet};
+use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
 use tidegate::store::{Charge, DecidedBy, Fallback, Occupancy, Store, StoreError};
 use tidegate::{Charged, Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
@@ -32,6 +33,7 @@ use crate::settings::{Refused, Settings};
 pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 pub(crate) use self::held::Held;
 pub(crate) use self::outage::Outage;
+pub(crate) use self::over::over;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
@@ -150,6 +152,9 @@ impl Engine {
         for gone in before.set.policies().iter().filter(|policy| live.set.find(&policy.name).is_none()) {
             self.metrics.forget(&gone.name);
         }
+        for policy in live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_none()) {
+            self.metrics.protection.forget_breakers(&policy.name);
+        }
         self.breakers.keep_those_of(&live);
         self.live.store(Arc::new(live));
     }
@@ -172,6 +177,7 @@ impl Engine {
         let held = held.unwrap_or(&mut unwanted);
         let among = only.map(|only| among(live, only));
         let check = check.among(among.as_ref());
+        let check = self.prepared(live, check, only).await;
         let deciding = async {
             match want {
                 Want::Take if keeps => self.gate.charge_async(check, &mut held.charged).await,
@@ -199,11 +205,18 @@ impl Engine {
     ) -> Vec<(Conclusion, Held)> {
         let among: Vec<Option<Among>> =
             asked.iter().map(|(_, only)| only.map(|only| among(live, only))).collect();
-        let checks: Vec<Check<'_, '_>> =
-            asked.iter().zip(&among).map(|((check, _), among)| check.among(among.as_ref())).collect();
+        let mut checks: Vec<Check<'_, '_>> = Vec::with_capacity(asked.len());
+        for ((check, only), among) in asked.iter().zip(&among) {
+            checks.push(self.prepared(live, check.among(among.as_ref()), *only).await);
+        }
         let mut charged: Vec<Charged> = Vec::new();
         let deciding = self.gate.charge_each_async(&checks, &mut charged, most_limits);
         let decided = self.metrics.time_each(deciding).await;
+        if live.breaks {
+            for charged in &charged {
+                self.note_entered(charged).await;
+            }
+        }
         let each = checks.iter().zip(decided).zip(charged);
         each.map(|((check, decided), charged)| {
             (self.conclude(live, check.request, decided, Want::Take), Held { charged })
@@ -221,7 +234,7 @@ impl Engine {
     ) -> Conclusion {
         let decided = decided.map(|mut decision| {
             if live.breaks && decision.allowed {
-                decision.binding = least_left(&decision).or(decision.binding);
+                decision.binding = breakers::least_left(&decision).or(decision.binding);
             }
             decision
         });
@@ -311,8 +324,13 @@ impl Engine {
 
     /// Counts a decision under each of its policies.
     fn count(&self, facts: &[Facts], request: &Descriptor<'_>, decision: &GateDecision) {
-        if let Some(at) = decision.denied_by_list.as_ref().and_then(|refusal| refusal.policy) {
+        if let Some((at, needs)) =
+            decision.denied_by_list.as_ref().and_then(|refusal| Some((refusal.policy?, refusal.needs)))
+        {
             facts[at].series.enforce.count(Decided::denied);
+            if needs.is_some() {
+                self.metrics.protection.too_late(&decision.policies.policies()[at].name);
+            }
             return;
         }
         let policies = decision.policies.policies();
@@ -321,6 +339,15 @@ impl Engine {
             let (policy, facts) = (&policies[first.policy], &facts[first.policy]);
             let own = lines.iter().filter(|line| !policy.is_shadow_limit(line.limit));
             if let Some(decided) = together(own.clone()) {
+                // Whoever is over a limit that lets him through has passed.
+                let passes = policy.mode == Mode::Enforce && !policy.over.refuses() && decision.allowed;
+                let decided = match decided {
+                    Decided::denied if passes => {
+                        self.metrics.protection.over(&policy.name, policy.over);
+                        Decided::allowed
+                    }
+                    decided => decided,
+                };
                 tally(facts, policy.mode == Mode::Enforce).count(decided);
             }
             let shadow = lines.iter().filter(|line| policy.is_shadow_limit(line.limit));
@@ -343,15 +370,6 @@ impl Engine {
             }
         }
     }
-}
-
-/// Returns the limit with least left of an allowed request: a closed breaker has one left, however many it lets through.
-fn least_left(decision: &GateDecision) -> Option<usize> {
-    let policies = decision.policies.policies();
-    let is_breaker =
-        |line: &LimitDecision| policies[line.policy].limit(line.limit).is_some_and(Limit::is_breaker);
-    let counting = decision.limits.iter().enumerate().filter(|(_, line)| line.binding && !is_breaker(line));
-    counting.min_by_key(|(_, line)| line.remaining()).map(|(at, _)| at)
 }
 
 /// Returns some of the policies in force, by their indices.

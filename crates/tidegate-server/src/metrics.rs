@@ -7,6 +7,7 @@
 mod labels;
 mod peak;
 mod policy_series;
+mod protection;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -24,11 +25,12 @@ use tidegate::{Clock, SystemClock, Tick};
 
 pub(crate) use self::labels::{BreakerIs, CutReason, Decided, SettlementResult};
 use self::labels::{
-    BreakerLabels, BuildLabels, CutLabel, DecisionLabels, ModeLabel, PolicyLabel, SettlementLabel,
-    StoreChangeLabels, StoreIs, StoreLabel, TransportLabel, UnitsFate, UnitsLabels,
+    BuildLabels, CutLabel, DecisionLabels, ModeLabel, PolicyLabel, SettlementLabel, StoreChangeLabels,
+    StoreIs, StoreLabel, TransportLabel, UnitsFate, UnitsLabels,
 };
 use self::peak::Peak;
 pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
+use self::protection::Protection;
 
 /// Upper bounds of decision times, in seconds: a decision in memory takes under a microsecond, one over a network
 /// milliseconds.
@@ -50,8 +52,8 @@ pub(crate) struct Metrics {
     settlements: Family<SettlementLabel, Counter>,
     units: Family<UnitsLabels, Counter>,
     cut: Family<CutLabel, Counter>,
-    breakers: Family<BreakerLabels, Gauge>,
-    breaker_changes: Family<BreakerLabels, Counter>,
+    /// What protection did.
+    pub(crate) protection: Protection,
     reload_ok: Gauge<i64, AtomicI64>,
     reload_at: Gauge<f64, AtomicU64>,
     /// Counted by whoever writes the log.
@@ -124,14 +126,7 @@ impl Metrics {
             // A series that is there from the start shows its first step.
             drop(cut.get_or_create(&CutLabel { reason }));
         }
-        let breakers = Family::<BreakerLabels, Gauge>::default();
-        let breaker_changes = Family::<BreakerLabels, Counter>::default();
-        registry.register("breaker_state", "Breakers of each policy by their state", breakers.clone());
-        registry.register(
-            "breaker_changes",
-            "How often breakers of a policy came into a state",
-            breaker_changes.clone(),
-        );
+        let protection = Protection::registered(&mut registry);
         registry.register(
             "config_last_reload_successful",
             "1 when the last reload put its file in force, 0 when it was refused",
@@ -158,8 +153,7 @@ impl Metrics {
             settlements,
             units,
             cut,
-            breakers,
-            breaker_changes,
+            protection,
             reload_ok,
             reload_at,
             log_lines_dropped: Arc::default(),
@@ -211,11 +205,7 @@ impl Metrics {
         self.near.remove(&label);
         self.limits.remove(&label);
         self.utilization.remove(&label);
-        for state in BreakerIs::ALL {
-            let label = BreakerLabels { policy: name.to_owned(), state };
-            self.breakers.remove(&label);
-            self.breaker_changes.remove(&label);
-        }
+        self.protection.forget(name);
         for fate in [UnitsFate::returned, UnitsFate::owed] {
             self.units.remove(&UnitsLabels { policy: name.to_owned(), fate });
         }
@@ -266,18 +256,6 @@ impl Metrics {
     /// Counts a connection that the server ended.
     pub(crate) fn connection_cut(&self, reason: CutReason) {
         self.cut.get_or_create(&CutLabel { reason }).inc();
-    }
-
-    /// Counts a breaker that came into a state.
-    pub(crate) fn breaker_changed(&self, policy: &str, state: BreakerIs) {
-        self.breaker_changes.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).inc();
-    }
-
-    /// Sets how many breakers of a policy are in each state, in the order of [`BreakerIs::ALL`].
-    pub(crate) fn show_breakers(&self, policy: &str, counts: [i64; BreakerIs::ALL.len()]) {
-        for (state, count) in BreakerIs::ALL.into_iter().zip(counts) {
-            self.breakers.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).set(count);
-        }
     }
 
     /// Notes how a reload went.

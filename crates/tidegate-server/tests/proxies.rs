@@ -22,6 +22,9 @@ use running::{Answer, Running, send, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
+/// How one more of the manual's recipes begins.
+const TELLS_WHAT_IS_MARKED: &str = "# in server\nauth_request_set $tidegate_marked";
+
 const FILE: &str = "
 version: 1
 client_ip: { trusted_proxies: [127.0.0.1] }
@@ -171,6 +174,34 @@ policies:
             assert_eq!(status_from(client, nginx.addr, b"").await, status, "{client:?}");
         }
     }
+}
+
+/// What the recipe hands to the application is shown to the caller here, since this site is made of files.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nginx_can_tell_what_is_marked_and_refuse_what_is_too_late() {
+    let file = "
+version: 1
+client_ip: { trusted_proxies: [127.0.0.1] }
+forward_auth: { proxy: nginx }
+policies:
+  - { name: soft, over: mark, deadline: 100ms, limit: { rate: 1/day } }
+";
+    let server = start(file).await;
+    let words = [("proxy_set_header X-Tidegate-Marked", "add_header X-Tidegate-Marked".to_owned())];
+    let Some(nginx) = Proxy::nginx_by_recipe(server.addr, TELLS_WHAT_IS_MARKED, &words) else { return };
+    let ask = async |name: &str, value: &str| {
+        send(nginx.addr, Method::GET, "/api/thing", &[("host", "example.org"), (name, value)], "").await
+    };
+    let usual = ask("x-tidegate-marked", "forged").await;
+    assert_eq!((usual.status, usual.header("x-tidegate-marked")), (StatusCode::OK, ""));
+    let marked = ask("x-tidegate-marked", "forged").await;
+    assert_eq!((marked.status, marked.header("x-tidegate-marked")), (StatusCode::OK, "soft"));
+    assert_eq!(
+        ask("grpc-timeout", "99m").await.status,
+        StatusCode::TOO_MANY_REQUESTS,
+        "the block makes 429 of 403"
+    );
+    assert_eq!(ask("grpc-timeout", "100m").await.status, StatusCode::OK);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

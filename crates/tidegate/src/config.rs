@@ -19,6 +19,7 @@ mod kind;
 mod limits;
 mod names;
 mod node;
+mod over;
 mod places;
 mod policies;
 mod preset;

@@ -8,7 +8,7 @@ use tidegate_core::concurrency::Concurrency;
 use tidegate_core::{Criticality, Priority, Quota, Rate};
 
 use crate::gate::{Check, Gate, GateDecision, LimitDecision};
-use crate::policy::{Descriptor, KeepFor, Limit, Mode, Policy, PolicySet, Relevance};
+use crate::policy::{Descriptor, KeepFor, Limit, Mode, Over, Policy, PolicySet, Relevance};
 use crate::rounded::millis_up;
 use crate::store::StoreError;
 
@@ -31,6 +31,8 @@ pub struct Explanation {
     pub delay_ms: u64,
     /// Whether a deny-list refused the request; no limit was asked then.
     pub denied_by_list: bool,
+    /// Whether it is no list, but the time that the request has left.
+    pub too_late: bool,
     /// The policies, in the order of the file.
     pub reasons: Vec<Reason>,
 }
@@ -173,6 +175,7 @@ impl Explanation {
             retry_after_ms: (!decision.allowed).then(|| decision.retry().after()).flatten().map(millis_up),
             delay_ms: millis_up(decision.wait),
             denied_by_list: decision.denied_by_list.is_some(),
+            too_late: decision.denied_by_list.as_ref().is_some_and(|refusal| refusal.needs.is_some()),
             reasons: reasons.collect(),
         }
     }
@@ -198,6 +201,13 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
             result: match (refused, limit.binding) {
                 (false, _) => "allowed",
                 (true, true) => "DENIED",
+                (true, false) if policy.mode == Mode::Enforce && !policy.is_shadow_limit(limit.limit) => {
+                    match policy.over {
+                        Over::Mark => "marked",
+                        Over::Demote { .. } => "demoted",
+                        Over::Deny => "would deny",
+                    }
+                }
                 (true, false) => "would deny",
             },
             shadow_limit: policy.is_shadow_limit(limit.limit),
@@ -257,7 +267,7 @@ fn word(quota: &Quota) -> (&'static str, &'static str) {
 }
 
 fn result(relevance: &Relevance, limits: &[LimitReason]) -> &'static str {
-    if matches!(relevance, Relevance::DenyListed { .. }) {
+    if matches!(relevance, Relevance::DenyListed { .. } | Relevance::TooLate { .. }) {
         return "DENIED";
     }
     let mut own = limits.iter().filter(|limit| !limit.shadow_limit).peekable();

@@ -121,7 +121,7 @@ pub struct GateDecision {
     pub limits: SmallVec<[LimitDecision; 4]>,
     /// Index into `limits` of the limit that binds: when denied, the one whose refusal lasts longest; else the one with least left.
     pub binding: Option<usize>,
-    /// The deny-list that refused the request; no limit was asked then.
+    /// The deny-list that refused the request, or the time that it has left; no limit was asked then.
     pub denied_by_list: Option<Box<Refusal>>,
     /// The priority that it was decided for.
     pub priority: Priority,

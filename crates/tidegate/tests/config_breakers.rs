@@ -155,3 +155,28 @@ fn the_schema_and_what_is_in_effect_have_its_words() {
     assert_eq!((limit.get("cold_factor"), limit.get("risk"), &limit["close_after"]), (None, None, &1.into()));
     assert_eq!(config.effective.origins["policies.0.limit.window"], "default, of the profile");
 }
+
+fn mistake_of(policy: &str) -> String {
+    let file =
+        format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies: [{{ name: p, {policy} }}]\n");
+    Config::parse(&file, "t", Format::Yaml).unwrap_err().iter().next().unwrap().to_string()
+}
+
+#[test]
+fn what_becomes_of_requests_over_a_limit_is_read_and_checked() {
+    for (policy, told) in [
+        ("limit: { rate: 5/s }, deadline: 0s", "deadline: no request can be served in no time; leave it out"),
+        ("limit: { rate: 5/s }, deadline: 5", "deadline: "),
+        ("limit: { rate: 5/s }, over: marc", "over: unknown word \"marc\"; did you mean \"mark\"?"),
+        ("limit: { rate: 5/s }, over: wait", "over: wait needs a limit with max_wait"),
+        ("limit: { rate: 5/s }, demote_to: sheddable", "demote_to needs over: demote"),
+        ("limit: { rate: 5/s, max_wait: 1s }, over: mark", "over: mark lets requests through at once"),
+        (
+            "limit: { rate: 5/s }, over: demote, charge: on-failure",
+            "over: demote does not go with charge: on-failure",
+        ),
+    ] {
+        let found = mistake_of(policy);
+        assert!(found.contains(told), "{policy}: {found}");
+    }
+}

@@ -28,6 +28,17 @@ pub(crate) fn schema(desk: &Desk, document: &str) -> Value {
     desk.run(&["config", "schema", "--of", document]).code(0).json()
 }
 
+/// Traffic that trips a breaker, and fills places.
+const FAILING: &str = "steady 50/s 3s taking 20ms..90ms failing 80%, steady 50/s 20s taking 20ms";
+
+/// A log of calls that fail, and of one when a breaker lets a probe in.
+fn failing() -> String {
+    let times = (0..30).chain([59]);
+    let line =
+        |at: u32| format!("{{\"time\":\"2026-01-01T00:00:{at:02}Z\",\"status\":500,\"duration_ms\":80}}\n");
+    times.flat_map(|at| [line(at), line(at), line(at)]).collect()
+}
+
 /// Runs of each document that together print all that it can hold.
 fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
     let csv = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/llm-calls.csv");
@@ -51,6 +62,7 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 [&["replay", log, "--compare", "fixed-window,sliding-log"][..], &limit].concat(),
                 [&["replay", log, "--hit", "3"][..], &limit].concat(),
                 [&["replay", log, "odd.log", "--max-malformed", "0%"][..], &limit].concat(),
+                vec!["replay", "failing.jsonl", "--limit", "{algorithm: breaker}", "--by", ""],
                 [&["replay", csv, "--by", "tenant", "--cost", "int(nothing)"][..], &limit].concat(),
                 [&["replay", csv, "--by", ""][..], &limit].concat(),
             ],
@@ -61,6 +73,8 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 [&["simulate", "--traffic", "burst 50, idle 1min"][..], &limit].concat(),
                 vec!["simulate", "-c", "p.yaml", "--traffic", "steady 10/s 3s", "--hold", "1.5s"],
                 vec!["simulate", "--rate", "5/us", "--traffic", "burst 50"],
+                vec!["simulate", "--limit", "{algorithm: breaker}", "--traffic", FAILING],
+                vec!["simulate", "--limit", "{algorithm: concurrency, max: 2}", "--traffic", FAILING],
             ],
         ),
         (
@@ -122,6 +136,7 @@ fn every_document_is_what_its_schema_says() {
     desk.write("bad.yaml", "version: 1\npolicies:\n  - name: a\n    limit: { rate: 5/M, bust: 1 }\n");
     let good = "203.0.113.9 - - [02/Mar/2026:09:00:00 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n";
     desk.write("odd.log", format!("{good}rubbish\n"));
+    desk.write("failing.jsonl", failing());
     desk.write("rotating.log", crate::suggest::rotating());
     let log = sample("access.log");
     for (document, runs) in runs(&log) {
@@ -252,6 +267,7 @@ fn a_document_is_the_same_on_every_run() {
     let desk = Desk::new();
     desk.write("rotating.log", crate::suggest::rotating());
     desk.write("p.yaml", FILE);
+    desk.write("failing.jsonl", failing());
     let log = sample("access.log");
     for (document, runs) in runs(&log) {
         if ["replay", "simulate", "suggest"].contains(&document) {

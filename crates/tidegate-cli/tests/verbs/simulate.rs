@@ -1,6 +1,6 @@
 //! Made-up traffic on a virtual clock.
 
-use crate::Desk;
+use crate::{Desk, repository};
 
 #[test]
 fn a_seed_makes_the_same_traffic_again() {
@@ -139,5 +139,23 @@ fn places_are_held_for_as_long_as_requests_take() {
     let narrow = run("2", &["--hold", "500ms"]).code(0).json();
     assert_eq!(narrow["runs"][0]["allowed"], 40, "two of every five");
     let silent = run("2", &[]).code(2);
-    assert!(silent.err.contains("say with --hold"), "{silent:?}");
+    assert!(silent.err.contains("in segment 1") && silent.err.contains("or with --hold"), "{silent:?}");
+}
+
+/// The page's policies and command make the page's picture; whoever changes one sees the others.
+#[test]
+fn the_picture_of_the_page_is_made_by_its_command() {
+    let page = std::fs::read_to_string(repository("docs/command-line.md")).unwrap();
+    let policies = page.split("```yaml\n").find(|block| block.contains("name: checkout")).unwrap();
+    let command = page.lines().find(|line| line.contains("--plot guards.svg")).unwrap();
+    let traffic = command.split('\'').nth(1).unwrap();
+    let desk = Desk::new();
+    desk.write("guards.yaml", policies.split("```").next().unwrap());
+    let run = |plot: &str| {
+        desk.run(&["simulate", "-c", "guards.yaml", "--traffic", traffic, "--plot", plot, "-q"]).code(0);
+    };
+    run("guards.svg");
+    let kept = std::fs::read_to_string(repository("docs/images/guards.svg")).unwrap();
+    assert!(desk.read("guards.svg") == kept, "draw docs/images/guards.svg again by the command of the page");
+    run("guards.png");
 }

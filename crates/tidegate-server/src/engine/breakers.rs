@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use tidegate::breaker::{Condition, Force, Forced};
 use tidegate::gate::KeyedView;
-use tidegate::policy::{Descriptor, Policy, text_of_key};
+use tidegate::policy::{Descriptor, Limit, Policy, text_of_key};
 use tidegate::store::{Charge, Handling, StoreError};
 use tidegate::visible;
-use tidegate::{Charged, Cost, Quota, Tick};
+use tidegate::{Charged, Cost, GateDecision, LimitDecision, Quota, Tick};
 
 use super::Engine;
 use crate::live::Live;
@@ -22,6 +22,10 @@ use crate::redact::Redact;
 /// How many breakers are noted: those of a hundred services of ten policies. Beyond it the one that changed first is forgotten here, closed
 /// ones before all others; its state in the store stays.
 const NOTED: usize = 1024;
+
+/// The longest key of a breaker that is noted, in bytes: callers choose keys, and all of them together are to stay within some MiB. The
+/// breaker of a longer one works, and is shown to whoever names its key.
+const LONGEST_KEY: usize = 2048;
 
 /// What is known of breakers.
 #[derive(Debug, Default)]
@@ -76,7 +80,7 @@ impl Breakers {
         let is = seen.view.condition.as_str();
         let before = noted.get(&seen.key).map(|before| before.seen.view.condition.as_str());
         match before {
-            None if is == "closed" => return None,
+            None if is == "closed" || seen.key.len() > LONGEST_KEY => return None,
             Some(before) if before == is => {
                 if let Some(noted) = noted.get_mut(&seen.key) {
                     noted.seen = seen;
@@ -86,10 +90,9 @@ impl Breakers {
             _ => {}
         }
         if noted.len() >= NOTED && before.is_none() {
-            let oldest = |(_, noted): &(&Box<[u8]>, &Noted)| {
-                (noted.seen.view.condition != Condition::Closed, noted.since)
-            };
-            if let Some(key) = noted.iter().min_by_key(oldest).map(|(key, _)| key.clone()) {
+            let order = |noted: &Noted| (noted.seen.view.condition != Condition::Closed, noted.since);
+            if let Some(key) = noted.iter().min_by_key(|(_, noted)| order(noted)).map(|(key, _)| key.clone())
+            {
                 noted.remove(&key);
             }
         }
@@ -133,7 +136,7 @@ impl Engine {
         let Some(from) = self.breakers.note(seen) else { return };
         let key = self.redact.text(&key, false);
         tracing::info!(policy, key, from, to, why = %visible::line(&why), "a breaker changed its state");
-        self.metrics.breaker_changed(&policy, BreakerIs::of(to));
+        self.metrics.protection.breaker_changed(&policy, BreakerIs::of(to));
     }
 
     /// Looks at every breaker that is noted, and at that of each policy without a key; first those that are not closed. `only` is the index of
@@ -248,9 +251,18 @@ impl Engine {
             if policy.by.is_empty() && counts.iter().all(|count| *count == 0) {
                 counts[BreakerIs::closed as usize] = 1;
             }
-            self.metrics.show_breakers(&policy.name, counts);
+            self.metrics.protection.show_breakers(&policy.name, counts);
         }
     }
+}
+
+/// Returns the limit with least left of an allowed request: a closed breaker has one left, however many it lets through.
+pub(super) fn least_left(decision: &GateDecision) -> Option<usize> {
+    let policies = decision.policies.policies();
+    let is_breaker =
+        |line: &LimitDecision| policies[line.policy].limit(line.limit).is_some_and(Limit::is_breaker);
+    let counting = decision.limits.iter().enumerate().filter(|(_, line)| line.binding && !is_breaker(line));
+    counting.min_by_key(|(_, line)| line.remaining()).map(|(at, _)| at)
 }
 
 /// Returns the breakers among the limits of a policy, with their places.

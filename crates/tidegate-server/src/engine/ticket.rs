@@ -132,6 +132,7 @@ const fn characters(bytes: usize) -> usize {
 /// Says whether a limit lends places, and refuses whoever finds none: nobody is refused by a place that is only measured.
 fn is_enforced_place(policy: &Policy, limit: usize) -> bool {
     policy.mode == Mode::Enforce
+        && policy.over.refuses()
         && !policy.is_shadow_limit(limit)
         && policy.limit(limit).is_some_and(Limit::is_guard)
 }

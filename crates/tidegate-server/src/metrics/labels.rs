@@ -96,6 +96,20 @@ impl BreakerIs {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct OverLabels {
+    pub(super) policy: String,
+    pub(super) action: OverAction,
+}
+
+/// What was done with a request that is over a limit, other than to refuse it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(super) enum OverAction {
+    marked,
+    demoted,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct CutLabel {
     pub(super) reason: CutReason,
 }

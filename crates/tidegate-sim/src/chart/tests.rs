@@ -313,3 +313,44 @@ fn sparks() {
     assert_eq!(sparkline(&[0.0, 1.0, 4.0, 8.0], 2), "▁█");
     assert_eq!(sparkline(&[], 5), "▁");
 }
+
+/// States are told by height and by word, and not by colour alone.
+#[test]
+fn a_state_is_a_height_and_a_word() {
+    let at = Tick::from_secs;
+    let band = |height, from, until| Band { height, from: at(from), until: at(until) };
+    let curve = Curve {
+        name: "p99".to_owned(),
+        steps: vec![(at(0), 5.0), (at(10), f64::NAN), (at(20), 7.0)],
+        end: at(30),
+    };
+    let tracks = Tracks {
+        title: "What the guards did",
+        axis: TimeAxis::Elapsed,
+        tracks: vec![
+            Track::Curves { name: "ms".to_owned(), area: None, curves: vec![curve], limit: None },
+            Track::Bands {
+                name: "payments: breaker".to_owned(),
+                words: ["closed", "half-open", "open"],
+                bands: vec![
+                    band(Height::Low, 0, 10),
+                    band(Height::High, 10, 20),
+                    band(Height::Middle, 20, 30),
+                ],
+            },
+        ],
+    };
+    let svg = tracks.svg().unwrap();
+    for word in ["closed", "half-open", "open", "payments: breaker"] {
+        assert!(svg.contains(word), "{word}");
+    }
+    let tops: std::collections::BTreeSet<&str> = svg
+        .split("<rect ")
+        .filter(|rect| !rect.contains("#FEFEFE") && rect.contains("fill="))
+        .filter_map(|rect| rect.split(" y=\"").nth(1)?.split('"').next())
+        .collect();
+    assert!(tops.len() >= 3, "{tops:?}");
+    assert!(!svg.contains("NaN") && tracks.png().unwrap().starts_with(b"\x89PNG"));
+    let empty = Tracks { title: "none", axis: TimeAxis::Utc, tracks: vec![] };
+    assert!(empty.svg().is_ok() && empty.png().is_ok());
+}

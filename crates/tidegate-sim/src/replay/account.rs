@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use tidegate::policy::{Descriptor, Limit, Policy, WrittenRate, keyed_network};
-use tidegate::{LimitDecision, Tick};
+use tidegate::{LimitDecision, Quota, Tick};
 
 use super::granted::Granted;
 use super::lanes::{ADMITTED, DENIED, OFFERED};
@@ -135,7 +135,7 @@ impl Account {
         ipv6_prefix: u8,
     ) {
         self.matched += 1;
-        for line in lines.iter().filter(|line| policy.limit(line.limit).is_some_and(Limit::is_guard)) {
+        for line in lines.iter().filter(|line| policy.limit(line.limit).is_some_and(has_places)) {
             let standing = line.decision.standing;
             let in_use = standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt);
             self.most_in_use = self.most_in_use.max(Some(in_use));
@@ -196,6 +196,11 @@ impl Account {
             first_denied: self.first_denied,
         }
     }
+}
+
+/// Says whether a limit counts what is in flight: a guard that is no breaker.
+fn has_places(limit: &Limit) -> bool {
+    limit.terms.quota.as_ref().is_some_and(|quota| quota.is_guard() && !matches!(**quota, Quota::Breaker(_)))
 }
 
 /// Returns the name of a request's key under a policy, for people.

@@ -12,6 +12,7 @@ use super::costs;
 use super::diagnostic::Findings;
 use super::limits;
 use super::node::{Node, Value};
+use super::over;
 use super::settled::{self, Told};
 use super::shape::subject;
 use super::share;
@@ -167,6 +168,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         );
         findings.error(charge.spot, format_args!("charge: {what}"));
     }
+    over::read(&mut policy, node, findings);
     settled::check_places(&policy, node, findings);
     if let Some((matches, _)) = node.entry("match")
         && let Some(why) = policy.contradiction()

@@ -51,7 +51,9 @@ fn table(table: &Table) -> Value {
             schema["allOf"] = ALGORITHMS.iter().map(parameters).collect();
         }
         "shadow_limit" => {
-            schema["anyOf"] = json!([{ "required": ["rate"] }, { "required": ["max"] }, { "properties": { "algorithm": { "const": BREAKER } }, "required": ["algorithm"] }]);
+            let breaker =
+                json!({ "properties": { "algorithm": { "const": BREAKER } }, "required": ["algorithm"] });
+            schema["anyOf"] = json!([{ "required": ["rate"] }, { "required": ["max"] }, breaker]);
         }
         "forward_auth" => {
             let headers = json!({ "anyOf": [{ "required": ["method"] }, { "required": ["uri"] }, { "required": ["host"] }] });

@@ -10,6 +10,9 @@ impl fmt::Display for Explanation {
             ("delayed", _, _) => writeln!(f, "DELAYED {}", seconds(self.delay_ms))?,
             ("allowed", Some(name), _) => writeln!(f, "ALLOWED, tightest is {name}")?,
             ("allowed", None, _) => writeln!(f, "ALLOWED, no policy limits it")?,
+            (_, Some(name), _) if self.too_late => {
+                writeln!(f, "DENIED by the deadline of {name}: too little time is left")?;
+            }
             (_, Some(name), _) if self.denied_by_list => writeln!(f, "DENIED by the deny-list of {name}")?,
             (_, None, _) if self.denied_by_list => writeln!(f, "DENIED by the deny-list for all policies")?,
             (_, name, wait) => {

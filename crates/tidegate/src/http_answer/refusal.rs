@@ -120,7 +120,15 @@ impl<'a> Refusal<'a> {
     fn detail(&self) -> String {
         match self.cause {
             Cause::Gate(decision) => match &decision.denied_by_list {
-                Some(refusal) => format!("{} is on a deny-list", refusal.entry),
+                Some(refusal) => match refusal.needs {
+                    Some(needs) => format!(
+                        "a request of policy {:?} needs {} ms, and {} leaves less; nothing was charged",
+                        decision.policy_name().unwrap_or_default(),
+                        millis_up(needs),
+                        refusal.entry
+                    ),
+                    None => format!("{} is on a deny-list", refusal.entry),
+                },
                 None => detail_of(decision),
             },
             Cause::Limit { .. } | Cause::Undecided { .. } => self.public_detail(),
@@ -131,6 +139,11 @@ impl<'a> Refusal<'a> {
     #[must_use]
     fn public_detail(&self) -> String {
         match (self.cause, self.policy()) {
+            (Cause::Gate(GateDecision { denied_by_list: Some(refusal), .. }), _)
+                if refusal.needs.is_some() =>
+            {
+                "the request cannot be answered in the time that is left".to_owned()
+            }
             // Not the entry: a list may name others.
             (Cause::Gate(GateDecision { denied_by_list: Some(_), .. }), _) => {
                 "a deny-list refuses this request".to_owned()

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use ipnet::IpNet;
@@ -158,15 +159,17 @@ impl Default for Access {
     }
 }
 
-/// A refusal by a deny-list.
+/// A refusal by a deny-list, or by the time that a request has left; before any limit is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Index of the policy whose list it is; `None` for the list of the whole set.
     pub policy: Option<usize>,
-    /// The entry that held.
+    /// The entry that held; of the time left, the header that says it.
     pub entry: AccessEntry,
     /// The status to answer with.
     pub status: u16,
+    /// The time that a request of the policy needs, where the caller waits for less.
+    pub needs: Option<Duration>,
 }
 
 #[cfg(test)]

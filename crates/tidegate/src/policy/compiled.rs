@@ -245,7 +245,7 @@ impl Ready {
             max_wait: limit.max_wait,
             replace: limit.replace,
             owner,
-            binding: policy.mode != Mode::Shadow && !policy.is_shadow_limit(at),
+            binding: policy.mode != Mode::Shadow && policy.over.refuses() && !policy.is_shadow_limit(at),
             varies: limit.tiers.is_some() || !limit.overrides.is_empty() || limit.follows.is_some(),
             levels: limit.follows.as_ref().map(|follows| Box::new(Levels::of(follows))),
             keeps: Keeps::of(limit),

@@ -1,13 +1,16 @@
 //! Why a policy applies to a request or does not, for `explain`.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::access::AccessEntry;
 use super::cost_error::CostError;
+use super::deadline::time_left;
 use super::descriptor::Descriptor;
 use super::matching::{View, plain_values};
 use super::policy::{Direction, Mode, Policy};
 use super::set::PolicySet;
+use crate::rounded::millis_up;
 
 /// What a policy makes of a request, before any counter is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +49,13 @@ pub enum Relevance {
         /// The entry.
         entry: AccessEntry,
     },
+    /// The caller waits for less time than a request of the policy needs; it refuses.
+    TooLate {
+        /// The header that says so.
+        entry: AccessEntry,
+        /// The time that a request needs.
+        needs: Duration,
+    },
     /// A deny-list holds; it refuses.
     DenyListed {
         /// The entry.
@@ -78,6 +88,9 @@ impl fmt::Display for Relevance {
                 write!(f, "not charged: the request has no {}", absent.join(", "))
             }
             Self::AllowListed { entry } => write!(f, "not charged: {entry} is on an allow-list"),
+            Self::TooLate { entry, needs } => {
+                write!(f, "refused: needs {} ms, and {entry} leaves less", millis_up(*needs))
+            }
             Self::DenyListed { entry } => write!(f, "refused: {entry} is on a deny-list"),
         }
     }
@@ -124,6 +137,12 @@ impl Policy {
         }
         if let Some(entry) = self.access.allow.find(descriptor) {
             return Relevance::AllowListed { entry };
+        }
+        if let (Some(needs), Some((left, entry))) = (self.deadline, time_left(descriptor))
+            && left < needs
+            && self.mode == Mode::Enforce
+        {
+            return Relevance::TooLate { entry, needs };
         }
         let absent = self.key_values(descriptor).filter(|(_, value)| value.is_none());
         let absent: Vec<String> = absent.map(|(name, _)| name.to_owned()).collect();

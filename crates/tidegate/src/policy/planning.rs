@@ -2,17 +2,19 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{Cost, Priority, Quota};
 
-use super::access::Refusal;
+use super::access::{AccessEntry, Refusal};
+use super::deadline::{TOO_LATE, time_left};
 use super::descriptor::Descriptor;
 use super::index::Candidates;
 use super::key;
 use super::matching::{View, plain_values};
 use super::plan::{Line, Plan};
-use super::policy::{Direction, Mode};
+use super::policy::{Direction, Mode, Policy};
 use super::set::PolicySet;
 
 /// Policies whose keys are made for [`PolicySet::push_likely_keys`]: of many, few match a request.
@@ -39,7 +41,7 @@ impl PolicySet {
         if !self.access.deny.is_empty()
             && let Some(entry) = self.access.deny.find(descriptor)
         {
-            return Some(Refusal { policy: None, entry, status: self.access.status });
+            return Some(Refusal { policy: None, entry, status: self.access.status, needs: None });
         }
         if !self.guarded {
             return None;
@@ -51,16 +53,33 @@ impl PolicySet {
             let policy = &self.policies[place];
             if !wanted(place)
                 || !self.compiled[place].holds()
-                || policy.access.deny.is_empty()
+                || policy.access.deny.is_empty() && policy.deadline.is_none()
                 || policy.mode != Mode::Enforce
                 || (policy.direction == Direction::Outbound) != view.outbound
                 || policy.matching.misfit(&view).is_some()
             {
                 return None;
             }
-            let entry = policy.access.deny.find(descriptor)?;
-            Some(Refusal { policy: Some(place), entry, status: policy.access.status })
+            let (policy_at, status) = (Some(place), policy.access.status);
+            if let Some(entry) = policy.access.deny.find(descriptor) {
+                return Some(Refusal { policy: policy_at, entry, status, needs: None });
+            }
+            let (needs, entry) = self.too_late(policy, request, descriptor)?;
+            Some(Refusal { policy: policy_at, entry, status: TOO_LATE, needs: Some(needs) })
         })
+    }
+
+    /// Returns the time that a policy's requests need and the header that leaves less, unless the caller is on an allow-list.
+    pub(super) fn too_late(
+        &self,
+        policy: &Policy,
+        request: &Descriptor<'_>,
+        descriptor: &Descriptor<'_>,
+    ) -> Option<(Duration, AccessEntry)> {
+        let needs = policy.deadline?;
+        let (_, entry) = time_left(request).filter(|(left, _)| *left < needs)?;
+        let mut lists = [&self.access.allow, &policy.access.allow].into_iter();
+        lists.all(|list| list.find(descriptor).is_none()).then_some((needs, entry))
     }
 
     /// Lists the charges of a request of the default priority, in the order of the policies.

@@ -13,6 +13,7 @@ use super::descriptor::Descriptor;
 use super::follows::Follows;
 use super::keep_for::KeepFor;
 use super::matching::Match;
+use super::over::Over;
 use super::settle_rule::SettleRule;
 use super::share::Share;
 use super::when::Condition;
@@ -254,6 +255,11 @@ pub struct Policy {
     pub on_store_error: OnStoreError,
     /// Where it is decided; `None` is by the gate's own store.
     pub share: Option<Share>,
+    /// The least time that a request needs: one whose caller waits for less ([`time_left`](super::time_left)) is refused with 504 before
+    /// anything is charged.
+    pub deadline: Option<Duration>,
+    /// What becomes of a request that is over a limit.
+    pub over: Over,
 }
 
 impl Policy {
@@ -279,6 +285,8 @@ impl Policy {
             near_limit: 80,
             on_store_error: OnStoreError::default(),
             share: None,
+            deadline: None,
+            over: Over::default(),
         }
     }
 
@@ -348,6 +356,9 @@ impl Policy {
             #[cfg(feature = "cel")]
             Some(CostRule::Expression(expression)) => expression.names().for_each(|name| each(name, true)),
             Some(CostRule::Fixed(_) | CostRule::Learned(_)) | None => {}
+        }
+        if self.deadline.is_some() || self.limits.iter().any(|limit| !limit.max_wait.is_zero()) {
+            super::deadline::TIME_LEFT.into_iter().for_each(|name| each(name, false));
         }
         let lists = [&self.access.allow, &self.access.deny];
         lists.into_iter().flat_map(AccessList::names).for_each(|name| each(name, false));

@@ -131,7 +131,8 @@ impl PolicySet {
         let index = Index::build(applied.map(|(place, policy)| (place as u32, &policy.matching)));
         let compiled = Compiled::all(&policies);
         let sensed = Sensed::of(&policies)?;
-        let guarded = policies.iter().any(|policy| !policy.access.deny.is_empty());
+        let guarded =
+            policies.iter().any(|policy| !policy.access.deny.is_empty() || policy.deadline.is_some());
         let mut compares_places = false;
         let mut see = |name: &str, group: bool| {
             compares_places |= ["request.path", "request.host"].into_iter().any(|place| {

@@ -12,7 +12,7 @@ const SHARE: f64 = 0.5;
 
 /// Counts the first tries and the retries that arrive at a server, and says when there are so many retries that callers are not to try again.
 ///
-/// A caller who keeps within a budget of a tenth never sends more than one retry for ten calls. Where one arrives for every two first tries, callers
+/// A caller with a budget of a tenth sends one retry for ten calls at most, beside its floor. Where one arrives for every two first tries, callers
 /// have no budgets, and most of what an overloaded server does is done twice: then "try again later" makes it worse. Clones share the counts.
 ///
 /// # Examples

@@ -115,6 +115,11 @@ impl<'a> Reply<'a, '_> {
     /// Writes the rate-limit headers, and that no cache may keep the answer.
     fn headers(&self, form: HeaderForm, out: &mut HeaderMap) {
         out.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Conclusion::Decided(decision) = self.conclusion
+            && decision.allowed
+        {
+            response_headers::write_over(decision, out);
+        }
         let shown = match self.conclusion {
             Conclusion::Decided(decision) => ShownLimits::of(decision, self.request, |policy, quota| {
                 self.facts[policy].window(quota, decision.at)

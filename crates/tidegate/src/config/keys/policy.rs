@@ -1,5 +1,6 @@
 //! The keys of a policy.
 
+use super::LEVELS;
 use super::limit::{LIMIT, MAX_COUNT, SHADOW_LIMIT};
 use crate::config::kind::{Key, Kind, Table, key};
 use crate::config::share;
@@ -186,7 +187,24 @@ pub(in crate::config) const POLICY: Table = Table {
             None,
             "A breaker is a limit: it refuses what goes to a service that fails",
         ),
-        key("deadline", Kind::Unavailable, None, "Whether the caller's deadline is respected"),
+        key(
+            "deadline",
+            Kind::Span,
+            None,
+            "The least time that a request needs; one whose caller waits for less is refused with 504 uncharged",
+        ),
+        key(
+            "over",
+            Kind::Word(&["deny", "wait", "mark", "demote"], &[]),
+            Some("deny"),
+            "What becomes of a request over the limit: refused, delayed up to max_wait, or let through marked or with less priority",
+        ),
+        key(
+            "demote_to",
+            Kind::Word(&LEVELS, &[]),
+            None,
+            "The level that over: demote lowers a request to; one below its own unless given",
+        ),
     ],
     required: &["name"],
 };

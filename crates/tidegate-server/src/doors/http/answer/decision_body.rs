@@ -3,10 +3,10 @@
 use serde::Serialize;
 use tidegate::LimitDecision;
 use tidegate::http_answer::server_parts::millis_up;
-use tidegate::policy::{Limit, Mode, Policy};
+use tidegate::policy::{Limit, Mode, Over, Policy};
 use ulid::Ulid;
 
-use crate::engine::{Conclusion, TicketAnswer, Want};
+use crate::engine::{Conclusion, TicketAnswer, Want, over};
 use crate::span::moment;
 
 /// A decision as bodies show it.
@@ -31,6 +31,15 @@ pub(crate) struct DecisionBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     ticket_error: Option<String>,
     policies: Vec<LimitBody<'a>>,
+    /// The policies that let it through marked, over their limit.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    marked: Vec<&'a str>,
+    /// The policies that lowered its priority.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    demoted: Vec<&'a str>,
+    /// The priority it was decided for, where that was lowered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     store_error: Option<String>,
 }
@@ -87,6 +96,9 @@ impl<'a> DecisionBody<'a> {
                     ticket: None,
                     ticket_error: None,
                     policies: Vec::new(),
+                    marked: Vec::new(),
+                    demoted: Vec::new(),
+                    priority: None,
                     store_error: Some(error.to_string()),
                 };
             }
@@ -94,6 +106,9 @@ impl<'a> DecisionBody<'a> {
         let bound = decision.binding.map(|at| &decision.limits[at]);
         let policies = decision.policies.policies();
         let charged = decision.allowed && want == Want::Take;
+        let (demoted, marked): (Vec<_>, Vec<_>) =
+            over(decision).partition(|(_, over)| matches!(over, Over::Demote { .. }));
+        let names = |all: Vec<(&'a str, Over)>| all.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         Self {
             decision: match (decision.allowed, decision.wait.is_zero()) {
                 (false, _) => "denied",
@@ -115,6 +130,9 @@ impl<'a> DecisionBody<'a> {
                 .iter()
                 .map(|limit| LimitBody::of(&policies[limit.policy], limit, charged))
                 .collect(),
+            marked: names(marked),
+            priority: (!demoted.is_empty()).then(|| decision.priority.to_string()),
+            demoted: names(demoted),
             store_error: None,
         }
     }
@@ -129,6 +147,13 @@ impl<'a> LimitBody<'a> {
             mode: mode(policy.mode),
             shadow: policy.mode == Mode::Shadow || policy.is_shadow_limit(limit.limit),
             decision: match (allowed, limit.decision.wait().is_zero()) {
+                (false, _) if policy.mode == Mode::Enforce && !policy.is_shadow_limit(limit.limit) => {
+                    match policy.over {
+                        Over::Mark => "marked",
+                        Over::Demote { .. } => "demoted",
+                        Over::Deny => "denied",
+                    }
+                }
                 (false, _) => "denied",
                 (true, true) => "allowed",
                 (true, false) => "delayed",

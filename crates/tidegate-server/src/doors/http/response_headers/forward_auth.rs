@@ -1,10 +1,10 @@
 //! What forward-auth tells the proxy and the application behind it: which decision it was, which policy refused, and with what to settle it.
 
 use http::header::{HeaderMap, HeaderName};
-use percent_encoding::percent_encode_byte;
 use tidegate::http_answer::server_parts::insert;
 use ulid::Ulid;
 
+use super::names::push_escaped;
 use crate::engine::TicketAnswer;
 
 /// The id of the decision, for logs.
@@ -21,18 +21,7 @@ const TICKET_ERROR: HeaderName = HeaderName::from_static("x-tidegate-ticket-erro
 /// Writes which policy refused. Its name is escaped as in a path, so that it may stand between quotes of any language; a long one is cut.
 pub(crate) fn write_refusing_policy(name: &str, out: &mut HeaderMap) {
     let mut value = String::new();
-    for byte in name.bytes() {
-        let before = value.len();
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            value.push(char::from(byte));
-        } else {
-            value.push_str(percent_encode_byte(byte));
-        }
-        if value.len() > LONGEST_POLICY {
-            value.truncate(before);
-            break;
-        }
-    }
+    push_escaped(name, LONGEST_POLICY, &mut value);
     insert(out, POLICY, value);
 }
 

@@ -1,0 +1,81 @@
+//! What breakers, deadlines and soft limits did.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tidegate::policy::Over;
+
+use super::labels::{BreakerIs, BreakerLabels, OverAction, OverLabels, PolicyLabel};
+
+/// The series of protection: a series is made when its policy first needs it.
+#[derive(Debug, Default)]
+pub(crate) struct Protection {
+    breakers: Family<BreakerLabels, Gauge>,
+    breaker_changes: Family<BreakerLabels, Counter>,
+    over: Family<OverLabels, Counter>,
+    too_late: Family<PolicyLabel, Counter>,
+}
+
+impl Protection {
+    pub(super) fn registered(registry: &mut Registry) -> Self {
+        let made = Self::default();
+        registry.register("breaker_state", "Breakers of each policy by their state", made.breakers.clone());
+        registry.register(
+            "breaker_changes",
+            "How often breakers of a policy came into a state",
+            made.breaker_changes.clone(),
+        );
+        registry.register("over_limit", "Requests over a limit that let them through", made.over.clone());
+        registry.register(
+            "too_late",
+            "Requests refused because too little time was left",
+            made.too_late.clone(),
+        );
+        made
+    }
+
+    /// Counts a request over a limit that let it through.
+    pub(crate) fn over(&self, policy: &str, over: Over) {
+        let action = match over {
+            Over::Demote { .. } => OverAction::demoted,
+            _ => OverAction::marked,
+        };
+        self.over.get_or_create(&OverLabels { policy: policy.to_owned(), action }).inc();
+    }
+
+    /// Counts a request that came too late for a policy.
+    pub(crate) fn too_late(&self, policy: &str) {
+        self.too_late.get_or_create(&PolicyLabel { policy: policy.to_owned() }).inc();
+    }
+
+    /// Counts a breaker that came into a state.
+    pub(crate) fn breaker_changed(&self, policy: &str, state: BreakerIs) {
+        self.breaker_changes.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).inc();
+    }
+
+    /// Sets how many breakers of a policy are in each state, in the order of [`BreakerIs::ALL`].
+    pub(crate) fn show_breakers(&self, policy: &str, counts: [i64; BreakerIs::ALL.len()]) {
+        for (state, count) in BreakerIs::ALL.into_iter().zip(counts) {
+            self.breakers.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).set(count);
+        }
+    }
+
+    /// Drops the series of a policy that is gone.
+    pub(super) fn forget(&self, policy: &str) {
+        self.too_late.remove(&PolicyLabel { policy: policy.to_owned() });
+        for action in [OverAction::marked, OverAction::demoted] {
+            self.over.remove(&OverLabels { policy: policy.to_owned(), action });
+        }
+        self.forget_breakers(policy);
+    }
+
+    /// Drops the series of a policy that has no breaker any more.
+    pub(crate) fn forget_breakers(&self, policy: &str) {
+        for state in BreakerIs::ALL {
+            let label = BreakerLabels { policy: policy.to_owned(), state };
+            self.breakers.remove(&label);
+            self.breaker_changes.remove(&label);
+        }
+    }
+}

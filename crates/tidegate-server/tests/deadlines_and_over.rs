@@ -1,0 +1,184 @@
+//! Requests that come too late, and limits that mark or demote instead of refusing.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use http::{Method, StatusCode};
+use running::{Answer, Running, send, start};
+use serde_json::json;
+
+const LATE: &str = "
+version: 1
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+forward_auth: { proxy: caddy }
+policies:
+  - name: all
+    limit: { rate: 100/h }
+  - name: search
+    match: { path: /search }
+    deadline: 200ms
+    limit: { rate: 50/h }
+  - name: queue
+    match: { path: /queue }
+    limit: { algorithm: leaky-bucket, rate: 1/s, queue: 10, max_wait: 5s }
+";
+
+async fn check(server: &Running, attributes: &str) -> Answer {
+    server.post("/v1/check", &format!(r#"{{"attributes": {{{attributes}}}}}"#)).await
+}
+
+async fn proxied(server: &Running, path: &str, header: (&str, &str)) -> Answer {
+    let headers = [
+        ("x-forwarded-method", "GET"),
+        ("x-forwarded-uri", path),
+        ("x-forwarded-host", "example.org"),
+        ("x-forwarded-for", "203.0.113.9"),
+        header,
+    ];
+    send(server.addr, Method::GET, "/v1/forward-auth", &headers, "").await
+}
+
+#[tokio::test]
+async fn a_request_that_cannot_be_answered_in_time_is_refused_uncharged_golden() {
+    let server = start(LATE).await;
+    let search =
+        |timeout: &str| format!(r#""request.path": "/search", "request.header.grpc-timeout": "{timeout}""#);
+    let late = check(&server, &search("199m")).await;
+    assert_eq!(late.status, StatusCode::GATEWAY_TIMEOUT, "{late:?}");
+    assert_eq!(
+        late.detail(),
+        "a request of policy \"search\" needs 200 ms, and request.header.grpc-timeout=199m leaves less; nothing was charged"
+    );
+    assert_eq!((&late.json()["policy"], &late.json()["policies"]), (&json!("search"), &json!([])));
+    let in_time = check(&server, &search("200m")).await;
+    assert_eq!(in_time.json()["policies"][0]["remaining"], 99, "the late one was charged nothing");
+    assert_eq!(
+        check(&server, &search("soon")).await.status,
+        StatusCode::OK,
+        "what cannot be read says nothing"
+    );
+    let other = r#""request.path": "/", "request.header.grpc-timeout": "1m""#;
+    assert_eq!(check(&server, other).await.status, StatusCode::OK, "a policy without one");
+    let metrics = send(server.addr, Method::GET, "/metrics", &[], "").await.text;
+    assert!(metrics.contains("tidegate_too_late_total{policy=\"search\"} 1"), "{metrics}");
+    let explained = server.post("/v1/explain", &format!(r#"{{"attributes": {{{}}}}}"#, search("1m"))).await;
+    assert_eq!(explained.json()["lines"][0], "DENIED by the deadline of search: too little time is left");
+}
+
+#[tokio::test]
+async fn a_proxys_sub_request_is_held_to_the_time_that_its_caller_waits() {
+    let server = start(LATE).await;
+    let late = proxied(&server, "/search", ("x-envoy-expected-rq-timeout-ms", "50")).await;
+    assert_eq!(late.status, StatusCode::GATEWAY_TIMEOUT, "{late:?}");
+    assert_eq!(late.detail(), "the request cannot be answered in the time that is left");
+    assert_eq!(proxied(&server, "/search", ("grpc-timeout", "1S")).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn nobody_is_delayed_beyond_the_time_that_he_waits() {
+    let server = start(LATE).await;
+    let queue = r#""request.path": "/queue""#;
+    let hurried = format!(r#"{queue}, "request.header.x-envoy-expected-rq-timeout-ms": "1500""#);
+    assert_eq!(check(&server, queue).await.json()["delay_ms"], 0);
+    assert_eq!(check(&server, &hurried).await.json()["delay_ms"], 1000);
+    assert_eq!(check(&server, &hurried).await.status, StatusCode::TOO_MANY_REQUESTS, "it would wait for 2 s");
+    assert_eq!(check(&server, queue).await.json()["delay_ms"], 2000, "others have the whole queue");
+}
+
+const OVER: &str = "
+version: 1
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+forward_auth: { proxy: caddy }
+policies:
+  - name: per user/soft
+    by: [user.id]
+    over: mark
+    limit: { rate: 1/h }
+  - name: heavy
+    by: [user.id]
+    over: demote
+    limit: { rate: 2/h }
+  - name: all
+    limit: { rate: 10/h, keep_for: { critical: 50% } }
+";
+
+#[tokio::test]
+async fn over_the_limit_a_request_is_marked_then_demoted_and_charged_nothing_more_golden() {
+    let server = start(OVER).await;
+    let ann = r#""user.id": "ann""#;
+    let usual = check(&server, ann).await;
+    assert!(!usual.headers.contains_key("x-tidegate-marked") && usual.json().get("marked").is_none());
+    let marked = check(&server, ann).await;
+    assert_eq!(marked.status, StatusCode::OK);
+    assert_eq!(marked.header("x-tidegate-marked"), "per%20user%2Fsoft");
+    let body = marked.json();
+    assert_eq!(
+        (&body["marked"], &body["decision"], body.get("priority")),
+        (&json!(["per user/soft"]), &json!("allowed"), None)
+    );
+    let soft = &body["policies"][0];
+    assert_eq!(
+        (&soft["decision"], &soft["charged"], &soft["shadow"]),
+        (&json!("marked"), &json!(false), &json!(false))
+    );
+
+    let demoted = check(&server, ann).await;
+    assert_eq!(
+        (demoted.header("x-tidegate-demoted"), demoted.header("x-tidegate-priority")),
+        ("heavy", "sheddable-plus")
+    );
+    let body = demoted.json();
+    assert_eq!((&body["demoted"], &body["priority"]), (&json!(["heavy"]), &json!("sheddable-plus")));
+    assert_eq!(body["policies"][2]["kept_back"], 5, "decided as what is less important");
+    for _ in 0..2 {
+        assert_eq!(check(&server, ann).await.status, StatusCode::OK);
+    }
+    let refused = check(&server, ann).await;
+    assert_eq!((refused.status, &refused.json()["policy"]), (StatusCode::TOO_MANY_REQUESTS, &json!("all")));
+    assert!(!refused.headers.contains_key("x-tidegate-demoted"), "a refused request goes nowhere");
+    assert_eq!(check(&server, r#""user.id": "bob""#).await.status, StatusCode::OK, "he has his own priority");
+    let metrics = send(server.addr, Method::GET, "/metrics", &[], "").await.text;
+    assert!(
+        metrics.contains("tidegate_over_limit_total{policy=\"heavy\",action=\"demoted\"} 3"),
+        "{metrics}"
+    );
+    assert!(
+        metrics.contains("tidegate_over_limit_total{policy=\"per user/soft\",action=\"marked\"} 4"),
+        "{metrics}"
+    );
+    let explained = server
+        .post("/v1/explain", r#"{"attributes": {"user.id": "ann"}, "policies": ["per user/soft"]}"#)
+        .await;
+    assert_eq!(explained.json()["reasons"][0]["limits"][0]["result"], "marked", "{explained:?}");
+}
+
+/// A batch is decided in one exchange, and each of its checks with the priority that is left of its own.
+#[tokio::test]
+async fn checks_of_a_batch_are_demoted_by_what_came_before() {
+    let server = start(OVER).await;
+    for _ in 0..2 {
+        check(&server, r#""user.id": "ann""#).await;
+    }
+    let one = r#"{"attributes": {"user.id": "ann"}}"#;
+    let batch = server.post("/v1/check/batch", &format!("[{one}, {one}]")).await.json();
+    for answer in batch.as_array().unwrap() {
+        assert_eq!((&answer["status"], &answer["demoted"]), (&json!(200), &json!(["heavy"])), "{answer}");
+    }
+}
+
+/// Whoever calls through the proxy reads nothing there, and the application is told by the proxy alone.
+#[tokio::test]
+async fn a_proxy_is_told_by_headers_however_long_names_are() {
+    let long = "x".repeat(120);
+    let names = ["a", "b", "c"].map(|letter| format!("{letter}{long}"));
+    let policies: String = names
+        .iter()
+        .map(|name| format!("  - {{ name: {name}, over: mark, limit: {{ rate: 1/day }} }}\n"))
+        .collect();
+    let head = OVER.split_once("policies:").unwrap().0;
+    let server = start(&format!("{head}policies:\n{policies}")).await;
+    assert_eq!(proxied(&server, "/", ("x-tidegate-marked", "forged")).await.header("x-tidegate-marked"), "");
+    let marked = proxied(&server, "/", ("x-tidegate-marked", "forged")).await;
+    assert_eq!(marked.header("x-tidegate-marked"), format!("{}, {}", names[0], names[1]), "what fits");
+}

@@ -1,0 +1,47 @@
+//! Reads `deadline`, `over` and `demote_to`, and what does not go with them.
+
+use std::time::Duration;
+
+use super::diagnostic::Findings;
+use super::node::Node;
+use crate::policy::{ChargeOn, Limit, Over, Policy, span};
+
+/// Puts both into a policy whose limits and lists are read already.
+pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
+    let text = |key: &str| node.get(key).and_then(Node::text);
+    policy.deadline = text("deadline").and_then(|text| span(text).ok());
+    if let (Some(Duration::ZERO), Some((name, _))) = (policy.deadline, node.entry("deadline")) {
+        findings.error(name.spot, "deadline: no request can be served in no time; leave it out");
+    }
+    let word = text("over").unwrap_or("deny");
+    policy.over = match word {
+        "mark" => Over::Mark,
+        "demote" => Over::Demote { to: text("demote_to").and_then(|level| level.parse().ok()) },
+        _ => Over::Deny,
+    };
+    if let (Some((name, _)), true) = (node.entry("demote_to"), word != "demote") {
+        findings.error(name.spot, "demote_to needs over: demote");
+    }
+    let Some((over, _)) = node.entry("over") else { return };
+    let delays = |limit: &Limit| !limit.max_wait.is_zero();
+    match word {
+        "wait" if !policy.limits.iter().any(delays) => {
+            findings.error(over.spot, "over: wait needs a limit with max_wait: how long a request may wait");
+        }
+        "mark" | "demote" if policy.charge == ChargeOn::Failure => {
+            findings.error(
+                over.spot,
+                format_args!(
+                    "over: {word} does not go with charge: on-failure, whose limit holds those who fail"
+                ),
+            );
+        }
+        "mark" | "demote" if policy.limits.iter().any(delays) => {
+            findings.error(
+                over.spot,
+                format_args!("over: {word} lets requests through at once; leave out max_wait"),
+            );
+        }
+        _ => {}
+    }
+}

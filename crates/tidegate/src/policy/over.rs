@@ -1,0 +1,66 @@
+//! What becomes of a request that is over a limit, other than to be refused.
+
+use tidegate_core::{Criticality, Priority};
+
+/// What becomes of a request that is over a limit of a policy. It is charged nothing under that limit in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Over {
+    /// It is refused, or has to wait where the limit delays.
+    #[default]
+    Deny,
+    /// It passes, and whoever serves it is told.
+    Mark,
+    /// It passes with a lower priority, and whoever serves it is told.
+    Demote {
+        /// At most this level; `None` is one level below its own.
+        to: Option<Criticality>,
+    },
+}
+
+impl Over {
+    /// Says whether the request is refused.
+    #[must_use]
+    pub const fn refuses(self) -> bool {
+        matches!(self, Self::Deny)
+    }
+
+    /// Returns the priority of a request that is over the limit, which had `priority`. The cohort within a level stays.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::Over;
+    /// use tidegate::{Criticality, Priority};
+    ///
+    /// let lower = Over::Demote { to: None }.lowered(Priority::of(Criticality::Critical));
+    /// assert_eq!(lower.level(), Criticality::SheddablePlus);
+    /// ```
+    #[must_use]
+    pub fn lowered(self, priority: Priority) -> Priority {
+        let Self::Demote { to } = self else { return priority };
+        let own = priority.level();
+        let below = Criticality::ALL.into_iter().rfind(|level| *level < own).unwrap_or(own);
+        let level = to.unwrap_or(below).min(own);
+        // A cohort that a priority has is in range.
+        Priority::of(level).in_cohort(priority.cohort()).unwrap_or(Priority::of(level))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_priority_is_lowered_by_one_level_or_to_one_and_never_raised() {
+        let of = |level: Criticality| Priority::of(level).in_cohort(7).unwrap();
+        for (own, one_less, to_plus) in [
+            (Criticality::CriticalPlus, Criticality::Critical, Criticality::SheddablePlus),
+            (Criticality::Critical, Criticality::SheddablePlus, Criticality::SheddablePlus),
+            (Criticality::Sheddable, Criticality::Sheddable, Criticality::Sheddable),
+        ] {
+            assert_eq!(Over::Demote { to: None }.lowered(of(own)), of(one_less));
+            let to = Some(Criticality::SheddablePlus);
+            assert_eq!(Over::Demote { to }.lowered(of(own)), of(to_plus));
+            assert_eq!(Over::Mark.lowered(of(own)), of(own));
+        }
+    }
+}
