@@ -155,7 +155,8 @@ impl Limit {
 
     /// Makes a limit whose rate follows a number; `label` is how people read it.
     pub fn following(follows: Follows, label: impl Into<String>) -> Self {
-        Self { follows: Some(follows.clone()), ..Self::new(Arc::clone(follows.ceiling()), label) }
+        let ceiling = Arc::clone(follows.ceiling());
+        Self { follows: Some(follows), ..Self::new(ceiling, label) }
     }
 
     /// Makes a limit of terms.
