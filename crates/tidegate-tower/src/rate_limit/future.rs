@@ -31,8 +31,19 @@ pin_project! {
         Refused { result: Option<Result<S::Response, S::Error>> },
         Held { due: Due, call: Option<(S, Req)>, rules: Arc<Rules<A>> },
         // Its time has come: it waits until the service is ready.
-        AtTurn { charge: Option<Reservation>, call: Option<(S, Req)>, rules: Arc<Rules<A>> },
+        AtTurn { charge: Uncalled, call: Option<(S, Req)>, rules: Arc<Rules<A>> },
         Called { #[pin] future: S::Future, answer: Answer, rules: Arc<Rules<A>> },
+    }
+}
+
+/// A charge until the service is called; undone where it never is.
+struct Uncalled(Option<Reservation>);
+
+impl Drop for Uncalled {
+    fn drop(&mut self) {
+        if let Some(charge) = self.0.take() {
+            charge.cancel();
+        }
     }
 }
 
@@ -68,19 +79,18 @@ where
             match stage.as_mut().project() {
                 StageProjection::Refused { result } => return Poll::Ready(result.take().expect(ENDED)),
                 StageProjection::Held { due, call, rules } => {
-                    let charge = Some(ready!(due.as_mut().poll(cx)));
+                    let charge = Uncalled(Some(ready!(due.as_mut().poll(cx))));
                     let (call, rules) = (call.take(), Arc::clone(rules));
                     stage.set(Stage::AtTurn { charge, call, rules });
                 }
                 StageProjection::AtTurn { charge, call, rules } => {
                     let (service, _) = call.as_mut().expect(ENDED);
                     if let Err(error) = ready!(service.poll_ready(cx)) {
-                        // The service was not called: its charge is undone.
-                        charge.take().map(Reservation::cancel);
+                        drop(Uncalled(charge.0.take()));
                         return Poll::Ready(Err(error));
                     }
                     let (mut service, mut request) = call.take().expect(ENDED);
-                    let charge = charge.take().expect(ENDED);
+                    let charge = charge.0.take().expect(ENDED);
                     let (answer, rules) = (charge.answer(), Arc::clone(rules));
                     rules.hand_over(charge, &mut request);
                     let future = service.call(request);

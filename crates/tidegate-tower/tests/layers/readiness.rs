@@ -76,6 +76,25 @@ fn whoever_waits_in_line_holds_nothing_of_the_service_within() {
     assert_eq!((places.standing().remaining, one.available_permits()), (1, 1));
 }
 
+#[test]
+fn whoever_goes_when_its_time_has_come_and_the_service_is_not_ready_has_spent_nothing() {
+    let one = Arc::new(tokio::sync::Semaphore::new(1));
+    let within = tower::limit::GlobalConcurrencyLimitLayer::with_semaphore(Arc::clone(&one));
+    let clock = ManualClock::default();
+    let limiter = Limiter::new(Quota::per_second(1).burst(1)).unwrap().with_clock(clock.clone());
+    assert!(limiter.allow().is_allowed());
+    let second = std::time::Duration::from_secs(1);
+    let mut service =
+        RateLimitLayer::all("all", limiter.clone()).waiting(second).layer(within.layer(Told::default()));
+    let mut held = Box::pin(call(&mut service, get()));
+    assert!(poll(held.as_mut()).is_pending());
+    let _other = one.try_acquire().unwrap();
+    clock.advance(second);
+    assert!(poll(held.as_mut()).is_pending(), "the service is not ready");
+    drop(held);
+    assert_eq!(limiter.standing().remaining, 1);
+}
+
 /// A service that may be called only after it was asked, as tower's contract allows, and whose clones are not ready.
 #[derive(Debug, Default)]
 struct Strict {
