@@ -9,10 +9,12 @@
 mod law;
 mod pid;
 mod ranking;
+mod shedding;
 mod sre;
 
 pub use law::{Arrival, Room, Throttle};
 pub use pid::{Pid, PidState};
+pub use shedding::{Shedding, SheddingState};
 pub use sre::{Sre, SreState};
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 //! * [`ladder`]: limits around the one that is replayed, for a line that can be moved
 //! * [`suggest`]: a limit proposed from a log, with the evidence
 //! * [`report`]: one page with the tables and charts of a replay
+//! * [`overload`]: services under too much load, and what protects them, judged
 //! * [`series`], [`levels`], [`served`], [`peaks`]: what happened over time, and who was fastest, in bounded memory
 //!
 //! ```
@@ -38,6 +39,7 @@ pub mod levels;
 pub mod log;
 mod meter;
 pub mod order;
+pub mod overload;
 pub mod peaks;
 mod percent;
 pub mod replay;

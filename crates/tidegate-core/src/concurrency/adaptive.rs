@@ -6,6 +6,7 @@ use core::str::FromStr;
 use super::aimd::{Aimd, AimdState};
 use super::bbr::{Bbr, BbrState};
 use super::gradient::{Gradient, GradientState};
+use super::hill_climb::{HillClimb, HillClimbState};
 use super::law::{Law, Sample, Signal};
 use super::min_latency::{MinLatency, MinLatencyState};
 use super::vegas::{Vegas, VegasState};
@@ -13,7 +14,7 @@ use crate::time::Tick;
 
 /// One of the laws that move a limit.
 ///
-/// Read from its word, with the law's default knobs: `aimd`, `vegas`, `gradient`, `min-latency` or `bbr`.
+/// Read from its word, with the law's default knobs: `hill-climb`, `aimd`, `vegas`, `gradient`, `min-latency` or `bbr`.
 ///
 /// # Examples
 /// ```
@@ -24,12 +25,14 @@ use crate::time::Tick;
 /// assert_eq!(law, Adaptive::Vegas(Vegas::default()));
 /// assert_eq!(law.limit(&law.start(Tick::EPOCH)), 20);
 /// let text = "fast".parse::<Adaptive>().unwrap_err().to_string();
-/// assert_eq!(text, "is no law; use aimd, vegas, gradient, min-latency or bbr");
+/// assert_eq!(text, "is no law; use hill-climb, aimd, vegas, gradient, min-latency or bbr");
 /// # Ok::<(), tidegate_core::concurrency::ParseLawError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Adaptive {
+    /// Goes where most work ends well, by experiment: the default.
+    HillClimb(HillClimb),
     /// One more for each success, a tenth less for each overload.
     Aimd(Aimd),
     /// Keeps a short queue, which it reads off latencies.
@@ -42,10 +45,12 @@ pub enum Adaptive {
     Bbr(Bbr),
 }
 
-/// What an [`Adaptive`] law remembers: 152 bytes, and what its law has on the heap.
+/// What an [`Adaptive`] law remembers: 240 bytes, and what its law has on the heap.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AdaptiveState {
+    /// Of [`HillClimb`].
+    HillClimb(HillClimbState),
     /// Of [`Aimd`].
     Aimd(AimdState),
     /// Of [`Vegas`].
@@ -60,8 +65,9 @@ pub enum AdaptiveState {
 
 impl Adaptive {
     /// Every law with its default knobs.
-    fn all() -> [Self; 5] {
+    fn all() -> [Self; 6] {
         [
+            Self::HillClimb(HillClimb::default()),
             Self::Aimd(Aimd::default()),
             Self::Vegas(Vegas::default()),
             Self::Gradient(Gradient::default()),
@@ -70,10 +76,11 @@ impl Adaptive {
         ]
     }
 
-    /// Returns the law's word: `aimd`, `vegas`, `gradient`, `min-latency` or `bbr`.
+    /// Returns the law's word: `hill-climb`, `aimd`, `vegas`, `gradient`, `min-latency` or `bbr`.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
+            Self::HillClimb(_) => "hill-climb",
             Self::Aimd(_) => "aimd",
             Self::Vegas(_) => "vegas",
             Self::Gradient(_) => "gradient",
@@ -91,7 +98,7 @@ impl fmt::Display for Adaptive {
 
 /// Why a text names no law. Prints as the end of a sentence that begins with the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is no law; use aimd, vegas, gradient, min-latency or bbr")]
+#[error("is no law; use hill-climb, aimd, vegas, gradient, min-latency or bbr")]
 pub struct ParseLawError;
 
 impl FromStr for Adaptive {
@@ -108,6 +115,7 @@ impl Law for Adaptive {
 
     fn start(&self, now: Tick) -> AdaptiveState {
         match self {
+            Self::HillClimb(law) => AdaptiveState::HillClimb(law.start(now)),
             Self::Aimd(law) => AdaptiveState::Aimd(law.start(now)),
             Self::Vegas(law) => AdaptiveState::Vegas(law.start(now)),
             Self::Gradient(law) => AdaptiveState::Gradient(law.start(now)),
@@ -118,6 +126,7 @@ impl Law for Adaptive {
 
     fn limit(&self, state: &AdaptiveState) -> u64 {
         match (self, state) {
+            (Self::HillClimb(law), AdaptiveState::HillClimb(state)) => law.limit(state),
             (Self::Aimd(law), AdaptiveState::Aimd(state)) => law.limit(state),
             (Self::Vegas(law), AdaptiveState::Vegas(state)) => law.limit(state),
             (Self::Gradient(law), AdaptiveState::Gradient(state)) => law.limit(state),
@@ -129,6 +138,7 @@ impl Law for Adaptive {
 
     fn learn(&self, state: &mut AdaptiveState, sample: &Sample) {
         match (self, &mut *state) {
+            (Self::HillClimb(law), AdaptiveState::HillClimb(state)) => law.learn(state, sample),
             (Self::Aimd(law), AdaptiveState::Aimd(state)) => law.learn(state, sample),
             (Self::Vegas(law), AdaptiveState::Vegas(state)) => law.learn(state, sample),
             (Self::Gradient(law), AdaptiveState::Gradient(state)) => law.learn(state, sample),
@@ -140,6 +150,7 @@ impl Law for Adaptive {
 
     fn sense(&self, state: &mut AdaptiveState, at: Tick, signal: Signal) {
         match (self, &mut *state) {
+            (Self::HillClimb(law), AdaptiveState::HillClimb(state)) => law.sense(state, at, signal),
             (Self::Aimd(law), AdaptiveState::Aimd(state)) => law.sense(state, at, signal),
             (Self::Vegas(law), AdaptiveState::Vegas(state)) => law.sense(state, at, signal),
             (Self::Gradient(law), AdaptiveState::Gradient(state)) => law.sense(state, at, signal),

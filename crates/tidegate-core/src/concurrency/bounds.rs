@@ -71,6 +71,11 @@ impl Bounds {
         self.start
     }
 
+    /// Returns the whole number within the bounds that is nearest to `limit`.
+    pub(super) fn nearest(&self, limit: f64) -> f64 {
+        self.clamp(limit.round())
+    }
+
     /// Returns the value within the bounds that is nearest to `limit`; the least for NaN.
     pub(super) fn clamp(&self, limit: f64) -> f64 {
         // `max` returns the number where the other is NaN. Both bounds are below 2⁵³, and exact.

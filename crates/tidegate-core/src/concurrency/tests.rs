@@ -88,6 +88,7 @@ proptest! {
             keeps_the_laws(&law.bounds(bounds), bounds, &all);
             keeps_the_laws(&Windowed::new(law.bounds(bounds)).samples(1).unwrap(), bounds, &all);
         }
+        keeps_the_laws(&HillClimb::default().bounds(bounds), bounds, &all);
         for law in [MinLatency::default(), MinLatency::envoy()] {
             keeps_the_laws(&law.bounds(bounds), bounds, &all);
             let often = law.measure(Duration::from_millis(10), 2).unwrap();
@@ -108,9 +109,10 @@ fn states_are_as_small_as_documented() {
         size_of::<VegasState>(),
         size_of::<GradientState>(),
         size_of::<BbrState>(),
+        size_of::<HillClimbState>(),
         size_of::<MinLatencyState>(),
         size_of::<AdaptiveState>(),
         size_of::<WindowedState<()>>(),
     ];
-    assert_eq!(sizes, [8, 72, 40, 152, 96, 152, 80]);
+    assert_eq!(sizes, [8, 72, 40, 152, 240, 96, 240, 80]);
 }

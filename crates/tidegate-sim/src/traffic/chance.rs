@@ -21,6 +21,11 @@ impl Chance {
         ((u64::from((self.next() >> 32) as u32) * u64::from(count)) >> 32) as u32
     }
 
+    /// Returns a number from 0 up to but not including 1, a multiple of 2⁻³².
+    pub(crate) fn share(&mut self) -> f64 {
+        (self.next() >> 32) as f64 / 4_294_967_296.0
+    }
+
     /// Returns an exponential variate of mean 1, in units of 2⁻³², by comparisons alone: no logarithm that differs between platforms.
     ///
     /// Uniform numbers are drawn as long as they fall. A run of odd length gives its first number; a run of even length is
@@ -28,7 +33,7 @@ impl Chance {
     ///
     /// # Source
     /// J. von Neumann, Various techniques used in connection with random digits, 1951.
-    pub(super) fn exponential(&mut self) -> u64 {
+    pub(crate) fn exponential(&mut self) -> u64 {
         let mut whole = 0u64;
         loop {
             let first = self.next() >> 32;

@@ -1,0 +1,171 @@
+//! Hill climbing on goodput: the limit goes where most work ends well, and no higher than that takes.
+//!
+//! Latency alone cannot tell a service that is overloaded from one whose own dependency became slower, and says nothing where errors and
+//! time-outs come back as fast as ever. What a limit is for can be counted: how much work ends well per second. So this law makes
+//! experiments. It measures the goodput at its limit, tries another limit for a moment, and keeps that one if more places brought more
+//! goodput, or fewer places lost none. Contended locks, stable time-outs, dropped requests, moving capacity and slow dependencies are
+//! then one case: the limit is too high where a smaller one ends as much.
+//!
+//! Latency says which experiment comes next, and how much evidence it takes. The *base* is the mean latency without a queue. Close to the
+//! base nobody waits: twice as many places are tried, or as many as the best goodput of late takes. At twice the base most of the time is
+//! spent waiting: as few are tried as suffice by Little's law, goodput times base. In between, a fifth more or less. A hint that
+//! goodput contradicts is not followed again. And where fewer places lost goodput in proportion, nobody had been waiting, so the latency of
+//! that moment becomes the base: that is how the law follows a dependency that became slower.
+//!
+//! While the limit does not bind there is nothing to try. Then the base is learnt, and the limit rises to twice what Little's law asks for, so
+//! that a spike finds places.
+//!
+//! # When
+//! Right as the default, for a service of which nothing is known. It wants a short line before it, so that a place that becomes free is taken
+//! at once. Wrong for a handful of requests per second: a measurement takes twenty or more, so the limit then moves within minutes.
+//!
+//! # Knobs
+//! | knob | range | default | |
+//! |---|---|---|---|
+//! | bounds | 1 to 2²⁰ | 1 to 2²⁰ | [`Bounds`]; the start is 20 |
+//!
+//! # Source
+//! Trying limits by the throughput they bring: J. L. Hellerstein, V. Morrison, E. Eilebrecht, "Optimizing Concurrency Levels in the .NET
+//! ThreadPool", 2008. Marginal gain as the sign of overload: I. Cho et al., "Protego: Overload Control for Applications with Unpredictable
+//! Lock Contention", NSDI 2023. Goodput times base latency: N. Cardwell et al., "BBR: Congestion-Based Congestion Control", 2016.
+
+mod cliff;
+mod epoch;
+mod experiment;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use super::bounds::Bounds;
+use super::law::{Law, Sample};
+use crate::guard::Outcome;
+use crate::time::Tick;
+use epoch::Reading;
+pub use state::HillClimbState;
+use state::{CHANGED, HEADROOM, LEAP, STEP};
+
+/// What is kept of the best goodput with each measurement: half after 138.
+const FADING: f64 = 0.995;
+
+/// Moves the limit to where most work ends well.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::concurrency::{HillClimb, Law, Sample};
+/// use tidegate_core::{Outcome, Tick};
+///
+/// // A service of 50 places and 10 ms, in which as many are as the limit allows.
+/// let law = HillClimb::default();
+/// let mut state = law.start(Tick::EPOCH);
+/// let mut now = Tick::EPOCH;
+/// for _ in 0..20_000 {
+///     let in_flight = law.limit(&state);
+///     let latency = Duration::from_micros(10_000 * in_flight.max(50) / 50);
+///     now = now.after(latency / in_flight as u32);
+///     law.learn(&mut state, &Sample { at: now, latency, in_flight, outcome: Outcome::Success });
+/// }
+/// // Experiments go a fifth up and down.
+/// assert!((40..=60).contains(&law.limit(&state)));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct HillClimb {
+    bounds: Bounds,
+}
+
+impl Default for HillClimb {
+    fn default() -> Self {
+        Self { bounds: Bounds::known(1, Bounds::MOST) }
+    }
+}
+
+impl HillClimb {
+    /// Sets the least and the largest limit, and where it starts.
+    #[must_use]
+    pub const fn bounds(self, bounds: Bounds) -> Self {
+        Self { bounds }
+    }
+
+    /// The limit did not bind.
+    fn idle(&self, state: &mut HillClimbState, reading: &Reading) {
+        let limit = state.limit.max(state.trial.take().unwrap_or_default());
+        state.limit = if reading.failing {
+            // Errors that come back at once never fill the limit: as many as are inside now are too many already.
+            let fewer = if reading.failed >= 0.5 { LEAP } else { STEP };
+            self.bounds.nearest(limit.min(reading.peak / fewer))
+        } else {
+            state.learn_base(reading, true);
+            self.bounds.nearest(limit.max(HEADROOM * reading.rate * state.base))
+        };
+        state.forget();
+    }
+
+    /// The goodput at the limit was measured once more.
+    fn measured(&self, state: &mut HillClimbState, reading: Reading) {
+        if reading.rate == 0.0 {
+            // Too many inside, or a service that is gone, which fewer cannot harm.
+            state.limit = self.bounds.nearest(state.limit / LEAP);
+            state.forget();
+            return;
+        }
+        state.learn_base(&reading, false);
+        match &mut state.known {
+            Some(known) if (reading.rate / known.rate - 1.0).abs() <= CHANGED => known.merge(&reading),
+            Some(_) => {
+                // Part of this measurement may be from before the change: once more.
+                state.forget();
+                return;
+            }
+            None => state.known = Some(reading),
+        }
+        if state.rests > 0 {
+            state.rests -= 1;
+        } else {
+            state.experiment(&self.bounds);
+        }
+    }
+}
+
+impl Law for HillClimb {
+    type State = HillClimbState;
+
+    fn start(&self, now: Tick) -> HillClimbState {
+        HillClimbState::starting(self.bounds.start() as f64, now)
+    }
+
+    fn limit(&self, state: &HillClimbState) -> u64 {
+        state.allowed as u64
+    }
+
+    fn learn(&self, state: &mut HillClimbState, sample: &Sample) {
+        if sample.outcome == Outcome::Ignored {
+            return;
+        }
+        if state.allowed < state.goal() {
+            // All at once would come back all at once, again and again, and leave the service idle in between.
+            state.allowed += 1.0;
+            state.epoch.wait(sample);
+            return;
+        }
+        let limit = self.limit(state);
+        let Some(mut reading) = state.epoch.take(sample, limit, &state.evidence()) else { return };
+        if state.undecided(&reading) {
+            state.epoch.go_on(sample, limit);
+            return;
+        }
+        let raised = state.trial.is_some_and(|trial| trial > state.limit);
+        let fell = raised && state.known.is_some_and(|known| reading.rate * 2.0 < known.rate);
+        reading.failing = state.cliff.failing(&reading, limit, fell);
+        state.best = reading.rate.max(state.best * FADING);
+        if !reading.full {
+            self.idle(state, &reading);
+        } else if let Some(trial) = state.trial.take() {
+            state.judge(&self.bounds, trial, reading);
+        } else {
+            self.measured(state, reading);
+        }
+        let moved = state.goal() != state.allowed;
+        state.allowed = state.allowed.min(state.goal());
+        state.epoch.next(sample, limit, moved);
+    }
+}

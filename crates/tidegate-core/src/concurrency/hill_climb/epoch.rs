@@ -1,0 +1,213 @@
+//! One measurement of the goodput: which samples belong to it, and when there are enough.
+
+use core::time::Duration;
+
+use super::super::law::Sample;
+use crate::guard::Outcome;
+use crate::time::{Tick, nanos, onward};
+
+/// Samples for a measurement are at least this over the square of the step that they shall show: at a fifth, 150. The deviation of what
+/// comes at random is then 8 %.
+const SHOWS: f64 = 6.0;
+/// The fewest and the most samples that are asked for.
+const FEWEST: f64 = 20.0;
+const MOST: f64 = 160.0;
+/// A measurement covers at least so many mean latencies, so that work that ends in waves is measured over two of them.
+const SPAN: f64 = 2.4;
+/// What cannot be overlooked needs less.
+const GROSS_SPAN: f64 = 1.2;
+/// After so many mean latencies a measurement ends with the samples it has.
+const PATIENCE: f64 = 16.0;
+/// How often in all a trial that decides nothing asks for as many samples.
+const ROUNDS: f64 = 2.0;
+/// What is known of one limit weighs as this many measurements at most, so that it follows a service that drifts.
+const MEMORY: f64 = 4.0;
+/// From so many samples on a mean latency counts.
+const PROOF: f64 = 12.0;
+/// Longer mean latencies count as this: whoever takes hours does not hold up what is learnt of the others.
+const LONGEST: f64 = 10e9;
+
+/// What a measurement has to show.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Evidence {
+    /// By what share the limit is moved, or will be next.
+    pub(super) step: f64,
+    /// Goodput per nanosecond that is expected at least; zero if unknown. Half of it ends the measurement early: something has changed.
+    pub(super) expected: f64,
+}
+
+/// What a measurement found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Reading {
+    /// Work that ended well, per nanosecond.
+    pub(super) rate: f64,
+    /// The mean latency of what ended well, in nanoseconds; zero if nothing did.
+    pub(super) latency: f64,
+    /// Whether most found the limit nearly reached when they entered.
+    pub(super) full: bool,
+    /// The share that failed.
+    pub(super) failed: f64,
+    /// Whether it failed because there was too much of it.
+    pub(super) failing: bool,
+    /// The most that were inside when one entered.
+    pub(super) peak: f64,
+    /// How much ended well, in all that this reading is the mean of.
+    pub(super) good: f64,
+}
+
+impl Reading {
+    /// Takes in another measurement at the same limit.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.good = (self.good + other.good).min(MEMORY * other.good).max(1.0);
+        let share = (other.good / self.good).min(1.0);
+        self.rate += (other.rate - self.rate) * share;
+        self.latency += (other.latency - self.latency) * share;
+        (self.failed, self.failing) = (other.failed, other.failing);
+    }
+
+    pub(super) fn proves_latency(&self) -> bool {
+        self.good >= PROOF
+    }
+}
+
+/// A measurement that goes on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Epoch {
+    /// When the limit was moved.
+    moved: Tick,
+    /// One mean latency later: most that ends from then on entered under it.
+    from: Tick,
+    /// When the first sample ended that counts.
+    first: Option<Tick>,
+    /// When the last sample ended.
+    last: Tick,
+    /// How many times as many samples are asked for.
+    rounds: f64,
+    /// The mean latency of the measurement before, in nanoseconds.
+    typical: f64,
+    good: u64,
+    failed: u64,
+    full: u64,
+    peak: u64,
+    latencies: f64,
+}
+
+impl Epoch {
+    pub(super) const fn starting(now: Tick, typical: f64) -> Self {
+        let (first, last, latencies) = (None, now, 0.0);
+        Self {
+            moved: now,
+            from: now,
+            first,
+            last,
+            rounds: 1.0,
+            typical,
+            good: 0,
+            failed: 0,
+            full: 0,
+            peak: 0,
+            latencies,
+        }
+    }
+
+    /// Counts a sample, or returns the reading if those before it are enough.
+    ///
+    /// A measurement reaches from the end of its first sample up to, and not including, the end of the sample that closes it. So work that
+    /// ends in clumps, as replies that wait for a timer do, is measured in whole clumps.
+    pub(super) fn take(&mut self, sample: &Sample, limit: u64, evidence: &Evidence) -> Option<Reading> {
+        let at = onward(self.last, sample.at);
+        if at < self.last {
+            // The clock was set back: nothing that was measured has a span.
+            *self = Self::starting(at, self.typical);
+        }
+        self.last = at;
+        if self.first.is_none()
+            && (at < self.from || at.before(sample.latency.min(LONGEST_SPAN)) < self.moved)
+        {
+            return None;
+        }
+        let span = nanos(at.since(*self.first.get_or_insert(at))) as f64;
+        if span > 0.0 && self.enough(span, evidence) {
+            return Some(self.reading(span));
+        }
+        self.count(sample, limit);
+        None
+    }
+
+    /// Puts the beginning off to one mean latency after this sample: the limit is still on its way.
+    pub(super) fn wait(&mut self, sample: &Sample) {
+        self.moved_at(onward(self.last, sample.at), self.typical());
+    }
+
+    /// Goes on with more samples, of which `sample` is the first, and asks for as many again.
+    pub(super) fn go_on(&mut self, sample: &Sample, limit: u64) {
+        self.rounds += 1.0;
+        self.count(sample, limit);
+    }
+
+    /// Whether it went on as often as it may.
+    pub(super) fn exhausted(&self) -> bool {
+        self.rounds >= ROUNDS
+    }
+
+    /// Begins the next measurement: with `sample`, or when the limit has `moved`, after one mean latency, by which time those inside
+    /// entered under it.
+    pub(super) fn next(&mut self, sample: &Sample, limit: u64, moved: bool) {
+        let typical = self.typical();
+        if moved {
+            self.moved_at(self.last, typical);
+        } else {
+            *self = Self::starting(self.last, typical);
+            self.first = Some(self.last);
+            self.count(sample, limit);
+        }
+    }
+
+    fn moved_at(&mut self, at: Tick, typical: f64) {
+        *self = Self { from: at.after(Duration::from_nanos(typical as u64)), ..Self::starting(at, typical) };
+    }
+
+    fn enough(&self, span: f64, evidence: &Evidence) -> bool {
+        let wanted = (SHOWS / (evidence.step * evidence.step)).clamp(FEWEST, MOST) * self.rounds;
+        let (good, failed) = (self.good as f64, self.failed as f64);
+        let (typical, expected) = (self.typical(), evidence.expected * span);
+        let tired = good + failed >= FEWEST && span >= PATIENCE * self.rounds * typical;
+        let collapsed = expected >= 2.0 * FEWEST && good * 2.0 <= expected;
+        let failing = failed >= 2.0 * FEWEST && failed >= good;
+        let gross = span >= GROSS_SPAN * typical && (collapsed || failing);
+        tired || gross || span >= SPAN * typical && good >= wanted
+    }
+
+    fn typical(&self) -> f64 {
+        if self.good > 0 { (self.latencies / self.good as f64).min(LONGEST) } else { self.typical }
+    }
+
+    fn count(&mut self, sample: &Sample, limit: u64) {
+        if matches!(sample.outcome, Outcome::Success | Outcome::CallersFault) {
+            self.good += 1;
+            // At least one, so that it can be divided by.
+            self.latencies += (nanos(sample.latency) as f64).max(1.0);
+        } else {
+            self.failed += 1;
+        }
+        // Within a tenth: small limits have to be reached exactly.
+        self.full += u64::from(sample.in_flight.saturating_mul(10) >= limit.saturating_mul(9));
+        self.peak = self.peak.max(sample.in_flight);
+    }
+
+    fn reading(&self, span: f64) -> Reading {
+        let (good, ended) = (self.good as f64, self.good + self.failed);
+        Reading {
+            rate: good / span,
+            latency: self.latencies / good.max(1.0),
+            full: self.full * 2 >= ended,
+            failed: self.failed as f64 / ended.max(1) as f64,
+            failing: false,
+            peak: self.peak as f64,
+            good,
+        }
+    }
+}
+
+/// [`LONGEST`] as a span.
+const LONGEST_SPAN: Duration = Duration::from_secs(10);

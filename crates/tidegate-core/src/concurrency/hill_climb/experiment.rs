@@ -1,0 +1,148 @@
+//! Experiments: which limit is tried next, and whether it is kept.
+
+use super::super::bounds::Bounds;
+use super::epoch::Reading;
+use super::state::{CHANGED, HEADROOM, HillClimbState, LEAP, STEP};
+
+/// Up to this many times the base nobody waits: the mean of 20 exponential latencies deviates by 22 %.
+const NO_QUEUE: f64 = 1.25;
+/// From this many times the base on, most of the time inside is spent waiting.
+const LONG_QUEUE: f64 = 2.2;
+/// More places are kept if goodput grew by at least this share of what they could bring: without a queue, and with a long one. The longer
+/// the queue, the less can more places be needed, so the more proof it takes.
+const WORTH: (f64, f64) = (0.1, 0.45);
+/// Fewer places are kept if goodput fell by at most this share of what they could cost: without a queue, where it has to grow, and with a
+/// long one.
+const LOSS: (f64, f64) = (-0.45, 0.3);
+/// Fewer places that cost at least this share were all needed: nobody had waited.
+const NEEDED: f64 = 0.5;
+/// By so many deviations a loss has to be beyond doubt before the base goes up.
+const SURE: f64 = 0.5;
+/// The queue, as a share of a long one, that is assumed at least while nobody has seen the service without one.
+const DOUBTFUL: f64 = 0.7;
+/// A latency that grew by so much with fewer places is that of another service.
+const SLOWER: f64 = 1.5;
+/// The longest rest between two experiments, in measurements: experiments cost goodput where the peak is sharp.
+const MOST_RESTS: u32 = 9;
+
+/// What a trial brought.
+#[derive(Clone, Copy, Debug)]
+struct Verdict {
+    /// The change of goodput over the change of the limit.
+    gain: f64,
+    /// The gain from which on a trial upwards is kept, and up to which one downwards is.
+    border: f64,
+    /// Whether nobody waited at the limit.
+    no_queue: bool,
+    /// The standard deviation of the gain, if what ends well comes at random.
+    noise: f64,
+}
+
+impl HillClimbState {
+    /// Chooses the limit to try next.
+    pub(super) fn experiment(&mut self, bounds: &Bounds) {
+        let Some(known) = self.known else { return };
+        let (limit, queue) = (self.limit, known.latency / self.base);
+        let cliff = (self.cliff.at() / STEP).max(limit);
+        let room = limit + 1.0 <= cliff;
+        // Where most of the best is lost, little steps would take too long. Up first: should a dependency have become slower, that regains
+        // what was lost, and otherwise costs some latency; down would cost goodput in the one case and regain none in the other.
+        let lost = known.rate * 2.0 < self.best;
+        self.may_regain |= !lost;
+        let step = if lost { LEAP } else { STEP };
+        let trial = if known.failing && self.may_plunge {
+            limit / LEAP
+        } else if lost && self.may_regain && room {
+            self.may_regain = false;
+            limit * LEAP
+        } else if queue > LONG_QUEUE && self.may_plunge {
+            (HEADROOM * known.rate * self.base).clamp(limit / LEAP, limit / STEP)
+        } else if queue < NO_QUEUE && self.may_leap && room {
+            // As many as the best goodput takes: far, where most places were lost for a while, or the base has grown.
+            (limit * LEAP).max(self.best * self.base)
+        } else if self.upwards && room {
+            limit * step
+        } else {
+            limit / step
+        };
+        // At the least limit the only way is up.
+        let trial = if trial < limit && bounds.nearest(limit - 1.0) == limit { limit * STEP } else { trial };
+        // At least one place apart.
+        let trial = if trial > limit { trial.max(limit + 1.0).min(cliff) } else { trial.min(limit - 1.0) };
+        let trial = bounds.nearest(trial);
+        self.upwards = !self.upwards;
+        self.trial = (trial != limit).then_some(trial);
+    }
+
+    /// Keeps a trial or rejects it.
+    pub(super) fn judge(&mut self, bounds: &Bounds, trial: f64, reading: Reading) {
+        let Some(known) = self.known else { return };
+        let (up, ratio) = (trial > self.limit, trial / self.limit);
+        let verdict = self.verdict(&known, trial, &reading);
+        self.learn_base(&reading, false);
+        let sure = verdict.gain >= NEEDED && verdict.gain - SURE * verdict.noise >= verdict.border;
+        // What more places brought, or fewer cost, in proportion: nobody had waited with so many.
+        let slowest = if up { known.latency } else { reading.latency };
+        let slower = sure && slowest > self.base * NO_QUEUE;
+        if slower {
+            (self.base, self.base_proved) = (slowest, true);
+        }
+        let keep = if up { verdict.gain >= verdict.border } else { verdict.gain <= verdict.border };
+        if keep {
+            (self.limit, self.known) = (trial, Some(reading));
+            (self.rests, self.rejected) = (0, 0);
+            (self.may_leap, self.may_plunge) = (up, self.may_plunge || !up);
+            self.may_regain |= up;
+            // On in the same direction, at once.
+            self.upwards = up;
+            self.experiment(bounds);
+            return;
+        }
+        self.upwards = !up;
+        // A hint that was wrong is followed again after another experiment.
+        self.may_plunge = up;
+        if up {
+            self.may_leap = false;
+        } else if reading.rate < known.rate * ratio * (1.0 - CHANGED)
+            && reading.latency > known.latency * SLOWER
+        {
+            // Fewer places cannot cost that much, nor make it slower: another service.
+            self.forget();
+            return;
+        } else if slower {
+            (self.may_leap, self.rests, self.rejected) = (true, 0, 0);
+            self.experiment(bounds);
+            return;
+        }
+        // Where nobody waits and nothing got worse, more places are likely to help, and are tried again soon.
+        let soon = up && verdict.no_queue && verdict.gain > -NEEDED;
+        self.rejected = if soon { 1 } else { self.rejected.saturating_add(1) };
+        self.rests = (1 << self.rejected.min(5)).min(MOST_RESTS) - 1;
+    }
+
+    /// Whether a trial lies so close to the border that more samples are worth their time.
+    pub(super) fn undecided(&self, reading: &Reading) -> bool {
+        let (Some(trial), Some(known)) = (self.trial, &self.known) else { return false };
+        if !reading.full || reading.failed >= 0.5 || reading.good == 0.0 || self.epoch.exhausted() {
+            return false;
+        }
+        let verdict = self.verdict(known, trial, reading);
+        (verdict.gain - verdict.border).abs() < verdict.noise
+    }
+
+    fn verdict(&self, known: &Reading, trial: f64, reading: &Reading) -> Verdict {
+        let step = trial / self.limit - 1.0;
+        let queue = known.latency / self.base;
+        // A base that was measured with a queue says little of the queue.
+        let least = if self.base_proved { 0.0 } else { DOUBTFUL };
+        let queued = ((queue - 1.0) / (LONG_QUEUE - 1.0)).clamp(least, 1.0);
+        let between = |(none, long): (f64, f64)| none + (long - none) * queued;
+        let border = match (step > 0.0, known.failing) {
+            (true, _) => between(WORTH),
+            (false, true) => NEEDED,
+            (false, false) => between(LOSS),
+        };
+        let noise = (1.0 / reading.good.max(1.0) + 1.0 / known.good.max(1.0)).sqrt() / step.abs();
+        Verdict { gain: (reading.rate / known.rate - 1.0) / step, border, no_queue: queue < NO_QUEUE, noise }
+    }
+}

@@ -1,0 +1,136 @@
+//! The hill climb against services of one line each: what they finish with so many inside.
+
+use core::time::Duration;
+
+use super::*;
+
+/// A closed service: as many are inside as the limit allows, and each takes `latency(inside)`; some fail.
+struct Service {
+    law: HillClimb,
+    state: HillClimbState,
+    now: Tick,
+    served: u64,
+}
+
+impl Service {
+    fn new() -> Self {
+        let law = HillClimb::default();
+        Self { law, state: law.start(Tick::EPOCH), now: Tick::EPOCH, served: 0 }
+    }
+
+    fn limit(&self) -> u64 {
+        self.law.limit(&self.state)
+    }
+
+    /// Lets `count` end, and returns how many ended well per second.
+    fn run(&mut self, count: u64, millis: impl Fn(f64) -> f64, fails: impl Fn(f64, u64) -> bool) -> f64 {
+        let (from, mut good) = (self.now, 0.0);
+        for _ in 0..count {
+            let inside = self.limit();
+            let latency = Duration::from_secs_f64(millis(inside as f64) / 1e3);
+            self.now = self.now.after(latency / inside as u32);
+            self.served += 1;
+            let failed = fails(inside as f64, self.served);
+            let outcome = if failed { Outcome::Failure } else { Outcome::Success };
+            good += f64::from(u8::from(!failed));
+            self.law.learn(&mut self.state, &Sample { at: self.now, latency, in_flight: inside, outcome });
+        }
+        good / self.now.since(from).as_secs_f64()
+    }
+}
+
+fn never(_: f64, _: u64) -> bool {
+    false
+}
+
+#[test]
+fn it_finds_the_places_of_services_of_any_size() {
+    for places in [1.0, 4.0, 30.0, 700.0] {
+        let mut service = Service::new();
+        let latency = |inside: f64| 10.0 * (inside / places).max(1.0);
+        service.run(60_000, latency, never);
+        let goodput = service.run(20_000, latency, never);
+        assert!(goodput >= places * 100.0 * 0.95, "{places} places: {goodput} a second");
+        assert!(service.limit() as f64 <= places * 3.0 + 1.0, "{places} places: {}", service.limit());
+    }
+}
+
+#[test]
+fn it_stays_below_where_throughput_falls_again() {
+    let mut service = Service::new();
+    let latency = |inside: f64| 10.0 * (inside / 16.0).max(1.0) * (1.0 + 0.1 * (inside - 16.0).max(0.0));
+    service.run(20_000, latency, never);
+    let goodput = service.run(20_000, latency, never);
+    assert!(goodput >= 1600.0 * 0.85, "{goodput} a second of 1600 at the peak, {} inside", service.limit());
+}
+
+#[test]
+fn a_dependency_that_became_ten_times_slower_gets_ten_times_the_places() {
+    let mut service = Service::new();
+    service.run(20_000, |inside| 10.0 * (inside / 20.0).max(1.0), never);
+    let before = service.limit();
+    let slower = |inside: f64| 100.0 * (inside / 200.0).max(1.0);
+    service.run(20_000, slower, never);
+    assert!(before <= 60, "{before}");
+    let goodput = service.run(10_000, slower, never);
+    assert!(goodput >= 1800.0, "{goodput} a second of 2000");
+}
+
+#[test]
+fn time_outs_that_always_take_as_long_bring_it_down() {
+    // Up to 8 inside everything ends well in 50 ms; each more makes a further eighth time out, after 50 ms as well.
+    let mut service = Service::new();
+    let fails = |inside: f64, served: u64| (served as f64 * 0.618).fract() < (inside - 8.0) / 8.0;
+    service.run(20_000, |_| 50.0, fails);
+    let goodput = service.run(10_000, |_| 50.0, fails);
+    assert!(goodput >= 160.0 * 0.9, "{goodput} a second of 180 at the peak, {} inside", service.limit());
+}
+
+#[test]
+fn a_service_that_fails_a_third_whatever_happens_is_not_starved() {
+    let mut service = Service::new();
+    let latency = |inside: f64| 10.0 * (inside / 32.0).max(1.0);
+    let fails = |_: f64, served: u64| served.is_multiple_of(3);
+    service.run(40_000, latency, fails);
+    let goodput = service.run(20_000, latency, fails);
+    assert!(goodput >= 3200.0 * 2.0 / 3.0 * 0.85, "{goodput} a second of 2133");
+}
+
+#[test]
+fn after_an_outage_it_is_back_within_a_second() {
+    let mut service = Service::new();
+    let latency = |inside: f64| 10.0 * (inside / 40.0).max(1.0);
+    service.run(20_000, latency, never);
+    service.run(2_000, |_| 1.0, |_, _| true);
+    assert!(service.limit() <= 4, "{}", service.limit());
+    let from = service.now;
+    while service.limit() < 36 && service.now.since(from) < Duration::from_secs(5) {
+        service.run(1, latency, never);
+    }
+    assert!(service.now.since(from) <= Duration::from_secs(1), "{:?}", service.now.since(from));
+}
+
+#[test]
+fn while_it_does_not_bind_it_leaves_room_for_twice_the_load() {
+    let law = HillClimb::default();
+    let mut state = law.start(Tick::EPOCH);
+    for count in 0..2_000 {
+        let at = Tick::from_nanos(count * 1_000_000);
+        // 1000 a second of 15 ms: 15 inside, where 20 may be.
+        let latency = Duration::from_millis(15);
+        law.learn(&mut state, &Sample { at, latency, in_flight: 15, outcome: Outcome::Success });
+    }
+    assert_eq!(law.limit(&state), 30);
+}
+
+#[test]
+fn a_clock_that_is_set_back_begins_anew() {
+    let mut service = Service::new();
+    let latency = |inside: f64| 10.0 * (inside / 40.0).max(1.0);
+    service.run(200, latency, never);
+    service.now = Tick::from_secs(3_600);
+    service.run(200, latency, never);
+    service.now = Tick::from_secs(1);
+    service.run(10_000, latency, never);
+    assert!((30..=120).contains(&service.limit()), "{}", service.limit());
+}

@@ -1,0 +1,228 @@
+//! Shedding by priority: refuse at the door whom the line behind it would turn away.
+//!
+//! A limit with a line in front of it, the most important first, already serves the right ones. But whoever waits in it for nothing
+//! learns late that there is no room, and the line is sorted for them. So of what is let in only a little more than could be worked on is wanted:
+//! enough that the line is never empty, and that more room is noticed. In each period the share of what was let in that found room is
+//! known; the share of arrivals to let in next is the last one, multiplied by that and by a fifth more. The least important are refused first.
+//!
+//! # When
+//! Right in front of a limit with a line that orders by priority, whatever moves that limit. It needs no knowledge of either: only who was
+//! turned away from the line ([`Throttle::learn`] with [`Outcome::Overloaded`]), and when places are free ([`Throttle::sense`]), which ends
+//! the shedding within some hundredths of a second. Wrong without a line: then nothing feeds the places while it learns.
+//!
+//! # Knobs
+//! | knob | range | default | |
+//! |---|---|---|---|
+//! | period | 1 ms to 60 s | 100 ms | how often the share changes |
+//! | surplus | 1.01 to 10 | 1.2 | how much is let in for each that finds room |
+//!
+//! # Source
+//! A threshold on the level and cohort by counting recent arrivals: H. Zhou et al., "Overload Control for Scaling WeChat Microservices"
+//! (DAGOR), 2018. There the threshold moves by 5 % down and 1 % up each second; here by what the line turned away.
+
+use core::time::Duration;
+
+use super::law::{Arrival, Room, Throttle};
+use super::ranking::{MOST_SHARE, Ranking};
+use crate::error::QuotaError;
+use crate::guard::Outcome;
+use crate::knob::in_range;
+use crate::time::{Tick, onward};
+
+/// How many of a period must have been let in before it tells anything.
+const FEWEST: u64 = 20;
+/// How often free places are believed, in a period.
+const LOOKS: u32 = 10;
+/// What is let in grows by so much with each look at free places.
+const OPENING: f64 = 2.0;
+
+/// Refuses the least important where the line behind it turns some away.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::throttle::{Arrival, Shedding, Throttle};
+/// use tidegate_core::{Outcome, Priority, Tick};
+///
+/// let throttle = Shedding::default();
+/// let mut state = throttle.start(Tick::EPOCH);
+/// let arrival = Arrival { at: Tick::EPOCH, priority: Priority::default(), draw: 0 };
+/// for count in 0..100 {
+///     throttle.admit(&mut state, &arrival);
+///     // The line had room for half of them.
+///     let outcome = if count % 2 == 0 { Outcome::Success } else { Outcome::Overloaded };
+///     throttle.learn(&mut state, Tick::EPOCH, Duration::from_millis(5), outcome);
+/// }
+/// // A tenth of a second later half is let in, and a fifth of that.
+/// assert_eq!(throttle.refused_share(&state, Tick::from_nanos(100_000_000)), 400_000);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shedding {
+    period: Duration,
+    surplus: f64,
+}
+
+/// What [`Shedding`] remembers: some 100 bytes, and 4 KiB on the heap for the sample of priorities, allocated at the start.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SheddingState {
+    since: Tick,
+    looked: Tick,
+    let_in: u64,
+    turned_away: u64,
+    /// The share of arrivals that is let in.
+    open: f64,
+    ranking: Ranking,
+}
+
+impl Default for Shedding {
+    fn default() -> Self {
+        Self { period: Duration::from_millis(100), surplus: 1.2 }
+    }
+}
+
+impl Shedding {
+    /// Sets how often the share changes, 1 ms to 60 s.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn period(self, period: Duration) -> Result<Self, QuotaError> {
+        let range = Duration::from_millis(1)..=Duration::from_secs(60);
+        Ok(Self { period: in_range("period", period, &range, "is no period; use 1 ms to 60 s")?, ..self })
+    }
+
+    /// Sets how much is let in for each that finds room, 1.01 to 10.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn surplus(self, surplus: f64) -> Result<Self, QuotaError> {
+        Ok(Self {
+            surplus: in_range("surplus", surplus, &(1.01..=10.0), "is no surplus; use 1.01 to 10")?,
+            ..self
+        })
+    }
+
+    /// Ends the period if it is over.
+    fn settle(&self, state: &mut SheddingState, at: Tick) {
+        let at = onward(state.since, at);
+        state.since = state.since.min(at);
+        if at.since(state.since) < self.period || state.let_in < FEWEST {
+            return;
+        }
+        state.open = self.opening(state);
+        (state.since, state.let_in, state.turned_away) = (at, 0, 0);
+    }
+
+    /// Returns the share to let in after this period.
+    fn opening(&self, state: &SheddingState) -> f64 {
+        // Those who wait long are turned away in a later period than they were let in.
+        let away = state.turned_away.min(state.let_in);
+        let room = (state.let_in - away) as f64 / state.let_in.max(1) as f64;
+        (state.open * room * self.surplus).clamp(1.0 - MOST_SHARE, 1.0)
+    }
+}
+
+impl Throttle for Shedding {
+    type State = SheddingState;
+
+    fn start(&self, now: Tick) -> SheddingState {
+        SheddingState {
+            since: now,
+            looked: now,
+            let_in: 0,
+            turned_away: 0,
+            open: 1.0,
+            ranking: Ranking::new(now),
+        }
+    }
+
+    fn admit(&self, state: &mut SheddingState, arrival: &Arrival) -> bool {
+        self.settle(state, arrival.at);
+        let refused = state.ranking.refuses(arrival, 1.0 - state.open);
+        state.let_in += u64::from(!refused);
+        !refused
+    }
+
+    fn learn(&self, state: &mut SheddingState, _: Tick, _: Duration, outcome: Outcome) {
+        state.turned_away += u64::from(outcome == Outcome::Overloaded);
+    }
+
+    fn sense(&self, state: &mut SheddingState, at: Tick, room: Room) {
+        let at = onward(state.looked, at);
+        if room.free > 0 && room.waiting == 0 && at.since(state.looked) >= self.period / LOOKS {
+            state.open = (state.open * OPENING).min(1.0);
+            state.looked = at;
+        }
+    }
+
+    fn refused_share(&self, state: &SheddingState, now: Tick) -> u32 {
+        let over = onward(state.since, now).since(state.since) >= self.period && state.let_in >= FEWEST;
+        let open = if over { self.opening(state) } else { state.open };
+        ((1.0 - open) * 1e6) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::priority::{Criticality, Priority};
+
+    /// Half a second of arrivals, one in each tenth of a millisecond, of which `room` in a hundred find room.
+    fn overloaded(room: u64) -> (Shedding, SheddingState, [u64; 4]) {
+        let throttle = Shedding::default();
+        let mut state = throttle.start(Tick::EPOCH);
+        let (mut let_in, mut served) = ([0; 4], 0);
+        for count in 0..5_000_u64 {
+            let at = Tick::from_nanos(count * 100_000);
+            let level = count as usize % 4;
+            let arrival = Arrival {
+                at,
+                priority: Priority::of(Criticality::ALL[level]),
+                draw: (count * 0x9e37_79b9) as u32,
+            };
+            if throttle.admit(&mut state, &arrival) {
+                let_in[level] += u64::from(count >= 2_500);
+                let outcome =
+                    if served * 100 < count * room { Outcome::Success } else { Outcome::Overloaded };
+                served += u64::from(outcome == Outcome::Success);
+                throttle.learn(&mut state, at, Duration::ZERO, outcome);
+            }
+        }
+        (throttle, state, let_in)
+    }
+
+    #[test]
+    fn a_fifth_more_is_let_in_than_finds_room_and_the_least_important_are_refused() {
+        let (throttle, state, let_in) = overloaded(40);
+        let share = throttle.refused_share(&state, Tick::EPOCH);
+        assert!((500_000..540_000).contains(&share), "{share} of a million: 1 − 1.2 · 0.4");
+        assert_eq!(let_in[3], 625, "all of the most important in the second half");
+        assert!(let_in[0] < 10, "{let_in:?}");
+    }
+
+    #[test]
+    fn free_places_open_the_door_within_a_tenth_of_a_second() {
+        let (throttle, mut state, _) = overloaded(10);
+        assert!(throttle.refused_share(&state, Tick::EPOCH) > 800_000);
+        for look in 0..5 {
+            let at = Tick::from_nanos(600_000_000 + look * 10_000_000);
+            throttle.sense(&mut state, at, Room { free: 3, waiting: 0 });
+        }
+        assert_eq!(throttle.refused_share(&state, Tick::EPOCH), 0);
+    }
+
+    #[test]
+    fn whoever_turns_nobody_away_is_left_alone() {
+        let (throttle, state, _) = overloaded(100);
+        assert_eq!(throttle.refused_share(&state, Tick::EPOCH), 0);
+    }
+
+    #[test]
+    fn knobs_out_of_range_are_refused_by_name() {
+        let refused =
+            |result: Result<Shedding, QuotaError>| result.map(drop).map_err(|error| error.to_string());
+        let surplus = "surplus 1.0 is no surplus; use 1.01 to 10".to_owned();
+        assert_eq!(refused(Shedding::default().surplus(1.0)), Err(surplus));
+        let period = "period 0ns is no period; use 1 ms to 60 s".to_owned();
+        assert_eq!(refused(Shedding::default().period(Duration::ZERO)), Err(period));
+    }
+}

@@ -1,0 +1,45 @@
+//! Overload, simulated: services that suffer under it, callers who press on, and what protects the one from the other.
+//!
+//! * [`backend`]: the services, each a small description
+//! * [`controllers`]: what is judged, from no protection to the default
+//! * [`scenario`]: steady overload, spikes, levels, storms of retries, on one service and on a chain
+//! * [`figures`]: the tables and pictures of the manual
+//!
+//! Everything happens on a virtual clock and by chance from a seed; nothing waits, and the same seed gives the same run to the bit.
+//!
+//! ```
+//! use tidegate_sim::overload::{backend, controllers, scenario};
+//!
+//! // Sixteen places of 20 ms, and twice the load that they can take.
+//! let knee = &backend::table()[0];
+//! assert_eq!((knee.capacity(), knee.best_inside()), (800.0, 16));
+//! let score = |controller| scenario::overload(knee, &controller, 2.0, 1..=1).goodput;
+//! assert!(score(controllers::NONE) < 0.1 && score(controllers::DEFAULT) > 0.95);
+//! ```
+
+mod agenda;
+pub mod backend;
+mod call;
+pub mod controllers;
+pub mod figures;
+mod front;
+mod ideal;
+mod load;
+mod meter;
+pub mod scenario;
+mod station;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
+pub use front::Front;
+pub use ideal::ideal;
+pub use load::{Load, Retries};
+pub use meter::{Measured, STEP};
+pub use world::{Service, run};
+
+/// The examples of the manual's page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/protection/overload.md")]
+mod page {}

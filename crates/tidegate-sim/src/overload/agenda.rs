@@ -1,0 +1,72 @@
+//! What happens next on the virtual clock.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Events in the order of their time; those of one time in the order in which they were written down.
+#[derive(Debug)]
+pub(super) struct Agenda<E> {
+    heap: BinaryHeap<Reverse<Entry<E>>>,
+    now: u64,
+    written: u64,
+}
+
+#[derive(Debug)]
+struct Entry<E> {
+    at: u64,
+    number: u64,
+    event: E,
+}
+
+impl<E> Agenda<E> {
+    pub(super) fn new() -> Self {
+        Self { heap: BinaryHeap::new(), now: 0, written: 0 }
+    }
+
+    /// The time in nanoseconds since the start of the run.
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Writes an event down. A time that has passed counts as now.
+    pub(super) fn put(&mut self, at: u64, event: E) {
+        self.written += 1;
+        self.heap.push(Reverse(Entry { at: at.max(self.now), number: self.written, event }));
+    }
+
+    /// Turns the clock to the next event, unless that lies after `end`.
+    pub(super) fn next_until(&mut self, end: u64) -> Option<E> {
+        if self.heap.peek()?.0.at > end {
+            return None;
+        }
+        let Reverse(entry) = self.heap.pop()?;
+        self.now = entry.at;
+        Some(entry.event)
+    }
+}
+
+impl<E> Entry<E> {
+    fn order(&self) -> (u64, u64) {
+        (self.at, self.number)
+    }
+}
+
+impl<E> PartialEq for Entry<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.order() == other.order()
+    }
+}
+
+impl<E> Eq for Entry<E> {}
+
+impl<E> PartialOrd for Entry<E> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<E> Ord for Entry<E> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.order().cmp(&other.order())
+    }
+}

@@ -1,0 +1,22 @@
+//! How long replies wait.
+
+use super::Wait;
+use crate::traffic::Chance;
+use tidegate_core::time::nanos;
+
+impl Wait {
+    /// Draws how long a reply waits from `now` on, in nanoseconds.
+    pub(in super::super) fn draw(&self, now: u64, chance: &mut Chance) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Fixed(wait) => nanos(*wait),
+            Self::Jitter(least, most) => {
+                nanos(*least) + (nanos(*most - *least) as f64 * chance.share()) as u64
+            }
+            Self::Timer(every) => nanos(*every) - now % nanos(*every),
+            Self::Steps(steps) => {
+                steps.iter().rev().find(|(from, _)| nanos(*from) <= now).map_or(0, |(_, wait)| nanos(*wait))
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! The figures of the manual: tables as Markdown, curves as SVG, made anew by one command.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use tidegate::Tick;
+
+use super::backend::{self, Backend};
+use super::controllers::{self, Controller, DEFAULT, NONE, PARTS, PUBLISHED, RIGHT};
+use super::ideal::ideal;
+use super::load::{Load, Retries};
+use super::meter::{Measured, STEP};
+use super::scenario::{Chain, OVERLOAD, Score, overload, overload_load};
+use super::world::{Service, run};
+use crate::chart::{Chart, ChartError, Curve, OverTime, TimeAxis};
+
+/// Over how many seeds figures are taken, unless chance asks for more.
+pub const SEEDS: u64 = 3;
+
+/// Returns the page of tables.
+#[must_use]
+pub fn page() -> String {
+    let mut page = String::from(
+        "# Overload: the figures\n\n\
+         Made by `cargo run --release -p tidegate-sim --example overload`; what they mean stands in [overload](overload.md). Goodput is \
+         good answers in time over the ideal, p99 in milliseconds.\n",
+    );
+    let all = controllers::all();
+    let table = backend::table();
+    for times in [2.0, 10.0] {
+        let rows = scores(&table, &all, times);
+        heading(&mut page, &format!("Goodput at {times} times the capacity"), &all);
+        write_rows(&mut page, &rows, |score| format!("{:.2}", score.goodput));
+        heading(&mut page, &format!("p99 at {times} times the capacity"), &all);
+        write_rows(&mut page, &rows, |score| score.p99.as_millis().to_string());
+    }
+    let few = [DEFAULT, NONE, RIGHT];
+    for (times, name) in [(0.5, "Goodput at half the capacity"), (1.0, "Goodput at the capacity")] {
+        heading(&mut page, name, &few);
+        write_rows(&mut page, &scores(&table, &few, times), |score| format!("{:.2}", score.goodput));
+    }
+    let unseen = [backend::held_back(), backend::varied()].concat();
+    let peers = [&[DEFAULT][..], &PUBLISHED].concat();
+    for times in [2.0, 10.0] {
+        heading(
+            &mut page,
+            &format!("Services that nothing was tuned by, at {times} times the capacity"),
+            &peers,
+        );
+        write_rows(&mut page, &scores(&unseen, &peers, times), |score| format!("{:.2}", score.goodput));
+    }
+    scenarios(&mut page);
+    page
+}
+
+fn heading(page: &mut String, title: &str, controllers: &[Controller]) {
+    let names = controllers.iter().map(|controller| controller.name).collect::<Vec<_>>().join(" | ");
+    let rule = "---:|".repeat(controllers.len());
+    let _ = write!(page, "\n## {title}\n\n| service | {names} |\n|---|{rule}\n");
+}
+
+fn write_rows(page: &mut String, rows: &[(String, Vec<Score>)], cell: impl Fn(&Score) -> String) {
+    for (name, scores) in rows {
+        let cells = scores.iter().map(&cell).collect::<Vec<_>>().join(" | ");
+        let _ = writeln!(page, "| {name} | {cells} |");
+    }
+}
+
+/// Judges each controller on each service, on all processors.
+fn scores(backends: &[Backend], controllers: &[Controller], times: f64) -> Vec<(String, Vec<Score>)> {
+    side_by_side(backends, |backend| {
+        let scores = controllers.iter().map(|controller| overload(backend, controller, times, 1..=SEEDS));
+        (backend.name.clone(), scores.collect())
+    })
+}
+
+fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut done: Vec<Option<R>> = items.iter().map(|_| None).collect();
+    let each = items.len().div_ceil(threads).max(1);
+    std::thread::scope(|scope| {
+        for (items, done) in items.chunks(each).zip(done.chunks_mut(each)) {
+            let work = &work;
+            scope.spawn(move || {
+                for (item, done) in items.iter().zip(done) {
+                    *done = Some(work(item));
+                }
+            });
+        }
+    });
+    done.into_iter().flatten().collect()
+}
+
+fn scenarios(page: &mut String) {
+    let all = [controllers::all(), PARTS.to_vec()].concat();
+    for chain in [Chain::single(), Chain::of_three()] {
+        let _ = write!(
+            page,
+            "\n## Spikes, levels and storms: {}\n\n\
+             | protection | goodput at 2 × | at 10 × | back after a spike to 1.4 × | highest level in a twelvefold spike | lowest level \
+             | storm of retries ends after | the same with a budget |\n|---|---:|---:|---:|---:|---:|---:|---:|\n",
+            chain.name
+        );
+        let rows = side_by_side(&all, |controller| {
+            let at = |times| chain.overload(controller, times, 1..=SEEDS);
+            let levels = chain.levels(controller, 1..=SEEDS * 2);
+            format!(
+                "| {} | {:.2} | {:.2} | {} | {:.2} % | {:.0} % | {} | {} |\n",
+                controller.name,
+                at(2.0),
+                at(10.0),
+                span(chain.spike(controller, 1..=SEEDS * 10)),
+                levels[3] * 100.0,
+                levels[0] * 100.0,
+                span(chain.storm(controller, None, 1..=SEEDS)),
+                span(chain.storm(controller, Some(0.1), 1..=SEEDS)),
+            )
+        });
+        page.extend(rows);
+    }
+}
+
+fn span(span: Option<Duration>) -> String {
+    span.map_or_else(|| "never".to_owned(), |span| format!("{} ms", span.as_millis()))
+}
+
+/// Returns the pictures, each with its file name.
+///
+/// # Errors
+/// [`ChartError`], which drawing into memory does not give.
+pub fn pictures() -> Result<Vec<(&'static str, String)>, ChartError> {
+    let [aimd, vegas, gradient, ..] = PUBLISHED;
+    Ok(vec![
+        ("overload-lock-contention.svg", goodput("lock contention", 2.0, &[DEFAULT, aimd, vegas, gradient])?),
+        ("overload-capacity-steps.svg", goodput("capacity steps", 2.0, &[DEFAULT, aimd, vegas, gradient])?),
+        ("overload-latency-shift.svg", goodput("latency shift", 2.0, &[DEFAULT, aimd, vegas, RIGHT])?),
+        ("overload-limit.svg", limits(&["capacity steps", "latency shift", "lock contention", "knee"], 2.0)?),
+        ("overload-storm.svg", storm(&[DEFAULT, NONE, vegas])?),
+    ])
+}
+
+/// Draws goodput over time against the ideal.
+fn goodput(name: &str, times: f64, controllers: &[Controller]) -> Result<String, ChartError> {
+    let Some(backend) = backend::table().into_iter().find(|backend| backend.name == name) else {
+        return Ok(String::new());
+    };
+    let load = overload_load(backend.capacity(), times);
+    let wide = STEP * 10;
+    let steps = (0..(OVERLOAD.1.as_nanos() / wide.as_nanos()) as u32).map(|step| wide * step);
+    let curve = |controller: &Controller| {
+        let service = Service { backend: backend.clone(), front: (controller.protect)(&backend) };
+        good_curve(controller.name, &run(vec![service], &load, 1), wide)
+    };
+    OverTime {
+        title: &format!("{name}: goodput at {times} times the capacity"),
+        unit: "good answers per second",
+        axis: TimeAxis::Elapsed,
+        area: Some(Curve {
+            name: "ideal".to_owned(),
+            steps: steps.map(|at| (tick(at), ideal(&backend, &load, at, at + wide))).collect(),
+            end: tick(OVERLOAD.1),
+        }),
+        curves: controllers.iter().map(curve).collect(),
+        limit: None,
+    }
+    .svg()
+}
+
+/// Draws the limit of the default over time.
+fn limits(names: &[&str], times: f64) -> Result<String, ChartError> {
+    let backends = backend::table().into_iter().filter(|backend| names.contains(&backend.name.as_str()));
+    let curves = backends.map(|backend| {
+        let load = overload_load(backend.capacity(), times);
+        let service = Service { backend: backend.clone(), front: (DEFAULT.protect)(&backend) };
+        let measured = run(vec![service], &load, 1);
+        let steps = measured.limits.iter().enumerate();
+        let steps = steps.map(|(step, limit)| (tick(STEP * step as u32), *limit as f64)).collect();
+        Curve { name: backend.name, steps, end: tick(OVERLOAD.1) }
+    });
+    OverTime {
+        title: &format!("The limit of the hill climb at {times} times the capacity"),
+        unit: "places",
+        axis: TimeAxis::Elapsed,
+        area: None,
+        curves: curves.collect(),
+        limit: None,
+    }
+    .svg()
+}
+
+/// Draws a storm of retries on a chain of services.
+fn storm(controllers: &[Controller]) -> Result<String, ChartError> {
+    let chain = Chain::of_three().slowed();
+    let load = Load {
+        retries: Retries { attempts: 3, backoff: Duration::from_millis(50), budget: None },
+        ..Load::steady(chain.capacity() * 0.8, OVERLOAD.1)
+    };
+    let curve =
+        |controller: &Controller| good_curve(controller.name, &chain.run(controller, &load, 1), STEP * 10);
+    OverTime {
+        title: "Three services, every hop tries three times: 3 s of a slow last service",
+        unit: "good answers per second",
+        axis: TimeAxis::Elapsed,
+        area: None,
+        curves: controllers.iter().map(curve).collect(),
+        limit: None,
+    }
+    .svg()
+}
+
+fn good_curve(name: &str, measured: &Measured, wide: Duration) -> Curve {
+    let steps = (0..(OVERLOAD.1.as_nanos() / wide.as_nanos()) as u32).map(|step| wide * step);
+    Curve {
+        name: name.to_owned(),
+        steps: steps.map(|at| (tick(at), measured.goodput(at, at + wide))).collect(),
+        end: tick(OVERLOAD.1),
+    }
+}
+
+fn tick(at: Duration) -> Tick {
+    Tick::EPOCH.after(at)
+}

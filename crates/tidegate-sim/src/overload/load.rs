@@ -1,0 +1,120 @@
+//! Who calls a simulated service: how many, how important, how patient, and whether they try again.
+
+use std::time::Duration;
+
+use tidegate::{Criticality, Priority};
+
+use crate::traffic::Chance;
+
+/// Requests that arrive at random, as from very many callers who do not wait for each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// From each time on, requests per second; Poisson. Times ascend.
+    pub rates: Vec<(Duration, f64)>,
+    /// The share of each level, from the least important on; 1 together.
+    pub levels: [f64; 4],
+    /// From each time on, requests per second of the lowest level on top.
+    pub extra: Vec<(Duration, f64)>,
+    /// Whether, and how often, callers try again.
+    pub retries: Retries,
+    /// When the last one arrives.
+    pub until: Duration,
+}
+
+/// Whether callers try again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Retries {
+    /// How often each calls at most: 1 for no retries.
+    pub attempts: u32,
+    /// The wait before another try, drawn evenly from this to twice as much.
+    pub backoff: Duration,
+    /// Retries in proportion to first tries that the callers together allow themselves; `None` for no bound.
+    pub budget: Option<f64>,
+}
+
+impl Retries {
+    /// Nobody tries again.
+    pub const NONE: Self = Self { attempts: 1, backoff: Duration::ZERO, budget: None };
+}
+
+/// One arrival of a load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Arriving {
+    pub(super) at: u64,
+    pub(super) priority: Priority,
+    /// For all that is drawn about this request, so that every controller meets the same one.
+    pub(super) seed: u64,
+}
+
+impl Load {
+    /// Makes a load of one level and one rate.
+    #[must_use]
+    pub fn steady(rate: f64, until: Duration) -> Self {
+        Self {
+            rates: vec![(Duration::ZERO, rate)],
+            levels: [0.0, 0.0, 1.0, 0.0],
+            extra: Vec::new(),
+            retries: Retries::NONE,
+            until,
+        }
+    }
+
+    /// Returns the requests per second offered at a time.
+    #[must_use]
+    pub fn rate(&self, at: Duration) -> f64 {
+        step(&self.rates, at) + step(&self.extra, at)
+    }
+
+    /// Draws all arrivals, in order.
+    pub(super) fn arrivals(&self, seed: u64) -> Vec<Arriving> {
+        let mut chance = Chance(seed);
+        let mut all = Vec::new();
+        let mut shares = self.levels;
+        for level in 1..shares.len() {
+            shares[level] += shares[level - 1];
+        }
+        poisson(&self.rates, self.until, &mut chance, |at, chance| {
+            let share = chance.share();
+            let level = shares.iter().position(|upto| share < *upto).unwrap_or(shares.len() - 1);
+            all.push(arriving(at, Criticality::ALL[level], chance));
+        });
+        poisson(&self.extra, self.until, &mut chance, |at, chance| {
+            all.push(arriving(at, Criticality::Sheddable, chance));
+        });
+        all.sort_by_key(|arriving| arriving.at);
+        all
+    }
+}
+
+fn arriving(at: u64, level: Criticality, chance: &mut Chance) -> Arriving {
+    let cohort = chance.below(u32::from(Priority::COHORTS)) as u8;
+    let level = Priority::of(level);
+    Arriving { at, priority: level.in_cohort(cohort).unwrap_or(level), seed: chance.next() }
+}
+
+fn step(steps: &[(Duration, f64)], at: Duration) -> f64 {
+    steps.iter().rev().find(|(from, _)| *from <= at).map_or(0.0, |(_, value)| *value)
+}
+
+/// Draws the times of a Poisson process whose rate changes in steps.
+fn poisson(
+    rates: &[(Duration, f64)],
+    until: Duration,
+    chance: &mut Chance,
+    mut each: impl FnMut(u64, &mut Chance),
+) {
+    for (number, (from, rate)) in rates.iter().enumerate() {
+        let end = rates.get(number + 1).map_or(until, |(next, _)| *next).min(until).as_nanos() as f64;
+        let mut at = from.as_nanos() as f64;
+        if *rate <= 0.0 {
+            continue;
+        }
+        loop {
+            at += chance.exponential() as f64 / 4_294_967_296.0 / rate * 1e9;
+            if at >= end {
+                break;
+            }
+            each(at as u64, chance);
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! The loads that a protection is judged by, and what is asked of it.
+
+use std::time::Duration;
+
+use super::backend::{Backend, Sharing, Speed, Work, plain};
+use super::controllers::Controller;
+use super::ideal::ideal;
+use super::load::{Load, Retries};
+use super::meter::{Measured, STEP};
+use super::world::{Service, run};
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// When the load of [`overload`] begins and ends: what was before is half the capacity.
+pub const OVERLOAD: (Duration, Duration) = (secs(2), secs(22));
+
+/// How a protection did under steady overload.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Score {
+    /// Goodput over the ideal.
+    pub goodput: f64,
+    /// The 99th percentile of good answers.
+    pub p99: Duration,
+}
+
+/// Half the capacity for 2 s, then `times` the capacity for 20 s; all of it counts, learning included. The mean over `seeds`.
+#[must_use]
+pub fn overload(
+    backend: &Backend,
+    controller: &Controller,
+    times: f64,
+    seeds: impl Iterator<Item = u64>,
+) -> Score {
+    let (from, to) = OVERLOAD;
+    let load = overload_load(backend.capacity(), times);
+    let ideal = ideal(backend, &load, from, to);
+    let mut scores = Vec::new();
+    for seed in seeds {
+        let measured = run(vec![service(backend, controller)], &load, seed);
+        let p99 = measured.quantile(0.99, from, to);
+        scores.push(Score { goodput: measured.goodput(from, to) / ideal, p99 });
+    }
+    let count = scores.len().max(1) as f64;
+    Score {
+        goodput: scores.iter().map(|score| score.goodput).sum::<f64>() / count,
+        p99: scores.iter().map(|score| score.p99).sum::<Duration>().div_f64(count),
+    }
+}
+
+/// The load of [`overload`].
+#[must_use]
+pub fn overload_load(capacity: f64, times: f64) -> Load {
+    let (from, to) = OVERLOAD;
+    Load { rates: vec![(Duration::ZERO, capacity * 0.5), (from, capacity * times)], ..Load::steady(0.0, to) }
+}
+
+/// One service, or several that call one another.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    /// Its name, for tables.
+    pub name: &'static str,
+    /// The services; the last is the narrowest.
+    pub services: Vec<Backend>,
+}
+
+impl Chain {
+    /// The service of the table's first row.
+    #[must_use]
+    pub fn single() -> Self {
+        Self { name: "one service", services: vec![plain("knee", "")] }
+    }
+
+    /// Three services, each of which tries a refused or failed call to the next up to three times. The first two could take twice and
+    /// one and a half times what the last can.
+    #[must_use]
+    pub fn of_three() -> Self {
+        let service = |name, work| Backend { work, ..plain(name, "") };
+        let first = service("first", Work::Even(ms(8), ms(12)));
+        let second = Backend { sharing: Sharing::Queued(12), ..service("second", Work::Exponential(ms(10))) };
+        Self { name: "chain of three", services: vec![first, second, plain("third", "")] }
+    }
+
+    /// Requests per second that the whole can serve.
+    #[must_use]
+    pub fn capacity(&self) -> f64 {
+        self.services.iter().map(Backend::capacity).fold(f64::INFINITY, f64::min)
+    }
+
+    pub(super) fn run(&self, controller: &Controller, load: &Load, seed: u64) -> Measured {
+        run(self.services.iter().map(|backend| service(backend, controller)).collect(), load, seed)
+    }
+
+    /// Goodput over the capacity, for 10 s at `times` the capacity after 2 s at half of it. In a chain every hop tries three times.
+    #[must_use]
+    pub fn overload(&self, controller: &Controller, times: f64, seeds: impl Iterator<Item = u64>) -> f64 {
+        let capacity = self.capacity();
+        let mut load = overload_load(capacity, times);
+        load.until = secs(12);
+        load.retries = self.retries(None);
+        mean(seeds.map(|seed| self.run(controller, &load, seed).goodput(secs(2), secs(12)) / capacity))
+    }
+
+    /// How long goodput is below 95 % of the capacity after the load rose from 0.8 to 1.4 times the capacity; `None` when it still is
+    /// after 5 s. Goodput is taken over windows of 100 ms, and as the mean over the seeds: chance alone moves it by a tenth otherwise.
+    #[must_use]
+    pub fn spike(&self, controller: &Controller, seeds: impl Iterator<Item = u64>) -> Option<Duration> {
+        let capacity = self.capacity();
+        let load = Load {
+            rates: vec![(Duration::ZERO, capacity * 0.8), (secs(3), capacity * 1.4)],
+            retries: self.retries(None),
+            ..Load::steady(0.0, secs(8))
+        };
+        let good = self.good(controller, &load, seeds);
+        recovered(&good, secs(3), ms(100), capacity * 0.95)
+    }
+
+    /// The share of the highest level that is answered well while the lowest level is twelve times as many for 10 s: half of a load of
+    /// 0.8 times the capacity, so that 5.2 times the capacity arrives. Also the shares of all levels, the lowest first.
+    #[must_use]
+    pub fn levels(&self, controller: &Controller, seeds: impl Iterator<Item = u64>) -> [f64; 4] {
+        let capacity = self.capacity();
+        let load = Load {
+            levels: [0.5, 0.2, 0.2, 0.1],
+            extra: vec![(secs(3), capacity * 0.4 * 11.0), (secs(13), 0.0)],
+            retries: self.retries(None),
+            ..Load::steady(capacity * 0.8, secs(13))
+        };
+        let mut sums = [(0, 0); 4];
+        for seed in seeds {
+            let measured = self.run(controller, &load, seed);
+            for (sum, (offered, good)) in sums.iter_mut().zip(measured.levels(secs(3), secs(13))) {
+                *sum = (sum.0 + offered, sum.1 + good);
+            }
+        }
+        sums.map(|(offered, good)| good as f64 / (offered as f64).max(1.0))
+    }
+
+    /// How long after its trigger a storm of retries goes on: 0.8 times the capacity, every caller tries three times, and the last service
+    /// is at 30 % of its speed for 3 s. Ended is when goodput is back at 95 % of what arrives; `None` when it is not after 15 s.
+    #[must_use]
+    pub fn storm(
+        &self,
+        controller: &Controller,
+        budget: Option<f64>,
+        seeds: impl Iterator<Item = u64>,
+    ) -> Option<Duration> {
+        let capacity = self.capacity();
+        let retries = Retries { attempts: 3, backoff: ms(50), budget };
+        let load = Load { retries, ..Load::steady(capacity * 0.8, secs(22)) };
+        let good = self.clone().slowed().good(controller, &load, seeds);
+        recovered(&good, secs(7), ms(500), capacity * 0.8 * 0.95)
+    }
+
+    /// The same with the last service at 30 % of its speed from the fourth to the seventh second.
+    pub(super) fn slowed(mut self) -> Self {
+        if let Some(last) = self.services.last_mut() {
+            last.speed = Speed::Steps(vec![(Duration::ZERO, 1.0), (secs(4), 0.3), (secs(7), 1.0)]);
+        }
+        self
+    }
+
+    fn retries(&self, budget: Option<f64>) -> Retries {
+        if self.services.len() == 1 {
+            Retries::NONE
+        } else {
+            Retries { attempts: 3, backoff: ms(10), budget }
+        }
+    }
+
+    /// Good answers per second in each step, as the mean over the seeds.
+    fn good(&self, controller: &Controller, load: &Load, seeds: impl Iterator<Item = u64>) -> Vec<f64> {
+        let mut sums: Vec<f64> = Vec::new();
+        let mut count = 0.0;
+        for seed in seeds {
+            let measured = self.run(controller, load, seed);
+            sums.resize(measured.good.len(), 0.0);
+            for (sum, good) in sums.iter_mut().zip(&measured.good) {
+                *sum += f64::from(*good);
+            }
+            count += STEP.as_secs_f64();
+        }
+        sums.iter().map(|sum| sum / count).collect()
+    }
+}
+
+/// Returns how long after `from` the first window begins that reaches `wanted`, with all that follow for a second.
+fn recovered(good: &[f64], from: Duration, window: Duration, wanted: f64) -> Option<Duration> {
+    let steps = |span: Duration| (span.as_nanos() / STEP.as_nanos()) as usize;
+    let reaches = |at: usize| {
+        let window = good.get(at..at + steps(window)).unwrap_or_default();
+        !window.is_empty() && window.iter().sum::<f64>() / window.len() as f64 >= wanted
+    };
+    let last = good.len().saturating_sub(steps(secs(1)) + steps(window));
+    // Tiny shortfalls of single windows are chance: nine of ten in that second have to reach it.
+    let stays = |at: usize| {
+        let reached = (at..at + steps(secs(1))).filter(|at| reaches(*at)).count();
+        reaches(at) && reached * 10 >= steps(secs(1)) * 9
+    };
+    (steps(from)..last).find(|at| stays(*at)).map(|at| STEP * (at - steps(from)) as u32)
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for value in values {
+        sum += value;
+        count += 1.0;
+    }
+    sum / f64::max(count, 1.0)
+}
+
+fn service(backend: &Backend, controller: &Controller) -> Service {
+    Service { backend: backend.clone(), front: (controller.protect)(backend) }
+}

@@ -1,0 +1,185 @@
+//! A backend at work: who is inside, how far each has come, and when the next is done.
+//!
+//! All who are worked on gain work at the same rate, so one clock of work done serves them all: a request that starts when the clock shows
+//! `v` and needs `w` is done when the clock shows `v + w`, however often the rate changes meanwhile.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::backend::{Backend, Sharing, Speed};
+
+/// The state of a backend.
+#[derive(Debug)]
+pub(super) struct Station {
+    backend: Backend,
+    speed: f64,
+    /// Work done for each of those who were worked on all the time, in nanoseconds at full speed.
+    clock: f64,
+    at: u64,
+    /// Who is worked on, by the reading of the clock when done. Ends lie above zero, so that their bits are in their order.
+    working: BTreeMap<(u64, u32), ()>,
+    waiting: VecDeque<(u32, f64)>,
+    /// Told apart from later predictions of the next end.
+    prediction: u64,
+    served: u64,
+    warm_since: u64,
+    idle_since: Option<u64>,
+    /// Server-nanoseconds used, for the processor signal.
+    used: f64,
+}
+
+impl Station {
+    pub(super) fn new(backend: Backend) -> Self {
+        let mut station = Self {
+            speed: 1.0,
+            clock: 1.0,
+            at: 0,
+            working: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            prediction: 0,
+            served: 0,
+            warm_since: 0,
+            idle_since: Some(0),
+            used: 0.0,
+            backend,
+        };
+        station.speed = station.backend.speed.at(0, 0);
+        station
+    }
+
+    pub(super) fn backend(&self) -> &Backend {
+        &self.backend
+    }
+
+    /// How many are inside, waiting or worked on.
+    pub(super) fn inside(&self) -> u32 {
+        (self.working.len() + self.waiting.len()) as u32
+    }
+
+    /// How many have been finished.
+    pub(super) fn served(&self) -> u64 {
+        self.served
+    }
+
+    /// Server-nanoseconds used until now.
+    pub(super) fn used(&mut self, now: u64) -> f64 {
+        self.advance(now);
+        self.used
+    }
+
+    /// Takes a request in, with its work in nanoseconds.
+    pub(super) fn enter(&mut self, now: u64, call: u32, work: f64) {
+        self.advance(now);
+        if let (Some(since), Speed::Warms { idle, .. }) = (self.idle_since.take(), &self.backend.speed)
+            && (since == 0 || now - since >= idle.as_nanos() as u64)
+        {
+            self.warm_since = now;
+            self.speed = self.backend.speed.at(now, self.warm_since);
+        }
+        self.waiting.push_back((call, work));
+        self.start_waiting();
+    }
+
+    /// Brings the state to `now`, and moves who is done out; called at a predicted end.
+    pub(super) fn finish(&mut self, now: u64, done: &mut Vec<u32>) {
+        self.advance(now);
+        // A nanosecond of grace, since ends are rounded to whole nanoseconds.
+        let until = (self.clock + 1.0).to_bits();
+        while let Some(entry) = self.working.first_entry()
+            && entry.key().0 <= until
+        {
+            done.push(entry.key().1);
+            entry.remove();
+            self.served += 1;
+            self.start_waiting();
+        }
+        if self.inside() == 0 {
+            self.idle_since = Some(now);
+        }
+    }
+
+    /// Takes the speed of this time.
+    pub(super) fn change_speed(&mut self, now: u64) {
+        self.advance(now);
+        self.speed = self.backend.speed.at(now, self.warm_since);
+    }
+
+    /// Returns when the next is done if nothing changes before, and the number of this prediction; earlier ones are void.
+    pub(super) fn predict(&mut self) -> Option<(u64, u64)> {
+        self.prediction += 1;
+        let (&(end, _), ()) = self.working.first_key_value()?;
+        let rate = self.rate();
+        if rate <= 0.0 {
+            return None;
+        }
+        let left = ((f64::from_bits(end) - self.clock).max(0.0) / rate).ceil();
+        Some((self.at + left as u64, self.prediction))
+    }
+
+    /// Whether a prediction still holds.
+    pub(super) fn holds(&self, prediction: u64) -> bool {
+        prediction == self.prediction
+    }
+
+    fn start_waiting(&mut self) {
+        let places = match self.backend.sharing {
+            Sharing::Shared(_) => usize::MAX,
+            Sharing::Queued(servers) => servers as usize,
+        };
+        while self.working.len() < places
+            && let Some((call, work)) = self.waiting.pop_front()
+        {
+            self.working.insert(((self.clock + work).to_bits(), call), ());
+        }
+    }
+
+    fn rate(&self) -> f64 {
+        let share = self.backend.sharing.share(self.working.len() as u32);
+        self.speed * share * self.backend.contention.left(self.inside())
+    }
+
+    fn advance(&mut self, now: u64) {
+        let passed = (now - self.at) as f64;
+        if !self.working.is_empty() {
+            self.clock += passed * self.rate();
+            self.used += passed * f64::from(self.backend.sharing.servers().min(self.working.len() as u32));
+        }
+        self.at = now;
+    }
+}
+
+impl Speed {
+    /// Whether it ever changes.
+    pub(super) fn moves(&self) -> bool {
+        *self != Self::Steady
+    }
+
+    /// Returns the speed at a time; `warm_since` is when the service last began to work after being idle.
+    pub(super) fn at(&self, now: u64, warm_since: u64) -> f64 {
+        let nanos = |span: Duration| span.as_nanos() as u64;
+        match self {
+            Self::Steady => 1.0,
+            Self::Steps(steps) => {
+                steps.iter().rev().find(|(from, _)| nanos(*from) <= now).map_or(1.0, |(_, speed)| *speed)
+            }
+            Self::Wave { depth, period } => {
+                // Two parabolas look like a sine, and every machine computes them alike.
+                let phase = (now % nanos(*period)) as f64 / period.as_nanos() as f64 * 2.0;
+                let half = phase % 1.0;
+                let bow = 4.0 * half * (1.0 - half);
+                1.0 + if phase < 1.0 { depth * bow } else { -depth * bow }
+            }
+            Self::Pauses { period, pause } => {
+                if now % nanos(*period) >= nanos(*period) - nanos(*pause) {
+                    0.0
+                } else {
+                    1.0
+                }
+            }
+            Self::Warms { least, ramp, .. } => {
+                let share = now.saturating_sub(warm_since) as f64 / ramp.as_nanos() as f64;
+                least + (1.0 - least) * share.min(1.0)
+            }
+        }
+    }
+}

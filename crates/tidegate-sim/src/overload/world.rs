@@ -1,0 +1,391 @@
+//! The run: callers, what stands in front of each service, and the services, on one virtual clock.
+//!
+//! Services stand in a chain. A request is worked on by the first, which then calls the second, and so on; it stays inside each until the
+//! answer is there. Callers, and each service towards the next, try again by the rule of the load.
+
+use std::time::Duration;
+
+use tidegate::{Outcome, Priority, Tick};
+use tidegate_core::concurrency::{Sample, Signal};
+
+use super::agenda::Agenda;
+use super::backend::{Backend, Excess};
+use super::call::{Call, Parent};
+use super::front::{Front, Verdict};
+use super::load::{Load, Retries};
+use super::meter::{Measured, Meter, STEP};
+use super::station::Station;
+use crate::traffic::Chance;
+
+/// How often the speed of a service that moves is looked at.
+const SPEED_EVERY: u64 = 10_000_000;
+/// How often the processor signal is read: as often as the published law that uses one reads it.
+const SENSE_EVERY: u64 = 500_000_000;
+
+/// One service of a chain and what protects it.
+#[derive(Debug)]
+pub struct Service {
+    /// The service.
+    pub backend: Backend,
+    /// What stands in front of it.
+    pub front: Front,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Arrives(u32),
+    Done {
+        service: u8,
+        prediction: u64,
+    },
+    Replies {
+        call: u32,
+        outcome: Outcome,
+    },
+    /// The caller's time is up.
+    TimeUp(u32),
+    /// The service gives up on the work of this call.
+    TimedOut(u32),
+    LineOver(u32),
+    Again {
+        parent: Parent,
+        service: u8,
+        attempt: u8,
+    },
+    Speeds,
+    Senses,
+    Steps,
+}
+
+#[derive(Debug)]
+struct Node {
+    station: Station,
+    front: Front,
+    /// Retries that callers of this service may still make.
+    allowance: f64,
+    used: f64,
+}
+
+#[derive(Debug)]
+struct World<'a> {
+    agenda: Agenda<Event>,
+    nodes: Vec<Node>,
+    requests: Vec<super::load::Arriving>,
+    calls: Vec<Call>,
+    retries: Retries,
+    deadline: u64,
+    meter: Meter,
+    done: Vec<u32>,
+    load: &'a Load,
+}
+
+/// Marks work that nobody waits for.
+const NOBODYS: u32 = 1 << 31;
+
+/// The most retries that a budget saves up.
+const SAVED_RETRIES: f64 = 100.0;
+
+/// Runs a load through a chain of services and returns what came of it. The same arguments give the same result, to the bit.
+#[must_use]
+pub fn run(services: Vec<Service>, load: &Load, seed: u64) -> Measured {
+    let deadline = services.first().map_or(Duration::MAX, |service| service.backend.deadline);
+    let requests = load.arrivals(seed);
+    let nodes: Vec<Node> = services.into_iter().map(Node::new).collect();
+    let moves = nodes.iter().any(|node| node.station.backend().speed.moves());
+    let mut world = World {
+        agenda: Agenda::new(),
+        nodes,
+        meter: Meter::new(load.until),
+        calls: Vec::with_capacity(requests.len()),
+        requests,
+        retries: load.retries,
+        deadline: deadline.as_nanos() as u64,
+        done: Vec::new(),
+        load,
+    };
+    if !world.requests.is_empty() {
+        world.agenda.put(world.requests[0].at, Event::Arrives(0));
+    }
+    if moves {
+        world.agenda.put(0, Event::Speeds);
+    }
+    world.agenda.put(SENSE_EVERY, Event::Senses);
+    world.agenda.put(nanos(STEP), Event::Steps);
+    // What is still inside when the load ends is late for every bar; a deadline more lets those in time be counted.
+    let end = load.until.as_nanos() as u64 + world.deadline;
+    while let Some(event) = world.agenda.next_until(end) {
+        world.happens(event);
+    }
+    world.meter.finish()
+}
+
+impl Node {
+    fn new(service: Service) -> Self {
+        Self {
+            station: Station::new(service.backend),
+            front: service.front,
+            allowance: SAVED_RETRIES,
+            used: 0.0,
+        }
+    }
+}
+
+impl World<'_> {
+    fn happens(&mut self, event: Event) {
+        let now = self.agenda.now();
+        match event {
+            Event::Arrives(number) => {
+                let request = self.requests[number as usize];
+                self.meter.offered(request.at, request.priority);
+                if let Some(next) = self.requests.get(number as usize + 1) {
+                    self.agenda.put(next.at, Event::Arrives(number + 1));
+                }
+                self.call(Parent::Request(number), 0, 1);
+            }
+            Event::Done { service, prediction } => self.done(service, prediction),
+            Event::Replies { call, outcome } => self.leaves(call, outcome),
+            Event::TimeUp(call) => {
+                if !self.calls[call as usize].settled {
+                    self.settles(call, Outcome::Failure, false);
+                }
+            }
+            Event::TimedOut(call) => self.leaves(call, Outcome::Failure),
+            Event::LineOver(call) => {
+                let service = self.calls[call as usize].service;
+                let priority = self.priority(call);
+                if self.nodes[service as usize].front.give_up(now, call, priority) {
+                    self.refuses(call);
+                }
+            }
+            Event::Again { parent, service, attempt } => self.call(parent, service, attempt),
+            Event::Speeds => {
+                for service in 0..self.nodes.len() {
+                    self.nodes[service].station.change_speed(now);
+                    self.predict(service as u8);
+                }
+                self.agenda.put(now + SPEED_EVERY, Event::Speeds);
+            }
+            Event::Steps => {
+                self.meter.limit(self.nodes[0].front.limit_now());
+                self.agenda.put(now + nanos(STEP), Event::Steps);
+            }
+            Event::Senses => {
+                for node in &mut self.nodes {
+                    let used = node.station.used(now);
+                    let most = f64::from(node.station.backend().sharing.servers()) * SENSE_EVERY as f64;
+                    let share = ((used - node.used) / most * 1000.0).round().clamp(0.0, 1000.0);
+                    node.used = used;
+                    node.front.sense(now, Signal::Cpu(share as u16));
+                }
+                self.agenda.put(now + SENSE_EVERY, Event::Senses);
+            }
+        }
+    }
+
+    fn priority(&self, call: u32) -> Priority {
+        self.requests[self.calls[call as usize].request as usize].priority
+    }
+
+    /// Chance that belongs to one try of one request at one service, whatever happened before.
+    fn chance(&self, call: &Call) -> Chance {
+        let request = self.requests[call.request as usize].seed;
+        let mut chance = Chance(request ^ (u64::from(call.service) << 32 | u64::from(call.attempt)));
+        chance.next();
+        chance
+    }
+
+    /// Calls a service for a request or for the service before it.
+    fn call(&mut self, parent: Parent, service: u8, attempt: u8) {
+        let now = self.agenda.now();
+        let request = match parent {
+            Parent::Request(request) => request,
+            Parent::Call(call) => self.calls[call as usize].request,
+        };
+        let number = self.calls.len() as u32;
+        let call = Call {
+            parent,
+            request,
+            service,
+            attempt,
+            settled: false,
+            left: false,
+            began: now,
+            entered: 0,
+            in_flight: 0,
+        };
+        let draw = (self.chance(&call).next() >> 32) as u32;
+        self.calls.push(call);
+        let node = &mut self.nodes[service as usize];
+        if attempt == 1
+            && let Some(ratio) = self.retries.budget
+        {
+            node.allowance = (node.allowance + ratio).min(SAVED_RETRIES);
+        }
+        self.agenda.put(now + self.deadline, Event::TimeUp(number));
+        let priority = self.requests[request as usize].priority;
+        let (verdict, gone) = node.front.arrive(now, number, priority, draw);
+        let patience = node.front.patience();
+        match verdict {
+            Verdict::Enters => self.enters(number),
+            Verdict::Waits => self.agenda.put(now + patience, Event::LineOver(number)),
+            Verdict::Refused => self.refuses(number),
+        }
+        if let Some(gone) = gone {
+            self.refuses(gone);
+        }
+    }
+
+    fn enters(&mut self, number: u32) {
+        let now = self.agenda.now();
+        let mut call = self.calls[number as usize];
+        let node = &mut self.nodes[call.service as usize];
+        call.entered = now;
+        call.in_flight = node.front.in_flight();
+        self.calls[number as usize] = call;
+        let mut chance = self.chance(&call);
+        chance.next();
+        let node = &mut self.nodes[call.service as usize];
+        let work = node.station.backend().work.draw(&mut chance, node.station.served());
+        let inside = node.station.inside();
+        match node.station.backend().excess {
+            Excess::Defers { above, after } if inside >= above => {
+                self.agenda
+                    .put(now + nanos(after), Event::Replies { call: number, outcome: Outcome::Overloaded });
+                return;
+            }
+            Excess::Drops { above, after, work: costs } if inside >= above => {
+                self.agenda
+                    .put(now + nanos(after), Event::Replies { call: number, outcome: Outcome::Failure });
+                node.station.enter(now, number | NOBODYS, nanos(costs) as f64);
+                self.predict(call.service);
+                return;
+            }
+            Excess::TimesOut(after) => self.agenda.put(now + nanos(after), Event::TimedOut(number)),
+            _ => {}
+        }
+        node.station.enter(now, number, work);
+        self.predict(call.service);
+    }
+
+    fn predict(&mut self, service: u8) {
+        if let Some((at, prediction)) = self.nodes[service as usize].station.predict() {
+            self.agenda.put(at, Event::Done { service, prediction });
+        }
+    }
+
+    /// The work of some is done: their replies wait, or they go on to the next service.
+    fn done(&mut self, service: u8, prediction: u64) {
+        let now = self.agenda.now();
+        if !self.nodes[service as usize].station.holds(prediction) {
+            return;
+        }
+        let mut done = std::mem::take(&mut self.done);
+        self.nodes[service as usize].station.finish(now, &mut done);
+        for number in done.drain(..).filter(|number| number & NOBODYS == 0) {
+            let call = self.calls[number as usize];
+            if call.left {
+                continue;
+            }
+            if usize::from(service) + 1 < self.nodes.len() {
+                self.call(Parent::Call(number), service + 1, 1);
+                continue;
+            }
+            let mut chance = self.chance(&call);
+            chance.0 = chance.0.wrapping_add(1);
+            let wait = self.nodes[service as usize].station.backend().wait.draw(now, &mut chance);
+            if wait == 0 {
+                self.leaves(number, Outcome::Success);
+            } else {
+                self.agenda.put(now + wait, Event::Replies { call: number, outcome: Outcome::Success });
+            }
+        }
+        self.done = done;
+        self.predict(service);
+    }
+
+    /// A service has answered: the place is free, and the caller learns of it.
+    fn leaves(&mut self, number: u32, outcome: Outcome) {
+        let now = self.agenda.now();
+        let call = &mut self.calls[number as usize];
+        if call.left {
+            return;
+        }
+        call.left = true;
+        let (service, settled) = (call.service, call.settled);
+        let sample = Sample {
+            at: Tick::from_nanos(now),
+            latency: Duration::from_nanos(now - call.entered),
+            in_flight: call.in_flight,
+            outcome,
+        };
+        self.nodes[service as usize].front.leave(&sample);
+        if settled {
+            self.meter.late();
+        } else {
+            self.settles(number, outcome, false);
+        }
+        while let Some(next) = self.nodes[service as usize].front.next(now) {
+            self.enters(next);
+        }
+    }
+
+    fn refuses(&mut self, number: u32) {
+        self.calls[number as usize].left = true;
+        if !self.calls[number as usize].settled {
+            self.settles(number, Outcome::Overloaded, true);
+        }
+    }
+
+    /// The caller has an answer, or waits no longer.
+    fn settles(&mut self, number: u32, outcome: Outcome, refused: bool) {
+        let now = self.agenda.now();
+        let call = &mut self.calls[number as usize];
+        call.settled = true;
+        let call = *call;
+        if !refused {
+            self.nodes[call.service as usize].front.settled(now, now - call.began, outcome);
+        }
+        let good = outcome == Outcome::Success;
+        if !good && u32::from(call.attempt) < self.retries.attempts && self.may_retry(&call) {
+            let backoff = nanos(self.retries.backoff);
+            let wait = backoff + (self.chance(&call).share() * backoff as f64) as u64;
+            let again =
+                Event::Again { parent: call.parent, service: call.service, attempt: call.attempt + 1 };
+            self.agenda.put(now + wait, again);
+            return;
+        }
+        match call.parent {
+            Parent::Request(request) => {
+                let arriving = self.requests[request as usize];
+                if good {
+                    // What the caller saw of the try that answered.
+                    self.meter.good(now, arriving.at, arriving.priority, now - call.began);
+                } else {
+                    self.meter.lost(refused);
+                }
+            }
+            Parent::Call(parent) => self.leaves(parent, outcome),
+        }
+    }
+
+    fn may_retry(&mut self, call: &Call) -> bool {
+        if let Parent::Call(parent) = call.parent
+            && self.calls[parent as usize].settled
+        {
+            return false;
+        }
+        if self.load.retries.budget.is_none() {
+            return true;
+        }
+        let allowance = &mut self.nodes[call.service as usize].allowance;
+        let may = *allowance >= 1.0;
+        if may {
+            *allowance -= 1.0;
+        }
+        may
+    }
+}
+
+fn nanos(span: Duration) -> u64 {
+    span.as_nanos() as u64
+}
