@@ -72,9 +72,9 @@ pub(crate) fn policy_of_key(mut key: &[u8]) -> Option<&str> {
 pub fn text_of_key(mut key: &[u8]) -> Option<String> {
     take_text(&mut key)?;
     take_number(&mut key)?;
-    let names = take_number(&mut key)?;
-    // Each name has a byte at least, so a key of a few bytes names no more than that.
-    let names = (0..names).map_while(|_| take_text(&mut key)).collect::<Vec<_>>();
+    // Each name has a byte at least, so bytes that claim more names than that are no key.
+    let count = take_number(&mut key).filter(|count| *count <= key.len())?;
+    let names = (0..count).map(|_| take_text(&mut key)).collect::<Option<Vec<_>>>()?;
     let mut text = String::new();
     for name in names {
         let name = std::str::from_utf8(name).ok()?;

@@ -44,7 +44,7 @@ fn mistakes_of_a_policy() {
         (
             &["limit: { rate: 1/s, fnord: 2 }"][..],
             &[
-                "t:5:25  error  policy \"p\": unknown key \"fnord\" in limit; possible are algorithm, rate, burst, calendar, buckets, refill, queue, max_wait, slack, warm_up, cold_factor, rate_by, rates, otherwise, overrides, replace, max, ttl, keep_for",
+                "t:5:25  error  policy \"p\": unknown key \"fnord\" in limit; possible are algorithm, rate, burst, calendar, buckets, refill, queue, max_wait, slack, warm_up, cold_factor, rate_by, rates, otherwise, overrides, replace, max, ttl, keep_for, profile, window, failures, consecutive, slow_after, slow_calls, min_calls, trips, overloaded, evaluate, open_for, open_at_most, growth, jitter, probes, steps, forget_after, risk, close_after, judge_calls",
             ][..],
         ),
         (
@@ -264,8 +264,8 @@ fn mistakes_of_a_policy() {
                 "limit: { rate: 1/s }",
             ][..],
             &[
-                "t:5:14  error  policy \"p\": breaker is not available in this version",
-                "t:6:15  error  policy \"p\": deadline is not available in this version",
+                "t:5:14  error  policy \"p\": breaker is no key here; write limit: { algorithm: breaker, ... }",
+                "t:6:15  error  policy \"p\": deadline is a span of time as 200ms, found a map",
                 "t:7:12  error  policy \"p\": share: leased needs a store that several nodes have in common, and `store.kind: memory` is this process's own; write share: local, or leave it out",
             ][..],
         ),
