@@ -44,7 +44,7 @@ async fn a_client_of_hyper_tries_again_and_then_leaves_the_service_alone() {
     let serving = tokio::spawn(async move { axum::serve(listener, app).await });
 
     let hyper =
-        Client::builder(TokioExecutor::new()).build_http::<String>().map_err(Boxed::from as fn(_) -> _);
+        Client::builder(TokioExecutor::new()).build_http::<String>().map_err(Boxed::from);
     let rules = Retries::new(2, Duration::ZERO, Duration::ZERO).unwrap();
     let law = CircuitBreaker::builder().consecutive(4);
     let stack = ClientStack::new()
@@ -55,7 +55,8 @@ async fn a_client_of_hyper_tries_again_and_then_leaves_the_service_alone() {
     let mut client = stack.layer(hyper);
     let mut ask = async || {
         let request = Request::get(&uri).body(String::new()).unwrap();
-        client.ready().await?.call(request).await.map(|response| response.status().as_u16())
+        let response = client.ready().await?.call(request).await?;
+        Ok::<_, Boxed>(response.status().as_u16())
     };
     assert_eq!((ask().await.unwrap(), calls.load(Ordering::Relaxed)), (200, 2), "tried again");
     assert_eq!((ask().await.unwrap(), ask().await.unwrap()), (500, 500));
