@@ -20,7 +20,7 @@ fn breaker() -> Policy {
     Policy::new("payments", Limit::new(Quota::Breaker(law), "breaker"))
 }
 
-pub(crate) fn simulated(policies: Vec<Policy>, traffic: &str) -> Replay {
+fn simulated(policies: Vec<Policy>, traffic: &str) -> Replay {
     let sets = vec![("policies".to_owned(), Arc::new(PolicySet::new(policies).unwrap()))];
     let mut replay = Replay::new(sets, ReplayOptions::default());
     for arrival in traffic.parse::<Traffic>().unwrap().arrivals(Tick::EPOCH, 1) {
@@ -86,11 +86,8 @@ fn the_breaker_that_is_followed_is_the_one_that_refuses() {
             replay.feed_arrival(&arrival, &Descriptor::new());
             let refused = replay.series(0).unwrap().total(DENIED) > before;
             let guards = replay.guards(0).unwrap();
-            let (_, bands) =
-                match guards.limits()[0].breakers.as_ref().unwrap().first(Tick::EPOCH, arrival.at) {
-                    Some(first) => first,
-                    None => continue,
-                };
+            let breakers = guards.limits()[0].breakers.as_ref().unwrap();
+            let Some((_, bands)) = breakers.first(Tick::EPOCH, arrival.at) else { continue };
             let state = bands.last().unwrap().state;
             match state {
                 super::BreakerState::Closed => assert!(!refused, "closed at {:?}", arrival.at),
