@@ -28,6 +28,8 @@ pub(crate) fn schema(desk: &Desk, document: &str) -> Value {
     desk.run(&["config", "schema", "--of", document]).code(0).json()
 }
 
+const BREAKER: &str = "version: 1\npolicies:\n  - { name: calls, limit: { algorithm: breaker } }\n";
+
 /// Traffic that trips a breaker, and fills places.
 const FAILING: &str = "steady 50/s 3s taking 20ms..90ms failing 80%, steady 50/s 20s taking 20ms";
 
@@ -62,7 +64,7 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 [&["replay", log, "--compare", "fixed-window,sliding-log"][..], &limit].concat(),
                 [&["replay", log, "--hit", "3"][..], &limit].concat(),
                 [&["replay", log, "odd.log", "--max-malformed", "0%"][..], &limit].concat(),
-                vec!["replay", "failing.jsonl", "--limit", "{algorithm: breaker}", "--by", ""],
+                vec!["replay", "failing.jsonl", "-c", "breaker.yaml"],
                 [&["replay", csv, "--by", "tenant", "--cost", "int(nothing)"][..], &limit].concat(),
                 [&["replay", csv, "--by", ""][..], &limit].concat(),
             ],
@@ -73,7 +75,7 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 [&["simulate", "--traffic", "burst 50, idle 1min"][..], &limit].concat(),
                 vec!["simulate", "-c", "p.yaml", "--traffic", "steady 10/s 3s", "--hold", "1.5s"],
                 vec!["simulate", "--rate", "5/us", "--traffic", "burst 50"],
-                vec!["simulate", "--limit", "{algorithm: breaker}", "--traffic", FAILING],
+                vec!["simulate", "-c", "breaker.yaml", "--traffic", FAILING],
                 vec!["simulate", "--limit", "{algorithm: concurrency, max: 2}", "--traffic", FAILING],
             ],
         ),
@@ -137,6 +139,7 @@ fn every_document_is_what_its_schema_says() {
     let good = "203.0.113.9 - - [02/Mar/2026:09:00:00 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n";
     desk.write("odd.log", format!("{good}rubbish\n"));
     desk.write("failing.jsonl", failing());
+    desk.write("breaker.yaml", BREAKER);
     desk.write("rotating.log", crate::suggest::rotating());
     let log = sample("access.log");
     for (document, runs) in runs(&log) {
@@ -268,6 +271,7 @@ fn a_document_is_the_same_on_every_run() {
     desk.write("rotating.log", crate::suggest::rotating());
     desk.write("p.yaml", FILE);
     desk.write("failing.jsonl", failing());
+    desk.write("breaker.yaml", BREAKER);
     let log = sample("access.log");
     for (document, runs) in runs(&log) {
         if ["replay", "simulate", "suggest"].contains(&document) {
