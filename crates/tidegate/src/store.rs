@@ -8,6 +8,7 @@
 //! has happened. Nothing is boxed or allocated for an answer on the spot.
 
 mod breaker;
+mod breaker_view;
 mod cas;
 mod cell;
 pub mod conformance;
@@ -20,7 +21,7 @@ mod settle;
 mod step;
 mod take;
 
-pub use breaker::{BreakerView, Handling};
+pub use breaker_view::{BreakerView, Handling};
 pub use cas::{ByteMap, CasStore, Read, Versioned, Write};
 pub use cell::Cell;
 pub use fallback::Fallback;

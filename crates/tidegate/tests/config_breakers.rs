@@ -30,8 +30,8 @@ fn label(limit: &str) -> String {
 
 fn mistake(limit: &str) -> String {
     let found = Config::parse(&file(limit), "t", Format::Yaml).unwrap_err();
-    assert_eq!(found.iter().count(), 1, "{found:?}");
-    found.iter().next().unwrap().to_string()
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.first().unwrap().to_string()
 }
 
 fn built(builder: BreakerBuilder) -> Quota {
@@ -136,7 +136,7 @@ fn mistakes_name_the_key_and_what_would_work() {
     }
     let breaker = "version: 1\npolicies: [{ name: p, limit: { rate: 5/s }, breaker: { open_for: 5s } }]\n";
     let found = Config::parse(breaker, "t", Format::Yaml).unwrap_err();
-    let found = found.iter().next().unwrap().to_string();
+    let found = found.first().unwrap().to_string();
     assert!(found.contains("breaker is no key here; write limit: { algorithm: breaker, ... }"), "{found}");
 }
 
@@ -159,7 +159,7 @@ fn the_schema_and_what_is_in_effect_have_its_words() {
 fn mistake_of(policy: &str) -> String {
     let file =
         format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies: [{{ name: p, {policy} }}]\n");
-    Config::parse(&file, "t", Format::Yaml).unwrap_err().iter().next().unwrap().to_string()
+    Config::parse(&file, "t", Format::Yaml).unwrap_err().first().unwrap().to_string()
 }
 
 #[test]

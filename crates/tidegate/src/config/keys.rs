@@ -11,9 +11,7 @@ mod policy;
 pub(super) use breaker::{BREAKER, JUDGED_BY_NAMES, Profile};
 pub(super) use limit::{ALGORITHMS, AlgorithmKeys, CONCURRENCY, LIMIT, PLACE_TTL, RATED, SHADOW_LIMIT};
 pub(super) use policy::INHERITED;
-use policy::{ACCESS, MODE, ON_STORE_ERROR, POLICY, SHARE};
-
-use tidegate_core::Criticality;
+use policy::{ACCESS, LEVELS, MODE, ON_STORE_ERROR, POLICY, SHARE};
 
 use super::forward_auth::OriginalHeaders;
 use super::kind::{Kind, Table, key};
@@ -133,14 +131,6 @@ const FORWARD_AUTH: Table = Table {
     ],
     required: &[],
 };
-
-/// The words for levels of priority.
-const LEVELS: [&str; Criticality::ALL.len()] = [
-    Criticality::CriticalPlus.as_str(),
-    Criticality::Critical.as_str(),
-    Criticality::SheddablePlus.as_str(),
-    Criticality::Sheddable.as_str(),
-];
 
 const TICKETS: Table = Table {
     name: "tickets",

@@ -2,35 +2,12 @@
 
 use std::time::Duration;
 
-use tidegate_core::breaker::{Condition, Forced, Totals};
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Decision, Quota, State};
 
+use super::breaker_view::{BreakerView, Handling};
 use super::cell::{Cell, current, keep};
 use super::step::{Settled, Settlement, Step};
-
-/// What a person does with the breakers of a step.
-#[derive(Clone, Copy, Debug)]
-pub enum Handling<'a> {
-    /// Looks, and changes nothing.
-    Look,
-    /// Puts them in a state.
-    Force(&'a Forced),
-    /// Ends what was forced; a breaker that was forced open is then tried by probes.
-    Release,
-}
-
-/// How a breaker stands, as people are told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BreakerView {
-    /// Its state.
-    pub condition: Condition,
-    /// The calls in its window, or of the present step of a half-open one.
-    pub totals: Totals,
-    /// What a person has forced it to.
-    pub forced: Option<Forced>,
-}
 
 /// Handles every breaker of a step, and tells how the last one stands afterwards; returns whether cells changed. A charge of another
 /// kind of limit is looked at only, and tells nothing.
@@ -74,7 +51,7 @@ pub(super) fn handle(
 mod tests {
     use std::sync::Arc;
 
-    use tidegate_core::breaker::{CircuitBreaker, Force};
+    use tidegate_core::breaker::{CircuitBreaker, Condition, Force, Forced};
     use tidegate_core::{Cost, Tick};
 
     use super::super::settle::settle;

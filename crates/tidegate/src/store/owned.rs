@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tidegate_core::breaker::Forced;
 use tidegate_core::{Cost, Finish, Quota, Replace, Tick};
 
-use super::breaker::Handling;
+use super::breaker_view::Handling;
 use super::step::{Charge, DecidedBy, Ending, OnStoreError, Op, Settled, Step, StepClock};
 
 /// A [`Step`] that owns what it names.

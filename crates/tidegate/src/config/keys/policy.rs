@@ -1,6 +1,7 @@
 //! The keys of a policy.
 
-use super::LEVELS;
+use tidegate_core::Criticality;
+
 use super::limit::{LIMIT, MAX_COUNT, SHADOW_LIMIT};
 use crate::config::kind::{Key, Kind, Table, key};
 use crate::config::share;
@@ -112,6 +113,14 @@ const COST: Table = Table {
     ],
     required: &[],
 };
+
+/// The words for levels of priority.
+pub(super) const LEVELS: [&str; Criticality::ALL.len()] = [
+    Criticality::CriticalPlus.as_str(),
+    Criticality::Critical.as_str(),
+    Criticality::SheddablePlus.as_str(),
+    Criticality::Sheddable.as_str(),
+];
 
 /// The keys of a policy that fall back to `defaults`.
 pub(in crate::config) const INHERITED: &[&str] = &["mode", "near_limit", "on_store_error", "share"];
