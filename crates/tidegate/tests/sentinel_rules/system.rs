@@ -1,0 +1,187 @@
+//! Rules that look at the machine, at the gate or at a number that a user reports; and lists.
+
+use tidegate::Outcome;
+
+use crate::gateway::{Gateway, READ, WRITE, descriptor};
+
+#[test]
+fn system_by_processor_holds_until_it_has_cooled_down() {
+    let gateway = Gateway::of(
+        "
+  - name: spare the processor
+    when: cpu above 80%, until 70%
+    limit: { algorithm: fixed-window, rate: 10/s }
+",
+    );
+    assert_eq!(gateway.passing(50, READ), 50);
+    assert!(gateway.why(READ, 0).contains("cpu above 80%, until 70%: it is not known"));
+    for (cpu, passing) in [(800, 50), (810, 10), (750, 10), (700, 50), (750, 50)] {
+        gateway.machine(|reading| reading.cpu = Some(cpu));
+        gateway.wait(1000);
+        assert_eq!(gateway.passing(50, READ), passing, "{cpu}");
+    }
+}
+
+#[test]
+fn system_by_load() {
+    let gateway = Gateway::of(
+        "
+  - name: spare the machine
+    when: load above 8, until 6
+    limit: { algorithm: fixed-window, rate: 10/s }
+",
+    );
+    gateway.machine(|reading| reading.load = Some(801));
+    assert_eq!(gateway.passing(50, READ), 10);
+    gateway.machine(|reading| reading.load = Some(600));
+    assert_eq!(gateway.passing(50, READ), 50);
+}
+
+#[test]
+fn system_by_mean_latency() {
+    let gateway = Gateway::of(
+        "
+  - name: too slow
+    when: latency above 200ms, until 150ms
+    limit: { algorithm: fixed-window, rate: 1/s }
+",
+    );
+    let serve = |millis| {
+        let served = gateway.gate.admit(&descriptor(READ)).unwrap().admitted().unwrap();
+        gateway.wait(millis);
+        served.finish(Outcome::Success).unwrap();
+    };
+    serve(100);
+    assert_eq!(gateway.passing(5, READ), 5);
+    serve(900);
+    gateway.wait(200);
+    // The mean of both is 500 ms.
+    assert_eq!(gateway.passing(5, READ), 1);
+    // Cancelled work says nothing of how long work takes.
+    gateway.wait(1000);
+    let cancelled = gateway.gate.admit(&descriptor(READ)).unwrap().admitted().unwrap();
+    gateway.wait(9000);
+    cancelled.cancel().unwrap();
+    gateway.wait(5000);
+    assert_eq!(
+        gateway.passing(5, READ),
+        5,
+        "nothing finished for longer than ten seconds: the latency is absent"
+    );
+}
+
+#[test]
+fn system_by_requests_in_flight() {
+    let gateway = Gateway::of(
+        "
+  - name: crowded
+    match: { attributes: { resource: read } }
+    when: in-flight above 3, until 1
+    limit: { algorithm: fixed-window, rate: 1/s }
+",
+    );
+    let write = descriptor(WRITE);
+    let mut inside: Vec<_> =
+        (0..4).map(|_| gateway.gate.admit(&write).unwrap().admitted().unwrap()).collect();
+    gateway.wait(100);
+    assert_eq!(gateway.passing(5, READ), 1);
+    inside.truncate(2);
+    gateway.wait(1000);
+    assert_eq!(gateway.passing(5, READ), 1, "two are inside: still above where it ends");
+    inside.truncate(1);
+    gateway.wait(1000);
+    assert_eq!(gateway.passing(5, READ), 5);
+}
+
+#[test]
+fn system_by_total_rate() {
+    let gateway = Gateway::of(
+        "
+  - name: everything
+    limit: { algorithm: fixed-window, rate: 100/s }
+",
+    );
+    assert_eq!(gateway.passing(80, READ) + gateway.passing(80, WRITE), 100);
+}
+
+#[test]
+fn system_by_total_rate_spares_what_matters_less_first() {
+    let gateway = Gateway::of(
+        "
+  - name: previews
+    match: { attributes: { resource: preview } }
+    when: rate above 100/s, until 50/s
+    limit: { algorithm: fixed-window, rate: 1/s }
+",
+    );
+    let preview: &[_] = &[("resource", "preview")];
+    assert_eq!(gateway.passing(5, preview), 5);
+    gateway.wait(100);
+    assert_eq!(gateway.passing(200, READ), 200);
+    gateway.wait(900);
+    assert_eq!(gateway.passing(5, preview), 1);
+    gateway.wait(2000);
+    assert_eq!(gateway.passing(5, preview), 5);
+}
+
+#[test]
+fn a_rate_that_follows_memory() {
+    let gateway = Gateway::of(
+        "
+  - name: everything
+    limit: { algorithm: fixed-window, rate: 100/s, floor: 20/s, follows: memory, between: 70%..90% }
+",
+    );
+    assert_eq!(gateway.passing(200, READ), 100);
+    // Readings are smoothed, so that the rate falls within some of them.
+    for _ in 0..20 {
+        gateway.machine(|reading| reading.memory = Some(900));
+        gateway.passing(1, READ);
+    }
+    gateway.wait(1000);
+    assert_eq!(gateway.passing(200, READ), 20);
+    // It climbs back within ten seconds, in steps.
+    let mut rates = Vec::new();
+    for _ in 0..15 {
+        gateway.machine(|reading| reading.memory = Some(500));
+        gateway.wait(900);
+        rates.push(gateway.passing(200, READ));
+    }
+    assert!(rates.is_sorted() && rates.first() < rates.last(), "{rates:?}");
+    assert_eq!(rates.last(), Some(&100));
+}
+
+#[test]
+fn a_signal_that_nobody_refreshes_is_absent() {
+    let gateway = Gateway::of(
+        "
+  - name: long queue
+    when: signal queue-length above 1000, until 800, stale after 30s
+    limit: { algorithm: fixed-window, rate: 1/s }
+",
+    );
+    assert_eq!(gateway.passing(5, READ), 5);
+    gateway.gate.report_signal("queue-length", 1001.0).unwrap();
+    assert_eq!(gateway.passing(5, READ), 1);
+    gateway.wait(29_900);
+    assert_eq!(gateway.passing(5, READ), 1);
+    gateway.wait(1000);
+    assert_eq!(gateway.passing(5, READ), 5);
+    let unknown = gateway.gate.report_signal("queue-lenght", 1.0).unwrap_err().to_string();
+    assert_eq!(unknown, "no policy goes by a signal \"queue-lenght\"; they go by queue-length");
+    assert!(gateway.gate.report_signal("queue-length", f64::NAN).is_err());
+}
+
+#[test]
+fn authority_refuses_those_on_the_list() {
+    let gateway = Gateway::of(
+        "
+  - name: read
+    match: { attributes: { resource: read } }
+    access: { deny: [origin=app-b] }
+    limit: { rate: unlimited }
+",
+    );
+    assert!(gateway.allows(&[("resource", "read"), ("origin", "app-a")]));
+    assert!(!gateway.allows(&[("resource", "read"), ("origin", "app-b")]));
+}
