@@ -8,12 +8,13 @@ use failsafe::{CircuitBreaker as _, Config};
 use http::Request;
 use tidegate::breaker::{CircuitBreaker, KeyedBreaker};
 use tidegate::concurrency::Vegas;
+use tidegate::deadline::Timeouts;
 use tidegate::policy::Limit;
 use tidegate::retries::Retrier;
 use tidegate::{Breaker, Bulkhead, Descriptor, Gate, Limiter, Outcome, Policy, PolicySet, Quota};
 use tidegate_tower::{
-    BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, FallbackLayer, GateLayer, LoadShedLayer,
-    RateLimitLayer, RetryLayer, ServerStack,
+    BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, Errors, FallbackLayer, ForwardDeadlineLayer,
+    GateLayer, LoadShedLayer, RateLimitLayer, RetryLayer, ServerStack,
 };
 use tower_layer::Layer;
 use tower_resilience_bulkhead::BulkheadLayer;
@@ -110,10 +111,10 @@ pub(crate) fn client_stack(run: &mut Permits<'_>) -> Result<()> {
     let stack = ClientStack::new()
         .fallback(FallbackLayer::new(|answer| answer))
         .retry(RetryLayer::new(Retrier::default()))
-        .breaker(calls()?)
-        .concurrency(places()?)
-        .rate_limit(rate()?)
-        .deadline(deadline()?);
+        .breaker(calls()?.answering(Errors))
+        .concurrency(places()?.answering(Errors))
+        .rate_limit(rate()?.answering(Errors))
+        .deadline(ForwardDeadlineLayer::new(Timeouts::new(SECOND, SECOND)?));
     run.layers(stack.layer(AnswersAtOnce))
 }
 

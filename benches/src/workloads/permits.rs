@@ -1,7 +1,6 @@
 //! Protections while they have nothing to do: a place taken and returned, a call through a breaker that is closed, a request through layers
 //! around a service that answers at once.
 
-use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -58,16 +57,18 @@ impl Permits<'_> {
     }
 }
 
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
 /// A service that answers at the first poll.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswersAtOnce;
 
 impl Service<Request<()>> for AnswersAtOnce {
     type Response = Response<String>;
-    type Error = Infallible;
-    type Future = Ready<Result<Response<String>, Infallible>>;
+    type Error = Error;
+    type Future = Ready<Result<Response<String>, Error>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Error>> {
         Poll::Ready(Ok(()))
     }
 

@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use crate::classify::{ByStatus, Classify};
 use crate::name::Name;
-use crate::ready::{call_when_ready, take_ready};
+use crate::ready::call_when_ready;
 
 /// Tries calls again, for a client: by the rules and within the budget of a [`Retrier`].
 ///
@@ -106,17 +106,24 @@ where
             self.retrier.budget().call();
             return Box::pin(self.inner.call(request));
         }
-        let service = take_ready(&mut self.inner);
-        // The first try takes the service that was asked, the others take clones and ask again.
-        let (mut ready, clone) = (Some(service), self.inner.clone());
+        // The first try calls the service that was asked; the others take clones and ask again.
+        let again = self.inner.clone();
+        let mut first = Some(self.inner.call(request.clone()));
         let (retrier, classify, name) = (self.retrier.clone(), self.classify.clone(), self.name.clone());
         Box::pin(async move {
             let call = move || {
-                let service = ready.take().unwrap_or_else(|| {
+                let first = first.take();
+                let further = first.is_none().then(|| (again.clone(), request.clone()));
+                if further.is_some() {
                     name.tell(LayerDid::TriedAgain);
-                    clone.clone()
-                });
-                call_when_ready(service, request.clone())
+                }
+                async move {
+                    match (first, further) {
+                        (Some(first), _) => first.await,
+                        (None, Some((service, request))) => call_when_ready(service, request).await,
+                        (None, None) => unreachable!("a try is the first or a further one"),
+                    }
+                }
             };
             retrier.run(call, move |result| classify.classify(result)).await.0
         })

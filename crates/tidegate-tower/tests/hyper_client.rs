@@ -43,8 +43,7 @@ async fn a_client_of_hyper_tries_again_and_then_leaves_the_service_alone() {
     let app = Router::new().route("/", handler);
     let serving = tokio::spawn(async move { axum::serve(listener, app).await });
 
-    let hyper =
-        Client::builder(TokioExecutor::new()).build_http::<String>().map_err(Boxed::from);
+    let hyper = Client::builder(TokioExecutor::new()).build_http::<String>().map_err(Boxed::from);
     let rules = Retries::new(2, Duration::ZERO, Duration::ZERO).unwrap();
     let law = CircuitBreaker::builder().consecutive(4);
     let stack = ClientStack::new()

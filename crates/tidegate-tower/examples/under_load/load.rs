@@ -37,8 +37,10 @@ pub(crate) fn run(phases: Phases, protected: bool) -> Seen {
     runtime.block_on(drive(phases, protected))
 }
 
+#[allow(clippy::disallowed_methods, reason = "where the virtual clock begins")]
 async fn drive(phases: Phases, protected: bool) -> Seen {
-    let (service, breaker) = service::make(phases, protected);
+    let start = Instant::now();
+    let (service, breaker) = service::make(phases, protected, start);
     let seconds = usize::try_from(phases.ends).unwrap();
     let seen = Seen {
         tries: vec![0; seconds],
@@ -47,7 +49,6 @@ async fn drive(phases: Phases, protected: bool) -> Seen {
         breaker: Vec::new(),
     };
     let seen = Arc::new(Mutex::new(seen));
-    let start = Instant::now();
     tokio::spawn(watch(breaker, start, seconds, Arc::clone(&seen)));
     for number in 0..USERS * u32::try_from(phases.ends).unwrap() {
         sleep_until(start + Duration::from_secs(1) * number / USERS).await;

@@ -47,12 +47,12 @@ fn picture(bare: &Seen, protected: &Seen) -> String {
         title: "A dependency slows at 10 s, fails at 25 s and is well again at 40 s",
         unit: "per second",
         axis: TimeAxis::Elapsed,
-        area: Some(curve("tries without protection", counts(&bare.tries))),
+        area: Some(curve("asked, bare", counts(&bare.tries))),
         curves: vec![
-            curve("answered in time, with protection", counts(&protected.good)),
-            curve("answered in time, without", counts(&bare.good)),
-            curve("of these by a stand-in", counts(&protected.stand_ins)),
-            curve("breaker (60 open, 30 half-open)", states),
+            curve("in time, protected", counts(&protected.good)),
+            curve("in time, bare", counts(&bare.good)),
+            curve("by a stand-in", counts(&protected.stand_ins)),
+            curve("breaker (60 is open)", states),
         ],
         limit: None,
     };

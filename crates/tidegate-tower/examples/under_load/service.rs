@@ -89,8 +89,8 @@ async fn handler(State(client): State<Client>) -> Response<String> {
 }
 
 /// The service, and its breaker where it is protected.
-pub(crate) fn make(phases: Phases, protected: bool) -> (Router, Option<Breaker>) {
-    let dependency = Dependency { workers: Arc::new(Semaphore::new(10)), start: Instant::now(), phases };
+pub(crate) fn make(phases: Phases, protected: bool, start: Instant) -> (Router, Option<Breaker>) {
+    let dependency = Dependency { workers: Arc::new(Semaphore::new(10)), start, phases };
     let calls = tower::service_fn(move |_: Request<String>| {
         // On a task of its own: the dependency does not notice who goes away.
         let work = tokio::spawn(dependency.clone().answer());

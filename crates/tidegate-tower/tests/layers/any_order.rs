@@ -126,10 +126,9 @@ proptest! {
         for step in steps {
             match step {
                 Step::Call(number) => {
-                    if !under_way.contains_key(&number) {
-                        let future = call(&mut service, Request::new(number.to_string()));
-                        under_way.insert(number, Box::pin(future));
-                    }
+                    under_way
+                        .entry(number)
+                        .or_insert_with(|| Box::pin(call(&mut service, Request::new(number.to_string()))));
                 }
                 Step::Poll(number) => {
                     let ended = under_way.get_mut(&number).is_some_and(|future| poll(future.as_mut()).is_ready());
