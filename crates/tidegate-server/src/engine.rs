@@ -4,6 +4,7 @@
 //! counters, the keys at their limits, a memory of the last refusals. What comes after a decision is in [`settling`].
 
 mod breakers;
+mod handle_breakers;
 mod held;
 mod outage;
 mod over;

@@ -1,0 +1,170 @@
+//! Breakers as checks, settlements and people meet them: what is found is noted, and what a person wants is done.
+
+use tidegate::breaker::{Condition, Forced};
+use tidegate::gate::KeyedView;
+use tidegate::policy::{Descriptor, Policy, text_of_key};
+use tidegate::store::{Charge, Handling, StoreError};
+use tidegate::visible;
+use tidegate::{Charged, Cost};
+
+use super::Engine;
+use super::breakers::{ListedBreaker, Noted, Wanted, breaker_of, breakers_of, listed_of, why};
+use crate::live::Live;
+use crate::metrics::BreakerIs;
+use crate::redact::Redact;
+
+impl Engine {
+    /// Notes the breakers that a check has entered. Before they are noted they are closed, and to enter a closed one changes no state.
+    pub(crate) async fn note_entered(&self, charged: &Charged) {
+        if self.breakers.lock().is_empty() {
+            return;
+        }
+        self.note_all(charged, true).await;
+    }
+
+    /// Notes the breakers that a settlement has left.
+    pub(super) async fn note_left(&self, charged: &Charged) {
+        self.note_all(charged, false).await;
+    }
+
+    async fn note_all(&self, charged: &Charged, only_known: bool) {
+        // What could not be looked at is seen the next time.
+        for seen in self.gate.view_breakers_async(charged).await.unwrap_or_default() {
+            if !only_known || self.breakers.knows(&seen.key) {
+                self.note(seen);
+            }
+        }
+    }
+
+    fn note(&self, seen: KeyedView) {
+        let (policy, key) = (seen.policy.clone(), text_of_key(&seen.key).unwrap_or_default());
+        let (to, why) = (seen.view.condition.as_str(), why(&seen));
+        let Some(from) = self.breakers.note(seen) else { return };
+        let key = self.redact.text(&key, false);
+        tracing::info!(policy, key, from, to, why = %visible::line(&why), "a breaker changed its state");
+        self.metrics.protection.breaker_changed(&policy, BreakerIs::of(to));
+    }
+
+    /// Looks at every breaker that is noted, and at that of each policy without a key; first those that are not closed. `only` is the index of
+    /// a policy.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer.
+    pub(crate) async fn breakers(
+        &self,
+        live: &Live,
+        only: Option<usize>,
+    ) -> Result<Vec<ListedBreaker>, StoreError> {
+        let wanted = |policy: &str| {
+            only.is_none_or(|at| live.set.policies().get(at).is_some_and(|only| only.name == policy))
+        };
+        let noted = self.breakers.lock().values().map(|noted| noted.seen.clone()).collect::<Vec<_>>();
+        for KeyedView { key, policy, limit, .. } in noted.into_iter().filter(|seen| wanted(&seen.policy)) {
+            let Some((words, quota)) = breaker_of(live, &policy, limit) else { continue };
+            let charge = Charge::new(&key, quota, Cost::ONE);
+            self.look(words, limit, &charge, Handling::Look).await?;
+        }
+        let mut listed: Vec<ListedBreaker> = Vec::new();
+        for noted in self.breakers.lock().values().filter(|noted| wanted(&noted.seen.policy)) {
+            listed.extend(listed_of(live, noted.clone(), true));
+        }
+        for (at, policy) in live.set.policies().iter().enumerate().filter(|(_, policy)| policy.by.is_empty())
+        {
+            for (limit, quota) in breakers_of(policy) {
+                let Some(key) = live.set.key(at, limit, &Descriptor::new()) else { continue };
+                if !wanted(&policy.name) || self.breakers.knows(&key) {
+                    continue;
+                }
+                let charge = Charge::new(&key, quota, Cost::ONE);
+                if let Some(seen) = self.look(policy, limit, &charge, Handling::Look).await? {
+                    let since = seen.at;
+                    listed.extend(listed_of(live, Noted { seen, since }, false));
+                }
+            }
+        }
+        let order = |one: &ListedBreaker| {
+            let is_closed = one.noted.seen.view.condition == Condition::Closed;
+            (is_closed, one.policy.clone(), one.key.clone())
+        };
+        listed.sort_by_cached_key(order);
+        Ok(listed)
+    }
+
+    /// Looks at the breakers of one key of a policy, or puts them in a state; `key` holds the attributes of the policy's `by`.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer; the breakers before it in the policy have changed then.
+    pub(crate) async fn handle_breakers(
+        &self,
+        live: &Live,
+        policy: usize,
+        key: &Descriptor<'_>,
+        wanted: Option<&Wanted>,
+    ) -> Result<Vec<ListedBreaker>, StoreError> {
+        let words = &live.set.policies()[policy];
+        let forced = wanted.map(|wanted| match wanted {
+            Wanted::Auto => None,
+            Wanted::Forced { to, lasts, reason } => {
+                let until = lasts.map(|lasts| self.now().after(lasts));
+                Some(Forced::new(*to, until, reason))
+            }
+        });
+        let handling = match &forced {
+            None => Handling::Look,
+            Some(None) => Handling::Release,
+            Some(Some(forced)) => Handling::Force(forced),
+        };
+        let mut listed = Vec::new();
+        for (limit, quota) in breakers_of(words) {
+            let Some(bytes) = live.set.key(policy, limit, key) else { continue };
+            let charge = Charge::new(&bytes, quota, Cost::ONE);
+            if let Some(seen) = self.look(words, limit, &charge, handling).await? {
+                let noted = self.breakers.lock().get(&seen.key).cloned();
+                let changed = noted.is_some();
+                let since = seen.at;
+                listed.extend(listed_of(live, noted.unwrap_or(Noted { seen, since }), changed));
+            }
+        }
+        Ok(listed)
+    }
+
+    async fn look(
+        &self,
+        policy: &Policy,
+        limit: usize,
+        charge: &Charge<'_>,
+        handling: Handling<'_>,
+    ) -> Result<Option<KeyedView>, StoreError> {
+        let handled = self.gate.handle_breaker_async(policy.share, charge, handling).await;
+        let (view, at) = handled.inspect_err(|_| self.metrics.store_error(self.store_kind))?;
+        Ok(view.map(|view| {
+            let seen = KeyedView::new(charge.key, &policy.name, limit, view, at);
+            self.note(seen.clone());
+            seen
+        }))
+    }
+
+    /// Sets the gauges of all breakers, by what is noted of them.
+    pub(super) fn show_breakers(&self, live: &Live) {
+        let noted = self.breakers.lock();
+        for policy in live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_some()) {
+            let mut counts = [0_i64; BreakerIs::ALL.len()];
+            let own = noted.values().filter(|noted| noted.seen.policy == policy.name);
+            for noted in own {
+                counts[BreakerIs::of(noted.seen.view.condition.as_str()) as usize] += 1;
+            }
+            // A breaker that was never noted is closed.
+            if policy.by.is_empty() && counts.iter().all(|count| *count == 0) {
+                counts[BreakerIs::closed as usize] = 1;
+            }
+            self.metrics.protection.show_breakers(&policy.name, counts);
+        }
+    }
+}
+
+impl Engine {
+    /// Returns what hides keys.
+    pub(crate) fn redact(&self) -> Redact {
+        self.redact.clone()
+    }
+}
