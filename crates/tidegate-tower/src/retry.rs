@@ -1,6 +1,7 @@
 //! Tries calls again that may succeed then, within a budget that all share.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::Request;
@@ -70,19 +71,21 @@ impl<S, C: Clone> Layer<S> for RetryLayer<C> {
     type Service = RetryService<S, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let Self { retrier, classify, all, name } = self.clone();
-        RetryService { inner, retrier, classify, all, name }
+        RetryService { inner, rules: Arc::new(self.clone()) }
     }
 }
 
 /// A client that tries again: see [`RetryLayer`].
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct RetryService<S, C = ByStatus> {
     inner: S,
-    retrier: Retrier,
-    classify: C,
-    all: bool,
-    name: Name,
+    rules: Arc<RetryLayer<C>>,
+}
+
+impl<S: Clone, C> Clone for RetryService<S, C> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules) }
+    }
 }
 
 impl<S, B, C> Service<Request<B>> for RetryService<S, C>
@@ -90,7 +93,7 @@ where
     S: Service<Request<B>, Future: Send> + Clone + Send + 'static,
     S::Response: Send,
     S::Error: Send,
-    C: Classify<S::Response, S::Error> + Clone + Send + 'static,
+    C: Classify<S::Response, S::Error> + Send + Sync + 'static,
     B: Clone + Send + 'static,
 {
     type Response = S::Response;
@@ -102,20 +105,21 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if !self.all && !request.method().is_idempotent() {
-            self.retrier.budget().call();
+        if !self.rules.all && !request.method().is_idempotent() {
+            self.rules.retrier.budget().call();
             return Box::pin(self.inner.call(request));
         }
         // The first try calls the service that was asked; the others take clones and ask again.
         let again = self.inner.clone();
         let mut first = Some(self.inner.call(request.clone()));
-        let (retrier, classify, name) = (self.retrier.clone(), self.classify.clone(), self.name.clone());
+        let rules = Arc::clone(&self.rules);
         Box::pin(async move {
+            let telling = Arc::clone(&rules);
             let call = move || {
                 let first = first.take();
                 let further = first.is_none().then(|| (again.clone(), request.clone()));
                 if further.is_some() {
-                    name.tell(LayerDid::TriedAgain);
+                    telling.name.tell(LayerDid::TriedAgain);
                 }
                 async move {
                     match (first, further) {
@@ -125,7 +129,7 @@ where
                     }
                 }
             };
-            retrier.run(call, move |result| classify.classify(result)).await.0
+            rules.retrier.run(call, |result| rules.classify.classify(result)).await.0
         })
     }
 }
