@@ -23,6 +23,7 @@ pub use self::future::DeadlineFuture;
 use self::future::Until;
 use self::rules::Rules;
 use crate::answers::{Answers, Problems};
+use crate::given_up::{hurried, is_hurried};
 use crate::name::Name;
 use crate::ready::give_back;
 
@@ -31,7 +32,7 @@ const ENVOY: HeaderName = HeaderName::from_static(ENVOY_TIMEOUT);
 
 /// Gives each request the time that its caller allows it, for a server: see [`Timeouts`].
 ///
-/// The time is read from `grpc-timeout`, else from Envoy's `x-envoy-expected-rq-timeout-ms`; a value that cannot be read counts as none, and
+/// The time is read from `grpc-timeout` and from Envoy's `x-envoy-expected-rq-timeout-ms`, the lesser of both; a value that cannot be read counts as none, and
 /// the default holds, as it does for whoever sends none. What strangers ask for is bounded by the ceiling. Within the service the deadline is
 /// [carried](tidegate::deadline::carried). When it has come and there is no answer, the service's future is dropped and the request is
 /// refused; a request that has too little time is refused before it is begun.
@@ -159,9 +160,9 @@ where
             give_back(&mut self.inner);
             return DeadlineFuture::refused(rules.refuse(RefusalCause::NoTimeLeft));
         }
-        // A service may do much of its work in the call itself.
-        let future = deadline::carry(deadline, || self.inner.call(request));
         let is_ours = asked.is_none_or(|asked| asked >= rules.timeouts.default_time());
+        // A service may do much of its work in the call itself.
+        let future = deadline::carry(deadline, || hurried(!is_ours, || self.inner.call(request)));
         DeadlineFuture::until(future, Until { tick: deadline, is_carried: true, is_ours }, Arc::clone(rules))
     }
 }
@@ -279,15 +280,17 @@ where
             give_back(&mut self.inner);
             return DeadlineFuture::refused(self.rules.refuse(RefusalCause::NoTimeLeft));
         }
-        let until = Until { tick: until, is_carried: false, is_ours: true };
+        let until = Until { tick: until, is_carried: false, is_ours: !(is_hurried() && until == carried) };
         DeadlineFuture::until(self.inner.call(request), until, Arc::clone(&self.rules))
     }
 }
 
-/// Reads how much time a request's caller gives it. Of several values of a header the first counts.
+/// Reads how much time a request's caller gives it: the lesser of what both headers say, since a proxy may wait for less time than its client. Of
+/// several values of a header the first counts.
 fn asked(headers: &HeaderMap) -> Option<Duration> {
     let grpc = headers.get(GRPC).and_then(|value| read_grpc_timeout(value.as_bytes()));
-    grpc.or_else(|| headers.get(ENVOY).and_then(|value| read_millis(value.as_bytes())))
+    let envoy = headers.get(ENVOY).and_then(|value| read_millis(value.as_bytes()));
+    grpc.into_iter().chain(envoy).min()
 }
 
 /// Writes how much time is left; says no where that is none in the header's unit.

@@ -10,18 +10,42 @@ use tidegate::Outcome;
 
 thread_local! {
     static GIVEN_UP: Cell<bool> = const { Cell::new(false) };
+    static HURRIED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Sets a flag of this thread back to what it was, also where what runs meanwhile panics.
+struct Restore {
+    flag: &'static std::thread::LocalKey<Cell<bool>>,
+    before: bool,
+}
+
+impl Restore {
+    fn after_setting(flag: &'static std::thread::LocalKey<Cell<bool>>, to: bool) -> Self {
+        Self { flag, before: flag.replace(to) }
+    }
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        self.flag.set(self.before);
+    }
+}
+
+/// Runs `work`, and says meanwhile whether the deadline that it carries is the wish of a caller who gives it less time than we would: then to
+/// run out of it says nothing of the services that are called.
+pub(crate) fn hurried<T>(is_hurried: bool, work: impl FnOnce() -> T) -> T {
+    let _restore = Restore::after_setting(&HURRIED, is_hurried);
+    work()
+}
+
+/// Says whether the deadline that is carried is the wish of a hurried caller.
+pub(crate) fn is_hurried() -> bool {
+    HURRIED.get()
 }
 
 /// Runs `work`, which drops a future, and says meanwhile whether the time that was up says something of what is dropped.
 pub(crate) fn giving_up<T>(says_something: bool, work: impl FnOnce() -> T) -> T {
-    /// Restores what was said before, also where dropping panics.
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            GIVEN_UP.set(self.0);
-        }
-    }
-    let _restore = Restore(GIVEN_UP.replace(says_something));
+    let _restore = Restore::after_setting(&GIVEN_UP, says_something);
     work()
 }
 

@@ -30,7 +30,8 @@ impl Refused {
         Self { cause, by: by.into(), retry: Retry::Unknown }
     }
 
-    /// Returns the status that HTTP has for it: 429 where the caller asked too often, 504 where time was up, else 503.
+    /// Returns the status that HTTP has for it: 429 where the caller asked too often, 504 where time was up, else 503. A policy may have
+    /// another one, which the response that was made of it has; here it is 429.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.cause {

@@ -32,6 +32,7 @@ fn status(refused: &Refused, http: Option<StatusCode>) -> Status {
         RefusalCause::Policy => match http {
             Some(StatusCode::UNAUTHORIZED) => Code::Unauthenticated,
             Some(StatusCode::FORBIDDEN) => Code::PermissionDenied,
+            Some(StatusCode::GATEWAY_TIMEOUT) => Code::DeadlineExceeded,
             Some(status) if status.is_server_error() => Code::Unavailable,
             _ => Code::ResourceExhausted,
         },

@@ -13,7 +13,7 @@ use tidegate::observer::RefusalCause;
 
 use super::rules::Rules;
 use crate::answers::Answers;
-use crate::given_up::giving_up;
+use crate::given_up::{giving_up, hurried};
 
 pin_project! {
     /// The future of [`DeadlineService`](crate::DeadlineService) and [`ForwardDeadlineService`](crate::ForwardDeadlineService).
@@ -71,7 +71,11 @@ where
             }
             StageProjection::Called { future, until, sleep, rules } => {
                 let Until { tick, is_carried, is_ours } = *until;
-                let polled = if is_carried { carry(tick, || future.poll(cx)) } else { future.poll(cx) };
+                let polled = if is_carried {
+                    carry(tick, || hurried(!is_ours, || future.poll(cx)))
+                } else {
+                    future.poll(cx)
+                };
                 match polled {
                     Poll::Ready(result) => result,
                     Poll::Pending => {
@@ -86,7 +90,13 @@ where
                         let rules = Arc::clone(rules);
                         // The work is given up before its caller is told.
                         giving_up(is_ours, || stage.set(Stage::Ended));
-                        rules.refuse(RefusalCause::TimedOut)
+                        // A call that was made for a hurried caller is no failure of the service that was called.
+                        let cause = if is_ours || is_carried {
+                            RefusalCause::TimedOut
+                        } else {
+                            RefusalCause::NoTimeLeft
+                        };
+                        rules.refuse(cause)
                     }
                 }
             }

@@ -142,3 +142,27 @@ fn one_observer_is_told_of_the_layers_and_of_the_breaker() {
     drop(call(&mut hanging, get()));
     assert_eq!(heard.take(), ["places: ended, Ignored"]);
 }
+
+/// A caller who gives a server less time than its services take must not open the breakers of the server's own clients.
+#[test]
+fn a_hurried_caller_opens_no_breaker() {
+    use tidegate::deadline::Timeouts;
+    use tidegate_tower::{ClientStack, ForwardDeadlineLayer, Problems};
+
+    let second = Duration::from_secs(1);
+    for (timeout, is_open) in [("100m", false), ("2S", true)] {
+        let (breaker, clock) = breaker(1);
+        let timeouts = Timeouts::new(second, 10 * second).unwrap();
+        let client = ClientStack::new()
+            .breaker(BreakerLayer::new("store", breaker.clone()))
+            .deadline(ForwardDeadlineLayer::new(timeouts).with_clock(clock.clone()).answering(Problems));
+        // The server's handler hands its request to the client.
+        let mut server =
+            DeadlineLayer::new(timeouts).with_clock(clock.clone()).layer(client.layer(Told::hanging()));
+        let mut called = Box::pin(call(&mut server, with("grpc-timeout", timeout)));
+        assert!(poll(called.as_mut()).is_pending());
+        clock.advance(2 * second);
+        assert!(poll(called.as_mut()).is_ready());
+        assert_eq!(breaker.state().as_str() == "open", is_open, "{timeout}");
+    }
+}

@@ -54,9 +54,10 @@ pub(crate) async fn one(app: &App, uri: &Uri, policy: &str) -> Result<Response, 
     let live = app.engine.live();
     let at = breaker(&live, policy)?;
     let query = uri.query().unwrap_or_default();
-    if matches!(query, "" | "reveal" | "reveal=true") {
+    // `reveal` alone asks for all of the policy's; anything else names a key.
+    if let Ok(reveal) = Query::of(uri, &["reveal"]).and_then(|query| query.flag("reveal")) {
         let listed = app.engine.breakers(&live, Some(at)).await.map_err(|error| unanswered(&error))?;
-        return Ok(shown(app, &listed, !query.is_empty()));
+        return Ok(shown(app, &listed, reveal));
     }
     let key = key_of(&live, at, query)?;
     handle(app, &live, at, &key, None).await
