@@ -84,7 +84,9 @@ impl Bulkhead {
     /// The law learns from each permit that is [left with an outcome](Permit::leave): how long the work took, the wait in our queue not
     /// counted, and how many were inside when it entered. A permit that is dropped teaches nothing. A lowered limit admits nobody until
     /// enough have left, a raised one wakes who waits. Who asks for more places than there are is refused, and may come back
-    /// ([`Retry::Unknown`](crate::Retry::Unknown)), for the limit moves. One resource has one law: two that move their limits by the same latencies chase each
+    /// ([`Retry::Unknown`](crate::Retry::Unknown)), for the limit moves. But nothing moves it while nobody enters: where all callers ask for more
+    /// than one place, or a part is kept for priorities that do not come, let the law's least limit
+    /// ([`Bounds`](crate::concurrency::Bounds)) be no lower than what they ask for and what is kept, together. One resource has one law: two that move their limits by the same latencies chase each
     /// other, so what is called through one adaptive bulkhead is not put behind a second.
     ///
     /// Costs two readings of the clock per permit, and the law's arithmetic; callers who leave at the same time do not wait for each other's.
@@ -217,7 +219,8 @@ impl Bulkhead {
 
     /// Returns a bulkhead whose places are divided among tenants, who say who they are with [`Enter::of`]. Each has its own part, lends what
     /// is idle, and gets of what others lend according to its weight; a full queue refuses one of the tenant with the most waiters by
-    /// its weight. Priorities and the order then hold within a tenant, so that nobody gains by calling everything critical. Entering and
+    /// its weight. Priorities and the order then hold within a tenant, so that a tenant that calls everything critical gains nothing over others, but for
+    /// [kept parts](Bulkhead::with_keep_for), which go by the priority that is claimed. Entering and
     /// leaving takes a lock, and a turn looks at all tenants who wait. A step of construction, as [`Bulkhead::with_clock`] is.
     #[must_use]
     pub fn with_tenants(self, tenants: Tenants) -> Self {

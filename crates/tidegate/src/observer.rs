@@ -59,7 +59,8 @@ pub trait Observer: fmt::Debug + Send + Sync {
     }
 
     /// Called when a [`Breaker`](crate::Breaker) changes its state: who or what changed it, and by which figure. A change that time brings
-    /// about is told when somebody next enters, leaves or forces.
+    /// about is told when somebody next enters, leaves or forces. Changes of different threads may be told in another order than they came
+    /// about; their ticks order them.
     fn on_change(&self, change: &Change) {
         let _ = change;
     }

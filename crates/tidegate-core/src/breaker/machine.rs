@@ -253,7 +253,7 @@ impl CircuitBreaker {
             let Phase::Closed { outcomes, consecutive, .. } = &mut is.phase else { return };
             let Some(next) = self.next_evaluation(compared, at) else { return };
             let totals = outcomes.totals(next);
-            // What time does not change is compared once.
+            // A window of calls does not change with time.
             let is_last = totals.calls == 0 || outcomes.empty_at().is_none();
             if let Some(figure) = self.by.rules.tripped_by(totals, *consecutive) {
                 self.over(is, next, figure, teller);

@@ -54,6 +54,8 @@ impl Ranking {
     fn count(&mut self, arrival: &Arrival) {
         self.counts[cell(arrival.priority)] += 1;
         self.counted += 1;
+        // A clock that was set back by much begins the sample's time anew.
+        self.since = self.since.min(onward(self.since, arrival.at));
         if self.counted >= SAMPLE || arrival.at.since(self.since) >= SAMPLE_TIME {
             let mut sum = 0;
             for (below, count) in self.below.iter_mut().zip(&mut self.counts) {

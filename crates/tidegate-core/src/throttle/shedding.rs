@@ -148,6 +148,8 @@ impl Throttle for Shedding {
 
     fn sense(&self, state: &mut SheddingState, at: Tick, room: Room) {
         let at = onward(state.looked, at);
+        // A clock that was set back by much.
+        state.looked = state.looked.min(at);
         if room.free > 0 && room.waiting == 0 && at.since(state.looked) >= self.period / LOOKS {
             state.open = (state.open * OPENING).min(1.0);
             state.looked = at;

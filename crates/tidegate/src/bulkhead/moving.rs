@@ -58,7 +58,9 @@ impl Moving {
                 self.law.lock()
             }
         };
-        for earlier in mem::take(&mut *self.inbox.lock()) {
+        // Taken out on a line of its own: a lock taken in the head of the loop would be held until its end.
+        let earlier = mem::take(&mut *self.inbox.lock());
+        for earlier in earlier {
             law.learn(&earlier);
         }
         law.learn(&sample);

@@ -31,7 +31,7 @@ pub enum QueueOrder {
     /// Last come, first served. A newcomer takes the place of the oldest where the queue is full.
     Lifo,
     /// First come, first served; last come, first served once the queue has not been empty for an interval. While even the shortest wait of an
-    /// interval is too long, whoever has waited twice as long is refused.
+    /// interval is too long, whoever has waited twice as long is refused; and who is passed over by newer ones, after an interval.
     Adaptive(Codel),
 }
 
@@ -167,7 +167,7 @@ impl Queue {
         self.waiting.range(Turn { rank, number: 0 }..).next().map(|(turn, _)| *turn)
     }
 
-    /// Whose turn it would be to go where one has to go and no newcomer is to be compared with.
+    /// The waiter to refuse when the queue is full and the newcomer belongs to another tenant.
     pub(super) fn last(&self, now: Tick) -> Option<Turn> {
         let (last, _) = self.waiting.last_key_value()?;
         if self.newest_first(now) { self.oldest(last.rank) } else { Some(*last) }
@@ -183,14 +183,9 @@ impl Queue {
     /// A waiter of the lowest priority that has waited too long, and would wait on while the newest come first.
     pub(super) fn stale(&self, now: Tick) -> Option<Turn> {
         let (QueueOrder::Adaptive(codel), Some(state)) = (self.order, &self.codel) else { return None };
-        if !codel.overloaded(state) {
-            return None;
-        }
         let oldest = self.last(now)?;
         let since = self.waiting.get(&oldest)?.since;
-        // Asked of a copy: this is not its turn.
-        let verdict = codel.take(&mut { *state }, now, now.since(since));
-        (verdict == codel::Turn::Drop).then_some(oldest)
+        codel.given_up(state, now, now.since(since)).then_some(oldest)
     }
 
     /// Those who ask for more places than `most` says that their priority may have.

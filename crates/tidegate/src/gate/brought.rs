@@ -7,10 +7,14 @@ use tidegate_core::Quota;
 use super::{GateDecision, LimitDecision};
 use crate::policy::Descriptor;
 
-/// Says whether a quota that a caller brings holds in place of a limit's own. A guard's limit is replaced by a guard only: a cell that goes from
-/// places to units and back forgets the places that are taken.
+/// Says whether a quota that a caller brings holds in place of a limit's own. A guard is replaced by a guard of its kind only: a cell that goes
+/// from places to units, or to a breaker, and back forgets the places that are taken, and that a breaker was open.
 pub(super) fn holds_in_place_of(brought: &Quota, own: &Quota) -> bool {
-    brought.is_guard() == own.is_guard()
+    match (brought.is_guard(), own.is_guard()) {
+        (false, false) => true,
+        (true, true) => std::mem::discriminant(brought) == std::mem::discriminant(own),
+        _ => false,
+    }
 }
 
 impl GateDecision {

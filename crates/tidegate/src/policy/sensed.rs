@@ -71,7 +71,7 @@ struct Followed {
     follows: Follows,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct State {
     /// By source.
     pub(super) readings: Vec<Option<Taken>>,
@@ -191,8 +191,14 @@ impl Sensed {
     }
 
     /// Goes on from the readings of another set, and from what its conditions and laws made of them where they are the same.
-    pub(super) fn go_on_from(&self, before: &Self, same: impl Fn(usize) -> Option<usize>) {
-        let before_state = before.state.lock();
+    pub(super) fn go_on_from(
+        &self,
+        before: &Self,
+        same: impl Fn(usize) -> Option<usize>,
+        compiled: &[Compiled],
+    ) {
+        // Copied, and not held together with the other lock: two sets may go on from each other.
+        let before_state = before.state.lock().clone();
         let mut state = self.state.lock();
         for (at, source) in self.sources.iter().enumerate() {
             let was = before.sources.iter().position(|other| other == source);
@@ -213,6 +219,14 @@ impl Sensed {
                     && other.follows == one.follows
             });
             *law = was.map_or(*law, |was| before_state.laws[was]);
+        }
+        // In force at once, and not from the next reading on.
+        for (one, held) in self.conditioned.iter().zip(&state.held) {
+            compiled[one.policy].set_holding(held.iter().all(|held| *held));
+        }
+        for (one, (law, _)) in self.followed.iter().zip(&state.laws) {
+            let level = one.follows.level_of(one.follows.law().rate(law));
+            compiled[one.policy].limits[one.limit].set_level(level);
         }
     }
 }

@@ -86,7 +86,11 @@ impl PolicySet {
     /// Goes on from what another set had read, by the names of policies.
     pub(super) fn sense_on_from(&self, before: &Self) {
         let (Some(sensed), Some(other)) = (self.sensed(), before.sensed()) else { return };
-        sensed.go_on_from(other, |place| before.find(&self.policies[place].name).map(|(at, _)| at));
+        sensed.go_on_from(
+            other,
+            |place| before.find(&self.policies[place].name).map(|(at, _)| at),
+            &self.compiled,
+        );
     }
 
     /// Returns the numbers that policies go by, as they stand. A short lock, which readings take too; checks do not.

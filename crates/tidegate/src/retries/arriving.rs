@@ -55,6 +55,9 @@ impl ArrivingRetries {
     }
 
     /// Counts a request that was tried so often before; 0 is a first try.
+    ///
+    /// The number is the caller's word: read it from a header of callers of your own, such as a proxy that sets it. A stranger who claims retries
+    /// makes the server tell all refused callers not to come back.
     pub fn count(&self, tries_before: u32) {
         if tries_before == 0 {
             self.seen.call();

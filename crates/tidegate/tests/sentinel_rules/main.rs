@@ -79,6 +79,27 @@ fn flow_by_relation_limits_reads_while_writes_are_busy() {
     assert_eq!(gateway.passing(50, READ), 50);
 }
 
+/// A policy that is in force under a condition stays in force through a reload, from its first check on; and a set may replace itself.
+#[test]
+fn what_was_sensed_goes_on_through_a_reload() {
+    let policies = "
+  - name: writes
+    match: { attributes: { resource: write } }
+    limit: { algorithm: sliding-window, rate: 100/s }
+  - name: reads give way
+    match: { attributes: { resource: read } }
+    when: policy writes above 80%, until 50%
+    limit: { algorithm: fixed-window, rate: 10/s }
+";
+    let gateway = Gateway::of(policies);
+    assert_eq!(gateway.passing(90, WRITE), 90);
+    gateway.wait(100);
+    assert_eq!(gateway.passing(5, READ), 5);
+    gateway.gate.replace(gateway.gate.policies());
+    gateway.gate.replace(Gateway::of(policies).gate.policies());
+    assert_eq!(gateway.passing(50, READ), 5, "no reading is due yet, and ten were granted");
+}
+
 #[test]
 fn flow_by_chain_limits_what_one_entry_calls() {
     let gateway = Gateway::of(
