@@ -4,6 +4,7 @@
 //! counters, the keys at their limits, a memory of the last refusals. What comes after a decision is in [`settling`].
 
 mod breakers;
+mod decide_each;
 mod handle_breakers;
 mod held;
 mod outage;
@@ -21,7 +22,7 @@ use tidegate::explain::key_text;
 use tidegate::gate::Check;
 use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
 use tidegate::store::{Charge, DecidedBy, Fallback, Occupancy, Store, StoreError};
-use tidegate::{Charged, Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
+use tidegate::{Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
 
@@ -191,51 +192,6 @@ impl Engine {
             self.note_entered(&held.charged).await;
         }
         self.conclude(live, check.request, decided, want)
-    }
-
-    /// Decides the requests of a batch like [`Engine::decide`], in one exchange with an engine, and returns with each conclusion what was
-    /// charged. Those that come after `most_limits` limits are not decided, and have no answer.
-    ///
-    /// # Cancel safety
-    /// As [`Engine::decide`].
-    pub(crate) async fn decide_each(
-        &self,
-        live: &Live,
-        asked: &[(Check<'_, '_>, Option<&[usize]>)],
-        most_limits: usize,
-    ) -> Vec<(Conclusion, Held)> {
-        let among: Vec<Option<Among>> =
-            asked.iter().map(|(_, only)| only.map(|only| among(live, only))).collect();
-        let mut checks: Vec<Check<'_, '_>> = Vec::with_capacity(asked.len());
-        let (mut charged, mut decided): (Vec<Charged>, Vec<_>) = (Vec::new(), Vec::new());
-        let mut limits = 0;
-        for ((check, only), among) in asked.iter().zip(&among) {
-            checks.push(self.prepared(live, check.among(among.as_ref()), *only).await);
-            // Whether a check is demoted depends on what those before it took, so each is decided before the next is looked at.
-            if live.demotes && limits < most_limits {
-                let mut one = Vec::new();
-                let deciding =
-                    self.gate.charge_each_async(&checks[checks.len() - 1..], &mut one, most_limits - limits);
-                let ended = self.metrics.time_each(deciding).await;
-                limits += ended.iter().flatten().map(|decision| decision.limits.len()).sum::<usize>();
-                decided.extend(ended);
-                charged.append(&mut one);
-            }
-        }
-        if !live.demotes {
-            let deciding = self.gate.charge_each_async(&checks, &mut charged, most_limits);
-            decided = self.metrics.time_each(deciding).await;
-        }
-        if live.breaks {
-            for charged in &charged {
-                self.note_entered(charged).await;
-            }
-        }
-        let each = checks.iter().zip(decided).zip(charged);
-        each.map(|((check, decided), charged)| {
-            (self.conclude(live, check.request, decided, Want::Take), Held { charged })
-        })
-        .collect()
     }
 
     /// Counts a decision, and gives it the form of its answer.

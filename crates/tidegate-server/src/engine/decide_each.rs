@@ -1,0 +1,55 @@
+//! Several checks of one call, decided together.
+
+use tidegate::Charged;
+use tidegate::gate::Check;
+use tidegate::policy::Among;
+
+use super::{Conclusion, Engine, Held, Want, among};
+use crate::live::Live;
+
+impl Engine {
+    /// Decides the requests of a batch like [`Engine::decide`], in one exchange with an engine, and returns with each conclusion what was
+    /// charged. Those that come after `most_limits` limits are not decided, and have no answer.
+    ///
+    /// # Cancel safety
+    /// As [`Engine::decide`].
+    pub(crate) async fn decide_each(
+        &self,
+        live: &Live,
+        asked: &[(Check<'_, '_>, Option<&[usize]>)],
+        most_limits: usize,
+    ) -> Vec<(Conclusion, Held)> {
+        let among: Vec<Option<Among>> =
+            asked.iter().map(|(_, only)| only.map(|only| among(live, only))).collect();
+        let mut checks: Vec<Check<'_, '_>> = Vec::with_capacity(asked.len());
+        let (mut charged, mut decided): (Vec<Charged>, Vec<_>) = (Vec::new(), Vec::new());
+        let mut limits = 0;
+        for ((check, only), among) in asked.iter().zip(&among) {
+            checks.push(self.prepared(live, check.among(among.as_ref()), *only).await);
+            // Whether a check is demoted depends on what those before it took, so each is decided before the next is looked at.
+            if live.demotes && limits < most_limits {
+                let mut one = Vec::new();
+                let deciding =
+                    self.gate.charge_each_async(&checks[checks.len() - 1..], &mut one, most_limits - limits);
+                let ended = self.metrics.time_each(deciding).await;
+                limits += ended.iter().flatten().map(|decision| decision.limits.len()).sum::<usize>();
+                decided.extend(ended);
+                charged.append(&mut one);
+            }
+        }
+        if !live.demotes {
+            let deciding = self.gate.charge_each_async(&checks, &mut charged, most_limits);
+            decided = self.metrics.time_each(deciding).await;
+        }
+        if live.breaks {
+            for charged in &charged {
+                self.note_entered(charged).await;
+            }
+        }
+        let each = checks.iter().zip(decided).zip(charged);
+        each.map(|((check, decided), charged)| {
+            (self.conclude(live, check.request, decided, Want::Take), Held { charged })
+        })
+        .collect()
+    }
+}
