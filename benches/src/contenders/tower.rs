@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anyhow::Result;
-use tower::Service;
 use http::Request;
+use tower::Service;
 use tower::limit::rate::Rate;
 use tower::limit::{ConcurrencyLimit, RateLimit};
 use tower::load_shed::LoadShed;
