@@ -16,9 +16,9 @@ pub struct Tally {
     pub lines: u64,
     /// Requests handed out.
     pub records: u64,
-    /// Requests left out, because [`LogOptions::matching`] does not fit them.
+    /// Requests left out, because [`LogOptions::matching`](crate::log::LogOptions::matching) does not fit them.
     pub unmatched: u64,
-    /// Attributes that [`LogOptions::matching`] goes by and that no request had so far.
+    /// Attributes that [`LogOptions::matching`](crate::log::LogOptions::matching) goes by and that no request had so far.
     pub unmet: Vec<String>,
     /// Lines that are no request.
     pub malformed: u64,

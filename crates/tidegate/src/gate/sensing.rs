@@ -17,7 +17,7 @@ use crate::store::{Op, Settled, Settling, Step, StepClock, StoreError};
 
 impl Gate {
     /// Replaces where the shares of the machine that are in use come from, for policies that go by them: from `read`, which is called up to
-    /// ten times a second, by a check, and should return at once. Otherwise they are those of [`Watch`], whose thread starts with the first
+    /// ten times a second, by a check, and should return at once. Otherwise they are those of [`Watch`](crate::signals::Watch), whose thread starts with the first
     /// check under such policies.
     #[must_use]
     pub fn with_machine(mut self, read: impl Fn() -> Reading + Send + Sync + 'static) -> Self {
