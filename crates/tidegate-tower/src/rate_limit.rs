@@ -78,7 +78,8 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
     }
 
     /// Holds requests back for up to `max_wait` where that makes them pass, instead of refusing them; zero, the default, refuses at once.
-    /// Held requests are bounded by `max_wait` times the rate.
+    /// Held requests are bounded by `max_wait` times the rate, of each key by itself: where strangers choose keys, put a
+    /// [`ConcurrencyLayer`](crate::ConcurrencyLayer) outside of it.
     #[must_use]
     pub fn waiting(self, max_wait: Duration) -> Self {
         self.with(|rules| Rules { max_wait, ..rules })

@@ -98,7 +98,7 @@ pub enum RunError {
         /// What the panic said.
         message: String,
     },
-    /// The pool was dropped before it was begun.
+    /// Whatever was to run it went away before it was begun.
     #[error("the pool was dropped before the work was begun")]
     Dropped,
 }

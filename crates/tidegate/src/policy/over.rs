@@ -3,6 +3,9 @@
 use tidegate_core::{Criticality, Priority};
 
 /// What becomes of a request that is over a limit of a policy. It is charged nothing under that limit in any case.
+///
+/// Lowering the priority and telling of it is done by the server. A gate in a program lets the request pass; its decision shows the limit as
+/// refusing and not binding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Over {
     /// It is refused, or has to wait where the limit delays.
