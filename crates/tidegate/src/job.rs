@@ -69,13 +69,17 @@ enum Outcome<T> {
 impl<T> Slot<T> {
     /// Takes the result out, once; until there is one, the last who asked is woken for it.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, JobError>> {
+        // Wakers are foreign code: copied before the lock, and dropped after it.
+        let waker = cx.waker().clone();
         let mut outcome = self.outcome.lock();
-        match std::mem::replace(&mut *outcome, Outcome::Taken) {
+        let before = std::mem::replace(&mut *outcome, Outcome::Taken);
+        if matches!(before, Outcome::Pending(_)) {
+            *outcome = Outcome::Pending(Some(waker));
+        }
+        drop(outcome);
+        match before {
             Outcome::Ended(result) => Poll::Ready(result),
-            Outcome::Pending(_) => {
-                *outcome = Outcome::Pending(Some(cx.waker().clone()));
-                Poll::Pending
-            }
+            Outcome::Pending(_) => Poll::Pending,
             Outcome::Taken => panic!("a job's result was asked for after it had been taken"),
         }
     }

@@ -5,6 +5,7 @@
 //! the waiter and passed on. Wakers are foreign code: they come in as copies, and go out to be called and dropped after the lock.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 
 use smallvec::SmallVec;
@@ -69,10 +70,17 @@ pub(super) struct Due {
 }
 
 impl Due {
-    /// Calls the wakers. Not to be called under the lock.
+    /// Calls the wakers. Not to be called under the lock. One that panics keeps none of the others from being called: whoever is not woken would
+    /// hold places that it does not know of.
     pub(super) fn settle(self) {
+        let mut panicked = None;
+        for waker in self.wake {
+            panicked = panicked.or(catch_unwind(AssertUnwindSafe(|| waker.wake())).err());
+        }
         drop(self.gone);
-        self.wake.into_iter().for_each(Waker::wake);
+        if let Some(panic) = panicked {
+            resume_unwind(panic);
+        }
     }
 }
 
@@ -135,7 +143,7 @@ impl Line {
         // First those who wait: places may have been left that nobody has passed on yet.
         let due = self.advance(rules, places, now);
         let class = self.queues.class_of(asked.tenant, now);
-        let open = |priority| rules.has_one(priority, places.count());
+        let open = |priority, wanted| rules.is_open(priority, wanted, places.count());
         let answer = if self.queues.is_next(class, (asked.priority, asked.places), now, open) {
             self.take((rules, places), (asked.places, asked.priority), class, now).ok_or(Retry::Unknown)
         } else {
@@ -271,7 +279,7 @@ impl Line {
     /// Gives places to those whose turn is next for as long as there are enough.
     fn advance(&mut self, rules: &Rules, places: &Places, now: Tick) -> Due {
         let mut due = Due::default();
-        let open = |priority| rules.has_one(priority, places.count());
+        let open = |priority, wanted| rules.is_open(priority, wanted, places.count());
         while let Some((class, turn, waiting)) = self.queues.next(now, open) {
             let (wanted, priority, since) = (waiting.places, waiting.priority, waiting.since);
             let Some(granted) = self.take((rules, places), (wanted, priority), class, now) else { break };

@@ -147,8 +147,12 @@ impl Queues {
         Some(removed)
     }
 
-    /// The waiter whose turn is next. `open` says whether a caller of a priority could have a place at all, beside what is kept.
-    pub(super) fn next(&self, now: Tick, open: impl Fn(Priority) -> bool) -> Option<(Class, Turn, &Waiting)> {
+    /// The waiter whose turn is next. `open` says whether one of a priority who asks for so many places is to be looked at: [`Rules::is_open`].
+    pub(super) fn next(
+        &self,
+        now: Tick,
+        open: impl Fn(Priority, u64) -> bool,
+    ) -> Option<(Class, Turn, &Waiting)> {
         let class = match self {
             Self::One(_) => Class::default(),
             Self::Divided(divided) => Class::of(divided.next(now, open)?),
@@ -163,7 +167,7 @@ impl Queues {
         class: Class,
         (priority, places): (Priority, u64),
         now: Tick,
-        open: impl Fn(Priority) -> bool,
+        open: impl Fn(Priority, u64) -> bool,
     ) -> bool {
         match self {
             Self::One(queue) => queue.is_next(priority, now),
@@ -215,17 +219,17 @@ impl Queues {
 }
 
 impl Divided {
-    /// The first of each tenant that waits, and the places it asks for. Tenants whose first is less important than what is kept are left out:
-    /// otherwise they would hold up those for whom it is kept.
-    fn firsts(&self, now: Tick, open: impl Fn(Priority) -> bool) -> impl Iterator<Item = (usize, u64)> {
+    /// The first of each tenant that waits, and the places it asks for. Tenants whose first could only have what is kept for others are left out:
+    /// otherwise it would hold them up.
+    fn firsts(&self, now: Tick, open: impl Fn(Priority, u64) -> bool) -> impl Iterator<Item = (usize, u64)> {
         let first = move |(number, queue): (usize, &Queue)| {
             let (_, first) = queue.next(now)?;
-            open(first.priority).then_some((number, first.places))
+            open(first.priority, first.places).then_some((number, first.places))
         };
         self.queues.iter().enumerate().filter_map(first)
     }
 
-    fn next(&self, now: Tick, open: impl Fn(Priority) -> bool) -> Option<usize> {
+    fn next(&self, now: Tick, open: impl Fn(Priority, u64) -> bool) -> Option<usize> {
         if self.waiting == 0 { None } else { self.known.partitions.next(self.firsts(now, open), now) }
     }
 
@@ -235,7 +239,7 @@ impl Divided {
         number: usize,
         (priority, places): (Priority, u64),
         now: Tick,
-        open: impl Fn(Priority) -> bool,
+        open: impl Fn(Priority, u64) -> bool,
     ) -> bool {
         if self.waiting == 0 {
             return true;

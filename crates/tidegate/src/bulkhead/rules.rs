@@ -33,9 +33,14 @@ impl Rules {
         self.keep_for.as_ref().map_or(0, |keep_for| keep_for.kept_back(priority, limit).min(limit))
     }
 
-    /// Says whether a place is free for callers of a priority, beside what is kept.
-    pub(super) fn has_one(&self, priority: Priority, count: Count) -> bool {
-        count.taken() < self.most(priority, count.limit())
+    /// Says whether a waiter of a priority who asks for so many places is to be looked at: where nothing is kept from it, as soon as one place is
+    /// free, so that whoever asks for many gets them in the end; otherwise when all of them are, for meanwhile it would hold up those for whom a
+    /// part is kept.
+    pub(super) fn is_open(&self, priority: Priority, wanted: u64, count: Count) -> bool {
+        match self.kept(priority, count.limit()) {
+            0 => count.taken() < count.limit(),
+            kept => count.taken() + wanted + kept <= count.limit(),
+        }
     }
 
     /// How many places a caller of a priority can have at the most.

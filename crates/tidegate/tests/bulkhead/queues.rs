@@ -233,3 +233,38 @@ fn what_is_kept_is_there_for_another_tenant_while_less_important_ones_wait() {
     drop(high);
     assert!(ready(line[0].poll()).is_ok());
 }
+
+/// A wide ask of low priority that cannot have all its places beside what is kept holds up nobody for whom they are kept.
+#[test]
+fn a_wide_ask_does_not_stand_before_those_for_whom_places_are_kept() {
+    let kept = KeepFor::default().with(Criticality::Critical, Kept::Units(2));
+    let each = Tenants::default().each(Partition::default(), 10).unwrap();
+    let bulkhead = Bulkhead::new(4).unwrap().with_keep_for(kept).unwrap().with_tenants(each);
+    let inside = bulkhead.enter().of("ann").now().unwrap();
+    let mut wide = waiting([bulkhead.enter_n(2).of("bob").priority(Criticality::Sheddable)]);
+    assert!(wide[0].poll().is_pending(), "one is taken and two are kept of four");
+    let high = bulkhead.enter().of("eve").now().unwrap();
+    drop((inside, high));
+    assert_eq!(ready(wide[0].poll()).unwrap().places(), 2);
+}
+
+/// One waker that panics: the other waiter is woken all the same, and its place is not lost.
+#[test]
+fn a_waker_that_panics_takes_no_other_with_it() {
+    struct Panics;
+    impl std::task::Wake for Panics {
+        fn wake(self: std::sync::Arc<Self>) {
+            panic!("a runtime that is shut down does");
+        }
+    }
+    let bulkhead = Bulkhead::new(2).unwrap();
+    let inside = bulkhead.try_enter_n(2).unwrap();
+    let mut first = Box::pin(bulkhead.enter());
+    let panics = std::task::Waker::from(std::sync::Arc::new(Panics));
+    assert!(first.as_mut().poll(&mut std::task::Context::from_waker(&panics)).is_pending());
+    let mut second = waiting([bulkhead.enter()]);
+    assert!(second[0].poll().is_pending());
+    let left = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(inside)));
+    assert!(left.is_err() && second[0].was_woken());
+    assert!(ready(second[0].poll()).is_ok());
+}
