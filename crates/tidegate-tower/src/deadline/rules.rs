@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Retry;
-use tidegate::clock::Clock;
+use tidegate::clock::{Clock, SystemClock};
 use tidegate::deadline::Timeouts;
 use tidegate::observer::RefusalCause;
 
@@ -22,6 +22,11 @@ pub(super) struct Rules<A> {
 }
 
 impl<A> Rules<A> {
+    pub(super) fn new(timeouts: Timeouts, answers: A) -> Self {
+        let clock = Arc::new(SystemClock::new());
+        Self { name: Name::new("deadline"), timeouts, needs: Duration::ZERO, clock, answers }
+    }
+
     pub(super) fn answering<B>(self, answers: B) -> Rules<B> {
         let Self { name, timeouts, needs, clock, .. } = self;
         Rules { name, timeouts, needs, clock, answers }
@@ -35,3 +40,46 @@ impl<A> Rules<A> {
         self.answers.refuse(self.name.refuse(cause, Retry::Unknown), None)
     }
 }
+
+/// What may be set of either deadline layer.
+macro_rules! knobs {
+    ($layer:ident) => {
+        impl<A: Clone> $layer<A> {
+            /// Refuses what has less time left than the work takes at least; zero unless set.
+            #[must_use]
+            pub fn needing(self, least: std::time::Duration) -> Self {
+                self.with(|rules| Rules { needs: least, ..rules })
+            }
+
+            /// Sets the clock; the [`SystemClock`](tidegate::SystemClock) unless set.
+            #[must_use]
+            pub fn with_clock(self, clock: impl tidegate::Clock + 'static) -> Self {
+                self.with(|rules| Rules { clock: Arc::new(clock), ..rules })
+            }
+
+            /// Chooses how refusals are told.
+            #[must_use]
+            pub fn answering<B>(self, answers: B) -> $layer<B> {
+                $layer { rules: Arc::new(Arc::unwrap_or_clone(self.rules).answering(answers)) }
+            }
+
+            /// Chooses the name that refusals and observers are told; `deadline` unless chosen.
+            #[must_use]
+            pub fn named(self, name: &str) -> Self {
+                self.with(|rules| Rules { name: rules.name.renamed(name), ..rules })
+            }
+
+            /// Tells `observer` of refusals ([`on_layer`](tidegate::observer::Observer::on_layer)).
+            #[must_use]
+            pub fn with_observer(self, observer: impl tidegate::observer::Observer + 'static) -> Self {
+                self.with(|rules| Rules { name: rules.name.observed(observer), ..rules })
+            }
+
+            fn with(self, change: impl FnOnce(Rules<A>) -> Rules<A>) -> Self {
+                Self { rules: Arc::new(change(Arc::unwrap_or_clone(self.rules))) }
+            }
+        }
+    };
+}
+
+pub(super) use knobs;

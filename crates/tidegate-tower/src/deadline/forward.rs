@@ -1,0 +1,92 @@
+//! Deadlines of a client: what is left of the task's, told to the next service.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::Request;
+use tidegate::deadline::{self, Timeouts};
+use tidegate::observer::RefusalCause;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::future::{DeadlineFuture, Until};
+use super::header::{asked, tell};
+use super::rules::{Rules, knobs};
+use crate::answers::{Answers, Errors};
+use crate::given_up::is_hurried;
+use crate::ready::give_back;
+
+/// Tells the next service how much time is left, for a client: what the task [carries](tidegate::deadline::carried), less the margin of
+/// [`Timeouts`]; without a deadline the default.
+///
+/// gRPC requests are told by `grpc-timeout`, others by `x-envoy-expected-rq-timeout-ms`; a shorter time that the request names already stays.
+/// A call for which nothing is left is not made, and one that has no answer in time is given up.
+#[derive(Clone, Debug)]
+pub struct ForwardDeadlineLayer<A = Errors> {
+    rules: Arc<Rules<A>>,
+}
+
+impl ForwardDeadlineLayer {
+    /// Tells the next service of the time that these rules leave it. Refusals are [`Errors`] unless [chosen otherwise](Self::answering).
+    #[must_use]
+    pub fn new(timeouts: Timeouts) -> Self {
+        Self { rules: Arc::new(Rules::new(timeouts, Errors)) }
+    }
+}
+
+knobs!(ForwardDeadlineLayer);
+
+impl<S, A> Layer<S> for ForwardDeadlineLayer<A> {
+    type Service = ForwardDeadlineService<S, A>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        ForwardDeadlineService { inner, rules: Arc::clone(&self.rules) }
+    }
+}
+
+/// A client that tells of deadlines: see [`ForwardDeadlineLayer`].
+#[derive(Debug)]
+pub struct ForwardDeadlineService<S, A = Errors> {
+    inner: S,
+    rules: Arc<Rules<A>>,
+}
+
+impl<S: Clone, A> Clone for ForwardDeadlineService<S, A> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules) }
+    }
+}
+
+impl<S, A, B> Service<Request<B>> for ForwardDeadlineService<S, A>
+where
+    S: Service<Request<B>> + Clone,
+    A: Answers<S::Response, S::Error>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = DeadlineFuture<S::Future, S::Response, S::Error, A>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let Rules { timeouts, needs, clock, .. } = &*self.rules;
+        let now = clock.now();
+        let carried =
+            deadline::carried().map_or_else(|| timeouts.deadline(now, None), |carried| carried.at(clock));
+        let own = asked(request.headers());
+        let until = timeouts.for_step(now, carried, own).map_or(now, |left| now.after(left));
+        let told = timeouts.for_next_hop(now, until).filter(|_| timeouts.leaves(now, until, *needs));
+        let Some(told) = told else {
+            give_back(&mut self.inner);
+            return DeadlineFuture::refused(self.rules.refuse(RefusalCause::NoTimeLeft));
+        };
+        if !tell(request.headers_mut(), told) {
+            give_back(&mut self.inner);
+            return DeadlineFuture::refused(self.rules.refuse(RefusalCause::NoTimeLeft));
+        }
+        let until = Until { tick: until, is_carried: false, is_ours: !(is_hurried() && until == carried) };
+        DeadlineFuture::until(self.inner.call(request), until, Arc::clone(&self.rules))
+    }
+}

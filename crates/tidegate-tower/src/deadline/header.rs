@@ -1,0 +1,33 @@
+//! The time that is left, in the headers of a request.
+
+use std::time::Duration;
+
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use tidegate::deadline::header::{
+    ENVOY_TIMEOUT, GRPC_TIMEOUT, read_grpc_timeout, read_millis, write_grpc_timeout,
+};
+
+const GRPC: HeaderName = HeaderName::from_static(GRPC_TIMEOUT);
+const ENVOY: HeaderName = HeaderName::from_static(ENVOY_TIMEOUT);
+
+/// Reads how much time a request's caller gives it: the lesser of what both headers say, since a proxy may wait for less time than its client. Of
+/// several values of a header the first counts.
+pub(super) fn asked(headers: &HeaderMap) -> Option<Duration> {
+    let grpc = headers.get(GRPC).and_then(|value| read_grpc_timeout(value.as_bytes()));
+    let envoy = headers.get(ENVOY).and_then(|value| read_millis(value.as_bytes()));
+    grpc.into_iter().chain(envoy).min()
+}
+
+/// Writes how much time is left; says no where that is none in the header's unit.
+pub(super) fn tell(headers: &mut HeaderMap, left: Duration) -> bool {
+    let is_grpc =
+        headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    if is_grpc {
+        let value = HeaderValue::try_from(write_grpc_timeout(left));
+        headers.insert(GRPC, value.expect("digits and a letter are a header's value"));
+        return true;
+    }
+    let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+    headers.insert(ENVOY, HeaderValue::from(millis));
+    millis > 0
+}

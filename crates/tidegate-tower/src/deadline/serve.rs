@@ -1,0 +1,113 @@
+//! Deadlines of a server: read from a request, and carried through its task.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Request;
+use tidegate::QuotaError;
+use tidegate::deadline::{self, Timeouts};
+use tidegate::observer::RefusalCause;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::future::{DeadlineFuture, Until};
+use super::header::asked;
+use super::rules::{Rules, knobs};
+use crate::answers::{Answers, Problems};
+use crate::given_up::hurried;
+use crate::ready::give_back;
+
+/// Gives each request the time that its caller allows it, for a server: see [`Timeouts`].
+///
+/// The time is read from `grpc-timeout` and from Envoy's `x-envoy-expected-rq-timeout-ms`, the lesser of both; a value that cannot be read counts as
+/// none, and the default holds, as it does for whoever sends none. What strangers ask for is bounded by the ceiling. Within the service the deadline is
+/// [carried](tidegate::deadline::carried). When it has come and there is no answer, the service's future is dropped and the request is
+/// refused; a request that has too little time is refused before it is begun.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use axum::{Router, routing::get};
+/// use tidegate::deadline::Timeouts;
+/// use tidegate_tower::DeadlineLayer;
+///
+/// // Two seconds unless the caller says otherwise, 30 at most; the work takes 20 ms at least.
+/// let timeouts = Timeouts::new(Duration::from_secs(2), Duration::from_secs(30))?;
+/// let app: Router = Router::new()
+///     .route("/", get(async || format!("{:?}", tidegate::deadline::carried())))
+///     .layer(DeadlineLayer::new(timeouts).needing(Duration::from_millis(20)));
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct DeadlineLayer<A = Problems> {
+    rules: Arc<Rules<A>>,
+}
+
+impl DeadlineLayer {
+    /// Gives each request its time by these rules.
+    #[must_use]
+    pub fn new(timeouts: Timeouts) -> Self {
+        Self { rules: Arc::new(Rules::new(timeouts, Problems)) }
+    }
+
+    /// As [`DeadlineLayer::new`], with a default and a ceiling, and no time kept back for the way.
+    ///
+    /// # Errors
+    /// As [`Timeouts::new`].
+    pub fn within(default: Duration, ceiling: Duration) -> Result<Self, QuotaError> {
+        Timeouts::new(default, ceiling).map(Self::new)
+    }
+}
+
+knobs!(DeadlineLayer);
+
+impl<S, A> Layer<S> for DeadlineLayer<A> {
+    type Service = DeadlineService<S, A>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        DeadlineService { inner, rules: Arc::clone(&self.rules) }
+    }
+}
+
+/// A service whose requests have deadlines: see [`DeadlineLayer`].
+#[derive(Debug)]
+pub struct DeadlineService<S, A = Problems> {
+    inner: S,
+    rules: Arc<Rules<A>>,
+}
+
+impl<S: Clone, A> Clone for DeadlineService<S, A> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules) }
+    }
+}
+
+impl<S, A, B> Service<Request<B>> for DeadlineService<S, A>
+where
+    S: Service<Request<B>> + Clone,
+    A: Answers<S::Response, S::Error>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = DeadlineFuture<S::Future, S::Response, S::Error, A>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let rules = &self.rules;
+        let now = rules.clock.now();
+        let asked = asked(request.headers());
+        let deadline = rules.timeouts.deadline(now, asked);
+        if !rules.timeouts.leaves(now, deadline, rules.needs) {
+            give_back(&mut self.inner);
+            return DeadlineFuture::refused(rules.refuse(RefusalCause::NoTimeLeft));
+        }
+        let is_ours = asked.is_none_or(|asked| asked >= rules.timeouts.default_time());
+        // A service may do much of its work in the call itself.
+        let future = deadline::carry(deadline, || hurried(!is_ours, || self.inner.call(request)));
+        DeadlineFuture::until(future, Until { tick: deadline, is_carried: true, is_ours }, Arc::clone(rules))
+    }
+}
