@@ -55,7 +55,7 @@ struct Until {
     since: Tick,
 }
 
-/// For whom a switch is off, why, and for how long.
+/// Which priorities a switch is off for, why, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Off {
     /// The least level that it stays on for; `None` where it is off for all.

@@ -10,8 +10,8 @@ use super::window::Totals;
 use crate::time::Tick;
 
 impl CircuitBreaker {
-    /// Returns a state as it is at `now`, all that time has brought about worked out; a copy only where that is anything but a trip
-    /// that is forgotten, which nothing shows before the next one.
+    /// Returns a state as it is at `now`: open times that are over, windows that have moved on. Copied only where something of it changes that is
+    /// shown; that an old trip no longer counts shows at the next trip only, and copies nothing.
     pub(super) fn at<'s>(
         &self,
         state: &'s CircuitBreakerState,

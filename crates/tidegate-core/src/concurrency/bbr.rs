@@ -12,7 +12,7 @@
 //! # Knobs
 //! | knob | range | default | |
 //! |---|---|---|---|
-//! | bounds | 1 to 2²⁰ | 1 to 2²⁰ | [`Bounds`]; the start is the limit of a busy machine of which nothing is known |
+//! | bounds | 1 to 2²⁰ | 1 to 2²⁰ | [`Bounds`]; the start is the limit of a busy machine before anything is known of it |
 //! | window | 1 ms to a day, 1 to 1000 buckets | 10 s of 100 | what the best moments are taken from |
 //! | threshold | 1 to 1000 | 800 | from how many thousandths on the processor is busy |
 //! | smoothing | 0 to 0.999 | 0.95 | what an old reading keeps of its weight with each new one; 0 where readings are smoothed already, as those of the crate `tidegate` are |
@@ -134,7 +134,7 @@ impl Bbr {
         Self { window, threshold: 900, arithmetic: Arithmetic::GoZero, ..Self::default() }
     }
 
-    /// Sets the bounds of the limit; their start is the limit of a busy machine of which nothing is known.
+    /// Sets the bounds of the limit; their start is the limit of a busy machine before anything is known of it.
     #[must_use]
     pub const fn bounds(self, bounds: Bounds) -> Self {
         Self { bounds, ..self }

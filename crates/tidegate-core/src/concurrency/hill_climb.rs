@@ -16,7 +16,7 @@
 //! that a spike finds places.
 //!
 //! # When
-//! Right as the default, for a service of which nothing is known. It wants a short line before it, so that a place that becomes free is taken
+//! Right as the default, for a service that nothing is known of. It wants a short line before it, so that a place that becomes free is taken
 //! at once. Wrong for a handful of requests per second: a measurement takes twenty or more, so the limit then moves within minutes.
 //!
 //! # Knobs

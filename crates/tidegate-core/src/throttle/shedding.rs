@@ -1,4 +1,4 @@
-//! Shedding by priority: refuse at the door whom the line behind it would turn away.
+//! Shedding by priority: refuse on arrival those that the line would turn away anyway.
 //!
 //! A limit with a line in front of it, the most important first, already serves the right ones. But whoever waits in it for nothing
 //! learns late that there is no room, and the line is sorted for them. So of what is let in only a little more than could be worked on is wanted:

@@ -177,7 +177,7 @@ impl Line {
         (joined, due)
     }
 
-    /// Says whether the turn of a newcomer is expected after its deadline. Never for the first one in line, by whom the pace is measured: so
+    /// Says whether the turn of a newcomer is expected after its deadline. Never for the first one in line, whose turn is what the pace is measured by: so
     /// a wrong measurement does not last.
     fn is_late(&self, asked: Asked<'_>, now: Tick, deadline: Option<Tick>) -> bool {
         let Some(ahead) = self.queues.ahead_of(asked.priority, now) else { return false };

@@ -1,4 +1,4 @@
-//! What does not change while a bulkhead is used: how long its queue is, in which order, and what is kept for whom.
+//! What does not change while a bulkhead is used: how long its queue is, in which order, and how many places are kept for which priority.
 
 use std::time::Duration;
 
@@ -34,8 +34,8 @@ impl Rules {
     }
 
     /// Says whether a waiter of a priority who asks for so many places is to be looked at: where nothing is kept from it, as soon as one place is
-    /// free, so that whoever asks for many gets them in the end; otherwise when all of them are, for meanwhile it would hold up those for whom a
-    /// part is kept.
+    /// free, so that whoever asks for many gets them in the end; otherwise when all of them are, for meanwhile it would hold up those that a
+    /// part is kept for.
     pub(super) fn is_open(&self, priority: Priority, wanted: u64, count: Count) -> bool {
         match self.kept(priority, count.limit()) {
             0 => count.taken() < count.limit(),

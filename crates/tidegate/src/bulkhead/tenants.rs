@@ -1,4 +1,4 @@
-//! Who shares a bulkhead with whom, and on what terms.
+//! The tenants that share a bulkhead: their parts, and what they lend each other.
 
 use std::collections::HashMap;
 
@@ -131,7 +131,7 @@ impl Known {
         Self { partitions, numbers, passing: HashMap::new(), each: tenants.each }
     }
 
-    /// Returns the number of a tenant, which becomes known if there is room; `waits` says of whom somebody waits.
+    /// Returns the number of a tenant, which becomes known if there is room; `waits` says for a tenant's number whether one of its callers waits.
     pub(super) fn number(&mut self, key: &[u8], now: Tick, waits: impl Fn(usize) -> bool) -> usize {
         if let Some(number) = self.numbers.get(key) {
             return *number;

@@ -7,7 +7,7 @@ use tidegate_core::{Cost, Criticality, Priority, Quota};
 use crate::deadline::Deadline;
 use crate::policy::{Among, Descriptor};
 
-/// A question to a gate: who asks, for how much, how important it is, and of which policies.
+/// A question to a gate: who asks, for how much, how important it is, and which policies are asked.
 ///
 /// Made of a descriptor: `gate.check(&request)`; what is not usual is added: `gate.check(Check::of(&request).cost(5))`. Numbers are looked at
 /// when it is decided, so that a chain reads without question marks.
@@ -16,7 +16,7 @@ use crate::policy::{Among, Descriptor};
 pub struct Check<'a, 'd> {
     /// The request.
     pub request: &'a Descriptor<'d>,
-    /// What the caller says it costs. Set by [`Check::cost`] and [`Check::maybe_cost`] alone, of which the last one holds.
+    /// What the caller says it costs. Set by [`Check::cost`] and [`Check::maybe_cost`] alone; the last call holds.
     pub(super) cost: StatedCost,
     /// How much the request matters: limits may keep a part of themselves for requests of higher priority
     /// ([`KeepFor`](crate::policy::KeepFor)). Whoever decides it decides who is refused first, so it is not for callers to say.

@@ -10,7 +10,7 @@ pub(super) struct Cpu {
 }
 
 impl Cpu {
-    /// Takes in a reading, of which a share `1 − kept` counts at once. The first counts whole.
+    /// Takes in a reading: it counts by the share `1 − kept`, the average so far by `kept`. The first reading is the average.
     pub(super) fn read(&mut self, thousandths: u16, kept: f64) {
         let reading = f64::from(thousandths);
         self.used = if self.heard { toward(self.used, reading, 1.0 - kept) } else { reading };

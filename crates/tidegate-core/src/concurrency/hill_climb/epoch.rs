@@ -139,7 +139,7 @@ impl Epoch {
         self.moved_at(onward(self.last, sample.at), self.typical());
     }
 
-    /// Goes on with more samples, of which `sample` is the first, and asks for as many again.
+    /// Goes on with more samples, beginning with `sample`, and asks for as many again.
     pub(super) fn go_on(&mut self, sample: &Sample, limit: u64) {
         self.rounds += 1.0;
         self.count(sample, limit);
