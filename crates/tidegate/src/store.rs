@@ -12,6 +12,7 @@ mod breaker_view;
 mod cas;
 mod cell;
 pub mod conformance;
+mod draw;
 mod ending;
 pub mod fallback;
 mod memory;
