@@ -11,7 +11,7 @@ mod policy;
 pub(super) use breaker::{BREAKER, JUDGED_BY_NAMES, Profile};
 pub(super) use limit::{ALGORITHMS, AlgorithmKeys, CONCURRENCY, LIMIT, PLACE_TTL, RATED, SHADOW_LIMIT};
 pub(super) use policy::INHERITED;
-use policy::{ACCESS, LEVELS, MODE, ON_STORE_ERROR, POLICY, SHARE};
+use policy::{ACCESS, LEVELS, MODE, DURABLE, ON_STORE_ERROR, POLICY, SHARE};
 
 use super::forward_auth::OriginalHeaders;
 use super::kind::{Kind, Table, key};
@@ -158,6 +158,12 @@ pub(super) const DEFAULTS: Table = Table {
             "From which share of a limit a key is reported as near it",
         ),
         key("on_store_error", ON_STORE_ERROR, Some("local"), "What happens when the store cannot decide"),
+        key(
+            "durable",
+            DURABLE,
+            Some("interval"),
+            "When what a request changes is on disk, where the store is: shortly after the answer, or before it",
+        ),
         key("share", SHARE, Some("local"), "Where limits are decided when several nodes enforce them"),
         key(
             "headers",
