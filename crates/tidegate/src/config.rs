@@ -9,6 +9,7 @@ mod conditions;
 mod contradiction;
 mod costs;
 mod diagnostic;
+mod durable;
 mod file;
 mod format;
 mod forward_auth;

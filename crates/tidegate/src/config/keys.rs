@@ -12,7 +12,7 @@ mod store;
 pub(super) use breaker::{BREAKER, JUDGED_BY_NAMES, Profile};
 pub(super) use limit::{ALGORITHMS, AlgorithmKeys, CONCURRENCY, LIMIT, PLACE_TTL, RATED, SHADOW_LIMIT};
 pub(super) use policy::INHERITED;
-use policy::{ACCESS, LEVELS, MODE, ON_STORE_ERROR, POLICY, SHARE};
+use policy::{ACCESS, DURABLE, LEVELS, MODE, ON_STORE_ERROR, POLICY, SHARE};
 use store::STORE;
 pub(super) use store::{KINDS, OWN};
 
@@ -134,6 +134,12 @@ pub(super) const DEFAULTS: Table = Table {
             "From which share of a limit a key is reported as near it",
         ),
         key("on_store_error", ON_STORE_ERROR, Some("local"), "What happens when the store cannot decide"),
+        key(
+            "durable",
+            DURABLE,
+            Some("interval"),
+            "When what a request changes is on disk, where the store is: shortly after the answer, or before it",
+        ),
         key(
             "share",
             SHARE,

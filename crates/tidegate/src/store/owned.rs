@@ -8,7 +8,7 @@ use tidegate_core::breaker::Forced;
 use tidegate_core::{Cost, Finish, Quota, Replace, Tick};
 
 use super::breaker_view::Handling;
-use super::step::{Charge, DecidedBy, Ending, OnStoreError, Op, Settled, Step, StepClock};
+use super::step::{Charge, DecidedBy, Durable, Ending, OnStoreError, Op, Settled, Step, StepClock};
 
 /// A [`Step`] that owns what it names.
 ///
@@ -46,6 +46,7 @@ struct OwnedCharge {
     replace: Replace,
     owner: u32,
     on_error: OnStoreError,
+    durable: Durable,
     by_fallback: bool,
     passing: bool,
 }
@@ -145,6 +146,7 @@ impl OwnedCharge {
             replace: charge.replace,
             owner: charge.owner,
             on_error: charge.on_error,
+            durable: charge.durable,
             by_fallback: charge.by_fallback,
             passing: charge.passing,
         }
@@ -161,6 +163,7 @@ impl OwnedCharge {
             replace: self.replace,
             owner: self.owner,
             on_error: self.on_error,
+            durable: self.durable,
             by_fallback: self.by_fallback,
             passing: self.passing,
         }
