@@ -16,10 +16,13 @@ const PAGE: usize = 4096;
 
 const KEYS: u32 = 3000;
 
+/// So much room that none of the keys is crowded out.
+const ROOM: usize = 100_000;
+
 /// Makes a file with some writes behind each other, and returns its bytes.
 fn written(folder: &Path) -> Vec<u8> {
     let two = daily(2);
-    let store = DiskStore::open(options(folder).keys(5000)).unwrap();
+    let store = DiskStore::open(options(folder).keys(ROOM)).unwrap();
     for key in 0..KEYS {
         assert!(allowed(&store, &key.to_le_bytes(), &two));
         if key % 500 == 0 {
@@ -36,7 +39,7 @@ fn opens(bytes: &[u8], what: &str) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let path = DiskStore::path_in(folder.path());
     fs::write(&path, bytes).unwrap();
-    match DiskStore::open(options(folder.path()).keys(5000)) {
+    match DiskStore::open(options(folder.path()).keys(ROOM)) {
         Ok(store) => {
             let two = daily(2);
             let known = (0..KEYS).filter(|key| left(&store, &key.to_le_bytes(), &two) == 1).count();

@@ -5,7 +5,6 @@ mod common;
 mod child;
 
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 
 use child::Other;
@@ -13,12 +12,15 @@ use common::{allowed, daily, left, open, options, take, until};
 use tidegate::store::{Durable, StoreError};
 use tidegate_disk::{Change, DiskStore};
 
+/// So much room for 100,000 keys that none of them is crowded out.
+const ROOM: usize = 2_000_000;
+
 /// Fills the file until it may not grow, goes on, and says what happens.
 #[test]
 #[ignore = "a child of the test below"]
 fn grows_until_it_may_not() {
     let Some(folder) = child::folder() else { return };
-    let options = options(&folder).keys(200_000).interval(Duration::from_millis(2));
+    let options = options(&folder).keys(ROOM).interval(Duration::from_millis(2));
     let told = |change: &Change| println!("change {} {}", change.up, change.reason);
     let store = DiskStore::open(options.on_change(told)).unwrap();
     let two = daily(2);
@@ -57,7 +59,7 @@ fn a_disk_that_is_full_stops_no_check_and_loses_nothing_when_there_is_room() {
     assert!(back.starts_with("true "), "one line for each change: {back}");
     other.says("through").unwrap();
     assert_eq!(other.kill(), Vec::<String>::new());
-    let store = DiskStore::open(options(folder.path()).keys(200_000)).unwrap();
+    let store = DiskStore::open(options(folder.path()).keys(ROOM)).unwrap();
     let two = daily(2);
     for key in 0..100_000_u32 {
         let expected = u64::from(key >= 10_000);
@@ -112,7 +114,6 @@ fn a_closed_store_goes_on_in_memory_and_is_strict_no_more() {
         strict.unwrap_err(),
         StoreError::Unavailable { reason: "the disk: the store is closed".to_owned() }
     );
-    assert!(Arc::strong_count(&two) >= 1);
     // The file is free.
     open(folder.path()).close().unwrap();
 }

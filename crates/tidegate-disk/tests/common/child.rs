@@ -20,7 +20,7 @@ impl Other {
         let mut command = Command::new("sh");
         let script = format!("{before} exec \"$0\" \"$@\"");
         command.args(["-c", &script]).arg(program).args([test, "--exact", "--ignored", "--nocapture"]);
-        command.env(FOLDER, folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.env(FOLDER, folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap();
         let said = BufReader::new(child.stdout.take().unwrap()).lines();
         Self { child, said }
@@ -36,6 +36,7 @@ impl Other {
         None
     }
 
+    #[allow(dead_code, reason = "not every test needs it")]
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
