@@ -83,7 +83,11 @@ fn a_store_that_was_taken_back_answers_as_one_that_was_never_gone() {
                     let [ours, theirs] = receipts.map(|receipt| [Ending::new(receipt, finish)]);
                     let answer = store.blocking_settle(&Step::new(now, Op::Finish(&ours), &charges));
                     let expected = plain.blocking_settle(&Step::new(now, Op::Finish(&theirs), &charges));
-                    assert_eq!(told(&answer.unwrap()), told(&expected.unwrap()), "round {round}, turn {turn}");
+                    assert_eq!(
+                        told(&answer.unwrap()),
+                        told(&expected.unwrap()),
+                        "round {round}, turn {turn}"
+                    );
                     continue;
                 }
                 _ => (Op::Take, charges),
